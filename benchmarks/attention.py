@@ -27,8 +27,8 @@ from schemas.documents import read_documents  # noqa: E402
 from schemas.judgments import read_queries  # noqa: E402
 from schemas.text_contract import words  # noqa: E402
 from training.analysis.traces import overlap, trace  # noqa: E402
-from training.models.model import Model, load_model  # noqa: E402
-from training.ranking.embedding import Side, TitleEmbeddings  # noqa: E402
+from training.model.embedding import Side, TitleEmbeddings  # noqa: E402
+from training.model.model import Model, load_model  # noqa: E402
 from training.ranking.measure import judged_collection, measure  # noqa: E402
 
 DATASET, EVERY = "homedepot", 50

@@ -32,8 +32,8 @@ from benchmarks.quality import DATASETS, RESULTS, Judges, build_shards, mean_cor
 from benchmarks.word_matches import RECIPES_SHARE, SETTINGS, TOWER, with_interval  # noqa: E402
 from schemas.documents import read_documents  # noqa: E402
 from schemas.judgments import read_run  # noqa: E402
-from training.models.model import load_model  # noqa: E402
-from training.ranking.embedding import TitleEmbeddings  # noqa: E402
+from training.model.embedding import TitleEmbeddings  # noqa: E402
+from training.model.model import load_model  # noqa: E402
 from training.ranking.hybrid import cross_fit, scores_of_pairs  # noqa: E402
 from training.ranking.measure import System  # noqa: E402
 from training.ranking.ndcg import CUTOFFS, judged_pairs, ndcg_of_judged  # noqa: E402

@@ -61,9 +61,9 @@ from schemas.text_contract import words  # noqa: E402
 from training.analysis.explained import CELLS  # noqa: E402
 from training.analysis.keywords import CountingRule, keywords  # noqa: E402
 from training.analysis.traces import Direction, trace  # noqa: E402
-from training.models.model import Model, load_model  # noqa: E402
-from training.network.parameters import initial_parameters  # noqa: E402
-from training.ranking.embedding import Side, unit  # noqa: E402
+from training.model.embedding import Side, unit  # noqa: E402
+from training.model.model import Model, load_model  # noqa: E402
+from training.model.parameters import initial_parameters  # noqa: E402
 from training.ranking.significance import percentiles, resampled  # noqa: E402
 
 DATASET, EVERY = "homedepot", 50

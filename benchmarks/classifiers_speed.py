@@ -2,7 +2,7 @@
 
     CLICKTOWER_DATA=/path/to/data python benchmarks/classifiers_speed.py [--json] [--record] [--repeats 5] [--pairs 128]
 
-Real question pairs (question_pairs) by training.recipes.recipe, of VAR-Siamese the half that learns
+Real question pairs (question_pairs) by training.model.recipe, of VAR-Siamese the half that learns
 labels: loss and gradient of every parameter of one micro-batch, from pairs as index arrays on. Laying texts out counts,
 the optimizer's step does not. Sizes are the recipes', dropout is off. One thread, as the trainer gives a micro-batch.
 Before anything is timed, losses and gradients are compared; a peer that computes something else ends the benchmark.
@@ -10,7 +10,7 @@ Peers take turns; a figure is the median over the rounds, a ratio the median ove
 
     each side     stock parts, the encoder once for first questions and once for second ones
     both sides    stock parts, the encoder once for all questions
-    ours          LabelledBatch.gradient of training.objectives.classify
+    ours          LabelledBatch.gradient of training.trainer.classify
 
 No question stands in two pairs, so encoding a text once for several pairs, as ours does, gains nothing here.
 
@@ -36,15 +36,15 @@ from benchmarks.real_questions import QuestionPair, occurring_rows, read_questio
 from benchmarks.speed.contest import Entrant, in_turns, rounded  # noqa: E402
 from benchmarks.speed.step import figures, repeated, require_same, rows_of, run, step_arguments, tell  # noqa: E402
 from schemas.section import changed  # noqa: E402
-from training.data.shard_data import MicroBatch  # noqa: E402
-from training.data.text_batch import WordRows  # noqa: E402
-from training.labelled.labelled_shards import LabelledShard, LabelledShards  # noqa: E402
-from training.network.encoder import Encoder  # noqa: E402
-from training.network.parameters import layout_of  # noqa: E402
-from training.objectives.classify import batch as batch_of  # noqa: E402
-from training.objectives.classify import classify_task  # noqa: E402
-from training.recipes.label_recipes import GATED_ATTENTION, SIAMESE_LSTM, SIAMESE_MAX, VAR_SIAMESE  # noqa: E402
-from training.recipes.recipe import Recipe  # noqa: E402
+from training.model.encoder import Encoder  # noqa: E402
+from training.model.label_recipes import GATED_ATTENTION, SIAMESE_LSTM, SIAMESE_MAX, VAR_SIAMESE  # noqa: E402
+from training.model.parameters import layout_of  # noqa: E402
+from training.model.recipe import Recipe  # noqa: E402
+from training.towers.text_batch import WordRows  # noqa: E402
+from training.trainer.classify import batch as batch_of  # noqa: E402
+from training.trainer.classify import classify_task  # noqa: E402
+from training.trainer.labelled_shards import LabelledShard, LabelledShards  # noqa: E402
+from training.trainer.shard_data import MicroBatch  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "classifiers_speed.json"
 CLASSES = ("0", "1")

@@ -34,8 +34,8 @@ from benchmarks.quality import (  # noqa: E402
 )
 from schemas.documents import read_documents  # noqa: E402
 from schemas.judgments import read_queries  # noqa: E402
-from training.models.model import load_encoder  # noqa: E402
-from training.ranking.embedding import TitleEmbeddings  # noqa: E402
+from training.model.embedding import TitleEmbeddings  # noqa: E402
+from training.model.model import load_encoder  # noqa: E402
 from training.ranking.measure import judged_collection, measure  # noqa: E402
 from training.ranking.significance import bootstrap_interval  # noqa: E402
 

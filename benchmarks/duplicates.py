@@ -41,16 +41,16 @@ from schemas.text_contract import (  # noqa: E402
     normalise,
     words,
 )
-from training.labelled.classifying import Confidence, confidence_of  # noqa: E402
-from training.models.model import write_model  # noqa: E402
-from training.network.parameters import (  # noqa: E402
+from training.analysis.classifying import Confidence, confidence_of  # noqa: E402
+from training.model.model import write_model  # noqa: E402
+from training.model.objective_settings import MLP, Classify, W2Features  # noqa: E402
+from training.model.parameters import (  # noqa: E402
     Outputs,
     initial_parameters,
     layout_of,
 )
-from training.recipes.objectives import MLP, Classify, W2Features  # noqa: E402
-from training.recipes.recipe import Recipe  # noqa: E402
-from training.recipes.towers import Variational  # noqa: E402
+from training.model.recipe import Recipe  # noqa: E402
+from training.towers.tower_settings import Variational  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "duplicates.json"
 PUBLISHED = 537_088  # questions, in the paper

@@ -33,8 +33,8 @@ from benchmarks.duplicates import lines_of, read_questions  # noqa: E402
 from benchmarks.labelled import command  # noqa: E402
 from schemas.stage import open_result  # noqa: E402
 from schemas.text_contract import normalise, words  # noqa: E402
-from training.labelled.classifying import of_vectors  # noqa: E402
-from training.models.model import Model, load_model  # noqa: E402
+from training.analysis.classifying import of_vectors  # noqa: E402
+from training.model.model import Model, load_model  # noqa: E402
 from training.ranking.bm25 import TitleBM25  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "duplicates_found.json"

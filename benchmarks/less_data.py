@@ -27,7 +27,7 @@ from benchmarks.word_matches import RECIPES_SHARE, SETTINGS, TOWER, named, value
 from schemas.documents import read_documents  # noqa: E402
 from schemas.judgments import read_queries  # noqa: E402
 from schemas.text_contract import normalise  # noqa: E402
-from training.models.model import load_model  # noqa: E402
+from training.model.model import load_model  # noqa: E402
 from training.ranking.word_matches import title_ranking  # noqa: E402
 
 

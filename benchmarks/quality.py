@@ -45,19 +45,19 @@ from schemas.documents import Documents, read_documents  # noqa: E402
 from schemas.judgments import read_queries  # noqa: E402
 from schemas.stage import silent  # noqa: E402
 from schemas.text_contract import normalise  # noqa: E402
-from training.compare.compare_table import orders  # noqa: E402
-from training.compare.measured_row import of_baseline  # noqa: E402
-from training.compare.rows import Material, all_rows  # noqa: E402
-from training.evaluate.evaluate_stage import EvaluateConfig  # noqa: E402
-from training.evaluate.slices import training_clicks  # noqa: E402
-from training.models.model import load_encoder  # noqa: E402
+from training.evaluation.compare_table import orders  # noqa: E402
+from training.evaluation.evaluate_stage import EvaluateConfig  # noqa: E402
+from training.evaluation.measured_row import of_baseline  # noqa: E402
+from training.evaluation.rows import Material, all_rows  # noqa: E402
+from training.evaluation.slices import training_clicks  # noqa: E402
+from training.model.model import load_encoder  # noqa: E402
+from training.model.named_recipes import recipe  # noqa: E402
 from training.ranking.bm25 import TitleBM25  # noqa: E402
 from training.ranking.hybrid import WEIGHTS, CrossFitted, Hybrid, scores_of_pairs  # noqa: E402
 from training.ranking.measure import Measured, System, judged_collection, measure  # noqa: E402
 from training.ranking.ndcg import judged_pairs, ndcg_of_judged  # noqa: E402
 from training.ranking.significance import bootstrap_interval, holm, randomisation_p  # noqa: E402
 from training.ranking.word_matches import title_ranking  # noqa: E402
-from training.recipes.named_recipes import recipe  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 MEASURES = ("ndcg@1", "ndcg@3", "ndcg@10", "collection_recall@100")

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from schemas.negatives import draw, pair_keys
 from schemas.text_contract import DEFAULT_TABLE_ROWS, normalise_column, trigram_ids, words_of_column
-from training.data.shard_data import ExcludedBy, Shard, ShardData
-from training.data.text_batch import Ragged, TextTable, WordRows, starts
+from training.towers.text_batch import Ragged, TextTable, WordRows, starts
+from training.trainer.shard_data import ExcludedBy, Shard, ShardData
 
 
 def read_titles(data: Path) -> list[str]:

@@ -1,23 +1,28 @@
-"""Errors for users. Each says what was asked, what was found, what would follow and what to do."""
+"""Errors for users. Each says what is wrong and what to do."""
 
 import errno
 
 
 class StageError(Exception):
-    """A stage could not do what was asked (exit code 1).
+    """A stage failed (exit code 1).
 
-    `asked`, `found`, `follows` and `do` are one sentence each; `str(error)` is the paragraph a user reads.
-    No sentence may quote log text: a rejected line is named by file, offset and reason.
+    `problem` says in one or two sentences what is wrong with which value, `fix` is one imperative that says what to do;
+    `str(error)` is both. Neither may quote log text: a rejected line is named by file, offset and reason.
     """
 
     exit_code = 1
 
-    def __init__(self, *, asked: str, found: str, do: str, follows: str = "") -> None:
-        self.asked, self.found, self.follows, self.do = asked, found, follows, do
-        super().__init__(" ".join(_sentence(part) for part in (asked, found, follows, do) if part))
+    def __init__(
+        self, problem: str = "", fix: str = "", *, asked: str = "", found: str = "", do: str = "", follows: str = ""
+    ) -> None:
+        # asked, found, follows, do: the four parts that errors had before; they go as soon as the last caller has gone.
+        self.problem = problem or " ".join(_sentence(part) for part in (asked, found, follows) if part)
+        self.fix = fix or do
+        self.asked, self.found, self.follows, self.do = asked, found or problem, follows, self.fix
+        super().__init__(" ".join(_sentence(part) for part in (self.problem, self.fix) if part))
 
-    def __reduce__(self):  # keyword-only facts must survive pickling between engine processes
-        return (_rebuild, (type(self), self.asked, self.found, self.do, self.follows))
+    def __reduce__(self):  # keywords must survive pickling between engine processes
+        return (_rebuild, (type(self), vars(self)))
 
 
 class UsageError(StageError):
@@ -57,8 +62,10 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
-def _rebuild(kind: type[StageError], asked: str, found: str, do: str, follows: str) -> StageError:
-    return kind(asked=asked, found=found, do=do, follows=follows)
+def _rebuild(kind: type["StageError"], parts: dict[str, str]) -> "StageError":
+    error = kind(parts["problem"], parts["fix"])
+    vars(error).update(parts)
+    return error
 
 
 def require_major(what: str, found: object, known: str) -> None:

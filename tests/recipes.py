@@ -3,8 +3,8 @@
 from typing import Any
 
 from schemas.section import changed, kinds_of_fields
-from training.recipes.objectives import ObjectiveSettings, Rephrasing
-from training.recipes.recipe import Recipe
+from training.model.objective_settings import ObjectiveSettings, Rephrasing
+from training.model.recipe import Recipe
 
 OTHERS = {
     "pool_size": "objective.negatives.size",

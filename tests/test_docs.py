@@ -11,7 +11,7 @@ from flows.config.pipeline_config import read_pipeline
 from flows.config.toml_file import recipe_named
 from tests import documented
 from tests.documented import ROOT
-from training.compare.rows import all_rows
+from training.evaluation.rows import all_rows
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -91,13 +91,13 @@ def test_a_recipe_on_a_page_is_one_that_train_reads(tmp_path):
 def _stage_configs() -> dict[str, set[str]]:
     from beam_jobs.build.build_stage import BuildConfig
     from beam_jobs.ingest.ingest_stage import IngestConfig
-    from training.evaluate.evaluate_stage import EvaluateConfig
+    from training.evaluation.evaluate_stage import EvaluateConfig
 
     configs = {"ingest": IngestConfig, "build": BuildConfig, "evaluate": EvaluateConfig}
     return {name: set(kind.__dataclass_fields__) for name, kind in configs.items()}
 
 
 def _recipe_fields() -> set[str]:
-    from training.recipes.recipe import Recipe
+    from training.model.recipe import Recipe
 
     return set(Recipe.__dataclass_fields__)

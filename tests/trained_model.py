@@ -4,10 +4,10 @@ from schemas.manifest import Outcome, Request
 from schemas.stage import run_stage
 from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 from tests.recipes import varied
-from training.models.model import Model, write_model
-from training.network.parameters import NOTHING, Outputs, initial_parameters, layout_of
-from training.recipes.click_recipes import LSTM_96
-from training.recipes.recipe import Recipe
+from training.model.click_recipes import LSTM_96
+from training.model.model import Model, write_model
+from training.model.parameters import NOTHING, Outputs, initial_parameters, layout_of
+from training.model.recipe import Recipe
 
 TABLE_ROWS = 51_000
 

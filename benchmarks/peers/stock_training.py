@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks.peers.stock_towers import Arrangement, StockTower, Tensors, read_texts
-from training.data.shard_data import MicroBatch, ShardData
+from training.trainer.shard_data import MicroBatch, ShardData
 
 
 class StockTraining:

@@ -10,11 +10,11 @@ from typing import Protocol
 
 import torch
 
-from training.data.shard_data import MicroBatch, ShardData, pairs_of
-from training.network.encoder import Encoder
-from training.network.parameters import Layout
-from training.recipes.recipe import Recipe
-from training.update.click_loss import pair_batch, pair_gradient
+from training.model.encoder import Encoder
+from training.model.parameters import Layout
+from training.model.recipe import Recipe
+from training.trainer.click_loss import pair_batch, pair_gradient
+from training.trainer.shard_data import MicroBatch, ShardData, pairs_of
 
 TOLERANCE = 1e-4  # of the gradient's norm, for each part of each tower; float32 leaves some 1e-6
 COMPARED_STEP = 0.25  # a power of two costs no digit; a step of 1 would be stopped as one that runs away

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from training.data.shard_data import MicroBatch, Shard, ShardData, pairs_of
 from training.kernel.kernel_library import library, status
-from training.kernel.kernel_path import CompiledPath
-from training.recipes.recipe import Recipe
+from training.model.recipe import Recipe
+from training.trainer.kernel_path import CompiledPath
+from training.trainer.shard_data import MicroBatch, Shard, ShardData, pairs_of
 
 PRODUCTS = 3
 PEAK_SECONDS = 0.2

@@ -13,9 +13,9 @@ from benchmarks.real_pairs import table_of
 from benchmarks.speed.agreement import Parts, matrix_of
 from benchmarks.speed.contest import Entrant, Tell, in_turns, rounded
 from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION, normalise_column, trigram_ids, words
-from training.models.model import Model, encode_table
-from training.network.parameters import layout_of
-from training.recipes.recipe import Recipe
+from training.model.model import Model, encode_table
+from training.model.parameters import layout_of
+from training.model.recipe import Recipe
 
 TOLERANCE = 1e-4
 WARM_UP = 200  # queries

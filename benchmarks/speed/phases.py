@@ -17,8 +17,8 @@ import numpy as np
 
 from benchmarks.speed.contest import rounded
 from benchmarks.speed.trainer import Trainer
-from training.data.shard_data import MicroBatch
-from training.kernel.kernel_path import Crew, Stretch
+from training.trainer.kernel_path import Crew, Stretch
+from training.trainer.shard_data import MicroBatch
 
 COPIED = 1 << 26  # floats: far more than caches hold
 READS_AND_WRITES = {"look_ahead": 3, "step": 5}  # of each touched row

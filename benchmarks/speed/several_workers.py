@@ -22,8 +22,8 @@ from benchmarks.speed.contest import Tell, rounded
 from benchmarks.speed.trainer import Trainer
 from benchmarks.speed.variants import base_recipe, start_of
 from training.compute.reduction import ProcessGroup
-from training.data.shard_data import Order, pair_lengths
-from training.run.job import arithmetic_of
+from training.trainer.job import arithmetic_of
+from training.trainer.shard_data import Order, pair_lengths
 
 ROOT = Path(__file__).parents[2]
 WARM_UP = 2

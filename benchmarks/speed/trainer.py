@@ -1,4 +1,4 @@
-"""The trainer itself as a variant: large updates on batches prepared ahead, as training.run.worker makes them."""
+"""The trainer itself as a variant: large updates on batches prepared ahead, as training.trainer.worker makes them."""
 
 from collections.abc import Sequence
 
@@ -7,21 +7,21 @@ import torch
 from benchmarks.speed.agreement import Parts, matrix_of, parts_of
 from training.compute.reduction import Workers
 from training.compute.threads import compute_threads
-from training.data.shard_data import MicroBatch, ShardData
-from training.network.encoder import CPU, Device
-from training.network.parameters import layout_of
-from training.objectives import clicks
-from training.objectives.clicks import ClickTask
-from training.recipes.recipe import Nesterov, Recipe
-from training.run.worker import path_of, prepared
-from training.update.large_update import Towers, large_update
-from training.update.optimisers import LazyRows, MomentumSchedule
+from training.model.encoder import CPU, Device
+from training.model.parameters import layout_of
+from training.model.recipe import Nesterov, Recipe
+from training.trainer import clicks
+from training.trainer.clicks import ClickTask
+from training.trainer.large_update import Towers, large_update
+from training.trainer.optimisers import LazyRows, MomentumSchedule
+from training.trainer.shard_data import MicroBatch, ShardData
+from training.trainer.worker import path_of, prepared
 
 UPDATES = 100_000  # more than any run makes: the schedule wants their number
 
 
 class Trainer:
-    """A run of a recipe from given parameters. `arithmetic`: the path that computes (training.run.job)."""
+    """A run of a recipe from given parameters. `arithmetic`: the path that computes (training.trainer.job)."""
 
     def __init__(
         self,

@@ -13,14 +13,14 @@ from benchmarks.speed.agreement import COMPARED_STEP, Parts, Trainee, parts_of, 
 from benchmarks.speed.contest import Tell
 from benchmarks.speed.trainer import Trainer
 from schemas.section import changed
-from training.data.shard_data import MicroBatch, ShardData
-from training.kernel.kernel_library import serves
-from training.network.encoder import CPU, Device
-from training.network.parameters import initial_parameters, layout_of
-from training.recipes.objectives import Clicks, Fixed
-from training.recipes.recipe import Nesterov, Recipe
-from training.recipes.towers import LSTM
-from training.run.job import arithmetic_of
+from training.model.encoder import CPU, Device
+from training.model.kernel_recipes import serves
+from training.model.objective_settings import Clicks, Fixed
+from training.model.parameters import initial_parameters, layout_of
+from training.model.recipe import Nesterov, Recipe
+from training.towers.tower_settings import LSTM
+from training.trainer.job import arithmetic_of
+from training.trainer.shard_data import MicroBatch, ShardData
 
 Kind = Literal["compiled", "reference", "stock", "other"]
 

@@ -16,7 +16,7 @@ from flows.show.console import output, plain
 from schemas.errors import UsageError
 
 if TYPE_CHECKING:
-    from training.compare.measured_row import EndedRow
+    from training.evaluation.measured_row import EndedRow
 
 
 def compare(
@@ -81,9 +81,9 @@ def compare(
         report: The file for a page about the comparison (self-contained HTML).
     """
     from schemas.judgments import Judged
-    from training.compare import compare_stage
-    from training.compare.rows import all_rows, chosen
-    from training.evaluate.evaluate_stage import EvaluateConfig
+    from training.evaluation import compare_stage
+    from training.evaluation.evaluate_stage import EvaluateConfig
+    from training.evaluation.rows import all_rows, chosen
 
     every_row = all_rows(
         change=lambda made: with_fields(made, set or []),

@@ -70,7 +70,7 @@ def explain(
     from training.analysis.explained import as_json, explained, training_cost
     from training.analysis.keywords import CountingRule
     from training.analysis.traces import require_traces
-    from training.models.model import load_model
+    from training.model.model import load_model
 
     texts, rule = _texts(text, title, side, queries), with_fields(CountingRule(), set or [])
     for option, lacks, needed in (
@@ -159,8 +159,8 @@ def _texts(text: str | None, title: str | None, side: Side | None, queries: str 
 
 def _model_folder(path: str) -> tuple[str, bool]:
     """(the folder of a model, whether its log was simulated), given that of a train stage, a release or a model."""
-    from training.models.model import DESCRIPTION
-    from training.models.model_source import model_source
+    from training.model.model import DESCRIPTION
+    from training.model.model_source import model_source
 
     if storage.exists(storage.join(path, DESCRIPTION)):
         return path, False
@@ -223,8 +223,8 @@ def nearest_words(
     """
     from schemas.stage import open_result
     from training.analysis import nearest_words as by_vectors
-    from training.models.model import load_encoder
-    from training.models.model_source import model_source
+    from training.model.model import load_encoder
+    from training.model.model_source import model_source
 
     source = model_source(model) if model else None
     encoder = load_encoder(source.folder) if source else None

@@ -65,7 +65,7 @@ def pool(
     if read and not runs:
         if not qrels or sheet:
             raise _usage("sheets were to be read", "no file was given for the qrels", "give --qrels FILE")
-        from training.judging.judged_pool import read_pool
+        from training.evaluation.judged_pool import read_pool
 
         result = read_pool(read, qrels=qrels, queries=write_queries, merge=merge, allow_partial=allow_partial)
         console.emit(result, json, show_judged)
@@ -80,7 +80,7 @@ def pool(
         raise _usage("a pool was to be written", "a file is missing", "give --queries, --documents and --sheet")
     if depth < 1 or (num_queries is not None and num_queries < 1):
         raise _usage("a pool was to be written", "--depth or --num-queries is below 1", "give at least 1")
-    from training.judging.judged_pool import write_pool
+    from training.evaluation.judged_pool import write_pool
 
     result = write_pool(
         runs, queries=queries, documents=documents, sheet=sheet, depth=depth, num_queries=num_queries,
@@ -95,7 +95,7 @@ def _usage(asked: str, found: str, do: str) -> UsageError:
 
 def show_sheet(result: dict[str, Any]) -> None:
     """Print what the sheet contains, and what to do with it."""
-    from training.judging.judged_pool import GRADES
+    from training.evaluation.judged_pool import GRADES
 
     c = result["counts"]
     remarks = [f"the best {result['metrics']['depth']:,} of each run: {c['results']:,} results"]
@@ -109,7 +109,7 @@ def show_sheet(result: dict[str, Any]) -> None:
 
 def show_judged(result: dict[str, Any]) -> None:
     """Print the number of judgments, their grades, and the agreement of assessors."""
-    from training.judging.judged_pool import GRADES
+    from training.evaluation.judged_pool import GRADES
 
     c, metrics = result["counts"], result["metrics"]
     grades = ", ".join(f"{c[f'grade_{grade}']:,} {word.capitalize()}" for grade, word in enumerate(GRADES))

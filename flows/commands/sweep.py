@@ -13,7 +13,7 @@ from flows.show import console, present
 from flows.show.console import output, plain
 from schemas import storage
 from schemas.stage import StageResult
-from training.recipes.objectives import Classify
+from training.model.objective_settings import Classify
 from training.sweep.sweep_table import Point, Trial, direction, point_text, train_options
 
 if TYPE_CHECKING:

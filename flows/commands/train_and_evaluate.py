@@ -80,7 +80,7 @@ def train(
     """
     from flows.config.settings import Surroundings
     from schemas.judgments import Judged
-    from training.run import launch
+    from training.trainer import launch
 
     given = [documents, queries, qrels]
     if any(given) and not all(given):
@@ -132,7 +132,7 @@ def texts(*, shards: Shards, to: str, json: Json = False) -> None:
     Args:
         to: The Parquet file to write, with a column `text`: each text once. A file that exists is not overwritten.
     """
-    from training.data.shard_data import write_texts
+    from training.trainer.shard_data import write_texts
 
     number = write_texts(shards, to)
     console.emit(
@@ -155,7 +155,7 @@ def combine(*, models: Annotated[list[str], Parameter(consume_multiple=True)], i
     Args:
         models: Folders that `train` printed, two or more, trained on shards of one table size.
     """
-    from training.models import model
+    from training.model import model
 
     console.emit(model.combine(models, store=into).to_json(), json, present.stage_with_details)
 
@@ -183,8 +183,8 @@ def evaluate(
         min_judged: Skip queries with fewer judged documents than this; the output says how many.
         frequencies: How often each query was asked, id<TAB>count: head, torso and tail are then slices of the queries.
     """
-    from training.evaluate import evaluate_stage
-    from training.evaluate.evaluate_stage import EvaluateConfig
+    from training.evaluation import evaluate_stage
+    from training.evaluation.evaluate_stage import EvaluateConfig
 
     config = with_fields(EvaluateConfig(), [f"min_judged={min_judged}", *(set or [])])
     with console.progress_bar("evaluate") as progress:
@@ -229,8 +229,8 @@ def evaluate_labelled(
         report: The file for a page about the result (self-contained HTML).
     """
     from flows.report.labelled_page import labelled_blocks, write_labelled_page
-    from training.evaluate import evaluate_labelled_stage
-    from training.evaluate.evaluate_labelled_stage import EvaluateLabelledConfig
+    from training.evaluation import evaluate_labelled_stage
+    from training.evaluation.evaluate_labelled_stage import EvaluateLabelledConfig
 
     config = with_fields(EvaluateLabelledConfig(), set or [])
     with console.progress_bar("evaluate-labelled") as progress:

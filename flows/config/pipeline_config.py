@@ -24,7 +24,7 @@ from flows.releases.release_folder import PublishConfig
 from schemas import storage
 from schemas.errors import UsageError
 from schemas.section import Natural, section
-from training.recipes.recipe import Recipe
+from training.model.recipe import Recipe
 
 # A recipe's name, or a TOML file.
 RecipeName = Annotated[str, AfterValidator(lambda name, info: beside_file(name, info) if is_file(name) else name)]
@@ -153,7 +153,7 @@ def _check_settings(config: PipelineConfig, path: str) -> None:
     if config.compare:  # each row has a recipe of its own, which may not take every value
         check_names(path, "compare.set", config.compare.set, Recipe)
     if config.evaluate:
-        from training.evaluate.evaluate_stage import EvaluateConfig  # which takes a second to import
+        from training.evaluation.evaluate_stage import EvaluateConfig  # which takes a second to import
 
         check_fields(path, "evaluate", config.evaluate, EvaluateConfig())
 

@@ -9,9 +9,9 @@ from typing import Any, Literal
 from flows.config.toml_file import RecipeFields, Uri, check_names, read_toml, with_fields
 from schemas.errors import UsageError
 from schemas.section import changed, section
-from training.models.given_vectors import recipe_with
-from training.recipes.named_recipes import recipe
-from training.recipes.recipe import Recipe
+from training.model.given_vectors import recipe_with
+from training.model.named_recipes import recipe
+from training.model.recipe import Recipe
 from training.sweep.sweep_stage import Halving
 from training.sweep.sweep_table import Point, measures, point_text, value_text
 

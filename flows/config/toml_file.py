@@ -13,8 +13,8 @@ import pydantic
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.section import changed, flat, kinds_of_fields, nearest, section
-from training.recipes.named_recipes import recipe
-from training.recipes.recipe import Recipe
+from training.model.named_recipes import recipe
+from training.model.recipe import Recipe
 
 Config = TypeVar("Config")
 Parsed = TypeVar("Parsed")

@@ -262,7 +262,7 @@ def of_release(release: Release, folder: str) -> Evaluation | None:
 
 def _anew(live_folder: str, candidate: Release, judgments: Judgments, progress: Progress) -> Evaluation:
     """The live model's values on today's judgments. Raises StageError, or UsageError for other judgments."""
-    from training.evaluate.evaluate_stage import EvaluateConfig, evaluate  # torch takes seconds to import
+    from training.evaluation.evaluate_stage import EvaluateConfig, evaluate  # torch takes seconds to import
 
     settings = dict(candidate.evaluated["config"])
     made = evaluate(

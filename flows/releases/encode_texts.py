@@ -27,8 +27,8 @@ from schemas.manifest import damaged_files
 from schemas.release import ENCODING, MODEL, Release, read_folder, read_pointer, read_release, release_folder
 from schemas.stage import Progress, StageResult, open_result
 from schemas.text_contract import normalise, words
-from training.models.model import Ensemble, Model, load_encoder
-from training.ranking.embedding import Side, search_vectors
+from training.model.embedding import Side, search_vectors
+from training.model.model import Ensemble, Model, load_encoder
 
 PART_TITLES = 65_536
 _READ_ROWS = 65_536
@@ -104,7 +104,7 @@ def _by_workers(
     """
     import ray
 
-    from training.run.ray_cluster import cluster
+    from training.trainer.ray_cluster import cluster
 
     with cluster(workers):
         try:

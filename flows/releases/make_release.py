@@ -26,8 +26,8 @@ from schemas.release import CARD, GOLDEN, MODEL, PER_QUERY, QUERY_TOWER, Release
 from schemas.release import release_folder as release_folder_of
 from schemas.stage import Progress, StageResult, open_result
 from schemas.text_contract import keyed_digest
-from training.models.model import DESCRIPTION, WEIGHTS, Ensemble, Model, load_encoder
-from training.ranking.embedding import search_vectors
+from training.model.embedding import search_vectors
+from training.model.model import DESCRIPTION, WEIGHTS, Ensemble, Model, load_encoder
 
 
 def make_release(

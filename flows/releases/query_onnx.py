@@ -34,11 +34,11 @@ from onnx import TensorProto, helper, numpy_helper
 from schemas.errors import StageError
 from schemas.text_contract import golden_cases
 from schemas.text_contract import words as words_of
-from training.models.model import Ensemble, Model
-from training.network.parameters import is_beside, tower_name
-from training.ranking.embedding import search_vectors
-from training.recipes import towers
-from training.recipes.recipe import Recipe
+from training.model.embedding import search_vectors
+from training.model.model import Ensemble, Model
+from training.model.parameters import is_beside, tower_name
+from training.model.recipe import Recipe
+from training.towers import tower_settings as towers
 from training.towers.bilstm import SIGMA_MIN
 
 OPSET = 17
@@ -191,7 +191,12 @@ def _lstm(
 
 
 def _bilstm(
-    graph: _Graph, tower: towers.GatedRecurrent, words: str, part: Mapping[str, np.ndarray], *, every: bool = False
+    graph: _Graph,
+    tower: towers.GatedRecurrent,
+    words: str,
+    part: Mapping[str, np.ndarray],
+    *,
+    every: bool = False,
 ) -> str:
     columns = part["b"].shape[0] // 2
     halves = []

@@ -25,7 +25,7 @@ from schemas.errors import StageError
 from schemas.release import TABLE, Similarity
 from schemas.shard import LogicalDigest
 from schemas.stage import Progress
-from training.ranking.embedding import keys_at_once, scores_one_by_one
+from training.model.embedding import keys_at_once, scores_one_by_one
 from training.ranking.measure import score_blocks, top_k
 from training.ranking.nearest import Nearest, Partitions, partition
 

@@ -12,10 +12,10 @@ from schemas.errors import StageError, UsageError, require_major
 from schemas.manifest import damaged_files
 from schemas.release import MODEL, read_release
 from schemas.text_contract import CONTRACT_VERSION, words
-from training.labelled.classifying import Confidence, rerank
-from training.models.model import load_encoder
+from training.analysis.classifying import Confidence, rerank
+from training.model.embedding import search_vectors
+from training.model.model import load_encoder
 from training.ranking.bm25 import TitleBM25
-from training.ranking.embedding import search_vectors
 from training.ranking.word_matches import WordMatches, with_words
 
 Mode = Literal["vector", "bm25", "hybrid"]
@@ -208,7 +208,7 @@ def search(
             found="the classifier takes the nearest by vector",
             do="leave --mode or --rerank out",
         )
-    from training.labelled.classifying import confidence_of
+    from training.analysis.classifying import confidence_of
 
     opened = OpenRelease(release)
     return opened.rerank(text, k, confidence_of(opened.model), depth=rerank)

@@ -32,7 +32,7 @@ from flows.report.blocks import (
     sentence,
 )
 from flows.report.figures import WIDE, ChartRow, Dot, dot_of, row_chart
-from training.compare import TABLES
+from training.evaluation import TABLES
 
 Comparison = Mapping[str, Any]
 Row = Mapping[str, Any]

@@ -24,8 +24,8 @@ from flows.report.blocks import (
 from flows.report.explain_page import attention_blocks
 from flows.report.figures import SERIES, histogram, interval_pictures, shortened
 from schemas import storage
-from training.evaluate.evaluate_labelled_stage import EXAMPLES
-from training.labelled.labelled_systems import CLASSIFIER, COSINE, MAJORITY, VECTOR_MOVERS, W2, WORD_MOVERS
+from training.evaluation.evaluate_labelled_stage import EXAMPLES
+from training.evaluation.labelled_systems import CLASSIFIER, COSINE, MAJORITY, VECTOR_MOVERS, W2, WORD_MOVERS
 
 Metrics = Mapping[str, Any]  # of evaluate_labelled_stage
 OURS = (CLASSIFIER, W2, COSINE)

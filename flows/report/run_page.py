@@ -73,7 +73,7 @@ def read_run(title: str, results: Results, commands: Sequence[str] = ()) -> Run:
     """A run from its results and the files that these point to."""
     from flows.report.training_page import read_json, training_blocks  # numpy and the recipes take long to load
     from schemas.section import flat
-    from training.recipes.recipe import Recipe
+    from training.model.recipe import Recipe
 
     build, train, release = results["build"], results["train"], results["publish"]
     manifest = open_result(train["path"]).manifest

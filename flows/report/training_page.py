@@ -27,7 +27,7 @@ from flows.report.figures import Line, line_chart
 from schemas import storage
 from schemas.section import flat
 from schemas.stage import open_result
-from training.recipes.recipe import Recipe
+from training.model.recipe import Recipe
 
 HELD_OUT = {"NDCG@10": "dev_ndcg@10", "Accuracy": "dev_accuracy", "Area under ROC": "dev_area_under_roc",
             "Nats per word": "dev_word_repeat", "Nats per word, paraphrase": "dev_word_reformulate"}  # fmt: skip

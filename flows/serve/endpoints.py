@@ -21,9 +21,9 @@ from flows.serve.live import Served
 from schemas.errors import UsageError
 from schemas.text_contract import words
 from training.analysis.keywords import gate_keywords
-from training.models.model import Ensemble, Model
+from training.model.embedding import Side, scores_one_by_one, search_vectors
+from training.model.model import Ensemble, Model
 from training.ranking.bm25 import TitleBM25
-from training.ranking.embedding import Side, scores_one_by_one, search_vectors
 from training.ranking.word_matches import best_matches
 
 MOST_BYTES = 1_000_000  # of a body

@@ -6,7 +6,7 @@ import pytest
 from benchmarks import quality
 from benchmarks.quality import MIN_JUDGED, Choosing, differences, with_settings, write_choosing
 from schemas.judgments import read_qrels, read_queries
-from training.recipes.named_recipes import recipe
+from training.model.named_recipes import recipe
 
 
 def lines(path, written):

@@ -25,12 +25,12 @@ from benchmarks.speed.variants import Variant, base_recipe, compare, start_of, s
 from schemas.text_contract import DEFAULT_TABLE_ROWS, normalise_column, trigram_ids
 from tests.recipes import varied
 from tests.rounding import assert_equal_but_for_rounding
-from training.data.shard_data import MicroBatch, Order, ShardData, pair_lengths
 from training.kernel.kernel_library import status
-from training.kernel.kernel_path import CompiledPath, compiled_batch
-from training.network.encoder import CPU
-from training.network.parameters import layout_of
-from training.run.job import REFERENCE
+from training.model.encoder import CPU
+from training.model.parameters import layout_of
+from training.trainer.job import REFERENCE
+from training.trainer.kernel_path import CompiledPath, compiled_batch
+from training.trainer.shard_data import MicroBatch, Order, ShardData, pair_lengths
 
 ROOT = Path(__file__).parents[2]
 CELLS, MINIBATCH = 16, 12

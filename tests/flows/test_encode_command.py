@@ -9,7 +9,7 @@ import pytest
 from flows.releases.encode_texts import encode_lines, open_encoder
 from schemas.errors import StageError, UsageError
 from tests.trained_model import trained_stage
-from training.ranking.embedding import search_vectors
+from training.model.embedding import search_vectors
 
 
 @pytest.fixture(scope="module")

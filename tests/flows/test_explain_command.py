@@ -18,11 +18,11 @@ from tests.flows.test_report import Page, loads_nothing
 from tests.recipes import made, varied
 from tests.trained_model import trained_stage
 from tests.training.analysis.small_models import small_model
+from training.analysis.classifying import of_vectors
 from training.analysis.keywords import most_active
 from training.analysis.traces import trace
-from training.labelled.classifying import of_vectors
-from training.models.model import load_model, write_model
-from training.recipes.named_recipes import recipe
+from training.model.model import load_model, write_model
+from training.model.named_recipes import recipe
 
 torch.set_num_threads(1)
 SIAMESE = made(

@@ -20,12 +20,12 @@ from tests.flows.test_report import Page, loads_nothing
 from tests.recipes import varied
 from tests.trained_model import trained_stage
 from training.analysis.traces import overlap, trace
-from training.evaluate.evaluate_labelled_stage import RULES, EvaluateLabelledConfig, evaluate_labelled
-from training.labelled.labelled_shards import read_labelled
-from training.models.model import load_model
-from training.recipes.label_recipes import GATED_ATTENTION
-from training.recipes.named_recipes import recipe
-from training.run.launch import train
+from training.evaluation.evaluate_labelled_stage import RULES, EvaluateLabelledConfig, evaluate_labelled
+from training.model.label_recipes import GATED_ATTENTION
+from training.model.model import load_model
+from training.model.named_recipes import recipe
+from training.trainer.labelled_shards import read_labelled
+from training.trainer.launch import train
 
 
 def render(result, examples) -> str:

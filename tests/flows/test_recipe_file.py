@@ -10,8 +10,8 @@ from flows.config.pipeline_config import read_pipeline
 from flows.config.toml_file import recipe_named
 from schemas.errors import UsageError
 from tests.recipes import made, varied
-from training.recipes.named_recipes import names, recipe
-from training.recipes.recipe import Recipe
+from training.model.named_recipes import names, recipe
+from training.model.recipe import Recipe
 from training.sweep.sweep_stage import best_toml
 
 PIPELINE = """

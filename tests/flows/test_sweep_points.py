@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from flows.config.sweep_config import SampleSection, SweepConfig, measure_of, points_of, read_sweep
 from schemas.errors import UsageError
-from training.recipes.click_recipes import LSTM_96, RNN_288
-from training.recipes.printed_recipes import PRINTED_RECIPES
+from training.model.click_recipes import LSTM_96, RNN_288
+from training.model.printed_recipes import PRINTED_RECIPES
 
 ROOT = Path(__file__).parent.parent.parent
 

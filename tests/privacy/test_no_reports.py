@@ -34,7 +34,7 @@ def environment_and_reporters(module: str, engines: str, **given: str) -> list:
     "module",
     [
         "flows.pipeline", "flows.commands.pipelines",  # and what they start
-        "training.run.ray_workers", "training.sweep.sweep_on_ray",
+        "training.trainer.ray_workers", "training.sweep.sweep_on_ray",
         "beam_jobs.engine.beam_engine",
     ],
 )  # fmt: skip

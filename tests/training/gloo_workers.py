@@ -19,8 +19,8 @@ import torch
 from schemas import storage
 from schemas.stage import silent
 from training.compute.reduction import ProcessGroup
-from training.run.job import TrainingJob
-from training.run.worker import work
+from training.trainer.job import TrainingJob
+from training.trainer.worker import work
 
 SECONDS = 600  # no test may take as long; a worker that waits for a dead one is told by gloo at once
 

@@ -10,10 +10,10 @@ from torch.optim.adagrad import _single_tensor_adagrad
 from tests.recipes import varied
 from tests.training.test_large_update import RECIPE, THREADS, Minibatches
 from training.compute.reduction import Workers
-from training.network.parameters import initial_parameters, layout_of
-from training.recipes.recipe import SGD, AdaGrad, Recipe
-from training.update.large_update import Towers, large_update
-from training.update.optimisers import AdaGradRows, MomentumSchedule, RowState, restored_state, start_state
+from training.model.parameters import initial_parameters, layout_of
+from training.model.recipe import SGD, AdaGrad, Recipe
+from training.trainer.large_update import Towers, large_update
+from training.trainer.optimisers import AdaGradRows, MomentumSchedule, RowState, restored_state, start_state
 
 torch.set_num_threads(1)
 SCHEDULE = MomentumSchedule(0.9, 0.9, 10)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from schemas.errors import StageError
-from training.update.checkpoint import (
+from training.trainer.checkpoint import (
     Position,
     WriteError,
     list_updates,
@@ -16,7 +16,7 @@ from training.update.checkpoint import (
     remove_checkpoints_after,
     write_checkpoint,
 )
-from training.update.optimisers import LazyRows
+from training.trainer.optimisers import LazyRows
 
 RUN = "run-digest"
 

@@ -14,14 +14,14 @@ from schemas.stage import open_result, silent
 from tests.recipes import varied
 from tests.rounding import rounded
 from tests.trained_model import trained_stage
-from training.compare.measured_row import of_model
-from training.compare.rows import Material, Row
-from training.evaluate.evaluate_stage import EvaluateConfig, evaluate
-from training.models.model import load_model
-from training.ranking.embedding import TitleEmbeddings
+from training.evaluation.evaluate_stage import EvaluateConfig, evaluate
+from training.evaluation.measured_row import of_model
+from training.evaluation.rows import Material, Row
+from training.model.click_recipes import LSTM_96
+from training.model.embedding import TitleEmbeddings
+from training.model.model import load_model
 from training.ranking.measure import judged_collection, measure
 from training.ranking.word_matches import title_ranking
-from training.recipes.click_recipes import LSTM_96
 
 CONFIG = EvaluateConfig(num_resamples=200, top_k=10)
 WORDS = ["steel", "angle", "bracket", "hose", "garden", "grinder", "shelf", "pipe", "copper", "nail", "2x4", "ørn"]

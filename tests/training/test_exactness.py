@@ -20,11 +20,11 @@ from tests.recipes import made, varied
 from tests.training.gloo_workers import Death, run_workers
 from tests.training.small_shards import shop, write_build
 from training.compute.reduction import Workers
-from training.data.shard_data import Order, load_shards, pair_lengths
-from training.kernel.kernel_library import serves
-from training.recipes.recipe import Recipe
-from training.run.job import COMPILED, REFERENCE, TrainingJob, arithmetic_of
-from training.run.worker import work
+from training.model.kernel_recipes import serves
+from training.model.recipe import Recipe
+from training.trainer.job import COMPILED, REFERENCE, TrainingJob, arithmetic_of
+from training.trainer.shard_data import Order, load_shards, pair_lengths
+from training.trainer.worker import work
 
 torch.set_num_threads(1)
 # Micro-batches of 8, six to a minibatch: five workers share them unevenly, and so do two and three at an epoch's end.

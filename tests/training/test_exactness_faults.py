@@ -22,16 +22,16 @@ from tests.recipes import made, varied
 from tests.training.small_shards import shop, write_build
 from tests.training.test_large_update import Together
 from tests.waiting import SECONDS
-from training.data.shard_data import Order, load_shards, pair_lengths, pairs_of
-from training.network.parameters import initial_parameters, layout_of
-from training.objectives.clicks import WatchedClicks
-from training.run import job as arithmetic
-from training.run.job import COMPILED, REFERENCE, ROWS, arithmetic_of, require_served
-from training.run.launch import train
-from training.run.worker import require_equal, state_sums
-from training.update.checkpoint import Position, WriteError, list_updates, write_checkpoint
-from training.update.large_update import ReferencePath, Towers, name_culprit, require_sane
-from training.update.optimisers import LazyRows, MomentumSchedule
+from training.model.parameters import initial_parameters, layout_of
+from training.trainer import job as arithmetic
+from training.trainer.checkpoint import Position, WriteError, list_updates, write_checkpoint
+from training.trainer.clicks import WatchedClicks
+from training.trainer.job import COMPILED, REFERENCE, ROWS, arithmetic_of, require_served
+from training.trainer.large_update import ReferencePath, Towers, name_culprit, require_sane
+from training.trainer.launch import train
+from training.trainer.optimisers import LazyRows, MomentumSchedule
+from training.trainer.shard_data import Order, load_shards, pair_lengths, pairs_of
+from training.trainer.worker import require_equal, state_sums
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).parents[2]
@@ -63,7 +63,7 @@ def weights(result) -> bytes:
 
 @pytest.fixture(autouse=True)
 def every_step_is_told(monkeypatch):
-    monkeypatch.setattr("training.run.run_report.REPORT_SECONDS", 0.0)
+    monkeypatch.setattr("training.trainer.run_report.REPORT_SECONDS", 0.0)
 
 
 class Killed(BaseException):
@@ -372,7 +372,7 @@ def test_a_worker_that_cannot_add_up_as_the_others_do_says_so(monkeypatch):
 def test_the_same_request_is_answered_without_starting_workers(made, tmp_path):
     train(made, store=str(tmp_path), recipe=RECIPE, threads=1)
     script = (
-        "import json, sys; from training.run.launch import train; from training.recipes.recipe import Recipe\n"
+        "import json, sys; from training.trainer.launch import train; from training.model.recipe import Recipe\n"
         "recipe = Recipe(**json.loads(sys.argv[3]))\n"
         "for workers in (1, 2, 'auto'):\n"
         "    assert train(sys.argv[1], store=sys.argv[2], recipe=recipe, workers=workers, in_cluster=True).reused\n"

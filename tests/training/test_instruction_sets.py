@@ -20,10 +20,10 @@ from tests.beam_jobs.dated_logs import day_lines, write_lines
 from tests.beam_jobs.day_folders import write_documents
 from tests.instruction_sets import forced, sets_here
 from tests.recipes import varied
-from training.kernel.kernel_library import serves
-from training.models.model import load_model
-from training.recipes.click_recipes import LSTM_POOL_96
-from training.run.launch import train
+from training.model.click_recipes import LSTM_POOL_96
+from training.model.kernel_recipes import serves
+from training.model.model import load_model
+from training.trainer.launch import train
 
 # Started by how rare trigrams are, one tower, a shared pool, weights by the logarithm of clicks: all that is computed
 # before the first update is in it.

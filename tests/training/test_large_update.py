@@ -13,12 +13,12 @@ from tests.training import reference
 from tests.training.texts import random_texts
 from training.compute.reduction import Workers
 from training.compute.threads import compute_threads
-from training.data.shard_data import apart
-from training.network.parameters import initial_parameters, layout_of
-from training.recipes.recipe import Recipe
-from training.update.click_loss import PairBatch, pair_batch
-from training.update.large_update import Towers, large_update
-from training.update.optimisers import LazyRows, MomentumSchedule
+from training.model.parameters import initial_parameters, layout_of
+from training.model.recipe import Recipe
+from training.trainer.click_loss import PairBatch, pair_batch
+from training.trainer.large_update import Towers, large_update
+from training.trainer.optimisers import LazyRows, MomentumSchedule
+from training.trainer.shard_data import apart
 
 torch.set_num_threads(1)
 TRIGRAMS = 40

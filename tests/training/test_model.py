@@ -11,10 +11,9 @@ from schemas.text_contract import trigram_ids, words
 from tests.recipes import made, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
-from training.models.model import Model, load_model, write_model
-from training.network.parameters import initial_parameters, layout_of
-from training.recipes.named_recipes import names, recipe
-from training.towers import tower_of
+from training.model.model import Model, load_model, write_model
+from training.model.named_recipes import names, recipe
+from training.model.parameters import initial_parameters, layout_of, tower_of
 
 torch.set_num_threads(1)
 ROWS = 50_700

@@ -16,11 +16,11 @@ from schemas.stage import open_result
 from tests.recipes import made, varied
 from tests.training.small_shards import shop, write_build
 from tests.training.test_large_update import run
-from training.data.shard_data import Order, Pairs, ShardData, apart, load_shards, pair_lengths, pairs_of
-from training.network.encoder import Encoder
-from training.network.parameters import initial_parameters, layout_of
-from training.recipes.recipe import Recipe
-from training.update.click_loss import pair_batch, pair_gradient
+from training.model.encoder import Encoder
+from training.model.parameters import initial_parameters, layout_of
+from training.model.recipe import Recipe
+from training.trainer.click_loss import pair_batch, pair_gradient
+from training.trainer.shard_data import Order, Pairs, ShardData, apart, load_shards, pair_lengths, pairs_of
 
 torch.set_num_threads(1)
 RECIPE = made(name="small", cells=8, epochs=1, minibatch=32, micro_batch=8, step=0.02, gamma=4.0)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.recipes import made
-from training.data.text_batch import WordRows
-from training.network.parameters import Layout, initial_parameters, layout_of
+from training.model.parameters import Layout, initial_parameters, layout_of
+from training.towers.text_batch import WordRows
 
 TABLE_ROWS = 200
 

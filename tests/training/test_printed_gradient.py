@@ -12,10 +12,9 @@ import torch
 from tests.recipes import made, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training.texts import table_of
-from training.data.text_batch import text_batch
-from training.network.parameters import initial_parameters, layout_of
-from training.recipes.recipe import Recipe
-from training.towers import tower_of
+from training.model.parameters import initial_parameters, layout_of, tower_of
+from training.model.recipe import Recipe
+from training.towers.text_batch import text_batch
 from training.towers.tower import word_inputs
 
 CELLS, TRIGRAMS = 96, 2_000

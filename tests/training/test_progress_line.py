@@ -3,7 +3,7 @@
 import pytest
 
 from flows.report.run_page import held_out
-from training.run.run_report import clock, progress_line, shortly
+from training.trainer.run_report import clock, progress_line, shortly
 
 FACTS = {
     "epoch": 3,

@@ -28,9 +28,9 @@ from schemas.errors import StageError
 from tests.recipes import made
 from tests.training.small_shards import shop, write_build
 from tests.waiting import SECONDS, wait_until
-from training.recipes.recipe import Recipe
-from training.run.launch import train
-from training.update.checkpoint import Position, list_updates, write_checkpoint
+from training.model.recipe import Recipe
+from training.trainer.checkpoint import Position, list_updates, write_checkpoint
+from training.trainer.launch import train
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).parents[2]
@@ -181,7 +181,7 @@ def weights(result) -> bytes:
 
 
 JOB = (
-    "import os, sys; from tests.training.test_ray_training import RECIPE; from training.run.launch import train\n"
+    "import os, sys; from tests.training.test_ray_training import RECIPE; from training.trainer.launch import train\n"
     "train(sys.argv[1], store=sys.argv[2], recipe=RECIPE, threads=1, checkpoint_seconds=0.0)"
 )
 
@@ -242,7 +242,7 @@ def test_in_a_cluster_one_worker_is_on_it_too_and_auto_is_one_for_each_gpu(build
 @pytest.mark.several_machines
 def test_a_worker_and_a_node_are_lost_and_come_back_and_the_bytes_stay(build, expected, tmp_path, nodes, monkeypatch):
     """kill -9 of a worker; then a node goes: on with one worker; then there is a node again, and the run grows."""
-    monkeypatch.setattr("training.run.ray_workers.GROW_SECONDS", 2.0)
+    monkeypatch.setattr("training.trainer.ray_workers.GROW_SECONDS", 2.0)
     monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "3")
     nodes.be(2)
     run = Run(build, tmp_path, recipe=LONG, workers=2, min_workers=1)
@@ -264,7 +264,7 @@ def test_a_worker_and_a_node_are_lost_and_come_back_and_the_bytes_stay(build, ex
 @pytest.mark.engine
 @pytest.mark.several_machines
 def test_a_node_that_nothing_replaces_ends_the_run_and_says_what_to_do(build, expected, tmp_path, nodes, monkeypatch):
-    monkeypatch.setattr("training.run.ray_workers.ROOM_SECONDS", 5.0)
+    monkeypatch.setattr("training.trainer.ray_workers.ROOM_SECONDS", 5.0)
     monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "3")
     nodes.be(2)
     run = Run(build, tmp_path, recipe=LONG, workers=2)
@@ -293,13 +293,13 @@ def test_an_error_that_one_worker_meets_ends_the_run_at_once(build, tmp_path, no
 
 def train_digest(build: str) -> str:
     from schemas.stage import open_result
-    from training.run.launch import train_request
+    from training.trainer.launch import train_request
 
     return train_request(open_result(build), RECIPE).digest
 
 
 def test_ray_keeps_its_files_on_the_file_system_of_the_store():
-    ray_workers = pytest.importorskip("training.run.ray_workers")
+    ray_workers = pytest.importorskip("training.trainer.ray_workers")
     given = pickle.loads(pickle.dumps(ray_workers.storage_of("memory://ray/run")))
     with given["storage_filesystem"].open_output_stream(f"{given['storage_path']}/pointer.json") as file:
         file.write(b"{}")
@@ -308,7 +308,7 @@ def test_ray_keeps_its_files_on_the_file_system_of_the_store():
 
 
 def test_losses_end_a_run_only_where_no_checkpoint_comes_in_between_and_ray_has_had_time(tmp_path, monkeypatch):
-    from training.run.ray_workers import LOSSES_IN_VAIN, EndInVain
+    from training.trainer.ray_workers import LOSSES_IN_VAIN, EndInVain
 
     end, lost = EndInVain(str(tmp_path), 2), {1: RuntimeError("connection closed by peer")}
     for update in range(1, 20):  # as often as may be, if it goes on in between
@@ -316,7 +316,7 @@ def test_losses_end_a_run_only_where_no_checkpoint_comes_in_between_and_ray_has_
         end.after_exception(None, lost)
     for _ in range(LOSSES_IN_VAIN):  # more than that, but within moments: a dead node may not be noticed yet
         end.after_exception(None, lost)
-    monkeypatch.setattr("training.run.ray_workers.SECONDS_IN_VAIN", 0.0)
+    monkeypatch.setattr("training.trainer.ray_workers.SECONDS_IN_VAIN", 0.0)
     with pytest.raises(StageError, match=r"lost 6 times in a row.*RuntimeError.*checkpoint of update 19 is kept"):
         end.after_exception(None, lost)
     write_checkpoint(str(tmp_path), "run", Position(update=20), {})

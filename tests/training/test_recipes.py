@@ -9,13 +9,13 @@ import pytest
 
 from schemas.errors import UsageError
 from schemas.section import changed
-from training.network.parameters import layout_of
-from training.recipes.click_recipes import LSTM_96
-from training.recipes.named_recipes import names, recipe
-from training.recipes.objectives import Generate
-from training.recipes.recipe import Recipe
-from training.recipes.towers import RNN
-from training.run.launch import pretraining
+from training.model.click_recipes import LSTM_96
+from training.model.named_recipes import names, recipe
+from training.model.objective_settings import Generate
+from training.model.parameters import layout_of
+from training.model.recipe import Recipe
+from training.towers.tower_settings import RNN
+from training.trainer.launch import pretraining
 
 
 def test_every_named_recipe_can_be_asked_for_by_its_name():
@@ -128,7 +128,7 @@ def test_a_name_of_before_there_were_sections_and_a_misspelt_one_are_answered_wi
 
 
 def test_naming_and_checking_a_recipe_does_not_import_torch():
-    code = "import sys; from training.recipes.named_recipes import recipe; recipe('variational')"
+    code = "import sys; from training.model.named_recipes import recipe; recipe('variational')"
     code += "; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from schemas import storage
 from tests.recipes import made, varied
 from tests.training.small_shards import shop, write_build
-from training.run.launch import train
+from training.trainer.launch import train
 
 torch.set_num_threads(1)
 RECIPE = made(name="small", cells=8, epochs=3, minibatch=32, micro_batch=8, step=0.02, clip_norm=12.0)
@@ -92,7 +92,7 @@ class Killed(BaseException):
 
 
 def test_a_run_that_was_killed_twice_has_every_step_once(build, trained, tmp_path, monkeypatch):
-    monkeypatch.setattr("training.run.run_report.REPORT_SECONDS", 0.0)
+    monkeypatch.setattr("training.trainer.run_report.REPORT_SECONDS", 0.0)
 
     def killer(at: int):
         def progress(what, done, total):

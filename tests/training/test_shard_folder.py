@@ -7,13 +7,13 @@ import tempfile
 from pathlib import Path
 
 from schemas import storage
-from training.data.shard_data import local_folder
+from training.trainer.shard_data import local_folder
 
 KILLED = """
 import os, signal, sys, tempfile
 tempfile.tempdir = sys.argv[1]
 from schemas import storage
-from training.data.shard_data import local_folder
+from training.trainer.shard_data import local_folder
 storage.write_atomic("memory://shards/train-00000/pairs.arrow", b"left behind")
 print(local_folder("memory://shards"), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)

@@ -18,10 +18,10 @@ from tests.training.dying_trial import die
 from tests.training.small_shards import shop, write_build
 from tests.training.trials_here import here
 from tests.waiting import SECONDS
-from training.run.launch import train
 from training.sweep.sweep_stage import UnfinishedSweep, plan, sweep
 from training.sweep.sweep_table import Point, Trial
 from training.sweep.trial_process import TrialOutcome, TrialProcess, TrialStatus
+from training.trainer.launch import train
 
 RECIPE = made(name="small", cells=8, epochs=2, minibatch=32, micro_batch=32, step=0.02)
 

@@ -12,10 +12,10 @@ from schemas.stage import open_result, stage_folder
 from tests.recipes import made, varied
 from tests.training.small_shards import shop, write_build
 from tests.training.trials_here import here
-from training.run.launch import train, train_request
 from training.sweep.sweep_stage import Halving, Rung, UnfinishedSweep, rungs_of, sweep
 from training.sweep.sweep_table import Point, cells, notes
-from training.update.checkpoint import read_curve
+from training.trainer.checkpoint import read_curve
+from training.trainer.launch import train, train_request
 
 RECIPE = made(name="small", cells=8, epochs=4, minibatch=32, micro_batch=32, step=0.02)
 STEPS = (0.002, 0.02, 0.001, 0.008, 0.0005)

@@ -17,14 +17,14 @@ from tests.training.gloo_workers import Death, run_workers
 from tests.training.small_shards import shop, write_build
 from tests.training.test_click_loss import loss_and_gradients
 from tests.training.test_exactness import alone, job, sha256
-from training.data.shard_data import MicroBatch
-from training.kernel.kernel_library import moves_rows
-from training.models.model import combine, load_model
-from training.objectives import clicks
-from training.objectives.clicks import probabilities
-from training.run.job import REFERENCE, ROWS, arithmetic_of
-from training.run.launch import train
-from training.update.click_loss import DENSE, Taught, teacher_losses
+from training.model.kernel_recipes import moves_rows
+from training.model.model import combine, load_model
+from training.trainer import clicks
+from training.trainer.click_loss import DENSE, Taught, teacher_losses
+from training.trainer.clicks import probabilities
+from training.trainer.job import REFERENCE, ROWS, arithmetic_of
+from training.trainer.launch import train
+from training.trainer.shard_data import MicroBatch
 
 torch.set_num_threads(1)
 RECIPE = made(name="small", cells=16, epochs=2, minibatch=48, micro_batch=8, step=0.01)

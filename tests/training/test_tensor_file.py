@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from tests.recipes import made
-from training.models.model import write_model
-from training.network.parameters import arrays_of, initial_parameters, layout_of, pieces
-from training.update.checkpoint import Position, newest_checkpoint, read_checkpoint, write_checkpoint
-from training.update.optimisers import LazyRows
+from training.model.model import write_model
+from training.model.parameters import arrays_of, initial_parameters, layout_of, pieces
+from training.trainer.checkpoint import Position, newest_checkpoint, read_checkpoint, write_checkpoint
+from training.trainer.optimisers import LazyRows
 
 TYPES = st.sampled_from([np.float32, np.float64, np.int32, np.int64])
 SHAPES = array_shapes(min_dims=0, min_side=0, max_side=4)

@@ -13,11 +13,11 @@ from schemas.stage import open_result
 from tests.recipes import made, varied
 from tests.training.small_shards import shop, write_build
 from tests.training.test_exactness import alone, job, sha256
-from training.data.shard_data import MicroBatch
-from training.models.given_vectors import read_text_vectors
-from training.models.model import combine, load_encoder
-from training.objectives import clicks
-from training.run.launch import train
+from training.model.given_vectors import read_text_vectors
+from training.model.model import combine, load_encoder
+from training.trainer import clicks
+from training.trainer.launch import train
+from training.trainer.shard_data import MicroBatch
 
 RECIPE = made(name="small", cells=16, epochs=1, minibatch=48, micro_batch=8, step=0.01)
 TAUGHT = varied(RECIPE, teacher_share=0.5, teacher_gamma=8.0)

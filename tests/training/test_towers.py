@@ -11,16 +11,15 @@ from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from tests.training.finite_differences import STEP, by_autograd
 from tests.training.texts import random_texts, table_of
-from training.data.shard_data import apart
-from training.data.text_batch import text_batch
-from training.network.encoder import Encoder, encode_batch
-from training.network.parameters import initial_parameters, layout_of, tower_name
-from training.recipes.named_recipes import recipe
-from training.recipes.recipe import Recipe
-from training.towers import tower_of
+from training.model.encoder import Encoder, encode_batch
+from training.model.named_recipes import recipe
+from training.model.parameters import initial_parameters, layout_of, tower_name, tower_of
+from training.model.recipe import Recipe
 from training.towers.bilstm import SIGMA_MIN
+from training.towers.text_batch import text_batch
 from training.towers.tower import highest, word_inputs
-from training.update.click_loss import pair_batch, pair_gradient
+from training.trainer.click_loss import pair_batch, pair_gradient
+from training.trainer.shard_data import apart
 
 torch.set_num_threads(1)
 TRIGRAMS, GAMMA = 9, 4.0

@@ -19,10 +19,10 @@ from schemas.negatives import draw
 from schemas.stage import open_result
 from tests.recipes import made, varied
 from tests.training.small_shards import shop, write_build
-from training.data import shard_data
-from training.data.shard_data import load_shards
-from training.models.model import load_model
-from training.run.launch import train
+from training.model.model import load_model
+from training.trainer import shard_data
+from training.trainer.launch import train
+from training.trainer.shard_data import load_shards
 
 torch.set_num_threads(1)
 RECIPE = made(name="small", cells=8, epochs=4, minibatch=32, micro_batch=8, step=0.02, clip_norm=20.0)

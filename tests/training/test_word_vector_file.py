@@ -6,8 +6,8 @@ import pytest
 
 from schemas.errors import StageError, UsageError
 from tests.recipes import made
-from training.models.given_vectors import columns_of, read_vectors, recipe_with
-from training.recipes.recipe import Recipe
+from training.model.given_vectors import columns_of, read_vectors, recipe_with
+from training.model.recipe import Recipe
 
 gensim_models = pytest.importorskip("gensim.models")
 WORDS = ["the", "hammer", "naïve", "zebra"]

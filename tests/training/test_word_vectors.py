@@ -24,15 +24,15 @@ from tests.training.finite_differences import STEP
 from tests.training.small_shards import TABLE_ROWS, shop, write_build, write_texts
 from tests.training.texts import random_texts
 from training.analysis.traces import trace
-from training.data.shard_data import load_shards
-from training.data.text_batch import WordRows, text_batch
-from training.models.model import Model, encode_table, load_model, write_model
-from training.network.encoder import Encoder, encoded, gradients
-from training.network.parameters import initial_parameters, layout_of
-from training.recipes.recipe import Recipe
-from training.run.job import arithmetic_of
-from training.run.launch import train
-from training.run.worker import start_of
+from training.model.encoder import Encoder, encoded, gradients
+from training.model.model import Model, encode_table, load_model, write_model
+from training.model.parameters import initial_parameters, layout_of
+from training.model.recipe import Recipe
+from training.towers.text_batch import WordRows, text_batch
+from training.trainer.job import arithmetic_of
+from training.trainer.launch import train
+from training.trainer.shard_data import load_shards
+from training.trainer.worker import start_of
 
 pytest.importorskip("gensim")
 torch.set_num_threads(1)

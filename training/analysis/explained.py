@@ -12,14 +12,14 @@ from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.stage import Progress, silent
 from schemas.text_contract import words
+from training.analysis.classifying import probabilities
 from training.analysis.keywords import CountingRule, Keywords, keywords
 from training.analysis.traces import Direction, TracedText, attention_json, require_traces, trace
-from training.labelled.classifying import probabilities
-from training.models.model import Model
-from training.ranking.embedding import Side, scores_one_by_one, search_vectors
+from training.model.embedding import Side, scores_one_by_one, search_vectors
+from training.model.model import Model
+from training.model.objective_settings import Clicks
+from training.model.recipe import Recipe
 from training.ranking.significance import bootstrap_interval
-from training.recipes.objectives import Clicks
-from training.recipes.recipe import Recipe
 
 CONFIDENCE, RESAMPLES = 0.95, 2_000
 POSITIONS = 12  # of the reading order that are shown apart

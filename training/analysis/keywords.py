@@ -17,9 +17,9 @@ from pydantic import Field
 from schemas.section import Count, Share, section
 from schemas.text_contract import words
 from training.analysis.traces import Direction, Trace, trace
-from training.models.model import Ensemble, Model
-from training.ranking.embedding import Side
-from training.recipes.towers import Recurrent
+from training.model.embedding import Side
+from training.model.model import Ensemble, Model
+from training.towers.tower_settings import Recurrent
 
 SHARE = 0.4
 

@@ -14,9 +14,9 @@ import numpy as np
 from schemas.errors import UsageError
 from schemas.stage import Progress, silent
 from schemas.text_contract import words
-from training.data.shard_data import distinct_texts_of
+from training.model.embedding import Side, TextEncoder, minus_distances, search_vectors, unit
 from training.ranking.doc2vec import TitleDoc2Vec
-from training.ranking.embedding import Side, TextEncoder, minus_distances, search_vectors, unit
+from training.trainer.shard_data import distinct_texts_of
 
 
 def nearest_words(

@@ -30,17 +30,16 @@ from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.text_contract import words
 from training.compute.threads import alone
-from training.data.text_batch import TextBatch, grouped_order, text_batch
-from training.models.model import BATCH_TEXTS, Model, text_table
-from training.network.encoder import encode_batch
-from training.network.parameters import tower_name
-from training.ranking.embedding import Side
-from training.recipes.recipe import Recipe
-from training.recipes.towers import Recurrent, SelfAttentive, TowerSettings
-from training.towers import tower_of
+from training.model.embedding import Side
+from training.model.encoder import encode_batch
+from training.model.model import BATCH_TEXTS, Model, text_table
+from training.model.parameters import tower_name, tower_of
+from training.model.recipe import Recipe
 from training.towers.bilstm import BidirectionalLSTM, MaxPooledTower, SelfAttentiveTower, VariationalTower
 from training.towers.recurrent import LSTMTower, RNNTower
+from training.towers.text_batch import TextBatch, grouped_order, text_batch
 from training.towers.tower import Parts, Projected, word_inputs
+from training.towers.tower_settings import Recurrent, SelfAttentive, TowerSettings
 
 Direction = Literal["left to right", "right to left"]
 STATES = ("i", "f", "o", "y_g", "c", "y")

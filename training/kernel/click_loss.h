@@ -1,4 +1,4 @@
-// The loss of clicked documents against unclicked ones, and its gradient (training/update/click_loss.py: eq. 3-5 and 7).
+// The loss of clicked documents against unclicked ones, and its gradient (training/trainer/click_loss.py: eq. 3-5 and 7).
 #pragma once
 #include <math.h>
 #include "instructions.h"

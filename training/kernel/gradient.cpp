@@ -73,7 +73,7 @@ struct Weights {
     int64_t columns() const { return cell.columns() * directions; }
     int64_t dimensions() const { return int64_t(cell.cells) * directions; }
     int64_t peephole_floats() const { return cell.num_peepholes() * dimensions(); }
-    // Rows of a tower's matrix below the table: W_rec, b, peepholes (training.network.parameters).
+    // Rows of a tower's matrix below the table: W_rec, b, peepholes (training.model.parameters).
     int64_t dense_rows() const {
         return cell.cells + 1 + (peephole_floats() + columns() - 1) / columns();
     }

@@ -57,7 +57,7 @@ struct GatherSum {
     const float* start;
 };
 
-// A loss of pairs (training.update.click_loss): queries [pairs, d], documents [documents, d], candidates [pairs, C]. A document
+// A loss of pairs (training.trainer.click_loss): queries [pairs, d], documents [documents, d], candidates [pairs, C]. A document
 // is begun before the first pair that has it, and ended after the last.
 struct ClickLoss {
     const float *queries, *documents;
@@ -82,7 +82,7 @@ struct Addend {
 struct TouchedRows {
     float *parameters, *velocity;  // of the whole tower
     const int64_t* rows;           // [R]
-    const float *gain, *decay;     // [R] what brings a row up to date (training.update.optimisers)
+    const float *gain, *decay;     // [R] what brings a row up to date (training.trainer.optimisers)
     float* ahead;                  // [R, G] where the gradient is taken
     int32_t* place;                // [num_places] which of them a row of the tower is
     const Addend* addends;         // the gradients of micro-batches

@@ -1,4 +1,4 @@
-"""Loading of the compiled kernels, once, or the reason why they are not available; and which recipes they serve.
+"""Loading of the compiled kernels, once, or the reason why they are not available.
 
 The package's own build makes one shared library of the C++ files here (pyproject.toml), without Python's or torch's
 headers; it is optional, so that an install without a compiler succeeds. Everything compiled has a reference in Python.
@@ -13,9 +13,6 @@ from typing import Any
 import numpy as np
 
 from schemas.process import load_compiled
-from training.recipes.objectives import Clicks
-from training.recipes.recipe import Nesterov, Recipe
-from training.recipes.towers import LSTM, RNN, BiLSTM, Variational
 
 # Raised with every change of what the C++ functions take or give: a library built before is not called.
 INTERFACE = 10
@@ -93,42 +90,6 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
             "or not what CLICKTOWER_INSTRUCTIONS names"
         )
     return found, f"compiled with the package, running with {instructions}"
-
-
-_TRAINED = (LSTM, BiLSTM, RNN)
-
-
-def serves(recipe: Recipe) -> bool:
-    """Whether the compiled path encodes with this recipe's towers, on this machine."""
-    return (
-        status().available
-        and isinstance(recipe.tower, (*_TRAINED, Variational))
-        and recipe.tower.cells % 16 == 0
-        and recipe.dtype == "float32"
-        and recipe.word_vectors is None
-    )
-
-
-def trains(recipe: Recipe) -> bool:
-    """Whether it trains them too."""
-    return (
-        serves(recipe)
-        and isinstance(recipe.tower, _TRAINED)
-        and isinstance(recipe.optimiser, Nesterov)
-        and isinstance(recipe.objective, Clicks)
-        and not recipe.objective.teacher
-    )
-
-
-def moves_rows(recipe: Recipe) -> bool:
-    """Whether, given gradients, it makes a recipe's updates. Imports torch, unless another reason says no."""
-    return (
-        status().available
-        and recipe.dtype == "float32"
-        and isinstance(recipe.optimiser, Nesterov)
-        and recipe.word_vectors is None
-        and recipe.tower.make().columns % 16 == 0
-    )
 
 
 def fields(**letters: str) -> Any:

@@ -26,7 +26,7 @@ import numpy as np
 from schemas.errors import StageError
 from schemas.stage import Progress, silent
 from schemas.text_contract import keyed_digest, normalise, words
-from training.ranking.embedding import distinct_texts
+from training.model.embedding import distinct_texts
 
 
 class TitleDoc2Vec:

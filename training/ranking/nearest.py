@@ -19,7 +19,7 @@ from schemas.release import Similarity
 from schemas.stage import Progress, silent
 from training.kernel.kernel_library import status
 from training.kernel.kernel_search import Int8Rows
-from training.ranking.embedding import half_squares, scores_one_by_one
+from training.model.embedding import half_squares, scores_one_by_one
 
 _SAMPLE_OF_PARTITION = 64
 _ROUNDS = 10

@@ -31,7 +31,7 @@ import numpy as np
 from schemas.errors import StageError, UsageError
 from schemas.release import Similarity
 from schemas.text_contract import words
-from training.ranking.embedding import Side
+from training.model.embedding import Side
 
 _BATCH_TEXTS = 128
 _UNKNOWN = "UNK"

@@ -15,7 +15,7 @@ import numpy as np
 
 from schemas.stage import Progress, silent
 from schemas.text_contract import words
-from training.ranking.embedding import TextEncoder, TitleEmbeddings, scores_one_by_one, search_vectors
+from training.model.embedding import TextEncoder, TitleEmbeddings, scores_one_by_one, search_vectors
 from training.ranking.measure import System
 from training.ranking.term_counts import Titles, count_terms, idf
 

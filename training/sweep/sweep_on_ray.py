@@ -15,9 +15,9 @@ from ray.util.queue import Queue
 
 from schemas.errors import StageError
 from schemas.stage import silent
-from training.run.ray_cluster import cluster, on_this_node
-from training.run.ray_workers import ROOM_SECONDS
 from training.sweep.trial_process import LISTEN_SECONDS, Key, TrialOutcome, TrialStatus, carried_out
+from training.trainer.ray_cluster import cluster, on_this_node
+from training.trainer.ray_workers import ROOM_SECONDS
 
 LOSSES = 10  # of one trial; after so many it is not the nodes' fault
 CANCEL_SECONDS = 2.0  # for a trial to clear its attempt away

@@ -33,14 +33,14 @@ from schemas.manifest import Outcome, Request
 from schemas.section import Count, flat, section
 from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, silent, stage_folder
 from training.compute.device import device_named
-from training.recipes.named_recipes import names
-from training.recipes.objectives import Classify
-from training.recipes.recipe import Recipe
-from training.run.job import ONLY_PATH, arithmetic_of
-from training.run.launch import fingerprints, train_request
+from training.model.named_recipes import names
+from training.model.objective_settings import Classify
+from training.model.recipe import Recipe
 from training.sweep.sweep_table import Point, SweepRow, Trial, measures, ranked
 from training.sweep.trial_process import Key, Processes, TrialOutcome, TrialStatus, interrupts_held
-from training.update.checkpoint import read_curve
+from training.trainer.checkpoint import read_curve
+from training.trainer.job import ONLY_PATH, arithmetic_of
+from training.trainer.launch import fingerprints, train_request
 
 STAGE_VERSION = 3
 

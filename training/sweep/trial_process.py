@@ -127,7 +127,7 @@ def _work(pipe: Connection, arguments: dict[str, Any]) -> None:
 
 def carried_out(arguments: Mapping[str, Any], tell: Progress) -> TrialOutcome:
     """Train here and now, whatever comes of it. `arguments`: of launch.train, but for its progress."""
-    from training.run.launch import train
+    from training.trainer.launch import train
 
     try:
         return TrialOutcome(result=train(**arguments, progress=tell))

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import torch
 
-from training.data.text_batch import TextBatch
-from training.recipes.towers import CLSM, DSSM, Bag
+from training.towers.text_batch import TextBatch
 from training.towers.tower import Embedded, Parts, Shapes, gathered, highest, neighbour, packed_inputs, text_sums
+from training.towers.tower_settings import CLSM, DSSM, Bag
 
 
 @dataclass(frozen=True, slots=True)

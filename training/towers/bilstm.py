@@ -32,10 +32,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from training.data.text_batch import TextBatch
-from training.recipes.towers import BiLSTM, MaxPooled, SelfAttentive, Variational
 from training.towers import tower
 from training.towers.recurrent import LSTMTower, lstm
+from training.towers.text_batch import TextBatch
+from training.towers.tower_settings import BiLSTM, MaxPooled, SelfAttentive, Variational
 
 SIGMA_MIN = 1e-3
 

@@ -24,9 +24,9 @@ import torch
 import triton
 import triton.language as tl
 
-from training.data.text_batch import TextBatch
 from training.towers.bilstm import BidirectionalLSTM
 from training.towers.recurrent import LSTMTower
+from training.towers.text_batch import TextBatch
 from training.towers.tower import Embedded, Parts, Projected, Tower, step_offsets, sum_by_word
 
 BLOCK_TEXTS = 32  # of a program; with 4 warps each thread holds 8 texts-times-cells of each gate in registers

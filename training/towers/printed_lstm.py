@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import pad
 
-from training.data.text_batch import TextBatch
-from training.recipes.towers import PrintedLSTM
 from training.towers.recurrent import RNNTower
+from training.towers.text_batch import TextBatch
 from training.towers.tower import Parts, Shapes, packed_inputs
+from training.towers.tower_settings import PrintedLSTM
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,9 +29,9 @@ import torch
 from torch.nn.functional import pad
 
 from training.compute.threads import empty
-from training.data.text_batch import TextBatch
-from training.recipes.towers import RNN, GatedRecurrent
+from training.towers.text_batch import TextBatch
 from training.towers.tower import Embedded, Parts, Shapes, packed_inputs, sum_by_word
+from training.towers.tower_settings import RNN, GatedRecurrent
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from tests.flows.releases.catalogue import CONFIG
 from tests.recipes import made
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.trained_model import trained_stage
-from training.labelled.classifying import confidence_of
-from training.models.model import combine, load_model
+from training.analysis.classifying import confidence_of
+from training.model.model import combine, load_model
 from training.ranking.bm25 import TitleBM25
 
 QUERY = "steel angle hose"

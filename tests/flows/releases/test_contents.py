@@ -22,8 +22,8 @@ from tests.recipes import varied
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.schemas.reference_trigrams import reference_ids, reference_words
 from tests.trained_model import TABLE_ROWS, trained_stage
-from training.models.model import load_model
-from training.recipes.named_recipes import recipe
+from training.model.model import load_model
+from training.model.named_recipes import recipe
 
 EVALUATED = {
     "n": 2,

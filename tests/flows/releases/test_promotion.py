@@ -15,7 +15,7 @@ from schemas.release import read_decision, read_pointer
 from schemas.stage import open_result
 from tests.flows.releases.catalogue import CONFIG
 from tests.trained_model import trained_stage
-from training.evaluate.evaluate_stage import EvaluateConfig, evaluate
+from training.evaluation.evaluate_stage import EvaluateConfig, evaluate
 
 QUICK = EvaluateConfig(num_resamples=100, num_examples=0)
 RULES = PromotionRules(num_resamples=200, min_slice_queries=10, min_queries=5)
@@ -176,7 +176,7 @@ def test_a_disk_that_fails_meanwhile_decides_nothing(shop, tmp_path, monkeypatch
     def failing(*_, **__):
         raise TransientError(asked="a file was to be written", found="the disk is full", do="make room")
 
-    monkeypatch.setattr("training.evaluate.evaluate_stage.evaluate", failing)
+    monkeypatch.setattr("training.evaluation.evaluate_stage.evaluate", failing)
     decide = decide_by(RULES, shop.judgments(shop.documents))
     with pytest.raises(TransientError):
         shop.published(to, 1, shop.documents, evaluation=of_candidate, decide=decide)

@@ -18,9 +18,9 @@ from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.recipes import varied
 from tests.rounding import rounded
 from tests.trained_model import trained_stage
-from training.models.model import combine, load_encoder, load_model
-from training.ranking.embedding import TitleEmbeddings
-from training.recipes.named_recipes import recipe
+from training.model.embedding import TitleEmbeddings
+from training.model.model import combine, load_encoder, load_model
+from training.model.named_recipes import recipe
 
 
 def test_a_release_says_what_it_holds_and_verifies(published, model):

@@ -18,13 +18,13 @@ from tests.flows.releases.catalogue import CONFIG
 from tests.recipes import varied
 from tests.rounding import rounded
 from tests.trained_model import trained_stage
-from training.models.model import load_model
+from training.model.click_recipes import LSTM_96
+from training.model.embedding import TitleEmbeddings
+from training.model.model import load_model
 from training.ranking.bm25 import TitleBM25
-from training.ranking.embedding import TitleEmbeddings
 from training.ranking.measure import top_k
 from training.ranking.ndcg import descending_order
 from training.ranking.word_matches import title_ranking
-from training.recipes.click_recipes import LSTM_96
 
 
 def test_search_without_an_index_ranks_as_exact_search_does(published, documents):

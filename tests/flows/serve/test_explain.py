@@ -11,9 +11,9 @@ from schemas.text_contract import trigram_ids, words
 from tests.rounding import rounded
 from tests.training import reference
 from tests.training.analysis.small_models import ROWS, TOWERS, small_model
-from training.models.model import Ensemble
+from training.model.embedding import search_vectors
+from training.model.model import Ensemble
 from training.ranking.bm25 import TitleBM25
-from training.ranking.embedding import search_vectors
 
 TITLES = ["steel Angle bracket", "garden hose", "angle grinder"]
 

@@ -17,7 +17,7 @@ from schemas.errors import StageError, UsageError
 from tests.flows.serve.service_release import publish_named
 from tests.rounding import rounded
 from tests.trained_model import trained_stage
-from training.ranking.embedding import search_vectors
+from training.model.embedding import search_vectors
 
 SENTENCE = re.compile(r"[A-Z].{10,}: .{5,}\.")
 

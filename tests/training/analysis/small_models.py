@@ -1,8 +1,8 @@
 """Small models with random weights, one for each tower that reads word by word."""
 
 from tests.recipes import made, varied
-from training.models.model import Model
-from training.network.parameters import initial_parameters, layout_of
+from training.model.model import Model
+from training.model.parameters import initial_parameters, layout_of
 
 ROWS = 50_700
 TOWERS = {

@@ -6,7 +6,7 @@ import pytest
 from tests.training.analysis.small_models import small_model
 from training.analysis.explained import explained, topics_json
 from training.analysis.keywords import by_counts
-from training.compare.rows import all_rows
+from training.evaluation.rows import all_rows
 
 # Cells of the 10 most active that declare a word, left to right and right to left; None where "-" is printed.
 HOTELS = "hotels in shanghai", [None, 0, 7], [6, 0, None]  # Table I

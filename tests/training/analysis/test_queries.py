@@ -11,7 +11,7 @@ from tests.training.analysis.small_models import small_model
 from training.analysis.explained import InputGates, Topics, as_json, explained, gates_json, topics_json, training_cost
 from training.analysis.keywords import CountedKeywords, Keywords
 from training.analysis.traces import Trace, TracedText, trace
-from training.ranking.embedding import TitleEmbeddings
+from training.model.embedding import TitleEmbeddings
 
 RIGHT = "left to right"
 

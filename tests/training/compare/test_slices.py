@@ -6,7 +6,7 @@ import pytest
 from schemas.documents import DOCUMENT, Documents
 from schemas.errors import StageError
 from tests.training.small_shards import write_build
-from training.evaluate.slices import read_frequencies, slices, training_clicks
+from training.evaluation.slices import read_frequencies, slices, training_clicks
 from training.ranking.measure import judged_collection
 
 TITLES = {"d1": "steel angle bracket", "d2": "garden hose", "d3": "copper pipe"}

@@ -12,14 +12,14 @@ from schemas.errors import UsageError
 from schemas.judgments import read_qrels
 from tests.recipes import varied
 from tests.training.compare.judged_shop import judged_shop
-from training.compare.compare_stage import UnfinishedComparison, compare
-from training.compare.compare_table import orders
-from training.compare.rows import Row, all_rows, chosen
-from training.evaluate.evaluate_stage import EvaluateConfig
+from training.evaluation.compare_stage import UnfinishedComparison, compare
+from training.evaluation.compare_table import orders
+from training.evaluation.evaluate_stage import EvaluateConfig
+from training.evaluation.rows import Row, all_rows, chosen
+from training.model.recipe import Recipe
 from training.ranking.ndcg import ndcg
 from training.ranking.significance import holm
-from training.recipes.recipe import Recipe
-from training.run.launch import train
+from training.trainer.launch import train
 
 CONFIG = EvaluateConfig(num_resamples=200, top_k=10, num_examples=4)
 NAMES = ["random", "ulm", "bm25", "dssm", "lstm-32"]

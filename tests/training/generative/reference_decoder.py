@@ -1,6 +1,6 @@
 """The decoder once more, independent of training/: float64 NumPy, one text, one word and one cell at a time.
 
-Gates are 1 (output), 2 (forget), 3 (input), 4 (candidate), as the equations of training.network.decoder number them.
+Gates are 1 (output), 2 (forget), 3 (input), 4 (candidate), as the equations of training.model.decoder number them.
 """
 
 import math

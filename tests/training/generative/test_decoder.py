@@ -10,7 +10,7 @@ from tests.rounding import assert_equal_but_for_rounding
 from tests.training.finite_differences import STEP, by_autograd
 from tests.training.generative import reference_decoder as reference
 from tests.training.generative.small_decoder import SMALL, TEXTS, as_arrays, some_parts, some_z, targets
-from training.network.decoder import END, Decoder
+from training.model.decoder import END, Decoder
 
 torch.set_num_threads(1)
 

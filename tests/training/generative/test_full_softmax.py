@@ -4,7 +4,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from tests.training.finite_differences import by_autograd
-from training.network.decoder import word_loss
+from training.model.decoder import word_loss
 
 torch.set_num_threads(1)
 POSITIONS, CELLS, WORDS = 23, 4, 7

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.training.finite_differences import by_autograd
-from training.objectives.generate import divergence, kappa
+from training.trainer.generate import divergence, kappa
 
 
 def rows(*values: list[float]) -> torch.Tensor:

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.text_contract import words
-from training.network.decoder import END, FIRST_WORD, UNKNOWN, vocabulary_of, word_ids
+from training.model.decoder import END, FIRST_WORD, UNKNOWN, vocabulary_of, word_ids
 
 some_texts = st.lists(st.text("ab ヘ語z", max_size=12), max_size=6)
 

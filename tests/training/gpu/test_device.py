@@ -7,9 +7,9 @@ import torch
 
 from schemas.errors import UsageError
 from training.compute.device import DEVICES, device_named, gpu_share, process_group_backend
-from training.network.encoder import CPU, open_device
-from training.recipes.click_recipes import LSTM_96
-from training.run.job import arithmetic_of
+from training.model.click_recipes import LSTM_96
+from training.model.encoder import CPU, open_device
+from training.trainer.job import arithmetic_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -34,7 +34,7 @@ def test_an_unknown_device_is_refused():
 def test_a_gpu_that_is_not_there_is_refused_by_the_process_that_would_use_it():
     """In a process that sees no GPU, whatever this machine has. The one that asks may be another machine's."""
     script = (
-        "from training.network.encoder import open_device\n"
+        "from training.model.encoder import open_device\n"
         "from training.compute.device import device_named\n"
         "for name in ('cuda', 'cuda-eager'):\n"
         "    try: open_device(device_named(name))\n"

@@ -9,13 +9,14 @@ import triton.language as tl
 from tests.recipes import made, varied
 from tests.training.finite_differences import by_autograd
 from tests.training.texts import random_texts, table_of
-from training.data.shard_data import apart
-from training.data.text_batch import TextBatch, text_batch
-from training.network.encoder import Device, Encoder
-from training.network.parameters import initial_parameters, layout_of
-from training.recipes.recipe import Recipe
-from training.towers import Tower, gpu_recurrent, tower_of
-from training.update.click_loss import pair_batch, pair_gradient
+from training.model.encoder import Device, Encoder
+from training.model.parameters import initial_parameters, layout_of, tower_of
+from training.model.recipe import Recipe
+from training.towers import gpu_recurrent
+from training.towers.text_batch import TextBatch, text_batch
+from training.towers.tower import Tower
+from training.trainer.click_loss import pair_batch, pair_gradient
+from training.trainer.shard_data import apart
 
 torch.set_num_threads(1)
 TRIGRAMS = 30

@@ -13,13 +13,13 @@ from schemas import storage
 from tests.recipes import made
 from tests.training.small_shards import shop, write_build
 from tests.training.texts import random_texts
-from training.data.shard_data import apart
-from training.data.text_batch import text_batch
-from training.network.encoder import CPU, Device, Encoder, encode_batch, open_device
-from training.network.parameters import initial_parameters, layout_of
-from training.recipes.recipe import Recipe
-from training.run.launch import train
-from training.update.click_loss import PairBatch, pair_batch, pair_gradient
+from training.model.encoder import CPU, Device, Encoder, encode_batch, open_device
+from training.model.parameters import initial_parameters, layout_of
+from training.model.recipe import Recipe
+from training.towers.text_batch import text_batch
+from training.trainer.click_loss import PairBatch, pair_batch, pair_gradient
+from training.trainer.launch import train
+from training.trainer.shard_data import apart
 
 pytestmark = pytest.mark.gpu
 TRIGRAMS = 400

@@ -4,8 +4,8 @@ import torch
 
 from tests.training.finite_differences import STEP, by_autograd
 from tests.training.heads import reference
-from training.network.head import draw_masks, head_of
-from training.recipes.objectives import Classify
+from training.model.head import draw_masks, head_of
+from training.model.objective_settings import Classify
 
 torch.set_num_threads(1)
 ROWS, WIDTH, CLASSES, SIZE = 2, 4, 3, 5

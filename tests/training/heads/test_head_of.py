@@ -1,8 +1,8 @@
 import pytest
 
 from schemas.errors import UsageError
-from training.network.head import head_of
-from training.recipes.objectives import MLP, Classify, FeatureSettings, GatedFeatures
+from training.model.head import head_of
+from training.model.objective_settings import MLP, Classify, FeatureSettings, GatedFeatures
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from training.network.head import head_of
-from training.recipes.objectives import Classify, GatedFeatures, Pruned
+from training.model.head import head_of
+from training.model.objective_settings import Classify, GatedFeatures, Pruned
 
 
 def gated(factors: int = 5):

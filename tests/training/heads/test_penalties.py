@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tests.training.finite_differences import by_autograd
-from training.network.head import penalty
+from training.model.head import penalty
 
 # A tower's part and a bias are there too, and count nothing.
 PARTS = {

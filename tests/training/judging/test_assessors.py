@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from schemas.errors import StageError
-from training.judging.judged_pool import Sheet, agreements, cohens_kappa, judged_by, merged
+from training.evaluation.judged_pool import Sheet, agreements, cohens_kappa, judged_by, merged
 
 
 def sheet(name: str, grades: dict[str, int | None], num_written: int | None = None) -> Sheet:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.judging.judged_pool import check, guarded, unguarded
+from training.evaluation.judged_pool import check, guarded, unguarded
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import StageError
-from training.judging.judged_pool import pooled
+from training.evaluation.judged_pool import pooled
 
 QUERIES = {f"q{number}": f"query {number}" for number in range(30)}
 TITLES = {f"d{number}": f"title {number}" for number in range(40)}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import StageError, UsageError
-from training.judging.judged_pool import Item, read_sheet, sheet_bytes
+from training.evaluation.judged_pool import Item, read_sheet, sheet_bytes
 
 ITEMS = [
     Item(query_id="q1", query="angle bracket", document_id="d1", title='Steel bracket, 3/4" wide; black'),

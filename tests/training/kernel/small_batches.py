@@ -5,15 +5,15 @@ import torch
 
 from tests.recipes import made, varied
 from tests.training.texts import random_texts
-from training.data.shard_data import Pairs, apart
-from training.kernel.kernel_library import trains
-from training.kernel.kernel_path import CompiledBatch, CompiledPath
-from training.network.encoder import CPU, Encoder
-from training.network.parameters import Layout, initial_parameters, layout_of
-from training.recipes.recipe import Recipe
-from training.run.job import COMPILED, ROWS
-from training.run.worker import path_of
-from training.update.click_loss import PairBatch, pair_batch
+from training.model.encoder import CPU, Encoder
+from training.model.kernel_recipes import trains
+from training.model.parameters import Layout, initial_parameters, layout_of
+from training.model.recipe import Recipe
+from training.trainer.click_loss import PairBatch, pair_batch
+from training.trainer.job import COMPILED, ROWS
+from training.trainer.kernel_path import CompiledBatch, CompiledPath
+from training.trainer.shard_data import Pairs, apart
+from training.trainer.worker import path_of
 
 TRIGRAMS = 40
 TOWERS = {

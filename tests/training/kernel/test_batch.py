@@ -1,4 +1,4 @@
-"""The compiled index against the same index written down plainly, and against training.data.text_batch."""
+"""The compiled index against the same index written down plainly, and against training.towers.text_batch."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.training.texts import random_texts, table_of
-from training.data.text_batch import TextTable, text_batch
 from training.kernel.kernel_library import status
-from training.kernel.kernel_towers import ARRAYS, CHUNK_TEXTS, BatchIndex, kernel_batch
+from training.model.kernel_towers import ARRAYS, CHUNK_TEXTS, BatchIndex, kernel_batch
+from training.towers.text_batch import TextTable, text_batch
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
 Part = tuple[TextTable, np.ndarray]

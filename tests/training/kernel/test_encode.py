@@ -13,13 +13,13 @@ from schemas.text_contract import trigram_ids, words
 from tests.recipes import made, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
-from training.data.text_batch import TextTable, WordRows, text_batch
 from training.kernel.kernel_library import status
-from training.kernel.kernel_towers import MOST_TEXTS, SHORT_BYTES
-from training.models.model import BATCH_TEXTS, Model, encode_table, text_table
-from training.network.encoder import Encoder, encode_batch
-from training.network.parameters import initial_parameters, layout_of, tower_name
-from training.recipes.recipe import Recipe
+from training.model.encoder import Encoder, encode_batch
+from training.model.kernel_towers import MOST_TEXTS, SHORT_BYTES
+from training.model.model import BATCH_TEXTS, Model, encode_table, text_table
+from training.model.parameters import initial_parameters, layout_of, tower_name
+from training.model.recipe import Recipe
+from training.towers.text_batch import TextTable, WordRows, text_batch
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
 torch.set_num_threads(1)

@@ -14,18 +14,18 @@ from tests.rounding import assert_equal_but_for_rounding
 from tests.training.kernel.small_batches import TRIGRAMS, compiled_path, random_pairs, recipe_of, sharing_pairs
 from tests.training.test_large_update import Together
 from training.compute.reduction import Workers
-from training.data.shard_data import Pairs
-from training.kernel.kernel_library import serves
-from training.kernel.kernel_path import CompiledPath
-from training.network.encoder import CPU
-from training.network.parameters import initial_parameters, layout_of
-from training.recipes.recipe import Recipe
-from training.run import job
-from training.run.job import COMPILED, ONLY_PATH, REFERENCE, ROWS, arithmetic_of
-from training.run.worker import path_of
-from training.update.click_loss import pair_batch
-from training.update.large_update import Path, ReferencePath, Towers, large_update
-from training.update.optimisers import LazyRows, MomentumSchedule
+from training.model.encoder import CPU
+from training.model.kernel_recipes import serves
+from training.model.parameters import initial_parameters, layout_of
+from training.model.recipe import Recipe
+from training.trainer import job
+from training.trainer.click_loss import pair_batch
+from training.trainer.job import COMPILED, ONLY_PATH, REFERENCE, ROWS, arithmetic_of
+from training.trainer.kernel_path import CompiledPath
+from training.trainer.large_update import Path, ReferencePath, Towers, large_update
+from training.trainer.optimisers import LazyRows, MomentumSchedule
+from training.trainer.shard_data import Pairs
+from training.trainer.worker import path_of
 
 
 def start(recipe: Recipe, path: Path) -> Towers:

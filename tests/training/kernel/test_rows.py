@@ -1,4 +1,4 @@
-"""Sums of addends against Python's own integers, and rows moved and stepped as training.update.optimisers does it."""
+"""Sums of addends against Python's own integers, and rows moved and stepped as training.trainer.optimisers does it."""
 
 from fractions import Fraction
 
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.rounding import assert_equal_but_for_rounding, assert_sums_equal
 from tests.training.kernel.small_batches import room
 from training.compute.reduction import UNIT
-from training.kernel.kernel_path import Addend, Crew, TouchedRows, whole
-from training.update.optimisers import LazyRows, MomentumSchedule
+from training.trainer.kernel_path import Addend, Crew, TouchedRows, whole
+from training.trainer.optimisers import LazyRows, MomentumSchedule
 
 COLUMNS = 32
 

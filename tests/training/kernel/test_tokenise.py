@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.text_contract import golden_cases, trigram_ids, words
-from training.data.text_batch import TextTable, WordRows
 from training.kernel.kernel_library import status
-from training.kernel.kernel_towers import tokenised
-from training.models.model import tokenised_in_python
+from training.model.kernel_towers import tokenised
+from training.model.model import tokenised_in_python
+from training.towers.text_batch import TextTable, WordRows
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
 ROWS = 65_536

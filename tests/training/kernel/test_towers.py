@@ -21,12 +21,12 @@ from tests.training.kernel.small_batches import (
     start,
 )
 from training.kernel.kernel_library import library, status
-from training.kernel.kernel_path import Addend, Crew, TouchedRows, whole
-from training.kernel.kernel_towers import CHUNK_TEXTS, TowerPoint
-from training.network.encoder import encode_batch
-from training.update.click_loss import pair_gradient
-from training.update.large_update import Towers
-from training.update.optimisers import LazyRows, MomentumSchedule
+from training.model.encoder import encode_batch
+from training.model.kernel_towers import CHUNK_TEXTS, TowerPoint
+from training.trainer.click_loss import pair_gradient
+from training.trainer.kernel_path import Addend, Crew, TouchedRows, whole
+from training.trainer.large_update import Towers
+from training.trainer.optimisers import LazyRows, MomentumSchedule
 
 
 def values_of(addend: Addend, columns: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from training.labelled.labelled_measures import confusion, reliability
+from training.ranking.labelled_measures import confusion, reliability
 
 FIRST = np.array([0.92, 0.39, 0.83, 0.37, 1.0])  # p of class 0: it says 0, 1, 0, 1, 0
 PROBABILITY = np.stack([FIRST, 1 - FIRST], axis=1)

@@ -6,9 +6,9 @@ from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, La
 from beam_jobs.labelled.labelled_stage import build_labelled
 from schemas.errors import StageError, UsageError
 from tests.trained_model import trained_stage
-from training.evaluate.evaluate_labelled_stage import EvaluateLabelledConfig, evaluate_labelled
-from training.labelled.labelled_shards import read_labelled
+from training.evaluation.evaluate_labelled_stage import EvaluateLabelledConfig, evaluate_labelled
 from training.ranking.significance import bootstrap_interval
+from training.trainer.labelled_shards import read_labelled
 
 CONFIG = EvaluateLabelledConfig(num_resamples=200)
 WORDS = ["steel", "angle", "bracket", "hose", "garden", "grinder", "shelf", "pipe", "copper", "nail", "2x4", "ørn"]

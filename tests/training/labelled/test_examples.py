@@ -3,8 +3,8 @@ import pytest
 
 from tests.training.analysis.small_models import small_model
 from training.analysis.traces import trace
-from training.evaluate.evaluate_labelled_stage import ATTENDED, MOST, examples
-from training.labelled.labelled_shards import LabelledRows
+from training.evaluation.evaluate_labelled_stage import ATTENDED, MOST, examples
+from training.trainer.labelled_shards import LabelledRows
 
 TEXTS = ["steel hose", "garden hose", "angle bracket", "a shelf"]
 

@@ -7,7 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.rounding import rounded
-from training.labelled.labelled_systems import LexicalSimilarity, WordMovers, by_linear_programme, cosines, least_total
+from training.evaluation.labelled_systems import (
+    LexicalSimilarity,
+    WordMovers,
+    by_linear_programme,
+    cosines,
+    least_total,
+)
 from training.ranking.bm25 import TitleBM25
 
 TRAINING = ["deck paint red", "deck screw", "red paint", "garden hose", "screw screw hose"]

@@ -7,14 +7,14 @@ import numpy as np
 import torch
 
 from tests.training.texts import Text, random_texts
-from training.data.text_batch import Ragged, starts
-from training.network.encoder import Encoder
-from training.network.head import draw_masks
-from training.network.parameters import Layout, Outputs, decoder_of_model, head_of_model, layout_of
-from training.objectives import classify, generate
-from training.objectives.classify import LabelledBatch, LabelledExamples
-from training.objectives.generate import RephrasingBatch, RephrasingExamples
-from training.recipes.recipe import Recipe
+from training.model.encoder import Encoder
+from training.model.head import draw_masks
+from training.model.parameters import Layout, Outputs, decoder_of_model, head_of_model, layout_of
+from training.model.recipe import Recipe
+from training.towers.text_batch import Ragged, starts
+from training.trainer import classify, generate
+from training.trainer.classify import LabelledBatch, LabelledExamples
+from training.trainer.generate import RephrasingBatch, RephrasingExamples
 
 TRIGRAMS, CLASSES, SIZE = 30, ("entailed", "neutral", "contradicted"), 5
 WORDS = ("steel", "angle", "bracket", "hose")

@@ -18,12 +18,13 @@ from tests.recipes import made, varied
 from tests.training.objectives.examples import labelled_case, rephrasing_case
 from tests.training.objectives.labelled_builds import built, questions
 from tests.training.objectives.recipes import GENERATE, PAIRS, TEXTS
-from training.data.shard_data import MicroBatch, Order
-from training.labelled.labelled_shards import load_labelled
-from training.objectives.generate import divergence
-from training.recipes.recipe import Recipe
-from training.run.launch import train
+from training.model.recipe import Recipe
 from training.towers.bilstm import SIGMA_MIN
+from training.trainer.generate import divergence
+from training.trainer.labelled_shards import load_labelled
+from training.trainer.launch import train
+from training.trainer.objective_registry import OBJECTIVES
+from training.trainer.shard_data import MicroBatch, Order
 
 torch.set_num_threads(1)
 REFORMULATE = varied(GENERATE, reformulate=True, paraphrase="same")
@@ -125,13 +126,13 @@ def test_rows_that_are_all_one_pair_are_one_text_and_one_class(copied):
     """A micro-batch of duplicates encodes two texts; one of a single class has a finite gradient."""
     rewrite(copied, lambda first, second, label: [np.full_like(first, first[0]), np.full_like(second, second[0]),
                                                   np.zeros_like(label)])  # fmt: skip
-    task = PAIRS.objective.make().load(str(copied), PAIRS)
-    batch = PAIRS.objective.make().batch(task.examples(MicroBatch(0, np.arange(8), 0), epoch=0))
+    task = OBJECTIVES[type(PAIRS.objective)].load(str(copied), PAIRS)
+    batch = OBJECTIVES[type(PAIRS.objective)].batch(task.examples(MicroBatch(0, np.arange(8), 0), epoch=0))
     assert len(batch.texts.order) == 2
     assert [len(side) for side in batch.sides] == [8, 8]
     assert not batch.labels.any()
 
-    generate = GENERATE.objective.make().load(str(copied), GENERATE)
+    generate = OBJECTIVES[type(GENERATE.objective)].load(str(copied), GENERATE)
     order = Order(lengths=generate.lengths, micro_batch=8, minibatch=32, seed=1)
     assert order.num_pairs == 2  # each text as itself, once
     assert [len(micro_batch.pairs) for minibatch in order.epoch(0) for micro_batch in minibatch] == [2]
@@ -141,11 +142,13 @@ def test_a_pair_of_one_text_with_itself_and_one_class_alone_have_finite_gradient
     recipe = varied(PAIRS, dtype="float64", dropout=0.0)
     case = labelled_case(recipe)
     same = replace(case.examples, sides=(np.zeros(5, int), np.zeros(5, int)), labels=np.zeros(5, int), masks=None)
-    ((_, gradient),), loss = recipe.objective.make().batch(same).gradient(case.encoder(), 1)
+    ((_, gradient),), loss = OBJECTIVES[type(recipe.objective)].batch(same).gradient(case.encoder(), 1)
     assert torch.isfinite(gradient.values).all()
     # Five times the loss of one, since all are alike.
     one = replace(same, sides=(np.zeros(1, int), np.zeros(1, int)), labels=np.zeros(1, int))
-    assert float(loss) == pytest.approx(5 * float(recipe.objective.make().batch(one).gradient(case.encoder(), 1)[1]))
+    assert float(loss) == pytest.approx(
+        5 * float(OBJECTIVES[type(recipe.objective)].batch(one).gradient(case.encoder(), 1)[1])
+    )
 
 
 def test_a_deviation_that_underflows_is_the_least_one_and_its_divergence_finite():

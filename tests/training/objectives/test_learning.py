@@ -12,8 +12,8 @@ from schemas.stage import open_result
 from tests.recipes import varied
 from tests.training.objectives import recipes
 from tests.training.objectives.labelled_builds import built, statements
-from training.models.model import load_model
-from training.run.launch import pretraining, train
+from training.model.model import load_model
+from training.trainer.launch import pretraining, train
 
 torch.set_num_threads(1)
 # One micro-batch to a minibatch: who computes what is in test_exactness.

@@ -11,11 +11,11 @@ import torch
 from schemas import storage
 from schemas.section import changed
 from tests.training.small_shards import KINDS, THINGS
-from training.network.parameters import Outputs, layout_of
-from training.recipes.named_recipes import recipe
-from training.recipes.objectives import Classify
-from training.recipes.sister_recipes import SISTER_RECIPES
-from training.run.launch import train
+from training.model.named_recipes import recipe
+from training.model.objective_settings import Classify
+from training.model.parameters import Outputs, layout_of
+from training.model.sister_recipes import SISTER_RECIPES
+from training.trainer.launch import train
 
 torch.set_num_threads(1)
 PAIRS, TEXTS = Outputs(unit="pairs", classes=("0", "1", "2")), Outputs(unit="texts", classes=tuple("12345"))

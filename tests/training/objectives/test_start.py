@@ -10,9 +10,9 @@ from schemas.stage import open_result
 from tests.recipes import made, varied
 from tests.trained_model import TABLE_ROWS, trained_stage
 from tests.training.objectives.recipes import PAIRS
-from training.models.model import load_model
-from training.network.parameters import Outputs, initial_parameters, layout_of
-from training.run.worker import start_of
+from training.model.model import load_model
+from training.model.parameters import Outputs, initial_parameters, layout_of
+from training.trainer.worker import start_of
 
 torch.set_num_threads(1)
 TWO_TOWERS = made(name="clicks", tower="bilstm", cells=8, same_start=False, seed=5)

@@ -6,7 +6,6 @@ L = Σ over pairs of (1 - cos(query, title)); no unclicked title is looked at.
 import json
 import sys
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import ClassVar, Literal
 
 import pytest
@@ -17,13 +16,14 @@ from schemas.errors import UsageError
 from schemas.section import Positive, changed, section
 from tests.training.small_shards import shop, write_build
 from training.compute.reduction import RowGradient
-from training.network.encoder import Encoder, encoded, gradients
-from training.objectives import clicks
-from training.recipes.objectives import ObjectiveSettings
-from training.recipes.recipe import Nesterov, Recipe
-from training.recipes.towers import LSTM
-from training.run.launch import train
-from training.update.click_loss import PairBatch
+from training.model.encoder import Encoder, encoded, gradients
+from training.model.objective_settings import ObjectiveSettings
+from training.model.recipe import Nesterov, Recipe
+from training.towers.tower_settings import LSTM
+from training.trainer import clicks
+from training.trainer.click_loss import PairBatch
+from training.trainer.launch import train
+from training.trainer.objective_registry import OBJECTIVES
 
 torch.set_num_threads(1)
 load = clicks.load
@@ -35,8 +35,8 @@ class Nearness(ObjectiveSettings):
     stages: ClassVar[tuple[str, ...]] = ("build",)
     weight: Positive = 1.0
 
-    def make(self) -> ModuleType:
-        return sys.modules[__name__]
+
+OBJECTIVES[Nearness] = sys.modules[__name__]
 
 
 @dataclass(frozen=True, slots=True)

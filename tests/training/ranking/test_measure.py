@@ -7,9 +7,9 @@ from schemas.documents import DOCUMENT, Documents, read_documents
 from schemas.errors import StageError
 from schemas.judgments import read_qrels, read_queries
 from tests.training.ranking.projection_encoder import ProjectionEncoder
-from training.evaluate.evaluate_stage import EvaluateConfig, examples
+from training.evaluation.evaluate_stage import EvaluateConfig, examples
+from training.model.embedding import TitleEmbeddings
 from training.ranking.bm25 import TitleBM25
-from training.ranking.embedding import TitleEmbeddings
 from training.ranking.measure import RandomOrder, Rules, judged_collection, measure
 
 TITLES = {

@@ -7,7 +7,7 @@ import pytest
 
 from schemas.errors import StageError, UsageError
 from tests.rounding import assert_equal_but_for_rounding, rounded
-from training.ranking.embedding import TitleEmbeddings
+from training.model.embedding import TitleEmbeddings
 from training.ranking.skip_thought import SkipThought
 
 WORDS = ["<eos>", "UNK", "garden", "hose", "50", "ft", "-"]

@@ -8,7 +8,7 @@ import pytest
 from schemas.text_contract import words
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.training.ranking.projection_encoder import ProjectionEncoder
-from training.ranking.embedding import TitleEmbeddings, search_vectors
+from training.model.embedding import TitleEmbeddings, search_vectors
 from training.ranking.word_matches import WordMatches, title_ranking
 
 TITLES = [

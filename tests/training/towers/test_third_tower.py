@@ -18,14 +18,14 @@ from schemas.section import Count, changed, section
 from schemas.text_contract import trigram_ids, words
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training.small_shards import TABLE_ROWS, shop, write_build
-from training.data.text_batch import TextBatch
-from training.evaluate.evaluate_stage import EvaluateConfig, evaluate
-from training.models.model import load_model
-from training.recipes.recipe import Nesterov, Recipe
-from training.recipes.towers import TowerSettings
-from training.run.launch import train
-from training.towers import Parts, Shapes
-from training.towers.tower import text_of_row, text_sums
+from training.evaluation.evaluate_stage import EvaluateConfig, evaluate
+from training.model.model import load_model
+from training.model.recipe import Nesterov, Recipe
+from training.towers.text_batch import TextBatch
+from training.towers.tower import Parts, Shapes, text_of_row, text_sums
+from training.towers.tower_registry import TOWERS
+from training.towers.tower_settings import TowerSettings
+from training.trainer.launch import train
 
 torch.set_num_threads(1)
 
@@ -54,8 +54,8 @@ class MeanSettings(TowerSettings):
     kind: Literal["tanh_of_mean"] = "tanh_of_mean"
     units: Count = 8
 
-    def make(self) -> TanhOfMean:
-        return TanhOfMean(self.units)
+
+TOWERS[MeanSettings] = lambda settings: TanhOfMean(settings.units)
 
 
 RECIPE = Recipe(

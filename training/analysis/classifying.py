@@ -1,0 +1,147 @@
+"""What a trained classifier says of labelled pairs or texts, and the nearest documents of a query in the order of it.
+
+Searching is by one number a pair that can be found fast; a head above the tower (network.head) tells better what it was
+trained to tell, such as whether two questions ask the same, and says how sure it is.
+
+Suffixes: K candidates, D dimensions.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from schemas.errors import StageError, UsageError
+from schemas.release import Similarity
+from schemas.stage import Progress, silent
+from training.compute.threads import alone
+from training.model.embedding import scores_one_by_one
+from training.model.model import Ensemble, Model
+from training.model.parameters import head_of_model
+from training.trainer.labelled_shards import LabelledData
+
+AT_ONCE = 4_096  # rows
+
+
+def refused_because(model: Model, data: LabelledData) -> str:
+    """Why a model cannot tell the classes of some labelled rows; empty where it can."""
+    outputs = model.layout.outputs
+    if not outputs.classes:
+        return "the model was not trained on labels"
+    if outputs.unit != data.unit:
+        return f"the model was trained on labelled {outputs.unit}, these are {data.unit}"
+    if set(outputs.classes) != set(data.classes):
+        ours, its = (", ".join(classes) or "none" for classes in (data.classes, outputs.classes))
+        return f"the classes of the model are {its}, of these rows {ours}"
+    return ""
+
+
+def probabilities(
+    model: Model, texts: list[str], sides: tuple[np.ndarray, ...], classes: tuple[str, ...], progress: Progress = silent
+) -> np.ndarray:
+    """p of each class for each row, float64 [rows, classes], the classes in the order asked for.
+
+    `sides`: the rows as places in `texts`, as labelled_shards.LabelledRows.
+    """
+    found = of_vectors(model, encoded_sides(model, texts, sides, progress))
+    return found[:, [model.layout.outputs.classes.index(name) for name in classes]]
+
+
+def encoded_sides(
+    model: Model, texts: list[str], sides: tuple[np.ndarray, ...], progress: Progress = silent
+) -> tuple[np.ndarray, ...]:
+    """The embedding of each row's texts, float32 [rows, d] for each side. Each text is read once."""
+    used = np.unique(np.concatenate(sides))
+    progress("encode", 0, len(used))
+    vectors_Nd = model.encode([texts[i] for i in used.tolist()], "query")
+    progress("encode", len(used), len(used))
+    return tuple(vectors_Nd[np.searchsorted(used, side)] for side in sides)
+
+
+def of_vectors(model: Model, vectors: tuple[np.ndarray, ...]) -> np.ndarray:
+    """p of each of the model's classes, float64 [rows, classes], given the embeddings of each side [rows, d]."""
+    head = head_of_model(model.recipe, model.layout.outputs)
+    parts = model.layout.split(model.towers["shared"])[1]
+    parts = {name: part.float() for name, part in parts.items() if name.startswith("head.")}
+    chunks = []
+    for start in range(0, len(vectors[0]), AT_ONCE):
+        some = tuple(torch.from_numpy(side[start : start + AT_ONCE]) for side in vectors)
+        chunks.append(torch.softmax(head.logits(some, parts).double(), dim=1).numpy())
+    return np.concatenate(chunks) if chunks else np.zeros((0, len(model.layout.outputs.classes)))
+
+
+# (query vectors [K, D], document vectors [K, D]) -> a number from 0 to 1 for each pair, float64 [K]
+Confidence = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reranked:
+    at: int  # among the candidates
+    id: str
+    score: float  # what it was found by: its cosine, or minus its distance
+    confidence: float
+
+
+def rerank(
+    query_D: np.ndarray,
+    candidates_KD: np.ndarray,
+    ids: Sequence[str],
+    confidence: Confidence,
+    *,
+    similarity: Similarity = "euclidean",
+) -> list[Reranked]:
+    """The candidates, surest first; equally sure ones nearest first, and then by descending id as in a search.
+
+    Raises StageError where a confidence is not a number from 0 to 1, ValueError where there is not one for each.
+    """
+    sure_K = np.asarray(confidence(np.broadcast_to(query_D, candidates_KD.shape), candidates_KD), np.float64)
+    if sure_K.shape != (len(ids),):
+        raise ValueError(f"{len(ids)} candidates were given {sure_K.shape} confidences")
+    if not ((sure_K >= 0) & (sure_K <= 1)).all():
+        raise StageError(
+            asked=f"{len(ids):,} documents were to be ranked again",
+            found="a confidence is not a number from 0 to 1",
+            follows="they would be in no order that means anything",
+            do="train again with a smaller step, and look at the curve of its loss",
+        )
+    score_K = scores_one_by_one(similarity, candidates_KD, query_D)
+    found = [
+        Reranked(at=at, id=id_, score=score, confidence=sure)
+        for at, (id_, score, sure) in enumerate(zip(ids, score_K.tolist(), sure_K.tolist(), strict=True))
+    ]
+    return sorted(found, key=lambda one: (one.confidence, one.score, one.id), reverse=True)
+
+
+def confidence_of(model: Model | Ensemble, class_name: str | None = None) -> Confidence:
+    """The probability of a class (of two the second, unless one is named) for pairs of vectors, the query's first.
+
+    Raises UsageError for a model that classifies no pairs or whose releases keep only directions, of length 1, where
+    its head takes embeddings as they are; and where it is not said which class is wanted.
+    """
+    asked = "documents were to be ranked by how sure a model is"
+    if isinstance(model, Ensemble) or model.layout.outputs.unit != "pairs" or model.similarity != "euclidean":
+        raise UsageError(
+            asked=asked,
+            found="this model does not tell pairs apart by the distance that it searches by",
+            do="train one with objective = classify and features = w2",
+        )
+    at = _place(asked, model.layout.outputs.classes, class_name)
+
+    def confidence(first_KD: np.ndarray, second_KD: np.ndarray) -> np.ndarray:
+        with alone():  # so few pairs are not worth a pool
+            return of_vectors(model, (np.array(first_KD, np.float32), np.array(second_KD, np.float32)))[:, at]
+
+    return confidence
+
+
+def _place(asked: str, classes: Sequence[str], class_name: str | None) -> int:
+    if class_name is None and len(classes) == 2:
+        return 1
+    if class_name not in classes:
+        raise UsageError(
+            asked=asked,
+            found=f"the model tells {len(classes)} classes apart, and it was not said which of them is wanted",
+            do=f"name one of {', '.join(classes)}",
+        )
+    return classes.index(class_name)

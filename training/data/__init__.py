@@ -1,1 +1,0 @@
-"""Shards as tensors: texts as batches of trigram counts, pairs, their order, and shared negatives."""

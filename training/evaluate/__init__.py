@@ -1,1 +1,0 @@
-"""The evaluation stages: a model on judged queries, or on labelled pairs and texts."""

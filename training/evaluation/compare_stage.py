@@ -1,0 +1,296 @@
+"""The comparison: every row made or found in the store, measured, and compared.
+
+    compare(all_rows(), shards="store/build/DIGEST", files=Judged(...), store="store")
+
+A row is a stage of its own (measured_row), and so is each training: what is finished counts, and the
+same command goes on with what is missing. A row that fails stops no other; the comparison is then shown but not kept,
+and the same command tries that row again.
+
+Writes to STORE/compare/DIGEST: comparison.json, and compare.md, what `render` makes of it for people.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from multiprocessing.connection import wait
+from typing import Any
+
+from schemas import storage
+from schemas.documents import read_documents
+from schemas.errors import StageError, UsageError, place
+from schemas.judgments import Judged, are_click_derived, read_qrels, read_queries
+from schemas.manifest import Outcome, Request
+from schemas.section import changed
+from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, silent
+from training.evaluation.compare_table import comparison, difference
+from training.evaluation.evaluate_stage import EvaluateConfig
+from training.evaluation.measured_row import EndedRow, measure_request, of_baseline, of_hybrid, of_model, write_row
+from training.evaluation.rows import BASELINE, HYBRID, Material, Row
+from training.evaluation.slices import Slice, read_frequencies, slices, training_clicks
+from training.model.objective_settings import Fixed
+from training.model.recipe import Recipe
+from training.ranking.measure import judged_collection
+from training.ranking.ndcg import CUTOFFS, gains_of, judged_pairs
+from training.sweep.trial_process import TrialProcess, TrialStatus, interrupts_held
+from training.trainer.launch import fingerprints, train_request
+
+STAGE_VERSION = 4
+_LISTEN_SECONDS = 0.5
+
+# Called with each row that has ended, how many have ended, and of how many.
+RowEnded = Callable[[EndedRow, int, int], None]
+
+
+class UnfinishedComparison(StageError):
+    """Some rows failed. `comparison`: of those that did not; `labels`: what must be said of it."""
+
+    def __init__(self, *, comparison: Mapping[str, Any], labels: Mapping[str, Any], **facts: str) -> None:
+        super().__init__(**facts)
+        self.comparison, self.labels = comparison, labels
+
+
+def compare(
+    rows: Sequence[Row],
+    *,
+    shards: str,
+    files: Judged,
+    store: str,
+    config: EvaluateConfig | None = None,
+    seeds: Sequence[int] = (),
+    against: str = BASELINE,
+    frequencies: str | None = None,
+    threads: int = 0,
+    progress: Progress = silent,
+    row_ended: RowEnded = lambda *_: None,
+    render: Callable[[Mapping[str, Any]], str] | None = None,
+) -> StageResult:
+    """The comparison of some rows (rows) on one set of judgments.
+
+    `seeds`: of each tower; its values are the mean over them, its recipe's own seed where none is given. `against`: the
+    row that the others are tested against. `frequencies`: a file of how often each query was asked. `threads`: of a
+    training; 0 for as many as there are cores. `render`: a page of the comparison's JSON, with its labels. Raises
+    UsageError and StageError for inputs that cannot be measured; UnfinishedComparison where rows failed, once all
+    others are done.
+    """
+    config = config or EvaluateConfig()
+    if tuple(config.cutoffs) != CUTOFFS:
+        raise UsageError(
+            asked=f"NDCG was to be compared at {', '.join(map(str, config.cutoffs))}",
+            found="the table is of NDCG at 1, 3 and 10, as the paper's",
+            do="leave cutoffs as they are; `clicktower evaluate` takes others",
+        )
+    if against not in {row.name for row in rows}:
+        raise UsageError(
+            asked=f"the rows were to be set against {against}",
+            found="that is not one of the rows to compare",
+            do=f"add it to --rows, or set --against to one of {', '.join(row.name for row in rows)}",
+        )
+    work = _Work(rows, shards, files, store, config, tuple(seeds), frequencies, threads)
+
+    def produce(attempt: str) -> Outcome:
+        ended: list[EndedRow] = []
+        progress("read the documents and the judgments", 0, len(rows))
+        collection = work.material.collection  # what cannot be measured is refused before anything is trained
+        for row in sorted(rows, key=_when):
+            ended.append(work.end(row, ended, progress))
+            row_ended(ended[-1], len(ended), len(rows))
+        ended.sort(key=lambda one: rows.index(one.row))
+        progress("intervals and tests", 0, None)
+        value = comparison(collection, ended, work.slices, config, against)
+        value["difference"] = difference(collection, ended, against, config)
+        labels = dict(work.built.manifest.outcome.labels)
+        if are_click_derived(collection.qrels):
+            labels["judgments"] = "click-derived"
+        failed = [one for one in ended if one.state == "failed"]
+        if failed:
+            reasons = "; ".join(f"{one.row.name}: {one.why}" for one in failed)
+            raise UnfinishedComparison(
+                comparison=value,
+                labels=labels,
+                asked=f"{len(ended)} rows were to be compared",
+                found=f"{len(failed)} failed: {reasons}",
+                follows="the others are finished and kept, and the table above is without those that failed",
+                do="mend that and run the same command again, which tries only those; or leave them out with --rows",
+            )
+        content = json.dumps(value, indent=1, ensure_ascii=False).encode()
+        storage.write_atomic(storage.join(attempt, "comparison.json"), content)
+        if render:
+            storage.write_atomic(storage.join(attempt, "compare.md"), render(value | {"labels": labels}).encode())
+        counts = {"rows": len(ended), "rows_reused": sum(bool(one.result and one.result.reused) for one in ended)}
+        return Outcome(counts={**collection.counts, **counts}, metrics=value, labels=labels)
+
+    return run_stage(store, work.request(against), produce, progress)
+
+
+def _when(row: Row) -> int:
+    """What takes seconds first, then what is trained, then what is made from the others."""
+    return 2 if row.name == HYBRID else 1 if row.recipe else 0
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The rows, and what all of them share, read when the first of them needs it."""
+
+    rows: Sequence[Row]
+    shards: str
+    files: Judged
+    store: str
+    config: EvaluateConfig
+    seeds: tuple[int, ...]
+    frequencies: str | None
+    threads: int
+
+    @cached_property
+    def built(self) -> StageResult:
+        return open_result(self.shards)
+
+    @cached_property
+    def judged(self) -> dict[str, str]:
+        return fingerprints(self.files) or {}
+
+    @cached_property
+    def clicks(self) -> dict[str, int]:
+        return training_clicks(self.shards)
+
+    @cached_property
+    def material(self) -> Material:
+        config = self.config
+        documents = read_documents(self.files.documents)
+        queries, qrels = read_queries(self.files.queries), read_qrels(self.files.qrels)
+        collection = judged_collection(
+            documents, queries, qrels, min_judged=config.min_judged, relevant_grade=config.relevant_grade
+        )
+        gains_of(judged_pairs(collection.qrels).grades, config.gain)  # refuses before anything is made
+        clicked = list(training_clicks(self.shards, "clicked"))
+        return Material(documents=documents, collection=collection, config=config, training_queries=list(self.clicks),
+                        training_titles=clicked)  # fmt: skip
+
+    @cached_property
+    def slices(self) -> dict[str, Slice]:
+        counts = read_frequencies(self.frequencies) if self.frequencies else None
+        return slices(self.material.collection, clicks=self.clicks, frequencies=counts)
+
+    def request(self, against: str) -> Request:
+        """What the comparison is: every row by what it is made from, so that it is known before any is made."""
+        return Request(
+            stage="compare",
+            stage_version=STAGE_VERSION,
+            config={
+                "rows": {row.name: self._request_of(row).digest for row in self.rows},
+                "against": against,
+                "evaluate": asdict(self.config),
+            },
+            inputs={
+                **self.judged,
+                "shards": self.built.manifest.digest,
+                "frequencies": storage.fingerprint(self.frequencies) if self.frequencies else None,
+            },
+            seed=self.config.seed,
+        )
+
+    def end(self, row: Row, before: Sequence[EndedRow], progress: Progress) -> EndedRow:
+        """A row made and measured, or why not. `before`: the rows that have ended. Only an interrupt comes through."""
+        began = time.monotonic()
+        where = f"{len(before)} of {len(self.rows)} rows done, now {row.name}"
+
+        def tell(what: str, done: int, total: int | None) -> None:
+            progress(f"{where}\n{what}", done, total)
+
+        try:
+            ended = self._end(row, before, tell)
+        except StageError as error:
+            ended = EndedRow(row=row, state="failed", why=f"{error.found}; {error.do}")
+        except MemoryError:
+            ended = EndedRow(row=row, state="failed", why="the memory did not suffice")
+        except Exception as error:
+            why = f"something unexpected happened: {type(error).__name__} in {place(error)}"
+            ended = EndedRow(row=row, state="failed", why=why)
+        return replace(ended, seconds=time.monotonic() - began)
+
+    def _end(self, row: Row, before: Sequence[EndedRow], tell: Progress) -> EndedRow:
+        best, request = None, self._request_of(row)
+        if needs := row.needs or self._negatives_missing(row):
+            return EndedRow(row=row, state="empty", why=needs)
+        if row.name == HYBRID:
+            best = _best_model(before)
+            if not (best and best.result):
+                return EndedRow(row=row, state="empty", why="it needs a finished row of a tower or a model")
+            made_from = {"best": best.result.manifest.digest, "second": BASELINE}
+            request = measure_request(row, {**self.judged, "from": made_from}, self.config)
+        result, _ = find_finished(self.store, request)
+        if result is None:
+            if best:
+                made = of_hybrid(row, best.row.name, self._models(best.row, tell), self.material, tell)
+            elif row.recipe or row.family == "model":
+                made = [of_model(row, model, self.material, tell) for model in self._models(row, tell)]
+            else:
+                made = [of_baseline(row, self.material, tell)]
+            result = write_row(self.store, request, row, made)
+        return EndedRow(row=row, state="done", result=result, made_from=(best.row.name, BASELINE) if best else ())
+
+    def _negatives_missing(self, row: Row) -> str:
+        """Why a tower cannot be trained on these shards' own negatives; empty where it can, or needs none of them."""
+        n = row.recipe.clicks.num_negatives if row.recipe and isinstance(row.recipe.clicks.negatives, Fixed) else 0
+        held = self.built.manifest.request.config.get("num_negatives", n)
+        what = f"the shards hold {held} negatives for each pair, and it takes {n}"
+        return f"{what} (`clicktower build --set num_negatives={n}`)" if held < n else ""
+
+    def _request_of(self, row: Row) -> Request:
+        return measure_request(row, {**self.judged, "from": self._made_from(row)}, self.config)
+
+    def _made_from(self, row: Row) -> Any:
+        """What identifies the source of a row's system."""
+        if row.recipe:
+            return [train_request(self.built, recipe).digest for recipe in self._of_seeds(row.recipe)]
+        if row.source and row.family == "model":
+            return [open_result(row.source).manifest.digest]
+        if row.source:
+            names = storage.list_files(row.source)
+            of_files = {name: storage.fingerprint(storage.join(row.source, name)) for name in names}
+            return of_files or storage.fingerprint(row.source)
+        return self.built.manifest.digest if row.learns_from_shards else None
+
+    def _models(self, row: Row, tell: Progress) -> list[StageResult]:
+        """The models of a row, one for each seed: those in the store, the others trained."""
+        if row.recipe:
+            return [self._trained(recipe, tell) for recipe in self._of_seeds(row.recipe)]
+        assert row.source
+        return [open_result(row.source)]
+
+    def _of_seeds(self, recipe: Recipe) -> list[Recipe]:
+        return [changed(recipe, {"seed": seed}) for seed in self.seeds] or [recipe]
+
+    def _trained(self, recipe: Recipe, tell: Progress) -> StageResult:
+        """The trained model of a recipe: that of the store, or trained now, in a process of its own.
+
+        A training that watched the judgments of this comparison (as a pipeline's does) made the same bytes, and counts.
+        One that runs out of memory or diverges ends its process and its row, not the comparison. Raises the training's
+        own StageError.
+        """
+        for watched in (None, self.judged):
+            found, _ = find_finished(self.store, train_request(self.built, recipe, judged=watched))
+            if found:
+                return found
+        threads = self.threads or len(os.sched_getaffinity(0))
+        arguments = {"shards": self.shards, "store": self.store, "recipe": recipe, "threads": threads}
+        with interrupts_held() as let_interrupts_through, TrialProcess(arguments) as process:
+            while True:
+                let_interrupts_through()
+                if not wait([process.pipe], _LISTEN_SECONDS):
+                    continue
+                message = process.read()
+                if isinstance(message, TrialStatus):
+                    tell(message.what, message.done, message.total)
+                elif message.result:
+                    return message.result
+                elif message.error:
+                    raise message.error
+
+
+def _best_model(ended: Sequence[EndedRow]) -> EndedRow | None:
+    """The tower or model with the highest NDCG@10."""
+    done = [one for one in ended if one.state == "done" and one.row.family in ("tower", "model")]
+    return max(done, key=lambda one: one.metrics["ndcg@10"], default=None)

@@ -1,0 +1,208 @@
+"""Rows that ended -> the comparison: means with intervals, each row against a chosen one, slices, what to beware of."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from schemas.judgments import Run, are_click_derived
+from training.evaluation import TABLES
+from training.evaluation.evaluate_stage import RULES, EvaluateConfig, ranked_titles, warnings
+from training.evaluation.measured_row import EndedRow
+from training.evaluation.rows import Row
+from training.evaluation.slices import Slice
+from training.ranking.measure import JudgedCollection
+from training.ranking.ndcg import CUTOFFS
+from training.ranking.significance import kendall, percentiles, resampled
+
+SLICED_BY = "ndcg@10"
+_PAPER = tuple(f"ndcg@{k}" for k in CUTOFFS)  # what the paper prints of each row
+
+_RULES = {
+    **RULES,
+    "p": "two-sided paired randomisation test; p_holm is corrected, for each measure, over the rows of the table",
+    "order": "Kendall's tau-b of the rows' means with the paper's figures; percentile bootstrap over queries",
+    "seeds": "a row of several seeds has, for each query, the mean over them",
+    "texts_per_second": "titles, from text to vector or to index, on the machine that measured the row",
+}
+
+
+def comparison(
+    collection: JudgedCollection,
+    ended: Sequence[EndedRow],
+    slices: Mapping[str, Slice],
+    config: EvaluateConfig,
+    against: str,
+) -> dict[str, Any]:
+    """The comparison as JSON, whose fields docs/compare.md lists. `against`: the row that others are set against."""
+    done = [one for one in ended if one.state == "done"]
+    per_query = {one.row.name: one.per_query() for one in done}
+    measures = list(next(iter(per_query.values()))) if per_query else []
+    values = _intervals(per_query, measures, config)
+    differences = _against(per_query, measures, against, config)
+    sliced = _sliced(per_query, slices, config)
+    trained_once = any(one.row.recipe and len(one.metrics.get("by_seed", ())) == 1 for one in ended)
+    return {
+        "n": len(collection.qrels),
+        "n_informative": len(collection.qrels) - collection.counts["queries_of_one_grade"],
+        "judgments": "click-derived" if are_click_derived(collection.qrels) else "assessors",
+        "gain": config.gain,
+        "confidence": config.confidence,
+        "rules": _RULES,
+        "warnings": warnings(collection) + ([_ONE_SEED] if trained_once else []),
+        "against": against if against in per_query else None,
+        "measures": measures,
+        "rows": [_row(one, values, differences, sliced) for one in ended],
+        "orders": orders([one.row for one in done], per_query, config),
+        "slices": {name: list(parts) for name, (parts, _) in slices.items()},
+    }
+
+
+def _row(one: EndedRow, values: Mapping, differences: Mapping, sliced: Mapping) -> dict[str, Any]:
+    name, metrics = one.row.name, one.metrics
+    of_two = one.row.table if one.row.recipe or one.row.table == "as printed" else None  # baselines are not tuned
+    seeds = [by["ndcg@10"] for by in metrics.get("by_seed", ()) if "ndcg@10" in by]
+    notes = list(metrics.get("notes", ()))
+    if len(seeds) > 1:
+        notes.append(f"NDCG@10 by seed: {', '.join(f'{value:.4f}' for value in seeds)}")
+    return {
+        "name": name,
+        "title": f"{one.row.title}, {of_two}" if of_two else one.row.title,
+        "family": one.row.family,
+        "state": one.state,
+        "why": one.why,
+        "table": one.row.table,
+        "paper_row": one.row.title if one.row.paper else None,
+        "paper": dict(zip(_PAPER, one.row.paper, strict=True)) if one.row.paper else None,
+        "paper_to_bm25": one.row.paper_to_baseline,
+        "values": values.get(name, {}),
+        "to_against": differences.get(name),
+        "parameters": metrics.get("parameters"),
+        "dimensions": metrics.get("dimensions"),
+        "train_seconds": metrics.get("train_seconds"),
+        "texts_per_second": metrics.get("texts_per_second"),
+        "reused": bool(one.result and one.result.reused),
+        "digest": one.result.manifest.digest if one.result else None,
+        "made_from": list(one.made_from),
+        "notes": notes,
+        "slices": sliced.get(name, {}),
+    }
+
+
+def _intervals(
+    per_query: Mapping[str, Mapping[str, np.ndarray]], measures: Sequence[str], config: EvaluateConfig
+) -> dict[str, dict[str, dict[str, float]]]:
+    """By row and measure. One resampling serves all: M columns are all measures of all rows."""
+    if not per_query:
+        return {}
+    found = iter(config.intervals(np.stack([of_row[m] for of_row in per_query.values() for m in measures], axis=1)))
+    return {name: {measure: next(found) for measure in measures} for name in per_query}
+
+
+def _against(
+    per_query: Mapping[str, Mapping[str, np.ndarray]], measures: Sequence[str], against: str, config: EvaluateConfig
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Each row's difference to the chosen one, by row and measure; Holm over the rows of a measure."""
+    others = [name for name in per_query if name != against]
+    if against not in per_query or not others:
+        return {}
+    chosen = per_query[against]
+    difference = {name: {m: per_query[name][m] - chosen[m] for m in measures} for name in others}
+    found = _intervals(difference, measures, config)
+    for measure in measures:
+        difference_QM = np.stack([difference[name][measure] for name in others], axis=1)
+        for name, p in zip(others, config.p_values(difference_QM), strict=True):
+            found[name][measure] |= p
+    return found
+
+
+def orders(
+    rows: Sequence[Row], per_query: Mapping[str, Mapping[str, np.ndarray]], config: EvaluateConfig
+) -> dict[str, dict[str, Any]]:
+    """How like the paper's the order of rows is, in each of the two tables that has three rows, and one of its own."""
+    tables = {table: [row for row in rows if row.paper and row.table in (None, table)] for table in TABLES}
+    return {
+        table: {"rows": [row.name for row in of], **_order(of, per_query, config)}
+        for table, of in tables.items()
+        if len(of) >= 3 and any(row.table for row in of)
+    }
+
+
+def _order(
+    rows: Sequence[Row], per_query: Mapping[str, Mapping[str, np.ndarray]], config: EvaluateConfig
+) -> dict[str, dict[str, float]]:
+    """Kendall's tau-b by measure. Each resample of the queries has means, and therefore an order, of its own."""
+    papers_MR = np.array([row.paper for row in rows], np.float64).T
+    values_MQR = np.array([[per_query[row.name][measure] for row in rows] for measure in _PAPER]).swapaxes(1, 2)
+    num_queries = values_MQR.shape[1]
+
+    def taus(times_SQ: np.ndarray) -> np.ndarray:
+        means_MSR = times_SQ @ values_MQR / num_queries
+        return np.stack([kendall(*of_measure) for of_measure in zip(means_MSR, papers_MR, strict=True)], axis=1)
+
+    [tau_M] = taus(np.ones((1, num_queries)))
+    resamples_RM = resampled(taus, num_queries, num_resamples=config.num_resamples, seed=config.seed)
+    found = np.stack([tau_M, *percentiles(resamples_RM, config.confidence)], axis=1).tolist()
+    return {m: dict(zip(("tau", "low", "high"), of, strict=True)) for m, of in zip(_PAPER, found, strict=True)}
+
+
+def _sliced(
+    per_query: Mapping[str, Mapping[str, np.ndarray]], slices: Mapping[str, Slice], config: EvaluateConfig
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """NDCG@10 by row, slice and part. A part without queries is left out."""
+    found: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in per_query}
+    for slice_name, (parts, part_of) in slices.items():
+        for part in parts:
+            rows = np.flatnonzero(np.array([mine == part for mine in part_of], bool))
+            if not len(rows) or not per_query:
+                continue
+            values_QM = np.stack([of_row[SLICED_BY][rows] for of_row in per_query.values()], axis=1)
+            for name, interval in zip(per_query, config.intervals(values_QM), strict=True):
+                found[name].setdefault(slice_name, {})[part] = {"n": len(rows), SLICED_BY: interval}
+    return found
+
+
+_ONE_SEED = (
+    "towers were trained with one seed: a seed alone moves NDCG@10 by some 0.004 and NDCG@1 by 0.01;"
+    " --seeds 1 2 3 takes the mean over several"
+)
+
+
+_RANKS = 10
+
+
+def difference(
+    collection: JudgedCollection, ended: Sequence[EndedRow], against: str, config: EvaluateConfig
+) -> dict[str, Any] | None:
+    """The row that is best by NDCG@10 beside the one that all are set against; None where there are no two rows."""
+    done = {one.row.name: one for one in ended if one.state == "done"}
+    others = [name for name in done if name != against]
+    if against not in done or not others:
+        return None
+    best = max(others, key=lambda name: done[name].metrics[SLICED_BY])
+    of_Q, to_Q = (done[name].per_query()[SLICED_BY] for name in (best, against))
+    runs = {name: done[name].judged_run() for name in (best, against)}
+    half = max(1, config.num_examples // 2)
+    query_ids = list(collection.qrels)
+    order = np.lexsort((query_ids, to_Q - of_Q))  # gains first; equal ones by id
+    gained = [i for i in order[:half] if of_Q[i] > to_Q[i]]
+    lost = [i for i in order[::-1][:half] if of_Q[i] < to_Q[i]]
+    queries = [
+        {
+            "query_id": query_ids[i],
+            "query": collection.queries[query_ids[i]],
+            "why": why,
+            "of": float(of_Q[i]),
+            "to": float(to_Q[i]),
+            "rankings": {name: _ranking(collection, run, query_ids[i]) for name, run in runs.items()},
+        }
+        for why, rows in (("gain", gained), ("loss", lost))
+        for i in rows
+    ]
+    return {"of": best, "to": against, "measure": SLICED_BY, "queries": queries}
+
+
+def _ranking(collection: JudgedCollection, run: Run, query_id: str) -> list[dict[str, Any]]:
+    """The best of the judged documents, in the run's order."""
+    ranked = sorted(run.get(query_id, {}).items(), key=lambda item: (item[1], item[0]), reverse=True)
+    return ranked_titles(collection, query_id, ranked[:_RANKS])

@@ -1,0 +1,280 @@
+"""Evaluation: model + documents + queries + qrels -> NDCG table with intervals, TREC runs, examples.
+
+    python: evaluate("store/train/DIGEST", documents="documents.tsv", queries="queries.tsv",
+    qrels="qrels.txt", store="store", config=EvaluateConfig())
+
+Reads the model of a train stage, or of a release (model_source). Writes below STORE/evaluate/DIGEST/ATTEMPT/:
+
+    table.json                              what `metrics` of the manifest holds
+    per_query.json                          for every query: every measure of every system, the best cosine of ours,
+                                            and the part of each slice that it is in; ids and numbers only
+    examples.json                           queries with the ranked titles of ours beside BM25's
+    runs/{model,bm25,random}.run            the judged documents re-ranked, TREC form
+    runs/{model,bm25,random}.collection.run the best of the whole collection
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from schemas import storage
+from schemas.documents import Documents, read_documents, require_documents
+from schemas.judgments import are_click_derived, read_qrels, read_queries, run_lines
+from schemas.manifest import Outcome, Request, to_bytes
+from schemas.section import Confidence, Count, Natural, section
+from schemas.stage import Progress, StageResult, run_stage, silent
+from schemas.text_contract import keyed_digest, words
+from training.evaluation.slices import read_frequencies, slices
+from training.model.model_source import model_source
+from training.ranking.bm25 import TitleBM25
+from training.ranking.measure import JudgedCollection, Measured, RandomOrder, Rules, System, judged_collection, measure
+from training.ranking.ndcg import CUTOFFS, Gain, gains_of, judged_pairs
+from training.ranking.significance import bootstrap_interval, holm, randomisation_p
+from training.ranking.word_matches import title_ranking
+
+STAGE_VERSION = 3
+OURS, BASELINE, FLOOR = "model", "bm25", "random"
+
+RULES = {
+    "discount": "log2(rank + 1)",
+    "ties": "as trec_eval: scores as 32-bit floats, then descending document id",
+    "unjudged": "an unjudged document takes its place in the ranking and gains nothing",
+    "no_results": "a query without results has the value 0 and is never dropped",
+    "no_relevant": "a query without a relevant document has the value 0",
+    "unknown_documents": "a judged document outside the collection cannot be returned; the best order still has it",
+    "interval": "percentile bootstrap over queries",
+    "p": "two-sided paired randomisation test; p_holm is corrected over the measures of the comparison",
+}
+CLICK_DERIVED_SENTENCE = (
+    "the judgments are derived from clicks, by no judge: they hold what the log showed, and lean to its order where"
+    " clicks are few"
+)
+
+
+@section
+class EvaluateConfig:
+    cutoffs: Annotated[tuple[Count, ...], Field(min_length=1)] = CUTOFFS
+    gain: Gain = "exponential"  # 2^grade - 1, or linear: the grade
+    min_judged: Count = 1  # leave out queries with fewer judged documents
+    relevant_grade: Count = 1  # from this grade on a document is relevant, for recall and reciprocal rank
+    top_k: Annotated[int, Field(ge=10)] = 100  # results of each query over the full collection, for NDCG@10 over it too
+    num_examples: Natural = 10
+    confidence: Confidence = 0.95
+    num_resamples: Count = 10_000
+    seed: int = 0
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(cutoffs=self.cutoffs, gain=self.gain, relevant_grade=self.relevant_grade, top_k=self.top_k)
+
+    def intervals(self, values_QM: np.ndarray) -> list[dict[str, float]]:
+        """The mean of each measure over the queries, and its interval."""
+        low_M, high_M = bootstrap_interval(
+            values_QM, confidence=self.confidence, num_resamples=self.num_resamples, seed=self.seed
+        )
+        rows = zip(values_QM.mean(axis=0).tolist(), low_M.tolist(), high_M.tolist(), strict=True)
+        return [{"mean": mean, "low": low, "high": high} for mean, low, high in rows]
+
+    def p_values(self, differences_QM: np.ndarray) -> list[dict[str, float]]:
+        """The p of each measure's mean difference, and corrected over the measures."""
+        p_values = randomisation_p(differences_QM, num_resamples=self.num_resamples, seed=self.seed).tolist()
+        return [{"p": p, "p_holm": corrected} for p, corrected in zip(p_values, holm(p_values), strict=True)]
+
+
+def evaluate(
+    model: str,
+    *,
+    documents: str,
+    queries: str,
+    qrels: str,
+    store: str,
+    config: EvaluateConfig,
+    frequencies: str | None = None,
+    progress: Progress = silent,
+) -> StageResult:
+    """The measured model: `metrics` holds the table of ours, BM25 and a random order.
+
+    model: the folder of a training or a release, or a release's URI. frequencies: how often each query was asked
+    (id, tab, count), to tell head, torso and tail apart.
+    Raises UsageError or StageError for files that are missing, of another form, or that do not belong
+    together.
+    """
+    trained = model_source(model)
+    require_documents(documents)
+    judged = read_queries(queries), read_qrels(qrels)
+    asked = read_frequencies(frequencies) if frequencies else None
+    request = Request(
+        stage="evaluate",
+        stage_version=STAGE_VERSION,
+        config=asdict(config),
+        inputs={
+            "model": trained.digest,
+            "documents": storage.fingerprint(documents),
+            "queries": storage.fingerprint(queries),
+            "qrels": storage.fingerprint(qrels),
+            **({"frequencies": storage.fingerprint(frequencies)} if frequencies else {}),
+        },
+        seed=config.seed,
+    )
+
+    def produce(folder: str) -> Outcome:
+        catalogue = read_documents(documents)  # here: a result that is there already needs no table of titles
+        collection = judged_collection(
+            catalogue, *judged, min_judged=config.min_judged, relevant_grade=config.relevant_grade
+        )
+        gains_of(judged_pairs(collection.qrels).grades, config.gain)  # refuses before anything is encoded
+        measured = {
+            name: measure(system, collection, config.rules, what=f"rank with {name}", progress=progress)
+            for name, system in _systems(trained.folder, catalogue, config, progress).items()
+        }
+        metrics = table(collection, measured, config)
+        shown = examples(collection, measured, config)
+        metrics["example_queries"] = [example["query"] for example in shown]
+        _write(folder, _per_query(collection, measured, asked), measured, metrics, shown)
+        labels = dict(trained.labels)
+        if are_click_derived(collection.qrels):
+            labels["judgments"] = "click-derived"
+        return Outcome(counts=collection.counts, metrics=metrics, labels=labels)
+
+    return run_stage(store, request, produce, progress)
+
+
+def table(collection: JudgedCollection, measured: Mapping[str, Measured], config: EvaluateConfig) -> dict[str, Any]:
+    """The means with intervals, ours against the baseline, the rules they follow, and what to beware of."""
+    names = list(measured[OURS].per_query)
+    difference_QM = measured[OURS].values_QM - measured[BASELINE].values_QM
+    differences = zip(names, config.intervals(difference_QM), config.p_values(difference_QM), strict=True)
+    return {
+        "n": len(collection.qrels),
+        "n_informative": len(collection.qrels) - collection.counts["queries_of_one_grade"],
+        "systems": {
+            name: dict(zip(names, config.intervals(system.values_QM), strict=True)) for name, system in measured.items()
+        },
+        "difference": {
+            "of": OURS,
+            "to": BASELINE,
+            "measures": {name: interval | p for name, interval, p in differences},
+        },
+        "confidence": config.confidence,
+        "gain": config.gain,
+        "rules": RULES,
+        "warnings": warnings(collection),
+        "run_files": {name: f"runs/{name}.run" for name in measured},
+    }
+
+
+def _systems(model: str, documents: Documents, config: EvaluateConfig, progress: Progress) -> dict[str, System]:
+    from training.model.model import load_encoder  # torch is loaded where it is used
+
+    encoder = load_encoder(model)
+    ours = title_ranking(encoder, documents.titles, encoder.word_share, progress=progress)
+    progress("index titles for BM25", 0, None)
+    baseline, floor = TitleBM25(documents.titles), RandomOrder(documents.ids, seed=config.seed)
+    return {OURS: ours, BASELINE: baseline, FLOOR: floor}
+
+
+def warnings(collection: JudgedCollection) -> list[str]:
+    counts = collection.counts
+    sentences = {
+        "queries_left_out_without_text": "judged queries have no text in the queries file and were left out",
+        "judgments_of_unknown_documents": "judgments are of unknown documents: no system can return them",
+        "judgments_of_several_grades": "judged pairs were given different grades: the lower median counts",
+        "queries_without_words": "queries have no word: they have no results and count 0",
+        "queries_of_one_grade": "queries have judgments of one single grade: they cannot tell two systems apart",
+    }
+    found = [f"{counts[name]:,} {sentence}" for name, sentence in sentences.items() if counts[name]]
+    return [CLICK_DERIVED_SENTENCE, *found] if are_click_derived(collection.qrels) else found
+
+
+def _per_query(
+    collection: JudgedCollection, measured: Mapping[str, Measured], frequencies: Mapping[str, int] | None
+) -> dict[str, Any]:
+    """What was measured of each query, in the order of `query_ids`, and no text of any."""
+    best = [measured[OURS].retrieved[query_id].values() for query_id in collection.qrels]
+    return {
+        "query_ids": list(collection.qrels),
+        "systems": {
+            name: {m: values.tolist() for m, values in system.per_query.items()} for name, system in measured.items()
+        },
+        "best_score": [max(scores) if scores else None for scores in best],
+        "slices": {
+            name: {"parts": list(parts), "of_query": [None if part is None else parts.index(part) for part in of_query]}
+            for name, (parts, of_query) in slices(collection, frequencies=frequencies).items()
+        },
+    }
+
+
+_MOST_TITLES = 10  # of each ranking
+
+
+def examples(
+    collection: JudgedCollection, systems: Mapping[str, Measured], config: EvaluateConfig
+) -> list[dict[str, Any]]:
+    """Up to `num_examples` queries with the best titles of ours and of the baseline over the full collection.
+
+    Four in ten gained most in NDCG@10 over the collection, three in ten lost most, three in ten are drawn
+    from the queries that share no word with any relevant title (a keyed draw, so not the flattering ones);
+    the rest is drawn. `why` says which.
+    """
+    gained_Q = (systems[name].per_query["collection_ndcg@10"] for name in (OURS, BASELINE))
+    difference = dict(zip(collection.qrels, np.subtract(*gained_Q).tolist(), strict=True))
+
+    def shares_no_word(query_id: str) -> bool:
+        relevant = [d for d, grade in collection.qrels[query_id].items() if grade >= config.relevant_grade]
+        titles = [collection.titles[collection.row_of[d]] for d in relevant if d in collection.row_of]
+        in_query = set(words(collection.queries[query_id]))
+        return bool(titles) and not any(in_query.intersection(words(title)) for title in titles)
+
+    drawn = sorted(collection.searchable, key=lambda query_id: keyed_digest(query_id, config.seed, b"examples"))
+    by_gain = sorted(drawn, key=lambda query_id: -difference[query_id])
+    wishes = [
+        ("gain", [q for q in by_gain if difference[q] > 0], 0.4),
+        ("loss", [q for q in reversed(by_gain) if difference[q] < 0], 0.3),
+        ("no shared word", [q for q in drawn if shares_no_word(q)], 0.3),
+        ("drawn", drawn, 1),
+    ]
+    why_of: dict[str, str] = {}
+    for why, candidates, share in wishes:
+        fresh = [query_id for query_id in candidates if query_id not in why_of]
+        wanted = min(round(share * config.num_examples), config.num_examples - len(why_of))
+        why_of |= dict.fromkeys(fresh[:wanted], why)
+    row_of_query = {query_id: row for row, query_id in enumerate(collection.qrels)}
+    shown = []
+    for query_id, why in why_of.items():
+        measures, rankings = {}, {}
+        for name in (OURS, BASELINE):
+            of_query = {m: v[row_of_query[query_id]] for m, v in systems[name].per_query.items()}
+            measures[name] = {m: round(float(value), 4) for m, value in of_query.items()}
+            results = list(systems[name].retrieved[query_id].items())[:_MOST_TITLES]
+            rankings[name] = ranked_titles(collection, query_id, ((d, round(score, 4)) for d, score in results))
+        query = collection.queries[query_id]
+        shown.append({"query_id": query_id, "query": query, "why": why, "measures": measures, "rankings": rankings})
+    return shown
+
+
+def ranked_titles(
+    collection: JudgedCollection, query_id: str, results: Iterable[tuple[str, float]]
+) -> list[dict[str, Any]]:
+    """A query's results as people read them, best first; the grade is None where there is no judgment."""
+    return [
+        {
+            "rank": rank,
+            "id": document_id,
+            "title": collection.titles[collection.row_of[document_id]] if document_id in collection.row_of else "",
+            "score": score,
+            "grade": collection.qrels[query_id].get(document_id),
+        }
+        for rank, (document_id, score) in enumerate(results, start=1)
+    ]
+
+
+def _write(folder: str, per_query: dict, measured: Mapping[str, Measured], metrics: dict, shown: list[dict]) -> None:
+    for name, value in {"table": metrics, "per_query": per_query, "examples": shown}.items():
+        storage.write_atomic(storage.join(folder, f"{name}.json"), to_bytes(value))
+    for name, system in measured.items():
+        for kind, run in (("run", system.judged), ("collection.run", system.retrieved)):
+            lines = "".join(run_lines(run, f"clicktower-{name}"))
+            storage.write_atomic(storage.join(folder, "runs", f"{name}.{kind}"), lines.encode())

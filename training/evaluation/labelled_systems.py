@@ -1,0 +1,279 @@
+"""What is measured on labelled rows: the model's own answers first, then what words alone can do.
+
+A similarity is float64 [rows], higher where two texts are more alike; a classifier's answer is float64 [rows, classes].
+Words are those of the text contract. How rare a word is, and the mean length, come from the distinct training sentences
+alone; a word that none of them has is as rare as a word can be.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from math import lcm
+from typing import Literal
+
+import numpy as np
+import scipy.optimize
+import scipy.sparse
+
+from schemas.errors import UsageError
+from schemas.stage import Progress, silent
+from schemas.text_contract import trigram_ids, words
+from training.analysis.classifying import encoded_sides, probabilities, refused_because
+from training.model.embedding import Side, TextEncoder, search_vectors
+from training.model.given_vectors import read_vectors
+from training.model.model import Model
+from training.ranking.bm25 import K1, B
+from training.ranking.term_counts import count_terms
+from training.towers.tower_settings import Variational
+from training.trainer.labelled_shards import LabelledData, LabelledRows
+
+COSINE, W2, CLASSIFIER, MAJORITY = "model", "w2", "classifier", "constant"
+WORD_MOVERS, VECTOR_MOVERS = "word-movers", "word-movers-vectors"
+Scores = tuple[np.ndarray, np.ndarray]  # of the sampled training rows and of the held-out ones
+
+
+def systems_of(
+    model: TextEncoder,
+    data: LabelledData,
+    sampled: LabelledRows,
+    *,
+    sides: Literal["crossed", "query", "document"],
+    word_movers: bool,
+    word_vectors: str | None = None,
+    progress: Progress,
+) -> tuple[dict[str, Scores], str]:
+    """(every system's scores by name, the model's best-informed one first; why the model's classes are not asked).
+
+    `sampled`: training rows. `word_vectors`: a file of them, for word mover's distance on it too. Raises UsageError for
+    labelled texts whose classes the model does not tell, since it has nothing else to say of a single text.
+    """
+    texts = [*data.train.texts, *data.dev.texts]  # no text is in both
+    num_training = len(data.train.texts)
+    rows = tuple(
+        np.concatenate([of_train, of_dev + num_training])
+        for of_train, of_dev in zip(sampled.sides, data.dev.sides, strict=True)
+    )
+    found: dict[str, np.ndarray] = {}
+    refused = refused_because(model, data) if isinstance(model, Model) else "an ensemble has no classifier"
+    if refused and data.unit == "texts":
+        raise UsageError(
+            asked="classes of labelled texts were to be measured",
+            found=refused,
+            follows="it has nothing to say of a single text",
+            do="give a model that `clicktower train` made of labelled texts of these classes",
+        )
+    if isinstance(model, Model) and not refused:
+        found[CLASSIFIER] = probabilities(model, texts, rows, data.classes, progress)
+    if data.unit == "texts":
+        of_words = NaiveBayes(
+            [data.train.texts[at] for at in data.train.sides[0]], data.train.labels, len(data.classes)
+        )
+        found["naive-bayes"] = of_words.probabilities([texts[at] for at in rows[0]])
+    else:
+        first, second = rows
+        if isinstance(model, Model) and isinstance(model.recipe.tower, Variational):
+            one, other = encoded_sides(model, texts, rows, progress)
+            found[W2] = -np.linalg.norm(one.astype(np.float64) - other, axis=1)
+        found[COSINE] = cosines(model, texts, first, second, sides, progress)
+        lexical = LexicalSimilarity(texts, num_training)
+        found["tf-idf"] = lexical.tf_idf(first, second)
+        found["bm25"] = lexical.bm25(first, second)
+        if word_movers:
+            found[WORD_MOVERS] = -WordMovers(texts).distances(first, second, progress=progress)
+        if word_vectors:
+            found[VECTOR_MOVERS] = -WordMovers(texts, word_vectors).distances(first, second, progress=progress)
+    if data.classes:
+        found[MAJORITY] = np.zeros(len(rows[0]))
+    return {name: (scores[: len(sampled)], scores[len(sampled) :]) for name, scores in found.items()}, refused
+
+
+def cosines(
+    encoder: TextEncoder,
+    texts: list[str],
+    first: np.ndarray,
+    second: np.ndarray,
+    sides: str,
+    progress: Progress = silent,
+) -> np.ndarray:
+    """The cosine of each pair of texts, given by their places, float64; crossed: the mean of both directions."""
+    used = np.unique(np.concatenate([first, second]))
+    a, b = np.searchsorted(used, first), np.searchsorted(used, second)
+    wanted: tuple[Side, ...] = ("query", "document") if sides == "crossed" else (sides,)  # type: ignore[assignment]
+    of_used = [texts[i] for i in used.tolist()]
+    vectors = {
+        side: search_vectors(encoder, of_used, side, similarity="cosine", progress=progress).astype(np.float64)
+        for side in wanted
+    }
+    one, other = vectors[wanted[0]], vectors[wanted[-1]]
+    return ((one[a] * other[b]).sum(axis=1) + (one[b] * other[a]).sum(axis=1)) / 2
+
+
+class LexicalSimilarity:
+    """The cosine of TF-IDF vectors, and BM25 made symmetric. `texts`: those of training first, `num_training` of them.
+
+        TF-IDF: weight tf * (ln((1 + N) / (1 + df)) + 1), cosine of the two vectors
+        BM25:   (s(a, b) + s(b, a)) / (s(a, a) + s(b, b)), with s as bm25 scores a query and a title
+
+    BM25 has no upper end, and asks more of a long query: divided by what each text scores against itself it is 1 for
+    two texts of the same words and 0 for texts that share none, so that one threshold does for all lengths.
+    """
+
+    def __init__(self, texts: Sequence[str], num_training: int) -> None:
+        counts = count_terms(texts)
+        entries = (counts.counts.astype(np.float64), (counts.title_of, counts.word_of.astype(np.int32)))
+        self._tf = scipy.sparse.csr_array(entries, shape=(len(texts), max(1, len(counts.vocabulary))))
+        of_training = counts.word_of[counts.title_of < num_training]
+        self._df = np.bincount(of_training, minlength=self._tf.shape[1])
+        self._num_training = num_training
+        self._lengths = counts.lengths
+
+    def tf_idf(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """The cosine of each pair of texts, given by their places, float64 [pairs]."""
+        idf = np.log((1 + self._num_training) / (1 + self._df)) + 1
+        weights = self._tf @ scipy.sparse.diags_array(idf)
+        dot, of_first, of_second = (_dot(weights, a, b) for a, b in ((first, second), (first, first), (second, second)))
+        return dot / np.sqrt(of_first * of_second)
+
+    def bm25(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Symmetric BM25 of each pair of texts, given by their places, float64 [pairs]."""
+        idf = np.log1p((self._num_training - self._df + 0.5) / (self._df + 0.5))
+        mean_words = self._lengths[: self._num_training].mean()
+        saturation = K1 * (1 - B + B * self._lengths / mean_words)
+        parts = self._tf.copy()
+        parts.data = parts.data / (parts.data + np.repeat(saturation, np.diff(parts.indptr)))
+        parts = parts @ scipy.sparse.diags_array(idf)
+        of_each = np.asarray(self._tf.multiply(parts).sum(axis=1)).ravel()
+        across = _dot(self._tf, first, second, parts) + _dot(self._tf, second, first, parts)
+        return across / (of_each[first] + of_each[second])
+
+
+def _dot(
+    rows: scipy.sparse.csr_array, a: np.ndarray, b: np.ndarray, others: scipy.sparse.csr_array | None = None
+) -> np.ndarray:
+    """The dot product of row a[i] and row b[i] (of `others`, if given) for each i, float64."""
+    return np.asarray(rows[a].multiply((rows if others is None else others)[b]).sum(axis=1)).ravel()
+
+
+MAX_UNITS = 192  # an assignment of so many equal units takes about as long as the programme does
+PAIRS_A_REPORT = 500
+
+
+class WordMovers:
+    """Word mover's distance (Kusner et al., ICML 2015) of pairs of texts: the least total way that the words of one
+    must go to become those of the other.
+
+    Each word of a text holds its count's share of the text. The way between two words is the Euclidean distance of
+    their vectors: the letter-trigram counts of a word scaled to length 1, so nothing is learnt and no word is
+    unknown; from 0 for the same word to the square root of 2 for words without a common trigram. Or, as in the paper,
+    the vectors of a file, `word_vectors`: words that it does not know are left out, and a text of which it knows none
+    is as far from any other as the two that are farthest apart.
+
+    The distance is exact. Since the way between words is a metric, mass that both texts hold of one word may stay where
+    it is; what is left is moved by an assignment of equal units where these are few, and otherwise by a linear
+    programme.
+    """
+
+    def __init__(self, texts: Sequence[str], word_vectors: str | None = None) -> None:
+        self._counts = [Counter(words(text)) for text in texts]
+        vocabulary = sorted({word for counts in self._counts for word in counts})
+        if word_vectors is None:
+            self._vectors = _unit_trigrams(vocabulary)
+        else:
+            vocabulary, vectors = read_vectors(word_vectors, set(vocabulary))
+            self._vectors = scipy.sparse.csr_array(vectors, dtype=np.float64)
+        self._row_of = {word: row for row, word in enumerate(vocabulary)}
+        self._squares = np.asarray(self._vectors.multiply(self._vectors).sum(axis=1)).ravel()
+        if word_vectors is not None:
+            self._counts = [Counter({word: n for word, n in of.items() if word in self._row_of}) for of in self._counts]
+
+    def distances(self, first: np.ndarray, second: np.ndarray, *, progress: Progress = silent) -> np.ndarray:
+        """The distance of each pair of texts, given by their places, float64 [pairs]."""
+        found = np.zeros(len(first))
+        for pair, (a, b) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
+            if pair % PAIRS_A_REPORT == 0:
+                progress("move words", pair, len(first))
+            known = self._counts[a] and self._counts[b]
+            found[pair] = self._distance(self._counts[a], self._counts[b]) if known else np.nan
+        return np.nan_to_num(found, nan=np.nanmax(found, initial=0.0))
+
+    def _distance(self, a: Counter[str], b: Counter[str]) -> float:
+        whole = lcm(a.total(), b.total())
+        of_a = {word: count * (whole // a.total()) for word, count in a.items()}
+        of_b = {word: count * (whole // b.total()) for word, count in b.items()}
+        left = {word: units - of_b.get(word, 0) for word, units in of_a.items() if units > of_b.get(word, 0)}
+        lacking = {word: units - of_a.get(word, 0) for word, units in of_b.items() if units > of_a.get(word, 0)}
+        if not left:
+            return 0.0
+        rows, columns = ([self._row_of[word] for word in part] for part in (left, lacking))
+        dots = (self._vectors[rows] @ self._vectors[columns].T).toarray()
+        ways = np.sqrt(np.maximum(self._squares[rows][:, None] + self._squares[columns] - 2 * dots, 0))
+        return least_total(ways, np.array(list(left.values())), np.array(list(lacking.values()))) / whole
+
+
+def least_total(ways: np.ndarray, supply: np.ndarray, demand: np.ndarray) -> float:
+    """The least sum of units times their way. ways: float64 [n, m]; supply, demand: whole units of the same sum."""
+    common = int(np.gcd.reduce([*supply, *demand]))
+    units = int(supply.sum()) // common
+    if min(ways.shape) == 1:
+        return float((ways * (supply[:, None] if ways.shape[1] == 1 else demand)).sum())
+    if units <= MAX_UNITS:
+        each = np.repeat(np.repeat(ways, supply // common, axis=0), demand // common, axis=1)
+        rows, columns = scipy.optimize.linear_sum_assignment(each)
+        return float(each[rows, columns].sum()) * common
+    return by_linear_programme(ways, supply, demand)
+
+
+def by_linear_programme(ways: np.ndarray, supply: np.ndarray, demand: np.ndarray) -> float:
+    """The same as a transport problem, by HiGHS."""
+    n, m = ways.shape
+    leaves = scipy.sparse.kron(scipy.sparse.eye_array(n), np.ones((1, m)))
+    arrives = scipy.sparse.kron(np.ones((1, n)), scipy.sparse.eye_array(m))
+    total = supply.sum()
+    found = scipy.optimize.linprog(
+        ways.ravel(),
+        A_eq=scipy.sparse.vstack([leaves, arrives], format="csr"),
+        b_eq=np.concatenate([supply, demand]) / total,
+        method="highs",
+    )
+    assert found.status == 0, found.message
+    return float(found.fun * total)
+
+
+def _unit_trigrams(vocabulary: Sequence[str]) -> scipy.sparse.csr_array:
+    offsets, ids = trigram_ids(vocabulary)
+    counts = scipy.sparse.csr_array(
+        (np.ones(len(ids)), ids.astype(np.int64), offsets), shape=(len(vocabulary), 1 << 16)
+    )
+    counts.sum_duplicates()
+    lengths = np.sqrt(np.asarray(counts.multiply(counts).sum(axis=1)).ravel())
+    return scipy.sparse.csr_array(scipy.sparse.diags_array(1 / lengths) @ counts)
+
+
+class NaiveBayes:
+    """Multinomial naive Bayes over words, add-one smoothing: what a labelled text is compared with.
+
+        log p(c | text) = log p(c) + Σ over its words of log (n(w, c) + 1) / (n(c) + V) + a constant of the text
+
+    Words that no training text has say nothing. texts: of training, with their classes, int [texts].
+    """
+
+    def __init__(self, texts: Sequence[str], labels: np.ndarray, num_classes: int) -> None:
+        counts = [Counter[str]() for _ in range(num_classes)]
+        for text, label in zip(texts, labels.tolist(), strict=True):
+            counts[label].update(words(text))
+        self._row_of = {word: row for row, word in enumerate(sorted(set().union(*counts)))}
+        seen_VC = np.zeros((len(self._row_of), num_classes))
+        for label, of_class in enumerate(counts):
+            for word, times in of_class.items():
+                seen_VC[self._row_of[word], label] = times
+        self._word_VC = np.log((seen_VC + 1) / (seen_VC.sum(axis=0) + len(seen_VC)))
+        share_C = np.bincount(labels, minlength=num_classes) / len(labels)
+        self._class_C = np.log(share_C, out=np.full(num_classes, -np.inf), where=share_C > 0)
+
+    def probabilities(self, texts: Sequence[str]) -> np.ndarray:
+        """p of each class, float64 [texts, classes]."""
+        score_NC = np.tile(self._class_C, (len(texts), 1))
+        for at, text in enumerate(texts):
+            score_NC[at] += self._word_VC[[self._row_of[w] for w in words(text) if w in self._row_of]].sum(axis=0)
+        score_NC -= score_NC.max(axis=1, keepdims=True)
+        likelihood_NC = np.exp(score_NC)
+        return likelihood_NC / likelihood_NC.sum(axis=1, keepdims=True)

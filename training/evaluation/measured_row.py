@@ -1,0 +1,209 @@
+"""One row, made and measured: a stage of its own, so that a finished row is never made again.
+
+Writes to STORE/measure/DIGEST: per_query.json (each measure of each query), judged.run and collection.run in TREC's
+form. `metrics` of its manifest: the means, and what the row costs.
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from schemas import storage
+from schemas.judgments import Run, read_run, run_lines
+from schemas.manifest import Outcome, Request
+from schemas.stage import Progress, StageResult, run_stage
+from training.evaluation.evaluate_stage import EvaluateConfig
+from training.evaluation.rows import BASELINE, Material, Row
+from training.ranking.bm25 import TitleBM25
+from training.ranking.hybrid import Hybrid, cross_fit, scores_of_pairs
+from training.ranking.measure import Measured, System, measure, measure_run
+from training.ranking.ndcg import judged_pairs
+from training.ranking.word_matches import title_ranking
+
+STAGE_VERSION = 1
+_PER_QUERY, _JUDGED, _RETRIEVED = "per_query.json", "judged.run", "collection.run"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class MadeSystem:
+    """A measured system. `texts_per_second`: titles, from text to vector or index; None where that means nothing."""
+
+    measured: Measured
+    parameters: int | None = None
+    dimensions: int | None = None
+    train_seconds: float | None = None
+    texts_per_second: float | None = None
+    notes: Sequence[str] = ()
+
+
+def of_model(row: Row, trained: StageResult, material: Material, progress: Progress) -> MadeSystem:
+    """A tower's measured model."""
+    from training.model.model import load_encoder  # torch is loaded where it is used
+
+    model = load_encoder(trained.data)
+    made = _encoding(row, model, model.num_parameters, material, progress, word_share=model.word_share)
+    return replace(made, train_seconds=_train_seconds(trained))
+
+
+def of_baseline(row: Row, material: Material, progress: Progress) -> MadeSystem:
+    """The measured system of a row that the row itself makes, or the measured run that the user brings."""
+    if row.make is None:
+        assert row.source
+        measured, notes = measure_run(read_run(row.source), material.collection, material.config.rules)
+        return MadeSystem(measured=measured, notes=notes)
+    began = time.perf_counter()
+    system = row.make(material, progress)
+    seconds = time.perf_counter() - began
+    if hasattr(system, "encode"):
+        return _encoding(row, system, system.parameters, material, progress)
+    return MadeSystem(
+        measured=_measure(system, row.name, material, progress),
+        parameters=getattr(system, "parameters", None),
+        dimensions=getattr(system, "dimensions", None),
+        train_seconds=seconds if row.family in ("topics", "paragraph") else None,
+        texts_per_second=len(material.documents) / seconds if row.family == "lexical" else None,
+    )
+
+
+def of_hybrid(
+    row: Row, best: str, models: Sequence[StageResult], material: Material, progress: Progress
+) -> list[MadeSystem]:
+    """The measured hybrids of BM25 and each of the models of the best row."""
+    from training.model.model import load_encoder  # torch is loaded where it is used
+
+    collection, config = material.collection, material.config
+    judged = judged_pairs(collection.qrels)
+    bm25 = TitleBM25(material.documents.titles)
+    second = scores_of_pairs(_measure(bm25, BASELINE, material, progress).judged, judged)
+    made = []
+    for trained in models:
+        model = load_encoder(trained.data)
+        tower = title_ranking(model, material.documents.titles, model.word_share, progress=progress)
+        first = scores_of_pairs(_measure(tower, best, material, progress).judged, judged)
+        weights = cross_fit(first, second, judged, collection.queries, gain=config.gain, seed=config.seed)
+        near = "cosine" if model.similarity == "cosine" else "minus the distance"
+        note = (
+            f"{near} of {best} + weight x BM25; the two halves of the queries use"
+            f" {weights.of_half[0]:g} and {weights.of_half[1]:g}, each chosen on the other half"
+        )
+        made.append(
+            MadeSystem(
+                measured=_measure(Hybrid(tower, bm25, weights), row.name, material, progress),
+                parameters=model.num_parameters,
+                dimensions=model.dimensions,
+                train_seconds=_train_seconds(trained),
+                notes=(note,),
+            )
+        )
+    return made
+
+
+def _encoding(
+    row: Row, encoder: Any, parameters: int, material: Material, progress: Progress, *, word_share: float = 0.0
+) -> MadeSystem:
+    """A measured encoder of queries and titles."""
+    began = time.perf_counter()
+    system = title_ranking(encoder, material.documents.titles, word_share, progress=progress)
+    encoded_in = time.perf_counter() - began
+    return MadeSystem(
+        measured=_measure(system, row.name, material, progress),
+        parameters=parameters,
+        dimensions=encoder.dimensions,
+        texts_per_second=len(material.documents) / encoded_in,
+    )
+
+
+def _measure(system: System, name: str, material: Material, progress: Progress) -> Measured:
+    return measure(system, material.collection, material.config.rules, what=f"rank with {name}", progress=progress)
+
+
+def _train_seconds(trained: StageResult) -> float:
+    """The training time of a model in seconds; of an ensemble, of all members together."""
+    manifest = trained.manifest
+    return manifest.outcome.metrics.get("train_seconds", manifest.duration_seconds)
+
+
+def measure_request(row: Row, inputs: Mapping[str, Any], config: EvaluateConfig) -> Request:
+    """What measuring a row is. `inputs`: fingerprints of the judged files and of what the row is made from.
+
+    A model or a run is the same by any name; what is made from the documents is what its name says.
+    """
+    decides = asdict(config)
+    for name in ("num_examples", "confidence", "num_resamples"):  # of the table, not of a row
+        decides.pop(name)
+    return Request(
+        stage="measure",
+        stage_version=STAGE_VERSION,
+        config={
+            "system": row.family if row.recipe or row.source else row.name,
+            "settings": dict(row.settings),
+            "evaluate": decides,
+        },
+        inputs=inputs,
+        seed=config.seed,
+    )
+
+
+def write_row(store: str, request: Request, row: Row, made: Sequence[MadeSystem]) -> StageResult:
+    """The measured row. `made`: the same system made with several seeds; its value is the mean over them."""
+    first, of_each = made[0], [one.measured.per_query for one in made]
+
+    def produce(folder: str) -> Outcome:
+        means = {name: np.mean([values[name] for values in of_each], axis=0) for name in of_each[0]}
+        content = json.dumps({"measures": {name: values.tolist() for name, values in means.items()}})
+        storage.write_atomic(storage.join(folder, _PER_QUERY), content.encode())
+        for name, run in {_JUDGED: first.measured.judged, _RETRIEVED: first.measured.retrieved}.items():
+            storage.write_atomic(storage.join(folder, name), "".join(run_lines(run, f"clicktower-{row.name}")).encode())
+        return Outcome(
+            counts={"queries": len(next(iter(means.values()))), "seeds": len(made)},
+            metrics={
+                **{name: float(values.mean()) for name, values in means.items()},
+                "by_seed": [{name: float(values.mean()) for name, values in one.items()} for one in of_each],
+                "parameters": first.parameters,
+                "dimensions": first.dimensions,
+                "train_seconds": _mean([one.train_seconds for one in made]),
+                "texts_per_second": _mean([one.texts_per_second for one in made]),
+                "notes": list(first.notes),
+            },
+        )
+
+    return run_stage(store, request, produce)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EndedRow:
+    """How a row ended: with its result, or with a sentence that says why there is none.
+
+    `state`: done; failed; or empty, where what it needs was not given.
+    """
+
+    row: Row
+    state: str
+    result: StageResult | None = None
+    why: str | None = None
+    seconds: float = 0.0
+    made_from: Sequence[str] = ()  # the rows that a hybrid is made from
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        return self.result.manifest.outcome.metrics if self.result else {}
+
+    def per_query(self) -> dict[str, np.ndarray]:
+        """Each measure of each query, float64 in the order of the qrels."""
+        assert self.result
+        value = json.loads(storage.read_bytes(storage.join(self.result.data, _PER_QUERY)))
+        return {measure: np.array(values) for measure, values in value["measures"].items()}
+
+    def judged_run(self) -> Run:
+        """Its ranking of the judged documents."""
+        assert self.result
+        return read_run(storage.join(self.result.data, _JUDGED))

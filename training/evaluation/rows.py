@@ -1,0 +1,230 @@
+"""The rows of the comparison in Table IV's order: what makes each row's system, and the figures the paper prints.
+
+A new baseline is a file in training/ranking and an entry in `all_rows`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+from schemas.documents import Documents
+from schemas.errors import UsageError
+from schemas.section import changed
+from schemas.stage import Progress
+from training.evaluation import Table
+from training.evaluation.evaluate_stage import EvaluateConfig
+from training.model.named_recipes import recipe
+from training.model.printed_recipes import PRINTED
+from training.model.recipe import Recipe
+from training.ranking.bm25 import TitleBM25
+from training.ranking.doc2vec import TitleDoc2Vec
+from training.ranking.language_model import TitleLanguageModel
+from training.ranking.measure import JudgedCollection, RandomOrder
+from training.ranking.ndcg import CUTOFFS
+from training.ranking.plsa import ITERATIONS, TitlePLSA
+from training.ranking.skip_thought import SkipThought
+
+HYBRID, BASELINE = "hybrid", "bm25"
+Family = Literal["floor", "logged", "lexical", "topics", "paragraph", "tower", "model", "hybrid", "run"]
+Figures = tuple[float, float, float]  # NDCG@1, @3 and @10 in percent
+Change = Callable[[Recipe], Recipe]
+BM25_IN_THE_PAPER: Figures = (30.5, 32.8, 38.8)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Material:
+    """What baselines are made from: the documents, the judged collection, and the texts that were trained on."""
+
+    documents: Documents
+    collection: JudgedCollection
+    training_queries: Sequence[str]
+    training_titles: Sequence[str]  # those that were clicked
+    config: EvaluateConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """A system to measure.
+
+    `name`: what a user types; `title`: what a reader sees. `paper`: what the paper prints (Palangi et al., Table IV);
+    `table`: in which of the two tables beside it the row stands, as printed or tuned; in both where there is one of it.
+    `make`: makes a baseline, a `System` or a `TextEncoder`, which may have `parameters` and `dimensions`. `recipe`:
+    what a tower is trained by. `settings`: what else decides the row's figures. `source`: a model folder, a TREC run or
+    published weights that the user brings; `needs`: why the row is empty, if they were not given.
+    """
+
+    name: str
+    title: str
+    family: Family
+    paper: Figures | None = None
+    table: Table | None = None
+    make: Callable[[Material, Progress], Any] | None = None
+    learns_from_shards: bool = False  # from their queries or clicked titles
+    recipe: Recipe | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    source: str | None = None
+    needs: str | None = None
+
+    @property
+    def paper_to_baseline(self) -> dict[str, float] | None:
+        """What the paper prints for the row minus what it prints for BM25, in points of NDCG by measure."""
+        if self.paper is None:
+            return None
+        return {f"ndcg@{k}": round(a - b, 1) for k, a, b in zip(CUTOFFS, self.paper, BM25_IN_THE_PAPER, strict=True)}
+
+
+# The towers of Table IV, each trained as printed and tuned, then those that the paper does not have.
+_TOWERS: Sequence[tuple[str, str, Figures]] = (
+    ("dssm", "DSSM, 288 and 96 units", (31.0, 34.4, 41.7)),
+    ("clsm-1", "CLSM, win = 1", (31.8, 35.1, 42.6)),
+    ("clsm-3", "CLSM, win = 3", (32.1, 35.2, 42.7)),
+    ("clsm-5", "CLSM, win = 5", (32.0, 35.2, 42.6)),
+    ("rnn-288", "RNN, 288 cells", (31.7, 35.0, 42.3)),
+    ("lstm-32", "LSTM, 32 cells", (31.9, 35.5, 42.7)),
+    ("lstm-64", "LSTM, 64 cells", (32.9, 36.3, 43.4)),
+    ("lstm-96-n2", "LSTM, 96 cells, n = 2", (32.6, 36.0, 43.4)),
+    ("lstm-96", "LSTM, 96 cells, n = 4", (33.1, 36.5, 43.6)),
+    ("lstm-96-n6", "LSTM, 96 cells, n = 6", (33.1, 36.6, 43.6)),
+    ("lstm-96-n8", "LSTM, 96 cells, n = 8", (33.1, 36.4, 43.7)),
+    ("bilstm-96", "bidirectional LSTM", (33.2, 36.6, 43.6)),
+)
+_OURS: Sequence[tuple[str, str]] = (
+    ("lstm-full-96", "full LSTM, 96 cells"),
+    ("lstm-pool-96", "LSTM against a pool"),
+    ("lstm-pool-192", "LSTM, 192 cells, pool"),
+    ("lstm-pool-192-words", "LSTM, 192 cells, words"),
+    ("lstm-long-96", "full LSTM for long texts"),
+    ("self-attentive", "self-attention, 4 hops"),
+    ("max-pooled", "LSTM both ways, maximum"),
+    ("variational", "normal distribution"),
+    ("bag-512", "bag of trigrams, 512 units"),
+    ("bag-pool-512", "the bag against a pool"),
+)
+
+
+def all_rows(
+    *,
+    change: Change = lambda made: made,
+    topics: int = 500,
+    word_prior: float = 0.01,
+    skip_thought: str | None = None,
+    logged: str | None = None,
+    models: Mapping[str, str] | None = None,
+    runs: Mapping[str, str] | None = None,
+) -> list[Row]:
+    """Every row there can be, in the order they are shown.
+
+    `change` is applied to each tower's recipe. `topics`: of PLSA; `word_prior`: of PLSA as printed. `skip_thought`: the
+    folder of its published weights. `logged`: a TREC run of the ranking that the search engine showed. `models` and
+    `runs`: trained models' folders and TREC runs by the names the user gives them. Raises UsageError for a name that is
+    taken, no topic or a prior below 0.
+    """
+    if not word_prior >= 0:
+        raise UsageError(asked=f"PLSA was to have a word prior of {word_prior}", found="it is below 0", do="give 0.01")
+    if topics < 1:
+        raise UsageError(asked=f"PLSA was to have {topics} topics", found="it needs at least 1", do="give 100 to 500")
+    rows = [
+        Row(
+            name="random", title="random order", family="floor",
+            make=lambda given, _: RandomOrder(given.documents.ids, seed=given.config.seed),
+        ),
+        *([Row(name="logged", title="as the search engine ranked", family="logged", source=logged)] if logged else []),
+        Row(
+            name="skip-thought", title="Skip-Thought", family="paragraph", paper=(26.9, 29.7, 36.2),
+            make=lambda *_: SkipThought(skip_thought or ""), source=skip_thought,
+            needs=None if skip_thought else "no published weights were given (--skip-thought FOLDER)",
+        ),
+        Row(
+            name="doc2vec", title="Doc2Vec", family="paragraph", paper=(29.1, 31.8, 38.4), table="tuned",
+            make=_doc2vec, learns_from_shards=True,
+        ),
+        Row(
+            name="doc2vec-printed", title="Doc2Vec", family="paragraph", paper=(29.1, 31.8, 38.4), table="as printed",
+            make=partial(_doc2vec, memory=True), learns_from_shards=True,
+        ),
+        Row(
+            name="ulm", title="ULM, Dirichlet", family="lexical", paper=(30.4, 32.7, 38.5),
+            make=lambda given, _: TitleLanguageModel(given.documents.titles),
+        ),
+        Row(
+            name=BASELINE, title="BM25", family="lexical", paper=BM25_IN_THE_PAPER,
+            make=lambda given, _: TitleBM25(given.documents.titles),
+        ),
+        Row(
+            name="plsa", title=f"PLSA, {topics} topics", family="topics", paper=(30.8, 33.7, 40.2), table="tuned",
+            make=partial(_plsa, topics=topics), settings={"topics": topics},
+        ),
+        Row(
+            name="plsa-printed", title=f"PLSA, {topics} topics", family="topics", paper=(30.8, 33.7, 40.2),
+            table="as printed", make=partial(_plsa, topics=topics, word_prior=word_prior, as_printed=True),
+            settings={"topics": topics, "word_prior": word_prior}, learns_from_shards=True,
+        ),
+        *(_printed(name, title, paper, change) for name, title, paper in _TOWERS),
+        *(_tuned(name, title, paper, change) for name, title, paper in _TOWERS),
+        *(Row(name=name, title=title, family="tower", recipe=change(recipe(name))) for name, title in _OURS),
+        *(Row(name=name, title=name, family="model", source=uri) for name, uri in (models or {}).items()),
+        Row(name=HYBRID, title="a tower and BM25", family="hybrid"),
+        *(Row(name=name, title=name, family="run", source=uri) for name, uri in (runs or {}).items()),
+    ]  # fmt: skip
+    names = [row.name for row in rows]
+    if taken := sorted({name for name in names if names.count(name) > 1}):
+        raise UsageError(
+            asked="models and runs were to be rows of the comparison",
+            found=f"there is a row named {', '.join(taken)} already",
+            do="give them other names, name=PATH",
+        )
+    return rows
+
+
+def _plsa(
+    given: Material, progress: Progress, *, topics: int, word_prior: float = 0.0, as_printed: bool = False
+) -> TitlePLSA:
+    return TitlePLSA(
+        given.documents.titles, topics=topics, seed=given.config.seed, word_prior=word_prior,
+        training_titles=given.training_titles if as_printed else (),
+        tell=lambda step: progress("train topics", step, ITERATIONS),
+    )  # fmt: skip
+
+
+def _doc2vec(given: Material, progress: Progress, **settings: Any) -> TitleDoc2Vec:
+    judged = [given.collection.queries[query_id] for query_id in given.collection.searchable]
+    texts = [*given.training_queries, *judged]
+    return TitleDoc2Vec(given.documents.titles, texts, seed=given.config.seed, progress=progress, **settings)
+
+
+def _printed(name: str, title: str, paper: Figures, change: Change) -> Row:
+    printed = recipe(PRINTED + name)
+    made = change(printed)
+    is_still = made.as_printed and _row_of(made) == _row_of(printed)
+    needs = None if is_still else "with the settings given (--set) it is not as printed any more"
+    return Row(
+        name=PRINTED + name, title=title, family="tower", paper=paper, table="as printed", recipe=made, needs=needs
+    )
+
+
+def _tuned(name: str, title: str, paper: Figures, change: Change) -> Row:
+    of, _, n = name.partition("-n")  # of other n: lstm-96's recipe
+    tuned = changed(recipe(of), {"objective.num_negatives": n}) if n else recipe(of)
+    made = change(tuned)
+    if _row_of(made) != _row_of(tuned):  # another tower, or n, than the paper's row has
+        return Row(name=name, title=f"{name}, changed", family="tower", recipe=made)
+    return Row(name=name, title=title, family="tower", paper=paper, table="tuned", recipe=made)
+
+
+def _row_of(made: Recipe) -> tuple[object, ...]:
+    """What the paper's table says of a row."""
+    sizes = (getattr(made.tower, what, None) for what in ("kind", "cells", "hidden", "window"))
+    return *sizes, made.clicks.num_negatives
+
+
+def chosen(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
+    """The rows of some names, in the order of `rows`; all of them where no name is given. Raises UsageError."""
+    known = [row.name for row in rows]
+    if unknown := [name for name in names if name not in known]:
+        raise UsageError(
+            asked=f"the rows {', '.join(names)} were to be compared",
+            found=f"there is no row named {', '.join(unknown)}",
+            do=f"choose from {', '.join(known)}",
+        )
+    return [row for row in rows if not names or row.name in names]

@@ -1,0 +1,144 @@
+"""Parts of the queries in which systems may differ: by length, spelling, intent, frequency, seen or new."""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.errors import StageError
+from schemas.judgments import read_queries
+from schemas.shard import PAIRS, TEXTS, open_table
+from schemas.stage import open_result
+from schemas.text_contract import normalise, words
+from training.ranking.measure import JudgedCollection
+
+LONGEST = 4  # words from which on queries are one part
+# After Jansen, Booth and Spink (Information Processing & Management 44, 2008), as far as a query alone tells.
+NAVIGATIONAL = re.compile(
+    r"https?:|\bwww\b|\w\.(?:com|org|net|edu|gov|co)\b|\b(?:web ?site|home ?page|log ?in|sign ?in)\b"
+)
+TRANSACTIONAL = re.compile(
+    r"\b(?:buy|order|purchase|price[sd]?|cheap(?:est)?|discounts?|coupons?|deals?|for sale|download|rent(?:al)?|chat)\b"
+)
+
+# A slice's parts in their order, and for each query (in the order of the qrels) the part it is in, or None.
+Slice = tuple[Sequence[str], Sequence[str | None]]
+
+
+def slices(
+    collection: JudgedCollection,
+    *,
+    clicks: Mapping[str, int] | None = None,
+    frequencies: Mapping[str, int] | None = None,
+) -> dict[str, Slice]:
+    """Every slice for which there is data.
+
+    `clicks`: `training_clicks`, to tell which queries were trained on. `frequencies`: how often each query was asked,
+    by id (else its clicks, if any was trained on), to tell head, torso and tail: the most frequent queries that make up
+    a third of all searches, those of the second third, and the rest.
+    """
+    texts = [words(collection.queries[query_id]) for query_id in collection.qrels]
+    found: dict[str, Slice] = {
+        "query length": (
+            [*(f"{n} word{'s' * (n > 1)}" for n in range(1, LONGEST)), f"{LONGEST} words and more"],
+            [_length(len(text)) for text in texts],
+        ),
+        "spelling": _spelling(collection, texts),
+    }
+    queries = [collection.queries[query_id] for query_id in collection.qrels]
+    intents = [_intent(query.casefold()) for query in queries]
+    if any(intents):
+        found["intent"] = (
+            ["navigational", "transactional", "other"],
+            [intent or "other" if text else None for intent, text in zip(intents, texts, strict=True)],
+        )
+    if clicks is not None:
+        found["training"] = _training(queries, clicks)
+        by_click = {q: clicks.get(normalise(query), 0) for q, query in zip(collection.qrels, queries, strict=True)}
+        frequencies = frequencies or by_click
+    if frequencies and any(frequencies.get(query_id) for query_id in collection.qrels):
+        found["frequency"] = _frequency(list(collection.qrels), frequencies)
+    return found
+
+
+def read_frequencies(uri: str) -> dict[str, int]:
+    """How often each query was asked: query id TAB count. Raises UsageError or StageError, naming the line."""
+    counts: dict[str, int] = {}
+    for query_id, text in read_queries(uri).items():
+        if not text.strip().isdigit():
+            raise StageError(
+                asked=f"each line of {uri} must hold a query id, a tab and how often it was asked",
+                found=f"the line of {query_id} ends in no whole number",
+                follows="queries could not be divided into head, torso and tail",
+                do="mend that line, or leave --frequencies out",
+            )
+        counts[query_id] = int(text)
+    return counts
+
+
+def _length(count: int) -> str | None:
+    if not count:
+        return None
+    return f"{LONGEST} words and more" if count >= LONGEST else f"{count} word{'s' * (count > 1)}"
+
+
+def _spelling(collection: JudgedCollection, texts: Sequence[Sequence[str]]) -> Slice:
+    """A word that no title has is misspelled, or one that the catalogue does not use: words cannot match there."""
+    vocabulary = {word for title in collection.titles for word in words(title)}
+    parts = ["all words known", "a word in no title", "no word in any title"]
+
+    def part(text: Sequence[str]) -> str | None:
+        known = sum(word in vocabulary for word in text)
+        return None if not text else parts[0] if known == len(text) else parts[1] if known else parts[2]
+
+    return parts, [part(text) for text in texts]
+
+
+def _intent(query: str) -> str | None:
+    """Whether a query names a site or asks for one, or asks to buy or obtain something, in English words."""
+    return "navigational" if NAVIGATIONAL.search(query) else "transactional" if TRANSACTIONAL.search(query) else None
+
+
+def _training(queries: Sequence[str], clicks: Mapping[str, int]) -> Slice:
+    parts = ["trained on", "not trained on"]
+    return parts, [parts[normalise(query) not in clicks] if words(query) else None for query in queries]
+
+
+def _frequency(query_ids: Sequence[str], frequencies: Mapping[str, int]) -> Slice:
+    """Head, torso, tail: a query is in the head while the more frequent ones make up less than a third of all."""
+    parts = ["head", "torso", "tail"]
+    known = sorted((q for q in query_ids if frequencies.get(q)), key=lambda q: (-frequencies[q], q))
+    total = sum(frequencies[q] for q in known)
+    before = np.cumsum([0, *(frequencies[q] for q in known)])[:-1]
+    part_of = {q: parts[int(3 * more_frequent // total)] for q, more_frequent in zip(known, before, strict=True)}
+    return parts, [part_of.get(query_id) for query_id in query_ids]
+
+
+def training_clicks(shards: str, of: Literal["query", "clicked"] = "query") -> dict[str, int]:
+    """The clicks of each query, or each clicked title, normalised, that the shards of a build hold to train on.
+
+    Raises StageError where they cannot be read.
+    """
+    from training.trainer.shard_data import local_folder  # which loads torch
+
+    built = open_result(shards)
+    clicks: Counter[str] = Counter()
+    try:
+        folder = local_folder(built.data)
+        for name in sorted(name for name in os.listdir(folder) if name.startswith("train-")):
+            texts = open_table(f"{folder}/{name}/texts.arrow", TEXTS)["text"]
+            pairs = open_table(f"{folder}/{name}/pairs.arrow", PAIRS)
+            summed = pairs.group_by(of).aggregate([("clicks", "sum")])
+            clicks.update(dict(zip(texts.take(summed[of]).to_pylist(), summed["clicks_sum"].to_pylist(), strict=True)))
+    except (OSError, pa.ArrowInvalid, ValueError) as error:
+        raise StageError(
+            asked=f"the queries of the shards in {shards} were to be read",
+            found=f"a file is missing or unreadable ({type(error).__name__})",
+            follows="it would be unknown which judged queries were trained on",
+            do="run `clicktower build` again",
+        ) from None
+    return dict(clicks)

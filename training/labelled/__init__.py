@@ -1,1 +1,0 @@
-"""How well similarities tell labelled pairs apart: a model beside lexical baselines."""

@@ -1,0 +1,137 @@
+"""Texts through a tower on a device, and the gradient of a loss by the tower's parameters.
+
+    open_device("cuda")    what a request is for (training.compute.device), on this process's GPU
+
+A run computes on the CPU, or on a CUDA GPU with the recurrence step by step (eager) or in fused kernels. Float32 sums
+depend on who adds them up, so each of the three is an arithmetic of its own. Within one of them (and one kind of GPU,
+one build of torch and Triton) a model's bytes depend on no number of workers or threads and no restart, given exact
+reduction; between them models agree to a tolerance.
+
+Shapes: N texts, d dimensions, R touched rows, G columns.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from schemas.errors import StageError
+from training.compute.device import can_compile
+from training.compute.reduction import RowGradient
+from training.model.parameters import Layout, tower_name, tower_of
+from training.model.recipe import Recipe
+from training.towers.text_batch import TextBatch
+from training.towers.tower import Parts, Tower, word_inputs
+from training.towers.tower_settings import Truncated
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where tensors are, and who computes the recurrence."""
+
+    place: torch.device
+    fused: bool = False
+
+    def tower(self, recipe: Recipe) -> Tower:
+        """A recipe's tower as it is computed here. The kernels know float32; everything else is computed eagerly."""
+        tower = tower_of(recipe)
+        if not self.fused or recipe.dtype != "float32":
+            return tower
+        from training.towers.gpu_recurrent import fused  # imports Triton, which no other run needs
+
+        return fused(tower)
+
+
+CPU = Device(torch.device("cpu"))
+
+
+def open_device(name: str) -> Device:
+    """The named device in this process: its current GPU, which Ray sets for each worker.
+
+    Turns TF32 off, which would keep 10 of 23 bits. Raises StageError where this process has no GPU, or nothing to
+    compile the kernels with.
+    """
+    if name == "cpu":
+        return CPU
+    if not torch.cuda.is_available():
+        raise StageError(
+            asked=f"training was to compute on {name}",
+            found="there is no CUDA GPU here, or this build of torch has no CUDA",
+            do="run it where there is one, or train with device=cpu",
+        )
+    if name == "cuda" and not can_compile():
+        raise StageError(
+            asked="training was to compute on cuda, with the recurrence in fused kernels",
+            found="Triton, or the C compiler (gcc or clang) it needs to start them, is not installed",
+            do="install both (torch's wheels for Linux bring Triton), or train with device=cuda-eager",
+        )
+    torch.set_float32_matmul_precision("highest")
+    return Device(torch.device("cuda", torch.cuda.current_device()), fused=name == "cuda")
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """All parameters at one point: where a gradient is taken, the published Λ, or a model's.
+
+    `rows_at(name, rows)` gives some rows [R, G] of a tower's matrix (parameters).
+    """
+
+    recipe: Recipe
+    layout: Layout
+    rows_at: Callable[[str, torch.Tensor], torch.Tensor]
+    device: Device = CPU
+
+    @property
+    def dimensions(self) -> int:
+        return tower_of(self.recipe).dimensions
+
+    def parts(self, name: str) -> Parts:
+        """All parts of a tower's matrix, without its table."""
+        none = torch.zeros(0, dtype=torch.int64, device=self.device.place)
+        return self.layout.split(self.rows_at(name, self.layout.touched(none)))[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """The embeddings of a batch's texts, in the caller's order, with the parameters that autograd made them of."""
+
+    vectors_Nd: torch.Tensor
+    own_loss: torch.Tensor | float  # what the tower adds to the loss
+    name: str  # of the tower
+    rows: torch.Tensor  # of W
+    table_RG: torch.Tensor  # those rows
+    parts: Parts  # all of the tower's matrix: the tower's own, and those that an objective put beside them
+
+
+def encode_batch(batch: TextBatch, side: str, encoder: Encoder) -> torch.Tensor:
+    """The embeddings of a batch's texts, [N, d], in the caller's order."""
+    with torch.no_grad():
+        return encoded(batch, side, encoder).vectors_Nd
+
+
+def encoded(batch: TextBatch, side: str, encoder: Encoder) -> Encoded:
+    """A batch's texts through the tower of a side."""
+    recipe, layout, name = encoder.recipe, encoder.layout, tower_name(encoder.recipe, side)
+    table_RG, parts = layout.split(encoder.rows_at(name, layout.touched(batch.rows)))
+    # Leaves of their own, not views of one matrix: a view's gradient would be as large as the matrix.
+    table_RG = table_RG.detach().requires_grad_()
+    parts = {part: values.detach().requires_grad_() for part, values in parts.items()}
+    inputs_UG = word_inputs(table_RG, batch)
+    steps = recipe.tower.truncate_steps if isinstance(recipe.tower, Truncated) else 0
+    sorted_Nd, own = encoder.device.tower(recipe).forward(inputs_UG, parts, batch, steps)
+    vectors_Nd = torch.empty_like(sorted_Nd).index_copy(0, batch.order, sorted_Nd)
+    return Encoded(vectors_Nd, own, name, batch.rows, table_RG, parts)
+
+
+def gradients(loss: torch.Tensor, sides: Sequence[Encoded], encoder: Encoder) -> list[tuple[str, RowGradient]]:
+    """(the tower's name, the gradient of a loss by its parameters) for each of some sides, once."""
+    layout = encoder.layout
+    leaves = [leaf for side in sides for leaf in (side.table_RG, *side.parts.values())]
+    found = iter(torch.autograd.grad(loss, leaves, materialize_grads=True))
+    gradients = []
+    for side in sides:
+        by_table_RG, by_parts = next(found), {part: next(found) for part in side.parts}
+        trained = layout.trained(side.rows)
+        values = layout.join(by_table_RG[: len(trained)], by_parts)
+        gradients.append((side.name, RowGradient(layout.touched(trained), values)))
+    return gradients

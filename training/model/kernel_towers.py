@@ -1,0 +1,316 @@
+"""Texts for the kernels: cut into words and trigrams, as the index of a batch, and through recurrent towers.
+
+Texts are cut by the text contract (schemas.text_contract): ASCII texts are lower-cased and split in C++. Any
+other text is split by Python's own `words`, and its words are counted and split into trigrams with the rest.
+
+The index of a batch (batch.h) is made in linear time. What `text_batch` is to the reference path: the same words,
+trigrams and inverse relations, in chunks of texts.
+"""
+
+import ctypes
+import os
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from schemas.text_contract import COMPUTED_IDS, words
+from training.compute.threads import compute_threads
+from training.kernel.kernel_library import Owned, fields, library, require_memory
+from training.model.kernel_recipes import serves
+from training.model.parameters import Layout, tower_name
+from training.model.recipe import Recipe
+from training.towers.bilstm import SIGMA_MIN
+from training.towers.text_batch import Ragged, TextTable
+from training.towers.tower_settings import BiLSTM, GatedRecurrent, Variational
+
+
+def tokenised(texts: Sequence[str] | pa.StringArray | pa.LargeStringArray, table_rows: int) -> TextTable:
+    """Texts cut into words and trigrams by the text contract, each distinct word once, numbered as they first appear.
+
+    A text without a word has an empty list. Raises ValueError for a table without room for hashed trigrams, and
+    MemoryError for a text of 2^31 bytes.
+    """
+    if table_rows <= COMPUTED_IDS:
+        raise ValueError(
+            f"table_rows = {table_rows} leaves no row for hashed trigrams; it must be above {COMPUTED_IDS}"
+        )
+    given = _Utf8(texts)
+    not_ascii = np.empty(len(given), np.int64)
+    num_not_ascii = library().find_not_ascii(
+        given.address, given.offsets.ctypes.data, len(given), not_ascii.ctypes.data
+    )
+    not_ascii = not_ascii[:num_not_ascii]
+    normalised = _Utf8([" ".join(words(given.text(at))) for at in not_ascii.tolist()])
+    handle = library().tokens_new(
+        given.address, given.offsets.ctypes.data, len(given),
+        normalised.address, normalised.offsets.ctypes.data, not_ascii.ctypes.data, num_not_ascii, table_rows,
+    )  # fmt: skip
+    tokens = Owned("tokens", handle, f"{len(given):,} texts cut into words, or one of them is too large")
+    return TextTable(
+        words=Ragged(tokens.numbers(0, np.int64), tokens.numbers(1, np.int32)),
+        trigrams=Ragged(tokens.numbers(2, np.int64), tokens.numbers(3, np.uint32)),
+    )
+
+
+class _Utf8:
+    """Texts in one buffer, text i from offsets[i] to offsets[i + 1]."""
+
+    def __init__(self, texts: Sequence[str] | pa.StringArray | pa.LargeStringArray) -> None:
+        try:
+            column = pa.array(texts, pa.large_string()) if not isinstance(texts, pa.Array) else texts
+        except UnicodeEncodeError:  # lone surrogates, which Arrow has no form for
+            encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+            self.offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+            self._bytes = pa.py_buffer(b"".join(encoded))
+        else:
+            if column.null_count:
+                raise TypeError(f"{column.null_count:,} of {len(column):,} texts are missing (null)")
+            column = column.cast(pa.large_string())
+            _, offsets, self._bytes = column.buffers()
+            start, end = column.offset, column.offset + len(column) + 1
+            self.offsets = np.frombuffer(offsets, np.int64)[start:end] if offsets else np.zeros(1, np.int64)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def address(self) -> int | None:
+        return self._bytes.address if self._bytes else None
+
+    def text(self, at: int) -> str:
+        start, end = self.offsets[at : at + 2].tolist()
+        return str(self._bytes.slice(start, end - start), "utf-8", "surrogatepass")
+
+
+CHUNK_TEXTS = 128
+ARRAYS = (
+    "order", "begins", "chunk_sequences", "chunk_steps", "step_rows", "packed_words", "packed_words_reversed",
+    "word_offsets", "word_trigrams", "rows", "word_rows", "row_word_offsets", "row_words",
+)  # fmt: skip
+
+_FOR_GRADIENT, _BOTH_DIRECTIONS, _SHARED_PREFIXES = 1, 2, 4
+_NO_WORDS, _OUT_OF_RANGE, _TOO_LARGE = 1, 2, 3
+
+
+class _TextPart(ctypes.Structure):
+    _fields_ = fields(
+        word_offsets="p", words="p", trigram_offsets="p", trigrams="p",
+        num_texts="q", num_words="q", index="p", num_taken="q",
+    )  # fmt: skip
+
+
+class BatchIndex(Owned):
+    __slots__ = ("num_texts",)
+
+    def __init__(self, handle: int, num_texts: int) -> None:
+        super().__init__("batch", handle, f"{num_texts:,} texts")
+        self.num_texts = num_texts
+
+    def array(self, name: str) -> np.ndarray:
+        """One of ARRAYS, int32, read only and without a copy."""
+        return self.numbers(ARRAYS.index(name), np.int32)
+
+
+def kernel_batch(
+    parts: Sequence[tuple[TextTable, np.ndarray]],
+    *,
+    place: np.ndarray | None = None,
+    ungrouped: int = 0,
+    group: int = 0,
+    for_gradient: bool = True,
+    both_directions: bool = False,
+    share_prefixes: bool = False,
+) -> BatchIndex:
+    """The batch of the texts `index` of each table, one part after the other.
+
+    `place`: what the caller calls each of them, int32 [texts]; None: as they come. `group`: each run of so many texts
+    after the first `ungrouped` ones, as the caller calls them, is a chunk of its own; the others, and with group 0 all,
+    are in chunks of CHUNK_TEXTS, longest first. Only with `for_gradient` are there rows and the words of each, only
+    with `both_directions` the arrays of the reversed texts. With `share_prefixes`, if not both ways, words that texts
+    begin with alike are there once. Raises ValueError for a text without words, which has no embedding, and IndexError
+    for a text, word or trigram that cannot be.
+    """
+    # A shard's own memory has these types and is not copied. C++ knows a table of two parts by its addresses.
+    tables = {
+        id(table): (
+            np.ascontiguousarray(table.words.offsets, np.int64),
+            np.ascontiguousarray(table.words.values, np.int32),
+            np.ascontiguousarray(table.trigrams.offsets, np.int64),
+            np.ascontiguousarray(table.trigrams.values, np.uint32),
+        )
+        for table, _ in parts
+    }
+    indices = [np.ascontiguousarray(index, np.int64) for _, index in parts]
+    array = (_TextPart * len(parts))()
+    for at, ((table, _), index) in enumerate(zip(parts, indices, strict=True)):
+        addresses = (values.ctypes.data for values in tables[id(table)])
+        array[at] = _TextPart(*addresses, len(table), len(table.trigrams), index.ctypes.data, len(index))
+    num_texts = sum(len(index) for _, index in parts)
+    if place is not None:
+        place = np.ascontiguousarray(place, np.int32)
+        if len(place) != num_texts:
+            raise ValueError(f"{num_texts:,} texts were given {len(place):,} places")
+    error = ctypes.c_int32()
+    options = _FOR_GRADIENT * for_gradient | _BOTH_DIRECTIONS * both_directions
+    options |= _SHARED_PREFIXES * (share_prefixes and not both_directions)
+    handle = library().batch_new(
+        array, len(parts), None if place is None else place.ctypes.data, ungrouped, group, options, ctypes.byref(error)
+    )
+    if error.value == _NO_WORDS:
+        raise ValueError("every text of a batch needs at least one word")
+    if error.value == _OUT_OF_RANGE:
+        raise IndexError("a batch names a text, a word or a trigram that is not in its table")
+    if error.value == _TOO_LARGE:
+        raise MemoryError(f"a batch of {num_texts:,} texts has too many words")
+    return BatchIndex(handle, num_texts)
+
+
+# Recurrent towers on the compiled path: texts to embeddings, many at once over all cores, or one in microseconds.
+#
+# The reference is encoder. Float32; both ways give a text the same bits, whatever else is in the batch, on any thread.
+#
+# Shapes: R rows of W, G columns, N texts, D states of both directions, h dimensions of a distribution.
+
+
+BOTH_WAYS = (BiLSTM, Variational)  # towers that read a text from left to right and from right to left
+# Texts of one batch: the more, the more words they share; the fewer, the more evenly threads share them out.
+MOST_TEXTS = 2_048
+BATCHES_OF_A_THREAD = 8
+SHORT_BYTES = 4_096  # of a text whose words are not worth counting first
+
+
+class _Cell(ctypes.Structure):
+    _fields_ = fields(cells="i", is_lstm="i", forget_gate="i", peepholes="i")
+
+
+class TowerStruct(ctypes.Structure):
+    _fields_ = fields(weights="p", table="p", place="p")
+
+
+class TowerPoint:
+    """A tower at one point of parameter space, as the kernels read it: its parts packed, its table where it is.
+
+    `table_RG`: rows of W, float32 and contiguous. `place`, int32 [table rows]: which of them is a trigram's; None:
+    the trigram's id.
+    """
+
+    __slots__ = ("_kept", "dimensions", "struct")
+
+    def __init__(
+        self, recipe: Recipe, table_RG: torch.Tensor, parts: Mapping[str, torch.Tensor], place: np.ndarray | None = None
+    ) -> None:
+        assert table_RG.dtype == torch.float32
+        assert table_RG.is_contiguous()
+        tower, directions = recipe.tower, 2 if isinstance(recipe.tower, BOTH_WAYS) else 1
+        cell = _Cell(tower.cells)
+        if isinstance(tower, GatedRecurrent):
+            cell = _Cell(tower.cells, True, tower.forget_gate, tower.peepholes)
+        dense = [parts[name].contiguous() for name in ("W_rec", "b", "W_peep") if name in parts]
+        pointers = [part.data_ptr() for part in dense] + [None] * (3 - len(dense))
+        made = library().weights_new(ctypes.byref(cell), directions, *pointers)
+        weights = Owned("weights", made, f"a tower of {tower.cells:,} cells")
+        self._kept = (weights, table_RG, place)
+        self.dimensions = tower.cells * directions
+        self.struct = TowerStruct(weights.handle, table_RG.data_ptr(), None if place is None else place.ctypes.data)
+
+    def encode(self, batch: BatchIndex, out_Nd: np.ndarray) -> None:
+        """Write the embeddings of a batch's texts to `out_Nd`, float32, contiguous."""
+        done = library().tower_encode(ctypes.byref(self.struct), batch.handle, out_Nd.ctypes.data)
+        require_memory(done >= 0, f"{batch.num_texts:,} texts in a tower of {self.dimensions:,} dimensions")
+
+
+class CompiledTower:
+    """A compiled tower with fixed parameters that encodes texts."""
+
+    def __init__(self, recipe: Recipe, layout: Layout, matrix: torch.Tensor, place: np.ndarray | None = None) -> None:
+        """`matrix`: all parameters (parameters), which are read where they are. `place`: as of TowerPoint."""
+        table_RG, parts = layout.split(matrix)
+        self._point = point = TowerPoint(recipe, table_RG, parts, place)
+        self._above = Distribution(parts) if isinstance(recipe.tower, Variational) else None
+        self._both_directions = isinstance(recipe.tower, BOTH_WAYS)
+        self._read = layout.table_rows, recipe.max_words, recipe.overflow == "merge"
+        self._address = ctypes.addressof(point.struct)
+        self._text_encode = library().text_encode
+
+    def encode(self, table: TextTable) -> np.ndarray:
+        """The embeddings of all texts of a table, float32 [texts, dimensions]; zero for a text without a word."""
+        states = np.zeros((len(table), self._point.dimensions), np.float32)
+        vectors = np.zeros((len(table), self._above.dimensions), np.float32) if self._above else states
+        order = _alike(table.words)
+
+        def encode_some(start: int) -> None:
+            index = order[start : start + size]
+            batch = kernel_batch(
+                [(table, index)], place=index,
+                for_gradient=False, both_directions=self._both_directions, share_prefixes=True,
+            )  # fmt: skip
+            self._point.encode(batch, states)
+            if self._above:
+                vectors[index] = self._above(states[index])
+
+        num_threads = len(os.sched_getaffinity(0))
+        chunks = -(-len(order) // (num_threads * BATCHES_OF_A_THREAD * CHUNK_TEXTS))
+        size = min(max(chunks, 1) * CHUNK_TEXTS, MOST_TEXTS)
+        batches = range(0, len(order), size)
+        if len(batches) == 1:  # not worth a pool
+            encode_some(0)
+        elif batches:
+            with compute_threads(min(len(batches), num_threads)) as threads:
+                list(threads.map(encode_some, batches))
+        return vectors
+
+    def encode_short(self, text: str) -> np.ndarray | None:
+        """The embedding of a text, float32 [1, dimensions]; None where it has no word, or is not short."""
+        ascii_text = text.isascii()
+        line = text.encode() if ascii_text else " ".join(words(text)).encode("utf-8", "surrogatepass")
+        if len(line) > SHORT_BYTES:
+            return None
+        vector = np.empty((1, self._point.dimensions), np.float32)
+        found = self._text_encode(self._address, line, len(line), not ascii_text, *self._read, vector.ctypes.data)
+        if found <= 0:
+            require_memory(not found, f"a text of {len(line):,} bytes")
+            return None
+        return self._above(vector) if self._above else vector
+
+
+def compiled_towers(
+    recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]
+) -> Mapping[str, CompiledTower] | None:
+    """For each side its tower; None where the kernels do not serve them."""
+    if not serves(recipe):
+        return None
+    return {side: CompiledTower(recipe, layout, towers[tower_name(recipe, side)]) for side in ("query", "document")}
+
+
+def _alike(texts: Ragged) -> np.ndarray:
+    """The texts that have a word, int64, ordered so that texts with the same first words are neighbours.
+
+    A batch then shares prefixes; three words distinguish most texts, and the order changes no vector.
+    """
+    some = np.flatnonzero(texts.lengths)
+    first, last = texts.offsets[some], texts.offsets[some + 1] - 1
+    keys = np.zeros(len(some), np.int64)
+    for place in range(3):
+        keys = (keys << 21) + (texts.values[np.minimum(first + place, last)] & 0x1FFFFF)
+    return some[np.argsort(keys)]
+
+
+class Distribution:
+    """States -> μ and σ concatenated, one text at a time, so that its bits do not depend on the rest of the batch.
+
+    The variational tower's means and deviations (bilstm), above the states that the kernels give.
+    """
+
+    def __init__(self, parts: Mapping[str, torch.Tensor]) -> None:
+        self._weights_De = np.concatenate([parts["W_mu"].numpy(), parts["W_sigma"].numpy()], axis=1)
+        self._bias_e = np.concatenate([parts["b_mu"].numpy(), parts["b_sigma"].numpy()])
+        self.dimensions = len(self._bias_e)
+
+    def __call__(self, state_ND: np.ndarray) -> np.ndarray:
+        """float32 [N, 2 h]."""
+        found_Ne = np.matmul(state_ND[:, None, :], self._weights_De)[:, 0] + self._bias_e
+        argument_Nh = found_Ne[:, self.dimensions // 2 :]
+        argument_Nh[:] = np.logaddexp(argument_Nh, np.float32(0)) + np.float32(SIGMA_MIN)
+        return found_Ne

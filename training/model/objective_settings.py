@@ -1,0 +1,212 @@
+"""What a recipe learns, and the settings of it. Free of torch, as training.towers.tower_settings."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from schemas.release import Similarity
+from schemas.section import Count, Factor, Kinds, Natural, Positive, Share, one_of, or_none, section
+from training.towers.tower_settings import TowerSettings, Variational
+
+
+@section
+class ObjectiveSettings(Kinds):
+    """The settings of an objective. objective_registry.OBJECTIVES names the torch code of each class.
+
+    An objective that is no part of this package is a class below this one and its entry in OBJECTIVES. Wherever its
+    file has been imported, recipes may name it, as with a tower (tower_settings).
+    """
+
+    stages: ClassVar[tuple[str, ...]] = ("build-labelled",)  # whose shards it is trained on
+    unit: ClassVar[str] = "example"  # what one row of them is
+    learns: ClassVar[str] = "examples"
+    measures: ClassVar[tuple[str, ...]] = ()  # of held-out data, beside dev_loss; the first chooses in a sweep
+
+    def refused(self, tower: TowerSettings) -> str:
+        """Why a tower is none for it; empty where it is one."""
+        return ""
+
+    @property
+    def similarity(self) -> Similarity:
+        """How vectors are compared afterwards: as they were in training."""
+        return "cosine"
+
+    @property
+    def towers(self) -> tuple[str, ...]:
+        """The parameter sets that are trained: Λ_Q and Λ_D, or one that both sides share."""
+        return ("shared",)
+
+
+@section
+class NegativeSettings(Kinds):
+    """Unclicked titles."""
+
+
+@section
+class Redrawn(NegativeSettings):
+    """New ones for each pair and epoch."""
+
+    kind: Literal["redrawn"] = "redrawn"
+
+
+@section
+class Fixed(NegativeSettings):
+    """The shards' own."""
+
+    kind: Literal["fixed"] = "fixed"
+
+
+@section
+class Pool(NegativeSettings):
+    """Some that the pairs of a micro-batch share (pairs)."""
+
+    kind: Literal["pool"] = "pool"
+    size: Natural = 0  # titles that a micro-batch shares; 0: as many as micro_batch
+    softmax: bool = False  # against every unclicked title of the shared pool instead of n of them
+
+
+@section
+class Teaching:
+    """Agreeing with a given teacher (objectives.clicks) instead of the clicks."""
+
+    share: Annotated[float, Field(gt=0, le=1)] = 0.5  # of the loss
+    gamma: Positive = 5.0  # γ of the teacher's softmax
+
+
+@section
+class Clicks(ObjectiveSettings):
+    """The paper's: a clicked title against unclicked ones."""
+
+    kind: Literal["clicks"] = "clicks"
+    stages: ClassVar[tuple[str, ...]] = ("build",)
+    unit: ClassVar[str] = "pair"
+    learns: ClassVar[str] = "pairs of query and clicked title"
+    measures: ClassVar[tuple[str, ...]] = ("dev_ndcg@10", "dev_ndcg@3", "dev_ndcg@1")
+    tie_towers: bool = False  # one parameter set for queries and documents
+    same_start: bool = True  # both parameter sets start from the same random numbers
+    start: Literal["uniform", "idf"] = "uniform"  # idf: rows of W in proportion to how rare their trigram is in titles
+    gamma: Positive = 5.0  # of eq. 5
+    num_negatives: Count = 4  # n
+    negatives: Annotated[NegativeSettings, one_of(NegativeSettings)] = Redrawn()
+    # What a pair's loss counts: 1, its clicks, 1 + ln(clicks), or what the shards' own column says.
+    weights: Literal["none", "clicks", "log_clicks", "column"] = "none"
+    teacher: Annotated[Teaching | None, BeforeValidator(or_none)] = None
+    word_share: Share = 0.0  # of a score, what the words' own matches have (ranking.word_matches); not trained
+    shuffle_clicks: bool = False  # leak check: clicked titles are permuted among the training pairs
+
+    @property
+    def towers(self) -> tuple[str, ...]:
+        return ("shared",) if self.tie_towers else ("query", "document")
+
+
+@section
+class Rephrasing:
+    """How a text is reconstructed, word by word, from a sample of its distribution."""
+
+    reformulate: bool = False  # a text is also paraphrased: as its clicked title, or
+    paraphrase: str = ""  # as the other of a labelled pair of this class
+    decoder_cells: Count = 96
+    decoder_columns: Count = 64  # of the decoder's word vectors
+    vocabulary: Count = 3000  # words that the decoder knows, the most frequent ones
+    word_dropout: Share = 0.0  # of the words that the decoder reads, as unknown
+    kappa_rate: Factor = 0.0  # κ = sigmoid(rate (updates made - middle)), what the divergence counts
+    kappa_middle: Natural = 0
+
+    def __post_init__(self) -> None:
+        if self.paraphrase and not self.reformulate:
+            raise ValueError("paraphrase must be unset without reformulate")
+
+
+def _no_distribution(tower: TowerSettings, use: str) -> str:
+    return "" if isinstance(tower, Variational) else f"tower must be variational, not {tower.kind} ({use})"
+
+
+@section
+class Generate(ObjectiveSettings, Rephrasing):
+    kind: Literal["generate"] = "generate"
+    stages: ClassVar[tuple[str, ...]] = ("build", "build-labelled")
+    learns: ClassVar[str] = "texts to reconstruct"
+
+    @property
+    def similarity(self) -> Similarity:
+        return "euclidean"
+
+    def refused(self, tower: TowerSettings) -> str:
+        return _no_distribution(tower, "a text is reconstructed from a sample")
+
+
+@section
+class Pretraining(Rephrasing):
+    """First so many epochs of `generate` on the same texts."""
+
+    epochs: Count = 10
+
+
+@section
+class FeatureSettings(Kinds):
+    """What a head sees of a text's embedding, or of a pair's two (head)."""
+
+
+@section
+class PlainFeatures(FeatureSettings):
+    """The embedding of a text itself."""
+
+    kind: Literal["plain"] = "plain"
+
+
+@section
+class SiameseFeatures(FeatureSettings):
+    kind: Literal["siamese"] = "siamese"
+
+
+@section
+class W2Features(FeatureSettings):
+    kind: Literal["w2"] = "w2"
+
+
+@section
+class GatedFeatures(FeatureSettings):
+    kind: Literal["gated"] = "gated"
+    factors: Natural = 0  # k; 0: as many as a row of the embedding has numbers
+
+
+@section
+class HeadSettings(Kinds):
+    """The layer above."""
+
+
+@section
+class MLP(HeadSettings):
+    kind: Literal["mlp"] = "mlp"
+    units: Count = 64  # ReLU units
+
+
+@section
+class Pruned(HeadSettings):
+    kind: Literal["pruned"] = "pruned"
+    row_units: Count = 16  # p that see one row of the embedding and
+    column_units: Count = 4  # q that see one column
+
+
+@section
+class Classify(ObjectiveSettings):
+    """The class of a labelled text or pair of texts, by a head above the tower."""
+
+    kind: Literal["classify"] = "classify"
+    learns: ClassVar[str] = "labelled examples"
+    measures: ClassVar[tuple[str, ...]] = ("dev_accuracy", "dev_area_under_roc")
+    features: Annotated[FeatureSettings, one_of(FeatureSettings)] = PlainFeatures()
+    head: Annotated[HeadSettings, one_of(HeadSettings)] = MLP()
+    dropout: Share = 0.0  # of features and of the layer above them
+    l1: Factor = 0.0  # what the head's absolute weights count in the loss of each example
+    l2: Factor = 0.0  # what their squares count
+    pretrain: Annotated[Pretraining | None, BeforeValidator(or_none)] = None
+
+    @property
+    def similarity(self) -> Similarity:
+        return "euclidean" if isinstance(self.features, W2Features) else "cosine"
+
+    def refused(self, tower: TowerSettings) -> str:
+        if isinstance(self.features, W2Features):
+            return _no_distribution(tower, "the features w2 are of μ and σ")
+        return _no_distribution(tower, "a text is reconstructed from a sample") if self.pretrain else ""

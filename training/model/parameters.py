@@ -1,0 +1,271 @@
+"""A tower's parameters as one matrix: a row for each trigram (W of eq. 1 and 2), then all its other parts.
+
+A model with word vectors has more rows in W: behind the trigrams', one for each word it knows (WordRows).
+
+Each part (W_rec, b, ...) is laid out flat, row after row of the matrix, and filled up with zeros to a whole row; the
+gradient of the filling is zero, so it stays zero. In one matrix, everything that is done to parameters (catching up,
+stepping, adding gradients over workers, norms, checkpoints) is done to rows and written once.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch.nn.functional import pad
+
+from training.model.decoder import FIRST_WORD, Decoder
+from training.model.head import Head, head_of
+from training.model.objective_settings import Classify, Generate
+from training.model.recipe import Frozen, Recipe
+from training.towers.text_batch import WordRows
+from training.towers.tower import Parts, Projected, Shapes, Tower
+from training.towers.tower_registry import make_tower
+from training.towers.tower_settings import GatedRecurrent, Recurrent
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outputs:
+    """What a model says of a text besides its embedding; nothing, as after clicks, unless an objective says otherwise.
+
+    It comes from the data and decides the shapes of parameters, so the model's description holds it.
+    """
+
+    unit: Literal["", "pairs", "texts"] = ""  # what is classified
+    classes: tuple[str, ...] = ()
+    vocabulary: tuple[str, ...] = ()  # of the decoder (targets)
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any] | None) -> "Outputs":
+        """The inverse of `asdict`; None: those of a model from before there were any."""
+        if value is None:
+            return Outputs()
+        return Outputs(unit=value["unit"], classes=tuple(value["classes"]), vocabulary=tuple(value["vocabulary"]))
+
+
+NOTHING = Outputs()
+
+
+def beside(recipe: Recipe, outputs: Outputs) -> Head | Decoder | None:
+    """What an objective puts beside the tower: a head above it, or a decoder.
+
+    Its parts stand in the tower's matrix after the tower's own, so whatever is done to parameters is done to them.
+    """
+    if outputs.classes:
+        return head_of_model(recipe, outputs)
+    return decoder_of_model(recipe, outputs) if outputs.vocabulary else None
+
+
+def is_beside(part: str) -> bool:
+    """Whether a part's name is not one of a tower's own."""
+    return part.startswith(("head.", "decoder."))
+
+
+def head_of_model(recipe: Recipe, outputs: Outputs) -> Head:
+    """The head that tells a recipe's classes."""
+    assert isinstance(recipe.objective, Classify)
+    return head_of(
+        recipe.objective,
+        dimensions=tower_of(recipe).dimensions,
+        rows=recipe.tower.rows,
+        classes=len(outputs.classes),
+        unit=outputs.unit or "texts",
+    )
+
+
+def decoder_of_model(recipe: Recipe, outputs: Outputs) -> Decoder:
+    """The decoder that says a text's words."""
+    assert isinstance(recipe.objective, Generate)
+    return Decoder(
+        latent=tower_of(recipe).dimensions // 2,
+        cells=recipe.objective.decoder_cells,
+        vocabulary=FIRST_WORD + len(outputs.vocabulary),
+        word_columns=recipe.objective.decoder_columns,
+    )
+
+
+def tower_of(recipe: Recipe) -> Tower:
+    """The tower a recipe asks for, above word vectors where it has some."""
+    tower = make_tower(recipe.tower)
+    return Projected(tower, recipe.word_vectors.columns) if recipe.word_vectors else tower
+
+
+RECURRENT = {"W_rec", "b", "W_peep"}  # what a recurrent tower has besides W
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+_BLOCK_ROWS = 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """Where a tower's parameters stand in its matrix [rows, columns]."""
+
+    word_rows: WordRows  # what the rows of W are for
+    columns: int
+    parts: Shapes  # of the tower, then those that an objective puts beside it
+    outputs: Outputs = NOTHING  # what these are for
+    frozen_words: bool = False  # training moves no row of a word
+
+    @property
+    def table_rows(self) -> int:
+        """Of W."""
+        return self.word_rows.num_rows
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of all parameters, W among them."""
+        return {"W": (self.table_rows, self.columns), **dict(self.parts)}
+
+    @property
+    def part_rows(self) -> int:
+        return sum(self._rows_of(shape) for _, shape in self.parts)
+
+    @property
+    def rows(self) -> int:
+        return self.table_rows + self.part_rows
+
+    def trained(self, table_rows: torch.Tensor) -> torch.Tensor:
+        """Those of some rows of W, ascending, that training moves: the first of them."""
+        return table_rows[table_rows < self.word_rows.trigram_rows] if self.frozen_words else table_rows
+
+    def touched(self, table_rows: torch.Tensor) -> torch.Tensor:
+        """The matrix rows that a batch touching these rows of W touches: those, and all rows of the parts."""
+        rest = torch.arange(self.table_rows, self.rows, device=table_rows.device)
+        return torch.cat([table_rows, rest])
+
+    def stretches(self, num_rows: int, recipe: Recipe) -> list[tuple[int, int, float]]:
+        """(first, last, ε) of the rows that a batch touches, `num_rows` with those of the parts: what each moves by."""
+        last, step = num_rows - self.part_rows, recipe.optimiser.step
+        recurrent = (isinstance(recipe.tower, Recurrent) and recipe.tower.recurrent_step) or step
+        found = [(0, last, step)]
+        for name, shape in self.parts:
+            first, last = last, last + self._rows_of(shape)
+            its = recurrent if name in RECURRENT else step
+            if its == found[-1][2]:
+                found[-1] = (found[-1][0], last, its)
+            else:
+                found.append((first, last, its))
+        return found
+
+    def split(self, matrix: torch.Tensor) -> tuple[torch.Tensor, Parts]:
+        """(W or the touched rows of it, each part in its own shape) as views of a contiguous matrix."""
+        table, rest = matrix[: len(matrix) - self.part_rows], matrix[len(matrix) - self.part_rows :]
+        parts, row = {}, 0
+        for name, shape in self.parts:
+            flat = rest[row : row + self._rows_of(shape)].view(-1)
+            parts[name] = flat[: math.prod(shape)].view(shape)
+            row += self._rows_of(shape)
+        return table, parts
+
+    def join(self, table: torch.Tensor, parts: Parts) -> torch.Tensor:
+        """The matrix of W, or some rows of it, and all parts: the inverse of `split`."""
+        flat = (parts[name].reshape(-1) for name, _ in self.parts)
+        return torch.cat([table, *(pad(f, (0, -len(f) % self.columns)).view(-1, self.columns) for f in flat)])
+
+    def _rows_of(self, shape: tuple[int, ...]) -> int:
+        return -(-math.prod(shape) // self.columns)
+
+
+def layout_of(recipe: Recipe, table_rows: int, outputs: Outputs = NOTHING, words: Sequence[str] = ()) -> Layout:
+    """`table_rows`: of letter trigrams. `words`: those that have a row of their own."""
+    tower = tower_of(recipe)
+    other = beside(recipe, outputs)
+    return Layout(
+        word_rows=WordRows(table_rows, tuple(words)),
+        columns=tower.columns,
+        parts=tower.parts + (other.parts if other else ()),
+        outputs=outputs,
+        frozen_words=isinstance(recipe.word_vectors, Frozen),
+    )
+
+
+def tower_name(recipe: Recipe, side: str) -> str:
+    """The parameter set that encodes a side, `query` or `document`."""
+    return side if side in recipe.objective.towers else "shared"
+
+
+def initial_parameters(
+    recipe: Recipe,
+    layout: Layout,
+    name: str,
+    row_weights: np.ndarray | None = None,
+    word_vectors: np.ndarray | None = None,
+) -> torch.Tensor:
+    """Uniform in ±initial_range, a function of the seed alone, or of it and the tower's name: [rows, columns].
+
+    W_rec, b and W_peep start in ±recurrent_range where that is set; b of the forget gate, moved by forget_bias. What is
+    beside the tower starts as it says itself (`initial`), from numbers of its own.
+
+    `row_weights`: float32 [rows of W], what each is multiplied by (rarity); None: 1. `word_vectors`: float32
+    [words, columns], what the words' rows start as. W_in starts uniform in ±√(6 / (rows + columns)) (Glorot and Bengio,
+    AISTATS 2010, eq. 16), whatever initial_range is: the inner tower's inputs are then about as large as the vectors.
+
+    Two towers with the same start give two texts of the same words the same embedding before the first update: cosine
+    begins as a measure of shared trigrams, not as noise that clicks must first undo.
+    """
+    stream = 0 if recipe.clicks.same_start else ("query", "document", "shared").index(name)
+    drawn = np.random.Generator(np.random.Philox(key=np.array([recipe.seed, stream], np.uint64)))
+    matrix = torch.empty(layout.rows, layout.columns, dtype=DTYPES[recipe.dtype])
+    for block in matrix.split(_BLOCK_ROWS):  # the numbers of one draw, of which a whole matrix would be twice as large
+        block.copy_(torch.from_numpy((2 * drawn.random(block.shape) - 1) * recipe.initial_range))
+    if row_weights is not None:
+        matrix[: layout.table_rows] *= torch.from_numpy(row_weights).to(matrix.dtype)[:, None]
+    if word_vectors is not None:
+        matrix[layout.word_rows.trigram_rows : layout.table_rows] = torch.from_numpy(word_vectors).to(matrix.dtype)
+    table_RG, parts = layout.split(matrix)
+    if "W_in" in parts:
+        parts["W_in"] *= math.sqrt(6 / sum(parts["W_in"].shape)) / recipe.initial_range
+    tower = recipe.tower
+    if isinstance(tower, Recurrent) and tower.recurrent_range:
+        for part in RECURRENT & parts.keys():
+            parts[part] *= tower.recurrent_range / recipe.initial_range
+    if isinstance(tower, GatedRecurrent) and tower.forget_bias:
+        # b is gates (o, f, i, y_g) times cells, of each direction.
+        parts["b"].view(-1, 4, tower.cells)[:, 1] += tower.forget_bias
+    if other := beside(recipe, layout.outputs):
+        numbers = np.random.Generator(np.random.Philox(key=np.array([recipe.seed, 1 << 62], np.uint64)))
+        parts = {**parts, **{part: values.to(matrix.dtype) for part, values in other.initial(numbers).items()}}
+    return layout.join(table_RG, parts)  # without random numbers in the filling
+
+
+# Named arrays as the bytes of a safetensors file and back, without a second copy of them in memory. safetensors' own
+# functions make the whole file beside the arrays, twice; of a model of gigabytes and its velocity that decides which
+# machine can train it.
+
+# In the order in which safetensors lays arrays out, so that a file has the bytes that it would give it.
+_TYPES = {"int64": "I64", "float64": "F64", "float32": "F32", "int32": "I32"}
+_LENGTH = 8  # bytes of the header's own length, and what the header is filled up to a multiple of
+
+
+def pieces(arrays: Mapping[str, np.ndarray]) -> list[bytes | memoryview]:
+    """The parts of a file of some arrays: its header, then the memory of each as it is.
+
+    Raises KeyError for another type than 32 or 64 bits of integer or floating point.
+    """
+    types = {name: _TYPES[array.dtype.name] for name, array in arrays.items()}
+    names = sorted(arrays, key=lambda name: (list(_TYPES.values()).index(types[name]), name))
+    header, end = {}, 0
+    for name in names:
+        begin, end = end, end + arrays[name].nbytes
+        header[name] = {"dtype": types[name], "shape": arrays[name].shape, "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % _LENGTH)
+    return [
+        len(text).to_bytes(_LENGTH, "little") + text,
+        *(arrays[name].reshape(-1).view(np.uint8).data for name in names),
+    ]
+
+
+def arrays_of(content: bytearray) -> dict[str, np.ndarray]:
+    """The arrays of a file, as views of its bytes. Raises ValueError, KeyError or TypeError where they are damaged."""
+    data = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
+    header = json.loads(content[_LENGTH:data])
+    numpy_names = {written: name for name, written in _TYPES.items()}
+    found = {}
+    for name, entry in header.items():
+        dtype, (begin, end) = np.dtype(numpy_names[entry["dtype"]]), entry["data_offsets"]
+        flat = np.frombuffer(content, dtype, (end - begin) // dtype.itemsize, data + begin)
+        found[name] = flat.reshape(entry["shape"])
+    return found

@@ -1,0 +1,119 @@
+"""A recipe: everything that decides a model's numbers, as one frozen value. Those that have a name: named_recipes."""
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
+
+from schemas.section import Count, Factor, Kinds, Natural, Positive, Share, one_of, or_none, section
+from training.model.objective_settings import Clicks, Fixed, ObjectiveSettings, Pool
+from training.towers.tower_settings import CLSM, DSSM, LSTM, RNN, BiLSTM, TowerSettings
+
+
+@section
+class WordVectorSettings(Kinds):
+    """Words of a given file start from its vectors (given_vectors)."""
+
+    columns: Natural = 0  # of such a vector; 0: as many as the file's have
+
+
+@section
+class Tuned(WordVectorSettings):
+    """And move like all else."""
+
+    kind: Literal["tuned"] = "tuned"
+
+
+@section
+class Frozen(WordVectorSettings):
+    """And never move."""
+
+    kind: Literal["frozen"] = "frozen"
+
+
+@section
+class OptimiserSettings(Kinds):
+    step: Positive = 0.002  # ε of eq. 6, where L is the sum over the minibatch; of adam, its length
+    clip_norm: Factor = 0.0  # th_G, for each tower on its own; 0: never
+
+
+@section
+class Nesterov(OptimiserSettings):
+    kind: Literal["nesterov"] = "nesterov"
+    momentum_edge: Share = 0.9  # μ in the first and last 2% of all updates
+    momentum_middle: Share = 0.9  # μ in between; the paper's 0.995 remembers 200 updates
+
+
+@section
+class SGD(OptimiserSettings):
+    """Without momentum."""
+
+    kind: Literal["sgd"] = "sgd"
+    clip_value: Factor = 0.0  # the largest size of a number of the gradient, which is a sum; 0: any
+
+
+@section
+class Adam(OptimiserSettings):
+    kind: Literal["adam"] = "adam"
+
+
+# What the paper prints of its training (Algorithm 1): two towers from random numbers of their own, random negatives as
+# the build drew them, μ 0.9/0.995/0.9. It re-normalises gradients too, at a th_G that it does not print.
+PRINTED_CLICKS = Clicks(same_start=False, negatives=Fixed())
+PRINTED_OPTIMISER = Nesterov(momentum_middle=0.995)
+
+
+@section
+class AdaGrad(OptimiserSettings):
+    kind: Literal["adagrad"] = "adagrad"
+
+
+@section
+class Recipe:
+    """What to train and how. Values the paper leaves open were chosen on held-out data (docs/model.md section 4).
+
+    Raises pydantic.ValidationError for a value that means nothing; `changed` says it in words.
+    """
+
+    name: str
+    tower: Annotated[TowerSettings, one_of(TowerSettings)] = LSTM()
+    objective: Annotated[ObjectiveSettings, one_of(ObjectiveSettings)] = Clicks()
+    optimiser: Annotated[OptimiserSettings, one_of(OptimiserSettings)] = Nesterov()
+    word_vectors: Annotated[WordVectorSettings | None, one_of(WordVectorSettings), BeforeValidator(or_none)] = None
+    max_words: Natural = 0  # words of a text that are read; 0: all
+    overflow: Literal["merge", "truncate"] = "merge"  # what becomes of the words beyond max_words
+    initial_range: Positive = 0.2  # parameters start uniform in ±this
+    epochs: Count = 20
+    minibatch: Count = 256  # pairs of one large update
+    micro_batch: Count = 128  # pairs computed at once; the unit that workers share out
+    reduction: Literal["exact", "fast"] = "exact"
+    dtype: Literal["float32", "float64"] = "float32"
+    seed: Natural = 1
+
+    def __post_init__(self) -> None:
+        if self.minibatch % self.micro_batch:
+            raise ValueError(f"minibatch must be a multiple of micro_batch ({self.micro_batch})")
+        negatives, n = self.clicks.negatives, self.clicks.num_negatives
+        if isinstance(negatives, Pool) and not negatives.softmax and (negatives.size or self.micro_batch) < n:
+            raise ValueError(f"a pool's size must be at least num_negatives ({n}); 0 is micro_batch")
+        if reason := self.objective.refused(self.tower):
+            raise ValueError(reason)
+
+    @property
+    def as_printed(self) -> bool:
+        """Whether all that the paper prints of its training is so here, whatever the values that it leaves open."""
+        clicks, optimiser = self.clicks, self.optimiser
+        ours = ("recurrent_range", "recurrent_step", "forget_gate", "peepholes")
+        return (
+            isinstance(self.tower, LSTM | BiLSTM | RNN | DSSM | CLSM)
+            and not any(getattr(self.tower, name, 0) for name in ours)
+            and clicks == replace(PRINTED_CLICKS, gamma=clicks.gamma, num_negatives=clicks.num_negatives)
+            and optimiser == replace(PRINTED_OPTIMISER, step=optimiser.step, clip_norm=optimiser.clip_norm)
+            and optimiser.clip_norm > 0
+            and self.word_vectors is None
+        )
+
+    @property
+    def clicks(self) -> Clicks:
+        """How click shards are read: as the objective says, or as by default where it is another than Clicks."""
+        return self.objective if isinstance(self.objective, Clicks) else Clicks()

@@ -1,1 +1,0 @@
-"""What to train: the fields of a recipe, which of them fit together, and the recipes that have a name."""

@@ -1,0 +1,143 @@
+"""The settings of every tower. Free of torch, which naming and checking a recipe does not need."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, field_validator
+
+from schemas.section import Count, Factor, Kinds, Natural, section
+
+
+def _odd(words: int) -> int:
+    if words % 2 == 0:
+        raise ValueError("it must be odd: a word, and as many on each side")
+    return words
+
+
+Window = Annotated[Count, AfterValidator(_odd)]  # words
+
+
+@section
+class TowerSettings(Kinds):
+    """The settings of a tower. tower_registry.TOWERS names the torch code of each class.
+
+    A tower that is no part of this package is a class below this one and its entry in TOWERS. Wherever its file has
+    been imported, recipes may name it, and it trains, encodes and is evaluated. Nothing is ever imported because a
+    model or a recipe names it: with several workers, those of Ray have to import it too.
+    """
+
+    cells: Count = 96  # recurrent units of one direction; of dssm, clsm and bag, the embedding's dimensions
+
+    @property
+    def rows(self) -> int:
+        """Of the matrix that an embedding is, one row after the other."""
+        return 1
+
+
+@section
+class Recurrent(TowerSettings):
+    """A tower with a state that goes from word to word."""
+
+    recurrent_range: Factor = 0.0  # W_rec, b and W_peep start uniform in ±this; 0: in ±initial_range
+    recurrent_step: Factor = 0.0  # ε of W_rec, b and W_peep; 0: the optimiser's
+
+
+@section
+class Truncated(Recurrent):
+    """One whose embedding is the last state, from which gradients go back in time."""
+
+    truncate_steps: Natural = 0  # T; 0: as long as the longest text
+
+
+@section
+class GatedRecurrent(Recurrent):
+    """An LSTM."""
+
+    forget_gate: bool = False
+    peepholes: bool = False
+    forget_bias: Annotated[float, Field(ge=-100, le=100)] = 0.0  # added to where the forget gate's part of b starts
+
+    @field_validator("forget_bias")
+    @classmethod
+    def _of_a_gate(cls, bias: float, info: Any) -> float:
+        if bias and not info.data.get("forget_gate"):
+            raise ValueError("it must be 0 without forget_gate")
+        return bias
+
+
+@section
+class LSTM(GatedRecurrent, Truncated):
+    kind: Literal["lstm"] = "lstm"
+
+
+@section
+class BiLSTM(GatedRecurrent, Truncated):
+    kind: Literal["bilstm"] = "bilstm"
+
+
+@section
+class PrintedLSTM(Truncated):
+    kind: Literal["printed_lstm"] = "printed_lstm"
+
+
+@section
+class RNN(Truncated):
+    kind: Literal["rnn"] = "rnn"
+
+
+@section
+class GRU(Truncated):
+    kind: Literal["gru"] = "gru"
+
+
+@section
+class DSSM(TowerSettings):
+    kind: Literal["dssm"] = "dssm"
+    hidden: Count = 288  # tanh units below the embedding
+
+
+@section
+class CLSM(TowerSettings):
+    kind: Literal["clsm"] = "clsm"
+    hidden: Count = 288  # tanh units below the embedding
+    window: Window = 3
+
+
+@section
+class CNN(TowerSettings):
+    kind: Literal["cnn"] = "cnn"
+    window: Window = 3
+
+
+@section
+class SWEM(TowerSettings):
+    kind: Literal["swem"] = "swem"
+    aggregate: Literal["aver", "max", "concat"] = "concat"
+
+
+@section
+class Bag(TowerSettings):
+    kind: Literal["bag"] = "bag"
+
+
+@section
+class SelfAttentive(GatedRecurrent):
+    kind: Literal["self_attentive"] = "self_attentive"
+    attention_units: Count = 32  # d_a
+    hops: Count = 4  # r, weighted sums of the states
+    average_hops: bool = False  # the embedding is the mean of its hops, not one after the other
+    penalty: Factor = 0.0  # what ||A Aᵀ - I||² of each text counts in the loss
+
+    @property
+    def rows(self) -> int:
+        return 1 if self.average_hops else self.hops
+
+
+@section
+class MaxPooled(GatedRecurrent):
+    kind: Literal["max_pooled"] = "max_pooled"
+
+
+@section
+class Variational(GatedRecurrent, Truncated):
+    kind: Literal["variational"] = "variational"
+    latent: Count = 96  # h, dimensions of the distribution that a text becomes

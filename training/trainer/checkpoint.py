@@ -1,0 +1,174 @@
+"""Checkpoints of a run: the raw state after an update, so that a killed run continues to the same bytes.
+
+    FOLDER/update-000000120.safetensors   Λ and what moves it, of each tower (optimisers)
+    FOLDER/update-000000120.json          whose it is, the position in the order, size and hash; written last
+
+The state is raw: bringing untouched rows up to date before writing would round once more, and then the bytes of a
+model would depend on when checkpoints were taken (docs/model.md section 4). It says nothing about workers: a run may
+go on with another number of them. The last two are kept, so that a damaged one costs little: a run goes on from the one
+before, and its later checkpoints say so and take the place of the damaged one.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from schemas import storage
+from schemas.errors import StageError
+from training.model.parameters import arrays_of, pieces
+from training.trainer.optimisers import RowState, restored_state
+
+SCHEMA_VERSION = "1.1"  # 1.0 did not know what became of a run before it
+KEPT = 2
+
+
+class WriteError(StageError):
+    """What only the worker that writes can meet: a full disk, a store without permission."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Position:
+    """How far a run is. The place in the order follows from the number of updates."""
+
+    update: int = 0  # updates made
+    loss: float = 0.0  # summed over the pairs of the epoch so far
+    seconds: float = 0.0  # of training in the epoch so far
+    curve: list[dict[str, Any]] = field(default_factory=list)  # of the finished epochs
+    resumed: list[tuple[int, int]] = field(default_factory=list)  # after which updates, with how many workers
+    refused: list[tuple[int, str]] = field(default_factory=list)  # checkpoints that could not be taken up, and why
+
+
+def write_checkpoint(folder: str, digest: str, position: Position, rows: Mapping[str, RowState]) -> None:
+    """Write a checkpoint of the run `digest`; remove all but the last two, and refused ones. Raises WriteError."""
+    arrays = {f"{tower}.{n}": array for tower, state in rows.items() for n, array in state.arrays().items()}
+    content = pieces(arrays)
+    size_bytes, sha256 = sum(len(piece) for piece in content), hashlib.sha256()
+    for piece in content:
+        sha256.update(piece)
+    head = {
+        "schema_version": SCHEMA_VERSION,
+        "digest": digest,
+        **asdict(position),
+        "size_bytes": size_bytes,
+        "sha256": sha256.hexdigest(),
+    }
+    with writing(folder, position.update, f"{size_bytes / 1e6:,.0f} MB"):
+        storage.write_atomic(_file(folder, position.update, "safetensors"), *content)
+        storage.write_atomic(_file(folder, position.update, "json"), json.dumps(head).encode())
+    # Not before a whole one says that it was refused; otherwise a kill in between would leave nobody who knows.
+    for update in [update for update, _ in position.refused if update > position.update]:
+        _remove(folder, update)
+    for update in list_updates(folder)[KEPT:]:
+        _remove(folder, update)
+
+
+@contextmanager
+def writing(folder: str, update: int, what: str) -> Iterator[None]:
+    """Within, a part (`what`) of the checkpoint of an update is written to a run's folder. Raises WriteError."""
+    try:
+        yield
+    except OSError as error:
+        kept = list_updates(folder)
+        raise WriteError(
+            asked=f"a checkpoint of update {update:,} was to be written to {folder}",
+            found=f"its {what} could not be written ({error.strerror or type(error).__name__})",
+            follows=f"training stopped; the checkpoint of update {kept[0]:,} is whole" if kept else "training stopped",
+            do="make room or choose another store, then run the same command: it continues from there",
+        ) from None
+
+
+def remove_checkpoints_after(folder: str, update: int) -> None:
+    """Remove every checkpoint of a later update than this."""
+    for later in [found for found in list_updates(folder) if found > update]:
+        _remove(folder, later)
+
+
+def list_updates(folder: str) -> list[int]:
+    """The updates of which there is a checkpoint, newest first, whole or not."""
+    names = [name.removesuffix(".json") for name in storage.list_files(folder) if name.endswith(".json")]
+    return sorted((int(name.removeprefix("update-")) for name in names if name.startswith("update-")), reverse=True)
+
+
+def newest_checkpoint(folder: str, digest: str) -> tuple[int, list[tuple[int, str]]]:
+    """(the newest update with a whole checkpoint of this run, 0 if there is none; why newer ones were refused)."""
+    refused = []
+    for update in list_updates(folder):
+        try:
+            _read(folder, digest, update)
+        except StageError as error:
+            refused.append((update, error.found))
+        else:
+            return update, refused
+    return 0, refused
+
+
+def read_curve(folder: str, digest: str) -> list[dict[str, Any]]:
+    """The figures of the epochs that an unfinished run has behind it; none where it has no checkpoint.
+
+    They are in the small file of a checkpoint, so its parameters need not be whole for this.
+    """
+    for update in list_updates(folder):
+        try:
+            head = json.loads(storage.read_bytes(_file(folder, update, "json")))
+            if head["digest"] == digest:
+                return list(head["curve"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # gone meanwhile, or damaged
+    return []
+
+
+def read_checkpoint(folder: str, digest: str, update: int) -> tuple[Position, dict[str, RowState]]:
+    """The state after an update. Raises StageError for a checkpoint that is damaged or of another run."""
+    head, tensors = _read(folder, digest, update)
+    of_towers: dict[str, dict[str, np.ndarray]] = {}
+    for name in sorted(tensors):  # towers in one order
+        tower, _, array = name.partition(".")
+        of_towers.setdefault(tower, {})[array] = tensors[name]
+    rows = {tower: restored_state(arrays) for tower, arrays in of_towers.items()}
+    position = Position(
+        update=update,
+        loss=head["loss"],
+        seconds=head["seconds"],
+        curve=head["curve"],
+        resumed=[(update, workers) for update, workers in head.get("resumed", [])],
+        refused=[(update, why) for update, why in head.get("refused", [])],
+    )
+    return position, rows
+
+
+def _read(folder: str, digest: str, update: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    try:
+        head = json.loads(storage.read_bytes(_file(folder, update, "json")))
+        if str(head["schema_version"]).split(".")[0] != SCHEMA_VERSION.split(".")[0]:
+            raise _refused(folder, f"the checkpoint of update {update:,} has version {head['schema_version']}")
+        if head["digest"] != digest:
+            raise _refused(folder, f"the checkpoint of update {update:,} belongs to another request")
+        content = storage.read_writable(_file(folder, update, "safetensors"))
+        if hashlib.sha256(content).hexdigest() != head["sha256"]:
+            raise _refused(folder, f"the checkpoint of update {update:,} is damaged")
+        return head, arrays_of(content)
+    except (OSError, ValueError, KeyError, TypeError):
+        raise _refused(folder, f"the checkpoint of update {update:,} cannot be read") from None
+
+
+def _remove(folder: str, update: int) -> None:
+    storage.remove(_file(folder, update, "json"))
+    storage.remove(_file(folder, update, "safetensors"))
+
+
+def _file(folder: str, update: int, ending: str) -> str:
+    return storage.join(folder, f"update-{update:09d}.{ending}")
+
+
+def _refused(folder: str, found: str) -> StageError:
+    return StageError(
+        asked=f"training was to continue from {folder}",
+        found=found,
+        follows="going on from it would give another model",
+        do=f"remove {folder} to start afresh",
+    )

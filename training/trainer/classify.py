@@ -1,0 +1,162 @@
+"""The objective of labels: the class of a text or pair of texts, predicted by a head above the tower (network.head).
+
+    L = Σ over examples of ( -log p(label) + l1 ||ψ||₁ + l2 ||ψ||₂² ),    ψ the head's weights
+
+Both texts of a pair go through one tower (a Siamese one). A micro-batch encodes each of its texts once.
+
+Shapes: B examples, N distinct texts, d dimensions, C classes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+
+from schemas.errors import UsageError
+from schemas.judgments import Judged
+from training.compute.reduction import RowGradient
+from training.model.encoder import Encoder, encoded, gradients
+from training.model.head import Head, Masks, draw_masks, penalty
+from training.model.model import encode_table
+from training.model.objective_settings import Classify
+from training.model.parameters import Outputs, head_of_model
+from training.model.recipe import Recipe
+from training.ranking.labelled_measures import accuracy, area_of_probabilities
+from training.towers.text_batch import OnDevice, TextBatch, TextTable, text_batch
+from training.towers.tower import Parts, gathered
+from training.trainer.labelled_shards import LabelledShard, LabelledShards, load_labelled
+from training.trainer.objective import Measured, draws, touched_rows
+from training.trainer.shard_data import MicroBatch
+
+
+def load(folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None) -> "ClassifyTask":
+    return classify_task(load_labelled(folder, recipe, words), recipe)
+
+
+def batch(examples: "LabelledExamples") -> "LabelledBatch":
+    return LabelledBatch(
+        texts=text_batch([examples.texts]),
+        sides=tuple(torch.from_numpy(side) for side in examples.sides),
+        labels=torch.from_numpy(examples.labels),
+        masks=examples.masks,
+        head=examples.head,
+    )
+
+
+def classify_task(shards: LabelledShards, recipe: Recipe) -> "ClassifyTask":
+    """The task of some labelled shards. Raises UsageError where the recipe's head cannot tell their labels."""
+    if not shards.classes:
+        raise UsageError(
+            asked=f"{recipe.name} was to learn classes",
+            found="the labels of these shards are values",
+            do="build labelled shards with --label-kind class",
+        )
+    outputs = Outputs(unit=shards.unit, classes=shards.classes)
+    return ClassifyTask(shards, recipe, outputs, head_of_model(recipe, outputs))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelledExamples:
+    texts: tuple[TextTable, np.ndarray]  # the distinct texts [N]
+    sides: tuple[np.ndarray, ...]  # int64 [B] each, as places among them
+    labels: np.ndarray  # int64 [B]
+    masks: Masks | None  # of dropout
+    head: Head
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelledBatch(OnDevice):
+    """As large_update.LossBatch."""
+
+    texts: TextBatch
+    sides: tuple[torch.Tensor, ...]
+    labels: torch.Tensor
+    masks: Masks | None
+    head: Head
+
+    def table_rows(self, side: str) -> torch.Tensor:
+        return self.texts.rows
+
+    def gradient(self, encoder: Encoder, update: int) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+        objective = encoder.recipe.objective
+        assert isinstance(objective, Classify)
+        found = encoded(self.texts, "query", encoder)
+        vectors = tuple(gathered(found.vectors_Nd, (side, None)) for side in self.sides)
+        logits_BC = self.head.logits(vectors, found.parts, self.masks)
+        loss = cross_entropy(logits_BC, self.labels, reduction="sum") + found.own_loss
+        loss = loss + len(self.labels) * penalty(found.parts, objective.l1, objective.l2)
+        return gradients(loss, [found], encoder), loss.detach()
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifyTask:
+    """As objective.Task."""
+
+    shards: LabelledShards
+    recipe: Recipe
+    outputs: Outputs
+    head: Head
+
+    @property
+    def table_rows(self) -> int:
+        return self.shards.table_rows
+
+    @property
+    def lengths(self) -> Sequence[np.ndarray]:
+        return [sum(shard.texts.words.lengths[side] for side in shard.sides) for shard in self.shards.train]
+
+    @property
+    def files(self) -> Sequence[str]:
+        return [f"{name}/labelled.arrow" for name in self.shards.train_names]
+
+    def row_weights(self) -> np.ndarray | None:
+        return None
+
+    def examples(self, micro_batch: MicroBatch, epoch: int) -> LabelledExamples:
+        shard, rows = self.shards.train[micro_batch.shard], micro_batch.pairs
+        taken = [side[rows] for side in shard.sides]
+        distinct, places = np.unique(np.concatenate(taken), return_inverse=True)
+        return LabelledExamples(
+            texts=(shard.texts, distinct),
+            sides=tuple(places.astype(np.int64).reshape(len(taken), -1)),
+            labels=shard.labels[rows].astype(np.int64),
+            masks=draw_masks(self.head, len(rows), draws(self.recipe, micro_batch, epoch)),
+            head=self.head,
+        )
+
+    def watched(self, judged: Judged | None) -> "WatchedLabels":
+        return WatchedLabels([shard for shard in self.shards.dev if len(shard)], self.head)
+
+
+class WatchedLabels:
+    """As objective.Watched: the loss, accuracy and area under ROC of held-out examples."""
+
+    def __init__(self, dev: Sequence[LabelledShard], head: Head) -> None:
+        self._dev, self._head = dev, head
+        self.source = "held-out labels" if dev else "nothing: no held-out rows"
+
+    @property
+    def table_rows(self) -> torch.Tensor:
+        return touched_rows(shard.texts.trigrams.values for shard in self._dev)
+
+    def measure(self, encoder: Encoder) -> Measured:
+        if not self._dev:
+            return {"dev_loss": None, "dev_accuracy": None, "dev_area_under_roc": None}
+        parts = encoder.parts("shared")
+        logits = torch.cat([self._logits(shard, encoder, parts) for shard in self._dev]).double()
+        labels = np.concatenate([shard.labels for shard in self._dev]).astype(np.int64)
+        loss = cross_entropy(logits, torch.from_numpy(labels))
+        probability = torch.softmax(logits, dim=1).numpy()
+        once = np.ones((1, len(labels)))
+        return {
+            "dev_loss": float(loss),
+            "dev_accuracy": float(accuracy(probability.argmax(axis=1) == labels)(once)[0]),
+            "dev_area_under_roc": float(area_of_probabilities(probability, labels)(once)[0]),
+        }
+
+    def _logits(self, shard: LabelledShard, encoder: Encoder, parts: Parts) -> torch.Tensor:
+        vectors_Nd = torch.from_numpy(encode_table(encoder, shard.texts, "query"))
+        sides = tuple(vectors_Nd[torch.from_numpy(side.astype(np.int64))] for side in shard.sides)
+        return self._head.logits(sides, {name: part.float().cpu() for name, part in parts.items()})

@@ -1,0 +1,131 @@
+"""The loss of a clicked document against unclicked ones (eq. 3-5; docs/model.md section 3).
+
+    R(Q, D) = cosine,   Δ_j = R(Q, D+) - R(Q, D-_j),   l = log(1 + Σ_j exp(-γ Δ_j)),   L = Σ over pairs of w l
+
+also known as softmax cross-entropy over γ R with the clicked document as the class (DSSM loss, InfoNCE). What a teacher
+takes each candidate to be, the probabilities p, may have a share a of it (Hinton et al., arXiv:1503.02531):
+
+    l = (1 - a) log(1 + Σ_j exp(-γ Δ_j)) + a KL(p || softmax(γ R))
+
+Shapes: B pairs, N documents, C = 1 + n candidates with the clicked one first, d cells.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from training.compute.reduction import RowGradient
+from training.model.encoder import Encoder, encoded, gradients
+from training.towers.text_batch import OnDevice, TextBatch, text_batch
+from training.towers.tower import gathered
+from training.trainer.shard_data import Pairs
+
+DENSE = 1 / 16  # the share of all B x N similarities from which it is faster to compute every one of them
+
+
+@dataclass(frozen=True, slots=True)
+class Taught:
+    """p of each candidate [B, C], 0 where there is none, and a, from 0 to 1."""
+
+    probability_BC: torch.Tensor
+    share: float
+
+
+def cosines(query_Bd: torch.Tensor, document_BCd: torch.Tensor) -> torch.Tensor:
+    """R of each query and each of its candidates, [B, C]; 0 where a vector is zero."""
+    return torch.einsum("bd,bcd->bc", _unit(query_Bd), _unit(document_BCd))
+
+
+def click_losses(similarity_BC: torch.Tensor, gamma: float) -> torch.Tensor:
+    """l of each pair, [B]. A similarity of minus infinity is no candidate."""
+    scaled = similarity_BC * gamma
+    return torch.logsumexp(scaled, dim=1) - scaled[:, 0]
+
+
+def teacher_losses(similarity_BC: torch.Tensor, gamma: float, probability_BC: torch.Tensor) -> torch.Tensor:
+    """KL(p || softmax(γR)) of each pair, [B]: 0 where both agree. A candidate with p = 0 may be minus infinity."""
+    scaled = similarity_BC * gamma
+    agreed = torch.where(probability_BC > 0, probability_BC * scaled, 0)
+    return (torch.xlogy(probability_BC, probability_BC) - agreed).sum(1) + torch.logsumexp(scaled, dim=1)
+
+
+def pair_losses(
+    query_Bd: torch.Tensor,
+    document_Nd: torch.Tensor,
+    candidates_BC: torch.Tensor,
+    gamma: float,
+    weight_B: torch.Tensor | None = None,
+    taught: Taught | None = None,
+) -> torch.Tensor:
+    """w l of each pair, [B].
+
+    `candidates_BC`: the numbers of each pair's documents, the clicked one first; -1 where there is none, which has the
+    probability 0 exactly. A document that stands in several pairs, or in one pair several times, gets the sum of its
+    gradients, in a fixed order. `weight_B`: w of each pair; None: 1. `taught`: by a teacher; None: by clicks alone.
+
+    dl/dR of candidate c comes out as γ (softmax(γR)_c - [c is the clicked one]): for c = j unclicked this is -α_j, with
+    α_j = -γ exp(-γΔ_j) / (1 + Σ exp(-γΔ)) of eq. 7.
+    """
+    query_unit, document_unit, absent = _unit(query_Bd), _unit(document_Nd), candidates_BC < 0
+    candidates_BC = candidates_BC.long().clamp(min=0)  # what stands there for an absent one is not looked at
+    if candidates_BC.numel() >= DENSE * len(query_Bd) * len(document_Nd):
+        similarity_BC = (query_unit @ document_unit.T).gather(1, candidates_BC)
+    else:
+        document_BCd = gathered(document_unit, (candidates_BC.flatten(), None)).unflatten(0, candidates_BC.shape)
+        similarity_BC = torch.einsum("bd,bcd->bc", query_unit, document_BCd)
+    similarity_BC = similarity_BC.masked_fill(absent, -torch.inf)
+    losses = click_losses(similarity_BC, gamma)
+    if taught is not None:
+        theirs = teacher_losses(similarity_BC, gamma, taught.probability_BC)
+        losses = (1 - taught.share) * losses + taught.share * theirs
+    return losses if weight_B is None else losses * weight_B
+
+
+def _unit(vectors: torch.Tensor) -> torch.Tensor:
+    """Vectors of length 1; a zero vector, whose similarity to anything is 0, stays as it is and has no gradient."""
+    length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors * ((length > 0) / length.masked_fill(length == 0, 1))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairBatch(OnDevice):
+    """As large_update.LossBatch: what shard_data.Pairs says, with the texts laid out for the towers."""
+
+    queries: TextBatch
+    documents: TextBatch
+    candidates: torch.Tensor  # int32 [B, C]
+    weights: torch.Tensor | None  # float32 [B]
+    taught: torch.Tensor | None = None  # float32 [B, C], what a teacher takes each candidate to be
+
+    def table_rows(self, side: str) -> torch.Tensor:
+        return (self.queries if side == "query" else self.documents).rows
+
+    def gradient(self, encoder: Encoder, update: int) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+        return pair_gradient(self, encoder)
+
+
+def pair_batch(pairs: Pairs) -> PairBatch:
+    """The batch of some pairs. Raises ValueError for a text without words."""
+    return PairBatch(
+        queries=text_batch([pairs.queries]),
+        documents=text_batch(pairs.documents),
+        candidates=torch.from_numpy(pairs.candidates),
+        weights=None if pairs.weights is None else torch.from_numpy(pairs.weights),
+        taught=None if pairs.taught is None else torch.from_numpy(pairs.taught),
+    )
+
+
+def pair_gradient(batch: PairBatch, encoder: Encoder) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+    """(the gradient of each side's tower, the loss), summed over the pairs of a micro-batch.
+
+    A tower's own loss is added for each text that the micro-batch encodes.
+    """
+    queries = encoded(batch.queries, "query", encoder)
+    documents = encoded(batch.documents, "document", encoder)
+    clicks = encoder.recipe.clicks
+    taught = Taught(batch.taught, clicks.teacher.share) if batch.taught is not None and clicks.teacher else None
+    losses = pair_losses(
+        queries.vectors_Nd, documents.vectors_Nd, batch.candidates, clicks.gamma, batch.weights, taught
+    )
+    loss = losses.sum() + queries.own_loss + documents.own_loss
+    return gradients(loss, (queries, documents), encoder), loss.detach()

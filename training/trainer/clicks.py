@@ -1,0 +1,296 @@
+"""The click objective (eq. 3 to 5): click shards, their pairs and negatives, judged by held-out loss and NDCG.
+
+A teacher, whose ranking a model learns too, is a trained model, an ensemble, or another encoder's vectors:
+
+    p(c) = exp(γ_t R_t(Q, D_c)) / Σ_k exp(γ_t R_t(Q, D_k))
+
+over the candidates that a pair's own loss has, the clicked one among them; R_t is the teacher's cosine. How far a loss
+follows p is in click_loss. Every text that training can meet is encoded once, before it begins, and every
+worker encodes all of them: p is a function of the teacher and the micro-batch, whoever computes it.
+
+Shapes: B pairs, C candidates, N documents, D dimensions of the teacher.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from schemas.documents import read_documents
+from schemas.errors import UsageError
+from schemas.judgments import Judged, read_qrels, read_queries
+from training.model.embedding import unit
+from training.model.encoder import Encoder
+from training.model.given_vectors import SUFFIX, TextVectors, read_text_vectors
+from training.model.model import Ensemble, Model, encode_table, load_encoder, text_table
+from training.model.objective_settings import Fixed, Teaching
+from training.model.parameters import NOTHING, Outputs
+from training.model.recipe import Recipe
+from training.ranking.ndcg import CUTOFFS, JudgedPairs, judged_pairs, ndcg_of_judged
+from training.towers.text_batch import TextTable, WordRows
+from training.trainer.click_loss import click_losses, cosines, pair_batch
+from training.trainer.objective import Measured, touched_rows
+from training.trainer.shard_data import (
+    MicroBatch,
+    Pairs,
+    Shard,
+    ShardData,
+    Texts,
+    ln,
+    load_shards,
+    pair_lengths,
+    pairs_of,
+)
+
+
+def load(folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None) -> "ClickTask":
+    data = load_shards(folder, recipe, words)
+    return ClickTask(data, recipe, teacher_of(teacher, data, recipe) if teacher else None)
+
+
+batch = pair_batch
+
+
+@dataclass(frozen=True, slots=True)
+class ClickTask:
+    """As objective.Task."""
+
+    data: ShardData
+    recipe: Recipe
+    teacher: "Teacher | None" = None
+    outputs: Outputs = NOTHING
+
+    @property
+    def table_rows(self) -> int:
+        return self.data.table_rows
+
+    @property
+    def lengths(self) -> Sequence[np.ndarray]:
+        return [pair_lengths(shard) for shard in self.data.train]
+
+    @property
+    def files(self) -> Sequence[str]:
+        return [f"{name}/pairs.arrow" for name in self.data.train_names]
+
+    def row_weights(self) -> np.ndarray | None:
+        return rarity(self.data) if self.recipe.clicks.start == "idf" else None
+
+    def examples(self, micro_batch: MicroBatch, epoch: int) -> Pairs:
+        pairs = pairs_of(micro_batch, self.data, self.recipe, epoch)
+        return self.teacher.taught(pairs) if self.teacher else pairs
+
+    def watched(self, judged: Judged | None) -> "WatchedClicks":
+        return WatchedClicks(self.data, self.recipe, judged)
+
+
+_BLOCK_TITLES = 65_536  # counted at once, so that a large pool needs little memory
+
+
+def rarity(data: ShardData) -> np.ndarray:
+    """What `start = idf` weighs each row of the trigram table by, float32 [rows], a function of the shards alone.
+
+        idf = ln(1 + (N - df + 1/2) / (df + 1/2)),    df of the N distinct titles of the pool have the trigram
+
+    as BM25's of a word (bm25), divided by its root mean square over all trigrams of those titles, so
+    that embeddings start about as long as with even weights.
+    """
+    titles = np.unique(data.pool)
+    occurrences, df = np.zeros((2, data.word_rows.num_rows), np.int64)
+    for start in range(0, len(titles), _BLOCK_TITLES):
+        words = data.pool_texts.words.take(titles[start : start + _BLOCK_TITLES])
+        trigrams = data.pool_texts.trigrams.take(words.values)
+        title_of_word = np.repeat(np.arange(len(words)), words.lengths)
+        in_title = np.repeat(title_of_word, trigrams.lengths) * np.int64(data.word_rows.num_rows) + trigrams.values
+        in_title.sort()
+        first = np.append(True, in_title[1:] != in_title[:-1])[: len(in_title)]
+        occurrences += np.bincount(trigrams.values, minlength=data.word_rows.num_rows)
+        df += np.bincount(in_title[first] % data.word_rows.num_rows, minlength=data.word_rows.num_rows)
+    idf = ln(1 + (len(titles) - df + 0.5) / (df + 0.5))
+    mean_square = (idf**2 * occurrences).sum() / occurrences.sum()
+    return (idf / np.sqrt(mean_square)).astype(np.float32)
+
+
+Vectors = tuple[TextTable, np.ndarray]  # float32 [its texts, D] of length 1; of a text that is never asked for, zero
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Teacher:
+    """What it makes of the texts of the training shards and of the pool."""
+
+    queries: Sequence[Vectors]
+    titles: Sequence[Vectors]
+    gamma: float  # γ_t
+
+    def taught(self, pairs: Pairs) -> Pairs:
+        """These pairs, with p of their candidates; 0 where there is none."""
+        query_BD = _vectors(self.queries, pairs.queries)
+        document_ND = np.concatenate([_vectors(self.titles, part) for part in pairs.documents])
+        # No matrix product of a library's, whose rounding may depend on its threads.
+        score_BC = np.einsum("bd,bcd->bc", query_BD, document_ND[pairs.candidates], optimize=False)
+        return replace(pairs, taught=probabilities(np.where(pairs.candidates < 0, -np.inf, score_BC), self.gamma))
+
+
+def probabilities(score_BC: np.ndarray, gamma: float) -> np.ndarray:
+    """softmax(γ_t R_t), float32 [B, C]. A score of minus infinity is no candidate: 0."""
+    scaled_BC = score_BC.astype(np.float64) * gamma
+    exponentials_BC = np.exp(scaled_BC - scaled_BC.max(axis=1, keepdims=True))
+    shares_BC: np.ndarray = exponentials_BC / exponentials_BC.sum(axis=1, keepdims=True)
+    return shares_BC.astype(np.float32)
+
+
+def teacher_of(path: str, data: ShardData, recipe: Recipe) -> Teacher:
+    """The teacher in a model folder or a file of vectors (given_vectors).
+
+    Raises as model.load_models and read_text_vectors, and UsageError for a model by distance.
+    """
+    taught = recipe.clicks.teacher or Teaching()
+    model = read_text_vectors(path) if path.endswith(SUFFIX) else load_encoder(path)
+    if model.similarity != "cosine":
+        raise UsageError(
+            asked=f"{recipe.name} was to be taught by the model in {path}",
+            found="it compares by distance",
+            follows="its scores and the cosines that are learnt would not be alike",
+            do="give a teacher that compares by cosine, trained on clicks",
+        )
+    of = partial(_encoded, model)
+    own = isinstance(recipe.clicks.negatives, Fixed)  # others are of the pool
+    titles = [np.append(shard.clicked, shard.negatives) if own else shard.clicked for shard in data.train]
+    return Teacher(
+        queries=[(shard.texts, of(shard.strings, shard.query, "query")) for shard in data.train],
+        titles=[
+            (data.pool_texts, of(data.pool_strings, data.pool, "document")),
+            *((s.texts, of(s.strings, rows, "document")) for s, rows in zip(data.train, titles, strict=True)),
+        ],
+        gamma=taught.gamma,
+    )
+
+
+def _encoded(
+    model: Model | Ensemble | TextVectors,
+    strings: pa.ChunkedArray | None,
+    rows: np.ndarray,
+    side: Literal["query", "document"],
+) -> np.ndarray:
+    """The unit vectors of some rows of texts, zero elsewhere (of which nothing is kept in memory)."""
+    assert strings is not None, "read from shards"
+    rows = np.unique(rows)
+    vectors = np.zeros((len(strings), model.dimensions), np.float32)
+    vectors[rows] = unit(model.encode(strings.take(rows).to_pylist(), side, empty="zero"))
+    return vectors
+
+
+def _vectors(encoded: Sequence[Vectors], texts: Texts) -> np.ndarray:
+    """Those of some texts of one of the tables."""
+    table, rows = texts
+    return next(vectors for known, vectors in encoded if known is table)[rows]
+
+
+UNSEEN = -2.0  # below every cosine: a judged document that is not in the documents comes last
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ranking:
+    """Judged pairs with the texts they are of: rows of two tables, -1 for a document that there is not."""
+
+    queries: TextTable
+    documents: TextTable
+    pairs: JudgedPairs
+    query: np.ndarray
+    document: np.ndarray
+
+
+class WatchedClicks:
+    """As objective.Watched: the loss of held-out pairs, and NDCG.
+
+    dev loss: mean of eq. 5 over the held-out pairs with the shards' own negatives, which never change.
+    dev NDCG: over judged documents where judgments are given; otherwise derived from held-out clicks: for each dev
+    query its clicked titles (grade 1) among the negatives of its pairs (grade 0).
+    """
+
+    def __init__(self, data: ShardData, recipe: Recipe, judged: Judged | None) -> None:
+        self._dev = [shard for shard in data.dev if len(shard)]
+        self._recipe = recipe
+        if judged:
+            self.source = "judgments"
+            self._rankings = [_from_judgments(judged, recipe, data.word_rows)]
+        else:
+            self.source = "held-out clicks" if self._dev else "nothing: no dev pairs, no judgments"
+            self._rankings = [_from_clicks(shard) for shard in self._dev]
+
+    @property
+    def table_rows(self) -> torch.Tensor:
+        tables = [shard.texts for shard in self._dev]
+        tables += [table for ranking in self._rankings for table in (ranking.queries, ranking.documents)]
+        return touched_rows(table.trigrams.values for table in tables)
+
+    def measure(self, encoder: Encoder) -> Measured:
+        losses = [self._losses(encoder, shard) for shard in self._dev]
+        values = [_ndcg(encoder, ranking) for ranking in self._rankings]
+        ndcg = np.concatenate(values).mean(axis=0).tolist() if values else [None] * len(CUTOFFS)
+        return {
+            "dev_loss": float(np.concatenate(losses).mean()) if losses else None,
+            **{f"dev_ndcg@{k}": value for k, value in zip(CUTOFFS, ndcg, strict=True)},
+        }
+
+    def _losses(self, encoder: Encoder, shard: Shard) -> np.ndarray:
+        clicks = self._recipe.clicks
+        titles = np.concatenate([shard.clicked[:, None], shard.negatives[:, : clicks.num_negatives]], axis=1)
+        query_Bd = _encode_some(encoder, shard.texts, shard.query, "query")
+        document_BCd = _encode_some(encoder, shard.texts, titles.ravel(), "document").reshape(*titles.shape, -1)
+        similarity_BC = cosines(torch.from_numpy(query_Bd), torch.from_numpy(document_BCd))
+        return click_losses(similarity_BC, clicks.gamma).numpy()
+
+
+def _encode_some(encoder: Encoder, table: TextTable, index: np.ndarray, side: str) -> np.ndarray:
+    distinct, place = np.unique(index, return_inverse=True)
+    return encode_table(encoder, TextTable(table.words.take(distinct), table.trigrams), side)[place]
+
+
+def _ndcg(encoder: Encoder, ranking: _Ranking) -> np.ndarray:
+    query_Nd = encode_table(encoder, ranking.queries, "query")[ranking.query]
+    document_Nd = encode_table(encoder, ranking.documents, "document")[ranking.document]
+    scores = cosines(torch.from_numpy(query_Nd), torch.from_numpy(document_Nd)[:, None])[:, 0].numpy()
+    scores[ranking.document < 0] = UNSEEN
+    return np.stack(list(ndcg_of_judged(ranking.pairs, scores).values()), axis=1)
+
+
+def _from_judgments(judged: Judged, recipe: Recipe, word_rows: WordRows) -> _Ranking:
+    def table(texts: Sequence[str]) -> TextTable:
+        return text_table(texts, word_rows).limited(recipe.max_words, recipe.overflow)
+
+    documents, queries = read_documents(judged.documents), read_queries(judged.queries)
+    pairs = judged_pairs({q: grades for q, grades in read_qrels(judged.qrels).items() if q in queries})
+    title_of = dict(zip(documents.ids, documents.titles, strict=True))
+    judged_ids = sorted(set(pairs.document_ids) & title_of.keys())
+    place = {document_id: at for at, document_id in enumerate(judged_ids)}
+    row_of_query = {query_id: row for row, query_id in enumerate(queries)}
+    return _Ranking(
+        queries=table(list(queries.values())),
+        documents=table([title_of[document_id] for document_id in judged_ids]),
+        pairs=pairs,
+        query=np.array([row_of_query[pairs.query_ids[at]] for at in pairs.query_of], np.int64),
+        document=np.array([place.get(d, -1) for d in pairs.document_ids], np.int64),
+    )
+
+
+def _from_clicks(shard: Shard) -> _Ranking:
+    qrels: dict[str, dict[str, int]] = {}
+    columns = (shard.query.tolist(), shard.clicked.tolist(), shard.negatives.tolist())
+    for query, clicked, negatives in zip(*columns, strict=True):
+        grades = qrels.setdefault(str(query), {})
+        grades.update({str(text): grades.get(str(text), 0) for text in negatives})
+        grades[str(clicked)] = 1
+    pairs = judged_pairs(qrels)
+    queries, query = np.unique([int(pairs.query_ids[at]) for at in pairs.query_of], return_inverse=True)
+    documents, document = np.unique([int(d) for d in pairs.document_ids], return_inverse=True)
+    return _Ranking(
+        queries=TextTable(shard.texts.words.take(queries), shard.texts.trigrams),
+        documents=TextTable(shard.texts.words.take(documents), shard.texts.trigrams),
+        pairs=pairs,
+        query=query,
+        document=document,
+    )

@@ -1,0 +1,279 @@
+"""The generative objective (Deudon, VAR-Siamese): reconstruct a text, word by word, from a sample of its distribution.
+
+    L = Σ over examples of ( -log p(s'|z) + κ KL(q(z|s) || N(0, I)) ),    z = μ + σ ∘ ε,  ε ~ N(0, I)
+
+q(z|s) = N(μ, σ²), whose μ and σ are the halves of a text's vector, as the variational tower gives it. s' is s itself
+(repeat), or another text that means the same (reformulate): the other question of a pair of duplicates, the clicked
+title of a query. κ grows with the updates (kappa). The decoder's words are the most frequent ones of the training
+texts.
+
+Shapes: B examples, h dimensions of z.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from schemas.errors import UsageError
+from schemas.judgments import Judged
+from schemas.shard import LABELLED_CATALOGUE
+from training.compute.reduction import RowGradient
+from training.model.decoder import Decoder, Targets, targets_of, vocabulary_of, word_ids
+from training.model.encoder import Encoder, encode_batch, encoded, gradients
+from training.model.objective_settings import Generate
+from training.model.parameters import Outputs, decoder_of_model
+from training.model.recipe import Recipe
+from training.towers.text_batch import OnDevice, Ragged, TextBatch, TextTable, text_batch
+from training.towers.tower import Parts
+from training.trainer.labelled_shards import LabelledShard, LabelledShards, load_labelled
+from training.trainer.objective import Measured, draws, held_out_draws, touched_rows
+from training.trainer.shard_data import MicroBatch, Shard, ShardData, load_shards
+
+MEASURED_AT_ONCE = 256  # texts
+MOST_MEASURED = 4_096  # held-out examples of each kind, from the first on
+
+
+def load(folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None) -> "GenerateTask":
+    shards: LabelledShards | ShardData
+    if Path(folder, LABELLED_CATALOGUE).exists():
+        shards, file = load_labelled(folder, recipe, words), "labelled.arrow"
+        train, dev = _of_labels(shards, recipe)
+    else:
+        shards, file = load_shards(folder, recipe, words), "pairs.arrow"
+        train, dev = _of_clicks(shards, recipe)
+    texts = (text for shard in train for text in shard.strings.to_pylist())
+    vocabulary = vocabulary_of(texts, _settings(recipe).vocabulary)
+    outputs = Outputs(vocabulary=tuple(vocabulary))
+    return GenerateTask(
+        recipe=recipe,
+        table_rows=shards.table_rows,
+        outputs=outputs,
+        files=[f"{name}/{file}" for name in shards.train_names],
+        train=train,
+        dev=dev,
+        vocabulary=vocabulary,
+        decoder=decoder_of_model(recipe, outputs),
+    )
+
+
+def batch(examples: "RephrasingExamples") -> "RephrasingBatch":
+    return RephrasingBatch(
+        texts=text_batch([examples.texts]),
+        targets=targets_of(examples.words, examples.decoder.vocabulary, examples.kept),
+        noise_Bh=torch.from_numpy(examples.noise_Bh),
+        decoder=examples.decoder,
+    )
+
+
+def _settings(recipe: Recipe) -> Generate:
+    assert isinstance(recipe.objective, Generate)
+    return recipe.objective
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rephrasings:
+    """The E examples of one shard as indices into its texts: first every text as itself, then the paraphrases."""
+
+    texts: TextTable
+    strings: pa.ChunkedArray  # the texts, normalised
+    source: np.ndarray  # int64 [E]
+    target: np.ndarray  # int64 [E]
+    num_repeats: int  # of the first examples, whose target is the source
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+def _of_labels(shards: LabelledShards, recipe: Recipe) -> tuple[list[Rephrasings], list[Rephrasings]]:
+    """(of the training rows, of the held-out rows): each text as itself; pairs of the recipe's class both ways.
+
+    Raises UsageError where the recipe names a class that there is not.
+    """
+    settings = _settings(recipe)
+    if settings.reformulate and (shards.unit != "pairs" or settings.paraphrase not in shards.classes):
+        raise UsageError(
+            asked=f"{recipe.name} was to reformulate texts as those of pairs of the class {settings.paraphrase!r}",
+            found=f"these shards hold single {shards.unit}"
+            if shards.unit != "pairs"
+            else f"their classes are {', '.join(shards.classes) or 'none'}",
+            do="set objective.paraphrase to the class of pairs that mean the same, or objective.reformulate=false",
+        )
+
+    def of(shard: LabelledShard) -> Rephrasings:
+        ways = []
+        if settings.reformulate:
+            rows = shard.labels == shards.classes.index(settings.paraphrase)
+            one, other = (side[rows] for side in shard.sides)
+            ways = [(one, other), (other, one)]
+        return _rephrasings(shard.texts, shard.strings, shard.sides, ways)
+
+    return list(map(of, shards.train)), list(map(of, shards.dev))
+
+
+def _of_clicks(data: ShardData, recipe: Recipe) -> tuple[list[Rephrasings], list[Rephrasings]]:
+    """(of the training pairs, of the held-out pairs): each query and clicked title as itself; queries as titles.
+
+    Raises UsageError where the recipe names a class: clicks have none.
+    """
+    settings = _settings(recipe)
+    if settings.paraphrase:
+        raise UsageError(
+            asked=f"{recipe.name} was to reformulate texts as those of pairs of the class {settings.paraphrase!r}",
+            found="these shards hold clicks, which have no classes",
+            do="leave paraphrase out: a query is reformulated as its clicked title",
+        )
+
+    def of(shard: Shard) -> Rephrasings:
+        ways = [(shard.query, shard.clicked)] if settings.reformulate else []
+        return _rephrasings(shard.texts, shard.strings, (shard.query, shard.clicked), ways)
+
+    return list(map(of, data.train)), list(map(of, data.dev))
+
+
+def _rephrasings(
+    texts: TextTable,
+    strings: pa.ChunkedArray | None,
+    used: Sequence[np.ndarray],
+    ways: Sequence[tuple[np.ndarray, np.ndarray]],
+) -> Rephrasings:
+    """Each text that is used as itself, then the pairs of (source, target) of each of the `ways`."""
+    assert strings is not None
+    repeated = np.unique(np.concatenate(used))
+    source, target = (np.concatenate([repeated, *(way[at] for way in ways)]).astype(np.int64) for at in (0, 1))
+    return Rephrasings(texts=texts, strings=strings, source=source, target=target, num_repeats=len(repeated))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RephrasingExamples:
+    texts: tuple[TextTable, np.ndarray]  # the source of each example
+    words: Ragged  # of its target, as places in the vocabulary
+    kept: np.ndarray | None  # whether each word before another is read (targets)
+    noise_Bh: np.ndarray  # ε
+    decoder: Decoder
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RephrasingBatch(OnDevice):
+    """As large_update.LossBatch."""
+
+    texts: TextBatch
+    targets: Targets
+    noise_Bh: torch.Tensor
+    decoder: Decoder
+
+    def table_rows(self, side: str) -> torch.Tensor:
+        return self.texts.rows
+
+    def gradient(self, encoder: Encoder, update: int) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+        settings = _settings(encoder.recipe)
+        found = encoded(self.texts, "query", encoder)
+        weight = kappa(update - 1, rate=settings.kappa_rate, middle=settings.kappa_middle)
+        words, divergence = self.losses(found.vectors_Nd, found.parts)
+        loss = words + weight * divergence + found.own_loss
+        return gradients(loss, [found], encoder), loss.detach()
+
+    def losses(self, vectors_Bd: torch.Tensor, parts: Parts) -> tuple[torch.Tensor, torch.Tensor]:
+        """(-log p(s'|z) [], KL(q(z|s) || N(0, I)) []), each summed over the texts, in nats."""
+        mu_Bh, sigma_Bh = vectors_Bd.chunk(2, dim=1)
+        z_Bh = torch.addcmul(mu_Bh, sigma_Bh, self.noise_Bh.to(vectors_Bd))
+        return self.decoder.loss(z_Bh, self.targets, parts), divergence(mu_Bh, sigma_Bh).sum()
+
+
+def divergence(mu: torch.Tensor, sigma: torch.Tensor) -> torch.Tensor:
+    """KL(N(μ, σ²) || N(0, I)) = ½ Σ (μ² + σ² - 1 - ln σ²) of each text, in nats, [B]; infinite where a σ is 0."""
+    return (mu.square() + sigma.square() - 1).sum(1) / 2 - sigma.log().sum(1)
+
+
+def kappa(step: int, rate: float = 0.002, middle: float = 2500) -> float:
+    """κ, what the divergence counts in the loss at a step (from 0): sigmoid(rate (step - middle))."""
+    x = rate * (step - middle)
+    e = math.exp(-abs(x))  # at most 1, so that no step is too far from the middle
+    return 1 / (1 + e) if x >= 0 else e / (1 + e)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GenerateTask:
+    """As objective.Task."""
+
+    recipe: Recipe
+    table_rows: int
+    outputs: Outputs
+    files: Sequence[str]
+    train: list[Rephrasings]
+    dev: list[Rephrasings]
+    vocabulary: Mapping[str, int]  # word -> its id
+    decoder: Decoder
+
+    @property
+    def lengths(self) -> Sequence[np.ndarray]:
+        return [of.texts.words.lengths[of.source] + of.texts.words.lengths[of.target] for of in self.train]
+
+    def row_weights(self) -> np.ndarray | None:
+        return None
+
+    def examples(self, micro_batch: MicroBatch, epoch: int) -> RephrasingExamples:
+        numbers = draws(self.recipe, micro_batch, epoch)
+        made = self._examples(self.train[micro_batch.shard], micro_batch.pairs, numbers)
+        if not _settings(self.recipe).word_dropout:
+            return made
+        return replace(made, kept=numbers.random(len(made.words.values)) >= _settings(self.recipe).word_dropout)
+
+    def watched(self, judged: Judged | None) -> "WatchedRephrasings":
+        batches: dict[str, list[RephrasingBatch]] = {"repeat": [], "reformulate": []}
+        for number, of in enumerate(self.dev):
+            for kind, all_rows in (("repeat", range(of.num_repeats)), ("reformulate", range(of.num_repeats, len(of)))):
+                rows = np.array(all_rows[: MOST_MEASURED // len(self.dev)], np.int64)
+                for start in range(0, len(rows), MEASURED_AT_ONCE):
+                    some = rows[start : start + MEASURED_AT_ONCE]
+                    drawn = held_out_draws(self.recipe, number, start)
+                    batches[kind].append(batch(self._examples(of, some, drawn)))
+        return WatchedRephrasings(batches)
+
+    def _examples(self, of: Rephrasings, rows: np.ndarray, numbers: np.random.Generator) -> RephrasingExamples:
+        targets = of.strings.take(of.target[rows]).to_pylist()
+        return RephrasingExamples(
+            texts=(of.texts, of.source[rows]),
+            words=word_ids(targets, self.vocabulary),
+            kept=None,
+            noise_Bh=numbers.standard_normal((len(rows), self.decoder.latent)),
+            decoder=self.decoder,
+        )
+
+
+class WatchedRephrasings:
+    """As objective.Watched: how well held-out texts are reconstructed, and the KL divergence of their z.
+
+    dev_loss: -log p(s'|z) + KL of an example, with one fixed draw of z each; dev_kl: KL alone; dev_word_repeat and
+    dev_word_reformulate: -log p of a word (the end of the text among them), in nats.
+    """
+
+    def __init__(self, batches: dict[str, list[RephrasingBatch]]) -> None:
+        self._batches = batches
+        self.source = "reconstruction of held-out texts" if any(batches.values()) else "nothing: no held-out texts"
+
+    @property
+    def table_rows(self) -> torch.Tensor:
+        return touched_rows(batch.texts.rows.numpy() for of_kind in self._batches.values() for batch in of_kind)
+
+    def measure(self, encoder: Encoder) -> Measured:
+        parts = encoder.parts("shared")
+        measured: Measured = {}
+        loss, diverged, num_examples = 0.0, 0.0, 0
+        for kind, batches in self._batches.items():
+            surprise, num_words = 0.0, 0
+            for on_cpu in batches:
+                batch = on_cpu.to(encoder.device.place)
+                words, kl = batch.losses(encode_batch(batch.texts, "query", encoder), parts)
+                surprise, diverged = surprise + float(words), diverged + float(kl)
+                num_words += len(batch.targets.said)
+                num_examples += len(batch.noise_Bh)
+            loss += surprise
+            measured[f"dev_word_{kind}"] = surprise / num_words if num_words else None
+        measured["dev_kl"] = diverged / num_examples if num_examples else None
+        measured["dev_loss"] = (loss + diverged) / num_examples if num_examples else None
+        return measured

@@ -1,0 +1,102 @@
+"""The job of a training worker, and the arithmetic in which it is done.
+
+Float32 sums depend on the arithmetic, so it is part of the request, and the same for all workers.
+
+    compiled-2     the compiled path, on a CPU (training.kernel); the number goes up when its results change
+    torch-4        the reference path, on a CPU; so does this one
+    torch-rows-1   the reference path's gradients, and the updates by the compiled one
+    torch-cuda-2, triton-cuda-2    on a GPU (device)
+
+Within one of them a model's bytes do not depend on workers, threads or restarts; between them models agree to a
+tolerance.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from schemas.errors import StageError, UsageError
+from schemas.judgments import Judged
+from schemas.manifest import OutputFile
+from training.kernel.kernel_library import status
+from training.model.kernel_recipes import moves_rows, trains
+from training.model.recipe import Recipe
+
+Path = Literal["auto", "compiled", "torch", "rows"]
+COMPILED = "compiled-2"
+REFERENCE = "torch-4"
+ROWS = "torch-rows-1"
+# The path that gives an arithmetic of a CPU or refuses: a node that lacks it must not make another model.
+ONLY_PATH = {COMPILED: "compiled", REFERENCE: "torch", ROWS: "rows"}
+ON_GPU = {"cuda-eager": "torch-cuda-2", "cuda": "triton-cuda-2"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingJob:
+    """The job of a worker. The recipe, shards, start, vectors, teacher and arithmetic alone determine the model."""
+
+    shards: str
+    shard_files: tuple[OutputFile, ...]  # as the build's manifest has them
+    recipe: Recipe
+    judged: Judged | None
+    threads: int  # of each worker; 0: as many as the cluster has room for (ray_workers)
+    start: str | None  # a model folder whose tower training starts from (worker)
+    digest: str  # of the request: a checkpoint of another one is refused
+    checkpoints: str
+    output: str
+    checkpoint_seconds: float
+    word_vectors: str | None = None  # a file (given_vectors)
+    teacher: str | None = None  # a model folder or a file of vectors (objectives.clicks)
+    device: str = "cpu"  # cpu, cuda or cuda-eager
+    arithmetic: str = REFERENCE  # every worker adds up like this
+    stop_after: int | None = None  # epochs, after which a checkpoint is kept instead of a model written
+
+
+def arithmetic_of(path: str, recipe: Recipe, device: str) -> str:
+    """The arithmetic of a path (auto: the compiled one, or as much of it as supports the recipe) on a device.
+
+    Raises UsageError for an unknown path, and where one was asked for that does not serve.
+    """
+    if path not in get_args(Path):
+        raise UsageError(
+            asked=f"training was asked for on the path {path!r}",
+            found="there is no path of that name",
+            do=f"use one of {', '.join(get_args(Path))}",
+        )
+    if device != "cpu" and path in ("auto", "torch"):
+        return ON_GPU[device]
+    if device == "cpu":
+        if path in ("auto", "compiled") and trains(recipe):
+            return COMPILED
+        if path in ("auto", "rows") and moves_rows(recipe):
+            return ROWS
+        if path in ("auto", "torch"):
+            return REFERENCE
+    raise UsageError(
+        asked=f"{recipe.name} was to be trained on the {path} path",
+        found="it computes on a CPU, and a GPU was asked for" if device != "cpu" else _reason(recipe),
+        do="use --path auto, which takes the reference path where it has to",
+    )
+
+
+def require_served(arithmetic: str, recipe: Recipe) -> None:
+    """Raise StageError if this process lacks the arithmetic that the process that started the run chose."""
+    serves = {COMPILED: trains, ROWS: moves_rows}.get(arithmetic)
+    if serves and not serves(recipe):
+        raise StageError(
+            asked=f"a worker was to train {recipe.name} on the compiled path ({arithmetic})",
+            found=f"on its machine {_reason(recipe)}",
+            follows="its sums would round differently, and the model's bytes would depend on which worker did it",
+            do="install the package there with a C++ compiler at hand, or train everywhere with --path torch",
+        )
+
+
+def _reason(recipe: Recipe) -> str:
+    found = status()
+    if not found.available:
+        return f"the compiled path is not available ({found.reason})"
+    words = recipe.word_vectors.kind if recipe.word_vectors else "none"
+    return (
+        f"it does not serve this recipe ({recipe.tower.kind}, {recipe.tower.cells} cells, {recipe.dtype}, "
+        f"{recipe.objective.kind}, {recipe.optimiser.kind}, word vectors: {words}, "
+        f"{'a' if recipe.clicks.teacher else 'no'} teacher)"
+    )

@@ -1,0 +1,424 @@
+"""The compiled path of an update (large_update.Path), in float32 on a CPU, with its own or with torch's gradients.
+
+touched rows to the look-ahead point  ->  micro-batches, one thread each  ->  their sum, row by row  ->  Nesterov's step
+
+Threads share the parts of each step, and no number depends on which thread computed what.
+"""
+
+import ctypes
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from training.compute.reduction import UNIT, RowGradient, Workers, fixed_point_limit, require_fit
+from training.kernel.kernel_library import Owned, fields, library, require_memory
+from training.model.encoder import Encoder
+from training.model.kernel_towers import CHUNK_TEXTS, BatchIndex, TowerPoint, TowerStruct, kernel_batch
+from training.model.parameters import tower_name
+from training.towers.tower_settings import Truncated
+from training.trainer.large_update import LossBatch, Share, Summed, Towers
+from training.trainer.optimisers import LazyRows, MomentumSchedule
+from training.trainer.shard_data import Pairs
+
+SIDES = ("query", "document")
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledBatch:
+    """A prepared micro-batch. Documents of only a few pairs are processed in turns."""
+
+    queries: BatchIndex
+    documents: BatchIndex
+    candidates: np.ndarray  # int32 [B, C]
+    weights: np.ndarray | None  # float32 [B]
+    num_shared: int  # documents before this one may be any pair's
+    pair_ends: np.ndarray  # int64 [turns], the pair after those that each turn of the others completes
+    rows: dict[str, torch.Tensor]  # of W that each side touches
+
+    def table_rows(self, side: str) -> torch.Tensor:
+        return self.rows[side]
+
+
+def compiled_batch(pairs: Pairs, *, both_directions: bool, share_prefixes: bool) -> CompiledBatch:
+    """The batch of some pairs. Raises ValueError for a text without words."""
+    turns = turns_of(np.asarray(pairs.candidates, np.int32), sum(len(index) for _, index in pairs.documents))
+    (table, queries), weights = pairs.queries, pairs.weights
+    if turns.pair_order is not None:
+        queries = queries[turns.pair_order]
+        weights = None if weights is None else weights[turns.pair_order]
+    batch_of = partial(kernel_batch, both_directions=both_directions, share_prefixes=share_prefixes)
+    of_queries = batch_of([(table, queries)])
+    of_documents = batch_of(pairs.documents, place=turns.place, ungrouped=turns.num_shared, group=turns.group)
+    rows = (torch.from_numpy(batch.array("rows").astype(np.int64)) for batch in (of_queries, of_documents))
+    return CompiledBatch(
+        queries=of_queries,
+        documents=of_documents,
+        candidates=turns.candidates,
+        weights=None if weights is None else np.ascontiguousarray(weights, np.float32),
+        num_shared=turns.num_shared,
+        pair_ends=turns.pair_ends,
+        rows=dict(zip(SIDES, rows, strict=True)),
+    )
+
+
+class CompiledPath:
+    """Updates in the kernel; gradients too, of `compiled_batch`, or torch's, of the batches of an objective.
+
+    Memory is reused in every update.
+    """
+
+    def __init__(self, num_threads: int, batch_of: Callable[[Any], CompiledBatch | LossBatch]) -> None:
+        self.prepare = batch_of
+        self._crew = Crew(num_threads)
+        self._memory: dict[tuple[str, str], np.ndarray] = {}
+
+    def table_rows(self, micro_batch: CompiledBatch | LossBatch, side: str) -> torch.Tensor:
+        return micro_batch.table_rows(side)
+
+    def sum_gradients(self, towers: Towers, share: Share, touched: Mapping[str, torch.Tensor]) -> Summed:
+        recipe, exact, workers = towers.recipe, towers.recipe.reduction == "exact", share.workers
+        limit = fixed_point_limit(share.num_in_all) if exact else math.inf
+        rows = self._touched_rows(towers, touched, share.update)
+        losses = self._gradients(towers, rows, share, limit)
+        fit = np.abs(losses) < limit
+        if workers.size == 1:
+            self._crew.make("sum_exactly" if exact else "sum_in_order", map(whole, rows.values()))
+            loss = float(_fixed(losses[fit]).sum()) * UNIT if exact else float(losses.sum())
+            misfits = int((~fit).sum()) + sum(of.num_misfits for of in rows.values())
+        else:
+            loss, misfits = self._over(workers, rows, losses, fit, exact)
+        if exact:
+            require_fit(misfits, limit)
+        elif misfits:
+            loss = math.nan
+
+        def step(scales: Mapping[str, float]) -> None:
+            self._crew.make(
+                "step",
+                (
+                    (of, first, last, float(-np.float32(length) * np.float32(scales[name])))
+                    for name, of in rows.items()
+                    for first, last, length in towers.layout.stretches(len(of), recipe)
+                ),
+            )
+            for of in rows.values():
+                of.made(share.update)
+
+        return Summed(loss, {name: math.sqrt(float(of.squares_R.sum())) for name, of in rows.items()}, step)
+
+    def largest(self, towers: Towers, micro_batch: CompiledBatch | LossBatch, update: int) -> float:
+        touched = {}
+        for name in towers.rows:
+            sides = [side for side in SIDES if tower_name(towers.recipe, side) == name]
+            of_sides = torch.cat([self.table_rows(micro_batch, side) for side in sides])
+            touched[name] = towers.layout.touched(of_sides.unique())
+        rows = self._touched_rows(towers, touched, update)
+        with ThreadPoolExecutor(1) as thread:
+            loss = abs(self._gradients(towers, rows, Share([micro_batch], update, 1, Workers(), thread), math.inf)[0])
+        self._crew.make("sum_in_order", map(whole, rows.values()))
+        if not math.isfinite(loss) or any(of.num_misfits for of in rows.values()):
+            return math.inf
+        return max(loss, *(float(np.abs(of.gradient_RG).max()) for of in rows.values()))
+
+    def _touched_rows(
+        self, towers: Towers, touched: Mapping[str, torch.Tensor], update: int
+    ) -> "dict[str, TouchedRows]":
+        found = {}
+        for name, index in touched.items():
+            state = towers.rows[name]
+            assert isinstance(state, LazyRows), "training.kernel.trains serves no other"
+            found[name] = TouchedRows(state, index.numpy(), update, towers.schedule, partial(self._room, name))
+        return found
+
+    def _gradients(self, towers: Towers, rows: "Mapping[str, TouchedRows]", share: Share, limit: float) -> np.ndarray:
+        """The micro-batches' losses; their gradients are the rows', ready to be added up."""
+        for name, of in rows.items():
+            of.stand_at(self._room(name, "place", (towers.layout.rows,), np.int32))
+        self._crew.make("look_ahead", map(whole, rows.values()))
+        if share.micro_batches and isinstance(share.micro_batches[0], CompiledBatch):
+            losses, addends = self._crew.gradients(share.micro_batches, towers, rows)
+        else:
+            losses, addends = _torch_gradients(share, towers, rows)
+        for name, of in rows.items():
+            of.add_up([addend for tower, addend in addends if tower == name], limit)
+        return losses
+
+    def _over(
+        self, workers: Workers, rows: "Mapping[str, TouchedRows]", losses: np.ndarray, fit: np.ndarray, exact: bool
+    ) -> tuple[float, int]:
+        """(loss, misfits) over all workers; the rows have their sums, too. It is one message."""
+        sizes = [of.gradient_RG.size for of in rows.values()]
+        flat = self._room("", "message", (sum(sizes) + 2,), np.int64 if exact else np.float32)
+        for of, sums in zip(rows.values(), np.split(flat[:-2], np.cumsum(sizes[:-1])), strict=True):
+            of.sum_in(sums)
+        self._crew.make("sum_to_fixed" if exact else "sum_in_order", map(whole, rows.values()))
+        flat[-2] = _fixed(losses[fit]).sum() if exact else losses[fit].sum()
+        flat[-1] = (~fit).sum() + sum(of.num_misfits for of in rows.values())
+        workers.add_up(torch.from_numpy(flat))
+        self._crew.make("from_fixed" if exact else "squares", map(whole, rows.values()))
+        return int(flat[-2]) * UNIT if exact else float(flat[-2]), int(flat[-1])
+
+    def _room(self, name: str, what: str, shape: tuple[int, ...], dtype: type = np.float32) -> np.ndarray:
+        """Uninitialised, reusable memory for one use at a time; NumPy's, in large pages."""
+        kept, size = self._memory.get((what, name)), math.prod(shape)
+        if kept is None or kept.dtype != dtype or len(kept) < size:
+            kept = self._memory[what, name] = np.empty(size * 5 // 4, dtype)
+        return kept[:size].reshape(shape)
+
+
+def _torch_gradients(
+    share: Share, towers: Towers, rows: "Mapping[str, TouchedRows]"
+) -> "tuple[np.ndarray, list[tuple[str, Addend]]]":
+    """As Crew.gradients, by the objective's own batches."""
+    ahead = {name: torch.from_numpy(of.ahead_RG) for name, of in rows.items()}
+    place = {name: torch.from_numpy(of.place_of_row) for name, of in rows.items()}
+
+    def rows_at(name: str, index: torch.Tensor) -> torch.Tensor:
+        return ahead[name].index_select(0, place[name].index_select(0, index))
+
+    encoder = Encoder(towers.recipe, towers.layout, rows_at, towers.device)
+    made = list(share.threads.map(lambda batch: batch.gradient(encoder, share.update), share.micro_batches))
+    addends = [(name, Addend.of(gradient)) for gradients, _ in made for name, gradient in gradients]
+    return np.array([float(loss) for _, loss in made]), addends
+
+
+def _fixed(losses: np.ndarray) -> np.ndarray:
+    return (losses / UNIT).astype(np.int64)
+
+
+class Addend(ctypes.Structure):
+    """One side's gradient from one micro-batch, where it is in memory."""
+
+    _fields_ = fields(rows="p", values="p", num_rows="q")
+
+    @classmethod
+    def of(cls, gradient: RowGradient) -> "Addend":
+        rows, values = gradient.rows.to(torch.int32), gradient.values.contiguous()
+        addend = cls(rows.data_ptr(), values.data_ptr(), len(rows))
+        addend.kept = rows, values
+        return addend
+
+
+class TouchedRows(ctypes.Structure):
+    """Rows of a tower that update k touches, and what becomes of them (instructions.h says of each field).
+
+    The reference is optimisers.LazyRows and reduction. Shapes: R touched rows, G columns.
+    """
+
+    _fields_ = fields(
+        parameters="p", velocity="p", rows="p", gain="p", decay="p", ahead="p", place="p", addends="p", misfits="p",
+        fixed="p", gradient="p", squares="p", num_rows="q", columns="q", num_places="q", num_addends="q", limit="f",
+    )  # fmt: skip
+
+    def __init__(
+        self, state: LazyRows, index_R: np.ndarray, update: int, schedule: MomentumSchedule, room: Callable[..., Any]
+    ) -> None:
+        """`room`: gives memory for a use, of a shape (CompiledPath)."""
+        gain, decay = schedule.drift(state.last[index_R], update - 1)
+        decay *= schedule.momentum(update)
+        self.index_R, self._state = index_R, state
+        self._drift = gain.astype(np.float32), decay.astype(np.float32)
+        shape = len(index_R), state.parameters.shape[1]
+        self.ahead_RG, self.gradient_RG = room("ahead", shape), room("gradient", shape)
+        self.squares_R = np.zeros(len(index_R))
+        super().__init__(
+            parameters=state.parameters.data_ptr(), velocity=state.velocity.data_ptr(), rows=index_R.ctypes.data,
+            gain=self._drift[0].ctypes.data, decay=self._drift[1].ctypes.data, ahead=self.ahead_RG.ctypes.data,
+            gradient=self.gradient_RG.ctypes.data, squares=self.squares_R.ctypes.data,
+            num_rows=shape[0], columns=shape[1],
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.index_R)
+
+    @property
+    def num_misfits(self) -> int:
+        """Addends with a value that is not finite, or not below the limit."""
+        return int(self._misfits.sum())
+
+    def stand_at(self, place_of_row: np.ndarray) -> None:
+        """Have it noted, int32 [rows], which of these rows is which of the tower's."""
+        self.place_of_row, self.place, self.num_places = place_of_row, place_of_row.ctypes.data, len(place_of_row)
+
+    def add_up(self, addends: Sequence[Addend], limit: float) -> None:
+        """What is to be added up, each number below a limit in size."""
+        self._addends, self._misfits = (Addend * len(addends))(*addends), np.zeros(len(addends), np.int32)
+        self.addends, self.misfits = ctypes.addressof(self._addends), self._misfits.ctypes.data
+        self.num_addends, self.limit, self.given = len(addends), limit, addends
+
+    def sum_in(self, sums: np.ndarray) -> None:
+        """Where the sums of this worker are to be, flat: in fixed point, or as floats that become the gradient."""
+        if sums.dtype == np.int64:
+            self.fixed = sums.ctypes.data
+        else:
+            self.gradient, self.gradient_RG = sums.ctypes.data, sums.reshape(self.gradient_RG.shape)
+
+    def made(self, update: int) -> None:
+        """Note the update as the last one of all these rows."""
+        self._state.last[self.index_R] = update
+
+
+# Some of a tower's touched rows, first to last, and -ε times the scale of their gradient.
+Stretch = tuple[TouchedRows, int, int, float]
+
+
+def whole(rows: TouchedRows) -> Stretch:
+    return rows, 0, len(rows), 0.0
+
+
+class _Stretch(ctypes.Structure):
+    _fields_ = fields(of="p", first="q", last="q", by_gradient="f")
+
+
+class _PairTask(ctypes.Structure):
+    _fields_ = (
+        ("query", TowerStruct),
+        ("document", TowerStruct),
+        *fields(
+            queries="p", documents="p", candidates="p", pair_weights="p", num_candidates="q", gamma="f",
+            max_steps="i", table_rows="q", num_shared="q", pair_ends="p",
+        ),
+    )  # fmt: skip
+
+
+class Crew(Owned):
+    """Threads of the kernel's own, and the memory of the gradients that they make."""
+
+    __slots__ = ("_workspaces",)
+    _MADE = "look_ahead", "sum_to_fixed", "sum_in_order", "sum_exactly", "from_fixed", "squares", "step"
+
+    def __init__(self, num_threads: int) -> None:
+        super().__init__("crew", library().crew_new(num_threads), f"{num_threads:,} threads")
+        self._workspaces: list[Owned] = []
+
+    def gradients(
+        self, batches: Sequence[CompiledBatch], towers: Towers, rows: Mapping[str, TouchedRows]
+    ) -> tuple[np.ndarray, list[tuple[str, Addend]]]:
+        """(the batches' losses, their gradients with the names of their towers); these stay until the next call.
+
+        `rows`: at the look-ahead point.
+        """
+        recipe, layout, points = towers.recipe, towers.layout, {}
+        assert isinstance(recipe.tower, Truncated)
+        for name, of in rows.items():
+            table_RG, parts = layout.split(torch.from_numpy(of.ahead_RG))
+            points[name] = TowerPoint(recipe, table_RG, parts, of.place_of_row)
+        while len(self._workspaces) < len(batches):
+            self._workspaces.append(Owned("workspace", library().workspace_new(), "a gradient"))
+        used = [workspace.handle for workspace in self._workspaces[: len(batches)]]
+        names = [tower_name(recipe, side) for side in SIDES]
+        structs = [points[name].struct for name in names]
+        tasks = [
+            _PairTask(
+                *structs,
+                batch.queries.handle,
+                batch.documents.handle,
+                batch.candidates.ctypes.data,
+                None if batch.weights is None else batch.weights.ctypes.data,
+                batch.candidates.shape[1],
+                recipe.clicks.gamma,
+                recipe.tower.truncate_steps,
+                layout.table_rows,
+                batch.num_shared,
+                batch.pair_ends.ctypes.data,
+            )
+            for batch in batches
+        ]
+        losses = np.zeros(len(batches))
+        done = library().pair_gradients(
+            self.handle, (ctypes.c_void_p * len(used))(*used), (_PairTask * len(tasks))(*tasks), len(tasks),
+            losses.ctypes.data,
+        )  # fmt: skip
+        require_memory(done >= 0, f"the gradients of {len(batches):,} micro-batches")
+        addends = [(name, Addend()) for _ in used for name in names]
+        for at, (_, addend) in enumerate(addends):
+            library().workspace_addend(used[at // 2], at % 2, ctypes.byref(addend))
+        return losses, addends
+
+    def make(self, what: str, stretches: Iterable[Stretch]) -> None:
+        """One of TouchedRows' results, at some stretches of them."""
+        given = [_Stretch(ctypes.addressof(of), *rest) for of, *rest in stretches]
+        done = library().rows_make(self.handle, (_Stretch * len(given))(*given), len(given), self._MADE.index(what))
+        require_memory(done >= 0, "the update of touched rows")
+
+
+# Turns: which documents of a micro-batch go forward and back together. What they leave for the way back stays in the
+# cache.
+#
+# A document waits for the loss of every pair that has it. Those that pairs share go forward first and back last. What
+# one pair alone has, or a few pairs, takes turns: TURN_TEXTS documents forward, the loss of their pairs, and back,
+# before the next ones. A function of the candidates alone, so a micro-batch has the same sums wherever it is computed.
+
+TURN_TEXTS = CHUNK_TEXTS // 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turns:
+    """How documents and pairs are numbered for turns.
+
+    Shapes: B pairs, C candidates with the clicked one first, N documents.
+    """
+
+    candidates: np.ndarray  # int32 [B, C], by the new numbers
+    num_shared: int  # documents numbered below it are shared; the others are in runs of `group`
+    group: int
+    pair_ends: np.ndarray  # int64 [turns], the pair after those of each turn
+    place: np.ndarray | None = None  # int32 [N], the new number of each document; None: as before
+    pair_order: np.ndarray | None = None  # int64 [B], which pair is where; None: as before
+
+
+def turns_of(candidates: np.ndarray, num_documents: int) -> Turns:
+    """The turns of pairs whose candidates are all their own, or whose clicked ones follow those that all share.
+
+    `candidates`: int32 [B, C], -1 where there is none. Other pairs have no turns.
+    """
+    return _apart(candidates, num_documents) or _clicked_apart(candidates, num_documents) or Turns(
+        candidates=np.ascontiguousarray(candidates),
+        num_shared=num_documents,
+        group=0,
+        pair_ends=np.empty(0, np.int64),
+    )  # fmt: skip
+
+
+def _apart(candidates: np.ndarray, num_documents: int) -> Turns | None:
+    """No two pairs share a document: they are numbered pair after pair."""
+    (num_pairs, num_candidates), flat = candidates.shape, candidates.ravel()
+    if num_candidates > TURN_TEXTS or len(flat) != num_documents or flat.min() < 0:
+        return None
+    if (np.bincount(flat, minlength=num_documents) != 1).any():
+        return None
+    place = np.empty(num_documents, np.int32)
+    place[flat] = numbers = np.arange(num_documents, dtype=np.int32)
+    pairs_of_turn = TURN_TEXTS // num_candidates
+    return Turns(
+        candidates=numbers.reshape(candidates.shape),
+        num_shared=0,
+        group=pairs_of_turn * num_candidates,
+        pair_ends=np.minimum(np.arange(0, num_pairs, pairs_of_turn) + pairs_of_turn, num_pairs),
+        place=place,
+    )
+
+
+def _clicked_apart(candidates: np.ndarray, num_documents: int) -> Turns | None:
+    """No pair's clicked document is another one's negative, and they stand last: pairs are put in their order."""
+    clicked, negatives = candidates[:, 0], candidates[:, 1:]
+    num_shared = int(clicked.min())
+    if negatives.size and negatives.max() >= num_shared:
+        return None
+    if (np.bincount(clicked - num_shared, minlength=num_documents - num_shared) == 0).any():
+        return None
+    pair_order = np.argsort(clicked, kind="stable")
+    ends = np.arange(num_shared, num_documents, TURN_TEXTS) + TURN_TEXTS
+    return Turns(
+        candidates=np.ascontiguousarray(candidates[pair_order]),
+        num_shared=num_shared,
+        group=TURN_TEXTS,
+        pair_ends=np.searchsorted(clicked[pair_order], ends),
+        pair_order=pair_order,
+    )

@@ -1,0 +1,275 @@
+"""One large update (Algorithm 1): the gradients of a whole minibatch, from all workers, added up and applied once.
+
+    sum over micro-batches and workers  ->  each tower's norm held below th_G  ->  one step of the optimiser
+
+The gradient has two paths with one meaning: the reference in torch, on a CPU or a GPU, for every tower and objective;
+and the compiled one on a CPU (training.trainer.kernel_path), which the first defines.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from schemas.errors import Diverged
+from training.compute.reduction import Addend, GradientSum, RowGradient, Workers
+from training.model.encoder import CPU, Device, Encoder
+from training.model.parameters import DTYPES, Layout, tower_name
+from training.model.recipe import SGD, AdaGrad, Adam, Recipe
+from training.trainer.click_loss import pair_batch
+from training.trainer.optimisers import MomentumSchedule, RowState
+from training.trainer.shard_data import MicroBatch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Towers:
+    """The state of a run: each tower's rows, the schedule that moves them, and the path that computes."""
+
+    recipe: Recipe
+    layout: Layout
+    rows: Mapping[str, RowState]
+    schedule: MomentumSchedule
+    device: Device = CPU
+    path: "Path" = field(default_factory=lambda: ReferencePath())
+
+    def published(self, update: int) -> Encoder:
+        """Λ_k, after update k."""
+        return self._encoder(lambda tower, rows: self.rows[tower].published(rows, update, self.schedule))
+
+    def look_ahead(self, update: int) -> Encoder:
+        """Λ_{k-1} + μ_{k-1} ΔΛ_{k-1}: where the gradient of update k is taken."""
+        return self._encoder(lambda tower, rows: self.rows[tower].look_ahead(rows, update, self.schedule))
+
+    def _encoder(self, rows_at: Callable[[str, torch.Tensor], torch.Tensor]) -> Encoder:
+        return Encoder(self.recipe, self.layout, rows_at, self.device)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpdateReport:
+    """What stays of an update when the memory of its gradients goes."""
+
+    loss: float  # summed over the minibatch
+    norms: Mapping[str, float]  # of each tower's gradient, before re-normalisation
+
+
+def large_update(
+    towers: Towers,
+    share: Sequence[Any],
+    *,
+    update: int,
+    num_micro_batches: int,
+    workers: Workers,
+    threads: Executor,
+) -> UpdateReport:
+    """Make update `update` (from 1) out of this worker's share of the minibatch, which may be empty.
+
+    `share`: micro-batches that `towers.path` prepared. `num_micro_batches`: of the minibatch on all workers together.
+    `threads` share the work out. Raises Diverged, with nothing changed, where numbers are not finite or run away.
+    """
+    recipe = towers.recipe
+    # In one order on all workers: what they add up is laid out by it.
+    touched = {tower: _touched(tower, share, towers, workers) for tower in sorted(towers.rows)}
+    total = towers.path.sum_gradients(towers, Share(share, update, num_micro_batches, workers, threads), touched)
+    require_sane(total.loss, total.norms, recipe, towers.layout, update)
+    most = recipe.optimiser.clip_norm or math.inf
+    total.step({tower: most / norm if norm > most else 1.0 for tower, norm in total.norms.items()})
+    return UpdateReport(loss=total.loss, norms=total.norms)
+
+
+def _touched(tower: str, share: Sequence[Any], towers: Towers, workers: Workers) -> torch.Tensor:
+    """The rows of a tower that any worker's share touches and training moves, ascending."""
+    device = towers.rows[tower].parameters.device
+    sides = [side for side in ("query", "document") if tower_name(towers.recipe, side) == tower]
+    some = [towers.path.table_rows(micro_batch, side) for micro_batch in share for side in sides]
+    if device == CPU.place:  # NumPy marks and finds them in a third of the time
+        marks = np.zeros(towers.layout.table_rows, bool)
+        for rows in some:
+            marks[rows.numpy()] = True
+        workers.unite(torch.from_numpy(marks))
+        touched = torch.from_numpy(np.flatnonzero(marks))
+    else:
+        mask = torch.zeros(towers.layout.table_rows, dtype=torch.bool, device=device)
+        for rows in some:
+            mask[rows] = True
+        workers.unite(mask)
+        touched = mask.nonzero()[:, 0]
+    return towers.layout.touched(towers.layout.trained(touched))
+
+
+def require_sane(loss: float, norms: Mapping[str, float], recipe: Recipe, layout: Layout, update: int) -> None:
+    """Raise Diverged before an update that is not finite, or longer than the parameters were when training began.
+
+    Nothing else would stop it. The loss is bounded whatever the parameters are (cosines are), and a step that throws
+    the parameters far off leaves finite numbers that mean nothing.
+
+    Those are uniform in ±initial_range, so their length is initial_range √(numbers / 3). `norms`: of each tower's
+    gradient, before re-normalisation.
+    """
+    length = recipe.initial_range * math.sqrt(layout.rows * layout.columns / 3)
+    for tower, norm in norms.items():
+        if not math.isfinite(norm) or not math.isfinite(loss):
+            raise _diverged(f"the gradient or the loss of update {update:,} is not finite")
+        if isinstance(recipe.optimiser, (Adam, AdaGrad)):  # their steps do not grow with the gradient
+            continue
+        moved = recipe.optimiser.step * min(norm, recipe.optimiser.clip_norm or math.inf)
+        if moved > length:
+            raise _diverged(
+                f"update {update:,} would move the {tower} tower by {moved:,.3g} (its gradient's norm {norm:,.3g} times"
+                f" `step`), further than all of its parameters measured at the start ({length:,.3g})"
+            )
+
+
+def _diverged(found: str) -> Diverged:
+    return Diverged(
+        asked="each update must leave the towers finite and near where they were",
+        found=found,
+        follows="the model would be worse than none",
+        do="lower `step` (--set optimiser.step=...), or hold the gradient's norm down (--set optimiser.clip_norm=...)",
+    )
+
+
+PAIRS_NAMED = 5  # of the micro-batch that a diverging run is stopped at
+
+
+def name_culprit(
+    error: Diverged,
+    largest: Callable[[Any], float],
+    share: Sequence[Any],
+    minibatch: Sequence[MicroBatch],
+    files: Sequence[str],
+    workers: Workers,
+    update: int,
+) -> Diverged:
+    """The error with the micro-batch it came from: the first whose gradient is not finite, else the largest.
+
+    `largest`: of a micro-batch's gradient and loss (Path.largest); `share`: this worker's; `minibatch`: of all workers,
+    in its order. All of them are to call it together: each computes its share once more, and they compare. `files`:
+    whose rows each shard's examples are.
+    """
+    sizes = torch.zeros(len(minibatch), dtype=torch.float64)
+    for place, batch in zip(range(workers.rank, len(minibatch), workers.size), share, strict=True):
+        sizes[place] = largest(batch)
+    workers.add_up(sizes)
+    place = int(sizes.argmax())
+    worst, culprit = sizes[place].item(), minibatch[place]
+    rows = ", ".join(f"{pair:,}" for pair in culprit.pairs[:PAIRS_NAMED].tolist())
+    more = f" and {len(culprit.pairs) - PAIRS_NAMED:,} more" if len(culprit.pairs) > PAIRS_NAMED else ""
+    how = f"goes up to {worst:,.3g}" if math.isfinite(worst) else "is not finite"
+    where = (
+        f"micro-batch {place + 1} of {len(minibatch)} of update {update:,}, whose gradient {how}, is rows {rows}{more}"
+        f" of {files[culprit.shard]}"
+    )
+    return Diverged(asked=error.asked, found=f"{error.found}; {where}", follows=error.follows, do=error.do)
+
+
+# The gradient of a minibatch.
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one worker computes of a minibatch."""
+
+    micro_batches: Sequence[Any]  # that the path prepared
+    update: int  # from 1
+    num_in_all: int  # micro-batches, on all workers together
+    workers: Workers
+    threads: Executor
+
+
+@dataclass(frozen=True, slots=True)
+class Summed:
+    """A minibatch's gradient, summed over all workers."""
+
+    loss: float
+    norms: Mapping[str, float]
+    # Makes the update on each tower's rows, with its gradient times its scale. Once.
+    step: Callable[[Mapping[str, float]], None]
+
+
+class Path(Protocol):
+    """Prepares micro-batches (indices only, ahead of time), adds up a minibatch's gradients, and steps."""
+
+    def prepare(self, examples: Any) -> Any:
+        """A micro-batch ready to compute, of what an objective made of it (training.trainer.objective).
+
+        Raises ValueError for a text without words.
+        """
+
+    def table_rows(self, micro_batch: Any, side: str) -> torch.Tensor:
+        """The rows of W that the queries, or the documents, of a micro-batch touch."""
+
+    def sum_gradients(self, towers: Towers, share: Share, touched: Mapping[str, torch.Tensor]) -> Summed:
+        """The gradients of all workers' shares, at the look-ahead point and the touched rows of each tower.
+
+        Raises StageError, on every worker alike, where they do not add up exactly.
+        """
+
+    def largest(self, towers: Towers, micro_batch: Any, update: int) -> float:
+        """The largest number, in size, of a micro-batch's gradient and loss; infinite where one is not finite."""
+
+
+class LossBatch(Protocol):
+    """A micro-batch of some objective, ready to compute on the reference path."""
+
+    def to(self, device: torch.device) -> "LossBatch":
+        """This batch, from the CPU, on a device."""
+
+    def table_rows(self, side: str) -> torch.Tensor:
+        """The rows of W that the queries, or the documents, touch."""
+
+    def gradient(self, encoder: Encoder, update: int) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+        """(gradients of towers, the loss), summed over its examples, at the point of the encoder."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencePath:
+    """Each of the threads computes a whole micro-batch."""
+
+    device: Device = CPU
+    batch_of: Callable[[Any], LossBatch] = pair_batch  # of what an objective makes of a micro-batch
+
+    def prepare(self, examples: Any) -> LossBatch:
+        return self.batch_of(examples).to(self.device.place)
+
+    def table_rows(self, micro_batch: LossBatch, side: str) -> torch.Tensor:
+        return micro_batch.table_rows(side)
+
+    def sum_gradients(self, towers: Towers, share: Share, touched: Mapping[str, torch.Tensor]) -> Summed:
+        recipe, update, threads = towers.recipe, share.update, share.threads
+        encoder = towers.look_ahead(update)
+        exact, dtype = recipe.reduction == "exact", DTYPES[recipe.dtype]
+        total = GradientSum(touched, towers.layout.columns, dtype, exact=exact, num_addends=share.num_in_all)
+
+        def addend_of(batch: LossBatch) -> Addend:
+            return total.addend(*batch.gradient(encoder, update))
+
+        for addend in threads.map(addend_of, share.micro_batches):
+            total.add(addend, threads)
+        gradients, loss = total.over(share.workers)
+        # The norm of the rows' norms: five times faster than one sum in float64, and as good.
+        norm, rows = torch.linalg.vector_norm, gradients.values()
+        norms = torch.stack(list(threads.map(lambda of: norm(norm(of, dim=1).double()), rows)))
+
+        def step(scales: Mapping[str, float]) -> None:
+            def step_one(tower: str) -> None:
+                gradient = gradients[tower]
+                if scales[tower] != 1:
+                    gradient *= scales[tower]
+                if isinstance(recipe.optimiser, SGD) and (most := recipe.optimiser.clip_value):
+                    gradient.clamp_(-most, most)
+                for first, last, length in towers.layout.stretches(len(gradient), recipe):
+                    rows = touched[tower][first:last]
+                    towers.rows[tower].apply(rows, gradient[first:last], update, towers.schedule, length)
+
+            list(threads.map(step_one, scales))
+
+        return Summed(loss, dict(zip(gradients, norms.tolist(), strict=True)), step)
+
+    def largest(self, towers: Towers, micro_batch: LossBatch, update: int) -> float:
+        gradients, loss = micro_batch.gradient(towers.look_ahead(update), update)
+        sizes = [values.abs().max().item() for values in (loss, *(gradient.values for _, gradient in gradients))]
+        return max(sizes) if all(map(math.isfinite, sizes)) else math.inf

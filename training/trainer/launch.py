@@ -1,0 +1,216 @@
+"""Training: shards -> model folder, through Ray Train with several workers or within a cluster, else in process.
+
+    train("store/build/DIGEST", store="store", recipe=recipe("lstm-96"))
+
+Reads schemas.shard; writes model to STORE/train/DIGEST. While it runs, checkpoints are beside the attempt, in
+STORE/train/DIGEST/checkpoints: the same request started again after a kill continues from the newest.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Literal
+
+from schemas import storage
+from schemas.errors import StoppedEarly, UsageError
+from schemas.judgments import Judged
+from schemas.manifest import Outcome, Request
+from schemas.stage import Progress, StageResult, open_result, run_stage, silent, stage_folder
+from training.compute.device import device_named, gpus_here
+from training.model.given_vectors import recipe_taught, recipe_with, teacher_in
+from training.model.objective_settings import Classify, Clicks, Generate
+from training.model.recipe import Recipe
+from training.trainer.job import TrainingJob, arithmetic_of
+
+STAGE_VERSION = 2  # the recipe is written in sections; the model is the same
+
+
+def train(
+    shards: str,
+    *,
+    store: str,
+    recipe: Recipe,
+    workers: int | Literal["auto"] = 1,
+    min_workers: int | None = None,
+    threads: int | None = None,
+    in_cluster: bool = False,
+    judged: Judged | None = None,
+    progress: Progress = silent,
+    checkpoint_seconds: float = 60.0,
+    device: str = "auto",
+    path: str = "auto",
+    stop_after: int | None = None,
+    start: str | None = None,
+    word_vectors: str | None = None,
+    teacher: str | None = None,
+) -> StageResult:
+    """Train a model on the shards in a build's folder.
+    `workers`: processes; auto for one on each GPU, or one where there is none. `threads`: of each of them, by default
+    the cores divided by the workers. `min_workers`: continue with as few when nodes are lost, and with more again when
+    they come back (by default, wait for them). `in_cluster`: one worker goes through Ray Train too, and the GPUs and
+    cores are those of the Ray cluster. With exact reduction none of these changes a byte of the model. `judged`:
+    documents to watch NDCG on after each epoch; they choose nothing. `checkpoint_seconds`: how much work a kill may
+    cost. `device`: cpu, cuda, cuda-eager, or auto for a GPU where there is one; `path`, on a CPU: torch, compiled, or
+    auto for the compiled one where it serves the recipe. Each adds up in its own way and is another request (job).
+    `stop_after`: so many epochs keep a checkpoint and raise StoppedEarly; the request stays the same, and asked again
+    without it goes on to the end.
+    `start`: the folder of a training whose towers this one starts from. `word_vectors`: a file that words start from
+    (given_vectors); they are tuned unless the recipe says frozen. `teacher`: the folder of a training, or of
+    models side by side, or a file of vectors, that this one is to agree with (objectives.clicks), by half of the loss
+    unless the recipe says `objective.teacher.share`. A recipe with `objective.pretrain` first trains such a model, a
+    request of its own in the same store.
+    Raises UsageError and StageError.
+    """
+    least = 1 if min_workers is None else min_workers
+    most = max(1, least) if workers == "auto" else workers
+    if not 1 <= least <= most or (threads is not None and threads < 1):
+        raise UsageError(
+            asked=f"training was asked for with {workers} workers, at least {least} of them, of {threads} threads",
+            found="each must be at least 1, and the least of the workers no more than all of them",
+            do="give --workers 1 or more",
+        )
+    if recipe.reduction == "fast" and (workers == "auto" or min_workers is not None):
+        raise UsageError(
+            asked=f"training was asked for with {workers} workers, at least {least} of them, and a fast sum",
+            found="a fast sum depends on their number",
+            do="use the exact reduction, or give the number and leave --min-workers out",
+        )
+    what = "click shards" if recipe.objective.stages == ("build",) else "labelled shards"
+    asked = f"{recipe.name} was to be trained on the {what} in {shards}"
+    built = open_result(shards, *recipe.objective.stages, asked=asked)
+    if judged and not isinstance(recipe.objective, Clicks):
+        raise UsageError(
+            asked=f"NDCG was to be watched while {recipe.name} is trained",
+            found=f"the objective {recipe.objective.kind} is watched on held-out rows of its shards",
+            do="leave the judged files out; `clicktower evaluate` measures NDCG of the finished model",
+        )
+    before = pretraining(recipe)
+    if before and start:
+        raise UsageError(
+            asked=f"{recipe.name} was to start from {start}",
+            found=f"it begins with {before.epochs} epochs of its own on texts (objective.pretrain)",
+            do="set objective.pretrain=none, or leave --start out",
+        )
+    word_vectors = storage.absolute(word_vectors) if word_vectors else None
+    recipe = recipe_taught(recipe_with(recipe, word_vectors), teacher)
+    taught_by = teacher_in(teacher, recipe) if teacher else None
+    asked = f"{recipe.name} was to start from the model in {start}"
+    started = open_result(start, "train", asked=asked) if start else None
+    if before:
+        started = train(
+            shards, store=store, recipe=before, workers=workers, min_workers=min_workers, threads=threads,
+            in_cluster=in_cluster, progress=progress, checkpoint_seconds=checkpoint_seconds, device=device, path=path,
+            word_vectors=word_vectors,
+        )  # fmt: skip
+    device = device_named(device)
+    request = train_request(
+        built, recipe, workers=workers, judged=fingerprints(judged), device=device, path=path,
+        start=started.manifest.digest if started else None,
+        word_vectors=storage.fingerprint(word_vectors) if word_vectors else None,
+        teacher=taught_by.digest if taught_by else None,
+    )  # fmt: skip
+    watched = Judged(**{k: storage.absolute(v) for k, v in asdict(judged).items()}) if judged else None
+    checkpoints = storage.join(storage.absolute(stage_folder(store, request)), "checkpoints")
+    inside = f"{built.manifest.attempt}/"
+
+    def produce(attempt: str) -> Outcome:
+        # What is left to the cluster is 0 until it is known.
+        number = workers if workers != "auto" else 0 if in_cluster else max(1, gpus_here())
+        job = TrainingJob(
+            shards=storage.absolute(built.data),
+            shard_files=tuple(replace(f, path=f.path.removeprefix(inside)) for f in built.manifest.files),
+            recipe=recipe,
+            judged=watched,
+            threads=threads or (0 if in_cluster else max(1, len(os.sched_getaffinity(0)) // number)),
+            start=storage.absolute(started.data) if started else None,
+            word_vectors=word_vectors,
+            teacher=taught_by.path if taught_by else None,
+            digest=request.digest,
+            checkpoints=checkpoints,
+            output=storage.absolute(attempt),
+            checkpoint_seconds=checkpoint_seconds,
+            device=device,
+            arithmetic=str(request.config["arithmetic"]),
+            stop_after=stop_after,
+        )
+        if in_cluster or number > 1:
+            from training.trainer.ray_workers import run_on_ray
+
+            metrics = run_on_ray(job, number, progress, min_workers=min_workers)
+        else:
+            from training.compute.reduction import Workers
+            from training.trainer.worker import work
+
+            metrics = work(job, Workers(), progress)
+        if not metrics:
+            raise StoppedEarly(
+                asked=f"training was to stop after {stop_after} of {recipe.epochs} epochs",
+                found="it did",
+                follows="its checkpoint is kept",
+                do="train without stopping early to go on from there",
+            )
+        return Outcome(
+            counts={"pairs": metrics.pop("pairs"), "updates": metrics.pop("updates")},
+            metrics={**metrics, "device": device, "arithmetic": job.arithmetic},
+            labels=built.manifest.outcome.labels,
+        )
+
+    result = run_stage(store, request, produce, progress)
+    storage.remove(checkpoints)
+    return result
+
+
+def pretraining(recipe: Recipe) -> Recipe | None:
+    """What a recipe trains first that begins with texts alone (`objective.pretrain`): its tower. None of any other."""
+    if not isinstance(recipe.objective, Classify) or not recipe.objective.pretrain:
+        return None
+    settings = asdict(recipe.objective.pretrain)
+    return replace(recipe, epochs=settings.pop("epochs"), objective=Generate(**settings))
+
+
+def train_request(
+    built: StageResult,
+    recipe: Recipe,
+    *,
+    workers: int | Literal["auto"] = 1,
+    judged: Mapping[str, str] | None = None,
+    device: str = "auto",
+    path: str = "auto",
+    start: str | None = None,
+    word_vectors: str | None = None,
+    teacher: str | None = None,
+) -> Request:
+    """The request of a training; its digest names the model.
+
+    `judged`: `fingerprints` of what is seen; `word_vectors`: that of their file. `start`: the digest of the training it
+    starts from; of a recipe with `objective.pretrain` that is known. `teacher`: the digest of its model, or its file's.
+    """
+    if before := pretraining(recipe):
+        start = train_request(
+            built, before, workers=workers, device=device, path=path, word_vectors=word_vectors
+        ).digest
+    inputs = {"shards": built.manifest.digest, "judged": judged, "start": start}
+    return Request(
+        stage="train",
+        stage_version=STAGE_VERSION,
+        # The bytes are the same for any number of workers and threads; only a fast sum depends on its grouping.
+        config={
+            "recipe": asdict(recipe),
+            "workers": "any" if recipe.reduction == "exact" else workers,
+            "arithmetic": arithmetic_of(path, recipe, device_named(device)),
+        },
+        inputs=inputs | {name: of for name, of in (("word_vectors", word_vectors), ("teacher", teacher)) if of},
+        seed=recipe.seed,
+    )
+
+
+def fingerprints(judged: Judged | None) -> dict[str, str] | None:
+    """The fingerprint of each of the judged files. Raises UsageError if one does not exist."""
+    for what, uri in asdict(judged).items() if judged else ():
+        if not storage.exists(uri):
+            raise UsageError(
+                asked=f"NDCG was to be watched with the {what} in {uri}",
+                found="there is no such file",
+                do="check the path, or train without judged documents",
+            )
+    return {what: storage.fingerprint(uri) for what, uri in asdict(judged).items()} if judged else None

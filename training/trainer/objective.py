@@ -1,0 +1,100 @@
+"""What every objective is: shards become examples, micro-batches of examples a loss and its gradient.
+
+    clicks      a clicked title against n unclicked ones (click_loss), the paper's
+    classify    the class of a labelled text or pair of texts, by a head above the tower (training.model.head)
+    generate    a text reconstructed, word by word, from the tower's output (training.model.decoder)
+
+The order, the large update, checkpoints, workers and what is written are the same for all of them.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from schemas.judgments import Judged
+from training.model.encoder import Encoder
+from training.model.parameters import Outputs
+from training.model.recipe import Recipe
+from training.trainer.large_update import LossBatch
+from training.trainer.shard_data import MicroBatch
+
+Measured = dict[str, float | None]
+
+
+class Watched(Protocol):
+    """Held-out data, prepared once, measured after every epoch. It never chooses anything."""
+
+    @property
+    def source(self) -> str:
+        """What is measured on, in words."""
+
+    @property
+    def table_rows(self) -> torch.Tensor:
+        """The rows of W that its texts touch, ascending."""
+
+    def measure(self, encoder: Encoder) -> Measured:
+        """Figures by name, each beginning with `dev_`; None where there is nothing to measure on."""
+
+
+class Task(Protocol):
+    """The shards as an objective uses them, prepared for a recipe."""
+
+    @property
+    def table_rows(self) -> int:
+        """Of letter trigrams."""
+
+    @property
+    def outputs(self) -> Outputs: ...
+
+    @property
+    def lengths(self) -> Sequence[np.ndarray]:
+        """For each training shard the words of each example: what order sorts by."""
+
+    @property
+    def files(self) -> Sequence[str]:
+        """The file whose rows each training shard's examples are."""
+
+    def row_weights(self) -> np.ndarray | None:
+        """What each row of W starts multiplied by, float32 [rows of W]; None: 1."""
+
+    def examples(self, micro_batch: MicroBatch, epoch: int) -> Any:
+        """A micro-batch's examples as indices, with all that is drawn for them in an epoch. Depends on nothing else."""
+
+    def watched(self, judged: Judged | None) -> Watched: ...
+
+
+class Objective(Protocol):
+    def load(self, folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None) -> Task:
+        """The shards in a folder of this machine; `words` have rows of their own (text_batch.WordRows).
+
+        `teacher`: a model folder or a file of vectors, for clicks alone.
+
+        Raises StageError, UnknownVersionError.
+        """
+
+    def batch(self, examples: Any) -> LossBatch:
+        """Examples laid out for the reference path. Raises ValueError for a text without words."""
+
+
+def touched_rows(trigrams: Iterable[np.ndarray]) -> torch.Tensor:
+    """The distinct rows among some parts, ascending, int64."""
+    parts = [np.unique(part) for part in trigrams]
+    return torch.from_numpy(np.unique(np.concatenate([np.zeros(0, np.int64), *parts])).astype(np.int64))
+
+
+# Streams of their own, so that no draw repeats those of the order, whose second word stays below, or of the start.
+_STREAM, _HELD_OUT = 1 << 63, 1 << 61
+
+
+def draws(recipe: Recipe, micro_batch: MicroBatch, epoch: int) -> np.random.Generator:
+    """The numbers of a micro-batch in an epoch: a function of the seed, the epoch and its place, whoever draws them."""
+    key = [recipe.seed, _STREAM | epoch << 32 | micro_batch.place]
+    return np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))
+
+
+def held_out_draws(recipe: Recipe, shard: int, start: int) -> np.random.Generator:
+    """The numbers of some held-out examples of a shard, the same after every epoch."""
+    key = [recipe.seed, _HELD_OUT | shard << 32 | start]
+    return np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))

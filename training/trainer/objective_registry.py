@@ -1,0 +1,8 @@
+"""Which code each class of objective settings stands for."""
+
+from training.model.objective_settings import Classify, Clicks, Generate, ObjectiveSettings
+from training.trainer import classify, clicks, generate
+from training.trainer.objective import Objective
+
+# An objective from outside of this package adds its own entry.
+OBJECTIVES: dict[type[ObjectiveSettings], Objective] = {Clicks: clicks, Classify: classify, Generate: generate}

@@ -1,0 +1,289 @@
+"""Several workers through Ray Train (V2): the same worker function in each, gloo (on GPUs of their own, NCCL) between.
+
+Ray Train starts the workers, notices when one or its node is lost, and restarts all of them, with as many as there is
+room for if a run may continue with fewer. Ray's own checkpoints are not used for resuming: they count only once its
+controller has recorded them, and a damaged one ends a run. The run's checkpoints are beside its attempt, whoever
+started the workers (checkpoint). Ray keeps a pointer to them for each epoch, with the epoch's figures, as its
+documentation advises.
+
+A run is named by its request. Ray would answer a second run of a name with the first one's result, so its folder
+belongs to one attempt and is removed with it.
+"""
+
+import errno
+import json
+import os
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow.fs
+import ray
+import ray.train
+import torch
+from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.torch.config import _TorchBackend
+from ray.train.v2._internal.callbacks import DatasetsCallback
+from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
+from ray.train.v2._internal.execution.callback import ControllerCallback, RayTrainCallback
+from ray.train.v2._internal.execution.controller.state import (
+    InitializingState,
+    ReschedulingState,
+    ResizingState,
+    RestartingState,
+    SchedulingState,
+)
+
+from schemas import storage
+from schemas.errors import StageError, TransientError
+from schemas.stage import Progress, scratch_folder
+from training.compute.device import gpu_share, process_group_backend
+from training.compute.reduction import ProcessGroup
+from training.model.model import WEIGHTS
+from training.trainer.checkpoint import list_updates
+from training.trainer.job import TrainingJob
+from training.trainer.ray_cluster import board_of, cluster, is_of_this_machine_alone, relayed
+from training.trainer.worker import work
+
+ROOM_SECONDS = 600.0  # how long a run waits for its workers' places: a lost node may be replaced
+GROW_SECONDS = 60.0  # how often a run with fewer workers looks for room for more
+
+
+def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_workers: int | None = None) -> dict[str, Any]:
+    """Metrics of the run, as worker.work. Raises StageError, also where workers are lost again and again.
+
+    Joins the cluster that this process is connected to or that RAY_ADDRESS names; without either it starts one of its
+    own and ends it. `workers`: 0 for one on each of its GPUs, or one. `min_workers`: see launch.train.
+    """
+    v2: Any = ray.train  # whose declared types are those of Train V1
+    with ExitStack() as at_the_end:
+        at_the_end.enter_context(errors_for_a_user())
+        at_the_end.enter_context(cluster(workers * job.threads))
+        workers = max(workers or _gpus_in_all(), min_workers or 1)
+        num_gpus = _gpus(job)
+        job = replace(job, threads=job.threads or (1 if num_gpus else _most_threads(workers)))
+        board = at_the_end.enter_context(board_of(job.checkpoints, progress))
+        trainer: Any = _Trainer(
+            cast(Any, _ray_worker),
+            train_loop_config={"job": job, "board": board},
+            torch_config=(_OnOneMachine if is_of_this_machine_alone() else TorchConfig)(
+                backend=process_group_backend(workers, num_gpus)
+            ),
+            scaling_config=v2.ScalingConfig(
+                num_workers=workers if min_workers in (None, workers) else (min_workers, workers),
+                elastic_resize_monitor_interval_s=GROW_SECONDS,
+                use_gpu=num_gpus > 0,
+                resources_per_worker={"CPU": job.threads} | gpu_share(workers, num_gpus),
+            ),
+            run_config=v2.RunConfig(
+                name=job.digest,
+                **storage_of(scratch_folder(job.output)),
+                # Without limits of Ray's own: see ray_workers.
+                failure_config=v2.FailureConfig(max_failures=-1, controller_failure_limit=-1),
+                callbacks=[EndInVain(job.checkpoints, workers), EndWithoutRoom(workers, ROOM_SECONDS)],
+            ),
+        )
+        with relayed(board, progress):
+            result = trainer.fit()
+    if not result.return_value:  # it was to stop early
+        return {}
+    if not storage.exists(storage.join(job.output, WEIGHTS)):
+        raise StageError(
+            asked=f"the first worker was to write the model to {job.output}",
+            found="it did, but the model is not visible from here",
+            follows="the output would be recorded as empty",
+            do="put the store where every node sees it: a shared folder, or a URI",
+        )
+    epochs = [int(epoch) for epoch in result.metrics_dataframe["epoch"]]
+    return {**result.return_value, "ray_train": {"run": job.digest, "epochs_reported": epochs}}
+
+
+class _Trainer(TorchTrainer):
+    """Without two processes of Ray's that take seconds to start: one for data sets, of which there are none, and one
+    that clears up after a lost controller, which a cluster that ends with the run does not need.
+    """
+
+    def _create_default_callbacks(self) -> list[RayTrainCallback]:
+        needless = (DatasetsCallback, *[PlacementGroupCleanerCallback] * is_of_this_machine_alone())
+        found = super()._create_default_callbacks()  # type: ignore[misc]  # declared as in Train V1
+        return [one for one in found if not isinstance(one, needless)]
+
+
+@dataclass
+class _OnOneMachine(TorchConfig):
+    """Let the workers of one machine find each other by a file, since torch's store listens to all networks."""
+
+    @property
+    def backend_cls(self) -> type[Any]:
+        return _ByFile
+
+
+class _ByFile(_TorchBackend):
+    def on_start(self, worker_group: Any, backend_config: Any) -> None:
+        folder = tempfile.mkdtemp(prefix="clicktower-workers-")  # a new one each time that workers are started
+        weakref.finalize(worker_group, shutil.rmtree, folder, ignore_errors=True)
+        workers, found = len(worker_group), f"file://{folder}/found"
+        ray.get([
+            worker_group.execute_single_async(number, _join, backend_config.backend, found, number, workers)
+            for number in range(workers)
+        ])  # fmt: skip
+
+
+def _join(backend: str, found: str, number: int, workers: int) -> None:
+    torch.distributed.init_process_group(backend, init_method=found, rank=number, world_size=workers)
+
+
+class RayGroup(ProcessGroup):
+    """Ray Train's workers. An epoch's figures are a report to Ray, with a pointer to the run's own checkpoints."""
+
+    def __init__(self, checkpoints: str) -> None:
+        super().__init__()
+        self._checkpoints = checkpoints
+
+    def report(self, figures: Mapping[str, Any]) -> None:
+        if self.rank:
+            ray.train.report({})
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "pointer.json").write_text(json.dumps({"uri": self._checkpoints, **figures}))
+            ray.train.report(dict(figures), checkpoint=ray.train.Checkpoint.from_directory(folder))
+
+
+def _ray_worker(config: dict[str, Any]) -> dict[str, Any]:
+    job, board = config["job"], config["board"]
+    return work(job, RayGroup(job.checkpoints), lambda *progress: board.post.remote(*progress))
+
+
+def _gpus_in_all() -> int:
+    return int(ray.cluster_resources().get("GPU", 0))
+
+
+def _gpus(job: TrainingJob) -> int:
+    """The number of the cluster's GPUs for the job, 0 on the CPU. Raises StageError if there is none for a GPU job."""
+    if job.device == "cpu":
+        return 0
+    if not (num_gpus := _gpus_in_all()):
+        raise StageError(
+            asked=f"training was to run on {job.device} through Ray",
+            found="the cluster has no GPU",
+            do="add a node that has one, or train with device=cpu",
+        )
+    return num_gpus
+
+
+def _most_threads(workers: int) -> int:
+    """The most threads that each of so many workers can have, on the nodes that the cluster has now."""
+    cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    fitting = (threads for threads in range(max(cores), 1, -1) if sum(of // threads for of in cores) >= workers)
+    return next(fitting, 1)
+
+
+def storage_of(uri: str) -> dict[str, Any]:
+    """The storage for Ray's files of a run, on the file system of the store, in Ray's form."""
+    fs, path = storage.filesystem(uri)
+    if storage.is_local(uri):
+        return {"storage_path": path}
+    return {"storage_path": path, "storage_filesystem": pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(fs))}
+
+
+LOSSES_IN_VAIN = 4
+SECONDS_IN_VAIN = 60.0  # until Ray notices that a node is dead, it may start workers there again and again
+WAITING = (InitializingState, SchedulingState, ReschedulingState, RestartingState, ResizingState)
+WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS}
+WAIT_SECONDS = 1.0
+
+
+# Ray Train has a limit on losses in all, which a long run reaches however well it goes on, and none on waiting for
+# room. These two are called in its controller, before it starts the workers again; what they raise ends the run.
+
+
+class EndInVain(ray.train.UserCallback):
+    """Ends a run where trying again would not help: at an error that says so, or at losses without a checkpoint."""
+
+    def __init__(self, checkpoints: str, workers: int) -> None:
+        self._checkpoints, self._workers = checkpoints, workers
+        self._newest, self._losses, self._since = -1, 0, 0.0
+
+    def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+        for error in worker_exceptions.values():
+            if cause := error_for_a_user(error):
+                raise cause
+        newest = next(iter(list_updates(self._checkpoints)), 0)
+        if newest != self._newest:
+            self._newest, self._losses, self._since = newest, 0, time.monotonic()
+        self._losses += 1
+        if self._losses >= LOSSES_IN_VAIN and time.monotonic() - self._since >= SECONDS_IN_VAIN:
+            kinds = ", ".join(sorted({type(error).__name__ for error in worker_exceptions.values()}))
+            raise TransientError(
+                asked=f"training was to run on {self._workers} Ray workers",
+                found=f"some were lost {self._losses} times in a row without a new checkpoint in between"
+                f" (the last time: {kinds}); Ray's own log has the traceback",
+                follows=f"the checkpoint of update {newest:,} is kept" if newest else "there is no checkpoint yet",
+                do="run the same command again to go on from there, or with --workers 1",
+            )
+
+
+class EndWithoutRoom(ControllerCallback):
+    """Ends a run that has waited too long for room for its workers."""
+
+    def __init__(self, workers: int, seconds: float) -> None:
+        self._workers, self._seconds = workers, seconds
+        self._since: float | None = None
+
+    def after_controller_state_update(self, previous_state: Any, current_state: Any) -> None:
+        if not isinstance(current_state, WAITING):
+            self._since = None
+            return
+        self._since = self._since or time.monotonic()
+        if time.monotonic() - self._since >= self._seconds:
+            raise TransientError(
+                asked=f"training was to run on {self._workers} Ray workers",
+                found=f"for {self._seconds:,.0f} seconds the cluster has had no room for them: a node is missing",
+                follows="the last checkpoint is kept",
+                do="add a node, or run the same command with fewer --workers (or --min-workers): it continues there",
+            )
+        if type(previous_state) is type(current_state):
+            time.sleep(WAIT_SECONDS)  # Ray would ask again at once
+
+
+@contextmanager
+def errors_for_a_user() -> Iterator[None]:
+    """Turn Ray's exceptions into errors that a user can act on: one of ours, or that the cluster was lost."""
+    try:
+        yield
+    except (ray.train.TrainingFailedError, ray.exceptions.RayTaskError, ray.exceptions.AuthenticationError) as error:
+        raise error_for_a_user(error) or error from None
+    except (ray.exceptions.RayError, ConnectionError) as error:  # the head, or the node of this process
+        raise error_for_a_user(error) or TransientError(
+            asked="training was to run on a Ray cluster",
+            found=f"the cluster does not answer ({type(error).__name__})",
+            follows="the last checkpoint is kept",
+            do="look whether its head runs (RAY_ADDRESS names it); the same command goes on from the checkpoint",
+        ) from None
+
+
+def error_for_a_user(error: BaseException | None) -> Exception | None:
+    """The cause of a Ray error if a user can act on it: an error of ours, or a full disk; otherwise None."""
+    while error is not None:
+        if isinstance(error, StageError) or (isinstance(error, OSError) and error.errno in WRITE_ERRORS):
+            return error
+        failures = getattr(error, "worker_failures", {})
+        for failure in failures.values():
+            if found := error_for_a_user(failure):
+                return found
+        error = getattr(error, "controller_failure", None) or getattr(error, "cause", None) or error.__cause__
+    return None
+
+
+os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
+# Its watcher of nodes that are about to be taken away is a process more, and a run that is cut off loses little.
+os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
+# How often Ray Train looks after its workers. It takes one report from each at a time, so this is also the least time
+# that an epoch can take.
+os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")

@@ -1,0 +1,390 @@
+"""Reports of a run's first worker: a line of progress, every step, every epoch (evaluated on held-out data while the
+next one trains), and periodic checkpoints. None of it changes a byte of the model."""
+
+import json
+import os
+import shutil
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import torch
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from schemas import storage
+from schemas.process import make_scratch
+from schemas.stage import Progress
+from training.model.encoder import Encoder
+from training.trainer.checkpoint import Position, write_checkpoint, writing
+from training.trainer.job import TrainingJob
+from training.trainer.large_update import Towers, UpdateReport
+from training.trainer.objective import Measured, Watched
+from training.trainer.shard_data import Order
+
+REPORT_SECONDS = 0.25
+FLUSH_SECONDS = 2
+NOT_DRAWN = ("epoch", "update", "pairs", "unix_seconds")
+# What was measured on held-out data after an epoch (objective.Watched), in the words of a line: the first of these
+# that was measured stands for the epoch.
+HELD_OUT = {
+    "dev_ndcg@10": "dev NDCG@10 {:.3f}",
+    "dev_accuracy": "dev accuracy {:.3f}",
+    "dev_word_repeat": "dev word {:.3f}",
+}
+RATE_REPORTS = 20  # how many of them the reported rate looks back: some five seconds
+
+
+class Report:
+    """The reports of a run from `position` on; call its methods during the run, and `close` at the end.
+
+    In the model folder it writes, besides steps.jsonl (StepLog):
+
+        curves.json    epoch by epoch, a list of {"epoch", "train_loss", "dev_loss", "dev_ndcg@1", ...,
+                       "pairs_per_second", ...}; None: not measured
+        curves/        event files for TensorBoard: the same by epoch, and every step by update as step/...
+    """
+
+    def __init__(
+        self,
+        job: TrainingJob,
+        order: Order,
+        watch: Watched,
+        towers: Towers,
+        position: Position,
+        progress: Progress,
+    ) -> None:
+        self._job, self._order, self._towers = job, order, towers
+        self._measuring = Measuring(watch, towers)
+        self._progress = progress
+        self._folder = LiveFolder(job.output)
+        shutil.rmtree(f"{self._folder.path}/curves", ignore_errors=True)  # an earlier life of this attempt had others
+        self._events = EventFileWriter(f"{self._folder.path}/curves", flush_secs=FLUSH_SECONDS)
+        self._curve = [dict(point) for point in position.curve]
+        for point in self._curve:
+            self._draw(point, point["epoch"], "", time.time())
+        self._steps = StepLog(self._folder.path, job.checkpoints, position.update)
+        self._epoch = defaultdict[str, float](float)  # sums over the steps of the epoch so far
+        for step in self._steps.kept():
+            self._add(step)
+            if step["update"] % order.num_minibatches == 0:
+                self._epoch.clear()
+        self._pairs, self._seconds = 0, 0.0  # since this process began
+        self._recent: deque[tuple[int, float]] = deque([(0, 0.0)], RATE_REPORTS)
+        self._notes = "".join(f"\n{why}: went on from before it" for _, why in position.refused)
+        self._began = self._told = self._saved = time.monotonic()
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """The figures of the last evaluated epoch."""
+        return dict(self._curve[-1]) if self._curve else {}
+
+    def step(
+        self,
+        epoch: int,
+        num_pairs: int,
+        position: Position,
+        made: UpdateReport,
+        *,
+        pairs: int,
+        seconds: float,
+        sent_bytes: int,
+    ) -> None:
+        """Update `position.update` was made of a minibatch of `pairs`, the last of `num_pairs` of epoch `epoch`."""
+        clip_norm = self._job.recipe.optimiser.clip_norm
+        step = {
+            "update": position.update,
+            "epoch": epoch + 1,
+            "pairs": pairs,
+            "loss": made.loss / pairs,
+            **{f"gradient_norm_{tower}": norm for tower, norm in made.norms.items()},
+            **{f"clipped_{tower}": 0 < clip_norm < norm for tower, norm in made.norms.items()},
+            "momentum": self._towers.schedule.momentum(position.update),
+            "seconds": round(seconds, 6),
+            "pairs_per_second": round(pairs / max(seconds, 1e-9), 1),
+            "sent_bytes": sent_bytes,
+            "unix_seconds": round(time.time(), 3),
+        }
+        self._pairs, self._seconds = self._pairs + pairs, self._seconds + seconds
+        self._steps.add(step)
+        self._add(step)
+        if time.monotonic() - self._told >= REPORT_SECONDS:
+            self._tell(epoch, num_pairs, position, made.norms)
+
+    def epoch(self, epoch: int, position: Position, made: UpdateReport) -> None:
+        """Begin the evaluation of epoch `epoch` (from 0) on held-out data; `made` was its last update."""
+        num_pairs, sums = self._order.num_pairs, self._epoch
+        trained = {
+            "pairs_per_second": round(num_pairs / max(position.seconds, 1e-9), 1),
+            "seconds": round(position.seconds, 3),
+            "updates": position.update,
+            "momentum": self._towers.schedule.momentum(position.update),
+            **{name: total / sums["steps"] for name, total in sums.items() if name.startswith("gradient_norm_")},
+            "clipped_share": self._clipped_share,
+        }
+
+        def add(measured: Measured) -> None:
+            point = {"epoch": epoch + 1, "train_loss": position.loss / num_pairs, **measured, **trained}
+            self._curve.append(point)
+            self._draw(point, epoch + 1, "", time.time())
+
+        self._measuring.begin(position.update, add)
+        self._tell(epoch, num_pairs, position, made.norms)
+        self._epoch.clear()
+
+    def checkpoint_if_due(self, position: Position, *, now: bool = False) -> None:
+        if now or time.monotonic() - self._saved >= self._job.checkpoint_seconds:
+            self._measuring.finish()  # a run that goes on from here will not come by this epoch again
+            with writing(self._job.checkpoints, position.update, "step log"):
+                self._steps.keep()
+            position = replace(position, curve=self._curve)
+            write_checkpoint(self._job.checkpoints, self._job.digest, position, self._towers.rows)
+            self._saved = time.monotonic()
+
+    def close(self) -> None:
+        """Wait for the last measurement and finish the files."""
+        self._measuring.close()
+        self._steps.close()
+        self.stop()
+        curve = json.dumps(self._curve, indent=1).encode()
+        storage.write_atomic(storage.join(self._folder.path, "curves.json"), curve)
+        self._folder.close()
+
+    def stop(self) -> None:
+        """Write no more events and end TensorBoard's writer thread. May be called again."""
+        self._events.close()
+
+    def _add(self, step: Mapping[str, Any]) -> None:
+        self._draw(step, step["update"], "step/", step["unix_seconds"])
+        self._epoch["steps"] += 1
+        self._epoch["clipped"] += any(value for name, value in step.items() if name.startswith("clipped_"))
+        for name, value in step.items():
+            if name.startswith("gradient_norm_"):
+                self._epoch[name] += value
+
+    @property
+    def _clipped_share(self) -> float:
+        """Of the epoch's steps so far, those in which some tower's gradient was scaled down."""
+        return self._epoch["clipped"] / max(1, self._epoch["steps"])
+
+    def _draw(self, values: Mapping[str, Any], at: int, prefix: str, unix_seconds: float) -> None:
+        # All values in one event: one each takes three times as long.
+        scalars = [
+            Summary.Value(tag=prefix + name.replace("@", "_at_"), simple_value=value)
+            for name, value in values.items()
+            if name not in NOT_DRAWN and value is not None
+        ]
+        self._events.add_event(Event(step=at, wall_time=unix_seconds, summary=Summary(value=scalars)))
+
+    def _tell(self, epoch: int, num_pairs: int, position: Position, norms: Mapping[str, float]) -> None:
+        self._told = time.monotonic()
+        self._steps.flush()
+        self._recent.append((self._pairs, self._seconds))
+        pairs, seconds = (now - then for then, now in zip(self._recent[0], self._recent[-1], strict=True))
+        recipe, total = self._job.recipe, self._order.num_pairs
+        done = epoch * total + num_pairs
+        self._progress(
+            progress_line(
+                epoch=epoch + 1,
+                epochs=recipe.epochs,
+                step=position.update - epoch * self._order.num_minibatches,
+                steps=self._order.num_minibatches,
+                # What is left goes as all of it went so far, measuring and checkpoints included.
+                seconds_left=(self._told - self._began) / max(1, self._pairs) * (recipe.epochs * total - done),
+                unit=f"{recipe.objective.unit}s",
+                per_second=pairs / max(seconds, 1e-9),
+                loss=position.loss / num_pairs,
+                norms=norms,
+                clipped_share=self._clipped_share if recipe.optimiser.clip_norm else None,
+                held_out=shortly(self.last),
+            )
+            + self._notes,
+            done,
+            recipe.epochs * total,
+        )
+
+
+class LiveFolder:
+    """A folder with files written below the local `path`; on another file system they are uploaded by `close`."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._is_local = storage.is_local(uri)
+        self.path = storage.filesystem(uri)[1] if self._is_local else make_scratch()
+        os.makedirs(self.path, exist_ok=True)
+
+    def close(self) -> None:
+        """Upload the files to their folder."""
+        if self._is_local:
+            return
+        for name in storage.list_files(self.path):
+            with open(f"{self.path}/{name}", "rb") as file:
+                storage.write_atomic(storage.join(self._uri, name), file.read())
+        shutil.rmtree(self.path)
+
+
+class Measuring:
+    """Measures held-out data while the next epoch trains: a state is copied, a thread of its own measures the copy.
+
+    Training waits for a measurement only where that takes longer than an epoch: one is under way at a time, and results
+    come in the order of the epochs. Nothing that trains reads them.
+    """
+
+    def __init__(self, watch: Watched, towers: Towers) -> None:
+        self._watch, self._towers = watch, towers
+        self._rows = towers.layout.touched(watch.table_rows.to(towers.device.place))
+        self._thread = ThreadPoolExecutor(1, "measure", initializer=torch.set_num_threads, initargs=(1,))
+        self._under_way: tuple[Future[Measured], Callable[[Measured], None]] | None = None
+
+    def begin(self, update: int, then: Callable[[Measured], None]) -> None:
+        """Measure Λ after `update`; a later `begin` or `finish`, whichever is first, hands the result to `then`."""
+        self.finish()
+        encoder = self._copy(update)
+
+        def measure() -> Measured:
+            started = time.monotonic()
+            measured = self._watch.measure(encoder)
+            return {**measured, "watch_seconds": round(time.monotonic() - started, 3)}
+
+        self._under_way = self._thread.submit(measure), then
+
+    def finish(self) -> None:
+        """Wait for the current measurement, if any, and pass it on."""
+        if self._under_way:
+            measurement, then = self._under_way
+            self._under_way = None
+            then(measurement.result())
+
+    def close(self) -> None:
+        self.finish()
+        self._thread.shutdown()
+
+    def _copy(self, update: int) -> Encoder:
+        """A copy of the towers after `update`, as far as held-out texts need them, that training does not change."""
+        towers = self._towers
+        copies = {t: rows.published(self._rows, update, towers.schedule) for t, rows in towers.rows.items()}
+        return Encoder(
+            towers.recipe,
+            towers.layout,
+            lambda tower, rows: copies[tower].index_select(0, torch.searchsorted(self._rows, rows)),
+            towers.device,
+        )
+
+
+def shortly(measured: Mapping[str, Any]) -> str:
+    """The figure that stands for an epoch; empty where nothing was measured."""
+    known = (form.format(measured[name]) for name, form in HELD_OUT.items() if measured.get(name) is not None)
+    return next(known, "")
+
+
+def progress_line(
+    *,
+    epoch: int,
+    epochs: int,
+    step: int,
+    steps: int,
+    seconds_left: float,
+    unit: str,
+    per_second: float,
+    loss: float,
+    norms: Mapping[str, float],
+    clipped_share: float | None,
+    held_out: str,
+) -> str:
+    """Two lines of progress: the position of the run, and its figures.
+
+    epoch, step (of the epoch): from 1. unit: what is counted. loss: of one of them, of the epoch so far. norms: of the
+    last step's gradient, by tower. clipped_share: of the epoch's steps so far; None where norms are not held down.
+    held_out: what was measured after the epoch before (shortly).
+    """
+    place = f"epoch {epoch}/{epochs}, step {step:,}/{steps:,}, {clock(seconds_left)} left"
+    # Three significant digits, or all digits of the integer part: 0.0312, 9.81, 12,345.
+    shown = {tower: f"{norm:.3g}" if norm < 1000 else f"{norm:,.0f}" for tower, norm in norms.items()}
+    course = [
+        f"{per_second:,.0f} {unit}/s",
+        f"loss {loss:.4g}",
+        "gradient " + " ".join(f"{tower} {norm}" for tower, norm in sorted(shown.items(), reverse=True)),
+        f"clipped {clipped_share:.0%}" if clipped_share is not None else "",
+        held_out,
+    ]
+    return f"{place}\n{', '.join(filter(None, course))}"
+
+
+def clock(seconds: float) -> str:
+    """0:07, 12:30, 3:05:09."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+FILE_NAME = "steps.jsonl"
+
+
+class StepLog:
+    """A log with one line of JSON per update of a run, in order, each exactly once however often the run was killed.
+
+    FOLDER/steps.jsonl   {"update": 121, "epoch": 2, "pairs": 256, "loss": 0.231, ...}
+
+        update, epoch            counted from 1
+        pairs                    of the minibatch, on all workers
+        loss                     of the minibatch, per pair, before the update; an attention penalty included
+        gradient_norm_TOWER      of its whole gradient, before re-normalisation
+        clipped_TOWER            whether that was above th_G and was scaled down to it
+        momentum                 μ of the update
+        seconds                  it took, waiting for its texts included
+        pairs_per_second         pairs / seconds
+        sent_bytes               that one worker handed to the others' sums; 0 for one worker
+        unix_seconds             when it was made
+
+    The file grows in the model folder, where it can be followed, but a run that goes on after a kill starts a new
+    folder. So every checkpoint is preceded by the lines since the one before it, in a file of their own beside it:
+
+        CHECKPOINTS/steps/000000120.jsonl    the lines up to update 120
+
+    `folder`: on this machine; `checkpoints`: of the run; `update`: the last that counts.
+    """
+
+    def __init__(self, folder: str, checkpoints: str, update: int) -> None:
+        self._parts = storage.join(checkpoints, "steps")
+        self._file = open(f"{folder}/{FILE_NAME}", "wb")  # noqa: SIM115 (closed by close, at the end of the run)
+        self._since: list[bytes] = []  # the last part
+        self._update = update
+
+    def kept(self) -> Iterator[dict[str, Any]]:
+        """The steps made before this process began, up to the checkpoint it resumes from; call it first.
+
+        What was written of later updates is removed: they will be made again.
+        """
+        for name in storage.list_files(self._parts):
+            part = storage.join(self._parts, name)
+            if int(name.removesuffix(".jsonl")) > self._update:
+                storage.remove(part)
+                continue
+            content = storage.read_bytes(part)
+            self._file.write(content)
+            yield from map(json.loads, content.splitlines())
+
+    def add(self, step: Mapping[str, Any]) -> None:
+        """Add a step."""
+        line = json.dumps(step).encode() + b"\n"
+        self._since.append(line)
+        self._file.write(line)
+        self._update = step["update"]
+
+    def flush(self) -> None:
+        """Flush the file for its readers."""
+        self._file.flush()
+
+    def keep(self) -> None:
+        """Write what a checkpoint of the last update would miss; to be called before it is written."""
+        if self._since:
+            name = f"{self._update:09d}.jsonl"
+            storage.write_atomic(storage.join(self._parts, name), b"".join(self._since))
+            self._since.clear()
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,320 @@
+"""A training worker, top to bottom: build, restore, loop, report, checkpoint, and at the end write the model.
+
+Every worker runs this function on the whole order and computes its own micro-batches of each minibatch; all hold the
+same state after every update. The first one (rank 0) measures, reports and writes. It knows nothing of Ray: the workers
+talk through workers.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+import torch
+
+from schemas.errors import Diverged, StageError, UsageError
+from schemas.stage import Progress, silent
+from training.compute.reduction import Workers
+from training.compute.threads import compute_threads
+from training.kernel.kernel_library import status
+from training.model.encoder import Device, open_device
+from training.model.given_vectors import word_vectors_of
+from training.model.model import Model, load_model, write_model
+from training.model.parameters import Layout, initial_parameters, is_beside, layout_of, tower_name
+from training.model.recipe import Nesterov, Recipe
+from training.towers.tower_settings import BiLSTM, Truncated
+from training.trainer.checkpoint import Position, newest_checkpoint, read_checkpoint, remove_checkpoints_after
+from training.trainer.job import COMPILED, ROWS, TrainingJob, require_served
+from training.trainer.kernel_path import CompiledPath, compiled_batch
+from training.trainer.large_update import LossBatch, Path, ReferencePath, Towers, large_update, name_culprit
+from training.trainer.objective import Task
+from training.trainer.objective_registry import OBJECTIVES
+from training.trainer.optimisers import MomentumSchedule, RowState, start_state
+from training.trainer.run_report import Report
+from training.trainer.shard_data import MicroBatch, Order, ShardFiles, local_folder
+
+
+def work(job: TrainingJob, workers: Workers, progress: Progress) -> dict[str, Any]:
+    """Train and write the model folder; returns its metrics, empty if it was to stop early. Raises StageError."""
+    with ExitStack() as at_the_end:
+        return _work(job, workers, progress, at_the_end)
+
+
+def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: ExitStack) -> dict[str, Any]:
+    # Build.
+    tell = silent if workers.rank else progress
+    tell("reading the shards", 0, None)
+    torch.set_num_threads(1)  # threads compute the share's micro-batches in parallel
+    device = open_device(job.device)
+    threads = compute_threads(job.threads if device.place.type == "cpu" else 1)  # a GPU has one queue
+    recipe = job.recipe
+    require_served(job.arithmetic, recipe)
+    files = ShardFiles(local_folder(job.shards), job.shard_files)
+    files.compare("before training")
+    objective = OBJECTIVES[type(recipe.objective)]
+    if job.word_vectors:
+        tell("reading the word vectors", 0, None)
+    known = word_vectors_of(files.folder, job.word_vectors)
+    if job.teacher:
+        tell("the teacher reads the texts", 0, None)
+    task = objective.load(files.folder, recipe, known.words, job.teacher)
+    watch = task.watched(job.judged)
+    order = Order(
+        lengths=task.lengths,
+        micro_batch=recipe.micro_batch,
+        minibatch=recipe.minibatch,
+        seed=recipe.seed,
+    )
+    layout = layout_of(recipe, task.table_rows, task.outputs, known.words)
+    rule = recipe.optimiser if isinstance(recipe.optimiser, Nesterov) else Nesterov()
+    schedule = MomentumSchedule(rule.momentum_edge, rule.momentum_middle, recipe.epochs * order.num_minibatches)
+
+    # Restore.
+    position, rows = _restore(job, workers)
+    if not rows:
+        start = start_of(recipe, layout, task.row_weights(), job.start, known.vectors_KD)
+        # One after the other: a state is a copy, and two of each tower may be more than there is room for.
+        rows = {tower: start_state(recipe, start.pop(tower)) for tower in list(start)}
+    rows = {tower: state.to(device.place) for tower, state in rows.items()}
+    path = path_of(job.arithmetic, recipe, device, job.threads, objective.batch)
+    towers = Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule, device=device, path=path)
+    resumed_at = equal_at = position.update
+    report = Report(job, order, watch, towers, position, progress) if workers.rank == 0 else None
+    if report:
+        at_the_end.callback(report.stop)  # however it ends: the folder of a failed attempt goes
+
+    # Loop.
+    first_epoch, done = divmod(position.update, order.num_minibatches)
+    last_epoch = min(job.stop_after or recipe.epochs, recipe.epochs)
+    for epoch in range(first_epoch, last_epoch):
+        minibatches = order.epoch(epoch)
+        num_pairs = sum(len(m.pairs) for minibatch in minibatches[:done] for m in minibatch)
+        started, sent_before = time.monotonic(), workers.sent_bytes
+        for minibatch, share in prepared(minibatches[done:], task, epoch, workers, path):
+            update = position.update + 1
+            try:
+                made = large_update(
+                    towers,
+                    share,
+                    update=update,
+                    num_micro_batches=len(minibatch),
+                    workers=workers,
+                    threads=threads,
+                )
+            except Diverged as error:
+                largest = partial(path.largest, towers, update=update)
+                raise name_culprit(error, largest, share, minibatch, task.files, workers, update) from None
+            pairs = sum(len(micro_batch.pairs) for micro_batch in minibatch)
+            num_pairs += pairs
+            seconds = time.monotonic() - started
+            position = replace(
+                position,
+                update=update,
+                loss=position.loss + made.loss,
+                seconds=position.seconds + seconds,
+            )
+            if report:
+                sent_bytes = workers.sent_bytes - sent_before
+                report.step(epoch, num_pairs, position, made, pairs=pairs, seconds=seconds, sent_bytes=sent_bytes)
+                if num_pairs < order.num_pairs:
+                    report.checkpoint_if_due(position)
+            started, sent_before = time.monotonic(), workers.sent_bytes
+        done = 0
+        files.compare(f"after epoch {epoch + 1}", only_touched=True)
+        require_equal(workers, rows, update=position.update, since=equal_at, checkpoints=job.checkpoints)
+        equal_at = position.update
+        if report:
+            report.epoch(epoch, position, made)
+        if epoch > first_epoch:
+            workers.report(report.last if report else {})  # of the epoch before: this one is being measured
+        position = replace(position, loss=0.0, seconds=0.0)
+        if report:
+            report.checkpoint_if_due(position, now=epoch + 1 == last_epoch < recipe.epochs)
+
+    # Write.
+    threads.shutdown()
+    files.compare("before the model is written")
+    if report:
+        report.close()
+    workers.report(report.last if report else {})
+    if not report or last_epoch < recipe.epochs:
+        return {}
+    # What moved a tower goes as it is published: room for both is not needed any more.
+    matrices = {name: rows.pop(name).all_published(position.update, schedule) for name in list(rows)}
+    write_model(job.output, recipe, layout, matrices)
+    return {
+        "updates": position.update,
+        "resumed_at": resumed_at,
+        "resumed": [{"update": update, "workers": size} for update, size in position.resumed],
+        "refused_checkpoints": [why for _, why in position.refused],
+        "pairs": order.num_pairs,
+        "watched": watch.source,
+        "workers": workers.size,
+        "threads": job.threads,
+        "instructions": status().instructions if job.arithmetic in (COMPILED, ROWS) else "",
+        **known.metrics(),
+        **report.last,
+    }
+
+
+def _restore(job: TrainingJob, workers: Workers) -> tuple[Position, dict[str, RowState]]:
+    """The state to resume from, the same on every worker: the first one chooses the checkpoint."""
+    newest, refused = newest_checkpoint(job.checkpoints, job.digest) if workers.rank == 0 else (0, [])
+    chosen = torch.tensor([newest], dtype=torch.int64)
+    workers.add_up(chosen)
+    position, rows = Position(), dict[str, RowState]()
+    if update := int(chosen.item()):
+        try:
+            position, rows = read_checkpoint(job.checkpoints, job.digest, update)
+        except StageError as error:
+            if workers.rank == 0:
+                raise
+            raise StageError(
+                asked=f"worker {workers.rank + 1} was to go on from {job.checkpoints}, as the first one",
+                found=f"{error.found} on its machine",
+                follows="workers would not hold the same state",
+                do="put the store where every node sees it: a shared folder, or a URI",
+            ) from None
+        position = replace(position, resumed=[*position.resumed, (update, workers.size)])
+    return replace(position, refused=[*position.refused, *refused]), rows
+
+
+def path_of(
+    arithmetic: str, recipe: Recipe, device: Device, num_threads: int, batch_of: Callable[[Any], LossBatch]
+) -> Path:
+    """The path with an arithmetic. `batch_of`: the objective's (training.trainer.objective), for gradients in torch."""
+    if arithmetic == ROWS:
+        return CompiledPath(num_threads, batch_of)
+    if arithmetic != COMPILED:
+        return ReferencePath(device, batch_of)
+    # Steps that texts share cannot be cut off for one and kept for another.
+    assert isinstance(recipe.tower, Truncated)
+    return CompiledPath(
+        num_threads,
+        partial(
+            compiled_batch,
+            both_directions=isinstance(recipe.tower, BiLSTM),
+            share_prefixes=not recipe.tower.truncate_steps,
+        ),
+    )
+
+
+def prepared(
+    minibatches: list[list[MicroBatch]],
+    task: Task,
+    epoch: int,
+    workers: Workers,
+    path: Path,
+) -> Iterator[tuple[list[MicroBatch], list[Any]]]:
+    """Each minibatch with this worker's prepared share of it; the next one is prepared in the background."""
+
+    def prepare(minibatch: list[MicroBatch]) -> list[Any]:
+        share = minibatch[workers.rank :: workers.size]
+        return [path.prepare(task.examples(m, epoch)) for m in share]
+
+    with ThreadPoolExecutor(1, "prepare") as ahead:
+        shares = deque(ahead.submit(prepare, minibatch) for minibatch in minibatches[:1])
+        for minibatch, following in zip_longest(minibatches, minibatches[1:]):
+            if following is not None:
+                shares.append(ahead.submit(prepare, following))
+            share = shares.popleft().result()
+            yield minibatch, share
+
+
+def start_of(
+    recipe: Recipe,
+    layout: Layout,
+    row_weights: np.ndarray | None,
+    model: str | None,
+    word_vectors: np.ndarray | None = None,
+) -> dict[str, torch.Tensor]:
+    """Each tower's parameters before the first update, [rows, columns].
+
+    `model`: a model folder. W and the tower's parts are its; what the objective puts beside them is new. One tower for
+    both sides starts from the shared one, or from that of queries. `word_vectors`: of the words with a row of their own
+    (given_vectors); those that the model knows start as it has them. Raises UsageError where its towers are
+    others.
+    """
+    names = recipe.objective.towers
+    start = {name: initial_parameters(recipe, layout, name, row_weights, word_vectors) for name in names}
+    if model is None:
+        return start
+    before = load_model(model)
+    _require_same_towers(recipe, layout, before, model)
+    for name, matrix in start.items():
+        source = before.towers[tower_name(before.recipe, "query" if name == "shared" else name)]
+        its_table_RG, parts = before.layout.split(source)
+        table_RG, fresh = layout.split(matrix)
+        mine, its = _same_rows(layout, before.layout)
+        table_RG[mine] = its_table_RG[its].to(matrix.dtype)
+        of_tower = {part: values for part, values in parts.items() if not is_beside(part)}
+        start[name] = layout.join(table_RG, {**fresh, **of_tower}).to(matrix.dtype)
+    return start
+
+
+def _same_rows(layout: Layout, before: Layout) -> tuple[torch.Tensor, torch.Tensor]:
+    """(rows of W, the rows of an earlier model's W) that are for the same trigram or word."""
+    trigrams, its = torch.arange(layout.word_rows.trigram_rows), before.word_rows.row_of
+    both = [(row, its[word]) for word, row in layout.word_rows.row_of.items() if word in its]
+    mine, others = torch.tensor(both, dtype=torch.int64).view(-1, 2).unbind(1)
+    return torch.cat([trigrams, mine]), torch.cat([trigrams, others])
+
+
+def _require_same_towers(recipe: Recipe, layout: Layout, before: Model, model: str) -> None:
+    own, its = (_shapes_of_tower(of) for of in (layout, before.layout))
+    if own != its or recipe.tower.kind != before.recipe.tower.kind:
+        differing = [part for part in {**own, **its} if own.get(part) != its.get(part)]
+        raise UsageError(
+            asked=f"{recipe.name} was to start from the model in {model}",
+            found=f"that is {before.recipe.name}, whose towers are others"
+            + (f" ({differing[0]}: {its.get(differing[0])}, not {own.get(differing[0])})" if differing else ""),
+            do="start from a model with the same tower, cells and table rows, or from none",
+        )
+
+
+def _shapes_of_tower(layout: Layout) -> dict[str, tuple[int, ...]]:
+    """Without what is beside the tower, and W without the rows of words: these may be others."""
+    shapes = {part: shape for part, shape in layout.shapes.items() if not is_beside(part)}
+    return shapes | {"W": (layout.word_rows.trigram_rows, layout.columns)}
+
+
+BITS = {4: np.int32, 8: np.int64}  # of numbers of so many bytes
+
+
+def state_sums(rows: Mapping[str, RowState]) -> list[int]:
+    """Checksums of a state that change with any bit: its bits, added up as integers."""
+    arrays = (values for tower in sorted(rows) for values in rows[tower].arrays().values())
+    return [int(values.view(BITS[values.dtype.itemsize]).sum(dtype=np.int64)) for values in arrays]
+
+
+def require_equal(workers: Workers, rows: Mapping[str, RowState], *, update: int, since: int, checkpoints: str) -> None:
+    """Raise StageError on every worker if their states differ after an update. All workers are to call it together.
+
+    `since`: the update after which they were last known to be equal; what was kept of later ones cannot be trusted, and
+    is removed.
+    """
+    if workers.size == 1:
+        return
+    own = torch.tensor(state_sums(rows), dtype=torch.int64)
+    all_of_them = torch.zeros(workers.size, len(own), dtype=torch.int64)
+    all_of_them[workers.rank] = own
+    workers.add_up(all_of_them)
+    others = [f"{rank + 1}" for rank in range(workers.size) if not torch.equal(all_of_them[rank], all_of_them[0])]
+    if not others:
+        return
+    if workers.rank == 0:
+        remove_checkpoints_after(checkpoints, since)
+    raise StageError(
+        asked=f"after update {update:,} all workers must hold the same state",
+        found=f"worker{'s' * (len(others) > 1)} {', '.join(others)} of {workers.size} hold another than worker 1;"
+        f" after update {since:,} all were equal",
+        follows="the model would depend on which of them writes it",
+        do="look for a machine with other software or faulty memory, then run the same command again: checkpoints"
+        f" after update {since:,} were removed",
+    )
