@@ -40,7 +40,6 @@ COMMANDS = {
     "combine": ("train_and_evaluate", "Make an ensemble of trained models."),
     "sweep": ("sweep", "Train many variants of a recipe, and rank them on held-out data."),
     "judgments": ("preprocess", "Derive graded judgments from the clicks of a later period."),
-    "pool": ("pool", "Make a sheet of several systems' best documents for people to judge, and qrels from sheets."),
     "evaluate": ("train_and_evaluate", "Evaluate a model by NDCG, compared with BM25 and a random order."),
     "evaluate-labelled": ("train_and_evaluate", "Evaluate a model on labelled texts, beside lexical baselines."),
     "compare": ("compare", "Compare all rows of the paper's table on your data, with intervals and tests."),

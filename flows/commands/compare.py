@@ -37,7 +37,6 @@ def compare(
     logged: str | None = None,
     topics: int = 500,
     word_prior: float = 0.01,
-    skip_thought: str | None = None,
     frequencies: str | None = None,
     threads: int = 0,
     report: str | None = None,
@@ -70,12 +69,10 @@ def compare(
         evaluate: field=value for any field of the evaluation settings; may be repeated.
         min_judged: Skip queries with fewer judged documents than this.
         model: NAME=FOLDER of a model that `train` printed, as a row of that name; may be repeated.
-        run: NAME=FILE of a TREC run, as a row of that name; may be repeated.
+        run: NAME=FILE of a TREC run, as a row of that name; may be repeated. skip-thought=FILE fills the paper's row.
         logged: A TREC run of the ranking that your search engine showed (`judgments` writes one).
         topics: Topics of PLSA; the paper has 100 to 500. Fewer are faster, and find less in the whole collection.
         word_prior: The Dirichlet prior of each topic's words in plsa-printed, as a count added to each word; 0: none.
-        skip_thought: The folder of Skip-Thought's published weights: dictionary.txt, utable.npy, btable.npy,
-            uni_skip.npz and bi_skip.npz.
         frequencies: How often each query was asked, query id<TAB>count: defines head, torso and tail.
         threads: Threads of a training; by default the cores of this machine.
         report: The file for a page about the comparison (self-contained HTML).
@@ -89,7 +86,6 @@ def compare(
         change=lambda made: with_fields(made, set or []),
         topics=topics,
         word_prior=word_prior,
-        skip_thought=skip_thought,
         logged=logged,
         models=_named(model, "--model"),
         runs=_named(run, "--run"),

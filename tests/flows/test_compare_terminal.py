@@ -72,7 +72,7 @@ def test_rows_without_figures_stand_in_their_place_and_say_why(told):
     show_comparison(sample_comparison())
     text = told.getvalue()
     assert text.rindex("Skip-Thought  ") > text.index("NDCG@1")
-    assert "Skip-Thought is empty: no published weights were given;" in " ".join(text.split())
+    assert "Skip-Thought is empty: no run of its vectors was given" in " ".join(text.split())
     assert "PLSA, 500 topics failed: MemoryError" in " ".join(text.split())
 
 

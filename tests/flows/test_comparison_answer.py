@@ -118,7 +118,7 @@ def test_the_difference_to_bm25_is_of_the_means():
 
 def test_rows_without_figures_are_told_with_their_reason():
     empty, failed = without_figures(sample_comparison())
-    assert empty == "Skip-Thought is empty: no published weights were given; name their folder with skip_thought."
+    assert empty == "Skip-Thought is empty: no run of its vectors was given (--run skip-thought=FILE)."
     assert failed.startswith("PLSA, 500 topics failed: MemoryError")
 
 

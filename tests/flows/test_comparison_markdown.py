@@ -53,7 +53,7 @@ def test_rows_stand_in_the_order_of_the_value(whole):
 def test_rows_without_figures_stay_and_say_why(whole):
     assert lines_of(whole, "Skip-Thought")[0][1:] == ["empty", "", "", ""]
     assert lines_of(whole, "PLSA, 500 topics")[0][1] == "failed"
-    assert "- Skip-Thought is empty: no published weights were given; name their folder with skip\\_thought." in whole
+    assert "- Skip-Thought is empty: no run of its vectors was given (--run skip-thought=FILE)." in whole
     assert "- PLSA, 500 topics failed: MemoryError" in whole
     # What the paper has of them stands beside the others: 40.2 - 38.8.
     assert lines_of(whole, "PLSA, 500 topics")[-1][1:] == ["0.402", "", "", "+0.014", "", ""]
@@ -102,7 +102,7 @@ def test_without_a_row_that_is_done_there_are_no_tables_of_figures(names):
     text = page(sample_comparison(*names) | {"difference": None, "slices": {}, "measures": []})
     assert "No row could be measured" in text
     assert "## The judged documents" not in text
-    assert "no published weights" in text
+    assert "no run of its vectors" in text
 
 
 def test_a_chosen_row_that_failed_takes_the_tests_with_it():

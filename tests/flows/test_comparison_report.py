@@ -56,7 +56,7 @@ def test_numbers_of_every_part_are_those_of_the_value(page):
         "LSTM, 96 cells, n = 4 0.365 0.709 +0.037 +0.013",  # 36.5 - 32.8 = 3.7
         "LSTM, 96 cells, n = 4 0.858 19,000,000 96 4 min 55 s 160,000",
         "Skip-Thought empty",
-        "Skip-Thought is empty: no published weights were given",
+        "Skip-Thought is empty: no run of its vectors was given",
         "PLSA, 500 topics failed: MemoryError",
         "Gained: Hybrid: LSTM, 96 cells, n = 4 with BM25 0.940, BM25 0.310",
         "Ties: as trec_eval",

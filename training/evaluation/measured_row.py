@@ -7,7 +7,7 @@ form. `metrics` of its manifest: the means, and what the row costs.
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -45,8 +45,16 @@ def of_model(row: Row, trained: StageResult, material: Material, progress: Progr
     from training.model.model import load_encoder  # torch is loaded where it is used
 
     model = load_encoder(trained.data)
-    made = _encoding(row, model, model.num_parameters, material, progress, word_share=model.word_share)
-    return replace(made, train_seconds=_train_seconds(trained))
+    began = time.perf_counter()
+    system = title_ranking(model, material.documents.titles, model.word_share, progress=progress)
+    encoded_in = time.perf_counter() - began
+    return MadeSystem(
+        measured=_measure(system, row.name, material, progress),
+        parameters=model.num_parameters,
+        dimensions=model.dimensions,
+        train_seconds=_train_seconds(trained),
+        texts_per_second=len(material.documents) / encoded_in,
+    )
 
 
 def of_baseline(row: Row, material: Material, progress: Progress) -> MadeSystem:
@@ -58,8 +66,6 @@ def of_baseline(row: Row, material: Material, progress: Progress) -> MadeSystem:
     began = time.perf_counter()
     system = row.make(material, progress)
     seconds = time.perf_counter() - began
-    if hasattr(system, "encode"):
-        return _encoding(row, system, system.parameters, material, progress)
     return MadeSystem(
         measured=_measure(system, row.name, material, progress),
         parameters=getattr(system, "parameters", None),
@@ -100,21 +106,6 @@ def of_hybrid(
             )
         )
     return made
-
-
-def _encoding(
-    row: Row, encoder: Any, parameters: int, material: Material, progress: Progress, *, word_share: float = 0.0
-) -> MadeSystem:
-    """A measured encoder of queries and titles."""
-    began = time.perf_counter()
-    system = title_ranking(encoder, material.documents.titles, word_share, progress=progress)
-    encoded_in = time.perf_counter() - began
-    return MadeSystem(
-        measured=_measure(system, row.name, material, progress),
-        parameters=parameters,
-        dimensions=encoder.dimensions,
-        texts_per_second=len(material.documents) / encoded_in,
-    )
 
 
 def _measure(system: System, name: str, material: Material, progress: Progress) -> Measured:

@@ -23,7 +23,6 @@ from training.ranking.language_model import TitleLanguageModel
 from training.ranking.measure import JudgedCollection, RandomOrder
 from training.ranking.ndcg import CUTOFFS
 from training.ranking.plsa import ITERATIONS, TitlePLSA
-from training.ranking.skip_thought import SkipThought
 
 HYBRID, BASELINE = "hybrid", "bm25"
 Family = Literal["floor", "logged", "lexical", "topics", "paragraph", "tower", "model", "hybrid", "run"]
@@ -49,9 +48,9 @@ class Row:
 
     `name`: what a user types; `title`: what a reader sees. `paper`: what the paper prints (Palangi et al., Table IV);
     `table`: in which of the two tables beside it the row stands, as printed or tuned; in both where there is one of it.
-    `make`: makes a baseline, a `System` or a `TextEncoder`, which may have `parameters` and `dimensions`. `recipe`:
-    what a tower is trained by. `settings`: what else decides the row's figures. `source`: a model folder, a TREC run or
-    published weights that the user brings; `needs`: why the row is empty, if they were not given.
+    `make`: makes a baseline, a `System`, which may have `parameters` and `dimensions`. `recipe`:
+    what a tower is trained by. `settings`: what else decides the row's figures. `source`: a model folder or a TREC run
+    that the user brings; `needs`: why the row is empty, if it was not given.
     """
 
     name: str
@@ -108,22 +107,22 @@ def all_rows(
     change: Change = lambda made: made,
     topics: int = 500,
     word_prior: float = 0.01,
-    skip_thought: str | None = None,
     logged: str | None = None,
     models: Mapping[str, str] | None = None,
     runs: Mapping[str, str] | None = None,
 ) -> list[Row]:
     """Every row there can be, in the order they are shown.
 
-    `change` is applied to each tower's recipe. `topics`: of PLSA; `word_prior`: of PLSA as printed. `skip_thought`: the
-    folder of its published weights. `logged`: a TREC run of the ranking that the search engine showed. `models` and
-    `runs`: trained models' folders and TREC runs by the names the user gives them. Raises UsageError for a name that is
+    `change` is applied to each tower's recipe. `topics`: of PLSA; `word_prior`: of PLSA as printed. `logged`: a TREC
+    run of the ranking that the search engine showed. `models` and `runs`: trained models' folders and TREC runs by the
+    names the user gives them; a run named skip-thought fills the paper's row. Raises UsageError for a name that is
     taken, no topic or a prior below 0.
     """
     if not word_prior >= 0:
         raise UsageError(asked=f"PLSA was to have a word prior of {word_prior}", found="it is below 0", do="give 0.01")
     if topics < 1:
         raise UsageError(asked=f"PLSA was to have {topics} topics", found="it needs at least 1", do="give 100 to 500")
+    runs = dict(runs or {})
     rows = [
         Row(
             name="random", title="random order", family="floor",
@@ -132,8 +131,8 @@ def all_rows(
         *([Row(name="logged", title="as the search engine ranked", family="logged", source=logged)] if logged else []),
         Row(
             name="skip-thought", title="Skip-Thought", family="paragraph", paper=(26.9, 29.7, 36.2),
-            make=lambda *_: SkipThought(skip_thought or ""), source=skip_thought,
-            needs=None if skip_thought else "no published weights were given (--skip-thought FOLDER)",
+            source=runs.get("skip-thought"),
+            needs=None if "skip-thought" in runs else "no run of its vectors was given (--run skip-thought=FILE)",
         ),
         Row(
             name="doc2vec", title="Doc2Vec", family="paragraph", paper=(29.1, 31.8, 38.4), table="tuned",
@@ -165,7 +164,7 @@ def all_rows(
         *(Row(name=name, title=title, family="tower", recipe=change(recipe(name))) for name, title in _OURS),
         *(Row(name=name, title=name, family="model", source=uri) for name, uri in (models or {}).items()),
         Row(name=HYBRID, title="a tower and BM25", family="hybrid"),
-        *(Row(name=name, title=name, family="run", source=uri) for name, uri in (runs or {}).items()),
+        *(Row(name=name, title=name, family="run", source=uri) for name, uri in runs.items() if name != "skip-thought"),
     ]  # fmt: skip
     names = [row.name for row in rows]
     if taken := sorted({name for name in names if names.count(name) > 1}):

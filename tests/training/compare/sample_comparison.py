@@ -50,7 +50,7 @@ ORDER = {
     "ndcg@10": {"tau": 1.0, "low": 0.333, "high": 1.0},
 }
 WHY_NOT = {
-    "skip-thought": "no published weights were given; name their folder with skip_thought",
+    "skip-thought": "no run of its vectors was given (--run skip-thought=FILE)",
     "plsa-500": f"MemoryError: the topics of {NASTY} do not fit",
 }
 

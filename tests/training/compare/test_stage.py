@@ -269,12 +269,12 @@ def test_a_baseline_is_a_class_and_a_row(inputs, compared):
     assert row["to_against"]["ndcg@10"]["p"] <= 1
 
 
-def test_without_weights_skip_thought_is_a_row_that_says_why_it_is_empty(inputs, compared):
+def test_without_a_run_skip_thought_is_a_row_that_says_why_it_is_empty(inputs, compared):
     store, _, _ = compared
     result = compare(rows(["bm25", "skip-thought"]), **inputs, store=store, config=CONFIG)
     row = result.manifest.outcome.metrics["rows"][0]
     assert (row["name"], row["state"], row["values"]) == ("skip-thought", "empty", {})
-    assert "no published weights were given" in row["why"]
+    assert "--run skip-thought=FILE" in row["why"]
 
 
 def test_what_is_printed_and_what_is_tuned_are_rows_of_their_own(inputs, compared):
