@@ -41,7 +41,7 @@ from schemas.text_contract import (  # noqa: E402
     normalise,
     words,
 )
-from training.analysis.classifying import Confidence, confidence_of  # noqa: E402
+from training.analysis.classifying import confidence_of  # noqa: E402
 from training.model.model import write_model  # noqa: E402
 from training.model.objective_settings import MLP, Classify, W2Features  # noqa: E402
 from training.model.parameters import (  # noqa: E402
@@ -50,6 +50,7 @@ from training.model.parameters import (  # noqa: E402
     layout_of,
 )
 from training.model.recipe import Recipe  # noqa: E402
+from training.ranking.rerank import Confidence  # noqa: E402
 from training.towers.tower_settings import Variational  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "duplicates.json"

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from schemas.negatives import draw, pair_keys
 from schemas.text_contract import DEFAULT_TABLE_ROWS, normalise_column, trigram_ids, words_of_column
-from training.towers.text_batch import Ragged, TextTable, WordRows, starts
+from training.towers.text_table import Ragged, TextTable, WordRows, starts
 from training.trainer.shard_data import ExcludedBy, Shard, ShardData
 
 

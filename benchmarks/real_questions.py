@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from benchmarks.real_pairs import table_of
 from schemas.text_contract import normalise_column
-from training.towers.text_batch import Ragged, TextTable
+from training.towers.text_table import Ragged, TextTable
 
 
 class QuestionPair(NamedTuple):

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from benchmarks.peers.stock_bilstm import StockBilstm, StockTexts, Tensors
 from training.model.recipe import Recipe
-from training.towers.bilstm import SIGMA_MIN
+from training.towers.tower_settings import SIGMA_MIN
 
 Arrangement = Literal["each side", "both sides"]  # what goes through the encoder at once
 

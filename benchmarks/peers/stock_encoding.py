@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.peers.stock_towers import Arrangement, StockTower, Tensors
 from schemas.text_contract import trigram_ids, words
-from training.towers.text_batch import Ragged, TextTable, starts
+from training.towers.text_table import Ragged, TextTable, starts
 
 BATCH_TEXTS = 1_024
 

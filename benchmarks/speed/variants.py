@@ -14,7 +14,7 @@ from benchmarks.speed.contest import Tell
 from benchmarks.speed.trainer import Trainer
 from schemas.section import changed
 from training.model.encoder import CPU, Device
-from training.model.kernel_recipes import serves
+from training.model.kernel_towers import serves
 from training.model.objective_settings import Clicks, Fixed
 from training.model.parameters import initial_parameters, layout_of
 from training.model.recipe import Nesterov, Recipe

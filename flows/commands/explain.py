@@ -159,8 +159,7 @@ def _texts(text: str | None, title: str | None, side: Side | None, queries: str 
 
 def _model_folder(path: str) -> tuple[str, bool]:
     """(the folder of a model, whether its log was simulated), given that of a train stage, a release or a model."""
-    from training.model.model import DESCRIPTION
-    from training.model.model_source import model_source
+    from training.model.model_folder import DESCRIPTION, model_source
 
     if storage.exists(storage.join(path, DESCRIPTION)):
         return path, False
@@ -224,7 +223,7 @@ def nearest_words(
     from schemas.stage import open_result
     from training.analysis import nearest_words as by_vectors
     from training.model.model import load_encoder
-    from training.model.model_source import model_source
+    from training.model.model_folder import model_source
 
     source = model_source(model) if model else None
     encoder = load_encoder(source.folder) if source else None

@@ -27,7 +27,8 @@ from schemas.release import release_folder as release_folder_of
 from schemas.stage import Progress, StageResult, open_result
 from schemas.text_contract import keyed_digest
 from training.model.embedding import search_vectors
-from training.model.model import DESCRIPTION, WEIGHTS, Ensemble, Model, load_encoder
+from training.model.model import Ensemble, Model, load_encoder
+from training.model.model_folder import DESCRIPTION, WEIGHTS
 
 
 def make_release(

@@ -36,10 +36,10 @@ from schemas.text_contract import golden_cases
 from schemas.text_contract import words as words_of
 from training.model.embedding import search_vectors
 from training.model.model import Ensemble, Model
-from training.model.parameters import is_beside, tower_name
-from training.model.recipe import Recipe
+from training.model.parameters import is_beside
+from training.model.recipe import Recipe, tower_name
 from training.towers import tower_settings as towers
-from training.towers.bilstm import SIGMA_MIN
+from training.towers.tower_settings import SIGMA_MIN
 
 OPSET = 17
 _LARGEST_BYTES = 2_000_000_000  # of a protobuf message

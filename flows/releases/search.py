@@ -12,10 +12,10 @@ from schemas.errors import StageError, UsageError, require_major
 from schemas.manifest import damaged_files
 from schemas.release import MODEL, read_release
 from schemas.text_contract import CONTRACT_VERSION, words
-from training.analysis.classifying import Confidence, rerank
 from training.model.embedding import search_vectors
 from training.model.model import load_encoder
 from training.ranking.bm25 import TitleBM25
+from training.ranking.rerank import Confidence, rerank
 from training.ranking.word_matches import WordMatches, with_words
 
 Mode = Literal["vector", "bm25", "hybrid"]

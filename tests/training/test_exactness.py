@@ -20,7 +20,7 @@ from tests.recipes import made, varied
 from tests.training.gloo_workers import Death, run_workers
 from tests.training.small_shards import shop, write_build
 from training.compute.reduction import Workers
-from training.model.kernel_recipes import serves
+from training.model.kernel_towers import serves
 from training.model.recipe import Recipe
 from training.trainer.job import COMPILED, REFERENCE, TrainingJob, arithmetic_of
 from training.trainer.shard_data import Order, load_shards, pair_lengths

@@ -21,7 +21,7 @@ from tests.beam_jobs.day_folders import write_documents
 from tests.instruction_sets import forced, sets_here
 from tests.recipes import varied
 from training.model.click_recipes import LSTM_POOL_96
-from training.model.kernel_recipes import serves
+from training.model.kernel_towers import serves
 from training.model.model import load_model
 from training.trainer.launch import train
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.recipes import made
 from training.model.parameters import Layout, initial_parameters, layout_of
-from training.towers.text_batch import WordRows
+from training.towers.text_table import WordRows
 
 TABLE_ROWS = 200
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from schemas.negatives import draw
 from tests.schemas.test_negatives import _reference_hash as reference_hash
-from training.towers.text_batch import Ragged, starts
+from training.towers.text_table import Ragged, starts
 from training.trainer.shard_data import ExcludedBy, all_of_pool, n_of_pool, shared_pool
 
 

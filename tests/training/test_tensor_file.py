@@ -9,7 +9,8 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from tests.recipes import made
 from training.model.model import write_model
-from training.model.parameters import arrays_of, initial_parameters, layout_of, pieces
+from training.model.model_folder import read_arrays, safetensors_pieces
+from training.model.parameters import initial_parameters, layout_of
 from training.trainer.checkpoint import Position, newest_checkpoint, read_checkpoint, write_checkpoint
 from training.trainer.optimisers import LazyRows
 
@@ -19,9 +20,9 @@ SHAPES = array_shapes(min_dims=0, min_side=0, max_side=4)
 
 @given(st.dictionaries(st.text(min_size=1), TYPES.flatmap(lambda dtype: arrays(dtype, SHAPES)), max_size=5))
 def test_a_file_has_the_bytes_that_safetensors_gives_it_and_is_read_back(tensors):
-    content = b"".join(pieces(tensors))
+    content = b"".join(safetensors_pieces(tensors))
     assert content == safetensors.numpy.save(tensors)
-    found = arrays_of(bytearray(content))
+    found = read_arrays(bytearray(content))
     assert set(found) == set(tensors)
     for name, expected in tensors.items():
         assert found[name].dtype == expected.dtype
@@ -32,12 +33,12 @@ def test_a_file_has_the_bytes_that_safetensors_gives_it_and_is_read_back(tensors
 
 def test_an_array_that_lies_in_columns_is_written_in_rows():
     columns = {"a": np.arange(6.0).reshape(2, 3).T}
-    assert np.array_equal(arrays_of(bytearray(b"".join(pieces(columns))))["a"], columns["a"])
+    assert np.array_equal(read_arrays(bytearray(b"".join(safetensors_pieces(columns))))["a"], columns["a"])
 
 
 def test_other_types_are_refused():
     with pytest.raises(KeyError, match="float16"):
-        pieces({"a": np.zeros(2, np.float16)})
+        safetensors_pieces({"a": np.zeros(2, np.float16)})
 
 
 def test_no_copy_of_a_run_is_made_to_start_it_to_keep_it_or_to_write_its_model(tmp_path):

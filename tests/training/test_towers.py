@@ -13,11 +13,11 @@ from tests.training.finite_differences import STEP, by_autograd
 from tests.training.texts import random_texts, table_of
 from training.model.encoder import Encoder, encode_batch
 from training.model.named_recipes import recipe
-from training.model.parameters import initial_parameters, layout_of, tower_name, tower_of
-from training.model.recipe import Recipe
-from training.towers.bilstm import SIGMA_MIN
+from training.model.parameters import initial_parameters, layout_of, tower_of
+from training.model.recipe import Recipe, tower_name
 from training.towers.text_batch import text_batch
 from training.towers.tower import highest, word_inputs
+from training.towers.tower_settings import SIGMA_MIN
 from training.trainer.click_loss import pair_batch, pair_gradient
 from training.trainer.shard_data import apart
 

@@ -28,7 +28,8 @@ from training.model.encoder import Encoder, encoded, gradients
 from training.model.model import Model, encode_table, load_model, write_model
 from training.model.parameters import initial_parameters, layout_of
 from training.model.recipe import Recipe
-from training.towers.text_batch import WordRows, text_batch
+from training.towers.text_batch import text_batch
+from training.towers.text_table import WordRows
 from training.trainer.job import arithmetic_of
 from training.trainer.launch import train
 from training.trainer.shard_data import load_shards

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from training.towers.text_batch import Ragged, TextTable, starts
+from training.towers.text_table import Ragged, TextTable, starts
 
 Text = list[list[int]]
 

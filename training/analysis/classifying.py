@@ -1,24 +1,16 @@
-"""What a trained classifier says of labelled pairs or texts, and the nearest documents of a query in the order of it.
+"""What a trained classifier says of labelled pairs or texts."""
 
-Searching is by one number a pair that can be found fast; a head above the tower (network.head) tells better what it was
-trained to tell, such as whether two questions ask the same, and says how sure it is.
-
-Suffixes: K candidates, D dimensions.
-"""
-
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
-from schemas.errors import StageError, UsageError
-from schemas.release import Similarity
+from schemas.errors import UsageError
 from schemas.stage import Progress, silent
 from training.compute.threads import alone
-from training.model.embedding import scores_one_by_one
 from training.model.model import Ensemble, Model
 from training.model.parameters import head_of_model
+from training.ranking.rerank import Confidence
 from training.trainer.labelled_shards import LabelledData
 
 AT_ONCE = 4_096  # rows
@@ -69,48 +61,6 @@ def of_vectors(model: Model, vectors: tuple[np.ndarray, ...]) -> np.ndarray:
         some = tuple(torch.from_numpy(side[start : start + AT_ONCE]) for side in vectors)
         chunks.append(torch.softmax(head.logits(some, parts).double(), dim=1).numpy())
     return np.concatenate(chunks) if chunks else np.zeros((0, len(model.layout.outputs.classes)))
-
-
-# (query vectors [K, D], document vectors [K, D]) -> a number from 0 to 1 for each pair, float64 [K]
-Confidence = Callable[[np.ndarray, np.ndarray], np.ndarray]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reranked:
-    at: int  # among the candidates
-    id: str
-    score: float  # what it was found by: its cosine, or minus its distance
-    confidence: float
-
-
-def rerank(
-    query_D: np.ndarray,
-    candidates_KD: np.ndarray,
-    ids: Sequence[str],
-    confidence: Confidence,
-    *,
-    similarity: Similarity = "euclidean",
-) -> list[Reranked]:
-    """The candidates, surest first; equally sure ones nearest first, and then by descending id as in a search.
-
-    Raises StageError where a confidence is not a number from 0 to 1, ValueError where there is not one for each.
-    """
-    sure_K = np.asarray(confidence(np.broadcast_to(query_D, candidates_KD.shape), candidates_KD), np.float64)
-    if sure_K.shape != (len(ids),):
-        raise ValueError(f"{len(ids)} candidates were given {sure_K.shape} confidences")
-    if not ((sure_K >= 0) & (sure_K <= 1)).all():
-        raise StageError(
-            asked=f"{len(ids):,} documents were to be ranked again",
-            found="a confidence is not a number from 0 to 1",
-            follows="they would be in no order that means anything",
-            do="train again with a smaller step, and look at the curve of its loss",
-        )
-    score_K = scores_one_by_one(similarity, candidates_KD, query_D)
-    found = [
-        Reranked(at=at, id=id_, score=score, confidence=sure)
-        for at, (id_, score, sure) in enumerate(zip(ids, score_K.tolist(), sure_K.tolist(), strict=True))
-    ]
-    return sorted(found, key=lambda one: (one.confidence, one.score, one.id), reverse=True)
 
 
 def confidence_of(model: Model | Ensemble, class_name: str | None = None) -> Confidence:

@@ -30,14 +30,16 @@ from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.text_contract import words
 from training.compute.threads import alone
+from training.model.compiled_model import text_table
 from training.model.embedding import Side
 from training.model.encoder import encode_batch
-from training.model.model import BATCH_TEXTS, Model, text_table
-from training.model.parameters import tower_name, tower_of
-from training.model.recipe import Recipe
+from training.model.model import BATCH_TEXTS, Model
+from training.model.parameters import tower_of
+from training.model.recipe import Recipe, tower_name
 from training.towers.bilstm import BidirectionalLSTM, MaxPooledTower, SelfAttentiveTower, VariationalTower
 from training.towers.recurrent import LSTMTower, RNNTower
-from training.towers.text_batch import TextBatch, grouped_order, text_batch
+from training.towers.text_batch import TextBatch, text_batch
+from training.towers.text_table import grouped_order
 from training.towers.tower import Parts, Projected, word_inputs
 from training.towers.tower_settings import Recurrent, SelfAttentive, TowerSettings
 

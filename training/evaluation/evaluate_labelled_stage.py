@@ -27,7 +27,7 @@ from schemas.section import Confidence, Count, section
 from schemas.stage import Progress, StageResult, open_result, run_stage, silent
 from training.evaluation.labelled_systems import CLASSIFIER, COSINE, VECTOR_MOVERS, W2, WORD_MOVERS, Scores, systems_of
 from training.model.embedding import TextEncoder
-from training.model.model_source import model_source
+from training.model.model_folder import model_source
 from training.ranking.labelled_measures import (
     Measure,
     accuracy,

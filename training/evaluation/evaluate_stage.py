@@ -28,7 +28,7 @@ from schemas.section import Confidence, Count, Natural, section
 from schemas.stage import Progress, StageResult, run_stage, silent
 from schemas.text_contract import keyed_digest, words
 from training.evaluation.slices import read_frequencies, slices
-from training.model.model_source import model_source
+from training.model.model_folder import model_source
 from training.ranking.bm25 import TitleBM25
 from training.ranking.measure import JudgedCollection, Measured, RandomOrder, Rules, System, judged_collection, measure
 from training.ranking.ndcg import CUTOFFS, Gain, gains_of, judged_pairs

@@ -31,7 +31,8 @@ import torch
 
 from schemas.text_contract import words
 from training.towers.recurrent import LSTMTower
-from training.towers.text_batch import OnDevice, Ragged, TextBatch, TextTable, starts, text_batch
+from training.towers.text_batch import OnDevice, TextBatch, text_batch
+from training.towers.text_table import Ragged, TextTable, starts
 from training.towers.tower import Parts, Shapes, gathered
 
 END, UNKNOWN, FIRST_WORD = 0, 1, 2  # ids: a text is over, a word the vocabulary lacks, words[0]

@@ -18,8 +18,8 @@ import torch
 from schemas.errors import StageError
 from training.compute.device import can_compile
 from training.compute.reduction import RowGradient
-from training.model.parameters import Layout, tower_name, tower_of
-from training.model.recipe import Recipe
+from training.model.parameters import Layout, tower_of
+from training.model.recipe import Recipe, tower_name
 from training.towers.text_batch import TextBatch
 from training.towers.tower import Parts, Tower, word_inputs
 from training.towers.tower_settings import Truncated

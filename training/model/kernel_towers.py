@@ -10,20 +10,55 @@ trigrams and inverse relations, in chunks of texts.
 import ctypes
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
-import torch
 
 from schemas.text_contract import COMPUTED_IDS, words
-from training.compute.threads import compute_threads
-from training.kernel.kernel_library import Owned, fields, library, require_memory
-from training.model.kernel_recipes import serves
-from training.model.parameters import Layout, tower_name
-from training.model.recipe import Recipe
-from training.towers.bilstm import SIGMA_MIN
-from training.towers.text_batch import Ragged, TextTable
-from training.towers.tower_settings import BiLSTM, GatedRecurrent, Variational
+from training.kernel.kernel_library import Owned, fields, library, require_memory, status
+from training.model.objective_settings import Clicks
+from training.model.recipe import Nesterov, Recipe
+from training.towers.text_table import Ragged, TextTable
+from training.towers.tower_settings import LSTM, RNN, SIGMA_MIN, BiLSTM, GatedRecurrent, TowerSettings, Variational
+
+_TRAINED = (LSTM, BiLSTM, RNN)
+
+
+def serves(recipe: Recipe) -> bool:
+    """Whether the compiled path encodes with this recipe's towers, on this machine."""
+    return (
+        status().available
+        and isinstance(recipe.tower, (*_TRAINED, Variational))
+        and recipe.tower.cells % 16 == 0
+        and recipe.dtype == "float32"
+        and recipe.word_vectors is None
+    )
+
+
+def trains(recipe: Recipe) -> bool:
+    """Whether it trains them too."""
+    return (
+        serves(recipe)
+        and isinstance(recipe.tower, _TRAINED)
+        and isinstance(recipe.optimiser, Nesterov)
+        and isinstance(recipe.objective, Clicks)
+        and not recipe.objective.teacher
+    )
+
+
+def moves_rows(recipe: Recipe) -> bool:
+    """Whether, given gradients, it makes a recipe's updates. Imports torch, unless another reason says no."""
+    if not (
+        status().available
+        and recipe.dtype == "float32"
+        and isinstance(recipe.optimiser, Nesterov)
+        and recipe.word_vectors is None
+    ):
+        return False
+    from training.model.parameters import tower_of
+
+    return tower_of(recipe).columns % 16 == 0
 
 
 def tokenised(texts: Sequence[str] | pa.StringArray | pa.LargeStringArray, table_rows: int) -> TextTable:
@@ -189,6 +224,20 @@ class TowerStruct(ctypes.Structure):
     _fields_ = fields(weights="p", table="p", place="p")
 
 
+def kernel_shapes(tower: TowerSettings) -> dict[str, tuple[int, ...]]:
+    """The shapes of all parts of a tower that the kernels serve, but for its table W."""
+    cells, ways, gates = tower.cells, 2 if isinstance(tower, BOTH_WAYS) else 1, 1
+    if isinstance(tower, GatedRecurrent):
+        gates = 4 if tower.forget_gate else 3
+    shapes: dict[str, tuple[int, ...]] = {"W_rec": (cells, ways * gates * cells), "b": (ways * gates * cells,)}
+    if isinstance(tower, GatedRecurrent) and tower.peepholes:
+        shapes["W_peep"] = gates - 1, ways * cells
+    if isinstance(tower, Variational):
+        weights, bias = (ways * cells, tower.latent), (tower.latent,)
+        shapes |= {"W_mu": weights, "b_mu": bias, "W_sigma": weights, "b_sigma": bias}
+    return shapes
+
+
 class TowerPoint:
     """A tower at one point of parameter space, as the kernels read it: its parts packed, its table where it is.
 
@@ -199,21 +248,21 @@ class TowerPoint:
     __slots__ = ("_kept", "dimensions", "struct")
 
     def __init__(
-        self, recipe: Recipe, table_RG: torch.Tensor, parts: Mapping[str, torch.Tensor], place: np.ndarray | None = None
+        self, recipe: Recipe, table_RG: np.ndarray, parts: Mapping[str, np.ndarray], place: np.ndarray | None = None
     ) -> None:
-        assert table_RG.dtype == torch.float32
-        assert table_RG.is_contiguous()
+        assert table_RG.dtype == np.float32
+        assert table_RG.flags.c_contiguous
         tower, directions = recipe.tower, 2 if isinstance(recipe.tower, BOTH_WAYS) else 1
         cell = _Cell(tower.cells)
         if isinstance(tower, GatedRecurrent):
             cell = _Cell(tower.cells, True, tower.forget_gate, tower.peepholes)
-        dense = [parts[name].contiguous() for name in ("W_rec", "b", "W_peep") if name in parts]
-        pointers = [part.data_ptr() for part in dense] + [None] * (3 - len(dense))
+        dense = [np.ascontiguousarray(parts[name]) for name in ("W_rec", "b", "W_peep") if name in parts]
+        pointers = [part.ctypes.data for part in dense] + [None] * (3 - len(dense))
         made = library().weights_new(ctypes.byref(cell), directions, *pointers)
         weights = Owned("weights", made, f"a tower of {tower.cells:,} cells")
         self._kept = (weights, table_RG, place)
         self.dimensions = tower.cells * directions
-        self.struct = TowerStruct(weights.handle, table_RG.data_ptr(), None if place is None else place.ctypes.data)
+        self.struct = TowerStruct(weights.handle, table_RG.ctypes.data, None if place is None else place.ctypes.data)
 
     def encode(self, batch: BatchIndex, out_Nd: np.ndarray) -> None:
         """Write the embeddings of a batch's texts to `out_Nd`, float32, contiguous."""
@@ -224,20 +273,31 @@ class TowerPoint:
 class CompiledTower:
     """A compiled tower with fixed parameters that encodes texts."""
 
-    def __init__(self, recipe: Recipe, layout: Layout, matrix: torch.Tensor, place: np.ndarray | None = None) -> None:
-        """`matrix`: all parameters (parameters), which are read where they are. `place`: as of TowerPoint."""
-        table_RG, parts = layout.split(matrix)
+    def __init__(
+        self,
+        recipe: Recipe,
+        table_RG: np.ndarray,
+        parts: Mapping[str, np.ndarray],
+        *,
+        table_rows: int,
+        place: np.ndarray | None = None,
+    ) -> None:
+        """`table_RG`, `place`: as of TowerPoint, which reads them where they are. `table_rows`: of the whole W."""
         self._point = point = TowerPoint(recipe, table_RG, parts, place)
         self._above = Distribution(parts) if isinstance(recipe.tower, Variational) else None
         self._both_directions = isinstance(recipe.tower, BOTH_WAYS)
-        self._read = layout.table_rows, recipe.max_words, recipe.overflow == "merge"
+        self._read = table_rows, recipe.max_words, recipe.overflow == "merge"
         self._address = ctypes.addressof(point.struct)
         self._text_encode = library().text_encode
+
+    @property
+    def dimensions(self) -> int:
+        return self._above.dimensions if self._above else self._point.dimensions
 
     def encode(self, table: TextTable) -> np.ndarray:
         """The embeddings of all texts of a table, float32 [texts, dimensions]; zero for a text without a word."""
         states = np.zeros((len(table), self._point.dimensions), np.float32)
-        vectors = np.zeros((len(table), self._above.dimensions), np.float32) if self._above else states
+        vectors = np.zeros((len(table), self.dimensions), np.float32) if self._above else states
         order = _alike(table.words)
 
         def encode_some(start: int) -> None:
@@ -257,7 +317,7 @@ class CompiledTower:
         if len(batches) == 1:  # not worth a pool
             encode_some(0)
         elif batches:
-            with compute_threads(min(len(batches), num_threads)) as threads:
+            with ThreadPoolExecutor(min(len(batches), num_threads)) as threads:
                 list(threads.map(encode_some, batches))
         return vectors
 
@@ -273,15 +333,6 @@ class CompiledTower:
             require_memory(not found, f"a text of {len(line):,} bytes")
             return None
         return self._above(vector) if self._above else vector
-
-
-def compiled_towers(
-    recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]
-) -> Mapping[str, CompiledTower] | None:
-    """For each side its tower; None where the kernels do not serve them."""
-    if not serves(recipe):
-        return None
-    return {side: CompiledTower(recipe, layout, towers[tower_name(recipe, side)]) for side in ("query", "document")}
 
 
 def _alike(texts: Ragged) -> np.ndarray:
@@ -303,9 +354,9 @@ class Distribution:
     The variational tower's means and deviations (bilstm), above the states that the kernels give.
     """
 
-    def __init__(self, parts: Mapping[str, torch.Tensor]) -> None:
-        self._weights_De = np.concatenate([parts["W_mu"].numpy(), parts["W_sigma"].numpy()], axis=1)
-        self._bias_e = np.concatenate([parts["b_mu"].numpy(), parts["b_sigma"].numpy()])
+    def __init__(self, parts: Mapping[str, np.ndarray]) -> None:
+        self._weights_De = np.concatenate([parts["W_mu"], parts["W_sigma"]], axis=1)
+        self._bias_e = np.concatenate([parts["b_mu"], parts["b_sigma"]])
         self.dimensions = len(self._bias_e)
 
     def __call__(self, state_ND: np.ndarray) -> np.ndarray:

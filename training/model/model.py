@@ -1,55 +1,46 @@
-"""A model and its folder: what training makes and everything after it reads; and ensembles of several.
-
-model.safetensors   query.W [rows, columns] and the tower's other parts (query.W_rec, query.b, ...; training.towers),
-                    document.* alike (or shared.* where both sides use one tower, with what an objective puts beside
-                    it: shared.head.W_1, ...; parameters)
-model.json          recipe, text contract (trigram contract, Unicode version, rows of trigrams), dimensions, outputs;
-                    where some words have rows of their own, these words, and their digest in the text contract
-curves.json, curves/    how training went (run_report)
+"""A model, what training makes and everything after it reads; and ensembles of several. Their folder: model_folder.
 
 An ensemble has the unit vectors of its members, concatenated, so that the cosine is the mean of theirs. Of m members
 that agree on a text's direction, each with errors of its own, the mean errs less than each: other seeds of one recipe,
-and more so other towers. Its folder has the same two files: the weights 0.query.W, ... of the first member, 1.query.W,
-... of the second, and in model.json `members`, the description of each.
+and more so other towers.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import prod, sqrt
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import safetensors
-import safetensors.torch
 import torch
 
-from schemas import storage
 from schemas.errors import StageError, UsageError, require_major
 from schemas.manifest import Outcome, Request
 from schemas.release import Similarity
 from schemas.stage import StageResult, open_result, run_stage
-from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION, words
+from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 from training.compute.threads import alone, compute_threads
-from training.kernel.kernel_library import status
+from training.model.compiled_model import CompiledModel, Empty, encodable, require_side
 from training.model.embedding import Side, unit
 from training.model.encoder import CPU, Encoder, encode_batch
-from training.model.kernel_recipes import serves
-from training.model.kernel_towers import CompiledTower, compiled_towers, tokenised
-from training.model.objective_settings import Clicks
-from training.model.parameters import Layout, Outputs, layout_of, pieces, tower_name, tower_of
-from training.model.recipe import Recipe
-from training.towers.text_batch import CONTRACT_VERSION as WORDS_VERSION
-from training.towers.text_batch import Ragged, TextTable, WordRows, grouped_order, starts, text_batch
+from training.model.kernel_towers import CompiledTower, serves
+from training.model.model_folder import (
+    SCHEMA_VERSION,
+    ShapesDiffer,
+    read_description,
+    read_weights,
+    reading_model,
+    write_files,
+)
+from training.model.parameters import Layout, Outputs, layout_of, tower_of
+from training.model.recipe import Recipe, tower_name
+from training.towers.text_batch import text_batch
+from training.towers.text_table import CONTRACT_VERSION as WORDS_VERSION
+from training.towers.text_table import TextTable, grouped_order
 
-Empty = Literal["error", "zero"]
-
-SCHEMA_VERSION = "2.0"  # 1.2 had a flat recipe
-WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
 BATCH_TEXTS = 1_024
 
 
@@ -72,26 +63,10 @@ class Model:
         A text without a word has no embedding: `empty` error raises UsageError, zero gives the zero vector, whose
         similarity to anything is 0.
         """
-        if side not in ("query", "document"):
-            raise UsageError(
-                asked=f"texts were to be encoded for the side {side!r}",
-                found="there is no such side",
-                do="use query or document",
-            )
-        compiled = self.compiled and self.compiled[side]
-        if compiled and len(texts) == 1 and (vector := compiled.encode_short(texts[0])) is not None:
-            return vector
-        table = text_table(texts, self.layout.word_rows)
-        wordless = np.flatnonzero(table.words.lengths == 0)
-        if len(wordless) and empty == "error":
-            raise UsageError(
-                asked=f"{len(texts):,} texts were to be encoded",
-                found=f"{len(wordless):,} of them have no word (the first is number {int(wordless[0]) + 1:,})",
-                follows="a text without a word has no embedding",
-                do="leave them out, or ask for zero vectors (empty='zero')",
-            )
-        table = table.limited(self.recipe.max_words, self.recipe.overflow)
-        return compiled.encode(table) if compiled else encode_table(self.encoder, table, side)
+        if self.compiled:
+            return self.compiled.encode(texts, side, empty=empty)
+        require_side(side)
+        return encode_table(self.encoder, encodable(texts, self.recipe, self.layout.word_rows, empty), side)
 
     @property
     def similarity(self) -> Similarity:
@@ -101,7 +76,7 @@ class Model:
     @property
     def word_share(self) -> float:
         """What the words' own matches have of a score (ranking.word_matches)."""
-        return self.recipe.objective.word_share if isinstance(self.recipe.objective, Clicks) else 0.0
+        return self.recipe.clicks.word_share
 
     @property
     def num_parameters(self) -> int:
@@ -114,9 +89,16 @@ class Model:
         return Encoder(self.recipe, self.layout, lambda tower, rows: self.towers[tower].index_select(0, rows))
 
     @cached_property
-    def compiled(self) -> Mapping[str, CompiledTower] | None:
-        """Each side's tower on the compiled path, prepared at the first text; None where there is none."""
-        return compiled_towers(self.recipe, self.layout, self.towers)
+    def compiled(self) -> CompiledModel | None:
+        """This model on the compiled path, prepared at the first text; None where it is not served there."""
+        if not serves(self.recipe):
+            return None
+        rows = self.layout.word_rows
+        towers = {
+            name: CompiledTower(self.recipe, *self.layout.split_arrays(matrix), table_rows=rows.num_rows)
+            for name, matrix in self.towers.items()
+        }
+        return CompiledModel(recipe=self.recipe, word_rows=rows, towers=towers, text_contract=self.text_contract)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,54 +143,28 @@ def load_model(folder: str) -> Model:
     model = load_encoder(folder)
     if isinstance(model, Ensemble):
         raise StageError(
-            asked=f"the model in {folder} was to be loaded",
-            found=f"it is an ensemble of {len(model.members)} models",
-            do="give the folder of one of them",
+            f"The model in {folder} is an ensemble of {len(model.members)} models.", "Give the folder of one of them."
         )
     return model
 
 
 def load_encoder(folder: str) -> Model | Ensemble:
     """What a model folder holds. Raises as `load_model`."""
-    asked = f"the model in {folder} was to be loaded"
-    try:
-        description = json.loads(storage.read_bytes(storage.join(folder, DESCRIPTION)))
-        require_major(asked, description.get("schema_version"), SCHEMA_VERSION)
-        require_major("the model's text contract", description["text_contract"]["trigrams"], CONTRACT_VERSION)
-        tensors = safetensors.torch.load(storage.read_bytes(storage.join(folder, WEIGHTS)))
-        members = description.get("members")
+    with reading_model(folder):
+        description = read_description(folder)
+        weights, members = read_weights(folder), description.get("members")
         if members is None:
-            return _model(description, tensors)
-        if not members or {name.partition(".")[0] for name in tensors} != {str(at) for at in range(len(members))}:
-            raise _OtherShapes
-        of_member: list[dict[str, torch.Tensor]] = [{} for _ in members]
-        for name, tensor in tensors.items():
+            return _model(description, weights)
+        if not members or {name.partition(".")[0] for name in weights} != {str(at) for at in range(len(members))}:
+            raise ShapesDiffer
+        of_member: list[dict[str, np.ndarray]] = [{} for _ in members]
+        for name, array in weights.items():
             at, _, name_there = name.partition(".")
-            of_member[int(at)][name_there] = tensor
+            of_member[int(at)][name_there] = array
         return Ensemble(members=tuple(map(_model, members, of_member)))
-    except FileNotFoundError:
-        raise StageError(
-            asked=asked,
-            found=f"it has no {DESCRIPTION} or no {WEIGHTS}",
-            do="give the folder that `clicktower train` made",
-        ) from None
-    except _OtherShapes:
-        raise StageError(
-            asked=asked,
-            found="its weights do not have the shapes its recipe declares",
-            do="train again, or copy the folder again",
-        ) from None
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, safetensors.SafetensorError) as error:
-        raise StageError(
-            asked=asked, found=f"a file is damaged ({type(error).__name__})", do="train again, or copy the folder again"
-        ) from None
 
 
-class _OtherShapes(Exception):
-    """Weights that are not those of the recipe beside them."""
-
-
-def _model(description: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Model:
+def _model(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> Model:
     contract = description["text_contract"]
     recipe = Recipe(**description["recipe"])
     if "words" in contract:
@@ -218,8 +174,9 @@ def _model(description: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) 
     if layout.word_rows.text_contract().get("words", {}).get("sha256") != contract.get("words", {}).get("sha256"):
         raise ValueError("the words are not those of the text contract")
     shapes = {f"{name}.{part}": shape for name in recipe.objective.towers for part, shape in layout.shapes.items()}
-    if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != shapes:
-        raise _OtherShapes
+    if {name: array.shape for name, array in weights.items()} != shapes:
+        raise ShapesDiffer
+    tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
     towers = {
         name: layout.join(tensors[f"{name}.W"], {part: tensors[f"{name}.{part}"] for part, _ in layout.parts})
         for name in recipe.objective.towers
@@ -229,16 +186,16 @@ def _model(description: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) 
 
 def write_model(folder: str, recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]) -> None:
     """Write a model's weights, then its description."""
-    _write(folder, *_as_stored(recipe, layout, towers))
+    write_files(folder, *_as_stored(recipe, layout, towers))
 
 
 def write_ensemble(folder: str, members: Sequence[Model]) -> None:
     """Write an ensemble as one model folder."""
-    tensors: dict[str, torch.Tensor] = {}
+    weights: dict[str, np.ndarray] = {}
     descriptions = []
     for at, member in enumerate(members):
-        weights, description = _as_stored(member.recipe, member.layout, member.towers)
-        tensors |= {f"{at}.{name}": tensor for name, tensor in weights.items()}
+        arrays, description = _as_stored(member.recipe, member.layout, member.towers)
+        weights |= {f"{at}.{name}": array for name, array in arrays.items()}
         descriptions.append(description | {"text_contract": dict(member.text_contract)})
     description = {
         "schema_version": SCHEMA_VERSION,
@@ -247,35 +204,28 @@ def write_ensemble(folder: str, members: Sequence[Model]) -> None:
         "dimensions": sum(member["dimensions"] for member in descriptions),
         "parameters": sum(member["parameters"] for member in descriptions),
     }
-    _write(folder, tensors, description)
+    write_files(folder, weights, description)
 
 
 def _as_stored(
     recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]
-) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """(a model's weights by name, its description), as its folder holds them."""
-    tensors: dict[str, torch.Tensor] = {}
+    weights: dict[str, np.ndarray] = {}
     for tower, matrix in towers.items():
-        table, parts = layout.split(matrix)
-        tensors |= {f"{tower}.{name}": part.contiguous().cpu() for name, part in {"W": table, **parts}.items()}
+        table, parts = layout.split_arrays(matrix.cpu())
+        weights |= {f"{tower}.{name}": array for name, array in {"W": table, **parts}.items()}
     rows = layout.word_rows
     contract = {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, "table_rows": rows.trigram_rows}
-    return tensors, {
+    return weights, {
         "schema_version": SCHEMA_VERSION,
         "recipe": asdict(recipe),
         "text_contract": contract | rows.text_contract(),
         "dimensions": tower_of(recipe).dimensions,
         "outputs": asdict(layout.outputs),
-        "parameters": sum(tensor.numel() for tensor in tensors.values()),
+        "parameters": sum(array.size for array in weights.values()),
         **({"words": rows.words} if rows.words else {}),
     }
-
-
-def _write(folder: str, tensors: Mapping[str, torch.Tensor], description: Mapping[str, Any]) -> None:
-    """Write the two files of a model folder, the description last."""
-    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-    storage.write_atomic(storage.join(folder, WEIGHTS), *pieces(arrays))
-    storage.write_atomic(storage.join(folder, DESCRIPTION), json.dumps(description, indent=1).encode())
 
 
 def encode_table(encoder: Encoder, table: TextTable, side: str) -> np.ndarray:
@@ -305,22 +255,6 @@ def encode_table(encoder: Encoder, table: TextTable, side: str) -> np.ndarray:
     return vectors
 
 
-def text_table(texts: Sequence[str], word_rows: WordRows) -> TextTable:
-    """Texts cut into words by the text contract, each distinct word once, numbered as they appear, as rows of W."""
-    if status().available and not word_rows.words:
-        return tokenised(texts, word_rows.trigram_rows)
-    return tokenised_in_python(texts, word_rows)
-
-
-def tokenised_in_python(texts: Sequence[str], word_rows: WordRows) -> TextTable:
-    """`text_table` by the functions that define the contract."""
-    number: dict[str, int] = {}
-    of_texts = [[number.setdefault(word, len(number)) for word in words(text)] for text in texts]
-    offsets = starts(np.fromiter(map(len, of_texts), np.int64, len(of_texts)))
-    flat = np.fromiter((word for text in of_texts for word in text), np.int32, int(offsets[-1]))
-    return TextTable(Ragged(offsets, flat), word_rows.of(list(number)))
-
-
 def _compiled(encoder: Encoder, table: TextTable, side: str) -> CompiledTower:
     """A side's tower with the rows that the table's words have, wherever the encoder takes them from."""
     layout = encoder.layout
@@ -330,7 +264,7 @@ def _compiled(encoder: Encoder, table: TextTable, side: str) -> CompiledTower:
     place = np.zeros(layout.table_rows, np.int32)
     place[rows] = np.arange(len(rows))
     matrix = encoder.rows_at(tower_name(encoder.recipe, side), layout.touched(torch.from_numpy(rows)))
-    return CompiledTower(encoder.recipe, layout, matrix, place)
+    return CompiledTower(encoder.recipe, *layout.split_arrays(matrix), table_rows=layout.table_rows, place=place)
 
 
 STAGE_VERSION = 1

@@ -7,7 +7,6 @@ gradient of the filling is zero, so it stays zero. In one matrix, everything tha
 stepping, adding gradients over workers, norms, checkpoints) is done to rows and written once.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from training.model.decoder import FIRST_WORD, Decoder
 from training.model.head import Head, head_of
 from training.model.objective_settings import Classify, Generate
 from training.model.recipe import Frozen, Recipe
-from training.towers.text_batch import WordRows
+from training.towers.text_table import WordRows
 from training.towers.tower import Parts, Projected, Shapes, Tower
 from training.towers.tower_registry import make_tower
 from training.towers.tower_settings import GatedRecurrent, Recurrent
@@ -159,6 +158,11 @@ class Layout:
             row += self._rows_of(shape)
         return table, parts
 
+    def split_arrays(self, matrix: torch.Tensor) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """As `split`, of a matrix on the CPU, as NumPy's views."""
+        table, parts = self.split(matrix)
+        return table.numpy(), {name: part.numpy() for name, part in parts.items()}
+
     def join(self, table: torch.Tensor, parts: Parts) -> torch.Tensor:
         """The matrix of W, or some rows of it, and all parts: the inverse of `split`."""
         flat = (parts[name].reshape(-1) for name, _ in self.parts)
@@ -179,11 +183,6 @@ def layout_of(recipe: Recipe, table_rows: int, outputs: Outputs = NOTHING, words
         outputs=outputs,
         frozen_words=isinstance(recipe.word_vectors, Frozen),
     )
-
-
-def tower_name(recipe: Recipe, side: str) -> str:
-    """The parameter set that encodes a side, `query` or `document`."""
-    return side if side in recipe.objective.towers else "shared"
 
 
 def initial_parameters(
@@ -228,44 +227,3 @@ def initial_parameters(
         numbers = np.random.Generator(np.random.Philox(key=np.array([recipe.seed, 1 << 62], np.uint64)))
         parts = {**parts, **{part: values.to(matrix.dtype) for part, values in other.initial(numbers).items()}}
     return layout.join(table_RG, parts)  # without random numbers in the filling
-
-
-# Named arrays as the bytes of a safetensors file and back, without a second copy of them in memory. safetensors' own
-# functions make the whole file beside the arrays, twice; of a model of gigabytes and its velocity that decides which
-# machine can train it.
-
-# In the order in which safetensors lays arrays out, so that a file has the bytes that it would give it.
-_TYPES = {"int64": "I64", "float64": "F64", "float32": "F32", "int32": "I32"}
-_LENGTH = 8  # bytes of the header's own length, and what the header is filled up to a multiple of
-
-
-def pieces(arrays: Mapping[str, np.ndarray]) -> list[bytes | memoryview]:
-    """The parts of a file of some arrays: its header, then the memory of each as it is.
-
-    Raises KeyError for another type than 32 or 64 bits of integer or floating point.
-    """
-    types = {name: _TYPES[array.dtype.name] for name, array in arrays.items()}
-    names = sorted(arrays, key=lambda name: (list(_TYPES.values()).index(types[name]), name))
-    header, end = {}, 0
-    for name in names:
-        begin, end = end, end + arrays[name].nbytes
-        header[name] = {"dtype": types[name], "shape": arrays[name].shape, "data_offsets": [begin, end]}
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % _LENGTH)
-    return [
-        len(text).to_bytes(_LENGTH, "little") + text,
-        *(arrays[name].reshape(-1).view(np.uint8).data for name in names),
-    ]
-
-
-def arrays_of(content: bytearray) -> dict[str, np.ndarray]:
-    """The arrays of a file, as views of its bytes. Raises ValueError, KeyError or TypeError where they are damaged."""
-    data = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
-    header = json.loads(content[_LENGTH:data])
-    numpy_names = {written: name for name, written in _TYPES.items()}
-    found = {}
-    for name, entry in header.items():
-        dtype, (begin, end) = np.dtype(numpy_names[entry["dtype"]]), entry["data_offsets"]
-        flat = np.frombuffer(content, dtype, (end - begin) // dtype.itemsize, data + begin)
-        found[name] = flat.reshape(entry["shape"])
-    return found

@@ -117,3 +117,8 @@ class Recipe:
     def clicks(self) -> Clicks:
         """How click shards are read: as the objective says, or as by default where it is another than Clicks."""
         return self.objective if isinstance(self.objective, Clicks) else Clicks()
+
+
+def tower_name(recipe: Recipe, side: str) -> str:
+    """The parameter set that encodes a side, `query` or `document`."""
+    return side if side in recipe.objective.towers else "shared"

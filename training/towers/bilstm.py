@@ -35,9 +35,7 @@ import torch
 from training.towers import tower
 from training.towers.recurrent import LSTMTower, lstm
 from training.towers.text_batch import TextBatch
-from training.towers.tower_settings import BiLSTM, MaxPooled, SelfAttentive, Variational
-
-SIGMA_MIN = 1e-3
+from training.towers.tower_settings import SIGMA_MIN, BiLSTM, MaxPooled, SelfAttentive, Variational
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from pydantic import AfterValidator, Field, field_validator
 
 from schemas.section import Count, Factor, Kinds, Natural, section
 
+SIGMA_MIN = 1e-3  # of a variational tower's deviations
+
 
 def _odd(words: int) -> int:
     if words % 2 == 0:

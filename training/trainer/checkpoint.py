@@ -20,7 +20,7 @@ import numpy as np
 
 from schemas import storage
 from schemas.errors import StageError
-from training.model.parameters import arrays_of, pieces
+from training.model.model_folder import read_arrays, safetensors_pieces
 from training.trainer.optimisers import RowState, restored_state
 
 SCHEMA_VERSION = "1.1"  # 1.0 did not know what became of a run before it
@@ -46,7 +46,7 @@ class Position:
 def write_checkpoint(folder: str, digest: str, position: Position, rows: Mapping[str, RowState]) -> None:
     """Write a checkpoint of the run `digest`; remove all but the last two, and refused ones. Raises WriteError."""
     arrays = {f"{tower}.{n}": array for tower, state in rows.items() for n, array in state.arrays().items()}
-    content = pieces(arrays)
+    content = safetensors_pieces(arrays)
     size_bytes, sha256 = sum(len(piece) for piece in content), hashlib.sha256()
     for piece in content:
         sha256.update(piece)
@@ -151,7 +151,7 @@ def _read(folder: str, digest: str, update: int) -> tuple[dict[str, Any], dict[s
         content = storage.read_writable(_file(folder, update, "safetensors"))
         if hashlib.sha256(content).hexdigest() != head["sha256"]:
             raise _refused(folder, f"the checkpoint of update {update:,} is damaged")
-        return head, arrays_of(content)
+        return head, read_arrays(content)
     except (OSError, ValueError, KeyError, TypeError):
         raise _refused(folder, f"the checkpoint of update {update:,} cannot be read") from None
 

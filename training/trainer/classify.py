@@ -24,7 +24,8 @@ from training.model.objective_settings import Classify
 from training.model.parameters import Outputs, head_of_model
 from training.model.recipe import Recipe
 from training.ranking.labelled_measures import accuracy, area_of_probabilities
-from training.towers.text_batch import OnDevice, TextBatch, TextTable, text_batch
+from training.towers.text_batch import OnDevice, TextBatch, text_batch
+from training.towers.text_table import TextTable
 from training.towers.tower import Parts, gathered
 from training.trainer.labelled_shards import LabelledShard, LabelledShards, load_labelled
 from training.trainer.objective import Measured, draws, touched_rows

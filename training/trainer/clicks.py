@@ -23,15 +23,16 @@ import torch
 from schemas.documents import read_documents
 from schemas.errors import UsageError
 from schemas.judgments import Judged, read_qrels, read_queries
+from training.model.compiled_model import text_table
 from training.model.embedding import unit
 from training.model.encoder import Encoder
 from training.model.given_vectors import SUFFIX, TextVectors, read_text_vectors
-from training.model.model import Ensemble, Model, encode_table, load_encoder, text_table
+from training.model.model import Ensemble, Model, encode_table, load_encoder
 from training.model.objective_settings import Fixed, Teaching
 from training.model.parameters import NOTHING, Outputs
 from training.model.recipe import Recipe
 from training.ranking.ndcg import CUTOFFS, JudgedPairs, judged_pairs, ndcg_of_judged
-from training.towers.text_batch import TextTable, WordRows
+from training.towers.text_table import TextTable, WordRows
 from training.trainer.click_loss import click_losses, cosines, pair_batch
 from training.trainer.objective import Measured, touched_rows
 from training.trainer.shard_data import (

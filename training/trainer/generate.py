@@ -28,7 +28,8 @@ from training.model.encoder import Encoder, encode_batch, encoded, gradients
 from training.model.objective_settings import Generate
 from training.model.parameters import Outputs, decoder_of_model
 from training.model.recipe import Recipe
-from training.towers.text_batch import OnDevice, Ragged, TextBatch, TextTable, text_batch
+from training.towers.text_batch import OnDevice, TextBatch, text_batch
+from training.towers.text_table import Ragged, TextTable
 from training.towers.tower import Parts
 from training.trainer.labelled_shards import LabelledShard, LabelledShards, load_labelled
 from training.trainer.objective import Measured, draws, held_out_draws, touched_rows

@@ -18,7 +18,7 @@ from schemas.errors import StageError, UsageError
 from schemas.judgments import Judged
 from schemas.manifest import OutputFile
 from training.kernel.kernel_library import status
-from training.model.kernel_recipes import moves_rows, trains
+from training.model.kernel_towers import moves_rows, trains
 from training.model.recipe import Recipe
 
 Path = Literal["auto", "compiled", "torch", "rows"]

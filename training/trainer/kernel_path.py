@@ -20,7 +20,7 @@ from training.compute.reduction import UNIT, RowGradient, Workers, fixed_point_l
 from training.kernel.kernel_library import Owned, fields, library, require_memory
 from training.model.encoder import Encoder
 from training.model.kernel_towers import CHUNK_TEXTS, BatchIndex, TowerPoint, TowerStruct, kernel_batch
-from training.model.parameters import tower_name
+from training.model.recipe import tower_name
 from training.towers.tower_settings import Truncated
 from training.trainer.large_update import LossBatch, Share, Summed, Towers
 from training.trainer.optimisers import LazyRows, MomentumSchedule
@@ -307,7 +307,7 @@ class Crew(Owned):
         recipe, layout, points = towers.recipe, towers.layout, {}
         assert isinstance(recipe.tower, Truncated)
         for name, of in rows.items():
-            table_RG, parts = layout.split(torch.from_numpy(of.ahead_RG))
+            table_RG, parts = layout.split_arrays(torch.from_numpy(of.ahead_RG))
             points[name] = TowerPoint(recipe, table_RG, parts, of.place_of_row)
         while len(self._workspaces) < len(batches):
             self._workspaces.append(Owned("workspace", library().workspace_new(), "a gradient"))

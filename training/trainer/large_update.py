@@ -18,8 +18,8 @@ import torch
 from schemas.errors import Diverged
 from training.compute.reduction import Addend, GradientSum, RowGradient, Workers
 from training.model.encoder import CPU, Device, Encoder
-from training.model.parameters import DTYPES, Layout, tower_name
-from training.model.recipe import SGD, AdaGrad, Adam, Recipe
+from training.model.parameters import DTYPES, Layout
+from training.model.recipe import SGD, AdaGrad, Adam, Recipe, tower_name
 from training.trainer.click_loss import pair_batch
 from training.trainer.optimisers import MomentumSchedule, RowState
 from training.trainer.shard_data import MicroBatch

@@ -45,7 +45,7 @@ from schemas.errors import StageError, TransientError
 from schemas.stage import Progress, scratch_folder
 from training.compute.device import gpu_share, process_group_backend
 from training.compute.reduction import ProcessGroup
-from training.model.model import WEIGHTS
+from training.model.model_folder import WEIGHTS
 from training.trainer.checkpoint import list_updates
 from training.trainer.job import TrainingJob
 from training.trainer.ray_cluster import board_of, cluster, is_of_this_machine_alone, relayed

@@ -26,7 +26,7 @@ from schemas.stage import open_result
 from schemas.text_contract import CONTRACT_VERSION
 from training.model.objective_settings import Clicks, Fixed, Pool, Redrawn
 from training.model.recipe import Recipe
-from training.towers.text_batch import Ragged, TextTable, WordRows, from_arrow, starts
+from training.towers.text_table import Ragged, TextTable, WordRows, from_arrow, starts
 
 CATALOGUE = "catalogue.json"
 

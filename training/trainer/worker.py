@@ -26,8 +26,8 @@ from training.kernel.kernel_library import status
 from training.model.encoder import Device, open_device
 from training.model.given_vectors import word_vectors_of
 from training.model.model import Model, load_model, write_model
-from training.model.parameters import Layout, initial_parameters, is_beside, layout_of, tower_name
-from training.model.recipe import Nesterov, Recipe
+from training.model.parameters import Layout, initial_parameters, is_beside, layout_of
+from training.model.recipe import Nesterov, Recipe, tower_name
 from training.towers.tower_settings import BiLSTM, Truncated
 from training.trainer.checkpoint import Position, newest_checkpoint, read_checkpoint, remove_checkpoints_after
 from training.trainer.job import COMPILED, ROWS, TrainingJob, require_served

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from training.model.decoder import END, Decoder, Targets, targets_of
-from training.towers.text_batch import Ragged, starts
+from training.towers.text_table import Ragged, starts
 
 SMALL = Decoder(latent=2, cells=2, vocabulary=5, word_columns=3)
 TEXTS = [[2, 4, 4, END], [3, END], [END], [4, 2, 1, 3, END]]

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.model.decoder import END, UNKNOWN, targets_of
-from training.towers.text_batch import Ragged, starts
+from training.towers.text_table import Ragged, starts
 
 VOCABULARY = 6
 texts_of_words = st.lists(st.lists(st.integers(1, VOCABULARY - 1), max_size=5), min_size=1, max_size=6)

@@ -6,7 +6,7 @@ import torch
 from tests.recipes import made, varied
 from tests.training.texts import random_texts
 from training.model.encoder import CPU, Encoder
-from training.model.kernel_recipes import trains
+from training.model.kernel_towers import trains
 from training.model.parameters import Layout, initial_parameters, layout_of
 from training.model.recipe import Recipe
 from training.trainer.click_loss import PairBatch, pair_batch

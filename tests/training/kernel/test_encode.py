@@ -1,5 +1,8 @@
 """Texts to vectors on the compiled path, against the float64 reference and against themselves in other company."""
 
+import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
@@ -8,18 +11,20 @@ import numpy as np
 import pytest
 import torch
 
-from schemas.errors import UsageError
+from schemas.errors import StageError, UsageError
 from schemas.text_contract import trigram_ids, words
 from tests.recipes import made, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from training.kernel.kernel_library import status
+from training.model.compiled_model import load_compiled, text_table
 from training.model.encoder import Encoder, encode_batch
 from training.model.kernel_towers import MOST_TEXTS, SHORT_BYTES
-from training.model.model import BATCH_TEXTS, Model, encode_table, text_table
-from training.model.parameters import initial_parameters, layout_of, tower_name
-from training.model.recipe import Recipe
-from training.towers.text_batch import TextTable, WordRows, text_batch
+from training.model.model import BATCH_TEXTS, Model, encode_table, write_model
+from training.model.parameters import initial_parameters, layout_of
+from training.model.recipe import Recipe, tower_name
+from training.towers.text_batch import text_batch
+from training.towers.text_table import TextTable, WordRows
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
 torch.set_num_threads(1)
@@ -72,6 +77,35 @@ def test_every_tower_equals_the_reference_from_text_to_vector(recipe, side):
     assert model.compiled
     assert_equal_but_for_rounding(model.encode(TEXTS, side), expected)
     assert_equal_but_for_rounding(np.concatenate([model.encode([text], side) for text in TEXTS]), expected)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: f"{reference.kind_of(recipe)} {recipe.tower.cells}")
+def test_a_model_loaded_without_torch_has_the_same_bits(tmp_path, recipe):
+    model, texts = model_of(recipe), [text for text in TEXTS if words(text)]
+    write_model(str(tmp_path), recipe, model.layout, model.towers)
+    loaded = load_compiled(str(tmp_path))
+    assert loaded is not None
+    for side in ("query", "document"):
+        assert np.array_equal(loaded.encode(texts, side), model.encode(texts, side))
+        assert np.array_equal(loaded.encode(texts[:1], side), model.encode(texts[:1], side))
+
+
+def test_search_of_a_model_loads_no_torch(tmp_path):
+    write_model(str(tmp_path), LSTM, model_of(LSTM).layout, model_of(LSTM).towers)
+    code = (
+        "import sys; from training.model.compiled_model import load_compiled; "
+        f"load_compiled({str(tmp_path)!r}).encode(['a b'], 'query'); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_weights_of_other_shapes_are_refused_before_the_kernel_reads_them(tmp_path):
+    write_model(str(tmp_path), LSTM, model_of(LSTM).layout, model_of(LSTM).towers)
+    description = json.loads((tmp_path / "model.json").read_text())
+    description["recipe"]["tower"]["cells"] = 32
+    (tmp_path / "model.json").write_text(json.dumps(description))
+    with pytest.raises(StageError, match="shapes"):
+        load_compiled(str(tmp_path))
 
 
 def some_texts(num_texts: int) -> list[str]:
@@ -140,8 +174,8 @@ def test_a_text_too_long_for_the_short_way_has_the_same_vector():
     model, line = model_of(LSTM), "plank no 7 " * 400
     assert len(line) > SHORT_BYTES
     short = line[: SHORT_BYTES // 11 * 11]
-    assert model.compiled["query"].encode_short(line) is None
-    assert model.compiled["query"].encode_short(short) is not None
+    assert model.compiled.towers["query"].encode_short(line) is None
+    assert model.compiled.towers["query"].encode_short(short) is not None
     assert np.array_equal(model.encode([short], "query")[0], model.encode([short, "a"], "query")[0])
     assert np.array_equal(model.encode([line], "query")[0], model.encode([line, "a"], "query")[0])
 
@@ -149,7 +183,7 @@ def test_a_text_too_long_for_the_short_way_has_the_same_vector():
 def test_one_text_without_a_word_is_an_error_unless_zero_is_asked_for():
     model = model_of(LSTM)
     for text in ("", " \x1c\t", "\u2003"):
-        with pytest.raises(UsageError, match="1 of them have no word"):
+        with pytest.raises(UsageError, match="1 of 1 texts have no word"):
             model.encode([text], "query")
         assert not model.encode([text], "query", empty="zero").any()
 

@@ -15,7 +15,7 @@ from tests.training.kernel.small_batches import TRIGRAMS, compiled_path, random_
 from tests.training.test_large_update import Together
 from training.compute.reduction import Workers
 from training.model.encoder import CPU
-from training.model.kernel_recipes import serves
+from training.model.kernel_towers import serves
 from training.model.parameters import initial_parameters, layout_of
 from training.model.recipe import Recipe
 from training.trainer import job

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from schemas.text_contract import golden_cases, trigram_ids, words
 from training.kernel.kernel_library import status
+from training.model.compiled_model import tokenised_in_python
 from training.model.kernel_towers import tokenised
-from training.model.model import tokenised_in_python
-from training.towers.text_batch import TextTable, WordRows
+from training.towers.text_table import TextTable, WordRows
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
 ROWS = 65_536

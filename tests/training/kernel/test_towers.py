@@ -112,7 +112,7 @@ def test_embeddings_are_the_references(tower):
     recipe = recipe_of(tower, 32)
     layout, matrices = start(recipe)
     compiled, reference = both(random_pairs(7, 50, 3), compiled_path(recipe))
-    point = TowerPoint(recipe, *layout.split(matrices["document"]))
+    point = TowerPoint(recipe, *layout.split_arrays(matrices["document"]))
     vectors = np.empty((compiled.documents.num_texts, point.dimensions), np.float32)
     point.encode(compiled.documents, vectors)
     expected = encode_batch(reference.documents, "document", encoder_of(recipe, layout, matrices, torch.float64))

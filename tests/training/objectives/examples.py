@@ -11,7 +11,7 @@ from training.model.encoder import Encoder
 from training.model.head import draw_masks
 from training.model.parameters import Layout, Outputs, decoder_of_model, head_of_model, layout_of
 from training.model.recipe import Recipe
-from training.towers.text_batch import Ragged, starts
+from training.towers.text_table import Ragged, starts
 from training.trainer import classify, generate
 from training.trainer.classify import LabelledBatch, LabelledExamples
 from training.trainer.generate import RephrasingBatch, RephrasingExamples

@@ -19,7 +19,7 @@ from tests.training.objectives.examples import labelled_case, rephrasing_case
 from tests.training.objectives.labelled_builds import built, questions
 from tests.training.objectives.recipes import GENERATE, PAIRS, TEXTS
 from training.model.recipe import Recipe
-from training.towers.bilstm import SIGMA_MIN
+from training.towers.tower_settings import SIGMA_MIN
 from training.trainer.generate import divergence
 from training.trainer.labelled_shards import load_labelled
 from training.trainer.launch import train

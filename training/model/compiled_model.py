@@ -1,0 +1,109 @@
+"""A model that the kernels serve, as it encodes texts: without torch, which takes seconds to load."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from schemas.errors import UsageError
+from schemas.release import Similarity
+from schemas.text_contract import words
+from training.kernel.kernel_library import status
+from training.model.embedding import Side
+from training.model.kernel_towers import CompiledTower, kernel_shapes, serves, tokenised
+from training.model.model_folder import ShapesDiffer, read_description, read_weights, reading_model
+from training.model.recipe import Recipe, tower_name
+from training.towers.text_table import Ragged, TextTable, WordRows, starts
+
+Empty = Literal["error", "zero"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledModel:
+    recipe: Recipe
+    word_rows: WordRows
+    towers: Mapping[str, CompiledTower]  # by name
+    text_contract: Mapping[str, Any]
+
+    def encode(self, texts: Sequence[str], side: Side, *, empty: Empty = "error") -> np.ndarray:
+        """As `model.Model.encode`, the same bits."""
+        require_side(side)
+        tower = self.towers[tower_name(self.recipe, side)]
+        if len(texts) == 1 and (vector := tower.encode_short(texts[0])) is not None:
+            return vector
+        return tower.encode(encodable(texts, self.recipe, self.word_rows, empty))
+
+    @property
+    def dimensions(self) -> int:
+        return next(iter(self.towers.values())).dimensions
+
+    @property
+    def similarity(self) -> Similarity:
+        return self.recipe.objective.similarity
+
+    @property
+    def word_share(self) -> float:
+        return self.recipe.clicks.word_share
+
+
+def load_compiled(folder: str) -> CompiledModel | None:
+    """The model of a folder, if the kernels serve it on this machine; None for another one, or for an ensemble.
+
+    Raises as `model.load_encoder`, which loads any model.
+    """
+    with reading_model(folder):
+        description = read_description(folder)
+        if "members" in description or description.get("words"):
+            return None
+        recipe = Recipe(**description["recipe"])
+        if not serves(recipe):
+            return None
+        arrays, table_rows = read_weights(folder), description["text_contract"]["table_rows"]
+        towers, shapes = {}, kernel_shapes(recipe.tower)
+        for name in recipe.objective.towers:
+            table_RG, parts = arrays[f"{name}.W"], {part: arrays[f"{name}.{part}"] for part in shapes}
+            sound = table_RG.shape == (table_rows, shapes["b"][0]) and all(
+                parts[part].shape == shape for part, shape in shapes.items()
+            )
+            if not sound or any(array.dtype != np.float32 for array in (table_RG, *parts.values())):
+                raise ShapesDiffer
+            towers[name] = CompiledTower(recipe, table_RG, parts, table_rows=table_rows)
+    return CompiledModel(
+        recipe=recipe, word_rows=WordRows(table_rows), towers=towers, text_contract=description["text_contract"]
+    )
+
+
+def require_side(side: str) -> None:
+    """Raises UsageError for any other than query and document."""
+    if side not in ("query", "document"):
+        raise UsageError(f"There is no side {side!r}.", "Use query or document.")
+
+
+def encodable(texts: Sequence[str], recipe: Recipe, word_rows: WordRows, empty: Empty) -> TextTable:
+    """Texts as a recipe's towers read them. Raises UsageError for one without a word, unless `empty` is zero."""
+    table = text_table(texts, word_rows)
+    wordless = np.flatnonzero(table.words.lengths == 0)
+    if len(wordless) and empty == "error":
+        raise UsageError(
+            f"{len(wordless):,} of {len(texts):,} texts have no word (the first is number {int(wordless[0]) + 1:,}), "
+            "so they have no embedding.",
+            "Leave them out, or ask for zero vectors (empty='zero').",
+        )
+    return table.limited(recipe.max_words, recipe.overflow)
+
+
+def text_table(texts: Sequence[str], word_rows: WordRows) -> TextTable:
+    """Texts cut into words by the text contract, each distinct word once, numbered as they appear, as rows of W."""
+    if status().available and not word_rows.words:
+        return tokenised(texts, word_rows.trigram_rows)
+    return tokenised_in_python(texts, word_rows)
+
+
+def tokenised_in_python(texts: Sequence[str], word_rows: WordRows) -> TextTable:
+    """`text_table` by the functions that define the contract."""
+    number: dict[str, int] = {}
+    of_texts = [[number.setdefault(word, len(number)) for word in words(text)] for text in texts]
+    offsets = starts(np.fromiter(map(len, of_texts), np.int64, len(of_texts)))
+    flat = np.fromiter((word for text in of_texts for word in text), np.int32, int(offsets[-1]))
+    return TextTable(Ragged(offsets, flat), word_rows.of(list(number)))

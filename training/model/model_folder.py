@@ -1,0 +1,150 @@
+"""A model's folder: two files, which can be read without torch; and where an evaluation finds one.
+
+model.safetensors   query.W [rows, columns] and the tower's other parts (query.W_rec, query.b, ...; training.towers),
+                    document.* alike (or shared.* where both sides use one tower, with what an objective puts above
+                    it: shared.head.W_1, ...; parameters)
+model.json          recipe, text contract (trigram contract, Unicode version, rows of trigrams), dimensions, outputs;
+                    where some words have rows of their own, these words, and their digest in the text contract
+
+The folder of an ensemble has the same two files: the weights 0.query.W, ... of the first member, 1.query.W, ... of the
+second, and in model.json `members`, the description of each.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from schemas import storage
+from schemas.errors import StageError, require_major
+from schemas.manifest import OutputFile, damaged_files
+from schemas.release import MODEL, POINTER, RELEASE, Release, read_folder, read_release
+from schemas.stage import open_result
+from schemas.text_contract import CONTRACT_VERSION
+
+SCHEMA_VERSION = "2.0"  # 1.2 had a flat recipe
+WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
+
+
+class ShapesDiffer(Exception):
+    """The weights are not those of the recipe beside them."""
+
+
+@contextmanager
+def reading_model(folder: str) -> Iterator[None]:
+    """Raises StageError for what goes wrong within, where a model folder's content is read and understood."""
+    again = "Train again, or copy the folder again."
+    try:
+        yield
+    except FileNotFoundError:
+        raise StageError(
+            f"The model in {folder} has no {DESCRIPTION} or no {WEIGHTS}.",
+            "Give the folder that `clicktower train` made.",
+        ) from None
+    except ShapesDiffer:
+        raise StageError(f"The weights in {folder} do not have the shapes that their recipe declares.", again) from None
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise StageError(f"The model in {folder} has a damaged file ({type(error).__name__}).", again) from None
+
+
+def read_description(folder: str) -> dict[str, Any]:
+    """model.json. Raises UnknownVersionError for another major version of the model or of the text contract."""
+    description: dict[str, Any] = json.loads(storage.read_bytes(storage.join(folder, DESCRIPTION)))
+    require_major(f"the model in {folder}", description.get("schema_version"), SCHEMA_VERSION)
+    require_major("the model's text contract", description["text_contract"]["trigrams"], CONTRACT_VERSION)
+    return description
+
+
+def read_weights(folder: str) -> dict[str, np.ndarray]:
+    return read_arrays(storage.read_writable(storage.join(folder, WEIGHTS)))
+
+
+def write_files(folder: str, weights: Mapping[str, np.ndarray], description: Mapping[str, Any]) -> None:
+    """Write the two files of a model folder, the description last."""
+    storage.write_atomic(storage.join(folder, WEIGHTS), *safetensors_pieces(weights))
+    storage.write_atomic(storage.join(folder, DESCRIPTION), json.dumps(description, indent=1).encode())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSource:
+    """`digest`: of the training, also where the model is read from a release. `folder`: of the model's two files."""
+
+    digest: str
+    folder: str
+    labels: Mapping[str, Any]
+
+
+def model_source(uri: str) -> ModelSource:
+    """The model of a train stage's folder, of a release's folder, or of the release that is live at a URI.
+
+    Raises StageError where there is none, or where it has other bytes than were written.
+    """
+    if storage.exists(storage.join(uri, POINTER)):
+        return _of_release(*read_release(uri))
+    if storage.exists(storage.join(uri, RELEASE)):
+        return _of_release(uri, read_folder(uri))
+    trained = open_result(uri)
+    fix = "Run the same `train` again; if it is above 64 MiB, remove the folder first."
+    _require_whole(trained.folder, trained.manifest.files, fix)
+    labels = dict(trained.manifest.outcome.labels)
+    return ModelSource(digest=trained.manifest.digest, folder=trained.data, labels=labels)
+
+
+def _of_release(folder: str, release: Release) -> ModelSource:
+    of_model = [file for file in release.written if file.path.startswith(f"{MODEL}/")]
+    _require_whole(folder, of_model, "Publish the model again from where it was trained.")
+    return ModelSource(digest=release.inputs["model"], folder=storage.join(folder, MODEL), labels=dict(release.labels))
+
+
+def _require_whole(folder: str, files: Sequence[OutputFile], fix: str) -> None:
+    """Every byte: a model is small, and what is wrong with one does not show in its figures."""
+    if wrong := damaged_files(folder, files, hashes=True):
+        raise StageError(f"The model in {folder} is not as it was written: {'; '.join(wrong[:3])}.", fix)
+
+
+# Named arrays as the bytes of a safetensors file and back, without a second copy of them in memory. safetensors' own
+# functions make the whole file beside the arrays, twice; of a model of gigabytes and its velocity that decides which
+# machine can train it.
+
+# In the order in which safetensors lays arrays out, so that a file has the bytes that it would give it.
+_TYPES = {"int64": "I64", "float64": "F64", "float32": "F32", "int32": "I32"}
+_LENGTH = 8  # bytes of the header's own length, and what the header is filled up to a multiple of
+
+
+def safetensors_pieces(arrays: Mapping[str, np.ndarray]) -> list[bytes | memoryview]:
+    """The parts of a file of some arrays: its header, then the memory of each as it is.
+
+    Raises KeyError for another type than 32 or 64 bits of integer or floating point.
+    """
+    types = {name: _TYPES[array.dtype.name] for name, array in arrays.items()}
+    names = sorted(arrays, key=lambda name: (list(_TYPES.values()).index(types[name]), name))
+    header, end = {}, 0
+    for name in names:
+        begin, end = end, end + arrays[name].nbytes
+        header[name] = {"dtype": types[name], "shape": arrays[name].shape, "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % _LENGTH)
+    return [
+        len(text).to_bytes(_LENGTH, "little") + text,
+        *(arrays[name].reshape(-1).view(np.uint8).data for name in names),
+    ]
+
+
+def read_arrays(content: bytearray) -> dict[str, np.ndarray]:
+    """The arrays of a safetensors file, as views of its bytes.
+
+    Raises ValueError, KeyError or TypeError where they are damaged.
+    """
+    data = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
+    header = json.loads(content[_LENGTH:data])
+    header.pop("__metadata__", None)
+    numpy_names = {stored: name for name, stored in _TYPES.items()}
+    arrays = {}
+    for name, entry in header.items():
+        dtype, (begin, end) = np.dtype(numpy_names[entry["dtype"]]), entry["data_offsets"]
+        flat = np.frombuffer(content, dtype, (end - begin) // dtype.itemsize, data + begin)
+        arrays[name] = flat.reshape(entry["shape"])
+    return arrays

@@ -1,0 +1,55 @@
+"""The nearest documents of a query in the order of a second scorer's confidence. Free of torch.
+
+Searching is by one number a pair that can be found fast; a head above the tower (training.model.head) tells better what
+it was trained to tell, such as whether two questions ask the same, and says how sure it is.
+
+Suffixes: K candidates, D dimensions.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from schemas.errors import StageError
+from schemas.release import Similarity
+from training.model.embedding import scores_one_by_one
+
+# (query vectors [K, D], document vectors [K, D]) -> a number from 0 to 1 for each pair, float64 [K]
+Confidence = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reranked:
+    at: int  # among the candidates
+    id: str
+    score: float  # what it was found by: its cosine, or minus its distance
+    confidence: float
+
+
+def rerank(
+    query_D: np.ndarray,
+    candidates_KD: np.ndarray,
+    ids: Sequence[str],
+    confidence: Confidence,
+    *,
+    similarity: Similarity = "euclidean",
+) -> list[Reranked]:
+    """The candidates, surest first; equally sure ones nearest first, and then by descending id as in a search.
+
+    Raises StageError where a confidence is not a number from 0 to 1, ValueError where there is not one for each.
+    """
+    sure_K = np.asarray(confidence(np.broadcast_to(query_D, candidates_KD.shape), candidates_KD), np.float64)
+    if sure_K.shape != (len(ids),):
+        raise ValueError(f"{len(ids)} candidates were given {sure_K.shape} confidences")
+    if not ((sure_K >= 0) & (sure_K <= 1)).all():
+        raise StageError(
+            "The confidence in a document is not a number from 0 to 1.",
+            "Train again with a smaller step, and look at the curve of its loss.",
+        )
+    score_K = scores_one_by_one(similarity, candidates_KD, query_D)
+    found = [
+        Reranked(at=at, id=id_, score=score, confidence=sure)
+        for at, (id_, score, sure) in enumerate(zip(ids, score_K.tolist(), sure_K.tolist(), strict=True))
+    ]
+    return sorted(found, key=lambda one: (one.confidence, one.score, one.id), reverse=True)
