@@ -37,7 +37,7 @@ from benchmarks.speed.contest import Entrant, in_turns, rounded  # noqa: E402
 from benchmarks.speed.step import figures, repeated, require_same, rows_of, run, step_arguments, tell  # noqa: E402
 from schemas.section import changed  # noqa: E402
 from training.model.encoder import Encoder  # noqa: E402
-from training.model.label_recipes import GATED_ATTENTION, SIAMESE_LSTM, SIAMESE_MAX, VAR_SIAMESE  # noqa: E402
+from training.model.named_recipes import GATED_ATTENTION, SIAMESE_LSTM, SIAMESE_MAX, VAR_SIAMESE  # noqa: E402
 from training.model.parameters import layout_of  # noqa: E402
 from training.model.recipe import Recipe  # noqa: E402
 from training.towers.text_batch import WordRows  # noqa: E402

@@ -4,8 +4,8 @@ from schemas.manifest import Outcome, Request
 from schemas.stage import run_stage
 from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 from tests.recipes import varied
-from training.model.click_recipes import LSTM_96
 from training.model.model import Model, write_model
+from training.model.named_recipes import LSTM_96
 from training.model.parameters import NOTHING, Outputs, initial_parameters, layout_of
 from training.model.recipe import Recipe
 

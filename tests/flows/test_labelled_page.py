@@ -21,9 +21,8 @@ from tests.recipes import varied
 from tests.trained_model import trained_stage
 from training.analysis.traces import overlap, trace
 from training.evaluation.evaluate_labelled_stage import RULES, EvaluateLabelledConfig, evaluate_labelled
-from training.model.label_recipes import GATED_ATTENTION
 from training.model.model import load_model
-from training.model.named_recipes import recipe
+from training.model.named_recipes import GATED_ATTENTION, recipe
 from training.trainer.labelled_shards import read_labelled
 from training.trainer.launch import train
 

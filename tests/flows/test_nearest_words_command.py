@@ -12,8 +12,8 @@ from schemas.stage import open_result
 from tests.recipes import varied
 from tests.trained_model import trained_stage
 from tests.training.small_shards import write_build
-from training.model.click_recipes import LSTM_96
 from training.model.model import load_model
+from training.model.named_recipes import LSTM_96
 
 PAIRS = [
     ("pizza oven", "stone for a pizza oven", ["sink infection drain"]),

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from flows.config.sweep_config import SampleSection, SweepConfig, measure_of, points_of, read_sweep
 from schemas.errors import UsageError
-from training.model.click_recipes import LSTM_96, RNN_288
-from training.model.printed_recipes import PRINTED_RECIPES
+from training.model.named_recipes import LSTM_96, PRINTED_RECIPES, RNN_288
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -106,7 +105,7 @@ def test_a_sample_of_a_huge_grid_is_drawn_without_making_the_grid():
         ({"fields": {"optimiser.step": []}}, "Its list of values is empty"),
         ({"fields": {"minibatch": [256, 100]}}, "The sweep tries minibatch=100"),
         ({"fields": {"optimiser.step": [-1]}}, "optimiser.step is -1: it must be greater than 0"),
-        ({"fields": {"recipe": ["lstm-7"]}}, "There is no recipe of that name"),
+        ({"fields": {"recipe": ["lstm-7"]}}, "There is no recipe"),
         ({"trial": ({"cels": 3},)}, "did you mean tower.cells?"),
         ({"fields": {"seed": [1, 2]}, "seeds": (1, 2)}, "seed is varied as a field too"),
         ({"fields": {"optimiser.step": [1, 2]}, "sample": SampleSection(points=0)}, "That is none"),

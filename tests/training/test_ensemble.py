@@ -12,8 +12,8 @@ from schemas.stage import open_result, run_stage
 from tests.recipes import made, varied
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.trained_model import trained_stage, untrained
-from training.model.click_recipes import LSTM_96
 from training.model.model import Ensemble, combine, load_encoder, load_model, write_model
+from training.model.named_recipes import LSTM_96
 from training.model.parameters import initial_parameters, layout_of
 
 TEXTS = ["angle bracket", "2 in. x 4 ft. plank", "東京の金槌", "a"]

@@ -17,9 +17,9 @@ from tests.trained_model import trained_stage
 from training.evaluation.evaluate_stage import EvaluateConfig, evaluate
 from training.evaluation.measured_row import of_model
 from training.evaluation.rows import Material, Row
-from training.model.click_recipes import LSTM_96
 from training.model.embedding import TitleEmbeddings
 from training.model.model import load_model
+from training.model.named_recipes import LSTM_96
 from training.ranking.measure import judged_collection, measure
 from training.ranking.word_matches import title_ranking
 

@@ -12,8 +12,8 @@ from schemas.stage import run_stage
 from tests.recipes import varied
 from tests.trained_model import TABLE_ROWS, trained_stage
 from training.evaluation.evaluate_stage import EvaluateConfig, evaluate
-from training.model.click_recipes import LSTM_96
 from training.model.model import write_model
+from training.model.named_recipes import LSTM_96
 from training.model.parameters import initial_parameters, layout_of
 
 CONFIG = EvaluateConfig(num_resamples=50, top_k=10)

@@ -20,9 +20,9 @@ from tests.beam_jobs.dated_logs import day_lines, write_lines
 from tests.beam_jobs.day_folders import write_documents
 from tests.instruction_sets import forced, sets_here
 from tests.recipes import varied
-from training.model.click_recipes import LSTM_POOL_96
 from training.model.kernel_towers import serves
 from training.model.model import load_model
+from training.model.named_recipes import LSTM_POOL_96
 from training.trainer.launch import train
 
 # Started by how rare trigrams are, one tower, a shared pool, weights by the logarithm of clicks: all that is computed

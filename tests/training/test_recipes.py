@@ -9,8 +9,7 @@ import pytest
 
 from schemas.errors import UsageError
 from schemas.section import changed
-from training.model.click_recipes import LSTM_96
-from training.model.named_recipes import names, recipe
+from training.model.named_recipes import LSTM_96, names, recipe
 from training.model.objective_settings import Generate
 from training.model.parameters import layout_of
 from training.model.recipe import Recipe

@@ -14,8 +14,7 @@ from schemas.section import changed
 from schemas.stage import Progress
 from training.evaluation import Table
 from training.evaluation.evaluate_stage import EvaluateConfig
-from training.model.named_recipes import recipe
-from training.model.printed_recipes import PRINTED
+from training.model.named_recipes import PRINTED, recipe
 from training.model.recipe import Recipe
 from training.ranking.bm25 import TitleBM25
 from training.ranking.doc2vec import TitleDoc2Vec

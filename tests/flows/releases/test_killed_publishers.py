@@ -19,7 +19,7 @@ from tests.flows.releases import publishers_to_kill
 from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.recipes import varied
 from tests.trained_model import trained_stage
-from training.model.click_recipes import LSTM_96
+from training.model.named_recipes import LSTM_96
 
 NUM_POINTS = 20
 QUERIES = ("copper pipe", "angle bracket", "garden hose 2x4")

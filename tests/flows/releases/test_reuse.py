@@ -19,8 +19,8 @@ from schemas.text_contract import normalise
 from tests.flows.releases.catalogue import CONFIG
 from tests.recipes import varied
 from tests.trained_model import trained_stage
-from training.model.click_recipes import LSTM_96
 from training.model.model import load_model
+from training.model.named_recipes import LSTM_96
 
 
 @pytest.fixture(scope="module")

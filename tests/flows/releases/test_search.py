@@ -18,9 +18,9 @@ from tests.flows.releases.catalogue import CONFIG
 from tests.recipes import varied
 from tests.rounding import rounded
 from tests.trained_model import trained_stage
-from training.model.click_recipes import LSTM_96
 from training.model.embedding import TitleEmbeddings
 from training.model.model import load_model
+from training.model.named_recipes import LSTM_96
 from training.ranking.bm25 import TitleBM25
 from training.ranking.measure import top_k
 from training.ranking.ndcg import descending_order

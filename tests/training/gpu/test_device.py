@@ -7,8 +7,8 @@ import torch
 
 from schemas.errors import UsageError
 from training.compute.device import DEVICES, device_named, gpu_share, process_group_backend
-from training.model.click_recipes import LSTM_96
 from training.model.encoder import CPU, open_device
+from training.model.named_recipes import LSTM_96
 from training.trainer.job import arithmetic_of
 
 ROOT = Path(__file__).parents[3]

@@ -11,10 +11,9 @@ import torch
 from schemas import storage
 from schemas.section import changed
 from tests.training.small_shards import KINDS, THINGS
-from training.model.named_recipes import recipe
+from training.model.named_recipes import PUBLISHED_SIZE_RECIPES, recipe
 from training.model.objective_settings import Classify
 from training.model.parameters import Outputs, layout_of
-from training.model.sister_recipes import SISTER_RECIPES
 from training.trainer.launch import train
 
 torch.set_num_threads(1)
@@ -57,7 +56,7 @@ def test_steps_and_bounds_are_those_of_a_mean():
         assert (made.optimiser.step * batch, made.optimiser.clip_value / batch) == pytest.approx((0.06, 0.5))
 
 
-@pytest.mark.parametrize("made", SISTER_RECIPES, ids=lambda made: made.name)
+@pytest.mark.parametrize("made", PUBLISHED_SIZE_RECIPES, ids=lambda made: made.name)
 def test_every_lstm_has_a_forget_gate_that_starts_open(made):
     assert made.tower.kind == "cnn" or (made.tower.forget_gate, made.tower.forget_bias) == (True, 1.0)
 
@@ -95,7 +94,7 @@ def small(name: str, **more):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [made.name for made in SISTER_RECIPES if made.name != "deudon"])
+@pytest.mark.parametrize("name", [made.name for made in PUBLISHED_SIZE_RECIPES if made.name != "deudon"])
 def test_each_is_trained_and_its_loss_comes_down(name, pairs_build, texts_build, vectors, tmp_path):
     build = texts_build if name in ("lin-yelp", "lin-age", "lin-max", "lin-cnn") else pairs_build
     result = train(build, store=str(tmp_path), recipe=small(name, epochs=6), word_vectors=vectors, threads=1)
