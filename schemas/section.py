@@ -4,13 +4,14 @@ A kind is a class below its family's (TowerSettings, ObjectiveSettings, ...) tha
 its registration. `changed` sets fields by name: `--set tower.cells=32`, a table of a TOML file, an axis of a sweep.
 """
 
+import dataclasses
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_args, get_type_hints
 
 import pydantic
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from schemas.errors import UsageError
@@ -71,6 +72,34 @@ def or_none(value: Any) -> Any:
 
 
 Config = TypeVar("Config")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unnamed:
+    """Marks a setting that does not name the result: where a file lies, say, whose content is an input instead.
+
+    `at`: only where it has this value, for a setting that came later and leaves earlier digests as they are.
+    """
+
+    at: Any = ...
+
+
+def named_settings(config: Any) -> dict[str, Any]:
+    """The settings that name the result of a stage: all fields but those that are Unnamed."""
+    settings = dataclasses.asdict(config)
+    for name, hint in get_type_hints(type(config), include_extras=True).items():
+        for marker in getattr(hint, "__metadata__", ()):
+            if isinstance(marker, Unnamed) and (marker.at is ... or marker.at == settings[name]):
+                del settings[name]
+    return settings
+
+
+def beside_file(uri: str, info: pydantic.ValidationInfo) -> str:
+    """A path as the TOML file that names it means it; unchanged if it is a URI or absolute, or comes from no file."""
+    return str(info.context / uri) if info.context and "://" not in uri else uri
+
+
+Uri = Annotated[str, AfterValidator(beside_file)]
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:

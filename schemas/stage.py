@@ -12,17 +12,19 @@ import platform
 import sys
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
+from typing import Any
 
 from schemas import manifest as manifests
 from schemas import storage
 from schemas.claim import claimed
 from schemas.errors import JobGoesOn, UsageError
 from schemas.manifest import Manifest, Outcome, OutputFile, Request
+from schemas.section import named_settings
 
 # Their output is readable by its owner only: it contains queries as they were typed, by whomever.
 PRIVATE_STAGES = ("ingest",)
@@ -35,6 +37,27 @@ Progress = Callable[[str, int, int | None], None]
 
 def silent(what: str, done: int, total: int | None) -> None:
     """A Progress that reports nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage as its settings (a section) and inputs name its results.
+
+    `version` is raised on purpose when the same request gives other files.
+    """
+
+    name: str
+    version: int
+
+    def request(self, config: Any, inputs: Mapping[str, Any]) -> Request:
+        """What is asked of the stage. `inputs`: the digest or fingerprint of whatever is read, by name."""
+        return Request(
+            stage=self.name,
+            stage_version=self.version,
+            config=named_settings(config),
+            inputs=inputs,
+            seed=getattr(config, "seed", 0),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,11 +1,10 @@
 """The stage build: days + documents -> shards. What Beam does for it is in build_job.
 
-build(["store"], "documents.tsv", store="store", config=BuildConfig(k=5))
+build_shards(["store"], "documents.tsv", store="store", config=BuildConfig(k=5))
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -20,12 +19,14 @@ from schemas.errors import UsageError
 from schemas.ledger import merge_ledgers
 from schemas.manifest import Request
 from schemas.search_log import PEOPLE_CAP
-from schemas.section import section
-from schemas.stage import Progress, StageResult, silent
+from schemas.section import Unnamed, Uri, section
+from schemas.stage import Progress, Stage, StageResult, silent
 from schemas.text_contract import DEFAULT_TABLE_ROWS
 
-# Raised on purpose when the same days give other rows.
-STAGE_VERSION = 2
+if TYPE_CHECKING:
+    from beam_jobs.build.build_job import BuildJob
+
+BUILD = Stage("build", version=2)
 
 
 @section
@@ -49,7 +50,7 @@ class BuildConfig:
     pool_size: Annotated[int, Field(ge=1, lt=2**31)] = 1_000_000
     table_rows: TableRows = DEFAULT_TABLE_ROWS
     pairs_per_shard: RowsPerShard = 100_000
-    adult_list: str | None = None
+    adult_list: Annotated[Uri | None, Unnamed()] = None
 
 
 def build_request(
@@ -59,33 +60,27 @@ def build_request(
     config: BuildConfig,
     window: Mapping[str, Any] | None = None,
 ) -> Request:
-    """What names the result: the ingests' digests and the window they were found by, the content of the files, the
-    config. Raises UsageError for no file.
-    """
-    settings = asdict(config)
-    del settings["adult_list"]  # where a list lies changes nothing: what it says does
-    return Request(
-        stage="build",
-        stage_version=STAGE_VERSION,
-        config=settings,
-        inputs={
-            "days": sorted(days),
-            "window": window,
-            "adult_list": adult_list(config.adult_list).digest,
-            "documents": _fingerprint(documents, "documents"),
-            "judged_queries": _fingerprint(judged_queries, "judged queries") if judged_queries else None,
-        },
-        seed=config.seed,
-    )
+    """The request for the days of these digests, found by a window. Raises UsageError for a file that is missing."""
+    for uri in filter(None, (documents, judged_queries)):
+        if not storage.exists(uri):
+            raise UsageError(f"There is no file {uri}.", "Check the path.")
+    inputs = {
+        "days": sorted(days),
+        "window": window,
+        "adult_list": adult_list(config.adult_list).digest,
+        "documents": storage.fingerprint(documents),
+        "judged_queries": storage.fingerprint(judged_queries) if judged_queries else None,
+    }
+    return BUILD.request(config, inputs)
 
 
-def _fingerprint(uri: str, what: str) -> str:
-    if not storage.exists(uri):
-        raise UsageError(asked=f"{what} were to be read from {uri}", found="there is no such file", do="check the path")
-    return storage.fingerprint(uri)
+def job_class() -> "type[BuildJob]":
+    from beam_jobs.build.build_job import BuildJob
+
+    return BuildJob
 
 
-def build(
+def build_shards(
     days: Sequence[str],
     documents: str,
     *,
@@ -123,7 +118,7 @@ def build(
     return run_beam_stage(
         store,
         request,
-        "beam_jobs.build.build_job.BuildJob",
+        job_class,
         fields,
         input_bytes=day_bytes(ingests) + (storage.size_bytes(documents) or 0),
         worth_bytes=WORTH_PROCESSES_DAY_BYTES,

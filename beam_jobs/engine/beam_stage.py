@@ -6,11 +6,10 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from beam_jobs.engine.arrow_files import explained
@@ -155,7 +154,7 @@ class BeamJob(Protocol):
 def run_beam_stage(
     store: str,
     request: Request,
-    job: str,
+    job_class: Callable[[], Callable[..., BeamJob]],
     fields: Mapping[str, Any],
     *,
     input_bytes: int,
@@ -165,18 +164,16 @@ def run_beam_stage(
 ) -> StageResult:
     """The output of a request, reused if it is there, made on Beam if not.
 
-    `job`: the class of the BeamJob, MODULE.NAME, which is made of the attempt and of `fields` once Beam is wanted:
-    importing it takes seconds, and worker processes of this machine import it meanwhile. `input_bytes`: uncompressed;
-    from `worth_bytes` on a job without options about its runner takes a process for each core. Raises what the job
-    raises (beam_engine), and StageError where the store cannot be written.
+    `job_class`: a function of a module that imports the class of the job and returns it, called once Beam is wanted,
+    since that takes seconds; worker processes of this machine call it meanwhile. The job is made of the attempt and of
+    `fields`. `input_bytes`: uncompressed; from `worth_bytes` on a job without options about its runner takes a process
+    for each core. Raises what the job raises (beam_engine), and StageError where the store cannot be written.
     """
-
-    module, _, name = job.rpartition(".")
 
     def produce(folder: str) -> None:
         options = with_local_workers(beam_options, input_bytes, worth_bytes)
         with (
-            forked_workers(module) if asks_for_processes(options) else nullcontext() as workers,
+            forked_workers(job_class) if asks_for_processes(options) else nullcontext() as workers,
             exchange_scratch(options, scratch_folder(folder)) as scratch,
         ):
             from beam_jobs.engine.beam_engine import run_pipeline
@@ -189,10 +186,10 @@ def run_beam_stage(
                 num_buckets=num_buckets_for(input_bytes),
                 started=time.time(),
             )
-            made: BeamJob = getattr(import_module(module), name)(attempt=attempt, **fields)
-            with listening(progress, made.steps, attempt.notes):
+            job = job_class()(attempt=attempt, **fields)
+            with listening(progress, job.steps, attempt.notes):
                 run_pipeline(
-                    made.build,
+                    job.build,
                     options,
                     job_name=attempt.job_name,
                     has_committed=attempt.has_committed,

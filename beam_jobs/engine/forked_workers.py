@@ -1,6 +1,6 @@
 """Worker processes of one job on this machine, forked from one that has imported what they need.
 
-    with forked_workers("beam_jobs.ingest.ingest_job") as workers:  # that process starts, and imports
+    with forked_workers(job_class) as workers:  # that process starts, and imports the job
         import apache_beam                                          # meanwhile this one does the same
         workers.start(address, name, cache_bytes=0, log="workers.log", fail=print)
 
@@ -39,12 +39,12 @@ Fail = Callable[[Exception], object]
 
 
 @contextmanager
-def forked_workers(*modules: str) -> Iterator["ForkedWorkers"]:
-    """What forks workers that have imported `modules`; the block ends after them.
+def forked_workers(*loaders: Callable[[], object]) -> Iterator["ForkedWorkers"]:
+    """What forks workers in which each of `loaders`, functions of modules, has been called; the block ends after them.
 
     Raises TransientError where the block fails and a signal had ended a worker, whatever Beam makes of that.
     """
-    workers = ForkedWorkers(modules)
+    workers = ForkedWorkers([f"{loader.__module__}:{loader.__name__}" for loader in loaders])
     try:
         yield workers
     except Exception as error:
@@ -59,10 +59,10 @@ def forked_workers(*modules: str) -> Iterator["ForkedWorkers"]:
 class ForkedWorkers:
     """The process that forks the workers, running."""
 
-    def __init__(self, modules: Sequence[str]) -> None:
+    def __init__(self, loaders: Sequence[str]) -> None:
         # A process group of its own: interrupts are the caller's affair, and all of it can be ended at once.
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "beam_jobs.engine.forked_workers", *modules],
+            [sys.executable, "-m", "beam_jobs.engine.forked_workers", *loaders],
             bufsize=0,
             env={**os.environ, **_KEEP_MEMORY},
             stdin=subprocess.PIPE,
@@ -117,12 +117,13 @@ class ForkedWorkers:
         self._listener.join(END_SECONDS)
 
 
-def _fork_for_each_line(modules: list[str]) -> None:
+def _fork_for_each_line(loaders: list[str]) -> None:
     """The process that forks, from its start to its end."""
     gc.disable()  # it would look at what is imported again and again
     keep_out_unused_imports()
-    for module in ("apache_beam.runners.worker.sdk_worker", *modules):
-        import_module(module)
+    import_module("apache_beam.runners.worker.sdk_worker")
+    for module, name in (loader.split(":") for loader in loaders):
+        getattr(import_module(module), name)()
     gc.enable()
     gc.set_threshold(20_000)  # of what workers make little is held in circles
     gc.freeze()  # or else the first collection of each worker looks at, and so copies, all of it

@@ -1,8 +1,8 @@
 """The stage ingest: a search log -> the private daily aggregate. What Beam does for it is in ingest_job."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, field
-from typing import Any
+from dataclasses import field
+from typing import TYPE_CHECKING, Annotated
 
 from beam_jobs.engine.arrow_files import explained
 from beam_jobs.engine.beam_stage import run_beam_stage
@@ -18,11 +18,13 @@ from beam_jobs.sources.source import Source
 from schemas import storage
 from schemas.errors import UsageError
 from schemas.manifest import Request
-from schemas.section import Part, section
-from schemas.stage import Progress, StageResult, open_result, silent
+from schemas.section import Part, Unnamed, Uri, section
+from schemas.stage import Progress, Stage, StageResult, open_result, silent
 
-# Raised on purpose when the same log gives other rows.
-STAGE_VERSION = 2
+if TYPE_CHECKING:
+    from beam_jobs.ingest.ingest_job import IngestJob
+
+INGEST = Stage("ingest", version=2)
 
 
 @section
@@ -41,21 +43,17 @@ class IngestConfig:
     mapping: Mapping | None = None
     max_unreadable_share: Part = 0.05
     bots: BotRules = field(default_factory=BotRules)
-    person_key: str | None = None
-    renew_key: bool = False
+    person_key: Annotated[Uri | None, Unnamed()] = None
+    renew_key: Annotated[bool, Unnamed()] = False
     date: str | None = None
-    replace_day: bool = False
+    replace_day: Annotated[bool, Unnamed()] = False  # what a day consists of is not a matter of its parts
 
     def __post_init__(self) -> None:
         check_mapping(form_of(self.format), self.mapping)
         if self.date is not None:
             parse_date(self.date, f"a log of {self.date} was to be ingested")
         elif self.replace_day:
-            raise UsageError(
-                asked="a day was to be replaced (replace_day)",
-                found="no date was given",
-                do="say which day with --date, or leave --replace-day out",
-            )
+            raise UsageError("--replace-day has no date.", "Give the day with --date, or leave --replace-day out.")
 
 
 def open_source(config: IngestConfig) -> Source:
@@ -64,23 +62,22 @@ def open_source(config: IngestConfig) -> Source:
 
 
 def ingest_request(files: Sequence[str], key_id: str, config: IngestConfig) -> Request:
-    """What names the result: the files' content whatever they are called, the rules, the list's terms, the key's id."""
-    settings: dict[str, Any] = asdict(config)
-    # Where a key lies changes nothing: what it says does. What a day consists of is not a matter of its parts.
-    del settings["person_key"], settings["renew_key"], settings["replace_day"]
-    return Request(
-        stage="ingest",
-        stage_version=STAGE_VERSION,
-        config=settings,
-        inputs={
-            "logs": sorted(storage.of_each(storage.fingerprint, files)),
-            "bot_user_agents": shipped_list(BOT_USER_AGENTS).digest,
-            "person_key": key_id,
-        },
-    )
+    """The request for files, by their content and whatever they are called, and for the key of this id."""
+    inputs = {
+        "logs": sorted(storage.of_each(storage.fingerprint, files)),
+        "bot_user_agents": shipped_list(BOT_USER_AGENTS).digest,
+        "person_key": key_id,
+    }
+    return INGEST.request(config, inputs)
 
 
-def ingest(
+def job_class() -> "type[IngestJob]":
+    from beam_jobs.ingest.ingest_job import IngestJob
+
+    return IngestJob
+
+
+def ingest_log(
     logs: Sequence[str],
     *,
     store: str,
@@ -122,7 +119,7 @@ def ingest(
         result = run_beam_stage(
             store,
             request,
-            "beam_jobs.ingest.ingest_job.IngestJob",
+            job_class,
             fields,
             input_bytes=plan.estimated_bytes,
             beam_options=beam_options,

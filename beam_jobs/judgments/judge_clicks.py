@@ -5,10 +5,10 @@ First what a user can set, and what names the result.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -17,16 +17,12 @@ from pydantic import Field
 
 from beam_jobs.build.click_shards import Salt, count_people
 from beam_jobs.compiled.log_library import keyed_hashes
-from beam_jobs.ingest.content_filters import adult_list, content_fates
+from beam_jobs.ingest.content_filters import content_fates
 from beam_jobs.judgments import click_model as model
 from schemas.errors import StageError, UsageError
 from schemas.judgments import CLICK_DERIVED
-from schemas.manifest import Request
 from schemas.search_log import PEOPLE_CAP, not_null
-from schemas.section import Part, section
-
-# Raised on purpose when the same days give other files: 2 wrote the first logged.run.
-STAGE_VERSION = 2
+from schemas.section import Part, Unnamed, Uri, section
 
 # Grade g where the attractiveness, as a share of the typical one (judge_clicks), is at least the g-th of these:
 # where 1 + 7 * share, the gain 2^grade of NDCG if a share of 1 is to gain 2^3 - 1, passes 2^(g - 1/2).
@@ -59,28 +55,15 @@ class JudgmentsConfig:
     grade_shares: tuple[float, ...] = GRADE_SHARES
     sample_cells: Annotated[int, Field(ge=1_000, le=20_000_000)] = 1_000_000
     id_salt: Salt = "clicktower"
-    adult_list: str | None = None
+    adult_list: Annotated[Uri | None, Unnamed()] = None
 
     def __post_init__(self) -> None:
         shares = (0.0, *self.grade_shares)
         if len(shares) < 2 or any(a >= b for a, b in pairwise(shares)):
             raise UsageError(
-                asked=f"judgments were asked for with grade_shares = {self.grade_shares}",
-                found="they must be positive and ascending, at least one",
-                do="give for example [0.06, 0.26, 0.67] for the grades 1, 2 and 3",
+                f"grade_shares = {self.grade_shares} are not positive and ascending.",
+                "Give for example [0.06, 0.26, 0.67] for the grades 1, 2 and 3.",
             )
-
-
-def judgments_request(days: Sequence[str], config: JudgmentsConfig, window: Mapping[str, Any] | None = None) -> Request:
-    """What names the result: the ingests' digests, the window they were found by, the config, the list's terms."""
-    settings: dict[str, Any] = asdict(config)
-    del settings["adult_list"]  # where a list lies changes nothing: what it says does
-    return Request(
-        stage="judgments",
-        stage_version=STAGE_VERSION,
-        config=settings,
-        inputs={"days": sorted(days), "window": window, "adult_list": adult_list(config.adult_list).digest},
-    )
 
 
 # Days -> cells behind the privacy gate.

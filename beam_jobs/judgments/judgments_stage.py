@@ -1,22 +1,34 @@
 """The stage judgments: days -> click-derived judgments. What Beam does for it is in judgments_job.
 
-judgments(["store"], store="store", config=JudgmentsConfig(k=5))
+derive_judgments(["store"], store="store", config=JudgmentsConfig(k=5))
 """
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from beam_jobs.engine.beam_stage import run_beam_stage
 from beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
 from beam_jobs.ingest.content_filters import adult_list
 from beam_jobs.ingest.day_versions import data_date, follow
 from beam_jobs.ingest.days import Window, day_bytes, day_files, inherited_labels, open_window
-from beam_jobs.judgments.judge_clicks import JudgmentsConfig, judgments_request
+from beam_jobs.judgments.judge_clicks import JudgmentsConfig
 from schemas import manifest, storage
 from schemas.errors import StageError
-from schemas.stage import Progress, StageResult, open_result, silent
+from schemas.stage import Progress, Stage, StageResult, open_result, silent
+
+if TYPE_CHECKING:
+    from beam_jobs.judgments.judgments_job import JudgmentsJob
+
+JUDGMENTS = Stage("judgments", version=2)  # 2 wrote the first logged.run
 
 
-def judgments(
+def job_class() -> "type[JudgmentsJob]":
+    from beam_jobs.judgments.judgments_job import JudgmentsJob
+
+    return JudgmentsJob
+
+
+def derive_judgments(
     days: Sequence[str],
     *,
     store: str,
@@ -36,8 +48,12 @@ def judgments(
     ingests = opened.ingests
     if trained_on:
         refuse_trained_days(trained_on, ingests)
-    asked = opened.asked() if window and not window.is_all else None
-    request = judgments_request([day.manifest.digest for day in ingests], config, asked)
+    terms = adult_list(config.adult_list)
+    inputs = {
+        "days": sorted(day.manifest.digest for day in ingests),
+        "window": opened.asked() if window and not window.is_all else None,
+        "adult_list": terms.digest,
+    }
     labels = {
         **inherited_labels(ingests),
         "judgments": "click-derived",
@@ -48,15 +64,15 @@ def judgments(
         "config": config,
         "queries": tuple(day_files(ingests, "queries")),
         "exposures": tuple(day_files(ingests, "exposures")),
-        "adult_terms": adult_list(config.adult_list).terms,
+        "adult_terms": terms.terms,
         "labels": labels,
         "span": {**span(ingests), "days": opened.to_json()},
         "asked": f"judgments were to be derived from the clicks of {len(ingests)} days",
     }
     return run_beam_stage(
         store,
-        request,
-        "beam_jobs.judgments.judgments_job.JudgmentsJob",
+        JUDGMENTS.request(config, inputs),
+        job_class,
         fields,
         input_bytes=day_bytes(ingests),
         worth_bytes=WORTH_PROCESSES_DAY_BYTES,

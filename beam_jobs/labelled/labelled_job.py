@@ -29,7 +29,6 @@ from beam_jobs.engine.beam_engine import carries_errors
 from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, give_names
 from beam_jobs.engine.exchange import CommitAll, Exchange, bucket_of, read_parts
 from beam_jobs.labelled import labelled_rows
-from beam_jobs.labelled.labelled_stage import Part
 from beam_jobs.sources.source import Source
 from schemas import storage
 from schemas.errors import StageError
@@ -61,7 +60,7 @@ class LabelledJob:
 
     attempt: Attempt
     config: labelled_rows.LabelledConfig
-    parts: tuple[Part, ...]
+    parts: tuple[labelled_rows.LabelledPart, ...]
     stored_bytes: int
     has_dev_file: bool
     asked: str
@@ -153,7 +152,7 @@ class LabelledJob:
 
 
 @carries_errors
-def _read(part: Part, source: Source, job: LabelledJob) -> Iterator[Any]:
+def _read(part: labelled_rows.LabelledPart, source: Source, job: LabelledJob) -> Iterator[Any]:
     for block in source.read(part.unit):
         if block.rows.num_rows:
             yield labelled_rows.keyed(block.rows, ordered=job.config.ordered, dev=part.dev)

@@ -15,9 +15,9 @@ Labelled texts have `text` instead of `first` and `second`.
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 import regex
 
 from beam_jobs.build.click_shards import HeldOutShare, RowsPerShard, Salt, TableRows, held_out
+from beam_jobs.sources import read_lines
 from beam_jobs.sources.delimited import DelimitedSource
 from beam_jobs.sources.jsonl import JsonSource
 from beam_jobs.sources.log_rows import texts
@@ -35,8 +36,9 @@ from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.manifest import Request
 from schemas.negatives import absorb
-from schemas.section import Part, section
+from schemas.section import Part, Unnamed, section
 from schemas.shard import LabelKind, Unit
+from schemas.stage import Stage
 from schemas.text_contract import DEFAULT_TABLE_ROWS, normalise_column
 
 
@@ -74,8 +76,7 @@ class LabelledMapping(ColumnMapping):
         return "texts" if self.columns.text not in (None, "") else "pairs"
 
 
-# Raised on purpose when the same files give other rows.
-STAGE_VERSION = 1
+BUILD_LABELLED = Stage("build-labelled", version=1)
 Format = Literal["delimited", "jsonl", "parquet"]
 _ENDINGS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 
@@ -105,8 +106,8 @@ class LabelledConfig:
     table_rows: TableRows = DEFAULT_TABLE_ROWS
     rows_per_shard: RowsPerShard = 500_000
     max_unreadable_share: Part = 0.05
-    words: Literal["spaces", "unicode"] = "spaces"
-    keep_shared: bool = False
+    words: Annotated[Literal["spaces", "unicode"], Unnamed(at="spaces")] = "spaces"
+    keep_shared: Annotated[bool, Unnamed(at=False)] = False
 
     def __post_init__(self) -> None:
         of_values = self.lowest is not None or self.highest is not None
@@ -142,20 +143,21 @@ def labelled_source(config: LabelledConfig) -> Source:
             return ParquetSource(mapping=config.mapping, rows_of=rows_of)
 
 
-_LATER = {"words": "spaces", "keep_shared": False}  # fields that are named only where they differ: digests stay
-
-
 def labelled_request(files: Sequence[str], dev: Sequence[str], config: LabelledConfig) -> Request:
-    """What names the result: the content of the files whatever they are called, and the config."""
-    return Request(
-        stage="build-labelled",
-        stage_version=STAGE_VERSION,
-        config={name: value for name, value in asdict(config).items() if _LATER.get(name, ...) != value},
-        inputs={
-            "labelled": sorted(storage.of_each(storage.fingerprint, files)),
-            "dev": sorted(storage.of_each(storage.fingerprint, dev)),
-        },
-    )
+    """The request for files, by their content and whatever they are called."""
+    inputs = {
+        "labelled": sorted(storage.of_each(storage.fingerprint, files)),
+        "dev": sorted(storage.of_each(storage.fingerprint, dev)),
+    }
+    return BUILD_LABELLED.request(config, inputs)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelledPart:
+    """What one worker reads in one go; `dev`: of the dev file."""
+
+    unit: read_lines.Unit
+    dev: bool
 
 
 # Lines -> rows.

@@ -1,11 +1,10 @@
 """The stage build-labelled: labelled files -> labelled shards. What Beam does for it is in labelled_job.
 
-build_labelled(["pairs.tsv"], store="store", config=LabelledConfig(mapping=...))
+build_labelled_shards(["pairs.tsv"], store="store", config=LabelledConfig(mapping=...))
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from beam_jobs.engine.beam_stage import run_beam_stage
 from beam_jobs.labelled.labelled_rows import (
@@ -13,22 +12,23 @@ from beam_jobs.labelled.labelled_rows import (
     LabelledColumns,
     LabelledConfig,
     LabelledMapping,
+    LabelledPart,
     labelled_request,
     labelled_source,
 )
-from beam_jobs.sources.read_lines import Unit
 from schemas.stage import Progress, StageResult, silent
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
-    """What one worker reads in one go; `dev`: of the dev file."""
-
-    unit: Unit
-    dev: bool
+if TYPE_CHECKING:
+    from beam_jobs.labelled.labelled_job import LabelledJob
 
 
-def build_labelled(
+def job_class() -> "type[LabelledJob]":
+    from beam_jobs.labelled.labelled_job import LabelledJob
+
+    return LabelledJob
+
+
+def build_labelled_shards(
     files: Sequence[str],
     *,
     store: str,
@@ -54,7 +54,7 @@ def build_labelled(
 
     fields = {
         "config": config,
-        "parts": tuple(Part(unit=unit, dev=is_dev) for each, is_dev in plans for unit in each.units),
+        "parts": tuple(LabelledPart(unit=unit, dev=is_dev) for each, is_dev in plans for unit in each.units),
         "stored_bytes": sum(each.stored_bytes for each, _ in plans),
         "has_dev_file": dev_plan is not None,
         "asked": f"labelled shards were to be built from {len(train_plan.files) + len(dev_files)} files",
@@ -62,7 +62,7 @@ def build_labelled(
     return run_beam_stage(
         store,
         request,
-        "beam_jobs.labelled.labelled_job.LabelledJob",
+        job_class,
         fields,
         input_bytes=sum(each.estimated_bytes for each, _ in plans),
         beam_options=beam_options,

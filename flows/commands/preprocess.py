@@ -141,7 +141,7 @@ def ingest(
         "replace_day": replace_day or None,
     }
     config = with_fields(IngestConfig(), [*(flags.set or []), *assignments(fields)])
-    result = flags.run("ingest", ingest_stage.ingest, logs, config=config)
+    result = flags.run("ingest", ingest_stage.ingest_log, logs, config=config)
     console.emit(result.to_json() | day_of(flags.into, result), flags.json, present.stage_with_details)
 
 
@@ -292,7 +292,7 @@ def build(
     fields = {"k": k, "adult_list": adult_list or None}
     config = with_fields(BuildConfig(), [*assignments(fields), *(flags.set or [])])
     more = {"window": dates.window(), "judged_queries": judged_queries}
-    result = flags.run("build", build_stage.build, days, documents, config=config, **more)
+    result = flags.run("build", build_stage.build_shards, days, documents, config=config, **more)
     console.emit(result.to_json(), flags.json, present.stage_with_details)
 
 
@@ -364,7 +364,7 @@ def build_labelled(
         )
         config = LabelledConfig(mapping=found, format=format or format_of(files[0]), label=label_kind)
     config = with_fields(config, flags.set or [])
-    result = flags.run("build-labelled", labelled_stage.build_labelled, files, config=config, dev=dev or ())
+    result = flags.run("build-labelled", labelled_stage.build_labelled_shards, files, config=config, dev=dev or ())
     console.emit(result.to_json(), flags.json, present.stage_with_details)
 
 
@@ -400,5 +400,5 @@ def judgments(
 
     config = with_fields(JudgmentsConfig(), [f"k={k}", f"min_impressions={min_impressions}", *(flags.set or [])])
     more = {"window": dates.window(), "trained_on": trained_on}
-    result = flags.run("judgments", judgments_stage.judgments, days, config=config, **more)
+    result = flags.run("judgments", judgments_stage.derive_judgments, days, config=config, **more)
     console.emit(result.to_json(), flags.json, present.stage_with_details)

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from beam_jobs.build.build_stage import BuildConfig, build
+from beam_jobs.build.build_stage import BuildConfig, build_shards
 from beam_jobs.checking.check_log import check_log
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from beam_jobs.sources.mapping import Columns, Mapping
 from flows.simulation.simulation_config import SimulationConfig
 from flows.simulation.write_simulation import simulate
@@ -63,8 +63,8 @@ def test_check_counts_what_ingest_and_build_count(tmp_path):
     simulate(str(tmp_path / "shop"), config=SimulationConfig(num_searches=2_000, seed=5, searches_per_bot=120))
     log, documents = str(tmp_path / "shop/log"), str(tmp_path / "shop/documents.tsv")
     facts = check_log([log], documents=documents, k=3).facts
-    day = ingest([log], store=str(tmp_path / "store"), config=IngestConfig())
-    shards = build(
+    day = ingest_log([log], store=str(tmp_path / "store"), config=IngestConfig())
+    shards = build_shards(
         [day.folder], documents=documents, store=str(tmp_path / "store"), config=BuildConfig(k=3), judged_queries=None
     )
     assert facts["ledger"] == day.manifest.outcome.ledger.to_json()

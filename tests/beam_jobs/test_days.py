@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.build.build_stage import BuildConfig, build, build_request
+from beam_jobs.build.build_stage import BuildConfig, build_request, build_shards
 from beam_jobs.ingest import day_versions
 from beam_jobs.ingest.bots import BotRules
 from beam_jobs.ingest.day_versions import finished_ingests
 from beam_jobs.ingest.days import Window, open_window
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from schemas import storage
 from schemas.day_version import ANEW, FIRST, LATE, newest_version
 from schemas.errors import StageError, UsageError
@@ -188,7 +188,7 @@ def test_the_last_step_of_the_job_registers_the_day_so_that_a_dead_client_loses_
         "beam_jobs.ingest.ingest_stage.register", lambda *_, **__: None
     )  # as if the client had died by then
     log = write_lines(tmp_path / "log.ndjson", day_lines("2026-09-01", 1))
-    result = ingest([log], store=str(tmp_path / "store"), config=IngestConfig(date="2026-09-01"))
+    result = ingest_log([log], store=str(tmp_path / "store"), config=IngestConfig(date="2026-09-01"))
     assert _parts(tmp_path / "store", "2026-09-01") == (1, {result.manifest.digest}, FIRST)
 
 
@@ -203,12 +203,12 @@ def test_a_day_that_changed_under_a_running_job_refuses_it_and_keeps_what_it_mad
     def overtaken(where, request, **options):
         found = real(where, request, **options)
         monkeypatch.setattr("beam_jobs.ingest.ingest_stage.find_held", real)
-        ingest([two, three], store=store, config=day)  # while the other is about to start
+        ingest_log([two, three], store=store, config=day)  # while the other is about to start
         return found
 
     monkeypatch.setattr("beam_jobs.ingest.ingest_stage.find_held", overtaken)
     with pytest.raises(StageError, match=r"(?i)lines of theirs are in version 1 of that day already"):
-        ingest([one, two], store=store, config=day)
+        ingest_log([one, two], store=store, config=day)
     assert len(open_window([store]).ingests) == 1
     assert all(not damaged_files(result.folder, result.manifest.files) for result in finished_ingests(store))
     assert len(finished_ingests(store)) == 2
@@ -216,7 +216,7 @@ def test_a_day_that_changed_under_a_running_job_refuses_it_and_keeps_what_it_mad
 
 def _ingest_day(folder, date_: str, lines=None, **config):
     log = write_lines(folder / "logs" / f"{date_}.ndjson", lines or LINES[date_])
-    return ingest([log], store=str(folder / "store"), config=IngestConfig(date=date_, **config))
+    return ingest_log([log], store=str(folder / "store"), config=IngestConfig(date=date_, **config))
 
 
 @pytest.fixture(scope="module")
@@ -242,12 +242,12 @@ def test_a_late_file_changes_the_build_and_leaves_the_one_before(grown):
     window, day = Window(last=1), DATES[1]
     late = day_lines(day, 2)
     (first,) = open_window([store], window).ingests
-    before = build([store], documents, store=store, config=CONFIG, window=window)
+    before = build_shards([store], documents, store=store, config=CONFIG, window=window)
     second = _ingest_day(grown, day, late)
     again = _ingest_day(grown, day, late)
     assert (again.reused, again.folder) == (True, second.folder)
 
-    after = build([store], documents, store=store, config=CONFIG, window=window)
+    after = build_shards([store], documents, store=store, config=CONFIG, window=window)
     assert after.manifest.request.inputs["days"] == sorted([first.manifest.digest, second.manifest.digest])
     assert after.manifest.outcome.metrics["window"]["versions"] == {day: 2}
     assert before.manifest.digest != after.manifest.digest
@@ -269,7 +269,7 @@ def test_a_day_with_another_byte_than_was_written_is_not_built_from(grown):
     content[len(content) // 2] ^= 1
     victim.write_bytes(content)
     with pytest.raises(StageError, match=f"{victim.name} was to be read. It has other bytes than were written"):
-        build([store], documents, store=store, config=CONFIG, window=Window(last=1))
+        build_shards([store], documents, store=store, config=CONFIG, window=Window(last=1))
 
 
 def test_ingesting_all_files_of_a_date_with_other_settings_replaces_it(grown):
@@ -288,8 +288,8 @@ def test_settings_of_build_alone_leave_the_days_as_they_are(grown):
     everything = BuildConfig(k=3, num_negatives=2, dev_share=0.5, adult_list=words)
     window = Window(last=1)
     made = [
-        build([store], documents, store=store, config=CONFIG),
-        build([store], documents, store=store, config=everything, window=window),
+        build_shards([store], documents, store=store, config=CONFIG),
+        build_shards([store], documents, store=store, config=everything, window=window),
     ]
     days = [day.manifest.digest for day in open_window([store]).ingests]
     settings = [
@@ -308,14 +308,14 @@ def test_settings_of_build_alone_leave_the_days_as_they_are(grown):
 @pytest.mark.slow
 def test_days_whose_logs_are_gone_and_a_new_one_give_the_shards_of_a_run_from_scratch(grown, tmp_path):
     a, documents = str(grown / "store"), str(grown / "documents.tsv")
-    build([a], documents, store=a, config=CONFIG, window=Window(last=2))
+    build_shards([a], documents, store=a, config=CONFIG, window=Window(last=2))
     _ingest_day(grown, DATES[2])
-    incremental = build([a], documents, store=a, config=CONFIG, window=Window(last=3))
+    incremental = build_shards([a], documents, store=a, config=CONFIG, window=Window(last=3))
 
     for day in DATES[::-1]:  # from scratch, under a key of its own, and in another order
         _ingest_day(tmp_path / "scratch", day)
     b = str(tmp_path / "scratch" / "store")
-    scratch = build([b], documents, store=b, config=CONFIG, window=Window(last=3))
+    scratch = build_shards([b], documents, store=b, config=CONFIG, window=Window(last=3))
     assert incremental.manifest.outcome.logical_digest == scratch.manifest.outcome.logical_digest
     assert incremental.manifest.outcome.ledger == scratch.manifest.outcome.ledger
     assert incremental.manifest.outcome.ledger.total == sum(map(len, LINES.values()))

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.build.build_stage import BuildConfig, build
+from beam_jobs.build.build_stage import BuildConfig, build_shards
 from beam_jobs.ingest import erase as erasing
 from beam_jobs.ingest.days import Window, day_files, open_window, read_day_file
 from beam_jobs.ingest.erase import erase, without_people
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from beam_jobs.ingest.person_key import default_path, hash_people, key_paths, read_key
 from schemas import storage
 from schemas.day_version import newest_version
@@ -35,7 +35,7 @@ def ingested(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ingested")
     for number, day in enumerate(DATES):
         log = write_lines(folder / f"{day}.ndjson", day_lines(day, number, num_searches=60))
-        ingest([log], store=str(folder / "store"), config=IngestConfig(date=day))
+        ingest_log([log], store=str(folder / "store"), config=IngestConfig(date=day))
     return folder
 
 
@@ -159,7 +159,7 @@ def test_ingesting_the_same_log_again_does_not_bring_the_person_back(store, tmp_
     who = _hash(store, WHO)
     erase([WHO], store=store)
     for day in DATES:
-        again = ingest([str(tmp_path / f"{day}.ndjson")], store=store, config=IngestConfig(date=day))
+        again = ingest_log([str(tmp_path / f"{day}.ndjson")], store=store, config=IngestConfig(date=day))
         assert again.reused
     assert _bytes_with(store, who) == []
     assert {newest_version(store, day).version for day in DATES} == {2}
@@ -170,8 +170,8 @@ def test_an_undated_ingest_and_an_older_version_are_erased_too(store, tmp_path):
     half = str(tmp_path / "2026-09-01.ndjson")
     rest = write_lines(tmp_path / "rest.ndjson", day_lines("2026-09-01", 9, num_searches=60))
     (old,) = open_window([store], Window(until="2026-09-01")).ingests
-    ingest([half, rest], store=store, config=IngestConfig(date="2026-09-01"))
-    plain = ingest([half], store=store, config=IngestConfig())
+    ingest_log([half, rest], store=store, config=IngestConfig(date="2026-09-01"))
+    plain = ingest_log([half], store=store, config=IngestConfig())
     who = _hash(store, OTHER)
     assert len({name.split("/")[1] for name in _bytes_with(store, who)}) == 4  # and the day after
     erase([OTHER], store=store)
@@ -186,7 +186,7 @@ def test_an_undated_ingest_and_an_older_version_are_erased_too(store, tmp_path):
 def test_what_was_made_before_is_named_and_what_was_made_after_is_not(store, tmp_path):
     documents = write_documents(tmp_path / "documents.tsv", {f"d{i}": f"Thing number {i}" for i in range(12)})
     config = BuildConfig(k=2, num_negatives=2, dev_share=0.2)
-    before = build([store], documents, store=store, config=config, window=Window(last=1))
+    before = build_shards([store], documents, store=store, config=config, window=Window(last=1))
     model = tmp_path / "store" / "train" / "m"  # as a training leaves it
     model.mkdir(parents=True)
     value = json.loads(storage.read_bytes(storage.join(before.folder, "manifest.json")))
@@ -196,7 +196,7 @@ def test_what_was_made_before_is_named_and_what_was_made_after_is_not(store, tmp
         ("build", before.folder),
         ("train", str(model)),
     ]
-    after = build([store], documents, store=store, config=config, window=Window(last=1))
+    after = build_shards([store], documents, store=store, config=config, window=Window(last=1))
     assert after.manifest.digest != before.manifest.digest
     assert after.manifest.outcome.ledger.lines["erased"] > 0
     paths = [made.path for made in erase([WHO], store=store).made_before]
@@ -271,7 +271,7 @@ def test_a_person_is_found_under_the_key_of_an_old_window_too(store, tmp_path):
     path = tmp_path / "store" / "private" / "person-key.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"expires": "2020-01-01"}))
     log = write_lines(tmp_path / "new.ndjson", day_lines("2026-09-03", 2, num_searches=60))
-    ingest([log], store=store, config=IngestConfig(date="2026-09-03", renew_key=True))
+    ingest_log([log], store=store, config=IngestConfig(date="2026-09-03", renew_key=True))
     hashes = [hash_people(pa.array([WHO]), read_key(path).key)[0].as_py() for path in key_paths(store)]
     assert len(set(hashes)) == 2
     assert all(_bytes_with(store, who) for who in hashes)
@@ -320,7 +320,7 @@ def test_a_query_typed_by_one_person_and_by_nobody_goes_whole_and_a_shared_one_k
         search("b", "my own diary", None, time="2026-09-01T11:00:00.000Z"),
         search("c", "hose", "ann"), event("c", "click", "d2", 1, "ann"), search("d", "hose", "ben"),
     ]  # fmt: skip
-    ingest([write_lines(tmp_path / "log.ndjson", lines)], store=store, config=IngestConfig())
+    ingest_log([write_lines(tmp_path / "log.ndjson", lines)], store=store, config=IngestConfig())
     ben = _hash(store, "ben")
     erase(["ann"], store=store)
     assert _queries(store) == {(None, "hose"): ({ben}, 2)}

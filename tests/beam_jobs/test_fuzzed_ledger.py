@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from beam_jobs.ingest.bots import BotRules, activity_of, client_statistics, find_crowds, merge_bots, tell_clients
 from beam_jobs.ingest.day_rows import aggregate_joined, join_search_events, merge_bucket
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest, open_source
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log, open_source
 from beam_jobs.sources.read_lines import Unit
 from schemas.ledger import FATES
 from tests.beam_jobs.fuzzed_lines import DAMAGES, MEGABYTE, fuzzed_line, fuzzed_lines, good_line
@@ -89,7 +89,7 @@ def test_thousands_of_fuzzed_lines_and_one_of_ten_megabytes_add_up_in_the_job(tm
     path = tmp_path / "log.ndjson"
     path.write_bytes(b"".join(line + b"\n" for line in lines))
     config = IngestConfig(max_unreadable_share=1.0)
-    result = ingest([str(path)], store=str(tmp_path / "store"), config=config)
+    result = ingest_log([str(path)], store=str(tmp_path / "store"), config=config)
     ledger = result.manifest.outcome.ledger
     assert ledger.total == len(lines) == sum(ledger.lines.values())
     assert Counter(ledger.lines) == _fates(path)

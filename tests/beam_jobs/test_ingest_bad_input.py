@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from schemas.errors import StageError, UsageError
 from schemas.section import changed
 from tests.beam_jobs.ubi_lines import event, random_log, search
@@ -26,7 +26,7 @@ def made(tmp_path_factory):
     """A folder with a log, and the store that it was ingested into; to be read or copied."""
     folder = tmp_path_factory.mktemp("made")
     log = _write(folder / "log.ndjson", random_log(4))
-    return folder, ingest([str(log)], store=str(folder / "store"), config=LENIENT)
+    return folder, ingest_log([str(log)], store=str(folder / "store"), config=LENIENT)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def key_path(made, tmp_path):
 
 def _fails(logs, store, config=None, kind=StageError) -> StageError:
     with pytest.raises(kind) as caught:
-        ingest([str(log) for log in logs], store=str(store), config=config or IngestConfig())
+        ingest_log([str(log) for log in logs], store=str(store), config=config or IngestConfig())
     assert type(caught.value) is kind
     _assert_nothing_committed(store)
     return caught.value
@@ -66,7 +66,7 @@ def test_empty_files_are_refused_if_all_are_empty_and_passed_over_otherwise(tmp_
     empty.touch()
     packed.touch()
     assert "2 of them" in str(_fails([empty, packed], tmp_path / "store"))
-    result = ingest(
+    result = ingest_log(
         [str(empty), str(_write(tmp_path / "good.ndjson", GOOD))], store=str(tmp_path / "store"), config=IngestConfig()
     )
     assert result.manifest.outcome.counts["lines"] == 2
@@ -99,7 +99,7 @@ def test_a_damaged_gzip_is_an_error(tmp_path):
 def test_a_plain_file_called_gz_is_an_error_and_a_gzip_without_the_name_is_read(tmp_path):
     assert "gzip" in str(_fails([_write(tmp_path / "plain.gz", GOOD)], tmp_path / "store"))
     (tmp_path / "log").write_bytes(gzip.compress(b"\n".join(GOOD)))
-    result = ingest([str(tmp_path / "log")], store=str(tmp_path / "store"), config=IngestConfig())
+    result = ingest_log([str(tmp_path / "log")], store=str(tmp_path / "store"), config=IngestConfig())
     assert result.manifest.outcome.counts["clicks"] == 1
 
 
@@ -119,7 +119,7 @@ def test_too_many_unreadable_lines_fail_with_reasons_and_places_and_fewer_pass(t
     assert "1 not UTF-8 text" in str(error)
     assert "1 no query_id" in str(error)
     assert "something other" not in str(error)
-    result = ingest([str(log)], store=str(tmp_path / "store"), config=IngestConfig(max_unreadable_share=0.1))
+    result = ingest_log([str(log)], store=str(tmp_path / "store"), config=IngestConfig(max_unreadable_share=0.1))
     assert result.manifest.outcome.counts["rejects"] == 2
 
 
@@ -149,7 +149,7 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch):
 def test_a_store_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(StageError, match="were to be written"):
-        ingest([str(_write(tmp_path / "log.ndjson", GOOD))], store=str(tmp_path / "file"), config=IngestConfig())
+        ingest_log([str(_write(tmp_path / "log.ndjson", GOOD))], store=str(tmp_path / "file"), config=IngestConfig())
 
 
 @pytest.mark.slow
@@ -158,12 +158,12 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
     log = _write(tmp_path / "log.ndjson", random_log(0))
     code = (
         "import resource, signal, sys\n"
-        "from beam_jobs.ingest.ingest_stage import IngestConfig, ingest\n"
+        "from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log\n"
         "from schemas.errors import StageError\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))\n"
         "try:\n"
-        "    ingest([sys.argv[1]], store=sys.argv[2], config=IngestConfig(max_unreadable_share=1))\n"
+        "    ingest_log([sys.argv[1]], store=sys.argv[2], config=IngestConfig(max_unreadable_share=1))\n"
         "except StageError as error:\n"
         "    sys.exit(f'StageError: {error}')\n"
     )
@@ -185,7 +185,7 @@ def test_an_expired_person_key_says_what_to_do(key_path, tmp_path):
     value = json.loads(key_path.read_text())
     key_path.write_text(json.dumps(value | {"expires": "2020-01-01"}))
     with pytest.raises(StageError, match="expired on 2020-01-01") as caught:
-        ingest([str(tmp_path / "log.ndjson")], store=str(tmp_path / "store"), config=LENIENT)
+        ingest_log([str(tmp_path / "log.ndjson")], store=str(tmp_path / "store"), config=LENIENT)
     assert "--renew-key" in caught.value.do
     assert value["key"] not in str(caught.value)
 
@@ -194,14 +194,14 @@ def test_the_person_key_must_be_its_owners_alone(key_path, tmp_path):
     assert key_path.stat().st_mode & 0o777 == 0o600
     os.chmod(key_path, 0o644)
     with pytest.raises(StageError, match="chmod 600"):
-        ingest([str(tmp_path / "log.ndjson")], store=str(tmp_path / "store"), config=LENIENT)
+        ingest_log([str(tmp_path / "log.ndjson")], store=str(tmp_path / "store"), config=LENIENT)
 
 
 def test_a_named_person_key_must_be_there_and_is_used_by_path_without_naming_the_result(made, tmp_path):
     folder, first = made
     log, key = str(folder / "log.ndjson"), str(folder / "store" / "private" / "person-key.json")
     _fails([log], tmp_path / "a", replace(LENIENT, person_key=str(tmp_path / "no-key.json")), UsageError)
-    again = ingest([log], store=str(tmp_path / "b"), config=replace(LENIENT, person_key=key))
+    again = ingest_log([log], store=str(tmp_path / "b"), config=replace(LENIENT, person_key=key))
     assert again.manifest.digest == first.manifest.digest
     assert not (tmp_path / "b" / "private").exists()
 
@@ -215,13 +215,13 @@ def test_settings_out_of_range_are_wrong_usage(field):
 def test_an_option_beam_does_not_take_is_wrong_usage(tmp_path):
     log = str(_write(tmp_path / "log.ndjson", GOOD))
     with pytest.raises(UsageError, match="Beam refuses"):
-        ingest([log], store=str(tmp_path / "s"), config=IngestConfig(), beam_options=["--direct_num_workers=many"])
+        ingest_log([log], store=str(tmp_path / "s"), config=IngestConfig(), beam_options=["--direct_num_workers=many"])
     _assert_nothing_committed(tmp_path / "s")
 
 
 def test_a_store_that_is_no_local_folder_works_alike(made):
     folder, local = made
-    remote = ingest([str(folder / "log.ndjson")], store="memory://clicktower-test-store", config=LENIENT)
+    remote = ingest_log([str(folder / "log.ndjson")], store="memory://clicktower-test-store", config=LENIENT)
     assert remote.manifest.outcome.logical_digest == local.manifest.outcome.logical_digest
     assert [file.path.split("/")[1] for file in remote.manifest.files] == [
         file.path.split("/")[1] for file in local.manifest.files

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import pyarrow as pa
 import pytest
 
-from beam_jobs.build.build_stage import BuildConfig, build
+from beam_jobs.build.build_stage import BuildConfig, build_shards
 from beam_jobs.engine.arrow_files import read_table
 from beam_jobs.ingest.bots import BotRules
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest, ingest_request
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log, ingest_request
 from schemas import storage
 from schemas.search_log import EXPOSURES, QUERIES, REJECT, SIMULATED_APPLICATION
 from schemas.stage import StageResult
@@ -52,7 +52,7 @@ def write_log(folder, lines, name="log.ndjson"):
 def _ingest(folder, lines, store="store", config=LENIENT) -> Day:
     folder.mkdir(exist_ok=True)
     log, told = write_log(folder, lines), []
-    result = ingest([log], store=str(folder / store), config=config, progress=lambda *step: told.append(step))
+    result = ingest_log([log], store=str(folder / store), config=config, progress=lambda *step: told.append(step))
     return Day(log, told, result)
 
 
@@ -75,14 +75,14 @@ def recut_day(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recut")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("beam_jobs.sources.read_lines.RANGE_BYTES", 3_000)  # many ranges, with lines across their borders
-        return ingest([_recut(folder / "recut", LOGS[2], 1)], store=str(folder / "store"), config=LENIENT)
+        return ingest_log([_recut(folder / "recut", LOGS[2], 1)], store=str(folder / "store"), config=LENIENT)
 
 
 @pytest.fixture(scope="module")
 def real_day(tmp_path_factory, real_data):
     """The product log, ingested; to be read."""
     folder = tmp_path_factory.mktemp("real")
-    return ingest([str(real_data / "homedepot_log" / "*.gz")], store=str(folder / "store"), config=IngestConfig())
+    return ingest_log([str(real_data / "homedepot_log" / "*.gz")], store=str(folder / "store"), config=IngestConfig())
 
 
 def read_rows(result: StageResult, kind: str) -> pa.Table:
@@ -144,7 +144,7 @@ def test_every_fate_of_a_hand_worked_log(tmp_path):
         search("k", 5),  # unreadable_field
         event("a", "click", "D1", "third"),  # unreadable_field
     ]
-    result = ingest([write_log(tmp_path, lines)], store=str(tmp_path / "store"), config=LENIENT)
+    result = ingest_log([write_log(tmp_path, lines)], store=str(tmp_path / "store"), config=LENIENT)
     ledger = result.manifest.outcome.ledger
     assert ledger.total == len(lines) == 176
     assert ledger.lines == {
@@ -233,7 +233,7 @@ def test_the_digest_changes_with_one_line(private_day, tmp_path):
 def test_a_renamed_log_is_reused_and_a_changed_setting_is_not(days, tmp_path):
     first = days[1].result
     renamed = write_log(tmp_path, LOGS[1], "other-name.ndjson")
-    again = ingest([renamed], store=str(Path(first.folder).parents[1]), config=LENIENT)
+    again = ingest_log([renamed], store=str(Path(first.folder).parents[1]), config=LENIENT)
     assert (again.reused, again.folder) == (True, first.folder)
     stricter = IngestConfig(max_unreadable_share=1.0, bots=BotRules(searches_per_hour=5))
     key = first.manifest.request.inputs["person_key"]
@@ -275,13 +275,13 @@ def test_only_final_names_are_in_the_output(days):
 
 def test_a_log_in_which_every_line_is_dropped_gives_a_day_without_rows(tmp_path):
     lines = [event("a", "hover", "D1"), event("b", "click", "D1"), b'{"index": {}}']
-    result = ingest([write_log(tmp_path, lines)], store=str(tmp_path / "store"), config=LENIENT)
+    result = ingest_log([write_log(tmp_path, lines)], store=str(tmp_path / "store"), config=LENIENT)
     assert result.manifest.outcome.ledger.lines["search_unknown"] == 1
     assert result.manifest.outcome.counts["queries"] == 0
 
 
 def test_bulk_action_lines_alone_give_a_day_without_rows(tmp_path):
-    result = ingest([write_log(tmp_path, [b'{"index": {}}'] * 3)], store=str(tmp_path / "store"), config=LENIENT)
+    result = ingest_log([write_log(tmp_path, [b'{"index": {}}'] * 3)], store=str(tmp_path / "store"), config=LENIENT)
     assert result.manifest.outcome.ledger.to_json() == {"total": 3, "lines": {"action_line": 3}}
 
 
@@ -297,7 +297,7 @@ def test_bundles_that_run_twice_count_once_leave_no_files_and_print_nothing(days
     capfd.readouterr()
     once = days[0].result
     repeated = ["--direct_runner_bundle_repeat=1"]
-    twice = ingest([days[0].log], store=str(tmp_path), config=LENIENT, beam_options=repeated)
+    twice = ingest_log([days[0].log], store=str(tmp_path), config=LENIENT, beam_options=repeated)
     assert twice.manifest.outcome.ledger == once.manifest.outcome.ledger
     assert twice.manifest.outcome.logical_digest == once.manifest.outcome.logical_digest
     assert storage.list_files(twice.data) == storage.list_files(once.data)
@@ -309,7 +309,7 @@ def test_two_processes_give_the_same_day_and_print_nothing(days, tmp_path, capfd
     alone, told = days[3].result, []
     capfd.readouterr()
     tell = lambda *step: told.append(step)  # noqa: E731
-    together = ingest([days[3].log], store=str(tmp_path), config=LENIENT, beam_options=TWO_PROCESSES, progress=tell)
+    together = ingest_log([days[3].log], store=str(tmp_path), config=LENIENT, beam_options=TWO_PROCESSES, progress=tell)
     assert together.manifest.outcome.ledger == alone.manifest.outcome.ledger
     assert together.manifest.outcome.logical_digest == alone.manifest.outcome.logical_digest
     assert capfd.readouterr() == ("", "")
@@ -334,7 +334,7 @@ def test_the_real_log_adds_up_and_matches_the_reference(real_day, real_data):
 
 @pytest.mark.slow
 def test_the_ledger_of_the_product_log_adds_up_to_every_line(real_day, tmp_path, real_data):
-    result = build(
+    result = build_shards(
         [real_day.folder],
         f"{real_data}/homedepot/documents.tsv",
         store=str(tmp_path / "store"),
@@ -360,14 +360,16 @@ def test_the_real_log_gives_the_same_shards_rearranged_and_in_two_processes(real
         line for file in sorted(folder.glob("*.gz")) for line in gzip.decompress(file.read_bytes()).split(b"\n")[:-1]
     ]
     processes = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
-    two = ingest(
+    two = ingest_log(
         [_recut(tmp_path / "recut", lines, 2)], store=str(tmp_path / "b"), config=IngestConfig(), beam_options=processes
     )
     assert two.manifest.outcome.logical_digest == real_day.manifest.outcome.logical_digest
     assert two.manifest.outcome.ledger == real_day.manifest.outcome.ledger
 
     documents = str(real_data / "homedepot" / "documents.tsv")
-    shards = build([real_day.folder], documents, store=str(tmp_path / "a"), config=BuildConfig())
-    again = build([two.folder], documents, store=str(tmp_path / "b"), config=BuildConfig(), beam_options=processes)
+    shards = build_shards([real_day.folder], documents, store=str(tmp_path / "a"), config=BuildConfig())
+    again = build_shards(
+        [two.folder], documents, store=str(tmp_path / "b"), config=BuildConfig(), beam_options=processes
+    )
     assert again.manifest.outcome.logical_digest == shards.manifest.outcome.logical_digest
     assert again.manifest.outcome.ledger == shards.manifest.outcome.ledger

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from beam_jobs.sources.mapping import Columns, Events, Mapping
 from schemas import storage
 from schemas.errors import StageError, UsageError
@@ -85,7 +85,8 @@ def outcomes(logs, tmp_path_factory):
     """What became of them; to be read."""
     store = str(tmp_path_factory.mktemp("outcomes") / "store")
     return {
-        name: ingest([str(log)], store=store, config=config).manifest.outcome for name, (log, config) in logs.items()
+        name: ingest_log([str(log)], store=store, config=config).manifest.outcome
+        for name, (log, config) in logs.items()
     }
 
 
@@ -111,7 +112,7 @@ def test_an_event_without_its_search_makes_its_client_one_of_the_people_of_its_q
     ]
     log = tmp_path / "log"
     log.write_bytes(b"\n".join(lines))
-    result = ingest([str(log)], store=str(tmp_path / "store"), config=IngestConfig())
+    result = ingest_log([str(log)], store=str(tmp_path / "store"), config=IngestConfig())
     assert queries_of(result) == {"drill": (1, 1), "saw": (2, 0)}
     assert exposures_of(result) == {("drill", "D1", 1): (0, 1), ("saw", "D1", 1): (1, 3)}
     assert result.manifest.outcome.ledger.lines == {"day_search": 1, "day_impression": 1, "day_click": 4}
@@ -120,7 +121,7 @@ def test_an_event_without_its_search_makes_its_client_one_of_the_people_of_its_q
 def test_orcas_makes_a_day_that_says_it_has_no_people(tmp_path):
     log = tmp_path / "o.tsv"
     log.write_bytes(b"1\tdrill\tD1\tu1\n1\tdrill\tD2\tu2\n2\tDrill\tD1\tu1\n1\tdrill\tD1\tu1\n")
-    result = ingest([str(log)], store=str(tmp_path / "store"), config=IngestConfig(format="orcas"))
+    result = ingest_log([str(log)], store=str(tmp_path / "store"), config=IngestConfig(format="orcas"))
     outcome = result.manifest.outcome
     assert outcome.labels == {"no_people": True}
     assert outcome.ledger.lines == {"day_click": 3, "repeat": 1}
@@ -131,7 +132,7 @@ def test_orcas_makes_a_day_that_says_it_has_no_people(tmp_path):
 @pytest.mark.slow
 def test_homedepot_clicks_add_up_as_polars_adds_them(tmp_path, real_data):
     log = real_data / "homedepot" / "clicks.orcas.tsv"
-    result = ingest([str(log)], store=str(tmp_path / "store"), config=IngestConfig(format="orcas"))
+    result = ingest_log([str(log)], store=str(tmp_path / "store"), config=IngestConfig(format="orcas"))
     names = ["query_id", "query", "document_id", "url"]
     frame = polars.read_csv(
         log, separator="\t", has_header=False, quote_char=None, infer_schema=False, new_columns=names
@@ -149,7 +150,7 @@ def test_homedepot_clicks_add_up_as_polars_adds_them(tmp_path, real_data):
 
 def test_the_ubi_sample_is_read_whole(tmp_path, real_data):
     (log,) = (real_data / "ubi_sample").iterdir()
-    result = ingest([str(real_data / "ubi_sample")], store=str(tmp_path / "store"), config=IngestConfig())
+    result = ingest_log([str(real_data / "ubi_sample")], store=str(tmp_path / "store"), config=IngestConfig())
     with gzip.open(log) as file:
         values = [json.loads(line) for line in file]
     actions = sum(set(value) == {"index"} for value in values)
@@ -189,7 +190,7 @@ def test_packed_logs_and_uris_make_the_same_day(logs, outcomes, tmp_path):
     remote = "memory://clicktower-test-logs/log.csv"
     storage.write_atomic(remote, parts[3])
     all_four = [str(tmp_path / "packed"), str(tmp_path / "squeezed"), f"file://{tmp_path / 'plain.csv'}", remote]
-    result = ingest(all_four, store=str(tmp_path / "store"), config=config)
+    result = ingest_log(all_four, store=str(tmp_path / "store"), config=config)
     assert result.manifest.outcome.logical_digest == outcomes["delimited"].logical_digest
     assert result.manifest.outcome.ledger == outcomes["delimited"].ledger
 
@@ -202,11 +203,11 @@ WRONG = [("ubi", "orcas"), ("ubi", "jsonl"), ("delimited", "ubi"), ("delimited",
 def test_a_log_taken_for_another_form_is_refused_without_quoting_it(logs, tmp_path, is_a, read_as):
     config = IngestConfig(format="orcas") if read_as == "orcas" else logs[read_as][1]
     with pytest.raises((StageError, UsageError)) as caught:
-        ingest([str(logs[is_a][0])], store=str(tmp_path / "store"), config=config)
+        ingest_log([str(logs[is_a][0])], store=str(tmp_path / "store"), config=config)
     assert "drill" not in str(caught.value)
     assert not list((tmp_path / "store").rglob("manifest.json"))
 
 
 def test_a_parquet_file_taken_for_text_is_told_by_its_first_bytes(logs, tmp_path):
     with pytest.raises(StageError, match="--format parquet"):
-        ingest([str(logs["parquet"][0])], store=str(tmp_path / "store"), config=IngestConfig())
+        ingest_log([str(logs["parquet"][0])], store=str(tmp_path / "store"), config=IngestConfig())

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.build.build_stage import BuildConfig, build
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
+from beam_jobs.build.build_stage import BuildConfig, build_shards
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from tests.beam_jobs.day_folders import read_pairs, write_documents
 
 QUERIES = ["Angle Bracket", "angle  bracket", "wood screw", "deck paint", "Türgriff", "garden hose", "secret diary"]
@@ -53,21 +53,21 @@ def log(tmp_path_factory):
 def days(log):
     """The folders of the two files as two days; to be read."""
     files, _, store = log
-    return [ingest([file], store=store, config=IngestConfig()).folder for file in files]
+    return [ingest_log([file], store=store, config=IngestConfig()).folder for file in files]
 
 
 @pytest.fixture(scope="module")
 def shards_of_both(log, days):
     """The shards of the two days together; to be read."""
     _, documents, store = log
-    return build(days, documents, store=store, config=CONFIG)
+    return build_shards(days, documents, store=store, config=CONFIG)
 
 
 @pytest.mark.slow
 def test_one_day_and_two_days_of_one_log_make_the_same_shards(log, shards_of_both):
     files, documents, store = log
-    whole = ingest(files, store=store, config=IngestConfig())
-    one, two = build([whole.folder], documents, store=store, config=CONFIG), shards_of_both
+    whole = ingest_log(files, store=store, config=IngestConfig())
+    one, two = build_shards([whole.folder], documents, store=store, config=CONFIG), shards_of_both
 
     assert two.folder != one.folder
     assert two.manifest.outcome.logical_digest == one.manifest.outcome.logical_digest
@@ -84,7 +84,7 @@ def test_one_day_and_two_days_of_one_log_make_the_same_shards(log, shards_of_bot
 @pytest.mark.slow
 def test_a_new_day_leaves_the_held_out_queries_held_out(log, days, shards_of_both):
     _, documents, store = log
-    before = build(days[:1], documents, store=store, config=CONFIG)
+    before = build_shards(days[:1], documents, store=store, config=CONFIG)
     split_before = {row["query"]: row["split"] for row in read_pairs(before)}
     split_after = {row["query"]: row["split"] for row in read_pairs(shards_of_both)}
     assert set(split_before.values()) == {"train", "dev"}

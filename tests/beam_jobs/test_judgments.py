@@ -17,7 +17,7 @@ from beam_jobs.judgments.judge_clicks import (
     sample_of,
 )
 from beam_jobs.judgments.judgments_job import require_impressions
-from beam_jobs.judgments.judgments_stage import judgments
+from beam_jobs.judgments.judgments_stage import derive_judgments
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.judgments import are_click_derived, read_qrels, read_queries, read_run
@@ -59,7 +59,7 @@ def _days(store, log):
 @pytest.fixture(scope="module")
 def judged(store, days):
     """The judgments of both; to be read."""
-    return judgments(days, store=store, config=JudgmentsConfig())
+    return derive_judgments(days, store=store, config=JudgmentsConfig())
 
 
 def files(result):
@@ -141,7 +141,7 @@ def test_every_impression_and_click_has_a_fate(judged, log):
 
 def test_judgments_are_labelled_and_the_label_survives_a_copy(tmp_path, log):
     day = make_day(tmp_path / "store", *log[0], labels={"simulated": True})
-    result = judgments([day], store=str(tmp_path / "store"), config=JudgmentsConfig())
+    result = derive_judgments([day], store=str(tmp_path / "store"), config=JudgmentsConfig())
     assert result.manifest.outcome.labels == {
         "simulated": True,
         "judgments": "click-derived",
@@ -166,7 +166,7 @@ def test_what_fewer_than_k_people_typed_is_nowhere(tmp_path, log):
     ]
     store = str(tmp_path / "store")
     days = [make_day(store, queries, [*shown, *private], logs=["a"]), make_day(store, again, private, logs=["b"])]
-    result = judgments(days, store=store, config=JudgmentsConfig(k=5))
+    result = derive_judgments(days, store=store, config=JudgmentsConfig(k=5))
     texts = read_queries(files(result)["queries"])
     assert texts[query_id("five people know", "clicktower")] == "five people know"
     for name in storage.list_files(result.folder):
@@ -180,29 +180,29 @@ def test_the_cut_of_days_changes_nothing(tmp_path, judged, log):
     people = {text: of for text, of, _ in log[0][0]}
     queries = [(text, people[text], searches * 2) for text, _, searches in log[0][0]]
     day = make_day(tmp_path / "one", queries, [*log[0][1], *log[1][1]])
-    together = judgments([day], store=str(tmp_path / "one"), config=JudgmentsConfig())
+    together = derive_judgments([day], store=str(tmp_path / "one"), config=JudgmentsConfig())
     assert together.manifest.outcome.logical_digest == judged.manifest.outcome.logical_digest
 
 
 @pytest.mark.engine
 def test_the_number_of_workers_changes_nothing(tmp_path, days, judged):
-    multi = judgments(days, store=str(tmp_path / "multi"), config=JudgmentsConfig(), beam_options=TWO_MULTI)
+    multi = derive_judgments(days, store=str(tmp_path / "multi"), config=JudgmentsConfig(), beam_options=TWO_MULTI)
     assert multi.manifest.outcome.logical_digest == judged.manifest.outcome.logical_digest
     for name in ("queries", "qrels", "logged"):
         assert storage.read_bytes(files(multi)[name]) == storage.read_bytes(files(judged)[name])
 
 
 def test_the_same_request_is_reused_and_another_setting_is_another_folder(store, days, judged):
-    again = judgments(days[::-1], store=store, config=JudgmentsConfig())
+    again = derive_judgments(days[::-1], store=store, config=JudgmentsConfig())
     assert (judged.reused, again.reused, again.folder) == (False, True, judged.folder)
     assert not damaged_files(judged.folder, judged.manifest.files, hashes=True)
-    other = judgments(days, store=store, config=JudgmentsConfig(min_impressions=100))
+    other = derive_judgments(days, store=store, config=JudgmentsConfig(min_impressions=100))
     assert other.folder != judged.folder
     assert other.manifest.outcome.counts["judgments"] < judged.manifest.outcome.counts["judgments"]
 
 
 def test_a_minimum_of_impressions_is_kept(store, days, log):
-    result = judgments(days, store=store, config=JudgmentsConfig(min_impressions=100))
+    result = derive_judgments(days, store=store, config=JudgmentsConfig(min_impressions=100))
     texts, qrels = read_queries(files(result)["queries"]), read_qrels(files(result)["qrels"])
     seen: dict[tuple[str, str], int] = {}
     for _, shown in log:
@@ -219,10 +219,10 @@ def test_where_ranks_never_vary_it_says_so_and_a_plain_share_can_be_asked_for(tm
     store = str(tmp_path / "store")
     day = make_day(store, queries, shown)
     with pytest.raises(StageError, match=r"0 pairs of query and document .* were shown at more than one") as error:
-        judgments([day], store=store, config=JudgmentsConfig())
+        derive_judgments([day], store=store, config=JudgmentsConfig())
     assert "click_model=ctr" in error.value.do
     assert storage.list_files(storage.join(store, "judgments")) == []
-    result = judgments([day], store=store, config=JudgmentsConfig(click_model="ctr"))
+    result = derive_judgments([day], store=store, config=JudgmentsConfig(click_model="ctr"))
     assert result.manifest.outcome.labels["exposure_corrected"] is False
     grades = read_qrels(files(result)["qrels"])[query_id("a", "clicktower")]
     assert grades["d1"] > grades["d2"] > grades["d3"]
@@ -233,7 +233,7 @@ def test_ranks_that_are_too_little_known_are_left_out_and_named(tmp_path, log):
     # One document of one query at rank 30, once clicked.
     queries, shown = log[0]
     day = make_day(tmp_path / "store", queries, [*shown, ("query 000", "d0", 30, 20, 1)])
-    metrics = judgments([day], store=str(tmp_path / "store"), config=JudgmentsConfig()).manifest.outcome.metrics
+    metrics = derive_judgments([day], store=str(tmp_path / "store"), config=JudgmentsConfig()).manifest.outcome.metrics
     assert metrics["unmeasured_ranks"] == [30]
     assert [row["rank"] for row in metrics["propensities"]] == [1, 2, 3, 4]
     assert metrics["fates"]["impressions"]["rank_unmeasured"] == 20
@@ -271,13 +271,13 @@ def _measure(day: str) -> None:
 def test_a_log_without_anything_is_refused_and_leaves_nothing(tmp_path):
     store = str(tmp_path / "store")
     with pytest.raises(StageError, match="no click in 0 impressions"):
-        judgments([make_day(store, [], [])], store=store, config=JudgmentsConfig())
+        derive_judgments([make_day(store, [], [])], store=store, config=JudgmentsConfig())
     assert storage.list_files(storage.join(store, "judgments")) == []
 
 
 def test_days_that_are_not_there_are_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match="no finished ingest"):
-        judgments([str(tmp_path)], store=str(tmp_path), config=JudgmentsConfig())
+        derive_judgments([str(tmp_path)], store=str(tmp_path), config=JudgmentsConfig())
 
 
 @pytest.mark.parametrize(
@@ -294,11 +294,11 @@ def test_days_that_a_model_was_trained_on_are_refused(tmp_path, log):
     days = _days(store, log)
     built = built_from(store, *open_window([days[0]]).ingests)
     with pytest.raises(StageError, match=r"It was made from .* as well"):
-        judgments(days, store=store, config=JudgmentsConfig(), trained_on=built)
+        derive_judgments(days, store=store, config=JudgmentsConfig(), trained_on=built)
     queries, shown = log[1]
     same_log = make_day(store, queries[1:], [row for row in shown if row[0] != "query 000"], logs=["log-0"])
     with pytest.raises(StageError, match="a log file that it was made from"):
-        judgments([same_log], store=store, config=JudgmentsConfig(), trained_on=built)
-    assert judgments([days[1]], store=store, config=JudgmentsConfig(), trained_on=built).manifest
+        derive_judgments([same_log], store=store, config=JudgmentsConfig(), trained_on=built)
+    assert derive_judgments([days[1]], store=store, config=JudgmentsConfig(), trained_on=built).manifest
     with pytest.raises(UsageError, match="output of ingest"):
-        judgments([days[1]], store=store, config=JudgmentsConfig(), trained_on=days[0])
+        derive_judgments([days[1]], store=store, config=JudgmentsConfig(), trained_on=days[0])

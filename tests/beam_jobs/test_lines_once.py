@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from beam_jobs.ingest.day_versions import LineSample, read_sample, sampled, write_sample, zero_bits_for
 from beam_jobs.ingest.days import open_window
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from schemas.day_version import AGAIN, FIRST, LATE, REPLACED, list_dates, newest_version
 from schemas.errors import StageError, TransientError, UsageError
 from schemas.stage import open_result
@@ -30,7 +30,7 @@ def write(path: Path, lines: list[bytes]) -> str:
 
 
 def put(folder: Path, *logs: str, **config):
-    return ingest(logs, store=str(folder / "store"), config=IngestConfig(date=DATE, **config))
+    return ingest_log(logs, store=str(folder / "store"), config=IngestConfig(date=DATE, **config))
 
 
 def total_lines(folder: Path) -> int:
@@ -103,21 +103,21 @@ def test_a_day_is_replaced_only_by_a_dated_log():
 
 def test_logs_without_a_date_and_of_two_dates_are_not_united_where_they_share_lines(tmp_path):
     store = str(tmp_path / "store")
-    ingest([write(tmp_path / "a.ndjson", LINES[:HALF])], store=store, config=IngestConfig())
+    ingest_log([write(tmp_path / "a.ndjson", LINES[:HALF])], store=store, config=IngestConfig())
     open_window([store])
-    ingest([write(tmp_path / "b.ndjson.gz", LINES)], store=store, config=IngestConfig())
+    ingest_log([write(tmp_path / "b.ndjson.gz", LINES)], store=store, config=IngestConfig())
     with pytest.raises(StageError, match="made from the same lines"):
         open_window([store])
     other = tmp_path / "other"
     for date, lines in ((DATE, LINES[:HALF]), ("2026-09-02", LINES[HALF - 4 :])):
         config = IngestConfig(date=date)
-        ingest([write(tmp_path / f"{date}.ndjson", lines)], store=str(other), config=config)
+        ingest_log([write(tmp_path / f"{date}.ndjson", lines)], store=str(other), config=config)
     with pytest.raises(StageError, match="made from the same lines"):
         open_window([str(other)])
 
 
 def test_a_log_that_is_written_to_while_it_is_read_is_not_kept(tmp_path, monkeypatch):
-    log, real = write(tmp_path / "a.ndjson", LINES), ingest.__globals__["ingest_request"]
+    log, real = write(tmp_path / "a.ndjson", LINES), ingest_log.__globals__["ingest_request"]
 
     def appended(*arguments):
         made = real(*arguments)
@@ -125,7 +125,7 @@ def test_a_log_that_is_written_to_while_it_is_read_is_not_kept(tmp_path, monkeyp
             file.write(LINES[0] + b"\n")
         return made
 
-    monkeypatch.setitem(ingest.__globals__, "ingest_request", appended)
+    monkeypatch.setitem(ingest_log.__globals__, "ingest_request", appended)
     with pytest.raises(TransientError, match=r"a\.ndjson was written to meanwhile"):
         put(tmp_path, log)
     assert not list_dates(str(tmp_path / "store"))

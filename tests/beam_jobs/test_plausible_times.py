@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from beam_jobs.ingest.ingest_job import count_later, plausible_rows
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from flows.show.present import notes
 from schemas.errors import StageError, UsageError
 from tests.beam_jobs.dated_logs import write_lines
@@ -55,7 +55,7 @@ LINES = [
 
 def test_implausible_lines_of_a_dated_log_have_a_fate_of_their_own(tmp_path):
     log = write_lines(tmp_path / "log.ndjson", LINES)
-    result = ingest([log], store=str(tmp_path / "store"), config=IngestConfig(date="2026-09-01"))
+    result = ingest_log([log], store=str(tmp_path / "store"), config=IngestConfig(date="2026-09-01"))
     ledger = result.manifest.outcome.ledger
     assert ledger.total == 6
     assert ledger.lines == {"day_search": 2, "day_click": 1, "time_implausible": 2, "search_unknown": 1}
@@ -68,7 +68,7 @@ def test_implausible_lines_of_a_dated_log_have_a_fate_of_their_own(tmp_path):
 @pytest.mark.slow
 def test_lines_of_the_future_in_an_undated_log_are_kept_and_told(tmp_path):
     log = write_lines(tmp_path / "log.ndjson", LINES)
-    result = ingest([log], store=str(tmp_path / "store"), config=IngestConfig())
+    result = ingest_log([log], store=str(tmp_path / "store"), config=IngestConfig())
     assert "time_implausible" not in result.manifest.outcome.ledger.lines
     assert result.manifest.outcome.metrics["later_than_ingest_share"] == pytest.approx(1 / 6)
     assert notes(result.to_json()) == [
@@ -85,7 +85,7 @@ def test_a_date_of_another_form_is_wrong_usage(wrong):
 def test_a_log_of_another_day_than_was_said_is_refused_and_nothing_is_kept(tmp_path):
     log = write_lines(tmp_path / "log.ndjson", LINES)
     with pytest.raises(StageError) as raised:
-        ingest([log], store=str(tmp_path / "store"), config=IngestConfig(date="2025-09-01"))
+        ingest_log([log], store=str(tmp_path / "store"), config=IngestConfig(date="2025-09-01"))
     assert "5 of its 6 lines are of a time far from that day" in str(raised.value)
     assert not list((tmp_path / "store").rglob("manifest.json"))
     assert not list((tmp_path / "store" / "days").rglob("*.json"))

@@ -3,7 +3,7 @@
 import pytest
 
 from beam_jobs.checking.check_log import check_log
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from beam_jobs.sources.delimited import DelimitedSource
 from beam_jobs.sources.forms import FORMS
 from beam_jobs.sources.mapping import Columns, Mapping
@@ -36,7 +36,7 @@ def kiosk(monkeypatch, tmp_path):
 
 
 def test_a_new_form_is_ingested_by_its_name(kiosk, tmp_path):
-    result = ingest([kiosk], store=str(tmp_path / "store"), config=IngestConfig(format="kiosk"))
+    result = ingest_log([kiosk], store=str(tmp_path / "store"), config=IngestConfig(format="kiosk"))
     counts = result.manifest.outcome.counts
     assert (counts["lines"], counts["clicks"], counts["people"], counts["rejects"]) == (31, 30, 30, 1)
 

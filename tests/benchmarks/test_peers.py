@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from beam_jobs.build.build_stage import BuildConfig, build
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
+from beam_jobs.build.build_stage import BuildConfig, build_shards
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from benchmarks.shard_pairs import difference, in_order, read_shard_pairs
 from flows.simulation.simulation_config import SimulationConfig
 from flows.simulation.write_simulation import simulate
@@ -103,8 +103,8 @@ def log(tmp_path_factory) -> tuple[str, str]:
 @pytest.fixture(scope="module")
 def ours(log, tmp_path_factory) -> pl.DataFrame:
     store = str(tmp_path_factory.mktemp("store"))
-    ingest([log[0]], store=store, config=IngestConfig())
-    shards = build([store], log[1], store=store, config=BuildConfig(k=K))
+    ingest_log([log[0]], store=store, config=IngestConfig())
+    shards = build_shards([store], log[1], store=store, config=BuildConfig(k=K))
     return read_shard_pairs(shards.data)
 
 

@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from flows.cli import run
 from tests.end_to_end.shop import clicktower, make_shop
 
@@ -35,7 +35,7 @@ def day(tmp_path_factory) -> Path:
     """A store with the log's ingested day, for others to copy."""
     folder = tmp_path_factory.mktemp("day")
     (folder / "log.ndjson").write_bytes(GOOD_LOG)
-    ingest([str(folder / "log.ndjson")], store=str(folder / "store"), config=IngestConfig())
+    ingest_log([str(folder / "log.ndjson")], store=str(folder / "store"), config=IngestConfig())
     return folder / "store"
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from beam_jobs.build.build_stage import BuildConfig, build
+from beam_jobs.build.build_stage import BuildConfig, build_shards
 from beam_jobs.engine.engine_options import with_engines
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from flows.config.settings import Settings
 from schemas import storage
 from schemas.stage import StageResult
@@ -24,12 +24,12 @@ class Outcome:
 
 
 def run_ingest(shop: Path, store: Path, options: Sequence[str] = ()) -> StageResult:
-    return ingest([str(shop / "log")], store=str(store), config=IngestConfig(), beam_options=_filled_in(options))
+    return ingest_log([str(shop / "log")], store=str(store), config=IngestConfig(), beam_options=_filled_in(options))
 
 
 def run_build(day: StageResult, shop: Path, store: Path, options: Sequence[str] = ()) -> StageResult:
     documents = str(shop / "documents.tsv")
-    return build([day.folder], documents, store=str(store), config=BUILD, beam_options=_filled_in(options))
+    return build_shards([day.folder], documents, store=str(store), config=BUILD, beam_options=_filled_in(options))
 
 
 def run_both_jobs(shop: Path, store: Path, options: Sequence[str] = ()) -> Outcome:

@@ -7,8 +7,8 @@ import json
 import sys
 from pathlib import Path
 
-from beam_jobs.build.build_stage import BuildConfig, build
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
+from beam_jobs.build.build_stage import BuildConfig, build_shards
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from schemas.errors import UsageError
 
 DATAFLOW = (
@@ -25,12 +25,12 @@ def main(shop: Path, folder: Path) -> None:
     log, documents = [str(shop / "log")], str(shop / "documents.tsv")
     found = {}
     try:
-        ingest(log, store=str(folder / "empty"), config=IngestConfig(), beam_options=DATAFLOW)
+        ingest_log(log, store=str(folder / "empty"), config=IngestConfig(), beam_options=DATAFLOW)
     except UsageError as error:
         found["ingest"] = error.found
-    day = ingest(log, store=str(folder), config=IngestConfig())
+    day = ingest_log(log, store=str(folder), config=IngestConfig())
     try:
-        build([day.folder], documents, store=str(folder), config=BuildConfig(k=2), beam_options=DATAFLOW)
+        build_shards([day.folder], documents, store=str(folder), config=BuildConfig(k=2), beam_options=DATAFLOW)
     except UsageError as error:
         found["build"] = error.found
     print(json.dumps(found))

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from flows.cli import run
 from flows.commands.preprocess import read_client_ids
 from schemas.errors import UsageError
@@ -18,7 +18,7 @@ WHO = "client-3"
 @pytest.fixture
 def store(tmp_path):
     log = write_lines(tmp_path / "log.ndjson", day_lines("2026-09-01", 0, num_searches=60))
-    ingest([log], store=str(tmp_path / "store"), config=IngestConfig(date="2026-09-01"))
+    ingest_log([log], store=str(tmp_path / "store"), config=IngestConfig(date="2026-09-01"))
     return str(tmp_path / "store")
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping
-from beam_jobs.labelled.labelled_stage import build_labelled
+from beam_jobs.labelled.labelled_stage import build_labelled_shards
 from flows.cli import run
 from flows.report import renderers
 from flows.report.blocks import Words
@@ -61,7 +61,7 @@ def built(folder):
     mapping = LabelledMapping(columns=LabelledColumns(**COLUMNS), header=False)
     config = LabelledConfig(mapping=mapping)
     store = str(folder / "store")
-    return build_labelled([str(folder / "train.tsv")], store=store, config=config, dev=[str(folder / "dev.tsv")])
+    return build_labelled_shards([str(folder / "train.tsv")], store=store, config=config, dev=[str(folder / "dev.tsv")])
 
 
 @pytest.fixture(scope="module")

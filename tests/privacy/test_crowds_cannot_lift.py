@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from beam_jobs.build.build_stage import BuildConfig, build
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
+from beam_jobs.build.build_stage import BuildConfig, build_shards
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from tests.beam_jobs.ubi_lines import BROWSER, CRAWLER, event, search
 from tests.privacy.every_byte import places_of
 
@@ -120,8 +120,10 @@ def _published(folder: Path, lines: list[bytes], k: int) -> tuple[dict[str, int]
     log, documents = folder / "log.ndjson", folder / "documents.tsv"
     log.write_bytes(b"".join(line + b"\n" for line in lines))
     documents.write_text("".join(f"D{rank}\tRed hammer number {rank}\n" for rank in range(1, 60)))
-    day = ingest([str(log)], store=str(folder / "store"), config=IngestConfig())
-    shards = build([day.folder], str(documents), store=str(folder / "store"), config=BuildConfig(k=k, dev_share=0))
+    day = ingest_log([str(log)], store=str(folder / "store"), config=IngestConfig())
+    shards = build_shards(
+        [day.folder], str(documents), store=str(folder / "store"), config=BuildConfig(k=k, dev_share=0)
+    )
     found = {needle for needle, _ in places_of([*SECRETS.values(), ORDINARY], [Path(shards.folder)])}
     caught: Counter[str] = Counter()
     for name, count in day.manifest.outcome.metrics["bots"].items():

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.build.build_stage import BuildConfig, build
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
+from beam_jobs.build.build_stage import BuildConfig, build_shards
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from beam_jobs.judgments.judge_clicks import JudgmentsConfig
-from beam_jobs.judgments.judgments_stage import judgments
+from beam_jobs.judgments.judgments_stage import derive_judgments
 from schemas import storage
 from schemas.errors import StageError
 from tests.beam_jobs.dated_logs import day_lines, write_lines
@@ -55,10 +55,10 @@ def test_days_and_scratch_are_private(tmp_path, monkeypatch, engine):
     titles = {f"d{number}": f"angle bracket {number}" for number in range(12)}
     documents = write_documents(tmp_path / "documents.tsv", titles)
     watched = Watched(store)
-    ingest([log], store=str(store), config=IngestConfig(), beam_options=engine, progress=watched)
+    ingest_log([log], store=str(store), config=IngestConfig(), beam_options=engine, progress=watched)
     assert open_to_others(store / "ingest") == []
     assert list(store.glob("ingest/*/*/rejects-*"))
-    build(
+    build_shards(
         [str(store)],
         documents,
         store=str(store),
@@ -67,7 +67,9 @@ def test_days_and_scratch_are_private(tmp_path, monkeypatch, engine):
         progress=watched,
     )
     with pytest.raises(StageError):  # twelve documents always in the same places say nothing of ranks
-        judgments([str(store)], store=str(store), config=JudgmentsConfig(k=1), beam_options=engine, progress=watched)
+        derive_judgments(
+            [str(store)], store=str(store), config=JudgmentsConfig(k=1), beam_options=engine, progress=watched
+        )
     assert watched.num_seen
     assert watched.open == []
     assert not list(store.glob("*/*/*-scratch"))
@@ -76,7 +78,7 @@ def test_days_and_scratch_are_private(tmp_path, monkeypatch, engine):
 def test_a_day_that_others_could_read_is_closed_to_them(tmp_path):
     (tmp_path / "store" / "ingest").mkdir(parents=True)
     log = write_lines(tmp_path / "log.ndjson", day_lines("2026-09-01", 1))
-    ingest([log], store=str(tmp_path / "store"), config=IngestConfig())
+    ingest_log([log], store=str(tmp_path / "store"), config=IngestConfig())
     assert open_to_others(tmp_path / "store" / "ingest") == []
 
 

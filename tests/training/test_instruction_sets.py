@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.build.build_stage import BuildConfig, build
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
+from beam_jobs.build.build_stage import BuildConfig, build_shards
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from beam_jobs.ingest.person_key import ensure_key
 from schemas import storage
 from tests.beam_jobs.dated_logs import day_lines, write_lines
@@ -36,8 +36,8 @@ TITLES = {
 def digests(folder: Path, key: str) -> dict[str, str]:
     """What this process, with what it takes its processor for, makes of a small log."""
     log, store = write_lines(folder / "log.ndjson", day_lines("2026-09-01", 1, num_searches=60)), str(folder / "store")
-    day = ingest([log], store=store, config=IngestConfig(date="2026-09-01", person_key=key))
-    shards = build(
+    day = ingest_log([log], store=store, config=IngestConfig(date="2026-09-01", person_key=key))
+    shards = build_shards(
         [day.folder], write_documents(folder / "documents.tsv", TITLES), store=store, config=BuildConfig(k=1)
     )
     trained = train(shards.folder, store=store, recipe=RECIPE, path="compiled", threads=1)

@@ -7,7 +7,7 @@ import pyarrow.parquet
 import pytest
 
 from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping
-from beam_jobs.labelled.labelled_stage import build_labelled
+from beam_jobs.labelled.labelled_stage import build_labelled_shards
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.manifest import damaged_files
@@ -59,7 +59,7 @@ def chained(tmp_path_factory):
     broken = [("only two", "fields"), ("group1 s0", " ", 1), ("a", "b", "")]
     files = _lines(folder / "pairs.tsv", [*lines, *lines[:7], ("x1", "x2", 0), ("x1", "x2", 1), *broken])
     config = LabelledConfig(mapping=PAIRS, dev_share=0.3, rows_per_shard=100, max_unreadable_share=0.1)
-    return lines, build_labelled(files, store=str(folder / "store"), config=config), files, config
+    return lines, build_labelled_shards(files, store=str(folder / "store"), config=config), files, config
 
 
 def test_every_line_has_one_fate_and_the_shards_hold_exactly_the_rest(chained):
@@ -98,7 +98,7 @@ def test_order_and_cut_of_the_files_change_no_row(chained, tmp_path):
     (tmp_path / "1.tsv").write_text("".join(lines[:100]), encoding="utf-8")
     with gzip.open(tmp_path / "2.tsv.gz", "wt", encoding="utf-8") as packed:
         packed.writelines(lines[100:])
-    again = build_labelled([str(tmp_path)], store=str(tmp_path / "store"), config=config)
+    again = build_labelled_shards([str(tmp_path)], store=str(tmp_path / "store"), config=config)
     assert again.manifest.outcome.logical_digest == result.manifest.outcome.logical_digest
     assert again.manifest.outcome.ledger == result.manifest.outcome.ledger
 
@@ -107,7 +107,7 @@ def test_a_given_dev_file_takes_its_sentences_out_of_training(tmp_path):
     train = [("a", "b", 0), ("b", "c", 1), ("d", "e", 1), ("f", "g", 0), ("h", "i", 0)]
     dev = [("B", "x", 1), ("y", "f", 0), ("k", "l", 2)]
     files = {"files": _lines(tmp_path / "train.tsv", train), "dev": _lines(tmp_path / "dev.tsv", dev)}
-    result = build_labelled(**files, store=str(tmp_path), config=CONFIG)
+    result = build_labelled_shards(**files, store=str(tmp_path), config=CONFIG)
     catalogue, rows = _read(result)
     # a-b and b-c share b with dev, f-g shares f. No training line is of class 2.
     assert rows == [("dev", "b", "x", "1"), ("dev", "y", "f", "0"), ("train", "d", "e", "1"), ("train", "h", "i", "0")]
@@ -115,7 +115,7 @@ def test_a_given_dev_file_takes_its_sentences_out_of_training(tmp_path):
         "total": 8, "lines": {"sentence_in_dev": 3, "label_untrained": 1, "labelled_train": 2, "labelled_dev": 2},
     }  # fmt: skip
     assert (catalogue["split"]["by"], catalogue["classes"]) == ("dev file", ["0", "1"])
-    assert build_labelled(**files, store=str(tmp_path), config=CONFIG).reused
+    assert build_labelled_shards(**files, store=str(tmp_path), config=CONFIG).reused
 
 
 def test_labelled_texts_with_values_come_from_json_lines_and_parquet_alike(tmp_path):
@@ -127,7 +127,7 @@ def test_labelled_texts_with_values_come_from_json_lines_and_parquet_alike(tmp_p
     pyarrow.parquet.write_table(table, tmp_path / "texts.parquet")
     mapping = LabelledMapping(columns=LabelledColumns(text="review.body", label="stars"))
     built = [
-        build_labelled(
+        build_labelled_shards(
             [str(tmp_path / name)],
             store=str(tmp_path),
             config=LabelledConfig(mapping=mapping, format=form, label="value", dev_share=0.3),
@@ -153,7 +153,7 @@ def test_labelled_texts_with_values_come_from_json_lines_and_parquet_alike(tmp_p
 )
 def test_lines_that_nothing_can_be_learnt_from_are_refused(tmp_path, lines, config, message):
     with pytest.raises(StageError, match=message):
-        build_labelled(
+        build_labelled_shards(
             _lines(tmp_path / "pairs.tsv", lines),
             store=str(tmp_path / "store"),
             config=LabelledConfig(mapping=PAIRS, **config),
@@ -165,4 +165,4 @@ def test_a_column_that_a_header_lacks_is_named_with_what_there_is(tmp_path):
     mapping = LabelledMapping(columns=LabelledColumns(first="premise", second="hypotesis", label="label"))
     files = _lines(tmp_path / "pairs.tsv", [("premise", "hypothesis", "label"), ("a", "b", 1)])
     with pytest.raises(UsageError, match="did you mean 'hypothesis'"):
-        build_labelled(files, store=str(tmp_path), config=LabelledConfig(mapping=mapping))
+        build_labelled_shards(files, store=str(tmp_path), config=LabelledConfig(mapping=mapping))

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from beam_jobs.labelled.labelled_rows import as_words, labelled_request
-from beam_jobs.labelled.labelled_stage import PUBLISHED, build_labelled
+from beam_jobs.labelled.labelled_stage import PUBLISHED, build_labelled_shards
 from tests.beam_jobs.labelled.test_build_labelled import CONFIG, _lines, _read
 
 SNLI = [
@@ -44,7 +44,7 @@ def test_the_original_files_are_read(name, tmp_path):
     file = tmp_path / "original"
     file.write_text(CONTENT[name], encoding="utf-8")
     config = replace(PUBLISHED[name], dev_share=0.0, max_unreadable_share=0.5)
-    made = build_labelled([str(file)], store=str(tmp_path / "store"), config=config)
+    made = build_labelled_shards([str(file)], store=str(tmp_path / "store"), config=config)
     assert [row[1:] for row in _read(made)[1]] == ROWS[name]
     fates = dict(made.manifest.outcome.ledger.lines)
     assert fates == {"labelled_train": 2} | ({"unreadable_label": 1} if name == "snli" else {})
@@ -62,7 +62,7 @@ def test_a_split_as_published_keeps_training_lines_with_a_sentence_of_the_dev_fi
     train = [("a", "b", 0), ("b", "c", 1), ("d", "e", 1), ("f", "g", 0), ("b", "x", 1)]
     dev = [("B", "x", 1), ("y", "f", 0)]
     files = {"files": _lines(tmp_path / "train.tsv", train), "dev": _lines(tmp_path / "dev.tsv", dev)}
-    made = build_labelled(**files, store=str(tmp_path), config=replace(CONFIG, keep_shared=True))
+    made = build_labelled_shards(**files, store=str(tmp_path), config=replace(CONFIG, keep_shared=True))
     rows = [("dev", "b", "x", "1"), ("dev", "y", "f", "0"), *(("train", a, b, str(label)) for a, b, label in train)]
     assert _read(made)[1] == sorted(rows)
     assert made.manifest.outcome.ledger.to_json()["lines"] == {"labelled_train": 5, "labelled_dev": 2}

@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping
-from beam_jobs.labelled.labelled_stage import build_labelled
+from beam_jobs.labelled.labelled_stage import build_labelled_shards
 from schemas.errors import StageError, UsageError
 from tests.trained_model import trained_stage
 from training.evaluation.evaluate_labelled_stage import EvaluateLabelledConfig, evaluate_labelled
@@ -20,7 +20,7 @@ def _built(folder, lines, columns=COLUMNS, **config):
     file.write_text("".join("\t".join(map(str, line)) + "\n" for line in lines), encoding="utf-8")
     mapping = LabelledMapping(columns=LabelledColumns(**columns), header=False)
     config = LabelledConfig(mapping=mapping, **({"dev_share": 0.3} | config))
-    return build_labelled([str(file)], store=str(folder / "store"), config=config)
+    return build_labelled_shards([str(file)], store=str(folder / "store"), config=config)
 
 
 def _pairs(rng):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping
-from beam_jobs.labelled.labelled_stage import build_labelled
+from beam_jobs.labelled.labelled_stage import build_labelled_shards
 from tests.training.small_shards import KINDS, THINGS
 
 Line = tuple[str, ...]
@@ -21,7 +21,7 @@ def built(folder: Path, lines: Iterable[Line], **config: Any) -> str:
     file.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
     settings = {"dev_share": 0.2, "table_rows": 50_700} | config
     asked = LabelledConfig(mapping=LabelledMapping(columns=columns, header=False), **settings)
-    return build_labelled([str(file)], store=str(folder / "store"), config=asked).folder
+    return build_labelled_shards([str(file)], store=str(folder / "store"), config=asked).folder
 
 
 def questions(number: int, *, seed: int = 0) -> list[Line]:
