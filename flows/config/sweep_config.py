@@ -9,9 +9,9 @@ from typing import Any, Literal
 from flows.config.toml_file import RecipeFields, Uri, check_names, read_toml, with_fields
 from schemas.errors import UsageError
 from schemas.section import changed, section
-from training.model.given_vectors import recipe_with
 from training.model.named_recipes import recipe
 from training.model.recipe import Recipe
+from training.model.word_vectors import with_word_vectors
 from training.sweep.sweep_stage import Halving
 from training.sweep.sweep_table import Point, measures, point_text, value_text
 
@@ -198,7 +198,7 @@ def _point(config: SweepConfig, fields: Mapping[str, Any], seeds: Sequence[int])
     try:
         # A point that says `none` is trained without the file, to see what it is worth.
         vectors = config.word_vectors if changes.get("word_vectors") != "none" else None
-        made = recipe_with(with_fields(recipe(name), assignments), vectors)
+        made = with_word_vectors(with_fields(recipe(name), assignments), vectors)
         recipes = tuple(changed(made, {"seed": seed}) for seed in seeds) or (made,)
     except UsageError as error:
         raise UsageError(

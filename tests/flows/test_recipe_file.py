@@ -77,7 +77,7 @@ def test_word_vectors_are_relative_to_the_file_that_names_them(tmp_path):
         (None, "no such file"),
         ("[train", "not TOML"),
         ("step = 1", "train is missing"),
-        ('[train]\nrecipe = "lstm-95"', "no recipe of that name"),
+        ('[train]\nrecipe = "lstm-95"', "no recipe .lstm-95."),
         ('[train]\nrecipe = "lstm-96"\n[train.set]\nsteps = 1', "no field steps; did you mean optimiser.step"),
         (
             '[train]\nrecipe = "lstm-96"\n[train.set]\noptimiser.step = -1',

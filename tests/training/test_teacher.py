@@ -224,7 +224,7 @@ def test_gradients_with_a_teacher_are_torchs():
 
 def test_a_share_without_a_teacher_and_a_teacher_that_is_none_are_refused(build, store, teacher):
     for field, value in (("teacher_share", 0.5), ("teacher_gamma", 8.0)):
-        with pytest.raises(UsageError, match=r"of its loss a teacher's\. No teacher was given"):
+        with pytest.raises(UsageError, match=r"a teacher's, and no teacher is given"):
             train(build, store=store, recipe=varied(RECIPE, **{field: value}))
     with pytest.raises(UsageError, match="It is the output of build"):
         train(build, store=store, recipe=RECIPE, teacher=build)
@@ -232,7 +232,7 @@ def test_a_share_without_a_teacher_and_a_teacher_that_is_none_are_refused(build,
         RECIPE, objective="generate", tower="variational", latent=4, decoder_cells=4,
         decoder_columns=3, vocabulary=20, optimiser="adam",
     )  # fmt: skip
-    with pytest.raises(UsageError, match="Its objective is generate"):
+    with pytest.raises(UsageError, match="objective of small is generate"):
         train(build, store=store, recipe=generate, teacher=teacher)
     by_distance = train(build, store=store, recipe=varied(generate, epochs=1, kappa_rate=0.01), threads=1)
     with pytest.raises(UsageError, match="It compares by distance"):

@@ -13,8 +13,8 @@ from schemas.stage import open_result
 from tests.recipes import made, varied
 from tests.training.small_shards import shop, write_build
 from tests.training.test_exactness import alone, job, sha256
-from training.model.given_vectors import read_text_vectors
 from training.model.model import combine, load_encoder
+from training.model.teacher import read_text_vectors
 from training.trainer import clicks
 from training.trainer.launch import train
 from training.trainer.shard_data import MicroBatch

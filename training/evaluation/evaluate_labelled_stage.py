@@ -100,7 +100,7 @@ def evaluate_labelled(
     """The measured similarities: `metrics` holds the table of the model and of the baselines.
 
     model: the folder of a training or a release, or a release's URI. labelled: the folder of a `build-labelled`.
-    word_vectors: a file of them (given_vectors), for a row of word mover's distance on it.
+    word_vectors: a file of them (model.word_vectors), for a row of word mover's distance on it.
     Raises UsageError or StageError for folders that are missing or of another kind, and for nothing held out.
     """
     trained, built = model_source(model), open_result(labelled)

@@ -19,8 +19,8 @@ from schemas.stage import Progress, silent
 from schemas.text_contract import trigram_ids, words
 from training.analysis.classifying import encoded_sides, probabilities, refused_because
 from training.model.embedding import Side, TextEncoder, search_vectors
-from training.model.given_vectors import read_vectors
 from training.model.model import Model
+from training.model.word_vectors import read_vectors
 from training.ranking.bm25 import K1, B
 from training.ranking.term_counts import count_terms
 from training.towers.tower_settings import Variational

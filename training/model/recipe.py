@@ -12,7 +12,7 @@ from training.towers.tower_settings import CLSM, DSSM, LSTM, RNN, BiLSTM, TowerS
 
 @section
 class WordVectorSettings(Kinds):
-    """Words of a given file start from its vectors (given_vectors)."""
+    """Words of a given file start from its vectors (model.word_vectors)."""
 
     columns: Natural = 0  # of such a vector; 0: as many as the file's have
 

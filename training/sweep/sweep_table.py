@@ -26,7 +26,7 @@ class Point:
     """A setting to try: a recipe for each seed.
 
     `fields`: what it varies, for people. `options`: those of `clicktower train` that say the same, but for the seed.
-    `word_vectors`: the file that its words start from (given_vectors), which the recipes know of.
+    `word_vectors`: the file that its words start from (model.word_vectors), which the recipes know of.
     """
 
     fields: Mapping[str, Any]

@@ -90,7 +90,7 @@ def from_arrow(column: pa.ChunkedArray) -> Ragged:
 class WordRows:
     """Words -> rows of the table W, the same in training and encoding: those of a word's letter trigrams.
 
-    A model that was given word vectors knows some words by themselves (given_vectors): `words`, normalised, of which
+    A model of word vectors (model.word_vectors) knows some words by themselves: `words`, normalised, of which
     word k has one row, trigram_rows + k, and no others.
     """
 

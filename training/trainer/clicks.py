@@ -26,11 +26,11 @@ from schemas.judgments import Judged, read_qrels, read_queries
 from training.model.compiled_model import text_table
 from training.model.embedding import unit
 from training.model.encoder import Encoder
-from training.model.given_vectors import SUFFIX, TextVectors, read_text_vectors
 from training.model.model import Ensemble, Model, encode_table, load_encoder
 from training.model.objective_settings import Fixed, Teaching
 from training.model.parameters import NOTHING, Outputs
 from training.model.recipe import Recipe
+from training.model.teacher import SUFFIX, TextVectors, read_text_vectors
 from training.ranking.ndcg import CUTOFFS, JudgedPairs, judged_pairs, ndcg_of_judged
 from training.towers.text_table import TextTable, WordRows
 from training.trainer.click_loss import click_losses, cosines, pair_batch
@@ -144,7 +144,7 @@ def probabilities(score_BC: np.ndarray, gamma: float) -> np.ndarray:
 
 
 def teacher_of(path: str, data: ShardData, recipe: Recipe) -> Teacher:
-    """The teacher in a model folder or a file of vectors (given_vectors).
+    """The teacher in a model folder or a file of vectors (model.teacher).
 
     Raises as model.load_models and read_text_vectors, and UsageError for a model by distance.
     """

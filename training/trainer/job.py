@@ -44,7 +44,7 @@ class TrainingJob:
     checkpoints: str
     output: str
     checkpoint_seconds: float
-    word_vectors: str | None = None  # a file (given_vectors)
+    word_vectors: str | None = None  # a file (model.word_vectors)
     teacher: str | None = None  # a model folder or a file of vectors (objectives.clicks)
     device: str = "cpu"  # cpu, cuda or cuda-eager
     arithmetic: str = REFERENCE  # every worker adds up like this

@@ -17,9 +17,10 @@ from schemas.judgments import Judged
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, open_result, run_stage, silent, stage_folder
 from training.compute.device import device_named, gpus_here
-from training.model.given_vectors import recipe_taught, recipe_with, teacher_in
 from training.model.objective_settings import Classify, Clicks, Generate
 from training.model.recipe import Recipe
+from training.model.teacher import teacher_source, with_teacher
+from training.model.word_vectors import with_word_vectors
 from training.trainer.job import TrainingJob, arithmetic_of
 
 STAGE_VERSION = 2  # the recipe is written in sections; the model is the same
@@ -55,7 +56,7 @@ def train(
     `stop_after`: so many epochs keep a checkpoint and raise StoppedEarly; the request stays the same, and asked again
     without it goes on to the end.
     `start`: the folder of a training whose towers this one starts from. `word_vectors`: a file that words start from
-    (given_vectors); they are tuned unless the recipe says frozen. `teacher`: the folder of a training, or of
+    (model.word_vectors); they are tuned unless the recipe says frozen. `teacher`: the folder of a training, or of
     models side by side, or a file of vectors, that this one is to agree with (objectives.clicks), by half of the loss
     unless the recipe says `objective.teacher.share`. A recipe with `objective.pretrain` first trains such a model, a
     request of its own in the same store.
@@ -92,8 +93,8 @@ def train(
             do="set objective.pretrain=none, or leave --start out",
         )
     word_vectors = storage.absolute(word_vectors) if word_vectors else None
-    recipe = recipe_taught(recipe_with(recipe, word_vectors), teacher)
-    taught_by = teacher_in(teacher, recipe) if teacher else None
+    recipe = with_teacher(with_word_vectors(recipe, word_vectors), teacher)
+    taught_by = teacher_source(teacher, recipe) if teacher else None
     asked = f"{recipe.name} was to start from the model in {start}"
     started = open_result(start, "train", asked=asked) if start else None
     if before:

@@ -338,7 +338,7 @@ class ShardFiles:
         return found.st_size, found.st_mtime_ns, found.st_ino
 
 
-# The texts that training can meet, for an encoder of another kind to read (given_vectors).
+# The texts that training can meet, for an encoder of another kind to read (model.teacher).
 
 
 def write_texts(shards: str, to: str) -> int:

@@ -24,10 +24,10 @@ from training.compute.reduction import Workers
 from training.compute.threads import compute_threads
 from training.kernel.kernel_library import status
 from training.model.encoder import Device, open_device
-from training.model.given_vectors import word_vectors_of
 from training.model.model import Model, load_model, write_model
 from training.model.parameters import Layout, initial_parameters, is_beside, layout_of
 from training.model.recipe import Nesterov, Recipe, tower_name
+from training.model.word_vectors import vectors_of_shards
 from training.towers.tower_settings import BiLSTM, Truncated
 from training.trainer.checkpoint import Position, newest_checkpoint, read_checkpoint, remove_checkpoints_after
 from training.trainer.job import COMPILED, ROWS, TrainingJob, require_served
@@ -60,7 +60,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     objective = OBJECTIVES[type(recipe.objective)]
     if job.word_vectors:
         tell("reading the word vectors", 0, None)
-    known = word_vectors_of(files.folder, job.word_vectors)
+    known = vectors_of_shards(files.folder, job.word_vectors)
     if job.teacher:
         tell("the teacher reads the texts", 0, None)
     task = objective.load(files.folder, recipe, known.words, job.teacher)
@@ -238,7 +238,7 @@ def start_of(
 
     `model`: a model folder. W and the tower's parts are its; what the objective puts beside them is new. One tower for
     both sides starts from the shared one, or from that of queries. `word_vectors`: of the words with a row of their own
-    (given_vectors); those that the model knows start as it has them. Raises UsageError where its towers are
+    (model.word_vectors); those that the model knows start as it has them. Raises UsageError where its towers are
     others.
     """
     names = recipe.objective.towers

@@ -1,0 +1,145 @@
+"""A teacher that a user gives: a trained model, or a file of the vectors that any other encoder made of the texts.
+
+The file is Parquet with a column `text` and a column `vector` of as many numbers each. Both sides of a comparison are
+normalised, so it may hold texts as they were written or as `clicktower texts` lists them; of those that are one text
+then, the first counts. Vectors are compared by cosine, whatever their lengths. Free of torch.
+
+Shapes: T texts, D columns.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from schemas import storage
+from schemas.errors import StageError, UsageError
+from schemas.section import changed
+from schemas.stage import open_result
+from schemas.text_contract import normalise_column
+from training.model.embedding import unit
+from training.model.objective_settings import Clicks
+from training.model.recipe import Recipe
+
+SUFFIX = ".parquet"  # by which a file of vectors differs from a model's folder
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherSource:
+    path: str  # of a model's data folder, or of a file of vectors
+    digest: str  # which one it is
+
+
+def teacher_source(path: str, recipe: Recipe) -> TeacherSource:
+    """The model or ensemble in a stage's folder, or a file of vectors.
+
+    Raises UsageError for the output of another stage or another file.
+    """
+    if path.endswith(SUFFIX):
+        require_text_vectors(path)
+        return TeacherSource(storage.absolute(path), storage.fingerprint(path))
+    asked = f"{recipe.name} was to be taught by the model in {path}"
+    do = "give the folder that `clicktower train` or `clicktower combine` printed, or a Parquet file of vectors"
+    result = open_result(path, "train", "combine", asked=asked, do=do)
+    return TeacherSource(storage.absolute(result.data), result.manifest.digest)
+
+
+def with_teacher(recipe: Recipe, teacher: str | None) -> Recipe:
+    """A recipe as a teacher's folder completes it: half of the loss where it does not say.
+
+    Raises UsageError where there is one without the other, or the objective has no use for it.
+    """
+    if teacher is None and recipe.clicks.teacher:
+        raise UsageError(
+            f"{recipe.clicks.teacher.share:g} of the loss of {recipe.name} is a teacher's, and no teacher is given.",
+            "Give `train --teacher FOLDER`, or set objective.teacher=none.",
+        )
+    if teacher and not isinstance(recipe.objective, Clicks):
+        raise UsageError(
+            f"The objective of {recipe.name} is {recipe.objective.kind}, which has no candidates whose scores it could "
+            f"learn from the teacher {teacher}.",
+            "Leave the teacher out, or train on clicks.",
+        )
+    return recipe if not teacher or recipe.clicks.teacher else changed(recipe, {"objective.teacher": {}})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextVectors:
+    """What a file holds, as an encoder gives it (trainer.clicks)."""
+
+    path: str
+    texts: pa.Array  # normalised
+    vectors_TD: np.ndarray  # float32, of length 1 or 0
+
+    @property
+    def similarity(self) -> Literal["cosine"]:
+        return "cosine"
+
+    @property
+    def dimensions(self) -> int:
+        return self.vectors_TD.shape[1]
+
+    def encode(self, texts: Sequence[str], side: str, *, empty: str = "zero") -> np.ndarray:
+        """The vectors of some normalised texts, float32 [texts, D]; a text is the same on either side.
+
+        Raises UsageError where the file lacks some: they are counted, not shown.
+        """
+        rows = pc.index_in(pa.array(texts, pa.string()), self.texts)
+        if rows.null_count:
+            raise UsageError(
+                f"{rows.null_count:,} of {len(texts):,} texts ({side}) have no vector in {self.path}.",
+                "Write the texts with `clicktower texts --shards FOLDER --to texts.parquet`, and give all of them a "
+                "vector.",
+            )
+        vectors: np.ndarray = self.vectors_TD[rows.to_numpy()]
+        return vectors
+
+
+def require_text_vectors(path: str) -> None:
+    """Raise UsageError for a file that is not there or has other columns. Reads no more than that takes."""
+    if not storage.exists(path):
+        raise UsageError(
+            f"There is no such file: {path}.",
+            "Check the path; with several machines, give one that each of them sees.",
+        )
+    try:
+        with storage.open_read(path) as file:
+            schema = pq.read_schema(file)
+    except (pa.ArrowException, OSError) as error:
+        raise _refused(path, str(error).splitlines()[0][:160]) from None
+    kinds = {name: schema.field(name).type for name in ("text", "vector") if name in schema.names}
+    if len(kinds) < 2 or not pa.types.is_floating(getattr(kinds["vector"], "value_type", pa.null())):
+        columns = ", ".join(f"{name} ({kind})" for name, kind in zip(schema.names, schema.types, strict=True))
+        raise _refused(path, f"its columns are {columns}")
+
+
+def read_text_vectors(path: str) -> TextVectors:
+    """Raises UsageError for a file that is not there or is none such, StageError for numbers that are not finite."""
+    require_text_vectors(path)
+    with storage.open_read(path) as file:
+        table = pq.read_table(file, columns=["text", "vector"])
+    if any(column.null_count for column in table.columns):
+        raise _refused(path, "some rows have no text or no vector")
+    texts, vectors = normalise_column(table["text"].cast(pa.string())), table["vector"].combine_chunks()
+    lengths = pc.unique(pc.list_value_length(vectors)).to_pylist()
+    if len(lengths) != 1 or not lengths[0]:
+        raise _refused(path, "its vectors are not all of one length" if lengths else "it has no rows")
+    numbers = vectors.flatten().cast(pa.float32())
+    values_TD = numbers.to_numpy(zero_copy_only=False).reshape(len(texts), lengths[0])
+    if num_odd := int((~np.isfinite(values_TD)).any(axis=1).sum()):
+        raise StageError(
+            f"The vectors of {num_odd:,} of {len(texts):,} texts are not finite in {path}.",
+            "Make them again, or leave these texts out.",
+        )
+    return TextVectors(path=path, texts=texts, vectors_TD=unit(values_TD))
+
+
+def _refused(path: str, problem: str) -> UsageError:
+    return UsageError(
+        f"{path} does not hold vectors of texts: {problem}.",
+        "Give a Parquet file with a column `text` and a column `vector`: lists of as many numbers each.",
+    )
