@@ -321,7 +321,7 @@ def test_a_release_is_a_model_too(lstm, tmp_path, capsys):
 def test_the_output_of_another_stage_is_no_model(tmp_path, capsys):
     request = Request(stage="evaluate", stage_version=1, config={}, inputs={})
     folder = run_stage(str(tmp_path), request, lambda _: Outcome()).folder
-    assert "it has no model.json" in failure(capsys, 1, "--model", folder, QUERY)
+    assert "has no model.json" in failure(capsys, 1, "--model", folder, QUERY)
 
 
 @pytest.mark.parametrize(
