@@ -20,7 +20,6 @@ same is true of a network file system that is mounted without locks.
 """
 
 import errno
-import fcntl
 import json
 import os
 import re
@@ -30,7 +29,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from threading import Event, Thread
+
+from filelock import BaseFileLock, FileLock, Timeout
 
 from schemas import storage
 
@@ -52,21 +54,40 @@ def claimed(folder: str, progress: Callable[[str, int, int | None], None]) -> It
             yield
         return
     path = storage.filesystem(storage.join(folder, FILE_NAME))[1]
-    claim = _wait_for(path, progress)
+    lock = FileLock(path, mode=0o600, thread_local=False, fallback_to_soft=False)
+    _wait_for(lock, path, progress)
     try:
-        if claim is not None:
-            with suppress(OSError):  # it is for people: a full disk is met by the stage, which says so
-                os.ftruncate(claim, 0)
-                os.pwrite(claim, _signature(), 0)
+        with suppress(OSError):  # it is for people: a full disk is met by the stage, which says so
+            if lock.is_locked:
+                Path(path).write_bytes(_signature())
         yield
     finally:
-        if claim is not None:
+        if lock.is_locked:
             # While it is held: whoever waits for this file sees that it is gone, and takes a new one.
             with suppress(FileNotFoundError):
                 os.unlink(path)
             with suppress(OSError):  # there is something in it
                 os.rmdir(os.path.dirname(path))
-            _close(claim)
+            lock.release()
+
+
+def _wait_for(lock: BaseFileLock, path: str, progress: Callable[[str, int, int | None], None]) -> None:
+    """Acquire the lock, or leave it open where the file system knows no locks."""
+    while True:
+        storage.make_folder(os.path.dirname(path))
+        try:
+            lock.acquire(timeout=WAIT_SECONDS)
+            return
+        except Timeout:
+            with suppress(FileNotFoundError):
+                holder = _holder(storage.read_bytes(path))
+                progress(f"another process is making this: waiting ({holder})", 0, None)
+        except FileNotFoundError:
+            continue  # the last holder has just removed the folder
+        except OSError as error:
+            if error.errno not in _NO_LOCKS_HERE:
+                raise
+            return
 
 
 @contextmanager
@@ -133,41 +154,6 @@ def _read(claim: str) -> bytes | None:
         return None
 
 
-def _wait_for(path: str, progress: Callable[[str, int, int | None], None]) -> int | None:
-    """The descriptor of the locked file; None where the file system knows no locks."""
-    while True:
-        storage.make_folder(os.path.dirname(path))
-        try:
-            claim = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)  # closed in whatever is executed from here
-        except FileNotFoundError:
-            continue  # its last holder has just removed the folder
-        _held.add(claim)
-        try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_still(claim, path):
-                return claim
-            _close(claim)
-        except BlockingIOError:
-            _close(claim)
-            with suppress(FileNotFoundError):
-                holder = _holder(storage.read_bytes(path))
-                progress(f"another process is making this: waiting ({holder})", 0, None)
-            time.sleep(WAIT_SECONDS)
-        except OSError as error:
-            _close(claim)
-            if error.errno not in _NO_LOCKS_HERE:
-                raise
-            return None
-
-
-def _is_still(claim: int, path: str) -> bool:
-    """Whether the path still leads to the file that is locked: its last holder removed it, and another may be there."""
-    try:
-        return os.path.samestat(os.fstat(claim), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
 def _signature(beats: int = 0) -> bytes:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     holder = {"process": os.getpid(), "machine": socket.gethostname(), "at": now, "beats": beats}
@@ -180,22 +166,3 @@ def _holder(signature: bytes) -> str:
         return f"process {found['process']} on {found['machine']}, {found['at']}"
     except (ValueError, KeyError, TypeError):  # it is just being signed, or given back
         return "it has only begun"
-
-
-# What a fork takes along. A lock belongs to the open file, so a forked child would hold it for as long as it lives.
-_held: set[int] = set()
-
-
-def _close(claim: int) -> None:
-    _held.discard(claim)
-    os.close(claim)
-
-
-def _let_go_of_all() -> None:
-    for claim in list(_held):
-        with suppress(OSError):
-            os.close(claim)
-    _held.clear()
-
-
-os.register_at_fork(after_in_child=_let_go_of_all)

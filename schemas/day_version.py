@@ -92,9 +92,8 @@ def read_version(uri: str) -> DayVersion:
         )
     except (ValueError, KeyError, TypeError, FileNotFoundError):
         raise StageError(
-            asked=f"the version of a day was to be read from {uri}",
-            found="there is no such file, or it does not hold a version of a day",
-            do="give a file below STORE/days, or bring this one back from a copy",
+            f"{uri} does not exist, or holds no version of a day.",
+            "Give a file below STORE/days, or bring this one back from a copy.",
         ) from None
 
 

@@ -21,6 +21,7 @@ from schemas.search_log import not_null
 from schemas.text_contract import words
 
 DOCUMENT = not_null(id=pa.string(), title=pa.string())
+_FORM = "Give UTF-8 `id<TAB>title` lines, or JSON lines or Parquet with id and title."
 FORMS = (".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet")
 
 
@@ -54,7 +55,7 @@ def read_documents(uri: str) -> Documents:
         try:
             content = gzip.decompress(content)
         except (EOFError, gzip.BadGzipFile, zlib.error):
-            raise StageError(asked=_asked(uri), found="it is not a whole gzip file", do="copy it again") from None
+            raise StageError(f"{uri} is not a whole gzip file.", "Copy it again.") from None
     if not content.strip():
         raise _empty(uri)
     table = parse_documents(uri, form, content)
@@ -72,21 +73,20 @@ def require_documents(uri: str) -> str:
 
     Raises UsageError (no file, unknown form) and StageError (an empty file).
     """
-    asked = _asked(uri)
     name = uri.removesuffix(".gz").lower()
     form = next((form for form in FORMS if name.endswith(form)), None)
     if form is None:
-        raise UsageError(asked=asked, found="the ending of its name is unknown", do=f"use one of {', '.join(FORMS)}")
+        raise UsageError(f"The ending of {uri} is unknown.", f"Use one of {', '.join(FORMS)}.")
     size = storage.size_bytes(uri)
     if size is None:
-        raise UsageError(asked=asked, found="there is no such file", do="check the path")
+        raise UsageError(f"There is no such file: {uri}.", "Check the path of the documents.")
     if not size:
         raise _empty(uri)
     return form
 
 
 def _empty(uri: str) -> StageError:
-    return StageError(asked=_asked(uri), found="the file is empty", do="give a file with at least one document")
+    return StageError(f"{uri} is empty.", "Give a file with at least one document.")
 
 
 def parse_documents(uri: str, form: str, content: bytes) -> pa.Table:
@@ -107,11 +107,7 @@ def as_documents(table: pa.Table) -> pa.Table:
 
 def not_of_form(uri: str, error: Exception) -> StageError:
     reason = str(error).splitlines()[0][:160]
-    return StageError(
-        asked=_asked(uri),
-        found=f"it is not of the form its name says ({reason})",
-        do="give UTF-8 `id<TAB>title` lines, or JSON lines or Parquet with id and title",
-    )
+    return StageError(f"{uri} is not of the form that its name says ({reason}).", _FORM)
 
 
 def repeated_ids(uri: str, ids: pa.ChunkedArray, *, is_all: bool = True) -> StageError | None:
@@ -122,24 +118,13 @@ def repeated_ids(uri: str, ids: pa.ChunkedArray, *, is_all: bool = True) -> Stag
         return None
     examples = ", ".join(row["values"] for row in repeated[:3].to_pylist())
     return StageError(
-        asked=_asked(uri),
-        found=f"{'' if is_all else 'at least '}{len(repeated):,} ids occur more than once ({examples})",
-        follows="a click could not be joined to one title",
-        do="give each document an id of its own",
+        f"{'' if is_all else 'At least '}{len(repeated):,} ids occur more than once in {uri} ({examples}).",
+        "Give each document an id of its own.",
     )
 
 
 def no_title(uri: str, num_documents: int) -> StageError:
-    return StageError(
-        asked=_asked(uri),
-        found=f"none of its {num_documents:,} documents has a title",
-        follows="a document without a word has no embedding",
-        do="give a file of `id<TAB>title` lines, or JSON lines or Parquet with id and title",
-    )
-
-
-def _asked(uri: str) -> str:
-    return f"documents were to be read from {uri}"
+    return StageError(f"None of the {num_documents:,} documents of {uri} has a title.", _FORM)
 
 
 def _parse(form: str, content: bytes) -> pa.Table:

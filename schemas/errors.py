@@ -76,10 +76,8 @@ def require_major(what: str, found: object, known: str) -> None:
     major = str(found).split(".")[0]
     if major != known.split(".")[0]:
         raise UnknownVersionError(
-            asked=f"{what} was to be read",
-            found=f"it declares version {found!s}, and this clicktower reads version {known}",
-            follows="reading it by the wrong rules would silently give wrong numbers",
-            do="upgrade clicktower, or make the file again with this one",
+            f"{what} has version {found!s}; this clicktower reads version {known}.",
+            "Upgrade clicktower, or make the file again with this one.",
         )
 
 
@@ -105,16 +103,12 @@ def store_error(error: BaseException) -> StageError | None:
         return None
     if "Credential" in kind or "Token" in kind or "Profile" in kind:
         return StageError(
-            asked="an object store was to be read or written",
-            found=f"its client has no credentials that it can use ({kind})",
-            follows="nothing was read, and nothing was written under a final name",
-            do="set the store's in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, a role)",
+            f"The object store's client has no credentials that it can use ({kind}).",
+            "Set them in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, a role).",
         )
     return TransientError(
-        asked="an object store was to be read or written",
-        found=f"it did not answer, or not in time ({kind} in {place(error)})",
-        follows="nothing incomplete is left under a final name, and finished parts are kept",
-        do="check the store and its address (AWS_ENDPOINT_URL for one of your own), then run the same command again",
+        f"The object store did not answer in time ({kind} in {place(error)}). Finished parts are kept.",
+        "Check the store and its address (AWS_ENDPOINT_URL for one of your own), then run the same command again.",
     )
 
 

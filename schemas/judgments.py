@@ -97,8 +97,8 @@ def read_run(uri: str) -> dict[str, dict[str, float]]:
             query_id, _, document_id, _, score, _ = parts
             value = float(score)
         except ValueError:
-            wanted, found = "query id, Q0, document id, rank, score and tag", f"has {len(parts)} fields"
-            raise _bad_line(uri, number, wanted, f"{found}, or a score that is no number") from None
+            wanted = "query id, Q0, document id, rank, score and tag"
+            raise _bad_line(uri, number, wanted, f"has {len(parts)} fields, or a score that is no number") from None
         if not math.isfinite(value):
             raise _bad_line(uri, number, "a finite score", f"has the score {value}")
         results = run.setdefault(query_id, {})
@@ -113,40 +113,27 @@ def _require_one_kind(uri: str, qrels: Qrels) -> None:
     derived = sum(query_id.startswith(CLICK_DERIVED) for query_id in qrels)
     if 0 < derived < len(qrels):
         raise StageError(
-            asked=f"judgments were to be read from {uri}",
-            found=f"those of {derived:,} of its {len(qrels):,} queries are derived from clicks, and the others are not",
-            follows="one figure over judgments of people and of clicks would mean neither",
-            do=f"keep them in two files, those of queries {CLICK_DERIVED}... in one, and measure with each",
+            f"The judgments of {derived:,} of the {len(qrels):,} queries of {uri} are derived from clicks, and the others"
+            " are not: one figure over both would mean neither.",
+            f"Keep those of queries {CLICK_DERIVED}... in a file of their own, and measure with each file.",
         )
 
 
 def _lines(uri: str, what: str) -> Iterable[tuple[int, str]]:
-    asked = f"the {what} were to be read from {uri}"
     try:
         content = storage.read_bytes(uri).decode("utf-8")
     except FileNotFoundError:
-        raise UsageError(asked=asked, found="there is no such file", do="check the path") from None
+        raise UsageError(f"There is no such file: {uri}.", f"Check the path of the {what}.") from None
     except UnicodeDecodeError as error:
-        found = f"byte {error.start:,} is not UTF-8"
-        raise StageError(asked=asked, found=found, do="convert the file to UTF-8") from None
+        raise StageError(f"Byte {error.start:,} of {uri} is not UTF-8.", "Convert the file to UTF-8.") from None
     lines = [(number, line) for number, line in enumerate(content.split("\n"), start=1) if line.strip()]
     if not lines:
-        raise StageError(
-            asked=asked,
-            found="the file is empty",
-            follows="there would be nothing to measure",
-            do="give a file with at least one line",
-        )
+        raise StageError(f"{uri} is empty.", f"Give a file of {what} with at least one line.")
     return ((number, line.rstrip("\r")) for number, line in lines)
 
 
-def _bad_line(uri: str, number: int, wanted: str, found: str) -> StageError:
-    return StageError(
-        asked=f"each line of {uri} must hold {wanted}",
-        found=f"line {number:,} {found}",
-        follows="measures computed from it would be wrong",
-        do="mend that line",
-    )
+def _bad_line(uri: str, number: int, wanted: str, problem: str) -> StageError:
+    return StageError(f"Line {number:,} of {uri} {problem}.", f"Let each line hold {wanted}.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

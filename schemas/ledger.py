@@ -74,10 +74,8 @@ class Ledger:
         accounted = sum(self.lines.values())
         if accounted != self.total:
             raise StageError(
-                asked=f"the ledger must account for all {self.total:,} lines",
-                found=f"its fates add up to {accounted:,}",
-                follows="lines were lost or counted twice, so no figure of this run can be trusted",
-                do="report this as a defect; nothing was published",
+                f"The ledger accounts for {accounted:,} of {self.total:,} lines: lines are lost or counted twice.",
+                "Report this as a defect; nothing was published.",
             )
         return self
 

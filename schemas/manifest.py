@@ -115,17 +115,11 @@ def read(folder: str) -> Manifest:
         value = json.loads(storage.read_bytes(where))
     except FileNotFoundError:
         raise StageError(
-            asked=f"the folder {folder} was to be read as the output of a stage",
-            found=f"there is no {FILE_NAME} in it",
-            follows="the stage never finished, or the path is another one",
-            do="give the path that the stage printed, or run the stage again",
+            f"{folder} has no {FILE_NAME}: it is not the output of a stage, or that stage never finished.",
+            "Give the path that the stage printed, or run the stage again.",
         ) from None
     except ValueError:
-        raise StageError(
-            asked=f"the file {where} was to be read",
-            found="it is not JSON",
-            do="run the stage again; the damaged manifest will be set aside",
-        ) from None
+        raise StageError(f"{where} is not JSON.", "Run the stage again; it sets the damaged manifest aside.") from None
     return from_json(value, where)
 
 

@@ -188,9 +188,7 @@ def _require_enough(num_allowed: np.ndarray, pool_size: int, n: int) -> None:
     short = int((num_allowed < n).sum())
     if short:
         raise StageError(
-            asked=f"each pair needs {n} unclicked negatives from a pool of {pool_size:,} documents",
-            found=f"{short:,} of {len(num_allowed):,} pairs have fewer than that once the documents"
-            f" clicked for their query are left out (the least: {max(0, int(num_allowed.min()))})",
-            follows="a clicked document would be its own negative",
-            do="give more documents, or draw fewer negatives",
+            f"{short:,} of {len(num_allowed):,} pairs have fewer than {n} unclicked documents in the pool of"
+            f" {pool_size:,} (the least: {max(0, int(num_allowed.min()))}).",
+            "Give more documents, or draw fewer negatives.",
         )

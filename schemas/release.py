@@ -113,14 +113,7 @@ def read_pointer(uri: str) -> Pointer | None:
     """
 
     def read(name: str) -> Pointer | None:
-        return _read(
-            Pointer,
-            f"the pointer of {uri}",
-            uri,
-            name,
-            follows="which release is live cannot be known",
-            do=f"set {name} aside and publish again: the releases are kept",
-        )
+        return _read(Pointer, uri, name, f"Set {name} aside and publish again: the releases are kept.")
 
     pointer = read(POINTER)
     if not storage.is_local(uri):
@@ -142,21 +135,16 @@ def read_release(uri: str) -> tuple[str, Release]:
     """(folder, release) that the pointer names now. Raises StageError where nothing was published."""
     pointer = read_pointer(uri)
     if pointer is None:
-        raise StageError(
-            asked=f"the release at {uri} was to be opened",
-            found="nothing was published there yet",
-            do="run `clicktower publish` first, or check the URI",
-        )
+        raise StageError(f"Nothing is published at {uri} yet.", "Run `clicktower publish` first, or check the URI.")
     folder = release_folder(uri, pointer.release)
     return folder, read_folder(folder)
 
 
 def read_folder(folder: str) -> Release:
     """The release in a folder. Raises StageError where there is none or it cannot be read."""
-    what, lost, do = f"the release in {folder}", "nothing of it can be served", "publish again"
-    release = _read(Release, what, folder, RELEASE, follows=lost, do=do)
+    release = _read(Release, folder, RELEASE, "Publish again.")
     if release is None:
-        raise StageError(asked=f"{what} was to be read", found=f"there is no {RELEASE} in it", follows=lost, do=do)
+        raise StageError(f"{folder} has no {RELEASE}: it is no release.", "Publish again.")
     return release
 
 
@@ -172,14 +160,8 @@ def write_decision(uri: str, digest: str, decision: Decision, *, against: str | 
 
 def read_decision(uri: str, digest: str) -> Decision | None:
     """The decision about a release, or None where there is none. Raises StageError if the record is damaged."""
-    return _read(
-        Decision,
-        f"the decision on the release {digest}",
-        uri,
-        _decision_file(digest),
-        follows="why it is live, or is not, cannot be known",
-        do=f"publish it again, or remove {_decision_file(digest)}: nothing is served from it",
-    )
+    name = _decision_file(digest)
+    return _read(Decision, uri, name, f"Publish the release again, or remove {name}: nothing is served from it.")
 
 
 def remove_decision(uri: str, digest: str) -> None:
@@ -190,17 +172,15 @@ def _decision_file(digest: str) -> str:
     return f"{DECISIONS}/{digest}.json"
 
 
-def _read(kind: type[Record], what: str, folder: str, name: str, *, follows: str, do: str) -> Record | None:
+def _read(kind: type[Record], folder: str, name: str, fix: str) -> Record | None:
     """The sealed record in a file of a folder, or None where there is none. Raises StageError where it is damaged."""
     try:
         value = json.loads(storage.read_bytes(storage.join(folder, name)))
-        require_major(what, value.get("schema_version"), SCHEMA_VERSION)
+        require_major(f"{name} of {folder}", value.get("schema_version"), SCHEMA_VERSION)
         if is_broken(value, since="1.1"):
             raise ValueError("the seal is broken")
         return kind(**{f.name: value[f.name] for f in fields(kind) if f.name in value})  # a later version may say more
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, AttributeError):
-        raise StageError(
-            asked=f"{what} was to be read", found=f"its {name} is damaged", follows=follows, do=do
-        ) from None
+        raise StageError(f"{name} of {folder} is damaged.", fix) from None

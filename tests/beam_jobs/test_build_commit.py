@@ -93,11 +93,11 @@ def test_a_last_step_that_died_between_two_moves_ends_when_it_runs_again(job, po
 
 def test_a_line_that_was_lost_on_the_way_stops_the_commit(job, pool):
     tally = replace(TALLY, fates={"search": 3, "click_train": 1})
-    with pytest.raises(StageError, match="must account for all 7 lines"):
+    with pytest.raises(StageError, match="of 7 lines"):
         commit_build([_write(job, "won"), pool, tally], job)
     assert not storage.exists(storage.join(_folder(job), manifest.FILE_NAME))
 
 
 def test_a_build_without_a_pool_says_that_no_document_has_a_title(job):
-    with pytest.raises(StageError, match="None of its 12 documents has a title"):
+    with pytest.raises(StageError, match="None of the 12 documents of .* has a title"):
         commit_build([_write(job, "won"), replace(TALLY, counts={**TALLY.counts, "documents": 12})], job)

@@ -99,9 +99,9 @@ def test_a_folder_where_a_log_should_be_unreadable(place, here):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"d1\t\nd2\t \n", "None of its 2 documents has a title"),
+        (b"d1\t\nd2\t \n", "None of the 2 documents"),
         (DOCUMENTS + b"d1\tAgain\n", "(d1)"),
-        (b"", "file is empty"),
+        (b"", "is empty"),
         (b"d9\tSome other catalogue\n", "document"),
     ],
 )

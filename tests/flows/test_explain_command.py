@@ -358,4 +358,4 @@ def test_a_model_that_is_missing_or_of_another_contract_is_refused(lstm, tmp_pat
     description = json.loads(storage.read_bytes(f"{where}/model.json"))
     description["text_contract"]["trigrams"] = "2.0"
     storage.write_atomic(f"{where}/model.json", json.dumps(description).encode())
-    assert "declares version 2.0" in failure(capsys, 1, "--model", where, QUERY)
+    assert "has version 2.0" in failure(capsys, 1, "--model", where, QUERY)

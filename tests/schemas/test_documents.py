@@ -38,9 +38,9 @@ def test_documents_without_a_word_are_counted(write):
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("d.tsv", TSV + "d1\tagain\n", r"1 ids occur more than once \(d1\)"),
-        ("d.tsv", "d1\t\nd2\t\n", "none of its 2 documents has a title|None of its 2 documents has a title"),
-        ("d.tsv", "", "file is empty"),
+        ("d.tsv", TSV + "d1\tagain\n", r"1 ids occur more than once in .* \(d1\)"),
+        ("d.tsv", "d1\t\nd2\t\n", "None of the 2 documents of .* has a title"),
+        ("d.tsv", "", "is empty"),
         ("d.tsv", "d1 without a tab\n", "not of the form"),
         ("d.tsv", b"d1\t\xff\xfe\n", "not of the form"),
         ("d.jsonl", '{"id": "d1"}\n', "not of the form"),
@@ -56,5 +56,5 @@ def test_bad_documents_get_an_error_that_says_why(write, name, content, words):
 def test_a_missing_file_or_unknown_form_is_wrong_usage(write):
     with pytest.raises(UsageError, match=r"(?i)no such file"):
         read_documents("nowhere.tsv")
-    with pytest.raises(UsageError, match=r"(?i)ending of its name"):
+    with pytest.raises(UsageError, match=r"(?i)ending of d?.*xml is unknown"):
         read_documents(write("d.xml", "<d/>"))
