@@ -92,7 +92,7 @@ def read_version(uri: str) -> DayVersion:
         )
     except (ValueError, KeyError, TypeError, FileNotFoundError):
         raise StageError(
-            f"{uri} does not exist, or holds no version of a day.",
+            f"The file {uri} does not exist, or holds no version of a day.",
             "Give a file below STORE/days, or bring this one back from a copy.",
         ) from None
 

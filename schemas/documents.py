@@ -55,7 +55,7 @@ def read_documents(uri: str) -> Documents:
         try:
             content = gzip.decompress(content)
         except (EOFError, gzip.BadGzipFile, zlib.error):
-            raise StageError(f"{uri} is not a whole gzip file.", "Copy it again.") from None
+            raise StageError(f"The file {uri} is not a whole gzip file.", "Copy it again.") from None
     if not content.strip():
         raise _empty(uri)
     table = parse_documents(uri, form, content)
@@ -86,7 +86,7 @@ def require_documents(uri: str) -> str:
 
 
 def _empty(uri: str) -> StageError:
-    return StageError(f"{uri} is empty.", "Give a file with at least one document.")
+    return StageError(f"The file {uri} is empty.", "Give a file with at least one document.")
 
 
 def parse_documents(uri: str, form: str, content: bytes) -> pa.Table:
@@ -107,7 +107,7 @@ def as_documents(table: pa.Table) -> pa.Table:
 
 def not_of_form(uri: str, error: Exception) -> StageError:
     reason = str(error).splitlines()[0][:160]
-    return StageError(f"{uri} is not of the form that its name says ({reason}).", _FORM)
+    return StageError(f"The file {uri} is not of the form that its name says ({reason}).", _FORM)
 
 
 def repeated_ids(uri: str, ids: pa.ChunkedArray, *, is_all: bool = True) -> StageError | None:

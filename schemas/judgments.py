@@ -128,7 +128,7 @@ def _lines(uri: str, what: str) -> Iterable[tuple[int, str]]:
         raise StageError(f"Byte {error.start:,} of {uri} is not UTF-8.", "Convert the file to UTF-8.") from None
     lines = [(number, line) for number, line in enumerate(content.split("\n"), start=1) if line.strip()]
     if not lines:
-        raise StageError(f"{uri} is empty.", f"Give a file of {what} with at least one line.")
+        raise StageError(f"The file {uri} is empty.", f"Give a file of {what} with at least one line.")
     return ((number, line.rstrip("\r")) for number, line in lines)
 
 

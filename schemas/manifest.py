@@ -115,11 +115,11 @@ def read(folder: str) -> Manifest:
         value = json.loads(storage.read_bytes(where))
     except FileNotFoundError:
         raise StageError(
-            f"{folder} has no {FILE_NAME}: it is not the output of a stage, or that stage never finished.",
+            f"The folder {folder} has no {FILE_NAME}: it is not the output of a stage, or that stage never finished.",
             "Give the path that the stage printed, or run the stage again.",
         ) from None
     except ValueError:
-        raise StageError(f"{where} is not JSON.", "Run the stage again; it sets the damaged manifest aside.") from None
+        raise StageError(f"The manifest {where} is not JSON.", "Run the stage again; it sets the damaged manifest aside.") from None
     return from_json(value, where)
 
 

@@ -144,7 +144,7 @@ def read_folder(folder: str) -> Release:
     """The release in a folder. Raises StageError where there is none or it cannot be read."""
     release = _read(Release, folder, RELEASE, "Publish again.")
     if release is None:
-        raise StageError(f"{folder} has no {RELEASE}: it is no release.", "Publish again.")
+        raise StageError(f"The folder {folder} has no {RELEASE}: it is no release.", "Publish again.")
     return release
 
 
@@ -183,4 +183,4 @@ def _read(kind: type[Record], folder: str, name: str, fix: str) -> Record | None
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, AttributeError):
-        raise StageError(f"{name} of {folder} is damaged.", fix) from None
+        raise StageError(f"The file {name} of {folder} is damaged.", fix) from None

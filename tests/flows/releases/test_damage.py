@@ -83,7 +83,7 @@ def test_a_damaged_pointer_is_an_error_for_search_publish_and_verify(live, model
         search(live, "hose")
     with pytest.raises(StageError, match=r"pointer\.json of .* is damaged"):
         publish(model, documents=documents, to=live, config=CONFIG)
-    assert verify(live) == [f"pointer.json of {live} is damaged."]
+    assert verify(live) == [f"The file pointer.json of {live} is damaged."]
 
 
 def test_a_release_of_a_later_minor_version_is_read(live):
