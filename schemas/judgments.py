@@ -113,8 +113,8 @@ def _require_one_kind(uri: str, qrels: Qrels) -> None:
     derived = sum(query_id.startswith(CLICK_DERIVED) for query_id in qrels)
     if 0 < derived < len(qrels):
         raise StageError(
-            f"The judgments of {derived:,} of the {len(qrels):,} queries of {uri} are derived from clicks, and the others"
-            " are not: one figure over both would mean neither.",
+            f"The judgments of {derived:,} of the {len(qrels):,} queries of {uri} are derived from clicks, those of the"
+            " others are not: one figure over both would mean neither.",
             f"Keep those of queries {CLICK_DERIVED}... in a file of their own, and measure with each file.",
         )
 

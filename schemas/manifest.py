@@ -119,7 +119,9 @@ def read(folder: str) -> Manifest:
             "Give the path that the stage printed, or run the stage again.",
         ) from None
     except ValueError:
-        raise StageError(f"The manifest {where} is not JSON.", "Run the stage again; it sets the damaged manifest aside.") from None
+        raise StageError(
+            f"The manifest {where} is not JSON.", "Run the stage again; it sets the damaged manifest aside."
+        ) from None
     return from_json(value, where)
 
 

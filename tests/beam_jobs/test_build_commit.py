@@ -99,5 +99,5 @@ def test_a_line_that_was_lost_on_the_way_stops_the_commit(job, pool):
 
 
 def test_a_build_without_a_pool_says_that_no_document_has_a_title(job):
-    with pytest.raises(StageError, match="None of the 12 documents of .* has a title"):
+    with pytest.raises(StageError, match=r"None of the 12 documents of .* has a title"):
         commit_build([_write(job, "won"), replace(TALLY, counts={**TALLY.counts, "documents": 12})], job)
