@@ -40,7 +40,7 @@ from training.model.encoder import Encoder  # noqa: E402
 from training.model.named_recipes import GATED_ATTENTION, SIAMESE_LSTM, SIAMESE_MAX, VAR_SIAMESE  # noqa: E402
 from training.model.parameters import layout_of  # noqa: E402
 from training.model.recipe import Recipe  # noqa: E402
-from training.towers.text_batch import WordRows  # noqa: E402
+from training.towers.text_table import WordRows  # noqa: E402
 from training.trainer.classify import batch as batch_of  # noqa: E402
 from training.trainer.classify import classify_task  # noqa: E402
 from training.trainer.labelled_shards import LabelledShard, LabelledShards  # noqa: E402

@@ -55,5 +55,5 @@ def test_what_cannot_be_encoded_is_said(model, tmp_path):
     for given in ((None, None), (model, "release")):
         with pytest.raises(UsageError, match="one only"):
             open_encoder(*given)
-    with pytest.raises(StageError, match="Nothing was published there yet"):
+    with pytest.raises(StageError, match="Nothing is published at"):
         open_encoder(None, str(tmp_path))

@@ -351,7 +351,7 @@ def test_a_tower_without_traces_is_refused_also_beside_another(lstm, tmp_path, c
 
 
 def test_a_model_that_is_missing_or_of_another_contract_is_refused(lstm, tmp_path, capsys):
-    assert "there is no manifest.json" in failure(capsys, 1, "--model", str(tmp_path), QUERY)
+    assert "has no manifest.json" in failure(capsys, 1, "--model", str(tmp_path), QUERY)
     model = small_model("lstm")
     where = str(tmp_path / "old")
     write_model(where, replace(model.recipe, name="old"), model.layout, model.towers)

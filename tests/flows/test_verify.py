@@ -57,7 +57,7 @@ def test_a_renamed_folder_and_a_damaged_manifest_are_found(tmp_path):
     renamed = Path(result.folder).rename(tmp_path / "build" / ("0" * 24))
     assert "a folder was renamed" in verify(str(renamed))[0]
     Path(renamed, "manifest.json").write_text("{")
-    assert verify(str(renamed)) == ["it is not JSON"]
+    assert verify(str(renamed)) == [f"The manifest {renamed}/manifest.json is not JSON."]
 
 
 def test_what_a_killed_attempt_left_is_not_held_against_the_output(tmp_path):

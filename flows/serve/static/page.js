@@ -124,9 +124,13 @@ async function toggle(button) {
   }
 }
 
-function go(query, replace) {
+// Typing adds a single entry to the history and rewrites it, so that Back returns to the query before it.
+function go(query, typed) {
+  clearTimeout(pause);
   const url = query.trim() ? `?q=${encodeURIComponent(query)}` : location.pathname;
-  if (location.search !== (query.trim() ? url : "")) history[replace ? "replaceState" : "pushState"]({}, "", url);
+  const same = location.search === (query.trim() ? url : "");
+  const rewrite = same || history.state?.typed;
+  if (!same || !typed) history[rewrite ? "replaceState" : "pushState"]({ typed }, "", url);
   show(query);
 }
 

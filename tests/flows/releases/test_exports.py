@@ -138,7 +138,7 @@ def test_what_cannot_be_exported_is_said_and_nothing_is_written(published, tmp_p
     ):
         with pytest.raises(UsageError, match=f"(?i){said}"):
             export(published.uri, **arguments)
-    with pytest.raises(StageError, match="Nothing was published there yet"):
+    with pytest.raises(StageError, match="Nothing is published at"):
         export(str(tmp_path / "nowhere"), form="parquet", into=into)
     with pytest.raises(StageError, match="Nothing was exported"):
         export(published.uri, form="parquet", into=f"{there}/below a file")

@@ -134,7 +134,7 @@ def test_a_candidate_may_be_the_first_of_all(model, documents, tmp_path):
     made = publish(model, documents=documents, to=str(tmp_path), config=CONFIG, candidate=True)
     assert made.pointer is None
     assert made.to_json()["metrics"]["previous"] is None
-    with pytest.raises(StageError, match="Nothing was published there yet"):
+    with pytest.raises(StageError, match="Nothing is published at"):
         search(str(tmp_path), "hose")
     live = publish(model, documents=documents, to=str(tmp_path), config=CONFIG)
     assert live.is_live

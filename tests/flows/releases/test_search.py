@@ -163,5 +163,5 @@ def test_search_says_what_is_wrong(live, published, tmp_path):
             search(live, "hose", mode="hybrid", weight=weight)
     with pytest.raises(UsageError, match="at least 1"):
         search(live, "hose", 0)
-    with pytest.raises(StageError, match="Nothing was published there yet"):
+    with pytest.raises(StageError, match="Nothing is published at"):
         search(str(tmp_path / "nowhere"), "hose")

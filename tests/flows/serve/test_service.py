@@ -251,7 +251,7 @@ def test_a_defect_is_an_answer_too_and_is_logged_without_the_text(client, monkey
 
 
 def test_what_cannot_be_served_is_said_at_the_start(tmp_path):
-    with pytest.raises(StageError, match="Nothing was published there yet"):
+    with pytest.raises(StageError, match="Nothing is published at"):
         make_app(ServeConfig(release=str(tmp_path)))
     for wrong in ({"port": -1}, {"workers": 0}, {"poll_seconds": 0.0}):
         with pytest.raises(UsageError, match="was to be started"):
