@@ -34,7 +34,7 @@ import os
 import platform
 import statistics
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -114,6 +114,8 @@ class Bench:
     def train(self, minibatch: int) -> dict:
         """The figures of all variants at one size of a minibatch."""
         recipe = base_recipe(self._options.cells, minibatch)
+        if self._options.device == "cuda":
+            recipe = replace(recipe, micro_batch=minibatch)  # one on a GPU, since each costs its launches
         rounds = self._rounds(recipe)
         variants = self._variants(recipe)
 
@@ -268,7 +270,7 @@ def _passes(trainee: Trainee) -> Entrant:
 
 def measure(options: argparse.Namespace, folder: Path, tell: Tell) -> dict:
     """Everything that is printed, as one JSON object."""
-    if hasattr(os, "sched_setaffinity"):  # all variants on as many cores
+    if hasattr(os, "sched_setaffinity") and options.device == "cpu":  # all variants on as many cores
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     torch.set_num_threads(options.threads)
     load = os.getloadavg()[0]

@@ -66,6 +66,7 @@ def open_device(name: str) -> Device:
             do="install both (torch's wheels for Linux bring Triton), or train with device=cuda-eager",
         )
     torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False  # on by default, whatever the precision of products
     return Device(torch.device("cuda", torch.cuda.current_device()), fused=name == "cuda")
 
 

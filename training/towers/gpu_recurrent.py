@@ -29,9 +29,9 @@ from training.towers.recurrent import LSTMTower
 from training.towers.text_batch import TextBatch
 from training.towers.tower import Embedded, Parts, Projected, Tower, step_offsets, sum_by_word
 
-BLOCK_TEXTS = 32  # of a program; with 4 warps each thread holds 8 texts-times-cells of each gate in registers
+BLOCK_TEXTS = 16  # of a program; with 2 warps, the fastest of seven pairs on an H100 (docs/gpu.md)
 # Fused multiply-add is asked for by name: its default is another one in Triton 3.10.
-OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
+OPTIONS = {"num_warps": 2, "enable_fp_fusion": True}
 
 
 def fused(tower: Tower) -> Tower:

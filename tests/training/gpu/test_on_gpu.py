@@ -1,4 +1,4 @@
-"""What only a GPU can show: `pytest -m gpu`. Left out where there is none, and never run so far (docs/gpu.md)."""
+"""What only a GPU can show: `pytest -m gpu`. Left out where there is none (docs/gpu.md has what it showed)."""
 
 import json
 import time
