@@ -132,7 +132,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_and_nothing_half_written(tmp_p
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(WriteError, match="No space left") as caught:
         write(tmp_path, 20)
-    assert "update 10 is whole" in caught.value.follows
+    assert "update 10 is whole" in caught.value.problem
     assert sorted(os.listdir(tmp_path)) == before
     monkeypatch.undo()
     assert newest_checkpoint(str(tmp_path), RUN) == (10, [])

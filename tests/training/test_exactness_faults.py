@@ -159,11 +159,11 @@ def overwrite(build: str, file: str) -> None:
 
 def test_shards_that_are_not_what_the_build_wrote_are_refused_by_name(build, tmp_path):
     overwrite(build, "train-00001/pairs.arrow")
-    with pytest.raises(StageError, match=r"before training.*train-00001/pairs.arrow has other bytes"):
+    with pytest.raises(StageError, match=r"Before training.*train-00001/pairs.arrow has other bytes"):
         train(build, store=str(tmp_path), recipe=RECIPE, threads=1)
 
 
-@pytest.mark.parametrize(("pairs", "when"), [(100, "after epoch 1"), (350, "after epoch 3")])
+@pytest.mark.parametrize(("pairs", "when"), [(100, "After epoch 1"), (350, "After epoch 3")])
 def test_a_shard_that_changes_under_a_run_ends_it_by_name(build, tmp_path, pairs, when):
     act = once(pairs, lambda: overwrite(build, "pool/words.arrow"))
     with pytest.raises(StageError, match=rf"{when}.*pool/words.arrow has other bytes"):
@@ -221,7 +221,7 @@ def test_every_worker_names_the_micro_batch_that_is_not_finite(made, size):
     rows = {t: LazyRows.start(initial_parameters(RECIPE, layout, t)) for t in RECIPE.objective.towers}
     rows["query"].parameters[only_one[0]] = float("nan")
     towers = Towers(recipe=RECIPE, layout=layout, rows=rows, schedule=MomentumSchedule(0.9, 0.9, 10), path=path)
-    error = Diverged(asked="a", found="found so far", do="d")
+    error = Diverged("The problem so far.", "Lower it.")
 
     files = [f"{name}/pairs.arrow" for name in data.train_names]
     group, found = Together(size), [""] * size
@@ -237,7 +237,7 @@ def test_every_worker_names_the_micro_batch_that_is_not_finite(made, size):
             group.rank(rank),
             update=9,
         )
-        found[rank] = named.found
+        found[rank] = named.problem
 
     threads = [threading.Thread(target=worker, args=(rank,)) for rank in range(size)]
     for thread in threads:
@@ -248,8 +248,8 @@ def test_every_worker_names_the_micro_batch_that_is_not_finite(made, size):
     assert (
         found
         == [
-            f"found so far; micro-batch {culprit + 1} of 4 of update 9, whose gradient is not finite, is rows"
-            f" {rows} and 3 more of {data.train_names[minibatch[culprit].shard]}/pairs.arrow"
+            f"The problem so far. Micro-batch {culprit + 1} of 4 of update 9, whose gradient is not finite, is rows"
+            f" {rows} and 3 more of {data.train_names[minibatch[culprit].shard]}/pairs.arrow."
         ]
         * size
     )
@@ -362,7 +362,7 @@ def test_a_worker_that_cannot_add_up_as_the_others_do_says_so(monkeypatch):
     monkeypatch.setattr(arithmetic, "moves_rows", lambda recipe: False)
     require_served(REFERENCE, RECIPE)
     for lacking in (COMPILED, ROWS):
-        with pytest.raises(StageError, match=r"On its machine .*--path torch"):
+        with pytest.raises(StageError, match=r"on its machine .*--path torch"):
             require_served(lacking, RECIPE)
 
 

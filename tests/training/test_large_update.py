@@ -243,4 +243,4 @@ def test_parameters_that_are_not_finite_end_the_run_on_every_worker(reduction):
     made = Minibatches(1, recipe)
     with pytest.raises(StageError, match="finite") as caught:
         large_update(towers, made.batches[0], update=1, num_micro_batches=4, workers=Workers(), threads=THREADS)
-    assert "step" in caught.value.do
+    assert "step" in caught.value.fix

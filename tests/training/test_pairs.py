@@ -179,7 +179,7 @@ def test_shards_of_eight_negatives_serve_fewer_and_no_more(tmp_path):
                 assert [texts[at] for at in of_pair] == list(known[texts[query], texts[title]][:n])
     with pytest.raises(StageError, match="hold 8 for each pair") as caught:
         load_shards(folder, varied(RECIPE, negatives="fixed", num_negatives=9))
-    assert "build --set num_negatives=9" in caught.value.do
+    assert "build --set num_negatives=9" in caught.value.fix
 
 
 @pytest.mark.parametrize(

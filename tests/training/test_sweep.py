@@ -172,7 +172,7 @@ def test_a_trial_tells_an_error_as_it_was_raised(build, tmp_path):
         ended = trial.read()
     assert isinstance(ended, TrialOutcome)
     assert isinstance(ended.error, UsageError)
-    assert "each must be at least 1" in ended.error.found
+    assert "must be at least 1" in ended.error.problem
 
 
 def test_what_was_not_measured_cannot_choose(tmp_path):

@@ -18,11 +18,7 @@ def device_named(asked: str) -> str:
     Raises UsageError for an unknown name.
     """
     if asked not in DEVICES:
-        raise UsageError(
-            asked=f"training was asked for on the device {asked!r}",
-            found="there is no device of that name",
-            do=f"use one of {', '.join(DEVICES)}",
-        )
+        raise UsageError(f"There is no device named {asked!r}.", f"Use one of {', '.join(DEVICES)}.")
     if asked != "auto":
         return asked
     if not gpus_here():

@@ -48,10 +48,9 @@ def require_fit(num_misfits: int, limit: float) -> None:
     """Raise Diverged if some micro-batches did not fit the fixed point."""
     if num_misfits:
         raise Diverged(
-            asked="the gradients of a minibatch were to be added up exactly",
-            found=f"those of {num_misfits} micro-batches are not finite, or above {limit:.3g} in size",
-            follows="the sum would silently be wrong",
-            do="lower `step`, set `clip_norm`, or set reduction=fast if gradients of that size are meant",
+            f"The gradients of {num_misfits} micro-batches are not finite, or above {limit:.3g} in size: an exact sum"
+            " would silently be wrong.",
+            "Lower `step`, set `clip_norm`, or set reduction=fast if gradients of that size are meant.",
         )
 
 

@@ -27,6 +27,10 @@ SCHEMA_VERSION = "1.1"  # 1.0 did not know what became of a run before it
 KEPT = 2
 
 
+class _Refused(Exception):
+    """A checkpoint that is damaged or of another run."""
+
+
 class WriteError(StageError):
     """What only the worker that writes can meet: a full disk, a store without permission."""
 
@@ -75,10 +79,10 @@ def writing(folder: str, update: int, what: str) -> Iterator[None]:
     except OSError as error:
         kept = list_updates(folder)
         raise WriteError(
-            asked=f"a checkpoint of update {update:,} was to be written to {folder}",
-            found=f"its {what} could not be written ({error.strerror or type(error).__name__})",
-            follows=f"training stopped; the checkpoint of update {kept[0]:,} is whole" if kept else "training stopped",
-            do="make room or choose another store, then run the same command: it continues from there",
+            f"The {what} of the checkpoint of update {update:,} could not be written to {folder}"
+            f" ({error.strerror or type(error).__name__})."
+            + (f" Training stopped; the checkpoint of update {kept[0]:,} is whole." if kept else " Training stopped."),
+            "Make room or choose another store, then run the same command: it continues from there.",
         ) from None
 
 
@@ -100,8 +104,8 @@ def newest_checkpoint(folder: str, digest: str) -> tuple[int, list[tuple[int, st
     for update in list_updates(folder):
         try:
             _read(folder, digest, update)
-        except StageError as error:
-            refused.append((update, error.found))
+        except _Refused as error:
+            refused.append((update, str(error)))
         else:
             return update, refused
     return 0, refused
@@ -124,7 +128,10 @@ def read_curve(folder: str, digest: str) -> list[dict[str, Any]]:
 
 def read_checkpoint(folder: str, digest: str, update: int) -> tuple[Position, dict[str, RowState]]:
     """The state after an update. Raises StageError for a checkpoint that is damaged or of another run."""
-    head, tensors = _read(folder, digest, update)
+    try:
+        head, tensors = _read(folder, digest, update)
+    except _Refused as error:
+        raise StageError(f"In {folder} {error}.", f"Remove {folder} to start afresh.") from None
     of_towers: dict[str, dict[str, np.ndarray]] = {}
     for name in sorted(tensors):  # towers in one order
         tower, _, array = name.partition(".")
@@ -145,15 +152,15 @@ def _read(folder: str, digest: str, update: int) -> tuple[dict[str, Any], dict[s
     try:
         head = json.loads(storage.read_bytes(_file(folder, update, "json")))
         if str(head["schema_version"]).split(".")[0] != SCHEMA_VERSION.split(".")[0]:
-            raise _refused(folder, f"the checkpoint of update {update:,} has version {head['schema_version']}")
+            raise _Refused(f"the checkpoint of update {update:,} has version {head['schema_version']}")
         if head["digest"] != digest:
-            raise _refused(folder, f"the checkpoint of update {update:,} belongs to another request")
+            raise _Refused(f"the checkpoint of update {update:,} belongs to another request")
         content = storage.read_writable(_file(folder, update, "safetensors"))
         if hashlib.sha256(content).hexdigest() != head["sha256"]:
-            raise _refused(folder, f"the checkpoint of update {update:,} is damaged")
+            raise _Refused(f"the checkpoint of update {update:,} is damaged")
         return head, read_arrays(content)
     except (OSError, ValueError, KeyError, TypeError):
-        raise _refused(folder, f"the checkpoint of update {update:,} cannot be read") from None
+        raise _Refused(f"the checkpoint of update {update:,} cannot be read") from None
 
 
 def _remove(folder: str, update: int) -> None:
@@ -163,12 +170,3 @@ def _remove(folder: str, update: int) -> None:
 
 def _file(folder: str, update: int, ending: str) -> str:
     return storage.join(folder, f"update-{update:09d}.{ending}")
-
-
-def _refused(folder: str, found: str) -> StageError:
-    return StageError(
-        asked=f"training was to continue from {folder}",
-        found=found,
-        follows="going on from it would give another model",
-        do=f"remove {folder} to start afresh",
-    )

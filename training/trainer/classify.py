@@ -50,9 +50,8 @@ def classify_task(shards: LabelledShards, recipe: Recipe) -> "ClassifyTask":
     """The task of some labelled shards. Raises UsageError where the recipe's head cannot tell their labels."""
     if not shards.classes:
         raise UsageError(
-            asked=f"{recipe.name} was to learn classes",
-            found="the labels of these shards are values",
-            do="build labelled shards with --label-kind class",
+            f"{recipe.name} learns classes, and the labels of these shards are values.",
+            "Build labelled shards with --label-kind class.",
         )
     outputs = Outputs(unit=shards.unit, classes=shards.classes)
     return ClassifyTask(shards, recipe, outputs, head_of_model(recipe, outputs))

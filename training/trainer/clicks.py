@@ -152,10 +152,8 @@ def teacher_of(path: str, data: ShardData, recipe: Recipe) -> Teacher:
     model = read_text_vectors(path) if path.endswith(SUFFIX) else load_encoder(path)
     if model.similarity != "cosine":
         raise UsageError(
-            asked=f"{recipe.name} was to be taught by the model in {path}",
-            found="it compares by distance",
-            follows="its scores and the cosines that are learnt would not be alike",
-            do="give a teacher that compares by cosine, trained on clicks",
+            f"The teacher in {path} compares by distance: its scores are unlike the cosines that {recipe.name} learns.",
+            "Give a teacher that compares by cosine, trained on clicks.",
         )
     of = partial(_encoded, model)
     own = isinstance(recipe.clicks.negatives, Fixed)  # others are of the pool

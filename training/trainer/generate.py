@@ -98,11 +98,13 @@ def _of_labels(shards: LabelledShards, recipe: Recipe) -> tuple[list[Rephrasings
     settings = _settings(recipe)
     if settings.reformulate and (shards.unit != "pairs" or settings.paraphrase not in shards.classes):
         raise UsageError(
-            asked=f"{recipe.name} was to reformulate texts as those of pairs of the class {settings.paraphrase!r}",
-            found=f"these shards hold single {shards.unit}"
-            if shards.unit != "pairs"
-            else f"their classes are {', '.join(shards.classes) or 'none'}",
-            do="set objective.paraphrase to the class of pairs that mean the same, or objective.reformulate=false",
+            f"{recipe.name} reformulates pairs of the class {settings.paraphrase!r}, and "
+            + (
+                f"these shards hold single {shards.unit}."
+                if shards.unit != "pairs"
+                else f"the classes of these shards are {', '.join(shards.classes) or 'none'}."
+            ),
+            "Set objective.paraphrase to the class of pairs that mean the same, or objective.reformulate=false.",
         )
 
     def of(shard: LabelledShard) -> Rephrasings:
@@ -124,9 +126,8 @@ def _of_clicks(data: ShardData, recipe: Recipe) -> tuple[list[Rephrasings], list
     settings = _settings(recipe)
     if settings.paraphrase:
         raise UsageError(
-            asked=f"{recipe.name} was to reformulate texts as those of pairs of the class {settings.paraphrase!r}",
-            found="these shards hold clicks, which have no classes",
-            do="leave paraphrase out: a query is reformulated as its clicked title",
+            f"{recipe.name} reformulates pairs of the class {settings.paraphrase!r}, and clicks have no classes.",
+            "Leave paraphrase out: a query is reformulated as its clicked title.",
         )
 
     def of(shard: Shard) -> Rephrasings:

@@ -57,11 +57,7 @@ def arithmetic_of(path: str, recipe: Recipe, device: str) -> str:
     Raises UsageError for an unknown path, and where one was asked for that does not serve.
     """
     if path not in get_args(Path):
-        raise UsageError(
-            asked=f"training was asked for on the path {path!r}",
-            found="there is no path of that name",
-            do=f"use one of {', '.join(get_args(Path))}",
-        )
+        raise UsageError(f"There is no path named {path!r}.", f"Use one of {', '.join(get_args(Path))}.")
     if device != "cpu" and path in ("auto", "torch"):
         return ON_GPU[device]
     if device == "cpu":
@@ -72,9 +68,9 @@ def arithmetic_of(path: str, recipe: Recipe, device: str) -> str:
         if path in ("auto", "torch"):
             return REFERENCE
     raise UsageError(
-        asked=f"{recipe.name} was to be trained on the {path} path",
-        found="it computes on a CPU, and a GPU was asked for" if device != "cpu" else _reason(recipe),
-        do="use --path auto, which takes the reference path where it has to",
+        f"The {path} path does not train {recipe.name}: "
+        + ("it computes on a CPU, and a GPU was asked for." if device != "cpu" else f"{_reason(recipe)}."),
+        "Use --path auto, which takes the reference path where it has to.",
     )
 
 
@@ -83,10 +79,9 @@ def require_served(arithmetic: str, recipe: Recipe) -> None:
     serves = {COMPILED: trains, ROWS: moves_rows}.get(arithmetic)
     if serves and not serves(recipe):
         raise StageError(
-            asked=f"a worker was to train {recipe.name} on the compiled path ({arithmetic})",
-            found=f"on its machine {_reason(recipe)}",
-            follows="its sums would round differently, and the model's bytes would depend on which worker did it",
-            do="install the package there with a C++ compiler at hand, or train everywhere with --path torch",
+            f"A worker cannot train {recipe.name} with the arithmetic {arithmetic}: on its machine {_reason(recipe)}."
+            " Its sums would round differently, and the model's bytes would depend on which worker did it.",
+            "Install the package there with a C++ compiler at hand, or train everywhere with --path torch.",
         )
 
 

@@ -52,8 +52,7 @@ def load_labelled(folder: str, recipe: Recipe, words: Sequence[str] = ()) -> Lab
     Raises StageError (missing or unreadable files, labels that are none of the classes, too few rows) and
     UnknownVersionError.
     """
-    asked = f"the labelled shards in {folder} were to be read for training"
-    with _open(folder, asked=asked) as catalogue:
+    with _open(folder) as catalogue:
         word_rows = WordRows(int(catalogue["table_rows"]), tuple(words))
 
         def shard(name: str) -> LabelledShard:
@@ -69,29 +68,26 @@ def load_labelled(folder: str, recipe: Recipe, words: Sequence[str] = ()) -> Lab
             classes=tuple(catalogue["classes"]),
             word_rows=word_rows,
         )
-    _check(shards, recipe, asked)
+    _check(shards, recipe, folder)
     return shards
 
 
-def _check(shards: LabelledShards, recipe: Recipe, asked: str) -> None:
+def _check(shards: LabelledShards, recipe: Recipe, folder: str) -> None:
     for shard in (*shards.train, *shards.dev):
-        require_rows(shard.texts, shards.word_rows, asked, "build-labelled")
+        require_rows(shard.texts, shards.word_rows, folder, "build-labelled")
         wrong = int(((shard.labels < 0) | (shard.labels >= len(shards.classes))).sum()) if shards.classes else 0
         if wrong:
             raise StageError(
-                asked=asked,
-                found=f"{wrong:,} of {len(shard):,} rows of a shard have a label that is none of the "
-                f"{len(shards.classes)} classes",
-                follows="they would be learnt as another class",
-                do="run `clicktower build-labelled` again",
+                f"{wrong:,} of {len(shard):,} rows of a shard in {folder} have a label that is none of the"
+                f" {len(shards.classes)} classes.",
+                "Run `clicktower build-labelled` again.",
             )
     num_rows = sum(len(shard) for shard in shards.train)
     if num_rows < recipe.micro_batch:
         raise StageError(
-            asked=f"training needs at least one full micro-batch ({recipe.micro_batch:,} rows)",
-            found=f"the shards hold {num_rows:,} training rows",
-            follows="there would be next to nothing to learn from",
-            do=f"give more labelled rows, or set micro_batch={max(1, num_rows)}",
+            f"The shards hold {num_rows:,} training rows, and training needs at least one full micro-batch"
+            f" ({recipe.micro_batch:,} rows).",
+            f"Give more labelled rows, or set micro_batch={max(1, num_rows)}.",
         )
 
 
@@ -125,7 +121,7 @@ def read_labelled(uri: str) -> LabelledData:
     Raises StageError (missing or unreadable files) and UnknownVersionError.
     """
     folder = local_folder(uri)
-    with _open(folder, asked=f"the labelled rows in {uri} were to be read") as catalogue:
+    with _open(folder, uri=uri) as catalogue:
         train, dev = (_split(folder, catalogue, split) for split in ("train", "dev"))
     return LabelledData(unit=catalogue["unit"], train=train, dev=dev, classes=tuple(catalogue["classes"]))
 

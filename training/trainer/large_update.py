@@ -112,23 +112,21 @@ def require_sane(loss: float, norms: Mapping[str, float], recipe: Recipe, layout
     length = recipe.initial_range * math.sqrt(layout.rows * layout.columns / 3)
     for tower, norm in norms.items():
         if not math.isfinite(norm) or not math.isfinite(loss):
-            raise _diverged(f"the gradient or the loss of update {update:,} is not finite")
+            raise _diverged(f"The gradient or the loss of update {update:,} is not finite.")
         if isinstance(recipe.optimiser, (Adam, AdaGrad)):  # their steps do not grow with the gradient
             continue
         moved = recipe.optimiser.step * min(norm, recipe.optimiser.clip_norm or math.inf)
         if moved > length:
             raise _diverged(
-                f"update {update:,} would move the {tower} tower by {moved:,.3g} (its gradient's norm {norm:,.3g} times"
-                f" `step`), further than all of its parameters measured at the start ({length:,.3g})"
+                f"Update {update:,} would move the {tower} tower by {moved:,.3g} (its gradient's norm {norm:,.3g} times"
+                f" `step`), further than all of its parameters measured at the start ({length:,.3g})."
             )
 
 
-def _diverged(found: str) -> Diverged:
+def _diverged(problem: str) -> Diverged:
     return Diverged(
-        asked="each update must leave the towers finite and near where they were",
-        found=found,
-        follows="the model would be worse than none",
-        do="lower `step` (--set optimiser.step=...), or hold the gradient's norm down (--set optimiser.clip_norm=...)",
+        problem,
+        "Lower `step` (--set optimiser.step=...), or hold the gradient's norm down (--set optimiser.clip_norm=...).",
     )
 
 
@@ -159,11 +157,11 @@ def name_culprit(
     rows = ", ".join(f"{pair:,}" for pair in culprit.pairs[:PAIRS_NAMED].tolist())
     more = f" and {len(culprit.pairs) - PAIRS_NAMED:,} more" if len(culprit.pairs) > PAIRS_NAMED else ""
     how = f"goes up to {worst:,.3g}" if math.isfinite(worst) else "is not finite"
-    where = (
-        f"micro-batch {place + 1} of {len(minibatch)} of update {update:,}, whose gradient {how}, is rows {rows}{more}"
-        f" of {files[culprit.shard]}"
+    return Diverged(
+        f"{error.problem} Micro-batch {place + 1} of {len(minibatch)} of update {update:,}, whose gradient {how},"
+        f" is rows {rows}{more} of {files[culprit.shard]}.",
+        error.fix,
     )
-    return Diverged(asked=error.asked, found=f"{error.found}; {where}", follows=error.follows, do=error.do)
 
 
 # The gradient of a minibatch.

@@ -66,31 +66,30 @@ def train(
     most = max(1, least) if workers == "auto" else workers
     if not 1 <= least <= most or (threads is not None and threads < 1):
         raise UsageError(
-            asked=f"training was asked for with {workers} workers, at least {least} of them, of {threads} threads",
-            found="each must be at least 1, and the least of the workers no more than all of them",
-            do="give --workers 1 or more",
+            f"The workers ({workers}, at least {least}) and the threads of each ({threads or 'by default'}) must be at"
+            " least 1, and the least of the workers no more than all of them.",
+            "Give --workers 1 or more.",
         )
     if recipe.reduction == "fast" and (workers == "auto" or min_workers is not None):
         raise UsageError(
-            asked=f"training was asked for with {workers} workers, at least {least} of them, and a fast sum",
-            found="a fast sum depends on their number",
-            do="use the exact reduction, or give the number and leave --min-workers out",
+            f"Workers may be {workers}, at least {least} of them, and a fast sum depends on their number.",
+            "Use the exact reduction, or give the number and leave --min-workers out.",
         )
     what = "click shards" if recipe.objective.stages == ("build",) else "labelled shards"
     asked = f"{recipe.name} was to be trained on the {what} in {shards}"
     built = open_result(shards, *recipe.objective.stages, asked=asked)
     if judged and not isinstance(recipe.objective, Clicks):
         raise UsageError(
-            asked=f"NDCG was to be watched while {recipe.name} is trained",
-            found=f"the objective {recipe.objective.kind} is watched on held-out rows of its shards",
-            do="leave the judged files out; `clicktower evaluate` measures NDCG of the finished model",
+            f"NDCG cannot be watched while {recipe.name} trains: the objective {recipe.objective.kind} is watched on"
+            " held-out rows of its shards.",
+            "Leave the judged files out; `clicktower evaluate` measures NDCG of the finished model.",
         )
     before = pretraining(recipe)
     if before and start:
         raise UsageError(
-            asked=f"{recipe.name} was to start from {start}",
-            found=f"it begins with {before.epochs} epochs of its own on texts (objective.pretrain)",
-            do="set objective.pretrain=none, or leave --start out",
+            f"{recipe.name} cannot start from {start}: it begins with {before.epochs} epochs of its own on texts"
+            " (objective.pretrain).",
+            "Set objective.pretrain=none, or leave --start out.",
         )
     word_vectors = storage.absolute(word_vectors) if word_vectors else None
     recipe = with_teacher(with_word_vectors(recipe, word_vectors), teacher)
@@ -145,10 +144,8 @@ def train(
             metrics = work(job, Workers(), progress)
         if not metrics:
             raise StoppedEarly(
-                asked=f"training was to stop after {stop_after} of {recipe.epochs} epochs",
-                found="it did",
-                follows="its checkpoint is kept",
-                do="train without stopping early to go on from there",
+                f"Training stopped after {stop_after} of {recipe.epochs} epochs, as asked. Its checkpoint is kept.",
+                "Train without stopping early to go on from there.",
             )
         return Outcome(
             counts={"pairs": metrics.pop("pairs"), "updates": metrics.pop("updates")},
@@ -210,8 +207,7 @@ def fingerprints(judged: Judged | None) -> dict[str, str] | None:
     for what, uri in asdict(judged).items() if judged else ():
         if not storage.exists(uri):
             raise UsageError(
-                asked=f"NDCG was to be watched with the {what} in {uri}",
-                found="there is no such file",
-                do="check the path, or train without judged documents",
+                f"There is no file {uri}, whose {what} NDCG is to be watched with.",
+                "Check the path, or train without judged documents.",
             )
     return {what: storage.fingerprint(uri) for what, uri in asdict(judged).items()} if judged else None

@@ -114,10 +114,8 @@ def _start(**options: Any) -> None:
                 raise
             if start == STARTS:
                 raise StageError(
-                    asked="a Ray cluster was to be started on this machine",
-                    found=f"it was not ready within 30 seconds, {STARTS} times",
-                    follows="nothing was computed",
-                    do="try again when the machine has less to do, or start Ray by hand and name it in RAY_ADDRESS",
+                    f"Ray was not ready on this machine within 30 seconds, {STARTS} times.",
+                    "Try again when the machine is less busy, or start Ray by hand and name it in RAY_ADDRESS.",
                 ) from error
 
 

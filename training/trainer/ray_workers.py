@@ -95,10 +95,8 @@ def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_worker
         return {}
     if not storage.exists(storage.join(job.output, WEIGHTS)):
         raise StageError(
-            asked=f"the first worker was to write the model to {job.output}",
-            found="it did, but the model is not visible from here",
-            follows="the output would be recorded as empty",
-            do="put the store where every node sees it: a shared folder, or a URI",
+            f"The first worker wrote the model to {job.output}, and it is not visible from here.",
+            "Put the store where every node sees it: a shared folder, or a URI.",
         )
     epochs = [int(epoch) for epoch in result.metrics_dataframe["epoch"]]
     return {**result.return_value, "ray_train": {"run": job.digest, "epochs_reported": epochs}}
@@ -170,9 +168,8 @@ def _gpus(job: TrainingJob) -> int:
         return 0
     if not (num_gpus := _gpus_in_all()):
         raise StageError(
-            asked=f"training was to run on {job.device} through Ray",
-            found="the cluster has no GPU",
-            do="add a node that has one, or train with device=cpu",
+            f"The Ray cluster has no GPU, and training is to run on {job.device}.",
+            "Add a node that has one, or train with device=cpu.",
         )
     return num_gpus
 
@@ -221,11 +218,10 @@ class EndInVain(ray.train.UserCallback):
         if self._losses >= LOSSES_IN_VAIN and time.monotonic() - self._since >= SECONDS_IN_VAIN:
             kinds = ", ".join(sorted({type(error).__name__ for error in worker_exceptions.values()}))
             raise TransientError(
-                asked=f"training was to run on {self._workers} Ray workers",
-                found=f"some were lost {self._losses} times in a row without a new checkpoint in between"
-                f" (the last time: {kinds}); Ray's own log has the traceback",
-                follows=f"the checkpoint of update {newest:,} is kept" if newest else "there is no checkpoint yet",
-                do="run the same command again to go on from there, or with --workers 1",
+                f"Some of {self._workers} Ray workers were lost {self._losses} times in a row without a new checkpoint"
+                f" in between (the last time: {kinds}); Ray's own log has the traceback. "
+                + (f"The checkpoint of update {newest:,} is kept." if newest else "There is no checkpoint yet."),
+                "Run the same command again to go on from there, or with --workers 1.",
             )
 
 
@@ -243,10 +239,9 @@ class EndWithoutRoom(ControllerCallback):
         self._since = self._since or time.monotonic()
         if time.monotonic() - self._since >= self._seconds:
             raise TransientError(
-                asked=f"training was to run on {self._workers} Ray workers",
-                found=f"for {self._seconds:,.0f} seconds the cluster has had no room for them: a node is missing",
-                follows="the last checkpoint is kept",
-                do="add a node, or run the same command with fewer --workers (or --min-workers): it continues there",
+                f"For {self._seconds:,.0f} seconds the cluster has had no room for {self._workers} Ray workers: a node"
+                " is missing. The last checkpoint is kept.",
+                "Add a node, or run the same command with fewer --workers (or --min-workers): it continues there.",
             )
         if type(previous_state) is type(current_state):
             time.sleep(WAIT_SECONDS)  # Ray would ask again at once
@@ -261,10 +256,8 @@ def errors_for_a_user() -> Iterator[None]:
         raise error_for_a_user(error) or error from None
     except (ray.exceptions.RayError, ConnectionError) as error:  # the head, or the node of this process
         raise error_for_a_user(error) or TransientError(
-            asked="training was to run on a Ray cluster",
-            found=f"the cluster does not answer ({type(error).__name__})",
-            follows="the last checkpoint is kept",
-            do="look whether its head runs (RAY_ADDRESS names it); the same command goes on from the checkpoint",
+            f"The Ray cluster does not answer ({type(error).__name__}). The last checkpoint is kept.",
+            "Look whether its head runs (RAY_ADDRESS names it), then run the same command again to go on.",
         ) from None
 
 

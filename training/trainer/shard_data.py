@@ -140,8 +140,7 @@ def load_shards(folder: str, recipe: Recipe, words: Sequence[str] = ()) -> Shard
     `words`: those that have a row of their own (text_batch.WordRows).
     Raises StageError (missing or unreadable files, too few negatives) and UnknownVersionError.
     """
-    asked = f"the shards in {folder} were to be read for training"
-    with open_catalogue(folder, CATALOGUE, SCHEMA_VERSION, stage="build", asked=asked) as catalogue:
+    with open_catalogue(folder, CATALOGUE, SCHEMA_VERSION, stage="build") as catalogue:
         rows = WordRows(int(catalogue["table_rows"]), tuple(words))
         names = names_of(catalogue, "train")
         train = [_shard(f"{folder}/{name}", recipe, rows, number) for number, name in enumerate(names)]
@@ -152,7 +151,7 @@ def load_shards(folder: str, recipe: Recipe, words: Sequence[str] = ()) -> Shard
         for shard in (*train, *dev):
             require_within(shard.exclusions.values, len(pool), "exclusions.arrow")
     for table in (pool_texts, *(shard.texts for shard in (*train, *dev))):
-        require_rows(table, rows, asked, "build")
+        require_rows(table, rows, folder, "build")
     _require_trainable(train, recipe)
     return ShardData(
         train=tuple(train),
@@ -166,8 +165,8 @@ def load_shards(folder: str, recipe: Recipe, words: Sequence[str] = ()) -> Shard
 
 
 @contextmanager
-def open_catalogue(folder: str, name: str, version: str, *, stage: str, asked: str) -> Iterator[dict[str, Any]]:
-    """The catalogue of a folder that a stage made. Within, what cannot be read is a StageError."""
+def open_catalogue(folder: str, name: str, version: str, *, stage: str, uri: str = "") -> Iterator[dict[str, Any]]:
+    """The catalogue of a stage's folder, which may be a copy of `uri`. Within, what cannot be read is a StageError."""
     try:
         with open(f"{folder}/{name}", encoding="utf-8") as file:
             catalogue = json.load(file)
@@ -176,10 +175,8 @@ def open_catalogue(folder: str, name: str, version: str, *, stage: str, asked: s
         yield catalogue
     except (OSError, pa.ArrowInvalid, ValueError, KeyError) as error:
         raise StageError(
-            asked=asked,
-            found=f"a file is missing or unreadable ({str(error).splitlines()[0][:160]})",
-            follows="rows would be left out without a sign",
-            do=f"give the folder that `clicktower {stage}` printed, or run it again",
+            f"A file is missing or unreadable in the shards in {uri or folder} ({str(error).splitlines()[0][:160]}).",
+            f"Give the folder that `clicktower {stage}` printed, or run it again.",
         ) from None
 
 
@@ -240,28 +237,27 @@ def _require_trainable(train: Sequence[Shard], recipe: Recipe) -> None:
     num_pairs = sum(map(len, train))
     if num_pairs < recipe.micro_batch:
         raise StageError(
-            asked=f"training needs at least one full micro-batch ({recipe.micro_batch:,} pairs)",
-            found=f"the shards hold {num_pairs:,} training pairs",
-            follows="there would be next to nothing to learn from",
-            do=f"lower `build --k`, add days to the window, or set micro_batch={max(1, num_pairs)}",
+            f"The shards hold {num_pairs:,} training pairs, and training needs at least one full micro-batch"
+            f" ({recipe.micro_batch:,} pairs).",
+            f"Lower `build --k`, add days to the window, or set micro_batch={max(1, num_pairs)}.",
         )
     for shard in train:
         wrong = 0 if shard.weights is None else int((~(shard.weights >= 0) | np.isinf(shard.weights)).sum())
         if wrong:
             raise StageError(
-                asked=f"each pair was to be weighed by the shards (objective.weights={recipe.clicks.weights})",
-                found=f"{wrong:,} of {len(shard):,} pairs of a shard have a weight below 0 or not finite",
-                follows="training would move clicked titles away, or every parameter would become NaN",
-                do="correct the column `weight` of the pairs, or set objective.weights=none",
+                f"{wrong:,} of {len(shard):,} pairs of a shard have a weight below 0 or not finite"
+                f" (objective.weights={recipe.clicks.weights}): training would move clicked titles away, or every"
+                " parameter would become NaN.",
+                "Correct the column `weight` of the pairs, or set objective.weights=none.",
             )
     if isinstance(recipe.clicks.negatives, Fixed):
         held = min(shard.negatives.shape[1] for shard in train if len(shard))
         if held < recipe.clicks.num_negatives:
             raise StageError(
-                asked=f"each pair was to have {recipe.clicks.num_negatives} fixed negatives",
-                found=f"the shards hold {held} for each pair",
-                do=f"run `clicktower build --set num_negatives={recipe.clicks.num_negatives}` again, or set"
-                f" objective.num_negatives={held} or objective.negatives=redrawn",
+                f"The shards hold {held} for each pair of the {recipe.clicks.num_negatives} fixed negatives that"
+                f" {recipe.name} reads.",
+                f"Run `clicktower build --set num_negatives={recipe.clicks.num_negatives}` again, or set"
+                f" objective.num_negatives={held} or objective.negatives=redrawn.",
             )
 
 
@@ -276,15 +272,13 @@ def shard_texts(folder: str, recipe: Recipe, word_rows: WordRows) -> tuple[TextT
     return table.limited(recipe.max_words, recipe.overflow), texts["text"]
 
 
-def require_rows(table: TextTable, word_rows: WordRows, asked: str, command: str) -> None:
+def require_rows(table: TextTable, word_rows: WordRows, folder: str, command: str) -> None:
     """Raise StageError where a word's trigrams are not among the table's rows. `command`: what made the shards."""
     highest = int(table.trigrams.values.max(initial=0))
     if highest >= word_rows.num_rows:
         raise StageError(
-            asked=asked,
-            found=f"trigram id {highest:,} is not below the {word_rows.trigram_rows:,} rows of the catalogue",
-            follows="a tower would have no parameters for it",
-            do=f"run `clicktower {command}` again",
+            f"Trigram id {highest:,} is not below the {word_rows.trigram_rows:,} rows of the catalogue in {folder}.",
+            f"Run `clicktower {command}` again.",
         )
 
 
@@ -317,16 +311,14 @@ class ShardFiles:
         self._seen: dict[str, tuple[int, ...]] = {}
 
     def compare(self, when: str, *, only_touched: bool = False) -> None:
-        """Check every byte. `when`: "before training" and the like. Raises StageError that names the files."""
+        """Check every byte. `when`: "Before training" and the like. Raises StageError that names the files."""
         seen = {file.path: self._look(file) for file in self._files}
         files = [file for file in self._files if not only_touched or seen[file.path] != self._seen[file.path]]
-        if found := damaged_files(self.folder, files, hashes=True):
-            more = f"; and {len(found) - 3:,} more" if len(found) > 3 else ""
+        if damage := damaged_files(self.folder, files, hashes=True):
+            more = f"; and {len(damage) - 3:,} more" if len(damage) > 3 else ""
             raise StageError(
-                asked=f"the folder of shards {self.folder} was compared with the build's manifest {when}",
-                found="of its files, " + "; ".join(found[:3]) + more,
-                follows="the model would be trained on other shards than it states",
-                do="put the files back, or run `clicktower build` again; the same command continues from there",
+                f"{when} the shards in {self.folder} differ from their manifest: {'; '.join(damage[:3])}{more}.",
+                "Put the files back, or run `clicktower build` again; the same command continues from there.",
             )
         self._seen = seen
 
@@ -350,12 +342,7 @@ def write_texts(shards: str, to: str) -> int:
     buffer = io.BytesIO()
     pq.write_table(pa.table({"text": distinct}), buffer)
     if not storage.write_new(to, buffer.getvalue()):
-        raise UsageError(
-            asked=f"texts were to be written to {to}",
-            found="it is there already",
-            follows="an existing file would be lost",
-            do="give another --to, or remove it",
-        )
+        raise UsageError(f"The file {to} is there already, and would be lost.", "Give another --to, or remove it.")
     return len(distinct)
 
 

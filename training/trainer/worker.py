@@ -56,7 +56,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     recipe = job.recipe
     require_served(job.arithmetic, recipe)
     files = ShardFiles(local_folder(job.shards), job.shard_files)
-    files.compare("before training")
+    files.compare("Before training")
     objective = OBJECTIVES[type(recipe.objective)]
     if job.word_vectors:
         tell("reading the word vectors", 0, None)
@@ -126,7 +126,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
                     report.checkpoint_if_due(position)
             started, sent_before = time.monotonic(), workers.sent_bytes
         done = 0
-        files.compare(f"after epoch {epoch + 1}", only_touched=True)
+        files.compare(f"After epoch {epoch + 1}", only_touched=True)
         require_equal(workers, rows, update=position.update, since=equal_at, checkpoints=job.checkpoints)
         equal_at = position.update
         if report:
@@ -139,7 +139,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
 
     # Write.
     threads.shutdown()
-    files.compare("before the model is written")
+    files.compare("Before the model is written")
     if report:
         report.close()
     workers.report(report.last if report else {})
@@ -176,10 +176,8 @@ def _restore(job: TrainingJob, workers: Workers) -> tuple[Position, dict[str, Ro
             if workers.rank == 0:
                 raise
             raise StageError(
-                asked=f"worker {workers.rank + 1} was to go on from {job.checkpoints}, as the first one",
-                found=f"{error.found} on its machine",
-                follows="workers would not hold the same state",
-                do="put the store where every node sees it: a shared folder, or a URI",
+                f"{error.problem} So it is on the machine of worker {workers.rank + 1}; the first one can.",
+                "Put the store where every node sees it: a shared folder, or a URI.",
             ) from None
         position = replace(position, resumed=[*position.resumed, (update, workers.size)])
     return replace(position, refused=[*position.refused, *refused]), rows
@@ -271,10 +269,9 @@ def _require_same_towers(recipe: Recipe, layout: Layout, before: Model, model: s
     if own != its or recipe.tower.kind != before.recipe.tower.kind:
         differing = [part for part in {**own, **its} if own.get(part) != its.get(part)]
         raise UsageError(
-            asked=f"{recipe.name} was to start from the model in {model}",
-            found=f"that is {before.recipe.name}, whose towers are others"
-            + (f" ({differing[0]}: {its.get(differing[0])}, not {own.get(differing[0])})" if differing else ""),
-            do="start from a model with the same tower, cells and table rows, or from none",
+            f"{recipe.name} cannot start from {model}: that is {before.recipe.name}, whose towers are others"
+            + (f" ({differing[0]}: {its.get(differing[0])}, not {own.get(differing[0])})." if differing else "."),
+            "Start from a model with the same tower, cells and table rows, or from none.",
         )
 
 
@@ -311,10 +308,8 @@ def require_equal(workers: Workers, rows: Mapping[str, RowState], *, update: int
     if workers.rank == 0:
         remove_checkpoints_after(checkpoints, since)
     raise StageError(
-        asked=f"after update {update:,} all workers must hold the same state",
-        found=f"worker{'s' * (len(others) > 1)} {', '.join(others)} of {workers.size} hold another than worker 1;"
-        f" after update {since:,} all were equal",
-        follows="the model would depend on which of them writes it",
-        do="look for a machine with other software or faulty memory, then run the same command again: checkpoints"
-        f" after update {since:,} were removed",
+        f"After update {update:,} worker{'s' * (len(others) > 1)} {', '.join(others)} of {workers.size}"
+        f" hold{'s' * (len(others) == 1)} another state than worker 1; after update {since:,} all were equal."
+        f" Checkpoints after update {since:,} were removed.",
+        "Look for a machine with other software or faulty memory, then run the same command again.",
     )

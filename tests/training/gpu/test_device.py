@@ -26,7 +26,7 @@ def test_the_cpu_is_the_cpu_and_auto_is_what_there_is():
 
 
 def test_an_unknown_device_is_refused():
-    with pytest.raises(UsageError, match="no device of that name"):
+    with pytest.raises(UsageError, match="no device named"):
         device_named("tpu")
 
 

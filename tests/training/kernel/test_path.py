@@ -142,7 +142,7 @@ def test_parameters_that_are_not_finite_end_the_run_with_nothing_changed(reducti
     batches = [path.prepare(pairs) for pairs in minibatches(1)[0]]
     with ThreadPoolExecutor(2) as pool, pytest.raises(StageError, match="finite") as caught:
         large_update(towers, batches, update=1, num_micro_batches=4, workers=Workers(), threads=pool)
-    assert "step" in caught.value.do
+    assert "step" in caught.value.fix
     assert state(towers) == before
     assert path.largest(towers, batches[0], 1) == math.inf
 

@@ -58,11 +58,11 @@ def rewrite(folder: Path, change) -> None:
         ("pairs_build", made(name="clicks", cells=4), r"on the click shards.* It is the output of build-labelled\."),
         ("texts_build", PAIRS, "texts were to be classified by the features siamese.* use plain for texts"),
         ("pairs_build", TEXTS, "pairs were to be classified by the features plain.* w2, siamese or gated for pairs"),
-        ("values_build", PAIRS, "learn classes. The labels of these shards are values.*--label-kind class"),
-        ("texts_build", REFORMULATE, "class 'same'. These shards hold single texts.*or objective.reformulate=false"),
-        ("pairs_build", varied(REFORMULATE, paraphrase="alike"), "class 'alike'. Their classes are other, same"),
-        ("values_build", REFORMULATE, "Their classes are none"),
-        ("clicks_build", REFORMULATE, "class 'same'. These shards hold clicks, which have no classes"),
+        ("values_build", PAIRS, "learns classes, and the labels of these shards are values.*--label-kind class"),
+        ("texts_build", REFORMULATE, "class 'same'.*these shards hold single texts.*or objective.reformulate=false"),
+        ("pairs_build", varied(REFORMULATE, paraphrase="alike"), "class 'alike'.* classes of these shards are other, same"),
+        ("values_build", REFORMULATE, "the classes of these shards are none"),
+        ("clicks_build", REFORMULATE, "class 'same', and clicks have no classes"),
     ],
 )  # fmt: skip
 def test_shards_that_a_recipe_cannot_be_trained_on_are_refused(build, recipe, found, request, tmp_path):
@@ -93,10 +93,10 @@ def test_a_setting_that_a_recipe_s_objective_has_no_use_for_is_refused():
 
 def test_judged_files_and_two_starts_are_refused_before_anything_is_read(pairs_build, clicks_build, tmp_path):
     judged = Judged(documents="d", queries="q", qrels="r")
-    with pytest.raises(UsageError, match=r"NDCG was to be watched.*The objective classify is watched on held-out rows"):
+    with pytest.raises(UsageError, match=r"NDCG cannot be watched.*the objective classify is watched on held-out rows"):
         train(pairs_build, store=str(tmp_path), recipe=PAIRS, judged=judged)
     both = varied(GENERATE, objective="classify", features="w2", head_units=4, pretrain_epochs=1)
-    with pytest.raises(UsageError, match=r"It begins with 1 epochs of its own.*Set objective.pretrain=none"):
+    with pytest.raises(UsageError, match=r"it begins with 1 epochs of its own.*Set objective.pretrain=none"):
         train(pairs_build, store=str(tmp_path), recipe=both, start=clicks_build)
 
 

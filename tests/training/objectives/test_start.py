@@ -61,4 +61,4 @@ def test_a_model_with_other_towers_is_refused(clicks, changes, table_rows, found
     recipe = varied(PAIRS, **changes)
     with pytest.raises(UsageError, match=found) as error:
         start_of(recipe, layout_of(recipe, table_rows, OUTPUTS), None, clicks)
-    assert "same tower, cells and table rows" in error.value.do
+    assert "same tower, cells and table rows" in error.value.fix
