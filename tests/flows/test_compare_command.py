@@ -59,7 +59,7 @@ def test_a_row_that_fails_is_told_with_the_table_of_the_others_and_code_1(words,
         (["--model", "a=x", "--model", "a=y"], "a was given twice"),
         (["--run", "bm25=x"], "a row named bm25 already"),
         (["--set", "epoch=3"], "did you mean epochs"),
-        (["--qrels", "nowhere.txt"], "there is no such file"),
+        (["--qrels", "nowhere.txt"], "there is no file nowhere.txt"),
     ],
 )
 def test_a_comparison_that_makes_no_sense_exits_with_2(words, more, said, capsys):

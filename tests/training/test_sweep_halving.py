@@ -58,7 +58,7 @@ def test_training_that_stops_early_keeps_a_checkpoint_and_goes_on_to_the_same_by
     whole = train(build, store=str(tmp_path / "whole"), recipe=RECIPE, threads=1)
     store, request = str(tmp_path / "store"), train_request(open_result(build), RECIPE)
     for epochs in (1, 3, 2):  # 2: is behind it already
-        with pytest.raises(StoppedEarly, match=f"stop after {epochs} of 4 epochs"):
+        with pytest.raises(StoppedEarly, match=f"stopped after {epochs} of 4 epochs"):
             train(build, store=store, recipe=RECIPE, threads=1, stop_after=epochs)
     checkpoints = f"{stage_folder(store, request)}/checkpoints"
     kept = read_curve(checkpoints, request.digest)

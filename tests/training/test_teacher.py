@@ -235,7 +235,7 @@ def test_a_share_without_a_teacher_and_a_teacher_that_is_none_are_refused(build,
     with pytest.raises(UsageError, match="objective of small is generate"):
         train(build, store=store, recipe=generate, teacher=teacher)
     by_distance = train(build, store=store, recipe=varied(generate, epochs=1, kappa_rate=0.01), threads=1)
-    with pytest.raises(UsageError, match="It compares by distance"):
+    with pytest.raises(UsageError, match="compares by distance"):
         train(build, store=store, recipe=RECIPE, threads=1, teacher=by_distance.folder)
     with pytest.raises(UsageError, match="less than or equal to 1"):
         varied(RECIPE, teacher_share=1.5)

@@ -217,14 +217,14 @@ def test_judged_documents_are_watched_where_they_are_given(build, tmp_path):
 
 def test_judged_files_that_are_not_there_are_wrong_usage(build, tmp_path):
     judged = Judged(documents=str(tmp_path / "none.tsv"), queries="none", qrels="none")
-    with pytest.raises(UsageError, match="no such file"):
+    with pytest.raises(UsageError, match="There is no file"):
         train(build, store=str(tmp_path), recipe=RECIPE, judged=judged)
 
 
 def test_fewer_pairs_than_a_micro_batch_is_an_error_that_says_what_to_do(tmp_path):
     pairs, pool = shop(5)
     build = write_build(str(tmp_path), {"train-00000": pairs}, pool)
-    with pytest.raises(StageError, match=r"one full micro-batch \(8 pairs\).*shards hold 5.*micro_batch=5"):
+    with pytest.raises(StageError, match=r"shards hold 5.*one full micro-batch \(8 pairs\).*micro_batch=5"):
         train(build, store=str(tmp_path), recipe=RECIPE, threads=1)
     assert not storage.list_files(f"{tmp_path}/train")
 

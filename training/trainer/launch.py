@@ -207,7 +207,7 @@ def fingerprints(judged: Judged | None) -> dict[str, str] | None:
     for what, uri in asdict(judged).items() if judged else ():
         if not storage.exists(uri):
             raise UsageError(
-                f"There is no file {uri}, whose {what} NDCG is to be watched with.",
+                f"There is no file {uri}, given as the {what} of the judged queries.",
                 "Check the path, or train without judged documents.",
             )
     return {what: storage.fingerprint(uri) for what, uri in asdict(judged).items()} if judged else None

@@ -269,7 +269,7 @@ def _require_same_towers(recipe: Recipe, layout: Layout, before: Model, model: s
     if own != its or recipe.tower.kind != before.recipe.tower.kind:
         differing = [part for part in {**own, **its} if own.get(part) != its.get(part)]
         raise UsageError(
-            f"{recipe.name} cannot start from {model}: that is {before.recipe.name}, whose towers are others"
+            f"The recipe {recipe.name} cannot start from {model}: its recipe {before.recipe.name} has other towers"
             + (f" ({differing[0]}: {its.get(differing[0])}, not {own.get(differing[0])})." if differing else "."),
             "Start from a model with the same tower, cells and table rows, or from none.",
         )
