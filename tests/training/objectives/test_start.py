@@ -52,8 +52,8 @@ def test_two_towers_start_from_their_own(clicks):
     ("changes", "table_rows", "found"),
     [
         ({"cells": 9}, TABLE_ROWS, r"its recipe clicks has other towers \(W: \(51000, 48\), not \(51000, 54\)\)"),
-        ({"tower": "lstm", "cells": 16}, TABLE_ROWS, "whose towers are others"),
-        ({"tower": "max_pooled"}, TABLE_ROWS, "whose towers are others"),
+        ({"tower": "lstm", "cells": 16}, TABLE_ROWS, "has other towers"),
+        ({"tower": "max_pooled"}, TABLE_ROWS, "has other towers"),
         ({}, TABLE_ROWS + 1, r"\(W: \(51000, 48\), not \(51001, 48\)\)"),
     ],
 )
