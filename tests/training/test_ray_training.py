@@ -270,7 +270,7 @@ def test_a_node_that_nothing_replaces_ends_the_run_and_says_what_to_do(build, ex
     run = Run(build, tmp_path, recipe=LONG, workers=2)
     run.wait_for_update(2)
     nodes.be(1)
-    with pytest.raises(StageError, match=r"no room for them: a node is missing.*fewer --workers"):
+    with pytest.raises(StageError, match=r"no room for 2 Ray workers: a node is missing.*fewer --workers"):
         run.result()
     result = train(build, store=str(tmp_path), recipe=LONG, workers=1, threads=1)
     assert result.manifest.outcome.metrics["resumed_at"] >= 2
