@@ -87,8 +87,7 @@ def links(config: PipelineConfig, results: Mapping[str, Any]) -> None:
 
 def failed(config: PipelineConfig | None, error: StageError) -> None:
     """Why a run ended, and what to do. Without a config: it could not be read."""
-    parts = {"Asked": error.asked, "Found": error.found, "What follows": error.follows, "What to do": error.do}
-    blocks = [Text(text=f"{name}: {text}") for name, text in parts.items() if text]
+    blocks: list[Block] = [Text(text=error.problem), Text(text=f"What to do: {error.fix}")]
     _keep(config, "failure", "This run failed", blocks, "What to do")
 
 

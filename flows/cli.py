@@ -105,8 +105,7 @@ def run(arguments: list[str]) -> int:
         if json:
             from schemas.errors import UsageError
 
-            asked, found = f"clicktower {command} was called", " ".join(str(error).split())
-            wrong = UsageError(asked=asked, found=found, do=f"see `clicktower {command} --help`")
+            wrong = UsageError(" ".join(str(error).split()), f"See `clicktower {command} --help`.")
             return report_error(wrong, command, json)
         return 2
     except KeyboardInterrupt:

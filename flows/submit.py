@@ -70,10 +70,9 @@ def run_stage_command(arguments: Sequence[str], *, timeout_seconds: float | None
         if not in_time:
             _end(process)
             raise StageError(
-                asked=f"the stage {stage} was to be done in {(timeout_seconds or 0.0) / 60:,.4g} minutes",
-                found="it was not, and has been ended",
-                follows="its finished parts are kept: the same command continues from there",
-                do=f"look why it takes so long, or raise {stage} in [limits.timeout_minutes] of the TOML file",
+                f"The stage {stage} was not done in {(timeout_seconds or 0.0) / 60:,.4g} minutes and has been ended."
+                " Its finished parts are kept: the same command continues from there.",
+                f"Look why it takes so long, or raise {stage} in [limits.timeout_minutes] of the TOML file.",
             )
         output.seek(0)
         return _result(stage, output.read(), process.returncode)
@@ -132,12 +131,11 @@ def _result(stage: str, output: str, returncode: int) -> dict:
         return value
     if facts := value.get("error"):
         raise getattr(errors, facts.pop("kind", ""), StageError)(**facts)
-    ended = f"signal {-returncode} ended it" if returncode < 0 else f"it ended with code {returncode} and no result"
+    ended = f"was ended by signal {-returncode}" if returncode < 0 else f"ended with code {returncode} and no result"
     raise TransientError(
-        asked=f"the stage {stage} was run as a process of its own",
-        found=ended,
-        follows="its finished parts are kept: the same command continues from there",
-        do="read what it printed above; if it was killed, look for too little memory",
+        f"The process of the stage {stage} {ended}. Its finished parts are kept: the same command continues from"
+        " there.",
+        "Read its last output above; if it was killed, look for too little memory.",
     )
 
 

@@ -12,17 +12,12 @@ class StageError(Exception):
 
     exit_code = 1
 
-    def __init__(
-        self, problem: str = "", fix: str = "", *, asked: str = "", found: str = "", do: str = "", follows: str = ""
-    ) -> None:
-        # asked, found, follows, do: the four parts that errors had before; they go as soon as the last caller has gone.
-        self.problem = problem or " ".join(_sentence(part) for part in (asked, found, follows) if part)
-        self.fix = fix or do
-        self.asked, self.found, self.follows, self.do = asked, found or problem, follows, self.fix
-        super().__init__(" ".join(_sentence(part) for part in (self.problem, self.fix) if part))
+    def __init__(self, problem: str, fix: str) -> None:
+        self.problem, self.fix = problem, fix
+        super().__init__(problem, fix)
 
-    def __reduce__(self):  # keywords must survive pickling between engine processes
-        return (_rebuild, (type(self), vars(self)))
+    def __str__(self) -> str:
+        return f"{self.problem} {self.fix}"
 
 
 class UsageError(StageError):
@@ -56,16 +51,6 @@ class LostSight(JobGoesOn, TransientError):
 
 class UnknownVersionError(StageError):
     """A file has an unknown major version. Nothing of it was read."""
-
-
-def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
-
-
-def _rebuild(kind: type["StageError"], parts: dict[str, str]) -> "StageError":
-    error = kind(parts["problem"], parts["fix"])
-    vars(error).update(parts)
-    return error
 
 
 def require_major(what: str, found: object, known: str) -> None:

@@ -114,15 +114,15 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
         for name, change in _nested(changes).items():
             if name not in hints:
                 near = nearest(name, type(config))
-                raise _refused(config, changes, f"{type(config).__name__} has no field {name}{near}")
+                raise _refused(f"{type(config).__name__} has no field {name}{near}.")
             values[name] = pydantic.TypeAdapter(hints[name]).validate_python(_merged(getattr(config, name), change))
         name = ""
         return replace(cast(Any, config), **values)
     except pydantic.ValidationError as error:
         problems = [_problem(config, name, problem) for problem in error.errors()]
-        raise _refused(config, changes, "; ".join(problems)) from None
+        raise _refused(" ".join(problems)) from None
     except ValueError as error:
-        raise _refused(config, changes, str(error)) from None
+        raise _refused(str(error)) from None
 
 
 def flat(fields: Mapping[str, Any], kind: type) -> dict[str, Any]:
@@ -202,14 +202,10 @@ def _problem(config: object, name: str, problem: Any) -> str:
     if problem["type"] == "unexpected_keyword_argument":
         kinds = kinds_of_fields(type(config)).get(place)
         which = f" of this kind, but of {', '.join(kinds)}" if kinds else nearest(place, type(config))
-        return f"there is no field {place}{which}"
-    said = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
-    return f"the field {place} is {problem['input']}: {said}" if place else said
+        return f"There is no field {place}{which}."
+    reason = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
+    return f"The field {place} is {problem['input']}: {reason}." if place else f"{reason[:1].upper()}{reason[1:]}."
 
 
-def _refused(config: object, changes: Mapping[str, Any], found: str) -> UsageError:
-    return UsageError(
-        asked=f"a field was to be set: {', '.join(f'{name}={value}' for name, value in changes.items())}",
-        found=found,
-        do="set a field that there is, to a value that it allows",
-    )
+def _refused(problem: str) -> UsageError:
+    return UsageError(problem, "Set an existing field to a value that it allows.")

@@ -104,14 +104,14 @@ def stage_folder(store: str, request: Request) -> str:
     return storage.join(store, request.stage, request.digest)
 
 
-def open_result(folder: str, *stages: str, asked: str = "", do: str = "") -> StageResult:
+def open_result(folder: str, *stages: str, fix: str = "") -> StageResult:
     """A finished output by its folder. Raises StageError where it is not finished, UsageError where it is of another
-    stage than these: then `asked` and `do` are said, by default the folder that one of them printed."""
-    found = StageResult(folder=folder, manifest=manifests.read(folder), reused=True)
-    if stages and (stage := found.manifest.request.stage) not in stages:
-        do = do or f"give the folder that {' or '.join(f'`clicktower {name}`' for name in stages)} printed"
-        raise UsageError(asked=asked, found=f"it is the output of {stage}", do=do)
-    return found
+    stage than these, with `fix`, by default to give the folder that one of them printed."""
+    result = StageResult(folder=folder, manifest=manifests.read(folder), reused=True)
+    if stages and (stage := result.manifest.request.stage) not in stages:
+        commands = " or ".join(f"`clicktower {name}`" for name in stages)
+        raise UsageError(f"{folder} is the output of {stage}.", fix or f"Give the folder that {commands} printed.")
+    return result
 
 
 def find_finished(store: str, request: Request) -> tuple[StageResult | None, list[str]]:
@@ -126,7 +126,7 @@ def find_finished(store: str, request: Request) -> tuple[StageResult | None, lis
     try:
         manifest = manifests.read(folder)
     except manifests.StageError as error:
-        return None, [error.found]
+        return None, [error.problem]
     is_small = sum(file.size_bytes for file in manifest.files) <= SMALL_BYTES
     found = manifests.damaged_files(folder, manifest.files, hashes=is_small)
     return (None, found) if found else (StageResult(folder=folder, manifest=manifest, reused=True), [])

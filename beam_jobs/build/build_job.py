@@ -62,7 +62,6 @@ class BuildJob:
     ledger: Ledger  # of all days together
     labels: Mapping[str, Any]
     window: Mapping[str, Any]  # the dates that were read (days.OpenDays)
-    asked: str
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -298,11 +297,9 @@ def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
         raise no_title(job.documents, counts["documents"])
     if counts["clicked_documents"] and not counts["titled_documents"]:
         raise StageError(
-            asked=job.asked,
-            found=f"none of the {counts['clicked_documents']:,} document ids that were clicked is among the documents"
-            " with a title",
-            follows="no click could be joined to a title",
-            do="check that the log and the documents file name documents by the same ids",
+            f"None of the {counts['clicked_documents']:,} clicked document ids is among the documents with a title, so"
+            " no click has a title.",
+            "Check that the log and the documents file name documents by the same ids.",
         )
     # What would be left at k and at other k: queries of the log, clicks on titled documents, and pairs. Judged queries
     # are not counted; k = 0 is the log without a gate.
@@ -361,16 +358,13 @@ def _nothing_to_train_on(left: Mapping[int, Mapping[str, int]], job: BuildJob) -
     at, of = left[k], left[0]
     if k and of["pairs"] and not left[1]["pairs"]:
         return StageError(
-            asked=job.asked,
-            found=f"not one of the {of['queries']:,} queries has a known person: the log's lines name no client",
-            follows=f"nobody can be counted, so no query passes k = {k}, and there would be nothing to train on",
-            do="give a log with client ids; or, for one that was published already, say `--k 0`: no gate at all",
+            f"No line of the log names a client: not one of the {of['queries']:,} queries has a known person, so none"
+            f" passes k = {k}.",
+            "Give a log with client ids; or, for a log that is public already, `--k 0`: no gate at all.",
         )
     others = ", ".join(f"{row['pairs']:,} at k = {other}" for other, row in left.items() if 0 < other < k)
     return StageError(
-        asked=job.asked,
-        found=f"{at['queries']:,} of {of['queries']:,} queries passed k = {k}, and of {of['pairs']:,} pairs"
-        f" {at['pairs']:,} are left, none of them for training" + (f" (there would be {others})" if others else ""),
-        follows="there would be nothing to train on",
-        do="lower `build --k`, add days to the window, or check that the log holds clicks",
+        f"{at['queries']:,} of {of['queries']:,} queries passed k = {k}. Of {of['pairs']:,} pairs {at['pairs']:,} are"
+        " left, none of them for training" + (f" (there would be {others})." if others else "."),
+        "Lower `build --k`, add days to the window, or check that the log holds clicks.",
     )

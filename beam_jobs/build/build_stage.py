@@ -113,7 +113,6 @@ def build_shards(
         "ledger": merge_ledgers(day.manifest.outcome.ledger for day in ingests if day.manifest.outcome.ledger),
         "labels": inherited_labels(ingests),
         "window": opened.to_json(),
-        "asked": f"shards were to be built from {len(ingests)} days and {documents}",
     }
     return run_beam_stage(
         store,

@@ -263,9 +263,7 @@ class LogFinding:
 
 def failed(error: StageError) -> LogFinding:
     """A file that cannot be read."""
-    return LogFinding(
-        level=FAILS, code="damaged", found=f"{error.asked}, and {error.found}", follows=error.follows, do=error.do
-    )
+    return LogFinding(level=FAILS, code="damaged", found=error.problem, do=error.fix)
 
 
 def unknown_form(guess: Guess) -> LogFinding:

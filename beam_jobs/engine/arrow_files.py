@@ -49,11 +49,10 @@ def explained(where: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise os_error_kind(error)(
-            asked=f"files were to be written below {where}",
-            found=f"the system says: {error.strerror or str(error) or type(error).__name__}",
-            follows="nothing was committed, and what was begun has been removed",
-            do="make space there, or make the folder writable, or give another (--into; TMPDIR for temporary files);"
-            " then run the same command again",
+            f"No file can be written below {where}: {error.strerror or str(error) or type(error).__name__}. Nothing"
+            " was committed.",
+            "Make space there, make the folder writable, or give another (--into; TMPDIR for temporary files); then"
+            " run the same command again.",
         ) from None
 
 
@@ -114,10 +113,9 @@ def get(records: Iterable[Record]) -> pa.Table:
         return from_ipc([*by_value, *storage.read_ranges(by_reference)])
     except OSError as error:
         raise StageError(
-            asked=f"intermediate rows were to be read back from {by_reference[0][0]}",
-            found=f"the system says: {error.strerror or type(error).__name__}",
-            follows="rows would be missing, so nothing was committed",
-            do="let all workers see that folder, and leave it alone while a job runs; run the same command again",
+            f"Intermediate rows cannot be read back from {by_reference[0][0]}:"
+            f" {error.strerror or type(error).__name__}. Nothing was committed.",
+            "Let all workers see that folder, leave it alone while a job runs, and run the same command again.",
         ) from None
 
 

@@ -45,9 +45,9 @@ OWN_LOG = "beam.log"
 LISTENER_SECONDS = 5.0
 _MARK = re.compile(r"clicktower-error:([A-Za-z0-9+/]+=*)")
 _ENDED = {
-    "FAILED": "the runner reports that it failed",
-    "CANCELLED": "it was cancelled from the runner's side",
-    "DRAINED": "it was drained from the runner's side",
+    "FAILED": "The runner reports that the Beam job failed",
+    "CANCELLED": "The Beam job was cancelled from the runner's side",
+    "DRAINED": "The Beam job was drained from the runner's side",
 }
 _KINDS = {kind.__name__: kind for kind in (StageError, UsageError, TransientError, UnknownVersionError)}
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -122,10 +122,9 @@ def _refuse_dry_run(name: str, pipeline: beam.Pipeline, options: PipelineOptions
     names = [transform.unique_name for transform in proto.components.transforms.values()]
     steps = dict.fromkeys(name.partition("/")[0] for name in names if name)
     raise UsageError(
-        asked="the job was only to be translated (--dry_run)",
-        found=f"it can be: {len(names)} transforms for {name}, in the steps {', '.join(steps)}",
-        follows="nothing ran, so there is no result",
-        do="leave out --dry_run to run it",
+        f"With --dry_run the job is only translated: it has {len(names)} transforms for {name}, in the steps"
+        f" {', '.join(steps)}. Nothing ran.",
+        "Leave out --dry_run to run it.",
     )
 
 
@@ -149,27 +148,25 @@ def _submit_and_wait(pipeline: beam.Pipeline, name: str, options: PipelineOption
     if carried := _find_carried(cause):
         raise carried from None
     where = log.keep_if_engines_wrote()
-    kept = f"; what the engine said, which may quote data, is in {where}" if where else ""
+    kept = f" (the engine's output, which may quote data, is in {where})" if where else ""
     on_flink = flink_job(name, options)
     if state not in _ENDED:
         if result is None and cause and not isinstance(cause, grpc.RpcError):  # not even submitted: no engine's doing
             raise cause
         if on_flink:
             raise LostSight(
-                asked="the Beam job was to run to its end",
-                found=f"it could not be followed any more; the last that is known of it: {state}",
-                follows="where it got to the cluster it goes on, and commits its result",
-                do=f"run the same command again, which waits for it{kept}",
+                f"The Beam job cannot be followed any more; its last known state: {state}. If it reached the cluster,"
+                " it goes on and commits its result.",
+                f"Run the same command again, which waits for it{kept}.",
             )
         cancel(result, name, options)
     if on_flink and on_flink.was_cancelled():  # which Beam cannot tell from a failure
         state = "CANCELLED"
+    ended = _ENDED.get(state, f"The Beam job cannot be followed any more; its last known state: {state}")
     kind = StageError if state == "CANCELLED" else TransientError  # who cancelled it does not want it tried again
     raise kind(
-        asked="the Beam job was to run to its end",
-        found=_ENDED.get(state, f"it could not be followed any more; the last that is known of it: {state}"),
-        follows="nothing was committed",
-        do=f"run the same command again{kept}",
+        f"{ended}. Nothing was committed.",
+        f"Run the same command again{kept}.",
     )
 
 
@@ -177,10 +174,10 @@ def _leave_to_launcher(name: str, options: PipelineOptions) -> None:
     """Nothing, unless Dataflow's template launcher asked for the job: it was written down, and HandedOver is raised."""
     if name == "DataflowRunner" and options.view_as(GoogleCloudOptions).template_location:
         raise HandedOver(
-            asked="the job was to be written down for Dataflow's template launcher (--template_location)",
-            found="it was, and starts after this command has ended",
-            follows="its last step writes the manifest; the same command on any machine then answers 'reused'",
-            do="follow the job on Dataflow's own page",
+            "The job is written down for Dataflow's template launcher (--template_location) and starts after this"
+            " command has ended. Its last step writes the manifest; the same command on any machine then answers"
+            " 'reused'.",
+            "Follow the job on Dataflow's own page.",
         )
 
 
@@ -198,10 +195,8 @@ def _pipeline(
         pipeline = beam.Pipeline(runner=runner, options=options)
     except (ValueError, ImportError) as error:  # options that this runner needs and that are missing, or its packages
         raise UsageError(
-            asked=f"the job was to run with --runner={runner}",
-            found=" ".join(str(error).split()),
-            follows="the job was not started",
-            do="see docs/running.md, and the options of your runner in Beam's documentation",
+            f"Beam does not start the job with --runner={runner}: {' '.join(str(error).split())}",
+            "See docs/running.md, and the options of your runner in Beam's documentation.",
         ) from None
     build(pipeline)
     return pipeline
@@ -213,9 +208,8 @@ def _options(beam_options: Sequence[str]) -> PipelineOptions:
         options.get_all_options()  # makes Beam look at every option now
     except SystemExit:  # argparse has printed what it did not like
         raise UsageError(
-            asked=f"Beam was to run with the options {' '.join(beam_options)}",
-            found="Beam refuses one of them",
-            do="see the line above, and the options of your runner in Beam's documentation",
+            f"Beam refuses one of the options {' '.join(beam_options)}.",
+            "See the line above, and the options of your runner in Beam's documentation.",
         ) from None
     if not options.view_as(TestOptions).dry_run:  # which checks them, as the tests of the graphs do: half a second
         options.view_as(TypeOptions).pipeline_type_check = False
@@ -247,7 +241,7 @@ def _carrying() -> Iterator[None]:
         known = error if isinstance(error, StageError) else store_error(error)
         if not known:
             raise
-        facts = [type(known).__name__, known.asked, known.found, known.do, known.follows]
+        facts = [type(known).__name__, known.problem, known.fix]
         text = base64.b64encode(json.dumps(facts).encode()).decode()
         raise CarriedError(f"clicktower-error:{text}") from None
 
@@ -257,8 +251,8 @@ def _find_carried(error: BaseException | None) -> StageError | None:
         if isinstance(error, StageError):
             return error
         if found := _MARK.search(str(error)):
-            kind, asked, found_, do, follows = json.loads(base64.b64decode(found[1]))
-            return _KINDS.get(kind, StageError)(asked=asked, found=found_, do=do, follows=follows)
+            kind, problem, fix = json.loads(base64.b64decode(found[1]))
+            return _KINDS.get(kind, StageError)(problem, fix)
         error = error.__cause__ or error.__context__
     return None
 

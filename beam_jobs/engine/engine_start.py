@@ -126,10 +126,9 @@ def cancel(result: PipelineResult | None, name: str, options: PipelineOptions) -
             result.cancel()
     except Exception as error:
         raise JobGoesOn(
-            asked="the Beam job was to be cancelled",
-            found=f"its cluster did not take the request ({type(error).__name__})",
-            follows="the job may go on there and commit its result",
-            do="look for it on the cluster's own page, and cancel it there if it is not wanted",
+            f"The cluster did not take the request to cancel the Beam job ({type(error).__name__}). The job may go on"
+            " there and commit its result.",
+            "Look for it on the cluster's own page, and cancel it there if it is not wanted.",
         ) from None
 
 
@@ -159,14 +158,12 @@ def _flink_job_server(options: PipelineOptions, log_folder: str) -> list[str]:
     ]  # fmt: skip
 
 
-def _require(path: str | None, asked: str, option: str, what: str) -> None:
+def _require(path: str | None, user: str, option: str, what: str) -> None:
     if path and os.path.isfile(path):
         return
     raise UsageError(
-        asked=f"the job was to run with {asked}",
-        found=f"there is no {path}" if path else f"it is not known where {what} is",
-        follows="the job was not started",
-        do=f"run `make engines` in clicktower's folder, name the folder in CLICKTOWER_ENGINES, or give {option}",
+        f"There is no {path}, which {user} needs." if path else f"{user} needs {what}, and its place is unknown.",
+        f"Run `make engines` in clicktower's folder, name the folder in CLICKTOWER_ENGINES, or give {option}.",
     )
 
 
@@ -239,12 +236,9 @@ def _wait_until_it_answers(process: subprocess.Popen, port: int, command: Sequen
         time.sleep(0.1)
     ended = process.poll() is not None
     raise TransientError(
-        asked=f"{os.path.basename(command[0])} was to be started for the job",
-        found=f"it ended with code {process.returncode}"
-        if ended
-        else f"it does not answer after {START_SECONDS:.0f} s",
-        follows="the job was not submitted",
-        do=f"read what it said, in {log}; start it by hand to see more: {' '.join(command)}",
+        f"{os.path.basename(command[0])} was started for the job and "
+        + (f"ended with code {process.returncode}." if ended else f"does not answer after {START_SECONDS:.0f} s."),
+        f"Read its output in {log}; start it by hand to see more: {' '.join(command)}.",
     )
 
 
@@ -288,10 +282,9 @@ class FlinkJob:
             except OSError:
                 if time.monotonic() - heard > SILENCE_SECONDS:
                     raise TransientError(
-                        asked=f"the job {self.name} was found running on the cluster and waited for",
-                        found=f"nothing was heard of the cluster for {SILENCE_SECONDS:.0f} s",
-                        follows="the job may go on there and commit its result",
-                        do="run the same command again when the cluster answers",
+                        f"The cluster that runs the job {self.name} has been silent for {SILENCE_SECONDS:.0f} s. The"
+                        " job may go on there and commit its result.",
+                        "Run the same command again when the cluster answers.",
                     ) from None
             tell(f"it runs on the cluster already, as {self.name}: waiting for it")
             time.sleep(1)
@@ -334,15 +327,14 @@ def flink_job(name: str, options: PipelineOptions) -> FlinkJob | None:
 def require_cluster(master: str) -> None:
     """Nothing. Raises TransientError where no cluster with a task manager answers at `master` (http://host:port)."""
     try:
-        found = "" if _ask(f"{master}/overview", "GET")["taskmanagers"] else "the cluster there has no task manager"
+        has_room = bool(_ask(f"{master}/overview", "GET")["taskmanagers"])
+        problem = "" if has_room else f"The Flink cluster at {master} has no task manager."
     except (OSError, ValueError, KeyError):
-        found = "nothing answers there"
-    if found:
+        problem = f"No Flink cluster answers at {master}."
+    if problem:
         raise TransientError(
-            asked=f"the job was to run on the Flink cluster at {master}",
-            found=found,
-            follows="the job was not submitted",
-            do="start the cluster (deploy/flink/start), or give the address of its page with --flink_master",
+            problem,
+            "Start the cluster (deploy/flink/start), or give the address of its page with --flink_master.",
         )
 
 

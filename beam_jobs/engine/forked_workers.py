@@ -93,11 +93,10 @@ class ForkedWorkers:
         for line in self._server.stdout:
             name, _, number = line.decode().partition("\t")
             self.lost = TransientError(
-                asked="a job was to be done by processes of this machine",
-                found=f"one of them was ended by {signal.Signals(int(number)).name}",
-                follows="its part was not done, and nothing was published",
-                do="run the same command again; where the system ended it for want of memory, put"
-                " `-- --direct_running_mode=in_memory` behind it, which takes one process",
+                f"{signal.Signals(int(number)).name} ended a process of the job on this machine. Nothing was"
+                " published.",
+                "Run the same command again; where the system ended it for want of memory, put `--"
+                " --direct_running_mode=in_memory` behind it, which takes one process.",
             )
             # Without a name where it ended before it was noted: then all are reported, since the job fails anyway.
             for fail in [self._fail[name]] if name in self._fail else list(self._fail.values()):

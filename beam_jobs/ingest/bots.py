@@ -108,10 +108,9 @@ class BotRules:
     def __post_init__(self) -> None:
         if self.version != RULES_VERSION:
             raise UsageError(
-                asked=f"the rules for bots were to be those of version {self.version}",
-                found=f"this clicktower has version {RULES_VERSION}",
-                follows="clients would be judged by other rules than you intend",
-                do=f"compare docs/privacy.md with what you set, and set version {RULES_VERSION}",
+                f"The rules for bots are of version {self.version}; this clicktower has version {RULES_VERSION}, which"
+                " may judge clients otherwise.",
+                f"Compare docs/privacy.md with what you set, and set version {RULES_VERSION}.",
             )
 
 

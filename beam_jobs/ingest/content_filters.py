@@ -33,26 +33,21 @@ class TermList:
 @lru_cache(maxsize=8)
 def shipped_list(name: str) -> TermList:
     """A list of beam_jobs/content_lists."""
-    return _parse(
-        files("beam_jobs").joinpath("content_lists", name).read_text("utf-8"),
-        asked=f"the shipped list {name} was to be read",
-    )
+    return _parse(files("beam_jobs").joinpath("content_lists", name).read_text("utf-8"), name)
 
 
 def read_list(uri: str) -> TermList:
     """A list of the user's own. Raises UsageError or StageError."""
-    asked = f"a list of terms was to be read from {uri}"
     try:
         text = storage.read_bytes(uri).decode("utf-8")
     except FileNotFoundError:
-        raise UsageError(asked=asked, found="there is no such file", do="check the path") from None
+        raise UsageError(f"There is no list of terms at {uri}.", "Check the path.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise StageError(
-            asked=asked,
-            found=f"it cannot be read as UTF-8 text ({type(error).__name__})",
-            do="give a text file with one term a line",
+            f"The list of terms {uri} is not UTF-8 text ({type(error).__name__}).",
+            "Give a text file with one term a line.",
         ) from None
-    return _parse(text, asked)
+    return _parse(text, uri)
 
 
 def adult_list(uri: str | None) -> TermList:
@@ -60,14 +55,12 @@ def adult_list(uri: str | None) -> TermList:
     return read_list(uri) if uri else shipped_list(ADULT_ENGLISH)
 
 
-def _parse(text: str, asked: str) -> TermList:
+def _parse(text: str, name: str) -> TermList:
     terms = tuple(line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#"))
     if not terms:
         raise StageError(
-            asked=asked,
-            found="there is no term in it",
-            follows="nothing would be filtered, and nobody would notice",
-            do="give a file with one term a line",
+            f"The list of terms {name} has no term: nothing would be filtered.",
+            "Give a file with one term a line.",
         )
     return TermList(terms=terms, digest=sha256("\n".join(terms).encode()).hexdigest()[:16])
 

@@ -234,13 +234,15 @@ def _next_parts(store: str, newest: versions.DayVersion, part: versions.DayPart)
         return (*others, part), versions.AGAIN
     is_nothing_new = len(again) == 1 and holds(again[0], part)
     raise StageError(
-        asked=f"{len(part.logs)} log files were to be added to {newest.date}",
-        found=f"lines of theirs are in version {newest.version} of that day already"
-        + ("; they hold no other" if is_nothing_new else ", and each has lines that the other has not"),
-        follows="these would count twice, so the day was left as it is",
-        do="leave them out"
+        f"Lines of the {len(part.logs)} log files are in version {newest.version} of {newest.date} already"
+        + (
+            "; they hold no other."
+            if is_nothing_new
+            else ", and each has lines that the other has not. They would count twice, so the day stays as it is."
+        ),
+        "Leave them out."
         if is_nothing_new
-        else f"give all log files of {newest.date} together with --replace-day: it is made of these alone then",
+        else f"Give all log files of {newest.date} together with --replace-day: the day is then made of these alone.",
     )
 
 
@@ -254,10 +256,9 @@ def _holder(newest: versions.DayVersion, part: versions.DayPart) -> versions.Day
     if {(other.settings, other.person_key) for other in holders} == {(part.settings, part.person_key)}:
         return next(other for other in holders if part.logs[0] in other.logs)
     raise StageError(
-        asked=f"{len(files)} log files were to be ingested for {newest.date}",
-        found=f"they are in version {newest.version} of that day already, read with other settings",
-        follows="lines would count twice",
-        do=f"give all {len(newest.logs)} log files of that date, and it is made anew from them",
+        f"The {len(files)} log files are in version {newest.version} of {newest.date} already, read with other"
+        " settings. Lines would count twice.",
+        f"Give all {len(newest.logs)} log files of that date, and it is made anew from them.",
     )
 
 
@@ -266,11 +267,10 @@ def _require_one_key(newest: versions.DayVersion, part: versions.DayPart) -> Non
     if keys == {part.person_key}:
         return
     raise StageError(
-        asked=f"{len(part.logs)} log files were to be added to {newest.date}",
-        found=f"that date is there already, with its people hashed under another key"
-        f" ({', '.join(sorted(keys))}; now {part.person_key})",
-        follows="one person would count as several, and queries that fewer than k people typed would pass",
-        do="give all log files of that date together with --replace-day, which makes the day anew; or leave these out",
+        f"The people of {newest.date} are hashed under another key ({', '.join(sorted(keys))}; now {part.person_key}):"
+        " one person would count as several, and queries of fewer than k people would pass.",
+        "Give all log files of that date together with --replace-day, which makes the day anew; or leave these"
+        f" {len(part.logs)} out.",
     )
 
 

@@ -39,26 +39,23 @@ class Window:
     allow_missing: bool = False
 
     def __post_init__(self) -> None:
-        for name, value in (("--from", self.first), ("--to", self.until)):
+        for value in (self.first, self.until):
             if value is not None:
-                parse_date(value, f"a window was asked for with {name} {value}")
+                parse_date(value)
         if self.last is not None and self.last < 1:
             raise UsageError(
-                asked=f"a window of the last {self.last} dates was asked for",
-                found="a window holds at least one date",
-                do="set --last to 1 or more",
+                f"A window of the last {self.last} dates is empty: it holds at least one.",
+                "Set --last to 1 or more.",
             )
         if self.first and self.last:
             raise UsageError(
-                asked=f"a window was asked for with --from {self.first} and --last {self.last}",
-                found="both say where it begins",
-                do="give one of them; --to may stand beside either",
+                f"Both --from {self.first} and --last {self.last} say where the window begins.",
+                "Give one of them; --to may stand beside either.",
             )
         if self.first and self.until and self.first > self.until:
             raise UsageError(
-                asked=f"a window was asked for from {self.first} to {self.until}",
-                found="it ends before it begins",
-                do="exchange the two dates",
+                f"The window from {self.first} to {self.until} ends before it begins.",
+                "Exchange the two dates.",
             )
 
     @property
@@ -73,27 +70,22 @@ class Window:
             first = (parse_date(until) - datetime.timedelta(days=self.last - 1)).isoformat()
         if not any(first <= day <= until for day in held):
             raise UsageError(
-                asked=f"the days {first or '...'} to {until or '...'} were to be read",
-                found=f"the store holds {'no dated day' if not held else f'days from {min(held)} to {max(held)}'}",
-                follows="there is nothing to build from",
-                do="run `clicktower ingest LOG --date DATE --into STORE` for them, or choose another window",
+                f"The store holds {'no dated day' if not held else f'days from {min(held)} to {max(held)}'}, and none"
+                f" from {first or '...'} to {until or '...'}.",
+                "Run `clicktower ingest LOG --date DATE --into STORE` for them, or choose another window.",
             )
         return first, until
 
 
-def parse_date(value: str, asked: str | None = None) -> datetime.date:
+def parse_date(value: str) -> datetime.date:
     """The date in a text of the form 2026-09-01. Raises UsageError."""
     try:
-        found = datetime.date.fromisoformat(value)
+        date = datetime.date.fromisoformat(value)
     except (TypeError, ValueError):
-        found = None
-    if found is None or found.isoformat() != value:
-        raise UsageError(
-            asked=asked or f"{value} was given as a date",
-            found="that is no date of the form 2026-09-01",
-            do="write year, month and day with hyphens",
-        )
-    return found
+        date = None
+    if date is None or date.isoformat() != value:
+        raise UsageError(f"{value} is not a date of the form 2026-09-01.", "Write year, month and day with hyphens.")
+    return date
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,19 +134,16 @@ def open_window(days: Sequence[str], window: Window | None = None) -> OpenDays:
     if not window.is_all:
         if any(singles.values()):
             raise UsageError(
-                asked="a window of dates was to be read",
-                found="single days were given",
-                do="give the store with --days; a window chooses among its dates",
+                "A window chooses among a store's dates, and single days are given.",
+                "Give the store with --days.",
             )
         first, until = window.span(sorted(held))
     missing = [date for date in dates(first, until) if date not in held] if first and until else []
     if missing and not (window.is_all or window.allow_missing):
         more = f" and {len(missing) - NUM_EXAMPLES:,} more" if len(missing) > NUM_EXAMPLES else ""
         raise StageError(
-            asked=f"the days {first} to {until} were to be united",
-            found=f"the store has nothing for {', '.join(missing[:NUM_EXAMPLES])}{more}",
-            follows="the shards would lack those days without a sign",
-            do="ingest them (`clicktower ingest LOG --date DATE --into STORE`), or build with --allow-missing-days",
+            f"The store has nothing for {', '.join(missing[:NUM_EXAMPLES])}{more}, within the days {first} to {until}.",
+            "Ingest them (`clicktower ingest LOG --date DATE --into STORE`), or build with --allow-missing-days.",
         )
     taken = {date: held[date] for date in sorted(held) if first and until and first <= date <= until}
     undated = [
@@ -168,16 +157,13 @@ def open_window(days: Sequence[str], window: Window | None = None) -> OpenDays:
     ]
     opened = {result.manifest.digest: result for result in undated if window.is_all}
     for folder in (*chain.from_iterable(singles.values()), *dated):
-        do = "give folders of `clicktower ingest`, or their store"
-        result = open_result(folder, "ingest", asked=f"days were to be read from {folder}", do=do)
+        result = open_result(folder, "ingest", fix="Give folders of `clicktower ingest`, or their store.")
         opened[result.manifest.digest] = result
     found = [opened[digest] for digest in sorted(opened)]
     if not found:
         raise UsageError(
-            asked=f"days were to be read from {', '.join(days) or 'nowhere'}",
-            found="there is no finished ingest",
-            follows="there is nothing to build from",
-            do="run `clicktower ingest` into that store first, or give the path that it printed",
+            f"There is no finished ingest in {', '.join(days) or 'nowhere'}.",
+            "Run `clicktower ingest` into that store first, or give the path that it printed.",
         )
     for result in found:
         _require_whole(result)
@@ -221,10 +207,8 @@ def read_day_file(file: DayFile) -> pa.Table:
     content = storage.read_bytes(file.uri)
     if sha256(content).hexdigest() != file.sha256:
         raise StageError(
-            asked=f"{file.uri} was to be read",
-            found="it has other bytes than were written",
-            follows="what is made of the day would be wrong without a sign",
-            do="bring the file back from a copy; or ingest that log once more (above 64 MiB: remove the folder first)",
+            f"{file.uri} has other bytes than were written.",
+            "Bring the file back from a copy; or ingest that log once more (above 64 MiB: remove the folder first).",
         )
     table = pa.ipc.open_file(pa.BufferReader(content)).read_all()
     found = (table.schema.metadata or {}).get(VERSION_KEY, b"none").decode()
@@ -241,9 +225,9 @@ def inherited_labels(days: Sequence[StageResult]) -> dict:
     return {name: value for result in days for name, value in result.manifest.outcome.labels.items() if value}
 
 
-def dates(first: str, until: str, asked: str = "") -> list[str]:
+def dates(first: str, until: str) -> list[str]:
     """Every date from the first to the last, ISO 8601; none where the first is later. Raises UsageError."""
-    begin, end = parse_date(first, asked), parse_date(until, asked)
+    begin, end = parse_date(first), parse_date(until)
     return [(begin + datetime.timedelta(days=number)).isoformat() for number in range((end - begin).days + 1)]
 
 
@@ -260,10 +244,8 @@ def _require_whole(result: StageResult) -> None:
     damage = manifest.damaged_files(result.folder, result.manifest.files)
     if damage:
         raise StageError(
-            asked=f"the day {result.folder} was to be read",
-            found="; ".join(damage[:3]),
-            follows="its people and clicks could not be counted",
-            do="run `clicktower ingest` for that log again; the damaged output is then made anew",
+            f"The day {result.folder} is damaged: {'; '.join(damage[:3])}.",
+            "Run `clicktower ingest` for that log again, which makes the damaged output anew.",
         )
 
 
@@ -277,18 +259,17 @@ def _require_one_person_key(days: Sequence[StageResult]) -> None:
     latest, dates = max(under.items(), key=lambda item: max(item[1]) if "without a date" not in item[1] else "")
     spans = sorted((min(of_key), max(of_key), key) for key, of_key in under.items())
     named = "; ".join(f"{first}{f' to {last}' * (first != last)} under {key}" for first, last, key in spans)
-    do = "ingest all days of a window with the same key"
+    fix = "Ingest all days of a window with the same key."
     if "without a date" not in dates:
         begins = min(dates)
-        do = (
-            f"build from what is under one key: --from {begins} (or --last {len(set(dates))});"
-            f" or ingest the logs of the other dates again, which makes those days anew under {latest}"
+        fix = (
+            f"Build from days under one key: --from {begins} (or --last {len(set(dates))}); or ingest the logs of the"
+            f" other dates again, which makes those days anew under {latest}."
         )
     raise StageError(
-        asked=f"{len(days)} days were to be united",
-        found=f"their people are hashed under {len(under)} different keys ({named})",
-        follows="one person would count as several, and queries that fewer than k people typed would pass",
-        do=do,
+        f"The people of the {len(days)} days are hashed under {len(under)} different keys ({named}): one person would"
+        " count as several, and queries of fewer than k people would pass.",
+        fix,
     )
 
 
@@ -299,11 +280,9 @@ def _require_disjoint_logs(days: Sequence[StageResult]) -> None:
             other = holder.setdefault(fingerprint, result.folder)
             if other != result.folder:
                 raise StageError(
-                    asked=f"{len(days)} days were to be united",
-                    found=f"{other} and {result.folder} were made from the same log file"
-                    f" (fingerprint {fingerprint[:12]})",
-                    follows="its clicks would count twice",
-                    do="name the days that belong to the window one by one, each log once",
+                    f"{other} and {result.folder} are of the same log file (fingerprint {fingerprint[:12]}), whose"
+                    " clicks would count twice.",
+                    "Name the days that belong to the window one by one, each log once.",
                 )
 
 
@@ -318,14 +297,13 @@ def _require_disjoint_lines(days: Sequence[StageResult]) -> None:
     lines = np.sort(np.concatenate([sample.lines for _, sample in samples]))
     if not (lines[1:] == lines[:-1]).any():
         return
-    for (one, mine), (other, theirs) in combinations(samples, 2):
-        may_repeat = data_date(one.manifest.request) and data_date(other.manifest.request) and not (
-            one.manifest.outcome.metrics["first_time"] and other.manifest.outcome.metrics["first_time"]
+    for (first, mine), (second, theirs) in combinations(samples, 2):
+        may_repeat = data_date(first.manifest.request) and data_date(second.manifest.request) and not (
+            first.manifest.outcome.metrics["first_time"] and second.manifest.outcome.metrics["first_time"]
         )  # fmt: skip
         if not may_repeat and mine.overlaps(theirs):
             raise StageError(
-                asked=f"{len(days)} days were to be united",
-                found=f"{one.folder} and {other.folder} were made from the same lines, of files that are not the same",
-                follows="their clicks would count twice",
-                do="ingest both logs together, or keep one of the two folders and remove the other",
+                f"{first.folder} and {second.folder} are of the same lines, in files that differ: their clicks would"
+                " count twice.",
+                "Ingest both logs together, or keep one of the two folders and remove the other.",
             )

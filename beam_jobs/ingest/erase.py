@@ -77,11 +77,11 @@ def erase(
     `person_key`: a key file that ingests were made with beside the store's own. Raises UsageError (no id, no ingest)
     and StageError (a damaged ingest, a key that others may read, no space).
     """
-    asked = f"{len(client_ids)} people were to be erased from {store}"
+    f"{len(client_ids)} people were to be erased from {store}"
     if not client_ids:
-        raise UsageError(asked=asked, found="there is no client id", do="give one client id a line")
+        raise UsageError("There is no client id to erase.", "Give one client id a line.")
     if not day_versions.finished_ingests(store):
-        raise UsageError(asked=asked, found="there is no finished ingest", do="check the path of the store")
+        raise UsageError(f"There is no finished ingest in {store}.", "Check the path of the store.")
     paths = [*key_paths(store), *([person_key] if person_key else [])]
     keys = {key.id: key.key for key in map(read_key, paths)}
     hashes = {id_: hash_people(pa.array(client_ids, pa.string()), key).unique() for id_, key in keys.items()}
@@ -175,10 +175,9 @@ def _erase_from(store: str, result: StageResult, people: pa.Array, progress: Pro
     """What was taken (Change); nothing where they are not in this ingest; None where somebody else was first."""
     if damage := manifest.damaged_files(result.folder, result.manifest.files):
         raise StageError(
-            asked=f"people were to be erased from {result.folder}",
-            found="; ".join(damage[:3]),
-            follows="whoever is in the damaged files could not be erased from them",
-            do="run that ingest again or remove its folder; then erase once more",
+            f"{result.folder} is damaged, and people in the damaged files cannot be erased from them:"
+            f" {'; '.join(damage[:3])}.",
+            "Run that ingest again or remove its folder; then erase once more.",
         )
     found = _people_found(result, people, progress)
     if not found:
@@ -294,10 +293,9 @@ def _require_copied(before: Manifest, after: Manifest, rewritten: set[str]) -> N
     wrong = [name for name in written if name not in rewritten and copied.get(name) != written[name]]
     if wrong:
         raise StageError(
-            asked="what is left of an ingest was to take its place",
-            found=f"{', '.join(sorted(wrong)[:3])} is not as it was written",
-            follows="the day would be damaged, so nothing was changed",
-            do="check the disk with `clicktower verify`, then erase once more",
+            f"The rest of an ingest cannot take its place: {', '.join(sorted(wrong)[:3])} is not as it was written."
+            " Nothing was changed.",
+            "Check the disk with `clicktower verify`, then erase once more.",
         )
 
 

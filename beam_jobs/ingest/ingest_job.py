@@ -366,10 +366,10 @@ def require_unchanged(states: Mapping[str, str]) -> None:
     if not changed:
         return
     raise TransientError(
-        asked=f"{len(states)} log file{'s were' if len(states) > 1 else ' was'} to be read whole",
-        found=f"{changed[0]} was written to meanwhile" + (f", and {len(changed) - 1} more" if changed[1:] else ""),
-        follows="lines could be missing without a sign, so nothing was kept",
-        do="run the same command again; better, give files that nobody writes to any more, such as yesterday's",
+        f"{changed[0]} was written to while it was read"
+        + (f", and {len(changed) - 1} more of the {len(states)} log files." if changed[1:] else ".")
+        + " Lines could be missing, so nothing was kept.",
+        "Run the same command again; better, give files that nobody writes to any more, such as yesterday's.",
     )
 
 
@@ -378,18 +378,12 @@ def check_readable(tally: Tally, num_rejects: int, folders: Sequence[FolderMade]
     be read: the reasons and some places.
     """
     if not tally.lines:
-        raise StageError(
-            asked="a search log was to be ingested",
-            found="there is not one line in what was read",
-            follows="there is nothing to learn from",
-            do="give a log with at least one line",
-        )
+        raise StageError("There is not one line in the log.", "Give a log with at least one line.")
     if 2 * (far := tally.fates.get("time_implausible", 0)) > tally.lines:
         raise StageError(
-            asked=f"a log was to be ingested as the day {job.date}",
-            found=f"{far:,} of its {tally.lines:,} lines are of a time far from that day",
-            follows="most of the log would be dropped, so nothing was ingested",
-            do="give the day that it is of; a log of many days goes without --date",
+            f"{far:,} of the log's {tally.lines:,} lines are of a time far from the day {job.date}. Nothing was"
+            " ingested.",
+            "Give the day that the log is of; a log of many days goes without --date.",
         )
     if num_rejects <= job.max_unreadable_share * tally.lines:
         return
@@ -402,17 +396,12 @@ def check_readable(tally: Tally, num_rejects: int, folders: Sequence[FolderMade]
     rows = [row for uri in uris for row in read_table(uri).slice(0, NUM_EXAMPLES).to_pylist()]
     first = sorted((row["file"], row["offset"]) for row in rows)[:NUM_EXAMPLES]
     places = ", ".join(f"{file}:{offset}" for file, offset in first)
-    other = num_rejects > 0.9 * tally.lines
+    log_format = job.attempt.request.config["format"]
+    looks = f" This looks like something other than `{log_format}`." if num_rejects > 0.9 * tally.lines else ""
     raise StageError(
-        asked=f"at most {job.max_unreadable_share:.1%} of a log's lines may be unreadable",
-        found=f"{num_rejects:,} of {tally.lines:,} are ({reasons}), for example at {places} (file:byte)"
-        + (
-            f"; this looks like something other than the format `{job.attempt.request.config['format']}`"
-            if other
-            else ""
-        ),
-        follows="what is learnt from the rest could be badly skewed, so nothing was ingested",
-        do="look at these lines; if they may go, raise max_unreadable_share",
+        f"{num_rejects:,} of {tally.lines:,} lines are unreadable ({reasons}), for example at {places} (file:byte); at"
+        f" most {job.max_unreadable_share:.1%} may be.{looks} Nothing was ingested.",
+        "Look at these lines; if they may go, raise max_unreadable_share.",
     )
 
 

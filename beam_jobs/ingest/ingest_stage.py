@@ -51,7 +51,7 @@ class IngestConfig:
     def __post_init__(self) -> None:
         check_mapping(form_of(self.format), self.mapping)
         if self.date is not None:
-            parse_date(self.date, f"a log of {self.date} was to be ingested")
+            parse_date(self.date)
         elif self.replace_day:
             raise UsageError("--replace-day has no date.", "Give the day with --date, or leave --replace-day out.")
 

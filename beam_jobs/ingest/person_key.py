@@ -83,19 +83,17 @@ def ensure_key(path: str, *, create: bool, today: date | None = None) -> PersonK
     if not storage.exists(path):
         if not create:
             raise UsageError(
-                asked=f"client ids were to be hashed with the key in {path}",
-                found="there is no such file",
-                do="give the path of a key file, or none: then one is made in the store",
+                f"There is no key file {path} to hash client ids with.",
+                "Give the path of a key file, or none: then one is made in the store.",
             )
         _create(path, today)
     key = read_key(path)
     if today > key.expires:
         raise StageError(
-            asked=f"client ids were to be hashed with the key in {path}",
-            found=f"it expired on {key.expires.isoformat()}",
-            follows="people of one window could be followed into the next, so nothing was read",
-            do="run it again with --renew-key: a new key is made and a new window begins. Days of two keys are never"
-            " built together; what was ingested before stays usable by itself (build --to DATE)",
+            f"The key in {path} expired on {key.expires.isoformat()}: under it people could be followed into the next"
+            " window. Nothing was read.",
+            "Run it again with --renew-key: a new key is made and a new window begins. Days of two keys are never"
+            " built together; what was ingested before stays usable by itself (build --to DATE).",
         )
     return key
 
@@ -103,22 +101,20 @@ def ensure_key(path: str, *, create: bool, today: date | None = None) -> PersonK
 @lru_cache(maxsize=8)
 def worker_key(path: str, key_id: str) -> bytes:
     """The key that the job was submitted with, read once in a process. Raises StageError where it is another by now."""
-    found = read_key(path)
-    if found.id != key_id:
+    current = read_key(path)
+    if current.id != key_id:
         raise StageError(
-            asked=f"the person key {key_id} was to be read from {path}",
-            found=f"{path} holds the key {found.id}",
-            follows="hashes of two keys would be mixed",
-            do="leave the key file alone while a job runs; run the same command again",
+            f"{path} holds the person key {current.id}, and the job began with {key_id}: hashes of two keys would be"
+            " mixed.",
+            "Leave the key file alone while a job runs; run the same command again.",
         )
-    return found.key
+    return current.key
 
 
 def read_key(path: str) -> PersonKey:
     """The key in a file, expired or not. Raises StageError."""
-    asked = f"the person key was to be read from {path}"
     try:
-        _refuse_if_others_can_read(path, asked)
+        _refuse_if_others_can_read(path)
         value = json.loads(storage.read_bytes(path))
         require_major(path, value.get("version"), "1")
         key = bytes.fromhex(value["key"])
@@ -127,15 +123,13 @@ def read_key(path: str) -> PersonKey:
         return PersonKey(key, date.fromisoformat(value["expires"]))
     except OSError as error:
         raise StageError(
-            asked=asked,
-            found=f"the system says: {error.strerror or type(error).__name__}",
-            do="make the file readable for this user and for the workers",
+            f"The person key {path} cannot be read: {error.strerror or type(error).__name__}.",
+            "Make the file readable for this user and for the workers.",
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise StageError(
-            asked=asked,
-            found="it is not a key file",
-            do="bring the file back from a copy, or move it away to have a new key made",
+            f"{path} is not a key file.",
+            "Bring the file back from a copy, or move it away to have a new key made.",
         ) from None
 
 
@@ -150,16 +144,14 @@ def _create(path: str, today: date) -> None:
     storage.write_new(path, json.dumps(value, indent=1).encode())  # of two processes that start together one makes it
 
 
-def _refuse_if_others_can_read(path: str, asked: str) -> None:
+def _refuse_if_others_can_read(path: str) -> None:
     if os.name != "posix" or not storage.is_local(path):
         return
     local = storage.filesystem(path)[1]
     if os.stat(local).st_mode & 0o077:
         raise StageError(
-            asked=asked,
-            found="other users of this machine may read it",
-            follows="the hashes would protect nobody",
-            do=f"run `chmod 600 {local}`",
+            f"Other users of this machine may read the person key {path}: the hashes would protect nobody.",
+            f"Run `chmod 600 {local}`.",
         )
 
 

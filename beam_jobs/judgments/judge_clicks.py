@@ -367,10 +367,10 @@ def _ranks_hardly_vary(
     best = np.sort(errors)[1] if len(errors) > 1 else np.inf
     known = f"; the best known ratio of two has a relative error of {best:.0%}" if np.isfinite(best) else ""
     return StageError(
-        asked=f"the propensities of ranks were to be estimated to within {config.max_propensity_error:.0%}",
-        found=f"{len(ranks)} ranks occur, and {telling.num_pairs:,} pairs of query and document with at least"
-        f" {config.min_impressions} impressions and a click were shown at more than one of them{known}",
-        follows="clicks caused by the rank and by the document itself cannot be separated",
-        do="add days to the window, or set click_model=ctr for judgments from the plain share of clicks, which lean to"
-        " the logged order and are labelled so",
+        f"The propensities of ranks cannot be estimated to within {config.max_propensity_error:.0%}: {len(ranks)}"
+        f" ranks occur, and {telling.num_pairs:,} pairs of query and document with at least {config.min_impressions}"
+        f" impressions and a click were shown at more than one of them{known}. Clicks caused by the rank and by the"
+        " document itself cannot be told apart.",
+        "Add days to the window, or set click_model=ctr for judgments from the plain share of clicks, which lean to"
+        " the logged order and are labelled so.",
     )

@@ -56,7 +56,6 @@ class JudgmentsJob:
     adult_terms: tuple[str, ...]
     labels: Mapping[str, Any]
     span: Mapping[str, Any]  # first_time, last_time and days of the window
-    asked: str
 
     @property
     def steps(self) -> dict[str, int]:
@@ -83,7 +82,7 @@ class JudgmentsJob:
         sample = cells.sample | "Sample queries" >> beam.CombineGlobally(_merge_samples, self.config.sample_cells)
         measured = (
             sample
-            | "Measure ranks" >> beam.Map(_measure, AsIter(cells.tally), self.config, self.asked)
+            | "Measure ranks" >> beam.Map(_measure, AsIter(cells.tally), self.config)
             | "Measured once" >> beam.Reshuffle()
         )
         judged = cells.cells | "Grade" >> beam.FlatMap(_grade, AsSingleton(measured), self).with_outputs(
@@ -105,9 +104,8 @@ class JudgmentsJob:
         fates = _fates(tally.counts)
         if not parts:
             raise StageError(
-                asked=self.asked,
-                found=f"no judgment is left: of the impressions, {_in_words(tally.counts)}",
-                do="add days to the window, or lower min_impressions or --k",
+                f"No judgment is left: of the impressions, {_in_words(tally.counts)}.",
+                "Add days to the window, or lower min_impressions or --k.",
             )
         attempt = self.attempt.folder
         digest = LogicalDigest()
@@ -179,10 +177,8 @@ def _merge_samples(samples: Iterable[bytes], max_cells: int) -> bytes:
 
 
 @carries_errors
-def _measure(
-    sample: bytes, tallies: Iterable[Tally], config: judging.JudgmentsConfig, asked: str
-) -> judging.MeasuredClicks:
-    require_impressions(add_up(tallies), config, asked)
+def _measure(sample: bytes, tallies: Iterable[Tally], config: judging.JudgmentsConfig) -> judging.MeasuredClicks:
+    require_impressions(add_up(tallies), config)
     return judging.measure(from_ipc([sample]), config)
 
 
@@ -219,44 +215,35 @@ def _write_part(judged: pa.Table, logged: pa.Table, folder: str, name: str) -> F
     return FolderMade(folder=folder, name=name, files=tuple(lines), counts={}, logical_digest=digest.hexdigest())
 
 
-def require_impressions(tally: Tally, config: judging.JudgmentsConfig, asked: str) -> None:
+def require_impressions(tally: Tally, config: judging.JudgmentsConfig) -> None:
     """Nothing. Raises StageError where the window has nothing to estimate from: its clicks, impressions or queries."""
     counts = tally.counts
     queries, at_k = counts.get("queries", 0), counts.get("queries_at_k", 0)
     impressions, clicks = counts.get("impressions:all", 0), counts.get("clicks:all", 0)
     if not clicks:
-        raise StageError(
-            asked=asked, found=f"there is no click in {impressions:,} impressions", do="give days with clicks"
-        )
+        raise StageError(f"There is no click in {impressions:,} impressions.", "Give days with clicks.")
     if not impressions:
         raise StageError(
-            asked=asked,
-            found=f"the days hold {clicks:,} clicks and not one impression",
-            follows="how often a document was shown and not clicked is unknown, so there is no click-through rate",
-            do="log impressions with their rank (`action_name` impression), and ingest days that have them",
+            f"The days hold {clicks:,} clicks and not one impression, so there is no click-through rate.",
+            "Log impressions with their rank (`action_name` impression), and ingest days that have them.",
         )
     unseen = counts.get("clicks_unseen", 0)
     if unseen > config.max_unseen_clicks * clicks:
         raise StageError(
-            asked=f"at most {config.max_unseen_clicks:.0%} of the clicks may lack an impression of that document at"
-            " that rank",
-            found=f"{unseen:,} of {clicks:,} do",
-            follows="shares of clicks would come out too high where impressions are missing",
-            do="leave out days without impressions, or raise max_unseen_clicks",
+            f"{unseen:,} of {clicks:,} clicks lack an impression of that document at that rank; at most"
+            f" {config.max_unseen_clicks:.0%} may, since shares of clicks come out too high without.",
+            "Leave out days without impressions, or raise max_unseen_clicks.",
         )
     if not at_k:
         raise StageError(
-            asked=asked,
-            found=f"0 of {queries:,} queries passed k = {config.k}",
-            follows="there would be no judged query",
-            do="lower --k, or add days to the window",
+            f"0 of {queries:,} queries passed k = {config.k}, so there is no query to judge.",
+            "Lower --k, or add days to the window.",
         )
     left = impressions - sum(counts.get(f"impressions:{fate}", 0) for fate in judging.FATES)
     if not left:
         raise StageError(
-            asked=asked,
-            found=f"of {impressions:,} impressions none is left: {_in_words(counts)}",
-            do="log the rank of impressions, raise max_rank, lower --k, or add days to the window",
+            f"Of {impressions:,} impressions none is left: {_in_words(counts)}.",
+            "Log the rank of impressions, raise max_rank, lower --k, or add days to the window.",
         )
 
 

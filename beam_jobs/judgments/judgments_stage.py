@@ -67,7 +67,6 @@ def derive_judgments(
         "adult_terms": terms.terms,
         "labels": labels,
         "span": {**span(ingests), "days": opened.to_json()},
-        "asked": f"judgments were to be derived from the clicks of {len(ingests)} days",
     }
     return run_beam_stage(
         store,
@@ -98,24 +97,23 @@ def refuse_trained_days(build: str, days: Sequence[StageResult]) -> None:
 
     Dates, log files and times are compared for those days of the build that are still in its store, or in theirs.
     """
-    built = open_result(build, "build", asked=f"the days that a model is trained on were to be read from {build}")
+    built = open_result(build, "build")
     digests = set(built.manifest.request.inputs.get("days", ()))
     trained = _find(digests, [build, *(day.folder for day in days)])
     digests |= {day.manifest.digest for day in trained}
     logs = {log for day in trained for log in day.manifest.request.inputs.get("logs", ())}
     dates = {date for day in trained if (date := data_date(day.manifest.request))}
-    asked = f"judgments were to be derived from {len(days)} days that {build} was not made from"
     for day in days:
         request = day.manifest.request
         if request.digest in digests:
-            raise _overlap(asked, f"it was made from {day.folder} as well")
+            raise _overlap(f"{build} was made from {day.folder} as well.")
         if logs.intersection(request.inputs.get("logs", ())):
-            raise _overlap(asked, f"{day.folder} holds a log file that it was made from as well")
+            raise _overlap(f"{build} was made from a log file of {day.folder}.")
         if data_date(request) in dates:
-            raise _overlap(asked, f"{day.folder} is of {data_date(request)}, and it was made from that date as well")
+            raise _overlap(f"{build} was made from {data_date(request)}, the date of {day.folder}.")
     last, first = span(trained)["last_time"], span(days)["first_time"]
     if last and first and first <= last:
-        raise _overlap(asked, f"it was made from lines until {last}, and the judgments would begin at {first}")
+        raise _overlap(f"{build} was made from lines until {last}, and the judgments would begin at {first}.")
 
 
 def _find(digests: Iterable[str], beside: Sequence[str]) -> list[StageResult]:
@@ -130,10 +128,5 @@ def _find(digests: Iterable[str], beside: Sequence[str]) -> list[StageResult]:
     return list(found.values())
 
 
-def _overlap(asked: str, found: str) -> StageError:
-    return StageError(
-        asked=asked,
-        found=found,
-        follows="the model would be judged by clicks that it was trained on",
-        do="build on earlier days, and take judgments from later ones",
-    )
+def _overlap(problem: str) -> StageError:
+    return StageError(problem, "Build on earlier days, and take judgments from later ones.")

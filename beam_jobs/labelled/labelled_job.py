@@ -63,7 +63,6 @@ class LabelledJob:
     parts: tuple[labelled_rows.LabelledPart, ...]
     stored_bytes: int
     has_dev_file: bool
-    asked: str
 
     @property
     def steps(self) -> dict[str, int]:
@@ -115,10 +114,8 @@ class LabelledJob:
         _require_readable(ledger, rejects, self)
         if decision is None:
             raise StageError(
-                asked=self.asked,
-                found=f"of {ledger.total:,} lines {_of(ledger, 'dropped')}, and none is left",
-                follows="there would be nothing to train on",
-                do="look at the files and at which columns are named",
+                f"Of {ledger.total:,} labelled lines {_of(ledger, 'dropped')}, and none is left.",
+                "Look at the files and at which columns are named.",
             )
         labelled_rows.require_usable(decision, self.config, has_dev_file=self.has_dev_file)
         folders = {result.name: result for result in results if isinstance(result, FolderMade)}
@@ -269,20 +266,17 @@ def _catalogue(shards: Sequence[FolderMade], decision: labelled_rows.SplitDecisi
 def _require_readable(ledger: Ledger, rejects: Sequence[tuple[str, int, str]], job: LabelledJob) -> None:
     if not ledger.total:
         raise StageError(
-            asked=job.asked,
-            found="there is not one line in what was read",
-            follows="there would be nothing to train on",
-            do="give a file with at least one line below its header",
+            "There is not one labelled line in the files.",
+            "Give a file with at least one line below its header.",
         )
     share = job.config.max_unreadable_share
     if ledger.of_kind("unreadable") <= share * ledger.total:
         return
     places = ", ".join(f"{file}:{offset}" for file, offset, _ in rejects[:NUM_EXAMPLES])
     raise StageError(
-        asked=f"at most {share:.1%} of the labelled lines may be unreadable",
-        found=f"of {ledger.total:,} lines {_of(ledger, 'unreadable')}; for example at {places} (file:byte)",
-        follows="what is learnt from the rest could be badly skewed, so nothing was kept",
-        do="look at these lines and at which columns are named; if they may go, raise max_unreadable_share",
+        f"Of {ledger.total:,} labelled lines {_of(ledger, 'unreadable')}, for example at {places} (file:byte); at most"
+        f" {share:.1%} may be. Nothing was kept.",
+        "Look at these lines and at which columns are named; if they may go, raise max_unreadable_share.",
     )
 
 

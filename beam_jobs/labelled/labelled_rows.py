@@ -65,10 +65,9 @@ class LabelledMapping(ColumnMapping):
         named = set(self.columns.named())
         if named not in ({"first", "second", "label"}, {"text", "label"}):
             raise UsageError(
-                asked="labelled pairs or texts were to be read",
-                found=f"of their columns {', '.join(sorted(named)) if named else 'none'} was named",
-                follows="it is unknown what is a text and what is its label",
-                do="name first, second and label (pairs), or text and label (texts)",
+                f"Of the columns of labelled pairs or texts {', '.join(sorted(named)) if named else 'none'} is named,"
+                " so text and label cannot be told apart.",
+                "Name first, second and label (pairs), or text and label (texts).",
             )
 
     @property
@@ -113,15 +112,14 @@ class LabelledConfig:
         of_values = self.lowest is not None or self.highest is not None
         if (self.label == "class" and of_values) or (self.label == "value" and self.classes):
             raise UsageError(
-                asked=f"labels were to be read, each a {self.label}",
-                found="the bounds of values were set" if of_values else "classes were named",
-                do="leave that out, or say --label-kind " + ("value" if of_values else "class"),
+                f"A label is a {self.label}, and "
+                + ("bounds of values are set." if of_values else "classes are named."),
+                "Leave that out, or say --label-kind " + ("value." if of_values else "class."),
             )
         if self.lowest is not None and self.highest is not None and not self.lowest < self.highest:
             raise UsageError(
-                asked=f"values from {self.lowest:g} to {self.highest:g} were to be read",
-                found="no two values lie between them",
-                do="give lowest below highest",
+                f"No two values lie between {self.lowest:g} and {self.highest:g}.",
+                "Give lowest below highest.",
             )
 
 
@@ -352,39 +350,31 @@ def require_usable(decision: SplitDecision, config: LabelledConfig, *, has_dev_f
     num_train, num_classes = decision.num_rows["train"], len(decision.classes)
     if not num_train:
         raise StageError(
-            asked="labelled lines were to be trained on",
-            found="every one has a sentence of the dev file" if has_dev_file else "none is left",
-            follows="there would be nothing to train on",
-            do="give other lines, or another dev file",
+            "No labelled line is left to train on: "
+            + ("every line has a sentence of the dev file." if has_dev_file else "none is usable."),
+            "Give other lines, or another dev file.",
         )
     if not decision.num_rows["dev"] and has_dev_file:
         raise StageError(
-            asked="a dev file was to be held out",
-            found="no usable line is in it",
-            follows="nothing could be measured",
-            do="look at the file and at which columns are named",
+            "No usable line is in the dev file, so nothing could be measured.",
+            "Look at the file and at which columns are named.",
         )
     if not decision.num_rows["dev"] and config.dev_share:
         raise StageError(
-            asked=f"a share of {config.dev_share:g} was to be held out",
-            found=f"of {decision.counts['components']:,} components of sentences none was chosen"
-            " that holds no more of the rows than that",
-            follows="nothing could be measured",
-            do="give more lines, a larger dev_share, or a dev file (--dev)",
+            f"No part holds a share of {config.dev_share:g} of the rows: each of the {decision.counts['components']:,}"
+            " components of sentences has more, and none can be held out.",
+            "Give more lines, a larger dev_share, or a dev file (--dev).",
         )
     if config.label == "class" and num_classes == 1:
         raise StageError(
-            asked="the labels were to be of at least two classes",
-            found=f"all {num_train:,} training lines have one and the same",
-            follows="there would be nothing to learn and no threshold to choose",
-            do="give lines of at least two classes, or look at which column the label is",
+            f"All {num_train:,} training lines have the same label, so there is nothing to learn.",
+            "Give lines of at least two classes, or look at which column the label is.",
         )
     if num_classes > MAX_CLASSES:
         raise StageError(
-            asked="the labels were to be classes",
-            found=f"{num_train:,} training lines have {num_classes:,} different ones",
-            follows=f"no more than {MAX_CLASSES:,} classes are taken",
-            do="say --label-kind value if they are numbers, or look at which column the label is",
+            f"{num_train:,} training lines have {num_classes:,} different labels; classes may be at most"
+            f" {MAX_CLASSES:,}.",
+            "Say --label-kind value if they are numbers, or look at which column the label is.",
         )
 
 

@@ -57,7 +57,6 @@ def build_labelled_shards(
         "parts": tuple(LabelledPart(unit=unit, dev=is_dev) for each, is_dev in plans for unit in each.units),
         "stored_bytes": sum(each.stored_bytes for each, _ in plans),
         "has_dev_file": dev_plan is not None,
-        "asked": f"labelled shards were to be built from {len(train_plan.files) + len(dev_files)} files",
     }
     return run_beam_stage(
         store,

@@ -128,10 +128,8 @@ class DelimitedSource:
             values = None
         if values is None:
             raise StageError(
-                asked=f"the first line of {unit.file} was to name its columns",
-                found="it is not UTF-8 text, or leaves a quote open",
-                follows="nothing of it was kept",
-                do="look at delimiter, quote and header in the mapping",
+                f"The first line of {unit.file} should name its columns. It is not UTF-8 text, or leaves a quote open.",
+                "Look at delimiter, quote and header in the mapping.",
             )
         return tuple(value.strip() for value in values)
 
@@ -171,9 +169,9 @@ def _check_numbers(mapping: ColumnMapping) -> None:
     for ours, column in mapping.columns.named().items():
         if isinstance(column, str):
             raise UsageError(
-                asked=f"the mapping gives {ours} the column {column!r}, of a file without a header",
-                found="its columns have no names",
-                do="give the column's number, counted from 1, or set header = true",
+                f"The mapping gives {ours} the column {column!r} of a file without a header, whose columns have no"
+                " names.",
+                "Give the column's number, counted from 1, or set header = true.",
             )
 
 

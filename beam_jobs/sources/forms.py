@@ -13,45 +13,38 @@ FORMS: dict[str, LogForm] = {
 def form_of(name: str) -> LogForm:
     """The form of that name. Raises UsageError where there is none."""
     if name not in FORMS:
-        raise UsageError(
-            asked=f"a log in the format `{name}` was to be read",
-            found="that format is unknown",
-            do=f"use one of: {', '.join(FORMS)}",
-        )
+        raise UsageError(f"The format `{name}` of a log is unknown.", f"Use one of {', '.join(FORMS)}.")
     return FORMS[name]
 
 
 def check_mapping(form: LogForm, mapping: Mapping | None) -> None:
     """Raises UsageError where a form needs a mapping, has no use for one, or for something in it."""
-    asked = f"a log in the format `{form.name}` was to be read"
     if form.mapping == "columns":
         named = mapping.columns.named() if mapping else {}
         lacking = [name for name in ("query", "document_id") if name not in named]
         if lacking:
             raise UsageError(
-                asked=asked,
-                found="there is no mapping of its columns" if not mapping else f"its mapping has no {lacking[0]}",
-                follows="the meaning of its columns is unknown",
-                do="give --mapping FILE with at least query and document_id below [columns]; see docs/data.md",
+                f"A log in the format `{form.name}` needs a mapping of its columns"
+                + (f", and this mapping has no {lacking[0]}." if mapping else "."),
+                "Give --mapping FILE with at least query and document_id below [columns]; see docs/data.md.",
             )
     elif mapping and (
         form.mapping == "none" or mapping != Mapping(events=mapping.events) or mapping.events.search != Events().search
     ):
         also = ", but for click and impression in [events]" if form.mapping == "events" else ""
         raise UsageError(
-            asked=asked,
-            found="its columns are known, and a mapping of them was given",
-            do=f"leave the mapping out{also}",
+            f"The columns of the format `{form.name}` are known, and a mapping is given.",
+            f"Leave the mapping out{also}.",
         )
     if mapping and mapping.columns.line_id is not None and not form.takes_line_id:
         raise UsageError(
-            asked=asked,
-            found="its mapping has line_id",
-            do="leave that out: lines of text are identified by their bytes",
+            f"The mapping has line_id; lines of the format `{form.name}` are identified by their bytes.",
+            "Leave line_id out.",
         )
     text_only = ("delimiter", "header", "quote", "quoted_newlines")
     given = [name for name in text_only if mapping and getattr(mapping, name) != getattr(Mapping(), name)]
     if given and not form.takes_delimiter:
         raise UsageError(
-            asked=asked, found=f"its mapping has {given[0]}", do="leave that out: it is for delimited text"
+            f"The mapping has {given[0]}, which is for delimited text and not for the format `{form.name}`.",
+            "Leave it out.",
         )

@@ -70,18 +70,17 @@ def paths(columns: NamedColumns) -> dict[str, Path]:
     for name, column in columns.named().items():
         if isinstance(column, int) or not all(column.split(".")):
             raise UsageError(
-                asked=f"the mapping gives {name} the column {column!r}, of JSON lines",
-                found="that is no key, and no path of keys",
-                do="give a key (`query`) or a dotted path (`search.query`)",
+                f"The mapping gives {name} the column {column!r} of JSON lines: that is no key, and no path of keys.",
+                "Give a key (`query`) or a dotted path (`search.query`).",
             )
         found[name] = tuple(column.split("."))
     for name, path in found.items():
         for other, longer in found.items():
             if len(longer) > len(path) and longer[: len(path)] == path:
                 raise UsageError(
-                    asked=f"the mapping gives {name} the column {'.'.join(path)!r}",
-                    found=f"and {other} a column within it, so it cannot be text or a number",
-                    do="name one of the values within it",
+                    f"The mapping gives {name} the column {'.'.join(path)!r}, and {other} a column within it, so it"
+                    " cannot be text or a number.",
+                    "Name one of the values within it.",
                 )
     return found
 
@@ -148,10 +147,9 @@ def _check_keys(seen: set[str], wanted: dict[str, Path], expected: Sequence[str]
             continue  # it may be missing, since the lines seen say which search they belong to
         if seen and name not in seen and (ours in expected or nearest(name, others)):
             raise UsageError(
-                asked=f"the mapping gives {ours} the column {name!r}",
-                found=f"the first lines have only {listed(sorted(seen))}{nearest(name, others)}",
-                follows="nothing of it was kept",
-                do="name one of these in the mapping",
+                f"The mapping gives {ours} the column {name!r}; the first lines have only"
+                f" {listed(sorted(seen))}{nearest(name, others)}.",
+                "Name one of these in the mapping.",
             )
 
 

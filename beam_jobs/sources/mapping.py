@@ -41,9 +41,8 @@ class NamedColumns:
         for ours, column in self.named().items():
             if isinstance(column, int) and column < 1:
                 raise UsageError(
-                    asked=f"the mapping gives {ours} the column {column}",
-                    found="columns are counted from 1",
-                    do="give a number from 1 on, or a name",
+                    f"The mapping gives {ours} the column {column}; columns are counted from 1.",
+                    "Give a number from 1 on, or a name.",
                 )
 
     def named(self) -> dict[str, str | int]:
@@ -84,9 +83,9 @@ class Events:
         twice = sorted({value for value in values if values.count(value) > 1})
         if twice:
             raise UsageError(
-                asked="the mapping says which events are searches, impressions and clicks",
-                found=f"{', '.join(map(repr, twice))} stands for more than one of them",
-                do="name each value once",
+                f"In the mapping, {', '.join(map(repr, twice))} stands for more than one of searches, impressions and"
+                " clicks.",
+                "Name each value once.",
             )
 
     def kinds(self) -> dict[str, str]:
@@ -110,12 +109,14 @@ class ColumnMapping:
     quoted_newlines: bool = False
 
     def __post_init__(self) -> None:
-        asked = "a mapping of columns was given"
         for name, mark in (("delimiter", self.delimiter), ("quote", self.quote_mark or "x")):
             if len(mark.encode()) != 1 or mark in "\r\n":
-                raise UsageError(asked=asked, found=f"{name} {mark!r} is not one ASCII character", do="give one")
+                raise UsageError(f"The {name} {mark!r} of the mapping is not one ASCII character.", "Give one.")
         if self.quote_mark == self.delimiter:
-            raise UsageError(asked=asked, found="quote and delimiter are the same", do="give two characters")
+            raise UsageError(
+                "The quote and the delimiter of the mapping are the same.",
+                "Give two characters.",
+            )
 
     @property
     def quote_mark(self) -> str:

@@ -99,10 +99,8 @@ class ParquetSource:
             if wrong:
                 also = f", while {right[0]} has {types[right[0]]}" if right else ""
                 raise UsageError(
-                    asked=f"the mapping gives {ours} the column {column!r}",
-                    found=f"{wrong[0]} has it as {types[wrong[0]]}{also}",
-                    follows="nothing of it was kept",
-                    do=f"give {_USABLE.get(ours, 'text or integers')}",
+                    f"The mapping gives {ours} the column {column!r}; {wrong[0]} has it as {types[wrong[0]]}{also}.",
+                    f"Give {_USABLE.get(ours, 'text or integers')}.",
                 )
 
 
@@ -224,10 +222,10 @@ def _opened(file: str) -> Iterator[pq.ParquetFile]:
 def _damaged(file: str, error: Exception) -> StageError:
     is_parquet = "magic bytes" not in str(error) and "too small" not in str(error) and "minimum" not in str(error)
     return StageError(
-        asked=f"{file} was to be read as Parquet",
-        found="it is damaged" if is_parquet else "it is no Parquet file, or was cut off",
-        follows="nothing of it was kept",
-        do="copy or write the file again, or leave it out",
+        f"{file} is "
+        + ("a damaged Parquet file." if is_parquet else "no Parquet file, or was cut off.")
+        + " Nothing of it was kept.",
+        "Copy or write the file again, or leave it out.",
     )
 
 

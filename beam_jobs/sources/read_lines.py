@@ -34,7 +34,7 @@ _MAGICS = {
     b"ARROW1": "Arrow",
 }
 _SUFFIXES = {".gz": GZIP, ".zst": ZSTD, ".zstd": ZSTD}
-_DO = dict.fromkeys(("bzip2", "xz", "zip"), "unpack it, or pack it with gzip or zstd") | {
+_FIXES = dict.fromkeys(("bzip2", "xz", "zip"), "Unpack it, or pack it with gzip or zstd") | {
     PARQUET: "read it with --format parquet and a mapping",
     "Arrow": "write it as Parquet, or as JSON lines",
 }
@@ -120,9 +120,8 @@ def find_files(logs: Sequence[str]) -> list[str]:
             raise unreadable(log, error) from None
         if not files:
             raise UsageError(
-                asked=f"lines were to be read from {log}",
-                found="there is no such file, and nothing that the pattern matches",
-                do="check the path; quote a pattern, so that the shell leaves it alone",
+                f"There is no file {log}, and nothing that the pattern matches.",
+                "Check the path; quote a pattern, so that the shell leaves it alone.",
             )
         found |= dict.fromkeys(files)
     return list(found)
@@ -131,10 +130,8 @@ def find_files(logs: Sequence[str]) -> list[str]:
 def nothing_in(logs: Sequence[str], files: Sequence[str]) -> StageError:
     """The error for files that are all empty."""
     return StageError(
-        asked=f"lines were to be read from {', '.join(logs)}",
-        found=f"there is not one byte in the files that were found, {len(files):,} of them",
-        follows="there is nothing to work on",
-        do="give a file with at least one line",
+        f"There is not one byte in the {len(files):,} files of {', '.join(logs)}.",
+        "Give a file with at least one line.",
     )
 
 
@@ -212,27 +209,22 @@ def check_kind(file: str, kind: str) -> None:
     promised = next((named for suffix, named in _SUFFIXES.items() if file.endswith(suffix)), kind)
     if kind != promised:
         raise StageError(
-            asked=f"{file} was to be read as a {promised} file",
-            found="its first bytes are not those of one",
-            follows="nothing of it was kept",
-            do="pack it as its name says, or change the name",
+            f"{file} is named like a {promised} file, and its first bytes are not those of one.",
+            "Pack it as its name says, or change the name.",
         )
-    if kind in _DO:
+    if kind in _FIXES:
         raise StageError(
-            asked=f"{file} was to be read as lines of text",
-            found=f"it is a file of the kind {kind}",
-            follows="nothing of it was kept",
-            do=_DO[kind],
+            f"{file} should be lines of text, and is a file of the kind {kind}.",
+            _FIXES[kind],
         )
 
 
 def endless(file: str, position: int) -> StageError:
     """The error for a line that is longer than any line of a log."""
     return StageError(
-        asked=f"{file} was to be read line by line",
-        found=f"there is no line end within {MAX_LINE_BYTES >> 20} MiB after byte {position:,}",
-        follows="this is no file of one record a line",
-        do="give a file of one record a line",
+        f"{file} has no line end within {MAX_LINE_BYTES >> 20} MiB after byte {position:,}: it is no file of one"
+        " record a line.",
+        "Give a file of one record a line.",
     )
 
 
@@ -252,10 +244,8 @@ def _look_at(file: str) -> tuple[int, str]:
 def unreadable(file: str, error: OSError) -> StageError:
     """The error for a file that the system does not give."""
     return StageError(
-        asked=f"{file} was to be read",
-        found=f"the system says: {error.strerror or type(error).__name__}",
-        follows="nothing of it was kept",
-        do="make the file readable, or leave it out",
+        f"{file} cannot be read: {error.strerror or type(error).__name__}. Nothing of it was kept.",
+        "Make the file readable, or leave it out.",
     )
 
 
@@ -263,12 +253,10 @@ def _damaged(file: str, position: int, error: Exception) -> StageError:
     if isinstance(error, OSError) and error.errno is not None:  # the decoders' own errors have no number
         return unreadable(file, error)
     is_cut = isinstance(error, EOFError) or "Truncated" in str(error)
-    ends = "it ends in the middle of its compressed data" if is_cut else "its compressed data is damaged"
+    ends = "ends in the middle of its compressed data" if is_cut else "has damaged compressed data"
     return StageError(
-        asked=f"{file} was to be read to its end",
-        found=f"{ends}; {position:,} uncompressed bytes of it could be read",
-        follows="part of it would be missing without a sign, so nothing of it was kept",
-        do="copy the file again, or leave it out",
+        f"{file} {ends}; {position:,} uncompressed bytes of it can be read. Nothing of it was kept.",
+        "Copy the file again, or leave it out.",
     )
 
 

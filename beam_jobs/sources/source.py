@@ -138,30 +138,26 @@ def check_columns(headers: Mapping[str, Sequence[str]], mapping: ColumnMapping) 
             if (column > len(header) if isinstance(column, int) else column not in header)
         ]
         having = [file for file in headers if file not in lacking]
-        asked = f"the mapping gives {ours} the column {column!r}"
         if lacking and having:
             raise UsageError(
-                asked=asked,
-                found=f"{having[0]} has it and {lacking[0]} has not; that has only {listed(headers[lacking[0]])}",
-                follows="nothing of it was kept",
-                do="give files of one form at a time, each with its mapping",
+                f"The mapping gives {ours} the column {column!r}; {having[0]} has it and {lacking[0]} has not: that"
+                f" has only {listed(headers[lacking[0]])}.",
+                "Give files of one form at a time, each with its mapping.",
             )
         if lacking:
             header = headers[lacking[0]]
             hint = nearest(column, filter(_NAME.fullmatch, header)) if isinstance(column, str) else ""
             raise UsageError(
-                asked=asked,
-                found=f"{lacking[0]} has only the columns {listed(header)}{hint}",
-                follows="nothing of it was kept",
-                do="name one of these in the mapping",
+                f"The mapping gives {ours} the column {column!r}; {lacking[0]} has only the columns"
+                f" {listed(header)}{hint}.",
+                "Name one of these in the mapping.",
             )
         for file, header in headers.items():
             if isinstance(column, str) and header.count(column) > 1:
                 raise UsageError(
-                    asked=asked,
-                    found=f"{file} has {header.count(column)} columns of that name",
-                    follows="nothing of it was kept",
-                    do="give its number, counted from 1",
+                    f"The mapping gives {ours} the column {column!r}; {file} has {header.count(column)} columns of"
+                    " that name.",
+                    "Give its number, counted from 1.",
                 )
 
 

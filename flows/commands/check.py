@@ -56,9 +56,7 @@ def check(
 
     changed(BuildConfig(), {"k": k})  # says what is wrong with it
     if sample_lines < 1:
-        raise UsageError(
-            asked=f"a sample of {sample_lines} lines was asked for", found="that is none", do="ask for 1 or more"
-        )
+        raise UsageError(f"A sample of {sample_lines} lines is empty.", "Ask for 1 or more.")
     begun = time.perf_counter()
     with console.progress_bar("check") as progress:
         checked = check_log(

@@ -127,10 +127,11 @@ def _named(pairs: list[str] | None, option: str) -> dict[str, str]:
         name, equals, path = pair.partition("=")
         if not (name and equals and path):
             raise UsageError(
-                asked=f"{option} {pair}", found="a name, = or the path is missing", do=f"write {option} NAME=PATH"
+                f"In {option} {pair} the name, the = or the path is missing.",
+                f"Write {option} NAME=PATH.",
             )
         if name in named:
-            raise UsageError(asked=f"{option} {pair}", found=f"{name} was given twice", do="give each its own name")
+            raise UsageError(f"The name {name} stands twice ({option} {pair}).", "Give each its own name.")
         named[name] = path
     return named
 

@@ -79,9 +79,8 @@ def explain(
     ):
         if lacks:
             raise UsageError(
-                asked=f"--{option} was given",
-                found="there is nothing that it could be of",
-                do=f"give {needed} too, or leave --{option} out",
+                f"With --{option} alone there is nothing to explain.",
+                f"Give {needed} too, or leave --{option} out.",
             )
     asked = list(read_queries(queries).values()) if queries else []
     paths = [model, beside] if beside else [model]
@@ -132,15 +131,13 @@ def _texts(text: str | None, title: str | None, side: Side | None, queries: str 
     """Each text and the side that reads it: one has the side that is given; of two the first is the query."""
     if text is None and queries is None:
         raise UsageError(
-            asked="a model was to be explained",
-            found="neither a text nor a file of queries was given",
-            do='give a text: clicktower explain --model store/train/DIGEST "angle bracket"; or --queries FILE',
+            "There is neither a text nor a file of queries to explain.",
+            'Give a text: clicktower explain --model store/train/DIGEST "angle bracket"; or --queries FILE.',
         )
     if title is not None and side:
         raise UsageError(
-            asked=f"two texts were to be explained on the side {side}",
-            found="of two texts the first is the query and the second the title",
-            do="leave --side out, or give one text",
+            f"Of two texts the first is the query and the second the title, so --side {side} says nothing.",
+            "Leave --side out, or give one text.",
         )
     sides: list[Side] = [side or "query", "document"]
     texts = [(one, of) for one, of in zip((text, title), sides, strict=True) if one is not None]
@@ -149,10 +146,8 @@ def _texts(text: str | None, title: str | None, side: Side | None, queries: str 
             one.encode("utf-8")
         except UnicodeEncodeError:
             raise UsageError(
-                asked="a text was to be explained",
-                found="it is not valid UTF-8",
-                follows="its letter trigrams would be those of no text",
-                do="convert it to UTF-8",
+                "The text is not valid UTF-8: its letter trigrams would be those of no text.",
+                "Convert it to UTF-8.",
             ) from None
     return texts
 

@@ -61,7 +61,7 @@ def run_locally(config_file: str, date: str | None = None, until: str = "report"
 
     config = read_pipeline(config_file)
     yesterday = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
-    day = parse_date(date or yesterday, f"{config_file} was to be run for a date")
+    day = parse_date(date or yesterday)
     if not _prefect_is_set_up():
         with sigterm_as_exit():
             return chain.run(config, day.isoformat(), until)
@@ -126,9 +126,8 @@ def backfill(
 
     if every and ingest_only:
         raise UsageError(
-            asked="dates were to be run with --every and with --ingest-only",
-            found="one makes all of every date, the other nothing",
-            do="give one of them",
+            "With --every all of every date is made, and with --ingest-only nothing but its ingest.",
+            "Give one of them.",
         )
     require_date_in_log(read_pipeline(config).log.files, config)
     how = run_on_server if server else run_locally
@@ -155,9 +154,11 @@ def dates(first: str, until: str) -> list[str]:
     """All dates from the first to the last, ISO 8601. Raises UsageError."""
     from beam_jobs.ingest import days
 
-    asked = f"the dates from {first} to {until} were to be run"
-    if not (found := days.dates(first, until, asked)):
-        raise UsageError(asked=asked, found="the first is after the last", do="give --from the earlier of them")
+    if not (found := days.dates(first, until)):
+        raise UsageError(
+            f"The first date, {first}, is after the last, {until}.",
+            "Give --from the earlier of them.",
+        )
     return found
 
 
@@ -165,10 +166,8 @@ def require_date_in_log(files: Sequence[str], path: str) -> None:
     """Raise UsageError where every date would read the same files."""
     if not any("{date}" in name for name in files):
         raise UsageError(
-            asked=f"{path} was to be run for several dates",
-            found="its log.files do not say where the log of a date is",
-            follows="every date would be the same log",
-            do='write {date} where it belongs: files = ["logs/{date}/*.ndjson.gz"]',
+            f"In {path}, log.files does not say where the log of a date is: every date would be the same log.",
+            'Write {date} where it belongs: files = ["logs/{date}/*.ndjson.gz"].',
         )
 
 
@@ -232,12 +231,10 @@ def run_on_server(config_file: str, date: str, until: str = "report") -> dict:
     """
     from flows.config.settings import Surroundings
 
-    asked = f"{date} was to be run by the deployment {DEPLOYMENT}"
     if not Surroundings().prefect_api_url:
         raise UsageError(
-            asked=asked,
-            found="PREFECT_API_URL names no server",
-            do="set it (http://127.0.0.1:4200/api), or leave out --server to run here",
+            "No server is named by PREFECT_API_URL.",
+            "Set it (http://127.0.0.1:4200/api), or leave out --server to run here.",
         )
     from prefect.deployments import run_deployment
     from prefect.exceptions import ObjectNotFound
@@ -247,16 +244,14 @@ def run_on_server(config_file: str, date: str, until: str = "report") -> dict:
         run: Any = run_deployment(DEPLOYMENT, parameters=parameters, poll_interval=2)  # outside of a loop: no coroutine
     except ObjectNotFound:
         raise UsageError(
-            asked=asked,
-            found="the server has no such deployment",
-            do="deploy it: the comments of deploy/prefect.yaml say how",
+            f"The server has no deployment {DEPLOYMENT}.",
+            "Deploy it: the comments of deploy/prefect.yaml say how.",
         ) from None
     state = run.state
     if not state.is_completed():
         raise StageError(
-            asked=asked,
-            found=f"its run {run.name} ended as {state.name}: {state.message or 'nothing more is known'}",
-            do="see its page; run the same command again to go on",
+            f"The run {run.name} for {date} ended as {state.name}: {state.message or 'nothing more is known'}.",
+            "See its page; run the same command again to go on.",
         )
     return {"flow_run": str(run.id)}
 

@@ -147,19 +147,15 @@ def ingest(
 
 def read_client_ids(client_id: str | None, file: str | None) -> list[str]:
     """The ids, each once. `client_id` may only be `-`, for stdin. Raises UsageError."""
-    asked = "people were to be erased"
     if client_id is not None and client_id != "-":
         raise UsageError(
-            asked=asked,
-            found="a client id stands on the command line",
-            follows="the shell's history and the list of processes would keep it",
-            do="write `--client-id -` and give the id on stdin, or use --client-ids-file; and clear your history",
+            "A client id stands on the command line: the shell's history and the list of processes would keep it.",
+            "Write `--client-id -` and give the id on stdin, or use --client-ids-file; and clear your history.",
         )
     if (client_id is None) == (file is None):
         raise UsageError(
-            asked=asked,
-            found="it must be said once where their client ids are",
-            do="give either `--client-id -` (stdin) or `--client-ids-file FILE`",
+            "The client ids to erase must come from one place.",
+            "Give either `--client-id -` (stdin) or `--client-ids-file FILE`.",
         )
     try:
         if file is not None:
@@ -170,12 +166,12 @@ def read_client_ids(client_id: str | None, file: str | None) -> list[str]:
             content = sys.stdin.buffer.read()
         lines = content.decode("utf-8").split("\n")
     except FileNotFoundError:
-        raise UsageError(asked=asked, found="there is no file of client ids there", do="check the path") from None
+        raise UsageError(f"There is no file of client ids {file}.", "Check the path.") from None
     except UnicodeDecodeError:
-        raise UsageError(asked=asked, found="the client ids are no UTF-8 text", do="give one id a line") from None
+        raise UsageError("The client ids are not UTF-8 text.", "Give one id a line.") from None
     ids = list(dict.fromkeys(line.removesuffix("\r") for line in lines if line.strip()))
     if not ids:
-        raise UsageError(asked=asked, found="there is no client id", do="give one client id a line")
+        raise UsageError("There is no client id to erase.", "Give one client id a line.")
     return ids
 
 
@@ -350,9 +346,8 @@ def build_labelled(
     named = {name: _column(column) for name, column in columns.items() if column is not None}
     if (mapping or published) and (named or no_header or delimiter or (mapping and published)):
         raise UsageError(
-            asked=f"the columns were to be named by {mapping or published}",
-            found="and also by flags",
-            do="use one or the other",
+            f"The columns are named by {mapping or published}, and also by flags.",
+            "Use one or the other.",
         )
     if published:
         config = PUBLISHED[published]

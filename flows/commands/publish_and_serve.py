@@ -141,10 +141,8 @@ def verify(folder: str, *, json: Json = False) -> None:
         findings = verify.verify(folder, progress=progress)
     if findings:
         raise StageError(
-            asked=f"every file of {folder} was compared with its manifest",
-            found=f"{len(findings)} do not match: {'; '.join(findings[:10])}",
-            follows="what is read from them cannot be believed",
-            do="run the stage again (it notices and makes the output anew), or restore the files",
+            f"{len(findings)} files of {folder} do not match its manifest: {'; '.join(findings[:10])}.",
+            "Run the stage again (it notices and makes the output anew), or restore the files.",
         )
     console.emit(
         {"stage": "verify", "path": folder, "findings": []},

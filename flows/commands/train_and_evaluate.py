@@ -85,9 +85,8 @@ def train(
     given = [documents, queries, qrels]
     if any(given) and not all(given):
         raise UsageError(
-            asked="NDCG was to be watched during training",
-            found="only some of the three files were given",
-            do="give --documents, --queries and --qrels together, or none",
+            "NDCG is measured during training from three files, and only some of them are given.",
+            "Give --documents, --queries and --qrels together, or none.",
         )
     fields = assignments({"epochs": epochs, "reduction": reduction})
     judged = Judged(documents=documents, queries=queries, qrels=qrels) if documents and queries and qrels else None

@@ -129,17 +129,15 @@ def read_pipeline(path: str) -> PipelineConfig:
 
     Raises UsageError: no such file, not TOML, an unknown or missing field, a value of the wrong type.
     """
-    asked = f"the pipeline was to be read from {path}"
     see = "`clicktower run --help` and the commented pipeline.toml of the repository"
     config = read_toml(path, PipelineConfig, what="pipeline", see=see)
     _check_settings(config, path)
     if config.log.date is not None:
-        parse_date(config.log.date, asked)
+        parse_date(config.log.date)
     if config.window != WindowSection() and not is_dated(config):
         raise UsageError(
-            asked=asked,
-            found="it has a window, and its log has no date",
-            do='write {date} into log.files, or set log.date = "2026-09-01"',
+            f"The pipeline in {path} has a window, and its log has no date.",
+            'Write {date} into log.files, or set log.date = "2026-09-01".',
         )
     return config
 
@@ -177,8 +175,6 @@ def check_inputs(config: PipelineConfig, date: str) -> None:
     missing += [name for name in named if not storage.exists(name)]
     if missing:
         raise UsageError(
-            asked="the run's inputs were looked up before it starts",
-            found=f"nothing is at {', '.join(missing)}",
-            follows="the run would fail after work that could not be used",
-            do="check the paths in the TOML file; they are relative to its folder",
+            f"Nothing is at {', '.join(missing)}: the run would fail after work that could not be used.",
+            "Check the paths in the TOML file; they are relative to its folder.",
         )

@@ -69,9 +69,8 @@ def read_sweep(path: str) -> SweepConfig:
     config = read_toml(path, SweepConfig, what="sweep", see="the commented sweep.toml of the repository")
     if config.measure is not None and config.measure not in measures():
         raise UsageError(
-            asked=f"the sweep in {path} chooses by {config.measure!r}",
-            found="nothing of that name is measured",
-            do=f"use one of {', '.join(measures())}",
+            f"The sweep in {path} chooses by {config.measure!r}, which nothing measures.",
+            f"Use one of {', '.join(measures())}.",
         )
     check_names(path, "set", config.set, Recipe)
     check_names(path, "fields", config.fields, Recipe, also=["recipe"])
@@ -89,27 +88,25 @@ def points_of(config: SweepConfig) -> list[Point]:
     seeds = tuple(dict.fromkeys(config.seeds))
     if not config.fields and not config.trial and len(seeds) < 2:
         raise UsageError(
-            asked="a sweep was asked for",
-            found="nothing is varied: there is no [fields] with lists of values and no [[trial]]",
-            do="write, say, [fields] and below it optimiser.step = [0.001, 0.002, 0.004]; or seeds = [1, 2, 3]"
-            " to see what the seed alone does",
+            "Nothing is varied: the sweep has no [fields] with lists of values and no [[trial]].",
+            "Write, say, [fields] and below it optimiser.step = [0.001, 0.002, 0.004]; or seeds = [1, 2, 3] to see"
+            " what the seed alone does.",
         )
     if seeds and any("seed" in varied for varied in (config.fields, *config.trial)):
         raise UsageError(
-            asked="a sweep over seeds was asked for",
-            found="seeds is set, and seed is varied as a field too",
-            do="keep seeds: its trials are taken together, with their mean and spread",
+            "The sweep sets seeds, and varies seed as a field too.",
+            "Keep seeds: its trials are taken together, with their mean and spread.",
         )
     size, num_seeds = _grid_size(config.fields), max(1, len(seeds))
     num_points = (min(config.sample.points, size) if config.sample else size) + len(config.trial)
     num_trials = num_points * num_seeds
     if num_trials > config.max_trials:
         raise UsageError(
-            asked=f"{num_trials:,} trials were asked for ({num_points:,} points, {num_seeds} seeds)",
-            found=f"max_trials is {config.max_trials:,}",
-            follows="each trial is a whole training, and the more points, the more of the best one's lead is luck",
-            do=f"try fewer values, add [sample] with points = {max(1, config.max_trials // num_seeds)} to"
-            f" take some of the grid at random, or set max_trials = {num_trials}",
+            f"The sweep has {num_trials:,} trials ({num_points:,} points, {num_seeds} seeds), and max_trials is"
+            f" {config.max_trials:,}. Each trial is a whole training, and the more points, the more of the best"
+            " point's lead is luck.",
+            f"Try fewer values, add [sample] with points = {max(1, config.max_trials // num_seeds)} to take some of"
+            f" the grid at random, or set max_trials = {num_trials}.",
         )
     varied = [*(_combination(config.fields, at) for at in _chosen(config, size)), *config.trial]
     points: dict[Recipe, Point] = {}
@@ -129,20 +126,18 @@ def measure_of(config: SweepConfig, points: Sequence[Point]) -> str:
     others = objectives[min(objectives)].measures
     if len(objectives) > 1 or config.measure not in (None, "dev_loss", *others):
         raise UsageError(
-            asked=f"the sweep chooses by {config.measure or 'what is held out'}",
-            found=f"its points learn {' and '.join(sorted(objectives))}",
-            follows="not every trial would be measured by that",
-            do=f"compare points of one objective, by {', '.join(['dev_loss', *others])}",
+            f"The sweep chooses by {config.measure or 'what is held out'}, which not every trial measures: its points"
+            f" learn {' and '.join(sorted(objectives))}.",
+            f"Compare points of one objective, by {', '.join(['dev_loss', *others])}.",
         )
     if not config.measure and "clicks" not in objectives:
         return others[0] if others else "dev_loss"
     is_one_loss = len({(r.clicks.gamma, r.clicks.num_negatives) for point in points for r in point.recipes}) == 1
     if config.measure == "dev_loss" and not is_one_loss:
         raise UsageError(
-            asked="the sweep chooses by dev_loss",
-            found="its points differ in objective.gamma or objective.num_negatives, which the loss is made of",
-            follows="the smallest gamma or n would win, whatever it teaches",
-            do='set measure = "dev_ndcg@10"',
+            "The sweep chooses by dev_loss, and its points differ in objective.gamma or objective.num_negatives,"
+            " which the loss is made of: the smallest would win, whatever it teaches.",
+            'Set measure = "dev_ndcg@10".',
         )
     return config.measure or ("dev_loss" if is_one_loss and not config.judged else "dev_ndcg@10")
 
@@ -152,15 +147,13 @@ def _grid_size(fields: Mapping[str, Any]) -> int:
     for name, values in fields.items():
         if not isinstance(values, list):
             raise UsageError(
-                asked=f"the sweep varies {name} = {value_text(values)}",
-                found="that is one value",
-                do=f"write a list, {name} = [{value_text(values)}, ...]; what all trials share belongs in [set]",
+                f"The sweep varies {name} = {value_text(values)}, which is a single value.",
+                f"Write a list, {name} = [{value_text(values)}, ...]; what all trials share belongs in [set].",
             )
         if not values:
             raise UsageError(
-                asked=f"the sweep varies {name}",
-                found="its list of values is empty, and so is the grid",
-                do="give values to try, or leave the field out",
+                f"The sweep's list of values for {name} is empty, and so is the grid.",
+                "Give values to try, or leave the field out.",
             )
     return math.prod(map(len, fields.values())) if fields else 0
 
@@ -179,11 +172,7 @@ def _chosen(config: SweepConfig, size: int) -> Sequence[int]:
     if not config.sample or config.sample.points >= size:
         return range(size)
     if config.sample.points < 1:
-        raise UsageError(
-            asked=f"a sample of {config.sample.points} points was asked for",
-            found="that is none",
-            do="ask for 1 or more",
-        )
+        raise UsageError(f"A sample of {config.sample.points} points is empty.", "Ask for 1 or more.")
     draw, chosen = random.Random(config.sample.seed), set[int]()
     while len(chosen) < config.sample.points:
         chosen.add(draw.randrange(size))
@@ -202,9 +191,8 @@ def _point(config: SweepConfig, fields: Mapping[str, Any], seeds: Sequence[int])
         recipes = tuple(changed(made, {"seed": seed}) for seed in seeds) or (made,)
     except UsageError as error:
         raise UsageError(
-            asked=f"the sweep tries {point_text(fields)}",
-            found=f"{error.asked}: {error.found}",
-            do=f"{error.do}; no trial was started",
+            f"The sweep cannot try {point_text(fields)}: {error.problem}",
+            f"{error.fix} No trial was started.",
         ) from None
     sets = [word for assignment in assignments for word in ("--set", assignment)]
     given = ("--word-vectors", vectors) if vectors else ()

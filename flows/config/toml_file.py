@@ -1,7 +1,6 @@
 """A TOML file that a user writes, or `--set field=value` -> the frozen config that it describes."""
 
 import json
-import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
@@ -18,7 +17,6 @@ from training.model.recipe import Recipe
 
 Config = TypeVar("Config")
 Parsed = TypeVar("Parsed")
-_SECTION = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]")
 
 
 def with_fields(config: Config, assignments: Sequence[str]) -> Config:
@@ -31,15 +29,12 @@ def with_fields(config: Config, assignments: Sequence[str]) -> Config:
     for given in assignments:
         name, equals, text = given.partition("=")
         if not equals:
-            raise UsageError(asked=f"--set {given}", found="there is no = in it", do="write --set field=value")
+            raise UsageError(f"There is no = in --set {text}.", "Write --set field=value.")
         try:
             changes[name] = json.loads(text) if text.startswith(("[", "{")) else text
         except ValueError as error:
-            raise UsageError(asked=f"--set {given}", found=f"it is not JSON: {error}", do="mend it") from None
-    try:
-        return changed(config, changes)
-    except UsageError as error:
-        raise UsageError(asked=f"--set {' '.join(assignments)}", found=error.found, do=error.do) from None
+            raise UsageError(f"The value of --set {text} is not JSON: {error}.", "Correct the value.") from None
+    return changed(config, changes)
 
 
 def assignments(fields: Mapping[str, Any]) -> list[str]:
@@ -53,24 +48,21 @@ def read_toml(path: str, kind: type[Parsed], *, what: str, see: str) -> Parsed:
 
     Raises UsageError: no such file, not TOML, an unknown or missing field, a value of the wrong type.
     """
-    asked = f"the {what} was to be read from {path}"
     try:
-        text = storage.read_bytes(path).decode()
-        value = tomllib.loads(text)
+        value = tomllib.loads(storage.read_bytes(path).decode())
     except FileNotFoundError:
-        raise UsageError(asked=asked, found="there is no such file", do=f"check the path, or see {see}") from None
+        raise UsageError(f"There is no {what} file {path}.", f"Check the path, or see {see}.") from None
     except OSError as error:
-        raise StageError(asked=asked, found=f"the system says: {error.strerror}", do="make it readable") from None
+        raise StageError(f"{path} cannot be read: {error.strerror}.", "Make it readable.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(asked=asked, found=f"it is not TOML: {error}", do="mend that line") from None
+        raise UsageError(f"{path} is not TOML: {error}.", "Correct that line.") from None
     try:
         return pydantic.TypeAdapter(kind).validate_python(value, context=Path(path).resolve().parent)
     except pydantic.ValidationError as error:
-        found = "; ".join(
-            f"the field {'.'.join(map(str, e['loc']))}{line_of(text, e['loc'])} {_plain(e, kind)}"
-            for e in error.errors()[:5]
+        problem = f"{path}: " + "; ".join(
+            f"the field {'.'.join(map(str, e['loc']))} {_plain(e, kind)}" for e in error.errors()[:5]
         )
-        raise UsageError(asked=asked, found=found, do=f"see {see} for the fields") from None
+        raise UsageError(problem, f"See {see} for the fields.") from None
 
 
 def beside_file(uri: str, info: pydantic.ValidationInfo) -> str:
@@ -116,26 +108,17 @@ def recipe_named(name: str) -> tuple[Recipe, str | None]:
         return changed(recipe(given.recipe), given.set), given.word_vectors
     except UsageError as error:
         raise UsageError(
-            asked=f"the recipe was to be read from {name}",
-            found=error.found,
-            do='write [train] recipe = "lstm-96", and fields of it below [train.set]; a sweep writes such a best.toml',
+            f"The recipe file {name} is wrong: {error.problem}",
+            'Write [train] recipe = "lstm-96", and fields of it below [train.set]; a sweep writes such a best.toml.',
         ) from None
 
 
 def check_fields(path: str, section: str, fields: Mapping[str, Any], config: object) -> None:
-    """Raise UsageError where `config` would refuse one of the `fields` that a section of the file sets."""
-    given = assignments(flat(fields, type(config)))
+    """Raise UsageError where `config` would refuse the `fields` that a section of the file sets."""
     try:
-        with_fields(config, given)
+        with_fields(config, assignments(flat(fields, type(config))))
     except UsageError as error:
-        wrong = [one.partition("=")[0] for one in given if _is_refused(config, one)][:1]
-        line = line_of(storage.read_bytes(path).decode(), [section, *wrong])
-        raise UsageError(
-            asked=f"{' '.join([f'[{section}]', *wrong])}{line} was to be read from {path}",
-            found=error.found,
-            follows="a stage would refuse it, so none was started",
-            do=error.do,
-        ) from None
+        raise UsageError(f"{path}, [{section}]: {error.problem} No stage was started.", error.fix) from None
 
 
 def check_names(path: str, section: str, names: Iterable[str], kind: type, also: Sequence[str] = ()) -> None:
@@ -143,35 +126,10 @@ def check_names(path: str, section: str, names: Iterable[str], kind: type, also:
     known = [*also, *kinds_of_fields(kind)]
     for name in names:
         if name not in known:
-            line = line_of(storage.read_bytes(path).decode(), [section, name])
             raise UsageError(
-                asked=f"[{section}] was to be read from {path}",
-                found=f"the field {name}{line} is unknown{nearest(name, kind)}",
-                follows="nothing was started",
-                do=f"use one of {', '.join(known)}",
+                f"{path}, [{section}]: there is no field {name}{nearest(name, kind)}. No stage was started.",
+                f"Use one of {', '.join(known)}.",
             )
-
-
-def _is_refused(config: object, assignment: str) -> bool:
-    try:
-        with_fields(config, [assignment])
-    except UsageError:
-        return True
-    return False
-
-
-def line_of(text: str, keys: Sequence[Any]) -> str:
-    """ " (line 12)" for the keys that lead to a value in a TOML file, as far as they can be followed; or nothing."""
-    wanted, inside, found = ".".join(str(key) for key in keys if isinstance(key, str)), "", 0
-    for number, line in enumerate(text.splitlines(), start=1):
-        if section := _SECTION.match(line):
-            inside = here = section[1]
-        else:
-            here = f"{inside}.{line.partition('=')[0].strip()}".strip(".").replace('"', "")
-        if here == wanted:
-            return f" (line {number})"
-        found = number if "=" in line and wanted.startswith(f"{here}.") else found
-    return f" (line {found})" if found else ""
 
 
 def _plain(error: Any, kind: type) -> str:

@@ -105,10 +105,10 @@ def require_usual(config: PipelineConfig, date: str, results: Mapping[str, Any],
         return
     names, key = ", ".join(row.figure for row in stopping), _key(config, date, results["ingest"])
     raise StageError(
-        asked=f"the figures of {key} were to be as usual before the run goes on",
-        found="; ".join(row.alarm for row in stopping),
-        follows=f"the run stops here, since [drift] stop names {names}; what is live stays live",
-        do=f'look at that log; if it is right, set accept = ["{key}"] in [drift] and run again: what is done is reused',
+        f"The figures of {key} are unusual: {'; '.join(row.alarm for row in stopping)}. The run stops, since"
+        f" [drift] stop names {names}; what is live stays live.",
+        f'Look at that log; if it is right, set accept = ["{key}"] in [drift] and run again: finished stages are'
+        " reused.",
     )
 
 

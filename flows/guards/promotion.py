@@ -70,7 +70,7 @@ def decide(live: Evaluation, candidate: Evaluation, rules: PromotionRules) -> De
     is not among those of the evaluations.
     """
     if list(live.query_ids) != list(candidate.query_ids) or live.protocol != candidate.protocol:
-        raise _incomparable("the two evaluations are of other queries, judgments, documents or settings")
+        raise _incomparable("the two evaluations are of other queries, judgments, documents or settings.")
     figures = {
         "case": "compared",
         **_difference(live.values, candidate.values, candidate, rules),
@@ -138,13 +138,15 @@ def _slices(live: Evaluation, candidate: Evaluation, rules: PromotionRules) -> l
 
 def _chosen(values: Mapping[str, Sequence[float]], rules: PromotionRules) -> np.ndarray:
     if rules.measure not in values:
-        raise _incomparable(f"the measure {rules.measure} is not among {', '.join(values)}")
+        raise _incomparable(f"the measure {rules.measure} is not among {', '.join(values)}.")
     return np.asarray(values[rules.measure], np.float64)
 
 
-def _incomparable(found: str) -> UsageError:
-    return UsageError(asked="the release was to be compared with the live one", found=found,
-                      follows="what is live stays as it is", do="correct the rules of the promotion")  # fmt: skip
+def _incomparable(problem: str) -> UsageError:
+    return UsageError(
+        f"The release cannot be compared with the live one: {problem}",
+        "Correct the rules of the promotion.",
+    )
 
 
 def _refused(figures: Mapping[str, Any], rules: PromotionRules) -> str:
@@ -191,12 +193,16 @@ def asked(
 ) -> Decide:
     """The decision function of `publish --if-better`. Raises UsageError for options that do not go together."""
     if evaluation is None:
-        raise UsageError(asked="the release was to go live if it is better", found="there is no evaluation of it",
-                         do="give the folder that `evaluate` printed with --evaluation")  # fmt: skip
+        raise UsageError(
+            "There is no evaluation of the release by which it could go live.",
+            "Give the folder that `evaluate` printed with --evaluation.",
+        )
     given = [queries, qrels, store]
     if any(given) and not all(given):
-        raise UsageError(asked="the live model was to be measured anew", found="not all that it takes was given",
-                         do="give --queries, --qrels and --into together, or none of them")  # fmt: skip
+        raise UsageError(
+            "The live model can be measured anew only with all of its files.",
+            "Give --queries, --qrels and --into together, or none of them.",
+        )
     judgments = None
     if queries and qrels and store:
         judgments = Judgments(documents=documents, queries=queries, qrels=qrels, store=store, frequencies=frequencies)
@@ -244,7 +250,7 @@ def decide_by(
             except (UsageError, TransientError):
                 raise
             except StageError as error:
-                return _kept(f"The live model could not be measured anew ({error.found}){_UNCOMPARED}")
+                return _kept(f"The live model could not be measured anew ({error.problem}){_UNCOMPARED}")
         return decide(of_live, of_candidate, rules)
 
     return decided
@@ -276,10 +282,9 @@ def _anew(live_folder: str, candidate: Release, judgments: Judgments, progress: 
     theirs = _protocol(candidate.evaluated["inputs"], candidate.evaluated["config"])
     if live is None or live.protocol != theirs:
         raise UsageError(
-            asked="the live model was to be measured as the candidate was",
-            found="the documents, queries or judgments given are not those of the candidate's evaluation",
-            follows="the two could not be compared",
-            do="give the files that `evaluate` was given, or evaluate the candidate again",
+            "The documents, queries or judgments are not those of the candidate's evaluation, so the live model could"
+            " not be compared with it.",
+            "Give the files that `evaluate` was given, or evaluate the candidate again.",
         )
     return live
 

@@ -124,10 +124,11 @@ def _by_workers(
             cause = getattr(error, "cause", None)
             if isinstance(cause, StageError):
                 raise cause from None
-            raise StageError(asked=f"titles were to be encoded by {workers} workers",
-                             found=f"one of them failed again and again ({type(error).__name__})",
-                             follows="what is live stays as it is, and the parts that are finished are kept",
-                             do="publish again, or with --workers 1 on this machine alone") from None  # fmt: skip
+            raise StageError(
+                f"A worker of {workers} that encode titles failed again and again ({type(error).__name__}). Finished"
+                " parts are kept; what is live stays as it is.",
+                "Publish again, or with --workers 1 on this machine alone.",
+            ) from None
 
 
 def _encode_part(model: str, texts: Sequence[str], name: str) -> None:
@@ -160,9 +161,11 @@ def _take_known(
             vectors_TD[wanted] = np.asarray(batch["vector"].flatten()).reshape(len(is_wanted), -1)[is_wanted]
             known_T[wanted] = True
     except RuntimeError as error:
-        raise StageError(asked=f"the vectors of {folder} were to be used again",
-                         found=str(error).splitlines()[0][:200], follows="what is live stays as it is",
-                         do="run `clicktower verify` on that release, and publish again") from None  # fmt: skip
+        raise StageError(
+            f"The vectors of {folder} cannot be used again: {str(error).splitlines()[0][:200]}. What is live stays as"
+            " it is.",
+            "Run `clicktower verify` on that release, and publish again.",
+        ) from None
     return known_T
 
 
@@ -225,8 +228,10 @@ def open_encoder(model: str | None, release: str | None) -> Encoder:
         return load_encoder(open_result(model).data)
     if release is not None and model is None:
         return load_encoder(f"{read_release(release)[0]}/{MODEL}")
-    raise UsageError(asked="texts were to be encoded", found="a model is needed, and one only",
-                     do="give --model FOLDER or --release URI")  # fmt: skip
+    raise UsageError(
+        f"Texts are encoded by one model, and {'two are' if model else 'none is'} named.",
+        "Give --model FOLDER or --release URI.",
+    )
 
 
 def encode_lines(
@@ -245,9 +250,10 @@ def encode_lines(
             try:
                 texts.append(line.decode().removesuffix("\r"))
             except UnicodeDecodeError:
-                raise StageError(asked="lines of text were to be encoded", found=f"line {number:,} is not UTF-8",
-                                 follows="no line after it is encoded; lines before it may be",
-                                 do="convert the text to UTF-8") from None  # fmt: skip
+                raise StageError(
+                    f"Line {number:,} is not UTF-8: no line after it is encoded.",
+                    "Convert the text to UTF-8.",
+                ) from None
         has_word = [bool(words(text)) for text in texts]
         vectors = np.zeros((len(texts), encoder.dimensions), "<f4")
         if any(has_word):

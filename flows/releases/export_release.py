@@ -37,17 +37,18 @@ def export(
     queries: of a TREC run, `id<TAB>text` lines; k: its documents a query. Raises UsageError or StageError.
     """
     started = time.monotonic()
-    asked = f"the release at {release} was to be exported to {into}"
     if form not in get_args(Form):
-        raise UsageError(asked=asked, found=f"the form {form!r} is unknown", do=f"use {', '.join(get_args(Form))}")
+        raise UsageError(
+            f"The form {form!r} of an export is unknown.",
+            f"Use {', '.join(get_args(Form))}.",
+        )
     if (form == "trec") != (queries is not None):
-        found = "a TREC run needs queries, and none were given" if form == "trec" else f"{form} takes no queries"
-        raise UsageError(asked=asked, found=found, do="give --queries FILE with --form trec, and only there")
+        problem = "A TREC run needs queries." if form == "trec" else f"The form {form} takes no queries."
+        raise UsageError(problem, "Give --queries FILE with --form trec, and only there.")
     if k < 1:
-        raise UsageError(asked=asked, found=f"{k} documents per query were asked for", do="give --k 1 or more")
+        raise UsageError(f"An export of {k} documents per query is empty.", "Give --k 1 or more.")
     if storage.exists(into):
-        raise UsageError(asked=asked, found="something of that name exists",
-                         do="give another name, or remove it first")  # fmt: skip
+        raise UsageError(f"Something named {into} exists.", "Give another name, or remove it first.")
     opened = OpenRelease(release)
     partial = f"{into.rstrip('/')}.partial-{uuid.uuid4().hex[:12]}"
     try:
@@ -60,9 +61,9 @@ def export(
     except (OSError, RuntimeError) as error:  # LanceDB raises RuntimeError
         storage.remove(partial)
         kind = os_error_kind(error) if isinstance(error, OSError) else StageError
-        found = (isinstance(error, OSError) and error.strerror) or str(error).splitlines()[0][:200]
-        raise kind(asked=asked, found=found, follows="nothing was exported",
-                   do="make room, or give a place that can be written") from None  # fmt: skip
+        reason = (isinstance(error, OSError) and error.strerror) or str(error).splitlines()[0][:200]
+        problem = f"The release cannot be exported to {into}: {reason}. Nothing was exported."
+        raise kind(problem, "Make room, or give a place that can be written.") from None
     except BaseException:
         storage.remove(partial)
         raise
@@ -201,9 +202,7 @@ def write_trec(where: str, opened: OpenRelease, queries: str, k: int, progress: 
 def _field(name: str) -> str:
     if not name or len(name.split()) != 1 or name.strip() != name:
         raise StageError(
-            asked="a TREC run was to be written",
-            found="an id has white space in it, or is empty",
-            follows="the fields of its line could not be separated",
-            do="give ids without white space, or use another form",
+            "An id has white space in it, or is empty: the fields of its line in a TREC run could not be told apart.",
+            "Give ids without white space, or use another form.",
         )
     return name

@@ -111,7 +111,7 @@ def _write_query_tower(model: Model | Ensemble, expected: in_onnx.Golden, built:
     try:
         graph = in_onnx.query_onnx(model)
     except in_onnx.CannotExport as error:
-        return {"file": None, "reason": error.found}
+        return {"file": None, "reason": error.problem}
     difference = in_onnx.onnx_difference(graph, expected)
     if difference > in_onnx.TOLERANCE:
         text = f"its vectors would differ by up to {difference:.1g} from the model's; {in_onnx.TOLERANCE:g} is allowed"
@@ -125,10 +125,10 @@ def _copy(stage: StageResult, name: str, to: str) -> None:
     recorded = {file.path: file.sha256 for file in stage.manifest.files}
     content = storage.read_bytes(storage.join(stage.data, name))
     if hashlib.sha256(content).hexdigest() != recorded.get(f"{stage.manifest.attempt}/{name}"):
-        raise StageError(asked=f"{name} of {stage.folder} was to be published",
-                         found=f"{name} has other bytes than were written",
-                         follows="the release would not be what was evaluated",
-                         do=f"run {stage.manifest.request.stage} again")  # fmt: skip
+        raise StageError(
+            f"{name} of {stage.folder} has other bytes than were written: the release would not be what was evaluated.",
+            f"Run {stage.manifest.request.stage} again.",
+        )
     storage.write_atomic(to, content)
 
 

@@ -118,16 +118,13 @@ def publish(
     """
     started = time.monotonic()
     if workers < 1:
-        raise UsageError(asked=f"titles were to be encoded by {workers} workers", found="there must be at least 1",
-                         do="give --workers 1 or more")  # fmt: skip
+        raise UsageError(f"Titles cannot be encoded by {workers} workers.", "Give --workers 1 or more.")
     if candidate and decide:
-        raise UsageError(asked="a release was to be published", found="as a candidate, and to be decided on as well",
-                         do="leave one of the two out")  # fmt: skip
+        raise UsageError("A release is either a candidate or decided on.", "Leave one of the two out.")
     trained = open_result(model)
     evaluated = _evaluation_of(trained, evaluation)
     if storage.size_bytes(documents) is None:
-        raise UsageError(asked=f"documents were to be read from {documents}", found="there is no such file",
-                         do="check the path")  # fmt: skip
+        raise UsageError(f"There is no documents file {documents}.", "Check the path.")
     request = Request(
         stage="publish",
         stage_version=STAGE_VERSION,
@@ -165,9 +162,11 @@ def publish(
         else:
             pointer = before
     except OSError as error:
-        raise os_error_kind(error)(asked=f"a release was to be published to {to}", found=error.strerror or str(error),
-                                   follows="what is live there stays as it is",
-                                   do="make room, or give a folder that can be written") from None  # fmt: skip
+        raise os_error_kind(error)(
+            f"A release cannot be published to {to}: {error.strerror or str(error)}. What is live there stays as it"
+            " is.",
+            "Make room, or give a folder that can be written.",
+        ) from None
     return Published(
         uri=to, folder=folder, release=release, pointer=pointer, decision=decision, repaired=wrong,
         reused=is_there and pointer == before, removed=prune(to, config.keep, made=digest),
@@ -180,9 +179,10 @@ def _evaluation_of(trained: StageResult, evaluation: str | None) -> StageResult 
         return None
     evaluated = open_result(evaluation)
     if evaluated.manifest.request.inputs.get("model") != trained.manifest.digest:
-        raise UsageError(asked=f"the evaluation in {evaluation} was to become part of the release",
-                         found="it is of another model", follows="the release would carry wrong figures",
-                         do="give the folder that `evaluate` printed for this model")  # fmt: skip
+        raise UsageError(
+            f"The evaluation in {evaluation} is of another model: the release would carry wrong figures.",
+            "Give the folder that `evaluate` printed for this model.",
+        )
     return evaluated
 
 
@@ -228,8 +228,10 @@ def list_releases(uri: str) -> list[dict[str, Any]]:
     folders = storage.list_folders(storage.join(uri, "releases"))
     digests = [name for name in folders if not name.startswith(".") and ".damaged-" not in name]
     if not digests:
-        raise UsageError(asked=f"the releases at {uri} were to be listed", found="nothing was published there yet",
-                         do="run `clicktower publish` first, or check the URI")  # fmt: skip
+        raise UsageError(
+            f"Nothing is published at {uri} yet.",
+            "Run `clicktower publish` first, or check the URI.",
+        )
     states = {pointer.release: "live", pointer.previous: "previous"} if pointer else {}
     kept = [_kept(uri, digest, states.get(digest)) for digest in digests]
     return sorted(kept, key=lambda one: one["created"] or "", reverse=True)
@@ -240,7 +242,7 @@ def _kept(uri: str, digest: str, state: str | None) -> dict[str, Any]:
     try:
         decision = read_decision(uri, digest)
     except StageError as error:
-        decision, wrong = None, [*wrong, error.found]
+        decision, wrong = None, [*wrong, error.problem]
     if release is None:
         state, wrong = "damaged", wrong or ["it is not finished"]
     elif not state:
@@ -266,24 +268,28 @@ def rollback(uri: str, *, release: str | None = None) -> Published:
     Raises UsageError (nothing was published there, no such release, none was live before) and StageError (it is
     damaged, of an unknown version, or somebody moved the pointer meanwhile); the pointer then stays where it was.
     """
-    asked = f"{f'the release {release}' if release else 'the release before'} was to be made live at {uri}"
     before = read_pointer(uri)
     if before is None:
-        raise UsageError(asked=asked, found="nothing was published there yet", do="check the URI")
+        raise UsageError(f"Nothing is published at {uri} yet.", "Check the URI.")
     digest = release or before.previous
     if digest is None:
-        raise UsageError(asked=asked, found=f"the release {before.release} is the first that was live there",
-                         do="name another with --release; `clicktower releases` lists what is kept")  # fmt: skip
+        raise UsageError(
+            f"The release {before.release} is the first that was live at {uri}.",
+            "Name another with --release; `clicktower releases` lists those that are kept.",
+        )
     if digest not in storage.list_folders(storage.join(uri, "releases")):
-        raise UsageError(asked=asked, found=f"no release {digest} is kept there",
-                         do="name one that `clicktower releases` lists")  # fmt: skip
+        raise UsageError(
+            f"No release {digest} is kept at {uri}.",
+            "Name one that `clicktower releases` lists.",
+        )
     folder = release_folder(uri, digest)
     found = read_folder(folder)
     require_major(f"the text contract of {digest}", found.text_contract.get("trigrams"), CONTRACT_VERSION)
     if wrong := damaged_files(folder, found.written, hashes=True):
-        raise StageError(asked=asked, found="; ".join(wrong[:3]),
-                         follows="its answers could not be trusted, so the live release stays",
-                         do="name another release, or publish again: that repairs it")  # fmt: skip
+        raise StageError(
+            f"The release {digest} cannot go live: {'; '.join(wrong[:3])}. The live release stays.",
+            "Name another release, or publish again: that repairs it.",
+        )
     is_live = before.release == digest
     if not is_live:
         reason = f"made live by a rollback from {before.release}"

@@ -52,11 +52,12 @@ TOLERANCE = 1e-5  # of a component of a vector of length about 1, between two wa
 
 
 class CannotExport(StageError):
-    """The tower cannot be exported as an ONNX graph; `found` says why."""
+    """The tower cannot be exported as an ONNX graph; `problem` says why."""
 
-    def __init__(self, found: str) -> None:
+    def __init__(self, problem: str) -> None:
         super().__init__(
-            asked="the query tower was to be exported to ONNX", found=found, do="use the release's model folder"
+            f"The query tower cannot be exported to ONNX: {problem}",
+            "Use the release's model folder.",
         )
 
 
@@ -65,9 +66,9 @@ def query_onnx(model: Model | Ensemble) -> bytes:
     members = model.members if isinstance(model, Ensemble) else (model,)
     num_bytes = sum(4 * member.layout.table_rows * member.layout.columns for member in members)
     if num_bytes > _LARGEST_BYTES:
-        raise CannotExport(f"its trigram table has {num_bytes:,} bytes, and an ONNX file holds {_LARGEST_BYTES:,}")
+        raise CannotExport(f"its trigram table has {num_bytes:,} bytes, and an ONNX file holds {_LARGEST_BYTES:,}.")
     if any(member.layout.word_rows.words for member in members):
-        raise CannotExport("some words have vectors of their own, and the graph knows only letter trigrams")
+        raise CannotExport("some words have vectors of their own, and the graph knows only letter trigrams.")
     graph = _Graph()
     vectors = [_tower(graph, member) for member in members]
     if model.similarity == "cosine":
@@ -141,7 +142,7 @@ def _tower(graph: _Graph, model: Model) -> str:
         case towers.Variational():
             return _variational(graph, tower, words, part)
         case _:
-            raise CannotExport(f"there is no graph for the tower {tower.kind}")
+            raise CannotExport(f"there is no graph for the tower {tower.kind}.")
 
 
 def _word_inputs(graph: _Graph, recipe: Recipe, table: np.ndarray) -> str:

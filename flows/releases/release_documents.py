@@ -71,19 +71,24 @@ def write_rows(folder: str, rows: Rows) -> None:
 
     Raises StageError where it could not be written or came back different.
     """
-    asked = f"{len(rows):,} documents were to be written to a table in {folder}"
+    f"{len(rows):,} documents were to be written to a table in {folder}"
     try:
         reader = pa.RecordBatchReader.from_batches(rows.schema, rows.batches())
         lancedb.connect(folder).create_table(TABLE, data=reader, schema=rows.schema)
         read_back = open_table(folder).search().select(["id", "title", "vector"]).to_batches(_BATCH_ROWS)
         written, found = _rows_digest(rows.batches()), _rows_digest(read_back)
     except (RuntimeError, OSError) as error:  # LanceDB raises RuntimeError for a full disk too
-        raise StageError(asked=asked, found=_reason(error), follows="what is live stays as it is",
-                         do="make room or give a folder that can be written, and publish again") from None  # fmt: skip
+        raise StageError(
+            f"{len(rows):,} documents cannot be written to a table in {folder}: {_reason(error)}. What is live stays"
+            " as it is.",
+            "Make room or give a folder that can be written, and publish again.",
+        ) from None
     if written != found:
-        raise StageError(asked=asked, found="they came back different from what was written",
-                         follows="searches would rank by wrong vectors, so what is live stays as it is",
-                         do="check the disk, and publish again")  # fmt: skip
+        raise StageError(
+            f"The {len(rows):,} documents of the table in {folder} came back different from what was written. What is"
+            " live stays as it is.",
+            "Check the disk, and publish again.",
+        )
 
 
 def open_table(folder: str) -> Table:
@@ -119,9 +124,10 @@ def _rows_digest(batches: Iterator[pa.RecordBatch] | pa.RecordBatchReader) -> st
 
 
 def _unreadable(folder: str, error: BaseException) -> StageError:
-    return StageError(asked=f"the documents of {folder} were to be opened", found=_reason(error),
-                      follows="nothing can be searched",
-                      do="run `clicktower verify` on it, and publish again")  # fmt: skip
+    return StageError(
+        f"The documents of {folder} cannot be opened: {_reason(error)}.",
+        "Run `clicktower verify` on it, and publish again.",
+    )
 
 
 def _reason(error: BaseException) -> str:
@@ -151,10 +157,8 @@ def open_search(folder: str, index: Mapping[str, Any], vectors_ND: np.ndarray, s
         search = IndexSearch(vectors_ND, _read_ivf(folder) if index["kind"] == "ivf" else None, similarity=similarity)
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError):
         raise StageError(
-            asked=f"the index of {folder} was to be opened",
-            found=f"its {IVF} is missing, damaged or of other documents",
-            follows="its answers could not be trusted",
-            do="run `clicktower verify` on it, and publish again",
+            f"In {folder} the index {IVF} is missing, damaged or of other documents.",
+            "Run `clicktower verify` on it, and publish again.",
         ) from None
     search.steps = index.get("steps", ())
     return search
@@ -199,9 +203,11 @@ def build_index(
     exact = IndexSearch(vectors_ND, similarity=similarity)
     reached = recall([exact.best(query, depths[0])[1] for query in queries_QD], limits_QK[:, 0], depths[0])
     if reached < config.min_recall:
-        raise StageError(asked=f"recall@{depths[0]} of the search was to be at least {config.min_recall}",
-                         found=f"even exact search found only {reached:.3f} of the nearest documents",
-                         follows="what is live stays as it is", do="check the disk, and publish again")  # fmt: skip
+        raise StageError(
+            f"Even exact search has a recall@{depths[0]} of only {reached:.3f}, below {config.min_recall}. What is"
+            " live stays as it is.",
+            "Check the disk, and publish again.",
+        )
     record = {"kind": "none", "recall": reached, "recall_at": config.recall_at, **facts, "tried": tried}
     if tried:
         best = max(attempt["recall"] for attempt in tried)

@@ -96,8 +96,10 @@ def place(built: str, release: contract.Release, folder: str) -> None:
         for file in release.files:
             fs.put_file(os.path.join(built, file["path"]), f"{root}/{file['path']}")
         if wrong := damaged_files(folder, release.written, hashes=True):
-            raise StageError(asked=f"the release was to be uploaded to {folder}", found="; ".join(wrong[:5]),
-                             follows="what is live stays as it is", do="publish again")  # fmt: skip
+            raise StageError(
+                f"The release uploaded to {folder} is damaged: {'; '.join(wrong[:5])}. What is live stays as it is.",
+                "Publish again.",
+            )
         storage.write_new(storage.join(folder, contract.RELEASE), content)
 
 
@@ -108,7 +110,7 @@ def find(folder: str) -> tuple[contract.Release | None, list[str]]:
     try:
         release = contract.read_folder(folder)
     except StageError as error:
-        return None, [error.found]
+        return None, [error.problem]
     wrong = damaged_files(folder, release.written)
     return (None, wrong) if wrong else (release, [])
 
@@ -166,10 +168,9 @@ def swap(uri: str, *, expected: contract.Pointer | None, release: str) -> contra
             raise _moved(uri, release, found)
         if not storage.exists(storage.join(contract.release_folder(uri, release), contract.RELEASE)):
             raise StageError(
-                asked=f"the pointer of {uri} was to be moved to the release {release}",
-                found="it is not there: another publisher may have removed it as one of the oldest",
-                follows="there would be nothing to serve, so what is live stays",
-                do="publish it again",
+                f"The release {release} is no longer at {uri}: another publisher may have removed it among the oldest."
+                " What is live stays.",
+                "Publish it again.",
             )
         pointer = contract.Pointer(
             release=release,
@@ -187,10 +188,9 @@ def swap(uri: str, *, expected: contract.Pointer | None, release: str) -> contra
     return pointer
 
 
-def _moved(uri: str, release: str, found: contract.Pointer | None) -> StageError:
+def _moved(uri: str, release: str, current: contract.Pointer | None) -> StageError:
     return StageError(
-        asked=f"the pointer of {uri} was to be moved to the release {release}",
-        found=f"another publisher moved it to {found.release if found else 'nothing'} in the meantime",
-        follows="swapping now would silently undo that publication",
-        do="look at what is live, and publish again if yours is to replace it: its files are kept",
+        f"Another publisher moved the pointer of {uri} to {current.release if current else 'nothing'} in the meantime:"
+        f" moving it to {release} would silently undo that publication.",
+        "Look at what is live, and publish again if yours is to replace it: its files are kept.",
     )

@@ -61,10 +61,8 @@ class OpenRelease:
         require_major(f"the text contract of {uri}", self.release.text_contract.get("trigrams"), CONTRACT_VERSION)
         if wrong := damaged_files(self.folder, self.release.written, hashes=hashes):
             raise StageError(
-                asked=f"the release at {uri} was to be opened",
-                found=f"{'; '.join(wrong[:3])}",
-                follows="its answers could not be trusted",
-                do="publish again: it will be repaired",
+                f"The release at {uri} cannot be opened: {'; '.join(wrong[:3])}.",
+                "Publish again, which repairs it.",
             )
         self.model = load_encoder(f"{self.folder}/{MODEL}")
 
@@ -145,8 +143,10 @@ class OpenRelease:
         """
         _require(text, k, "vector", WEIGHT)
         if depth < k:
-            raise UsageError(asked=f"the {k} best of the {depth} nearest documents were to be found",
-                             found="they are fewer", do="look again at as many as are wanted, or at more")  # fmt: skip
+            raise UsageError(
+                f"The {k} best cannot be chosen from the {depth} nearest documents.",
+                "Rerank at least as many as are wanted.",
+            )
         query, search, similarity = self.vector(text), self.documents_search, self.release.similarity
         rows, near = search.best(query, depth)
         nearest = self._first(depth, rows, near)
@@ -204,9 +204,8 @@ def search(
         return OpenRelease(release).search(text, k, mode, weight=weight)
     if mode != "vector":
         raise UsageError(
-            asked=f"documents found by {mode} were to be looked at again",
-            found="the classifier takes the nearest by vector",
-            do="leave --mode or --rerank out",
+            f"The classifier reranks the nearest documents by vector, and the mode is {mode}.",
+            "Leave --mode or --rerank out.",
         )
     from training.analysis.classifying import confidence_of
 
@@ -216,17 +215,19 @@ def search(
 
 def _require(text: str, k: int, mode: str, weight: float) -> None:
     if k < 1:
-        raise UsageError(asked=f"k = {k} documents were to be found", found="k must be at least 1", do="raise k")
+        raise UsageError(f"A search for k = {k} documents is empty.", "Set k to 1 or more.")
     if mode not in get_args(Mode):
-        raise UsageError(asked=f"documents were to be found by {mode!r}", found="there is no such mode",
-                         do=f"use one of {', '.join(get_args(Mode))}")  # fmt: skip
+        raise UsageError(
+            f"There is no mode {mode!r} of search.",
+            f"Use one of {', '.join(get_args(Mode))}.",
+        )
     if not 0 <= weight < float("inf"):
-        raise UsageError(asked=f"BM25 was to weigh {weight}", found="a weight is a number of 0 or more",
-                         do="give such a number, or leave it out")  # fmt: skip
+        raise UsageError(
+            f"The weight of BM25 is {weight}; it must be a number of 0 or more.",
+            "Give such a number, or leave it out.",
+        )
     if not words(text):
         raise UsageError(
-            asked="documents were to be found for a query",
-            found="the query has no word",
-            follows="a text without a word has no embedding",
-            do="type at least one word",
+            "The query has no word, and a text without a word has no embedding.",
+            "Type at least one word.",
         )

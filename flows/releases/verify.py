@@ -19,11 +19,7 @@ def verify(folder: str, *, progress: Progress = silent) -> list[str]:
     """
     units = _units(folder)
     if not units:
-        raise UsageError(
-            asked=f"{folder} was to be verified",
-            found="it is no stage's output, no store and no release",
-            do="check the path",
-        )
+        raise UsageError(f"{folder} is no stage's output, no store and no release.", "Check the path.")
     found = []
     if storage.exists(storage.join(folder, POINTER)):
         found += _of_pointer(folder)
@@ -51,7 +47,7 @@ def _of_pointer(uri: str) -> list[str]:
     try:
         pointer = read_pointer(uri)
     except StageError as error:
-        return [error.found]
+        return [error.problem]
     records = [f"{folder}/{name}" for folder in (SWAPS, DECISIONS) for name in storage.list_files(f"{uri}/{folder}")]
     found = [sentence for name in (POINTER, *records) for sentence in _of_record(uri, name)]
     for digest in (pointer.release, pointer.previous) if pointer else ():
@@ -87,7 +83,7 @@ def _of_unit(folder: str) -> list[str]:
             if manifest.outcome.ledger:
                 manifest.outcome.ledger.check()
     except StageError as error:
-        return [error.found]
+        return [error.problem]
     if not folder.rstrip("/").endswith(digest):
         found.append(f"its record is that of {digest}: a folder was renamed")
     # A file that nobody recorded can change what is read: a table's newest version, for one, is found by its name.

@@ -124,7 +124,7 @@ async def embed(body: Embed, served: Served) -> dict[str, Any]:
         else:
             vectors = await run_in_threadpool(search_vectors, opened.model, body.texts, body.side)
     except UsageError as error:
-        raise Refused(422, f"A text without a word has no vector ({error.found}): leave it out.") from None
+        raise Refused(422, f"A text without a word has no vector ({error.problem}): leave it out.") from None
     return {"release": opened.release.digest, "dimensions": vectors.shape[1], "vectors": vectors.tolist()}
 
 
@@ -186,7 +186,7 @@ def _title_of(opened: OpenRelease, document_id: str | None) -> str:
 
 
 def _unusable(error: UsageError) -> Refused:
-    return Refused(422, f"{error.found[:1].upper()}{error.found[1:]}: {error.do}.")
+    return Refused(422, f"{error.problem} {error.fix}")
 
 
 def explanation(encoder: Model | Ensemble, bm25: TitleBM25 | None, query: str, title: str) -> dict[str, Any]:
@@ -232,10 +232,8 @@ def _shortened(encoder: Model | Ensemble, text: str, side: Side) -> np.ndarray:
     if not found:
         what = "the query" if side == "query" else "the title"
         raise UsageError(
-            asked="a score was to be explained",
-            found=f"{what} has no word",
-            follows="a text without a word has no embedding",
-            do=f"give {what} at least one word",
+            f"In {what} there is no word, and a text without a word has no embedding.",
+            f"Give {what} at least one word.",
         )
     left_out = range(max(1, min(len(found), MOST_WORDS, _STEPS // len(found))))
     others = [" ".join(found[:at] + found[at + 1 :]) for at in left_out] if len(found) > 1 else []

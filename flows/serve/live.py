@@ -79,7 +79,7 @@ class Live:
             if digest == self.current.digest or (digest == self._refused and time.monotonic() < self._retry_at):
                 return
             if not pointer:
-                raise StageError(asked="the pointer was to be read", found="it is gone", do="publish again")
+                raise StageError("The pointer is gone.", "Publish again.")
             served = await asyncio.to_thread(load, self._uri)
         except Exception as error:  # whatever it is: what is served goes on
             text = str(error) if isinstance(error, StageError) else f"{type(error).__name__} in {place(error)}"

@@ -46,9 +46,10 @@ class ServeConfig:
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535 or self.workers < 1 or self.poll_seconds <= 0 or self.drain_seconds < 1:
-            raise UsageError(asked="the service was to be started",
-                             found="port must be 0 to 65535, workers and drain_seconds 1 or more, poll_seconds above 0",
-                             do="see `clicktower serve --help`")  # fmt: skip
+            raise UsageError(
+                "The port must be 0 to 65535, workers and drain_seconds 1 or more, poll_seconds above 0.",
+                "See `clicktower serve --help`.",
+            )
 
 
 def is_loopback(host: str) -> bool:
@@ -83,9 +84,10 @@ def listen(config: ServeConfig) -> socket.socket:
         found.listen(2_048)
     except OSError as error:
         found.close()
-        raise StageError(asked=f"the service was to listen on {config.host}:{config.port}",
-                         found=(error.strerror or str(error)).lower(),
-                         do="choose another --port (0: any that is free) or --host") from None  # fmt: skip
+        raise StageError(
+            f"The service cannot listen on {config.host}:{config.port}: {(error.strerror or str(error)).lower()}.",
+            "Choose another --port (0: any that is free) or --host.",
+        ) from None
     found.set_inheritable(True)
     return found
 

@@ -115,7 +115,7 @@ def report_error(error: BaseException, stage: str, json: bool) -> int:
     facts = missing_package(error, stage) or explain(error)
     if json:
         kind = type(facts).__name__  # a scheduler tries a TransientError again, and nothing else
-        value = {"kind": kind, "asked": facts.asked, "found": facts.found, "follows": facts.follows, "do": facts.do}
+        value = {"kind": kind, "problem": facts.problem, "fix": facts.fix}
         sys.stdout.write(json_module.dumps({"stage": stage, "error": value}, ensure_ascii=False) + "\n")
     else:
         errors.print(f"[bold red]clicktower {stage}:[/] {escape(str(facts))}", soft_wrap=True)
@@ -127,41 +127,38 @@ def report_error(error: BaseException, stage: str, json: bool) -> int:
 
 
 def explain(error: BaseException) -> StageError:
-    """Any error as the four sentences a user can act on."""
+    """Any error as one that a user can act on."""
     if isinstance(error, StageError):
         return error
     if of_a_store := store_error(error):
         return of_a_store
     if isinstance(error, OSError) and error.errno in _OS_REASONS:
-        found, do = _OS_REASONS[error.errno]
+        problem, fix = _OS_REASONS[error.errno]
         where = f" ({error.filename})" if error.filename else ""
         return os_error_kind(error)(
-            asked="a file was to be read or written",
-            found=found + where,
-            follows="nothing half-written is left under a final name",
-            do=do,
+            f"{problem}{where}. Nothing half-written is left under a final name.",
+            fix,
         )
     kind = os_error_kind(error) if isinstance(error, OSError) else StageError
     return kind(
-        asked="the command was carried out",
-        found=f"something unexpected happened: {type(error).__name__} in {place(error)}",
-        follows="no output was published under a final name",
-        do="this is a defect; set CLICKTOWER_DEBUG=1 to see where (the trace may quote data), and report it",
+        f"Something unexpected happened: {type(error).__name__} in {place(error)}. No output was published under a"
+        " final name.",
+        "Report this defect; CLICKTOWER_DEBUG=1 shows where it is (the trace may quote data).",
     )
 
 
 _OS_REASONS = {
-    errno.ENOSPC: ("the disk is full", "free some space and run the same command again"),
-    errno.EDQUOT: ("the disk quota is used up", "free some space and run the same command again"),
-    errno.EFBIG: ("a file grew past the limit set for this process", "raise the limit (ulimit -f) and run again"),
-    errno.EACCES: ("the permission is denied", "check who owns the folder, or choose another"),
-    errno.EPERM: ("the operation is not permitted", "check who owns the folder, or choose another"),
-    errno.EROFS: ("the file system is read-only", "choose a folder that can be written"),
-    errno.ENOENT: ("there is no such file", "check the path"),
-    errno.ENOTDIR: ("a part of the path is a file, not a folder", "check the path"),
-    errno.EISDIR: ("a folder is where a file should be", "check the path"),
-    errno.EEXIST: ("a file is where a folder should be", "choose another folder"),
-    errno.EMFILE: ("too many files are open", "raise the limit (ulimit -n) and run again"),
+    errno.ENOSPC: ("The disk is full", "Free some space and run the same command again."),
+    errno.EDQUOT: ("The disk quota is used up", "Free some space and run the same command again."),
+    errno.EFBIG: ("A file grew past the limit set for this process", "Raise the limit (ulimit -f) and run again."),
+    errno.EACCES: ("The permission is denied", "Check who owns the folder, or choose another."),
+    errno.EPERM: ("The operation is not permitted", "Check who owns the folder, or choose another."),
+    errno.EROFS: ("The file system is read-only", "Choose a folder that can be written."),
+    errno.ENOENT: ("There is no such file", "Check the path."),
+    errno.ENOTDIR: ("A part of the path is a file, not a folder", "Check the path."),
+    errno.EISDIR: ("A folder is where a file should be", "Check the path."),
+    errno.EEXIST: ("A file is where a folder should be", "Choose another folder."),
+    errno.EMFILE: ("Too many files are open", "Raise the limit (ulimit -n) and run again."),
 }
 
 
@@ -185,10 +182,8 @@ def missing_package(error: BaseException, command: str) -> StageError | None:
         if package and package not in OURS:
             extras = ",".join(NEEDS.get(command, ("all",)))
             return StageError(
-                asked=f"the command {command} was called",
-                found=f"the package {package} is not installed here",
-                follows="no output was published under a final name",
-                do=f"install it (pip install 'clicktower[{extras}]'), or run the command where it is installed",
+                f"The package {package}, which `clicktower {command}` needs, is not installed here.",
+                f"Install it (pip install 'clicktower[{extras}]'), or run the command where it is installed.",
             )
         at = at.__cause__ or at.__context__
     return None

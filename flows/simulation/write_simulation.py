@@ -58,18 +58,18 @@ def simulate(out: str, *, config: SimulationConfig, progress: Progress = silent)
     Written beside OUT and renamed at the end, so OUT is whole if it is there. Raises UsageError (OUT holds something
     else, or is not a local folder) and StageError (it cannot be written).
     """
-    asked = f"a log of {config.num_searches:,} searches was to be simulated into {out}"
     if not storage.is_local(out):
-        raise UsageError(asked=asked, found="it is not a local folder", do="simulate into a local folder and copy it")
+        raise UsageError(
+            f"A simulation is written to a local folder, and {out} is none.",
+            "Simulate into a local folder and copy it.",
+        )
     folder = Path(storage.filesystem(out)[1])
     if (finished := _finished(folder, config)) is not None:
         return _result(finished, out, config, reused=True)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(
-            asked=asked,
-            found="something else is there already",
-            follows="it would be overwritten",
-            do="name another folder, or remove that one",
+            f"There is something else in {out}, which a simulation would overwrite.",
+            "Name another folder, or remove that one.",
         )
     attempt = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
     try:
@@ -81,10 +81,9 @@ def simulate(out: str, *, config: SimulationConfig, progress: Progress = silent)
         attempt.rename(folder)
     except OSError as error:
         raise StageError(
-            asked=asked,
-            found=f"writing failed ({error.strerror or type(error).__name__})",
-            follows="nothing was left behind",
-            do="check the space and the rights of that folder",
+            f"The simulation cannot be written to {out} ({error.strerror or type(error).__name__}). Nothing was left"
+            " behind.",
+            "Check the space and the rights of that folder.",
         ) from error
     finally:
         shutil.rmtree(attempt, ignore_errors=True)

@@ -39,7 +39,6 @@ def job(tmp_path):
         ledger=Ledger(total=7, lines={"repeat": 2, "day_search": 3, "day_click": 2}),
         labels={},
         window={},
-        asked="shards were to be built",
     )
 
 

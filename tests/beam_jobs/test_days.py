@@ -177,7 +177,7 @@ def test_a_window_over_two_keys_says_which_dates_may_be_united(tmp_path):
         StageError, match="2026-09-01 to 2026-09-02 under key-1; 2026-09-03 to 2026-09-04 under key-2"
     ) as raised:
         open_window([str(tmp_path)], Window(last=4))
-    assert "--from 2026-09-03 (or --last 2)" in raised.value.do
+    assert "--from 2026-09-03 (or --last 2)" in raised.value.fix
     assert len(open_window([str(tmp_path)], Window(last=2)).ingests) == 2
     assert len(open_window([str(tmp_path)], Window(until="2026-09-02")).ingests) == 2
 

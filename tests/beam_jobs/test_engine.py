@@ -9,24 +9,21 @@ from schemas.errors import StageError, UsageError
 
 @carries_errors
 def _refuse(_element):
-    raise UsageError(asked="it was asked", found="«found» 電", follows="it follows", do="do it")
+    raise UsageError("«Found» 電.", "Do it.")
 
 
 @carries_errors
 def _refuse_after_one(_element):
     yield 1
-    raise StageError(asked="it was asked", found="found", do="do it")
+    raise StageError("Found.", "Do it.")
 
 
 @pytest.mark.parametrize("step", [beam.Map(_refuse), beam.FlatMap(_refuse_after_one)])
 def test_a_stage_error_of_a_worker_reaches_the_caller_and_nothing_is_printed(capfd, step):
     with pytest.raises(StageError) as caught:
         run_pipeline(lambda pipeline: pipeline | beam.Create([1]) | step, [])
-    assert caught.value.asked == "it was asked"
-    assert caught.value.do == "do it"
-    if isinstance(caught.value, UsageError):
-        assert caught.value.found == "«found» 電"
-        assert caught.value.follows == "it follows"
+    assert caught.value.problem == ("«Found» 電." if isinstance(caught.value, UsageError) else "Found.")
+    assert caught.value.fix == "Do it."
     assert caught.value.__cause__ is None
     assert capfd.readouterr() == ("", "")
 
@@ -34,7 +31,7 @@ def test_a_stage_error_of_a_worker_reaches_the_caller_and_nothing_is_printed(cap
 @pytest.mark.engine
 def test_it_reaches_the_caller_from_another_process_too(capfd):
     options = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
-    with pytest.raises(UsageError, match="«found» 電"):
+    with pytest.raises(UsageError, match="«Found» 電"):
         run_pipeline(lambda pipeline: pipeline | beam.Create([1]) | beam.Map(_refuse), options)
     assert capfd.readouterr() == ("", "")
 

@@ -67,5 +67,5 @@ def test_a_cluster_starts_the_workers_that_make_engines_provides():
 def test_an_engine_that_is_not_there_is_named_with_what_brings_it(tmp_path, runner, missing):
     with pytest.raises(UsageError) as caught:
         run_pipeline(lambda _: None, with_engines([f"--runner={runner}"], str(tmp_path)))
-    assert str(tmp_path / missing) in caught.value.found
-    assert "make engines" in caught.value.do
+    assert str(tmp_path / missing) in caught.value.problem
+    assert "make engines" in caught.value.fix

@@ -85,7 +85,7 @@ def test_a_truncated_gzip_names_the_file_and_how_far_it_was_readable(tmp_path):
     log.write_bytes(packed[: len(packed) // 2])
     error = _fails([log], tmp_path / "store")
     assert str(log) in str(error)
-    readable = int(error.found.split(";")[1].split()[0].replace(",", ""))
+    readable = int(error.problem.split(";")[1].split()[0].replace(",", ""))
     assert 0 <= readable < len(whole)  # what was unpacked before the piece that ends early
 
 
@@ -186,7 +186,7 @@ def test_an_expired_person_key_says_what_to_do(key_path, tmp_path):
     key_path.write_text(json.dumps(value | {"expires": "2020-01-01"}))
     with pytest.raises(StageError, match="expired on 2020-01-01") as caught:
         ingest_log([str(tmp_path / "log.ndjson")], store=str(tmp_path / "store"), config=LENIENT)
-    assert "--renew-key" in caught.value.do
+    assert "--renew-key" in caught.value.fix
     assert value["key"] not in str(caught.value)
 
 

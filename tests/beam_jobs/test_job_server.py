@@ -70,4 +70,4 @@ def test_one_that_does_not_start_is_an_error_that_names_its_log(tmp_path):
         job_server([sys.executable, "-c", "raise SystemExit(3)"], log),
     ):
         pass
-    assert log in caught.value.do
+    assert log in caught.value.fix

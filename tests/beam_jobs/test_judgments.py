@@ -220,7 +220,7 @@ def test_where_ranks_never_vary_it_says_so_and_a_plain_share_can_be_asked_for(tm
     day = make_day(store, queries, shown)
     with pytest.raises(StageError, match=r"0 pairs of query and document .* were shown at more than one") as error:
         derive_judgments([day], store=store, config=JudgmentsConfig())
-    assert "click_model=ctr" in error.value.do
+    assert "click_model=ctr" in error.value.fix
     assert storage.list_files(storage.join(store, "judgments")) == []
     result = derive_judgments([day], store=store, config=JudgmentsConfig(click_model="ctr"))
     assert result.manifest.outcome.labels["exposure_corrected"] is False

@@ -69,7 +69,7 @@ def test_an_expired_key_gives_way_to_a_new_one_only_when_that_is_asked_for(tmp_p
     assert ensure_store_key(store, renew=True, today=TODAY + timedelta(days=90)) == (first_path, first)
     with pytest.raises(StageError, match="expired") as raised:
         ensure_store_key(store, renew=False, today=late)
-    assert "--renew-key" in raised.value.do
+    assert "--renew-key" in raised.value.fix
     second_path, second = ensure_store_key(store, renew=True, today=late)
     assert second.id != first.id
     assert ensure_store_key(store, renew=False, today=late) == (second_path, second)

@@ -65,8 +65,8 @@ def test_packed_data_that_are_cut_or_damaged_are_an_error_that_says_how_far_they
         (unit,) = plan_reading([str(tmp_path / "log")]).units
         with pytest.raises(StageError, match=found) as caught:
             list(read_blocks(unit, 1000))
-        assert "could be read" in caught.value.found
-        readable = int(caught.value.found.split(";")[1].split()[0].replace(",", ""))
+        assert "could be read" in caught.value.problem
+        readable = int(caught.value.problem.split(";")[1].split()[0].replace(",", ""))
         assert 0 <= readable <= len(whole)
 
 

@@ -46,7 +46,7 @@ def build(tmp_path):
 def test_days_that_overlap_or_are_no_later_are_refused(tmp_path, build, log, date, first, found):
     with pytest.raises(StageError, match=found) as error:
         refuse_trained_days(build, [ingest(tmp_path / "other", log, date, first, first)])
-    assert "judged by clicks that it was trained on" in error.value.follows
+    assert "judged by clicks that it was trained on" in error.value.problem
 
 
 def test_later_days_pass_and_so_do_days_whose_ingests_are_gone(tmp_path, build):

@@ -136,7 +136,7 @@ def test_without_credentials_or_without_a_server_it_is_said_what_to_do(server, s
     away = start(server, shop, "verify", "s3://bucket/first/release", "--json", AWS_ENDPOINT_URL="http://127.0.0.1:9")
     error = json.loads(away.communicate(timeout=SECONDS)[0].splitlines()[-1])["error"]
     assert error["kind"] == "TransientError", "which a scheduler tries again"
-    assert "did not answer" in error["found"]
+    assert "did not answer" in error["problem"]
 
 
 def test_of_two_runs_at_once_one_makes_each_stage_and_the_other_takes_it(server, shop, made):

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.engine
 
 @carries_errors
 def _refuse(_element):
-    raise UsageError(asked="it was asked", found="«found» 電", follows="it follows", do="do it")
+    raise UsageError("«Found» 電.", "Do it.")
 
 
 def _break(_element):
@@ -30,16 +30,15 @@ def options(request, engines):
 def test_a_stage_error_of_a_worker_reaches_the_caller(options, capfd):
     with pytest.raises(UsageError) as caught:
         run_pipeline(lambda pipeline: pipeline | beam.Create([1]) | beam.Map(_refuse), options)
-    assert caught.value.found == "«found» 電"
-    assert caught.value.follows == "it follows"
+    assert (caught.value.problem, caught.value.fix) == ("«Found» 電.", "Do it.")
     assert capfd.readouterr() == ("", "")
 
 
 def test_any_other_is_told_without_quoting_it(options, capfd, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # the engine's log is kept
-    with pytest.raises(StageError, match="it failed") as caught:
+    with pytest.raises(StageError, match="the Beam job failed") as caught:
         run_pipeline(lambda pipeline: pipeline | beam.Create([1]) | beam.Map(_break), options)
     assert "canary" not in str(caught.value)
     assert caught.value.__cause__ is None
-    assert f"what the engine said, which may quote data, is in {tmp_path}" in caught.value.do
+    assert f"the engine's output, which may quote data, is in {tmp_path}" in caught.value.fix
     assert capfd.readouterr() == ("", "")

@@ -57,8 +57,8 @@ def test_a_job_cancelled_from_flinks_side_says_so_and_the_same_command_completes
     output, errors = client.communicate(timeout=SECONDS)
     assert client.returncode == 1, errors
     error = json.loads(output)["error"]
-    assert error["found"] == "it was cancelled from the runner's side"
-    assert "run the same command again" in error["do"]
+    assert "was cancelled from the runner's side" in error["problem"]
+    assert "Run the same command again" in error["fix"]
     assert not list((tmp_path / "ingest").iterdir())
     assert all(line.startswith("ingest: ") for line in errors.splitlines())  # how far it was, and nothing else
 
@@ -77,7 +77,7 @@ def test_a_job_whose_client_lost_its_job_server_goes_on_and_the_next_client_wait
     server.kill()
     output, errors = client.communicate(timeout=SECONDS)
     assert client.returncode == 1, errors
-    assert "run the same command again, which waits for it" in json.loads(output)["error"]["do"]
+    assert "Run the same command again, which waits for it" in json.loads(output)["error"]["fix"]
 
     output, errors = submit(shop, tmp_path, cluster).communicate(timeout=SECONDS)
     again = json.loads(output)
@@ -106,5 +106,4 @@ def test_a_client_that_is_told_to_end_takes_its_job_with_it(cluster, shop, tmp_p
 def test_a_cluster_that_is_not_there_is_a_clear_error(flink, shop, tmp_path):
     with pytest.raises(StageError) as caught:
         run_ingest(shop, tmp_path, ["--runner=FlinkRunner", "--flink_master=127.0.0.1:1"])
-    assert caught.value.found == "nothing answers there"
-    assert caught.value.follows == "the job was not submitted"
+    assert "No Flink cluster answers" in caught.value.problem

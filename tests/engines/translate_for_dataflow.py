@@ -27,12 +27,12 @@ def main(shop: Path, folder: Path) -> None:
     try:
         ingest_log(log, store=str(folder / "empty"), config=IngestConfig(), beam_options=DATAFLOW)
     except UsageError as error:
-        found["ingest"] = error.found
+        found["ingest"] = error.problem
     day = ingest_log(log, store=str(folder), config=IngestConfig())
     try:
         build_shards([day.folder], documents, store=str(folder), config=BuildConfig(k=2), beam_options=DATAFLOW)
     except UsageError as error:
-        found["build"] = error.found
+        found["build"] = error.problem
     print(json.dumps(found))
 
 

@@ -31,7 +31,7 @@ ROWS = [
             stops=True),
     WatchedFigure(figure="bots", words="share of bots", value="1%", usual="—", basis="no earlier day"),
 ]  # fmt: skip
-ERROR = StageError(asked="the stage train was run", found="the disk is full", do="make room")
+ERROR = StageError("The disk is full.", "Make room.")
 
 
 def results(release: Path) -> dict:

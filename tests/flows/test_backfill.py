@@ -17,7 +17,7 @@ class Flow:
     def __call__(self, date: str, until: str) -> dict:
         self.asked.append((date, until))
         if date in self.missing:
-            raise UsageError(asked="inputs were looked up", found=f"nothing is at logs/{date}", do="check the paths")
+            raise UsageError(f"Nothing is at logs/{date}.", "Check the paths.")
         reused, _ = date in self.store, self.store.add(date)
         later = {"build": {"reused": False}} if until == "report" else {}
         return {"ingest": {"reused": reused}, **later, **({"report": "report.html"} if later else {})}

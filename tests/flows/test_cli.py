@@ -60,7 +60,7 @@ def test_wrong_usage_exits_with_2_and_loads_nothing_heavy(arguments, told):
 def test_a_failure_with_json_is_one_object_on_stdout(tmp_path):
     done = clicktower("verify", str(tmp_path), "--json")
     assert done.returncode in (1, 2)
-    assert set(json.loads(done.stdout)["error"]) == {"kind", "asked", "found", "follows", "do"}
+    assert set(json.loads(done.stdout)["error"]) == {"kind", "problem", "fix"}
     assert done.stderr == ""
 
 
@@ -78,8 +78,8 @@ def test_a_killed_stage_process_is_told_apart_from_a_failed_one(monkeypatch):
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EFBIG])
 def test_operating_system_errors_become_sentences(number):
     facts = console.explain(OSError(number, os.strerror(number), "store/x"))
-    assert "store/x" in facts.found
-    assert "defect" not in facts.do
+    assert "store/x" in facts.problem
+    assert "defect" not in facts.fix
 
 
 def test_an_unexpected_error_quotes_nothing():

@@ -47,7 +47,7 @@ def test_a_row_that_fails_is_told_with_the_table_of_the_others_and_code_1(words,
     assert "1 failed: mine: it has results for none of them" in " ".join(output.split())
     assert "mine" in Path(tmp_path, "compare.html").read_text(encoding="utf-8")
     assert run([*asked, "--json"]) == 1
-    assert "1 failed" in json.loads(capsys.readouterr().out)["error"]["found"]
+    assert "1 failed" in json.loads(capsys.readouterr().out)["error"]["problem"]
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_a_setting_that_means_nothing_is_refused_and_says_what_would_do(settings
     with pytest.raises(UsageError, match=f"(?i){message}") as caught:
         changed(LSTM_96, settings)
     assert caught.value.exit_code == 2
-    assert caught.value.do
+    assert caught.value.fix
 
 
 @pytest.mark.parametrize(

@@ -34,4 +34,4 @@ class _Here:
 
 
 def _no_memory() -> StageError:
-    return StageError(asked="the trial was trained", found="there was no memory", do="let fewer run at once")
+    return StageError("There was no memory.", "Let fewer trials run at once.")

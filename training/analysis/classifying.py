@@ -72,9 +72,8 @@ def confidence_of(model: Model | Ensemble, class_name: str | None = None) -> Con
     asked = "documents were to be ranked by how sure a model is"
     if isinstance(model, Ensemble) or model.layout.outputs.unit != "pairs" or model.similarity != "euclidean":
         raise UsageError(
-            asked=asked,
-            found="this model does not tell pairs apart by the distance that it searches by",
-            do="train one with objective = classify and features = w2",
+            "This model does not tell pairs apart by the distance that it searches by.",
+            "Train one with objective = classify and features = w2.",
         )
     at = _place(asked, model.layout.outputs.classes, class_name)
 
@@ -90,8 +89,7 @@ def _place(asked: str, classes: Sequence[str], class_name: str | None) -> int:
         return 1
     if class_name not in classes:
         raise UsageError(
-            asked=asked,
-            found=f"the model tells {len(classes)} classes apart, and it was not said which of them is wanted",
-            do=f"name one of {', '.join(classes)}",
+            f"The model tells {len(classes)} classes apart, and the class to rank by is missing.",
+            f"Name one of {', '.join(classes)}.",
         )
     return classes.index(class_name)

@@ -219,9 +219,8 @@ def explained(
             gates.add(read, found)
     if queries and not topics.num_queries:
         raise UsageError(
-            asked=f"{len(queries):,} queries were to be explained",
-            found="not one of them has a word",
-            do="give queries of at least one word",
+            f"None of the {len(queries):,} queries to explain has a word.",
+            "Give queries of at least one word.",
         )
     return Explained(
         name=name,
@@ -302,7 +301,6 @@ def training_cost(folder: str) -> list[dict[str, Any]]:
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StageError(
-            asked=f"the curves in {path} were to be read",
-            found=f"the file is damaged ({type(error).__name__})",
-            do="train again, or copy the folder again",
+            f"The curves in {path} are damaged ({type(error).__name__}).",
+            "Train again, or copy the folder again.",
         ) from None

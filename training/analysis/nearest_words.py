@@ -36,9 +36,10 @@ def nearest_words(
     minus the distances. Raises UsageError for what is not one word, or not known to Doc2Vec; StageError without gensim.
     """
     if odd := [text for text in asked if len(words(text)) != 1] or ([] if asked else [""]):
-        raise UsageError(asked=f"the nearest words of {', '.join(map(repr, odd))} were to be found",
-                         found="each must be one word",
-                         do="give one or more: clicktower nearest-words pizza infection --shards FOLDER")  # fmt: skip
+        raise UsageError(
+            f"Nearest words are those of single words, and {', '.join(map(repr, odd))} is none.",
+            "Give one or more: clicktower nearest-words pizza infection --shards FOLDER.",
+        )
     asked = [word for text in asked for word in words(text)]
     texts = distinct_texts_of(shards, held_out=True).to_pylist()
     if encoder:
@@ -49,9 +50,10 @@ def nearest_words(
         doc2vec = TitleDoc2Vec(texts, memory=True, epochs=epochs, seed=seed, progress=progress)
         vocabulary, vectors_VD = doc2vec.word_vectors[0], unit(doc2vec.word_vectors[1])
         if unknown := sorted(set(asked).difference(vocabulary)):
-            raise UsageError(asked=f"the nearest words of {', '.join(unknown)} were to be found",
-                             found="no text of the shards has it", follows="Doc2Vec has no vector of it",
-                             do="give another word, or --model: a tower reads any word by its letters")  # fmt: skip
+            raise UsageError(
+                f"No text of the shards has {', '.join(map(repr, unknown))}, so Doc2Vec has no vector of it.",
+                "Give another word, or --model: a tower reads any word by its letters.",
+            )
         asked_AD = vectors_VD[[vocabulary.index(word) for word in asked]]
     by_cosine = encoder is None or encoder.similarity == "cosine"
     scores_AV = asked_AD @ vectors_VD.T if by_cosine else minus_distances(asked_AD, vectors_VD)

@@ -97,10 +97,8 @@ def trace(model: Model, text: str, side: Side) -> TracedText:
     found = read_words(text, model.recipe)
     if not found:
         raise UsageError(
-            asked="a text was to be explained",
-            found="it has no word",
-            follows="a text without a word has no embedding, so there is nothing to explain",
-            do="give a text of at least one word",
+            "The text has no word, and a text without a word has no embedding to explain.",
+            "Give a text of at least one word.",
         )
     table = text_table([text], model.layout.word_rows).limited(model.recipe.max_words, model.recipe.overflow)
     batch = text_batch([(table, np.zeros(1, np.int64))])  # of one text: its packed rows are its words in order
@@ -109,10 +107,8 @@ def trace(model: Model, text: str, side: Side) -> TracedText:
         traces = _traces(model, batch, side)
     if not np.isfinite(vector).all():
         raise StageError(
-            asked="a text was to be explained",
-            found="its embedding is not finite",
-            follows="no cell would be more active than another",
-            do="train again with a smaller step, and look at the curve of its loss",
+            "The text's embedding is not finite, so no cell is more active than another.",
+            "Train again with a smaller step, and look at the curve of its loss.",
         )
     return TracedText(text=text, side=side, words=tuple(found), traces=traces, vector=vector)
 
@@ -176,11 +172,10 @@ def require_traces(recipe: Recipe) -> None:
     if not isinstance(recipe.tower, Recurrent):
         recurrent = (name for name, kind in TowerSettings.kinds.items() if issubclass(kind, Recurrent))
         raise UsageError(
-            asked=f"a model of the tower {recipe.tower.kind} ({recipe.name}) was to be explained",
-            found="this tower has no gates and no state that change from word to word, or none that is known here",
-            follows="there is no trace to show and no keyword to count",
-            do=f"explain a model of a tower that reads word by word ({', '.join(recurrent)}); of this one,"
-            " `clicktower evaluate` and `clicktower search` show what it ranks",
+            f"The tower {recipe.tower.kind} of the recipe {recipe.name} has no known gates and no state that change"
+            " from word to word: there is no trace to show and no keyword to count.",
+            f"Explain a model of a tower that reads word by word ({', '.join(recurrent)}); of this one, `clicktower"
+            " evaluate` and `clicktower search` show what it ranks.",
         )
 
 

@@ -47,8 +47,8 @@ RowEnded = Callable[[EndedRow, int, int], None]
 class UnfinishedComparison(StageError):
     """Some rows failed. `comparison`: of those that did not; `labels`: what must be said of it."""
 
-    def __init__(self, *, comparison: Mapping[str, Any], labels: Mapping[str, Any], **facts: str) -> None:
-        super().__init__(**facts)
+    def __init__(self, problem: str, fix: str, *, comparison: Mapping[str, Any], labels: Mapping[str, Any]) -> None:
+        super().__init__(problem, fix)
         self.comparison, self.labels = comparison, labels
 
 
@@ -78,15 +78,14 @@ def compare(
     config = config or EvaluateConfig()
     if tuple(config.cutoffs) != CUTOFFS:
         raise UsageError(
-            asked=f"NDCG was to be compared at {', '.join(map(str, config.cutoffs))}",
-            found="the table is of NDCG at 1, 3 and 10, as the paper's",
-            do="leave cutoffs as they are; `clicktower evaluate` takes others",
+            "The comparison is a table of NDCG at 1, 3 and 10, as the paper's, and not at"
+            f" {', '.join(map(str, config.cutoffs))}.",
+            "Leave cutoffs as they are; `clicktower evaluate` takes others.",
         )
     if against not in {row.name for row in rows}:
         raise UsageError(
-            asked=f"the rows were to be set against {against}",
-            found="that is not one of the rows to compare",
-            do=f"add it to --rows, or set --against to one of {', '.join(row.name for row in rows)}",
+            f"There is no row {against} to test the others against.",
+            f"Add it to --rows, or set --against to one of {', '.join(row.name for row in rows)}.",
         )
     work = _Work(rows, shards, files, store, config, tuple(seeds), frequencies, threads)
 
@@ -106,14 +105,13 @@ def compare(
             labels["judgments"] = "click-derived"
         failed = [one for one in ended if one.state == "failed"]
         if failed:
-            reasons = "; ".join(f"{one.row.name}: {one.why}" for one in failed)
+            reasons = " ".join(f"{row.row.name}: {row.why}" for row in failed)
             raise UnfinishedComparison(
+                f"{len(failed)} of {len(ended)} rows failed: {reasons} The table above is without them; the others are"
+                " finished and kept.",
+                "Correct that and run the same command again, which tries only those; or leave them out with --rows.",
                 comparison=value,
                 labels=labels,
-                asked=f"{len(ended)} rows were to be compared",
-                found=f"{len(failed)} failed: {reasons}",
-                follows="the others are finished and kept, and the table above is without those that failed",
-                do="mend that and run the same command again, which tries only those; or leave them out with --rows",
             )
         content = json.dumps(value, indent=1, ensure_ascii=False).encode()
         storage.write_atomic(storage.join(attempt, "comparison.json"), content)
@@ -202,7 +200,7 @@ class _Work:
         try:
             ended = self._end(row, before, tell)
         except StageError as error:
-            ended = EndedRow(row=row, state="failed", why=f"{error.found}; {error.do}")
+            ended = EndedRow(row=row, state="failed", why=str(error))
         except MemoryError:
             ended = EndedRow(row=row, state="failed", why="the memory did not suffice")
         except Exception as error:

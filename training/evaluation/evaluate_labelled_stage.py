@@ -297,25 +297,20 @@ def _score_table(scores: Mapping[str, Scores], data: LabelledData) -> pa.Table:
 
 
 def _require_measurable(data: LabelledData, labelled: str) -> None:
-    asked = f"a model was to be measured on the labelled rows in {labelled}"
     if not len(data.dev):
         raise StageError(
-            asked=asked,
-            found="none of them is held out",
-            follows="a threshold would be measured on what chose it",
-            do="build them with a dev_share above 0, or with --dev",
+            f"None of the labelled rows in {labelled} is held out: a threshold would be measured on what chose it.",
+            "Build them with a dev_share above 0, or with --dev.",
         )
     if data.unit == "texts" and not data.classes:
         raise StageError(
-            asked=asked,
-            found="they are single texts with values",
-            follows="there is neither a similarity to measure nor a class",
-            do="build them with --label-kind class, or give labelled pairs",
+            f"The labelled rows in {labelled} are single texts with values: there is neither a similarity to measure"
+            " nor a class.",
+            "Build them with --label-kind class, or give labelled pairs.",
         )
     if data.unit == "pairs" and len(data.classes) > MAX_CLASSES:
         raise StageError(
-            asked=asked,
-            found=f"they have {len(data.classes):,} classes",
-            follows=f"one similarity cannot tell more than {MAX_CLASSES} apart to any use",
-            do="build them with --label-kind value if the labels are numbers",
+            f"The labelled rows in {labelled} have {len(data.classes):,} classes, and thresholds of a similarity tell"
+            f" at most {MAX_CLASSES} apart to any use.",
+            "Build them with --label-kind value if the labels are numbers.",
         )

@@ -56,10 +56,8 @@ def systems_of(
     refused = refused_because(model, data) if isinstance(model, Model) else "an ensemble has no classifier"
     if refused and data.unit == "texts":
         raise UsageError(
-            asked="classes of labelled texts were to be measured",
-            found=refused,
-            follows="it has nothing to say of a single text",
-            do="give a model that `clicktower train` made of labelled texts of these classes",
+            f"The model cannot classify labelled texts: {refused}.",
+            "Give a model that `clicktower train` made of labelled texts of these classes.",
         )
     if isinstance(model, Model) and not refused:
         found[CLASSIFIER] = probabilities(model, texts, rows, data.classes, progress)

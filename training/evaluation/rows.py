@@ -118,9 +118,9 @@ def all_rows(
     taken, no topic or a prior below 0.
     """
     if not word_prior >= 0:
-        raise UsageError(asked=f"PLSA was to have a word prior of {word_prior}", found="it is below 0", do="give 0.01")
+        raise UsageError(f"The word prior {word_prior} of PLSA is below 0.", "Give 0.01.")
     if topics < 1:
-        raise UsageError(asked=f"PLSA was to have {topics} topics", found="it needs at least 1", do="give 100 to 500")
+        raise UsageError(f"PLSA needs at least 1 topic, and has {topics}.", "Give 100 to 500.")
     runs = dict(runs or {})
     rows = [
         Row(
@@ -168,9 +168,8 @@ def all_rows(
     names = [row.name for row in rows]
     if taken := sorted({name for name in names if names.count(name) > 1}):
         raise UsageError(
-            asked="models and runs were to be rows of the comparison",
-            found=f"there is a row named {', '.join(taken)} already",
-            do="give them other names, name=PATH",
+            f"There is a row named {', '.join(taken)} already.",
+            "Give models and runs other names, name=PATH.",
         )
     return rows
 
@@ -221,8 +220,7 @@ def chosen(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
     known = [row.name for row in rows]
     if unknown := [name for name in names if name not in known]:
         raise UsageError(
-            asked=f"the rows {', '.join(names)} were to be compared",
-            found=f"there is no row named {', '.join(unknown)}",
-            do=f"choose from {', '.join(known)}",
+            f"There is no row named {', '.join(unknown)}.",
+            f"Choose from {', '.join(known)}.",
         )
     return [row for row in rows if not names or row.name in names]

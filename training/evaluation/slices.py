@@ -71,10 +71,9 @@ def read_frequencies(uri: str) -> dict[str, int]:
     for query_id, text in read_queries(uri).items():
         if not text.strip().isdigit():
             raise StageError(
-                asked=f"each line of {uri} must hold a query id, a tab and how often it was asked",
-                found=f"the line of {query_id} ends in no whole number",
-                follows="queries could not be divided into head, torso and tail",
-                do="mend that line, or leave --frequencies out",
+                f"In {uri} the line of {query_id} ends in no whole number; each must hold a query id, a tab and a"
+                " frequency.",
+                "Correct that line, or leave --frequencies out.",
             )
         counts[query_id] = int(text)
     return counts
@@ -136,9 +135,8 @@ def training_clicks(shards: str, of: Literal["query", "clicked"] = "query") -> d
             clicks.update(dict(zip(texts.take(summed[of]).to_pylist(), summed["clicks_sum"].to_pylist(), strict=True)))
     except (OSError, pa.ArrowInvalid, ValueError) as error:
         raise StageError(
-            asked=f"the queries of the shards in {shards} were to be read",
-            found=f"a file is missing or unreadable ({type(error).__name__})",
-            follows="it would be unknown which judged queries were trained on",
-            do="run `clicktower build` again",
+            f"The queries of the shards in {shards} cannot be read: a file is missing or unreadable"
+            f" ({type(error).__name__}).",
+            "Run `clicktower build` again.",
         ) from None
     return dict(clicks)

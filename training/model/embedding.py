@@ -106,9 +106,10 @@ def _lengths(vectors: np.ndarray, limit: float) -> np.ndarray:
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
     if not (lengths < limit).all():
         beyond = "" if limit == np.inf else f", or longer than {limit:g}"
-        raise StageError(asked=f"{len(vectors):,} texts were to be encoded",
-                         found=f"an embedding is not finite{beyond}", follows="it cannot be compared with anything",
-                         do="train again with a smaller step, and look at the curve of its loss")  # fmt: skip
+        raise StageError(
+            f"The embedding of one of {len(vectors):,} texts is not finite{beyond}.",
+            "Train again with a smaller step, and look at the curve of its loss.",
+        )
     return lengths
 
 

@@ -55,15 +55,14 @@ def open_device(name: str) -> Device:
         return CPU
     if not torch.cuda.is_available():
         raise StageError(
-            asked=f"training was to compute on {name}",
-            found="there is no CUDA GPU here, or this build of torch has no CUDA",
-            do="run it where there is one, or train with device=cpu",
+            f"There is no CUDA GPU for the device {name} here, or this build of torch has no CUDA.",
+            "Run it where there is one, or train with device=cpu.",
         )
     if name == "cuda" and not can_compile():
         raise StageError(
-            asked="training was to compute on cuda, with the recurrence in fused kernels",
-            found="Triton, or the C compiler (gcc or clang) it needs to start them, is not installed",
-            do="install both (torch's wheels for Linux bring Triton), or train with device=cuda-eager",
+            "The fused kernels of the device cuda need Triton, and the C compiler (gcc or clang) that starts them;"
+            " one of the two is not installed.",
+            "Install both (torch's wheels for Linux bring Triton), or train with device=cuda-eager.",
         )
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False  # on by default, whatever the precision of products

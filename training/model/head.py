@@ -219,22 +219,18 @@ def head_of(settings: objective_settings.Classify, *, dimensions: int, rows: int
     of_pairs = not isinstance(settings.features, objective_settings.PlainFeatures)
     if of_pairs != (unit == "pairs"):
         raise UsageError(
-            asked=f"labelled {unit} were to be classified by the features {settings.features.kind}",
-            found=f"those are of {'two embeddings' if of_pairs else 'one embedding'}",
-            do="use plain for texts, and w2, siamese or gated for pairs",
+            f"The features {settings.features.kind} are those of {'two embeddings' if of_pairs else 'one embedding'},"
+            f" and the labelled data are {unit}.",
+            "Use plain for texts, and w2, siamese or gated for pairs.",
         )
     if isinstance(settings.features, objective_settings.W2Features) and dimensions % 2:
         raise UsageError(
-            asked="labelled pairs were to be classified by the features w2",
-            found=f"an embedding has {dimensions} dimensions, which are not two halves",
-            follows="there would be no μ and σ in it",
-            do="use a tower that gives both (variational), or the features siamese",
+            f"The features w2 need an embedding of two halves, μ and σ, and this one has {dimensions} dimensions.",
+            "Use a tower that gives both (variational), or the features siamese.",
         )
     if classes < 2:
         raise UsageError(
-            asked=f"labelled {unit} were to be classified",
-            found=f"they have {classes} class" + "es" * (classes != 1),
-            follows="there would be nothing to tell apart",
-            do="use data whose labels have at least two classes",
+            f"The labelled {unit} have {classes} class{'es' * (classes != 1)}, so there is nothing to tell apart.",
+            "Use data whose labels have at least two classes.",
         )
     return Head(settings, rows, dimensions // rows, classes)

@@ -279,27 +279,24 @@ def combine(models: Sequence[str], *, store: str) -> StageResult:
     """
     trained = sorted((open_result(model) for model in models), key=lambda result: result.manifest.digest)
     digests = [result.manifest.digest for result in trained]
-    asked = f"{len(models)} models were to be combined"
+    f"{len(models)} models were to be combined"
     if len(set(digests)) < max(2, len(digests)):
-        found = "there must be at least two" if len(digests) < 2 else "one of them is there twice"
-        raise UsageError(asked=asked, found=found, do="give different models, of other seeds or other recipes")
+        problem = "An ensemble has at least two models." if len(digests) < 2 else "One of the models is given twice."
+        raise UsageError(problem, "Give different models, of other seeds or other recipes.")
     request = Request(stage="combine", stage_version=STAGE_VERSION, config={}, inputs={"models": digests})
 
     def produce(folder: str) -> Outcome:
         members = [load_model(result.data) for result in trained]
         if len({str(sorted(member.text_contract.items())) for member in members}) > 1:
             raise UsageError(
-                asked=asked,
-                found="they were trained on different text contracts or table sizes",
-                follows="a text would not mean the same to all of them",
-                do="train them on shards of one build",
+                "The models are trained on different text contracts or table sizes: a text would not mean the same to"
+                " all of them.",
+                "Train them on shards of one build.",
             )
         if any(member.similarity != "cosine" for member in members):
             raise UsageError(
-                asked=asked,
-                found="one of them compares by distance",
-                follows="a mean of cosines and distances means nothing",
-                do="combine models that compare by cosine",
+                "One of the models compares by distance, and a mean of cosines and distances means nothing.",
+                "Combine models that compare by cosine.",
             )
         write_ensemble(folder, members)
         labels = {name: value for result in trained for name, value in result.manifest.outcome.labels.items()}

@@ -42,9 +42,8 @@ def teacher_source(path: str, recipe: Recipe) -> TeacherSource:
     if path.endswith(SUFFIX):
         require_text_vectors(path)
         return TeacherSource(storage.absolute(path), storage.fingerprint(path))
-    asked = f"{recipe.name} was to be taught by the model in {path}"
-    do = "give the folder that `clicktower train` or `clicktower combine` printed, or a Parquet file of vectors"
-    result = open_result(path, "train", "combine", asked=asked, do=do)
+    fix = "Give the folder that `clicktower train` or `clicktower combine` printed, or a Parquet file of vectors."
+    result = open_result(path, "train", "combine", fix=fix)
     return TeacherSource(storage.absolute(result.data), result.manifest.digest)
 
 

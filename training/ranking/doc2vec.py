@@ -114,15 +114,13 @@ def _train(texts: list[list[str]], settings: dict[str, Any], progress: Progress)
         from gensim.models.doc2vec import Doc2Vec, TaggedDocument
     except ImportError as error:
         raise StageError(
-            asked="Doc2Vec vectors were to be trained",
-            found=f"gensim is not installed ({error})",
-            do="install it: pip install 'clicktower[compare]'",
+            f"Doc2Vec needs gensim, which is not installed ({error}).",
+            "Install it: pip install 'clicktower[compare]'.",
         ) from None
     if not any(texts):
         raise StageError(
-            asked=f"Doc2Vec vectors were to be trained on {len(texts):,} texts",
-            found="none of them has a word",
-            do="give titles or queries with words",
+            f"None of the {len(texts):,} texts for Doc2Vec has a word.",
+            "Give titles or queries with words.",
         )
 
     class Epochs(CallbackAny2Vec):

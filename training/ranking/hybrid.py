@@ -66,10 +66,8 @@ def cross_fit(
     half_Q = np.array([half_of(queries[query_id], seed) for query_id in judged.query_ids])
     if len(set(half_Q.tolist())) < 2:
         raise StageError(
-            asked="a weight was to be chosen on one half of the judged queries for the other",
-            found=f"all {len(half_Q):,} queries fall into one half",
-            follows="the weight would be chosen on the queries on which it is evaluated",
-            do="judge more queries, or give judgments of other queries to choose it on",
+            f"All {len(half_Q):,} judged queries fall into one half, so a weight cannot be chosen on the other.",
+            "Judge more queries, or give judgments of other queries to choose it on.",
         )
     known = np.isfinite(first) & np.isfinite(second)
     columns = []

@@ -48,32 +48,33 @@ def judged_collection(
     that are not in the collection stay in the qrels: a system cannot return them, and that is counted
     against it. Raises StageError where nothing is left to measure.
     """
-    asked = f"{len(qrels):,} judged queries were to be measured on {len(documents):,} documents"
+    f"{len(qrels):,} judged queries were to be measured on {len(documents):,} documents"
     known = {query_id: grades for query_id, grades in qrels.items() if query_id in queries}
     if not known:
-        raise StageError(asked=asked, found="none of the qrels' query ids is in the queries file",
-                         follows="there would be nothing to evaluate",
-                         do="check that the queries and the qrels belong together")  # fmt: skip
+        raise StageError(
+            f"None of the query ids of the {len(qrels):,} judged queries is in the queries file.",
+            "Check that the queries and the qrels belong together.",
+        )
     kept = {query_id: grades for query_id, grades in known.items() if len(grades) >= min_judged}
     if not kept:
         most = max(len(grades) for grades in known.values())
         raise StageError(
-            asked=asked,
-            found=f"no query has min_judged = {min_judged} judgments; the most is {most}",
-            follows="there would be nothing to evaluate",
-            do=f"set min_judged to {most} or below",
+            f"No query has min_judged = {min_judged} judgments; the most is {most}.",
+            f"Set min_judged to {most} or below.",
         )
     if not any(words(queries[query_id]) for query_id in kept):
-        raise StageError(asked=asked, found=f"none of the {len(kept):,} queries has a word",
-                         follows="no system could find anything, and every one would score 0",
-                         do="check that the queries file holds id<TAB>text lines")  # fmt: skip
+        raise StageError(
+            f"None of the {len(kept):,} judged queries has a word: no system could find anything.",
+            "Check that the queries file holds id<TAB>text lines.",
+        )
     row_of = {document_id: row for row, document_id in enumerate(documents.ids)}
     num_judgments = sum(len(grades) for grades in kept.values())
     num_unknown = sum(document_id not in row_of for grades in kept.values() for document_id in grades)
     if num_unknown == num_judgments:
-        raise StageError(asked=asked, found=f"none of the {num_judgments:,} judged documents is among them",
-                         follows="every system would score 0",
-                         do="check that the documents and the qrels belong together")  # fmt: skip
+        raise StageError(
+            f"None of the {num_judgments:,} judged documents is among the {len(documents):,} documents.",
+            "Check that the documents and the qrels belong together.",
+        )
     return JudgedCollection(
         document_ids=documents.ids,
         titles=documents.titles,
@@ -206,18 +207,15 @@ def measure_run(run: Run, collection: JudgedCollection, rules: Rules = DEFAULT_R
         for document_id, score in results.items():
             if not math.isfinite(score):
                 raise StageError(
-                    asked="each result of a run must have a finite score",
-                    found=f"query {query_id} has document {document_id} with the score {score}",
-                    follows="such a score has no place in a ranking",
-                    do="mend the run, or leave that result out",
+                    f"The query {query_id} of the run has the document {document_id} with the score {score}, which has"
+                    " no place in a ranking.",
+                    "Give that result a finite score, or leave it out.",
                 )
     ranked = {query_id: best_first(run.get(query_id, {})) for query_id in collection.qrels}
     if not any(ranked.values()):
         raise StageError(
-            asked=f"a run of {len(run):,} queries was to be measured on {len(collection.qrels):,} judged queries",
-            found="it has results for none of them",
-            follows="it would score 0 everywhere",
-            do="check that the run and the judgments have the same query ids",
+            f"The run of {len(run):,} queries has results for none of the {len(collection.qrels):,} judged queries.",
+            "Check that the run and the judgments have the same query ids.",
         )
     judged = {
         query_id: {d: score for d, score in results.items() if d in collection.qrels[query_id]}

@@ -94,10 +94,9 @@ def gains_of(grades: np.ndarray, gain: Gain) -> np.ndarray:
     positive = np.maximum(grades, 0).astype(np.float64)
     if gain == "exponential" and (highest := int(positive.max(initial=0))) > MAX_EXPONENTIAL_GRADE:
         raise StageError(
-            asked=f"grades up to {MAX_EXPONENTIAL_GRADE} have a gain of 2^grade - 1",
-            found=f"there is a grade of {highest:,}",
-            follows="its gain would make that of every other document negligible",
-            do="use a scale of fewer steps, or gain=linear",
+            f"A grade of {highest:,} has a gain of 2^grade - 1 that would make every other document's negligible;"
+            f" grades go up to {MAX_EXPONENTIAL_GRADE}.",
+            "Use a scale of fewer steps, or gain=linear.",
         )
     return np.exp2(positive) - 1 if gain == "exponential" else positive
 

@@ -101,17 +101,15 @@ def _train(key: Key, arguments: Mapping[str, Any], started: Queue) -> TrialOutco
 
 def _no_room() -> StageError:
     return StageError(
-        asked="the trials were to run on a Ray cluster",
-        found=f"for {ROOM_SECONDS:,.0f} seconds no node had room for one",
-        follows="what is finished is kept",
-        do="add a node, or let a trial take fewer threads",
+        f"For {ROOM_SECONDS:,.0f} seconds no node of the Ray cluster has had room for a trial. Finished trials are"
+        " kept.",
+        "Add a node, or let a trial take fewer threads.",
     )
 
 
 def _lost(times: int, error: Exception) -> StageError:
     return StageError(
-        asked="the trial was to run on a Ray cluster",
-        found=f"its process was lost {times} times, the last time with {type(error).__name__}",
-        follows="it goes on from its last checkpoint when it is started again",
-        do="look for too little memory on the nodes, and for the package on each of them",
+        f"The process of the trial was lost {times} times on the Ray cluster, the last time with"
+        f" {type(error).__name__}. A new start continues from its last checkpoint.",
+        "Look for too little memory on the nodes, and for the package on each of them.",
     )

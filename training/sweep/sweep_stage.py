@@ -48,8 +48,8 @@ STAGE_VERSION = 3
 class UnfinishedSweep(StageError):
     """Some trials could not be carried out. `rows`: the table of those that could."""
 
-    def __init__(self, *, rows: Sequence[SweepRow] = (), **facts: str) -> None:
-        super().__init__(**facts)
+    def __init__(self, problem: str, fix: str, *, rows: Sequence[SweepRow] = ()) -> None:
+        super().__init__(problem, fix)
         self.rows = rows
 
 
@@ -80,9 +80,8 @@ def sweep(
     """
     if min(1 if value is None else value for value in (at_once, workers, threads)) < 1:
         raise UsageError(
-            asked=f"{at_once} trials at once were asked for, each of {workers} workers with {threads} threads",
-            found="each must be at least 1",
-            do="give 1 or more",
+            f"Trials at once ({at_once}), workers ({workers}) and threads ({threads}) must each be at least 1.",
+            "Give 1 or more.",
         )
     judged = judged and Judged(**{what: storage.absolute(uri) for what, uri in asdict(judged).items()})
     device = device_named(device)  # here and not on each node: it is a part of what is asked
@@ -171,10 +170,9 @@ def _requests(
     counts = built.manifest.outcome.counts
     if 0 in (counts.get("dev_pairs"), counts.get("dev_rows")) and (measure == "dev_loss" or not judged):
         raise UsageError(
-            asked=f"the trials were to be compared by {measure}",
-            found="the shards hold nothing that is held out" + ("" if judged else ", and no judged files are given"),
-            follows="there is nothing to measure that on but what the trials are trained on",
-            do="build with a dev_share above 0, or give judged files and choose by dev_ndcg@10",
+            f"The shards hold nothing held out to measure {measure} on"
+            + ("." if judged else ", and no judged files are given."),
+            "Build with a dev_share above 0, or give judged files and choose by dev_ndcg@10.",
         )
     watched = fingerprints(judged)
     vectors = {file: storage.fingerprint(file) for file in {point.word_vectors for point in points} if file}
@@ -226,13 +224,11 @@ def _outcome(
 
 
 def _unfinished(trials: Trials) -> UnfinishedSweep:
-    reasons = "; ".join(dict.fromkeys(error.found for error in trials.broken))
+    reasons = " ".join(dict.fromkeys(error.problem for error in trials.broken))
     return UnfinishedSweep(
+        f"{len(trials.broken)} of {len(trials.ended)} trials failed: {reasons} The others are finished and kept.",
+        f"{trials.broken[0].fix} Then run the same command again, which tries only those that are missing.",
         rows=trials.rows(),
-        asked=f"{len(trials.ended)} trials were to be carried out",
-        found=f"{len(trials.broken)} could not be: {reasons}",
-        follows="the others are finished and kept",
-        do=f"{trials.broken[0].do}; then run the same command again, which tries only those that are missing",
     )
 
 
@@ -428,7 +424,7 @@ class Trials:
         error = error or _not_seen(self._store)
         if not isinstance(error, Diverged):
             self.broken.append(error)
-        return replace(self._trial(key), failed=error.found)
+        return replace(self._trial(key), failed=error.problem)
 
     def _curve(self, key: Key) -> list[dict[str, Any]] | None:
         """The figures after each epoch up to the end of the rung; None where training has not come so far.
@@ -448,10 +444,8 @@ class Trials:
         last = curve[-1]
         if last.get(self._measure) is None:
             raise StageError(
-                asked=f"the trials were to be compared by {self._measure}",
-                found=f"the training {self._request(key).digest} had nothing to measure that on",
-                follows="none of the trials can be compared by it",
-                do=f"choose another of {', '.join(measures())}, or give judged files",
+                f"The training {self._request(key).digest} has no {self._measure} to compare the trials by.",
+                f"Choose another of {', '.join(measures())}, or give judged files.",
             )
         return replace(
             self._trial(key),
@@ -505,8 +499,6 @@ class Trials:
 
 def _not_seen(store: str) -> StageError:
     return StageError(
-        asked=f"a trial was to be trained into {store}",
-        found="it was, and is not to be seen from here",
-        follows="it cannot be compared",
-        do="put the store where every node sees it: a shared folder, or a URI",
+        f"A trial was trained into {store} and cannot be seen from here.",
+        "Put the store where every node sees it: a shared folder, or a URI.",
     )

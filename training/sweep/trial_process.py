@@ -137,21 +137,21 @@ def carried_out(arguments: Mapping[str, Any], tell: Progress) -> TrialOutcome:
         return TrialOutcome(error=error)
     except Exception as error:
         is_os = isinstance(error, OSError) and error.errno
-        found = os.strerror(error.errno) if is_os else f"something unexpected happened: {type(error).__name__}"  # type: ignore
-        return _not_ended(found, "train it alone with `clicktower train` to see more")
+        reason = os.strerror(error.errno) if is_os else type(error).__name__  # type: ignore
+        return _not_ended(f"failed unexpectedly ({reason})", "Train it alone with `clicktower train` to see more.")
 
 
 def _died(exitcode: int) -> TrialOutcome:
     by_kill = exitcode == -signal.SIGKILL
     return _not_ended(
-        f"signal {-exitcode} ended it" if exitcode < 0 else f"its process ended with code {exitcode} and no result",
-        "look for too little memory, and let fewer trials run at once" if by_kill else "run the same command again",
+        f"was ended by signal {-exitcode}" if exitcode < 0 else f"ended with code {exitcode} and no result",
+        "Look for too little memory, and let fewer trials run at once." if by_kill else "Run the same command again.",
     )
 
 
-def _not_ended(found: str, do: str) -> TrialOutcome:
-    follows = "it goes on from its last checkpoint when it is started again"
-    return TrialOutcome(error=StageError(asked="the trial was trained", found=found, follows=follows, do=do))
+def _not_ended(reason: str, fix: str) -> TrialOutcome:
+    problem = f"The training of the trial {reason}. A new start continues from its last checkpoint."
+    return TrialOutcome(error=StageError(problem, fix))
 
 
 @contextmanager

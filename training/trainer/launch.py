@@ -75,9 +75,7 @@ def train(
             f"Workers may be {workers}, at least {least} of them, and a fast sum depends on their number.",
             "Use the exact reduction, or give the number and leave --min-workers out.",
         )
-    what = "click shards" if recipe.objective.stages == ("build",) else "labelled shards"
-    asked = f"{recipe.name} was to be trained on the {what} in {shards}"
-    built = open_result(shards, *recipe.objective.stages, asked=asked)
+    built = open_result(shards, *recipe.objective.stages)
     if judged and not isinstance(recipe.objective, Clicks):
         raise UsageError(
             f"NDCG cannot be watched while {recipe.name} trains: the objective {recipe.objective.kind} is watched on"
@@ -94,8 +92,7 @@ def train(
     word_vectors = storage.absolute(word_vectors) if word_vectors else None
     recipe = with_teacher(with_word_vectors(recipe, word_vectors), teacher)
     taught_by = teacher_source(teacher, recipe) if teacher else None
-    asked = f"{recipe.name} was to start from the model in {start}"
-    started = open_result(start, "train", asked=asked) if start else None
+    started = open_result(start, "train") if start else None
     if before:
         started = train(
             shards, store=store, recipe=before, workers=workers, min_workers=min_workers, threads=threads,

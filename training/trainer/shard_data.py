@@ -351,7 +351,7 @@ def distinct_texts_of(shards: str, *, held_out: bool = False) -> pa.Array:
 
     Raises UsageError and StageError.
     """
-    built = open_result(shards, "build", asked=f"the texts of the click shards in {shards} were to be listed")
+    built = open_result(shards, "build")
     folder = local_folder(built.data)
     names = {file.path.split("/")[-2] for file in built.manifest.files if file.path.endswith("/texts.arrow")}
     taught = sorted(name for name in names if held_out or not name.startswith("dev"))

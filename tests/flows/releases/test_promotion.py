@@ -174,7 +174,7 @@ def test_a_disk_that_fails_meanwhile_decides_nothing(shop, tmp_path, monkeypatch
     of_candidate = shop.evaluated(shop.models[1], shop.documents).folder
 
     def failing(*_, **__):
-        raise TransientError(asked="a file was to be written", found="the disk is full", do="make room")
+        raise TransientError("The disk is full.", "Make room.")
 
     monkeypatch.setattr("training.evaluation.evaluate_stage.evaluate", failing)
     decide = decide_by(RULES, shop.judgments(shop.documents))
