@@ -34,7 +34,6 @@ from beam_jobs.sources.source import (
     BOM,
     LogForm,
     ParsedBlock,
-    Recognition,
     RowsOf,
     check_columns,
     parsed_lines,
@@ -193,30 +192,9 @@ FORM = LogForm(
 
 # ORCAS (https://microsoft.github.io/msmarco/ORCAS): query id, query, document id, url between tabs; each line a click.
 
-_ORCAS_COLUMNS = ("query id", "query", "document id", "url")
-
-
 _ORCAS_MAPPING = Mapping(columns=Columns(query_id=1, query=2, document_id=3), header=False)
-
-
-def _orcas_records(lines: Sequence[bytes]) -> list[list[str]]:
-    return [line.decode(errors="replace").removeprefix("\ufeff").split("\t") for line in lines]
-
-
-def _is_like_orcas(records: Sequence[Sequence[str]]) -> bool:
-    """Whether most lines have the columns, the last nearly always an address."""
-    rows = [record for record in records if len(record) == len(_ORCAS_COLUMNS)]
-    return len(rows) >= 0.5 * len(records) and sum("://" in row[3] for row in rows) > 0.8 * len(rows)
-
-
 ORCAS = LogForm(
     name="orcas",
-    open=lambda _: DelimitedSource(mapping=_ORCAS_MAPPING, num_columns=len(_ORCAS_COLUMNS)),
+    open=lambda _: DelimitedSource(mapping=_ORCAS_MAPPING, num_columns=4),  # the fourth is an address
     mapping="none",
-    recognition=Recognition(
-        what="ORCAS: four columns between tabs, the last an address",
-        columns=_ORCAS_COLUMNS,
-        records=_orcas_records,
-        is_like=_is_like_orcas,
-    ),
 )

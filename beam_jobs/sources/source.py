@@ -95,19 +95,6 @@ class LineSource:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Recognition:
-    """How `check` knows a form of text with columns: its first lines, cut by `records`, are `is_like` it.
-
-    `what` it says then; `columns`: their names.
-    """
-
-    what: str
-    columns: tuple[str, ...]
-    records: Callable[[Sequence[bytes]], list[list[str]]]
-    is_like: Callable[[Sequence[Sequence[str]]], bool]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class LogForm:
     """A form of log, as `--format` names it (forms.FORMS).
 
@@ -119,7 +106,6 @@ class LogForm:
     mapping: Literal["columns", "events", "none"]
     takes_delimiter: bool = False
     takes_line_id: bool = False
-    recognition: Recognition | None = None
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_. -]{0,59}")

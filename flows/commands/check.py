@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from rich.filesize import decimal as size
 
 from flows.commands.options import Json, K
-from flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text, counted, duration, found_rows, sentence
+from flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text, counted, duration, finding_rows
 from flows.report.run_page import gate_table, ledger_table, percent
 from flows.show import console
 from flows.show.present import program
@@ -114,9 +114,8 @@ def report(result: Mapping[str, Any]) -> list[Block]:
             _estimate(result["estimate"]),
         ]
     if result["proposed_mapping"]:
-        read = "; what is above was read with it" if result["read_with_proposal"] else ""
         options = f"--format {result['proposed_format']} --mapping FILE"
-        blocks.append(Heading(text=f"A mapping to begin with ({options}), made from the names{read}:"))
+        blocks.append(Heading(text=f"A mapping to begin with ({options}), made from the names:"))
         blocks += [Code(text=line) for line in result["proposed_mapping"].splitlines()]
     if result["next"]:
         blocks += [Heading(text="Next:"), Code(text=f"{program()} {result['next']}")]
@@ -125,8 +124,6 @@ def report(result: Mapping[str, Any]) -> list[Block]:
 
 def _headline(result: Mapping[str, Any]) -> Iterable[Block]:
     verdict, tone = ("✓ can be ingested", "better") if result["can_be_ingested"] else ("✗ ingest would fail", "worse")
-    if not result["can_be_ingested"] and result["read_with_proposal"]:
-        verdict += " as it was asked; with the mapping below it can be"
     yield Text(text=f"{verdict}: {result['looks_like']}", tone=tone)
     files, sample = result["files"], result.get("sample")
     empty = f" ({files['empty']} of them empty)" if files["empty"] else ""
@@ -149,8 +146,7 @@ def _findings(findings: Sequence[Mapping[str, str]]) -> Iterable[Block]:
     rows = []
     for finding in findings:
         mark, tone = _MARKS[finding["level"]]
-        said = (sentence(finding[part]) if finding[part] else "" for part in ("found", "follows", "do"))
-        rows += found_rows([Cell(text=mark, tone=tone)], *said)
+        rows += finding_rows([Cell(text=mark, tone=tone)], finding["problem"], finding["fix"])
     yield Table(caption="What looks wrong", rows=rows)
 
 
@@ -174,14 +170,6 @@ def _facts(result: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     if times["first"]:
         first, last = (times[which][:16].replace("T", " ") for which in ("first", "last"))
         yield "time", f"{first} to {last} UTC, {counted(times['dates'], 'date')}"
-    languages = result["languages"]
-    if languages["why_not"]:
-        yield "languages", f"unknown: {languages['why_not']}"
-    else:
-        named = [f"{code} {share:.0%}" for code, share in languages["shares"].items()]
-        unsure = 1 - sum(languages["shares"].values())
-        named += [f"unsure {unsure:.0%}"] if unsure >= 0.01 else []
-        yield "languages", f"{', '.join(named)} of {counted(languages['queries'], 'query')}; give or take 10 points"
     if documents := result["documents"]:
         share = percent(documents["clicks_titled"], documents["clicks"])
         yield "documents", f"{documents['num_documents']:,}; {share} of the clicks are on one with a title"

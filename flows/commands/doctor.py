@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from flows.commands.options import Json
-from flows.report.blocks import Cell, Table, Text, found_rows
+from flows.report.blocks import Cell, Table, Text, finding_rows
 from flows.show import console
 from flows.show.console import NEEDS, emit, errors
 from training.kernel.kernel_library import Status, status
@@ -25,23 +25,19 @@ GB = 1e9
 MIN_MEMORY, GOOD_MEMORY = 2 * GB, 4 * GB
 SHOWN = ("torch", "pyarrow", "apache-beam", "ray", "prefect", "lancedb")
 COMPILE = (
-    "install a C++ compiler if there is none (apt-get install g++, dnf install gcc-c++), then clicktower again (in a"
-    " checkout: touch pyproject.toml && make setup)"
+    "Install a C++ compiler if there is none (apt-get install g++, dnf install gcc-c++), then clicktower again (in a"
+    " checkout: touch pyproject.toml && make setup)."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check. It contains neither a secret nor a user's name.
-
-    `follows`: what does not work, or works worse; `do`: how to fix it. Both are empty where all is well.
-    """
+    """The result of one check, and how to fix it where something is wrong. Neither has a secret or a user's name."""
 
     name: str
     state: State
-    found: str
-    follows: str = ""
-    do: str = ""
+    text: str
+    fix: str = ""
 
 
 def doctor(*, json: Json = False) -> int:
@@ -71,10 +67,10 @@ def doctor(*, json: Json = False) -> int:
     findings = [checked(name, check) for name, check in checks.items()]
     result = {
         "stage": "doctor",
-        "ready": not any(one.state == "bad" for one in findings),
+        "ready": not any(finding.state == "bad" for finding in findings),
         "training_path": "compiled" if path.available else "reference",
         "instructions": path.instructions,
-        "findings": [asdict(one) for one in findings],
+        "findings": [asdict(finding) for finding in findings],
         "duration_seconds": round(time.perf_counter() - begun, 3),
     }
     emit(result, json, show)
@@ -86,20 +82,18 @@ def checked(name: str, check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except Exception as error:  # whatever a machine has in store: nobody should have to mend the doctor first
-        found = f"could not be checked ({type(error).__name__})"
-        return Finding(name, "look", found, "its state is unknown", "nothing, if all else works; otherwise report it")
+        return Finding(name, "look", f"could not be checked ({type(error).__name__})", "Report it if something fails.")
 
 
 def training_path(found: Status) -> Finding:
     """The compiled kernel, or the reference path in torch."""
     if not found.available:
-        do = "use a processor that has them, if speed matters" if "processor" in found.reason else COMPILE
-        follows = "everything works, and recurrent towers train and encode several times slower"
-        return Finding("path", "look", f"the reference path in torch: {found.reason}", follows, do)
+        fix = "Use a processor that has them, if speed matters." if "processor" in found.reason else COMPILE
+        text = f"the reference path in torch, several times slower for recurrent towers: {found.reason}"
+        return Finding("path", "look", text, fix)
     if found.instructions == "generic":
-        follows = "the same results, several times slower"
-        do = "use a processor that has them, or see that the virtual machine shows them"
-        return Finding("path", "look", "the compiled kernel, without AVX2 or AVX-512", follows, do)
+        fix = "Use a processor that has them, or see that the virtual machine shows them."
+        return Finding("path", "look", "the compiled kernel, without AVX2 or AVX-512: several times slower", fix)
     towers = "(lstm, bilstm, rnn); torch for other towers"
     return Finding("path", "good", f"the compiled kernel with {found.instructions} {towers}")
 
@@ -108,8 +102,7 @@ def log_reader(reason: str) -> Finding:
     """The compiled reader of regular lines, or Python; `reason`: why nothing compiled is used, empty where it is."""
     if not reason:
         return Finding("log reader", "good", "compiled, for UBI; Python for other logs")
-    follows = "everything works, and reading UBI logs takes several times as much processor time"
-    return Finding("log reader", "look", f"Python: {reason}", follows, COMPILE)
+    return Finding("log reader", "look", f"Python, several times slower for UBI logs: {reason}", COMPILE)
 
 
 def packages(requires: Sequence[str], found: Mapping[str, str]) -> Finding:
@@ -131,14 +124,13 @@ def packages(requires: Sequence[str], found: Mapping[str, str]) -> Finding:
             others.append(f"{name} {found[name]} (declared: {requirement.specifier})")
     if missing:
         commands = [command for command, of in NEEDS.items() if extras & set(of)]
-        follows = "no command works" if extras & {"", "cli"} else f"these do not work: {', '.join(commands)}"
+        useless = "no command works" if extras & {"", "cli"} else f"these do not work: {', '.join(commands)}"
         to_install = ",".join(sorted(extras - {""}))
-        do = f"pip install 'clicktower[{to_install}]'" if to_install else "install clicktower again"
-        return Finding("packages", "bad", f"{', '.join(sorted(missing))} missing", follows, do)
+        fix = f"Run pip install 'clicktower[{to_install}]'." if to_install else "Install clicktower again."
+        return Finding("packages", "bad", f"{', '.join(sorted(missing))} missing: {useless}", fix)
     if others:
-        follows = "some versions outside of these fail when they are used, not when they are installed"
-        do = "install clicktower again, with its constraints.txt"
-        return Finding("packages", "look", ", ".join(others), follows, do)
+        text = f"undeclared versions, which may fail when they are used: {', '.join(others)}"
+        return Finding("packages", "look", text, "Install clicktower again, with its constraints.txt.")
     return Finding("packages", "good", ", ".join(f"{name} {found[name]}" for name in SHOWN if name in found))
 
 
@@ -151,15 +143,14 @@ def memory(total: int, available: int, left: int | None) -> Finding:
     """The memory in bytes: total, available, and what the control group leaves (None: no limit)."""
     free = available if left is None else min(available, left)
     limited = ", for the limit of its control group" if free < available else ""
-    found = f"{free / GB:.1f} GB free of {total / GB:.1f} GB{limited}"
+    text = f"{free / GB:.1f} GB free of {total / GB:.1f} GB{limited}"
     if free < MIN_MEMORY:
-        follows = f"training the default recipe takes {MIN_MEMORY / GB:.0f} GB: the system would end it"
-        do = "raise the container's memory" if limited else "end other programs, or give this one more"
-        return Finding("memory", "bad", found, follows, do)
+        text += f"; the system would end training of the default recipe, which takes {MIN_MEMORY / GB:.0f} GB"
+        return Finding("memory", "bad", text, "Raise the container's memory." if limited else "End other programs.")
     if free < GOOD_MEMORY:
-        do = "keep workers = 1, at_once = 1 in a sweep, and Beam in one process"
-        return Finding("memory", "look", found, "enough for one worker on a small log", do)
-    return Finding("memory", "good", found)
+        fix = "Keep workers = 1, at_once = 1 in a sweep, and Beam in one process."
+        return Finding("memory", "look", f"{text}: enough for one worker on a small log", fix)
+    return Finding("memory", "good", text)
 
 
 def free_memory(meminfo: Path) -> tuple[int, int]:
@@ -190,20 +181,19 @@ def engine(name: str, folder: Path, files: Sequence[str]) -> Finding:
     if not missing:
         return Finding(name, "good", "in the folder of the engines")
     part = "not there" if len(missing) == len(files) else f"in part: {', '.join(missing)} missing"
-    found = f"{part}; only --runner={name}Runner needs it, and `make engines` brings it"
-    return Finding(name, "note", found)
+    return Finding(name, "note", f"{part}; only --runner={name}Runner needs it, and `make engines` brings it")
 
 
 def show(result: Mapping[str, Any]) -> None:
     """The verdict, then every finding."""
     findings = result["findings"]
-    bad, look = (sum(one["state"] == state for one in findings) for state in ("bad", "look"))
+    bad, look = (sum(finding["state"] == state for finding in findings) for state in ("bad", "look"))
     verdict = f"✗ in the way of a run on this machine: {bad}" if bad else "✓ this machine can run it"
     verdict += f"; to look at: {look}" if look else ""
     rows = []
-    for one in findings:
-        mark, tone = MARKS[one["state"]]
-        found = Cell(text=one["found"], tone="quiet" if one["state"] == "note" else "")
-        rows += found_rows([Cell(text=mark, tone=tone), one["name"]], found, one["follows"], one["do"])
+    for finding in findings:
+        mark, tone = MARKS[finding["state"]]
+        text = Cell(text=finding["text"], tone="quiet" if finding["state"] == "note" else "")
+        rows += finding_rows([Cell(text=mark, tone=tone), finding["name"]], text, finding["fix"])
     console.show([Text(text=verdict, tone="worse" if bad else "better"), Table(caption="", rows=rows)])
     errors.print(f"[dim]checked for {result['duration_seconds']:.1f} s; nothing was changed[/]")

@@ -102,11 +102,10 @@ class Table(Block):
     strong: Collection[int] = ()
 
 
-def found_rows(lead: Sequence[Cell | str], found: Cell | str, follows: str, do: str) -> list[list[Cell | str]]:
-    """The rows of a finding below each other: what was found, what follows and what to do, as far as there are any."""
-    below: list[Cell | str] = [Cell(text=follows, tone="quiet")] if follows else []
-    below += [f"→ {do}"] if do else []
-    return [[*lead, found], *([*[""] * len(lead), one] for one in below)]
+def finding_rows(lead: Sequence[Cell | str], text: Cell | str, fix: str) -> list[list[Cell | str]]:
+    """The rows of a finding: what is wrong, and below it what to do, if there is something to do."""
+    rows: list[list[Cell | str]] = [[*lead, text]]
+    return [*rows, [*[""] * len(lead), f"→ {fix}"]] if fix else rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

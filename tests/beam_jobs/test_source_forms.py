@@ -7,7 +7,7 @@ from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from beam_jobs.sources.delimited import DelimitedSource
 from beam_jobs.sources.forms import FORMS
 from beam_jobs.sources.mapping import Columns, Mapping
-from beam_jobs.sources.source import LogForm, Recognition
+from beam_jobs.sources.source import LogForm
 from schemas.errors import UsageError
 
 COLUMNS = ("mark", "who", "query", "document")
@@ -18,12 +18,6 @@ KIOSK = LogForm(
         num_columns=len(COLUMNS),
     ),
     mapping="none",
-    recognition=Recognition(
-        what="what kiosks write",
-        columns=COLUMNS,
-        records=lambda lines: [line.decode().split("~") for line in lines],
-        is_like=lambda records: all(record[0] == "K1" for record in records),
-    ),
 )
 
 
@@ -41,15 +35,15 @@ def test_a_new_form_is_ingested_by_its_name(kiosk, tmp_path):
     assert (counts["lines"], counts["clicks"], counts["people"], counts["rejects"]) == (31, 30, 30, 1)
 
 
-def test_a_new_form_is_recognised_by_check(kiosk):
-    checked = check_log([kiosk])
-    assert (checked.facts["format"], checked.facts["looks_like"]) == ("kiosk", "what kiosks write")
+def test_a_new_form_is_checked_by_its_name(kiosk):
+    checked = check_log([kiosk], log_format="kiosk")
+    assert checked.facts["format"] == "kiosk"
     assert checked.facts["lines"]["click"] == 30
     assert checked.can_be_ingested
 
 
 def test_a_new_form_says_what_it_takes_of_a_mapping(kiosk):
-    with pytest.raises(UsageError, match="Its columns are known"):
+    with pytest.raises(UsageError, match="columns of the format `kiosk` are known"):
         IngestConfig(format="kiosk", mapping=Mapping(columns=Columns(query=1, document_id=2)))
     with pytest.raises(UsageError, match="kiosk"):
         IngestConfig(format="kiosks")

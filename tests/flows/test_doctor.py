@@ -24,7 +24,7 @@ def test_this_machine_can_run_it_and_json_is_one_object(capsys):
     assert result["training_path"] in ("compiled", "reference")
     names = [one["name"] for one in result["findings"]]
     assert names == ["path", "log reader", "packages", "memory", "Prism", "Flink"]
-    assert not any(one["found"].startswith("could not be checked") for one in result["findings"])
+    assert not any(one["text"].startswith("could not be checked") for one in result["findings"])
 
 
 def test_what_is_in_the_way_exits_with_1_and_says_what_to_do(monkeypatch, capsys):
@@ -33,14 +33,14 @@ def test_what_is_in_the_way_exits_with_1_and_says_what_to_do(monkeypatch, capsys
     output = " ".join(capsys.readouterr().out.split())
     assert "✗ in the way of a run on this machine: 1" in output
     assert "no command works" in output
-    assert "→ pip install 'clicktower[" in output
+    assert "→ Run pip install 'clicktower[" in output
 
 
 def test_the_log_reader_is_compiled_or_says_why_not():
     assert doctor.log_reader("").state == "good"
     without = doctor.log_reader("nothing was compiled: there was no working C++ compiler")
     assert without.state == "look"
-    assert "no working C++ compiler" in without.found
+    assert "no working C++ compiler" in without.text
 
 
 @pytest.mark.slow
@@ -65,7 +65,7 @@ def test_a_check_that_fails_itself_is_a_finding():
         raise ZeroDivisionError("private")
 
     found = doctor.checked("a", broken)
-    assert (found.name, found.state, found.found) == ("a", "look", "could not be checked (ZeroDivisionError)")
+    assert (found.name, found.state, found.text) == ("a", "look", "could not be checked (ZeroDivisionError)")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_check_that_fails_itself_is_a_finding():
     [
         (Status(available=True, instructions="avx512", reason="x"), "good", "compiled kernel with avx512"),
         (Status(available=True, instructions="generic", reason="x"), "look", "without AVX2 or AVX-512"),
-        (Status(available=False, instructions="", reason="none was built"), "look", "install a C++ compiler"),
+        (Status(available=False, instructions="", reason="none was built"), "look", "Install a C++ compiler"),
         (Status(available=False, instructions="", reason="none was built"), "look", "touch pyproject.toml"),
         (Status(available=False, instructions="", reason="a processor without AVX2"), "look", "a processor"),
     ],
@@ -81,10 +81,10 @@ def test_a_check_that_fails_itself_is_a_finding():
 def test_the_path_that_training_takes_comes_with_its_reason_and_remedy(status, state, words):
     found = doctor.training_path(status)
     assert found.state == state
-    assert words in f"{found.found} {found.do}"
+    assert words in f"{found.text} {found.fix}"
     if not status.available:
-        assert status.reason in found.found
-        assert "several times slower" in found.follows
+        assert status.reason in found.text
+        assert "several times slower" in found.text
 
 
 REQUIRES = [
@@ -103,7 +103,7 @@ INSTALLED = {"numpy": "2.1", "apache-beam": "2.77.0", "torch": "2.15.0+cpu", "pr
 def test_what_is_declared_and_there_is_told_with_its_versions():
     found = doctor.packages(REQUIRES, INSTALLED)
     assert found.state == "good"
-    assert found.found == "torch 2.15.0+cpu, apache-beam 2.77.0, prefect 3.8.8"
+    assert found.text == "torch 2.15.0+cpu, apache-beam 2.77.0, prefect 3.8.8"
 
 
 @pytest.mark.parametrize(
@@ -111,20 +111,22 @@ def test_what_is_declared_and_there_is_told_with_its_versions():
     [
         ("torch", "train, combine, sweep, evaluate", "'clicktower[train]'"),
         ("apache-beam", "ingest, build", "'clicktower[beam]'"),
-        ("numpy", "no command works", "install clicktower again"),
+        ("numpy", "no command works", "Install clicktower again"),
     ],
 )
 def test_a_missing_package_is_in_the_way_and_named_with_what_it_stops(without, follows, do):
     there = {name: version for name, version in INSTALLED.items() if name != without}
     found = doctor.packages(REQUIRES, there)
-    assert (found.state, found.found) == ("bad", f"{without} missing")
-    assert follows in found.follows
-    assert do in found.do
+    assert found.state == "bad"
+    assert found.text.startswith(f"{without} missing")
+    assert follows in found.text
+    assert do in found.fix
 
 
 def test_a_version_that_is_not_declared_is_told():
     found = doctor.packages(REQUIRES, INSTALLED | {"fastapi": "0.155.0"})
-    assert (found.state, found.found) == ("look", "fastapi 0.155.0 (declared: <0.151)")
+    assert found.state == "look"
+    assert "fastapi 0.155.0 (declared: <0.151)" in found.text
 
 
 def control_groups(tmp_path: Path, own: str, files: dict[str, str]) -> int | None:
@@ -162,14 +164,14 @@ def test_no_limit_is_none(tmp_path):
 def test_memory_counts_what_the_control_group_leaves(available, left, state):
     found = doctor.memory(32 * GB, available, left)
     assert found.state == state
-    assert ("control group" in found.found) == (left is not None and left < available)
+    assert ("control group" in found.text) == (left is not None and left < available)
 
 
 def test_engines_are_found_in_their_folder(tmp_path):
     files = ("flink-job-server/flink-job-server.jar", "python-worker")
-    assert "`make engines` brings it" in doctor.engine("Prism", tmp_path, ("prism",)).found
+    assert "`make engines` brings it" in doctor.engine("Prism", tmp_path, ("prism",)).text
     (tmp_path / "prism").touch()
     (tmp_path / "flink-job-server").mkdir()
     (tmp_path / "flink-job-server" / "flink-job-server.jar").touch()
     assert doctor.engine("Prism", tmp_path, ("prism",)).state == "good"
-    assert doctor.engine("Flink", tmp_path, files).found.startswith("in part: python-worker missing")
+    assert doctor.engine("Flink", tmp_path, files).text.startswith("in part: python-worker missing")

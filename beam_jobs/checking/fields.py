@@ -1,0 +1,291 @@
+"""The fields of a log by its first lines: their names, what their values look like, the mapping that the names suggest.
+
+Lines are looked at and never shown; of what is in them only names that look like those of fields are.
+"""
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from beam_jobs.sources.mapping import Columns, Events, Mapping
+from beam_jobs.sources.read_lines import (
+    FAILURES,
+    MAGIC_BYTES,
+    PARQUET,
+    Unit,
+    is_too_deep,
+    kind_of,
+    read_blocks,
+    split_lines,
+    without_returns,
+)
+from schemas import storage
+from schemas.errors import StageError
+
+MAX_LINES = 2000  # of a file
+_LOOK_BYTES = 1 << 20
+_ACTIONS = frozenset({"index", "create", "update", "delete"})
+_MAX_DEPTH, _MAX_KEYS, _MAX_PATHS, _MAX_TEXTS = 4, 40, 1000, 200
+_DELIMITERS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}
+_UBI_KEYS = {"user_query", "action_name", "event_attributes", "query_attributes"}
+_ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d.*)?")
+# Digits of a number of seconds, ms, us, ns since 1970, for the years 2001 to 2286.
+_EPOCHS = {10: "seconds", 13: "milliseconds", 16: "microseconds", 19: "nanoseconds"}
+_NAME = re.compile(r"[A-Za-z_@][A-Za-z0-9_.@ -]{0,59}")
+_LONG_DIGITS = re.compile(r"\d{5,}|[0-9a-fA-F]{12,}")
+
+# Ours -> what it is called elsewhere, the likeliest first. Two parts are a key within an object of that name. Names are
+# compared without case, `_`, `-`, `.`, `@` and blanks: `queryId`, `query_id` and `Query ID` are one.
+ALIASES: dict[str, tuple[str, ...]] = {
+    "query_id": (
+        "query_id", "qid", "search_id", "sid", "query.id", "search.id", "request_id", "search_request_id", "query_uid",
+        "query_uuid", "search_uuid", "query_guid", "qry_id",
+    ),
+    "client_id": (
+        "client_id", "user_id", "visitor_id", "anon_id", "anonymous_id", "cookie_id", "device_id", "customer_id", "uid",
+        "client", "user", "visitor", "user.id", "client.id", "visitor.id", "uuid", "session_id", "session",
+    ),
+    "query": (
+        "user_query", "query", "query_text", "search_term", "search_query", "search_text", "search.query",
+        "search.text", "query.text", "keywords", "keyword", "q", "term", "phrase", "search_phrase", "text", "search",
+    ),
+    "document_id": (
+        "object_id", "document_id", "doc_id", "product_id", "item_id", "product.id", "item.id", "document.id", "doc.id",
+        "object.id", "sku", "asin", "did", "click_url", "clicked_url", "url", "product", "item", "document", "doc",
+        "article_id", "listing_id", "internal_id",
+    ),
+    "position": ("ordinal", "position", "rank", "item_rank", "pos", "index", "click_rank", "result_position", "slot"),
+    "time": (
+        "timestamp", "time", "ts", "datetime", "date_time", "event_time", "query_time", "created_at", "at", "date",
+        "epoch", "unix_time", "time_stamp",
+    ),
+    "event": ("action_name", "event", "event_type", "event_name", "action", "action_type", "type", "interaction"),
+    "user_agent": ("user_agent", "ua", "agent", "http_user_agent", "browser"),
+    "application": ("application", "app", "app_name", "application_name"),
+}  # fmt: skip
+# What a value of an event column means, compared in the same way.
+EVENT_NAMES = {
+    "click": ("click", "tap", "select", "clickthrough", "productclick", "itemclick", "resultclick", "hitclick"),
+    "impression": ("impression", "shown", "view", "viewed", "display", "displayed", "serp", "impressed", "productview"),
+    "search": ("search", "query", "searched"),
+}
+
+
+@dataclass(kw_only=True, slots=True)
+class Fields:
+    """What the first lines of a log hold. `paths`: lines with each key or dotted path; `shapes`: what its values look
+    like.
+
+    `texts`: the short values of each path that may name events. They are compared with known words, and never shown
+    otherwise. `format`: what `ingest` reads the log as, "" where --format must say it; `delimiter`: of delimited text.
+    """
+
+    format: str = ""
+    what: str = "a log in no format that its first lines tell"
+    delimiter: str = "\t"
+    header: tuple[str, ...] = ()
+    num_lines: int = 0  # objects, or records
+    num_other: int = 0  # lines that are no object
+    paths: Counter[str] = field(default_factory=Counter)
+    shapes: dict[str, Counter[str]] = field(default_factory=dict)
+    texts: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def share(self, path: str) -> float:
+        return self.paths[path] / self.num_lines if self.num_lines else 0.0
+
+    def shape(self, path: str) -> str:
+        """What most values of a path look like."""
+        counts = self.shapes.get(path)
+        return counts.most_common(1)[0][0] if counts else "nothing"
+
+    def leaves(self) -> list[str]:
+        """Paths that hold values, and names that may be shown, the most frequent first."""
+        return [path for path, _ in self.paths.most_common() if self.shape(path) != "object" and is_showable(path)]
+
+    def note(self, path: str, value: Any) -> None:
+        """Count a value of a path."""
+        if path not in self.paths and len(self.paths) >= _MAX_PATHS:
+            return
+        self.paths[path] += 1
+        self.shapes.setdefault(path, Counter())[shape_of(value)] += 1
+        if isinstance(value, str) and len(value) <= 30:
+            texts = self.texts.setdefault(path, Counter())
+            if value in texts or len(texts) < _MAX_TEXTS:
+                texts[value] += 1
+
+    def add_object(self, value: dict[str, Any], name: str = "", depth: int = 0) -> None:
+        """Count the values of an object, by their paths."""
+        if depth and len(value) > _MAX_KEYS:
+            return  # a table of values, not names of fields
+        for key in list(value)[:_MAX_KEYS]:
+            inner, path = value[key], f"{name}.{key}" if name else key
+            if inner is None or inner == "":
+                continue
+            self.note(path, inner)
+            if isinstance(inner, dict) and depth < _MAX_DEPTH:
+                self.add_object(inner, path, depth + 1)
+
+
+def read_fields(file: str, size: int) -> Fields:
+    """The fields of a file's first lines; none where the file cannot be read, of which ingest's source says more."""
+    with suppress(StageError, OSError, pa.ArrowInvalid):
+        with storage.open_read(file) as opened:
+            kind = kind_of(opened.read(MAGIC_BYTES))
+        if kind == PARQUET:
+            with storage.open_read(file) as opened:
+                return fields_of_rows(next(pq.ParquetFile(opened).iter_batches(MAX_LINES), None))
+        block = next(read_blocks(Unit(file=file, start=0, end=size, kind=kind), _LOOK_BYTES), None)
+        lines = without_returns(block.data, split_lines(block.data))[:MAX_LINES] if block else []
+        fields = fields_of_json(lines)
+        return fields if fields.num_lines > fields.num_other else fields_of_text(lines)
+    return Fields()
+
+
+def fields_of_json(lines: Iterable[bytes]) -> Fields:
+    """The fields of lines of JSON; of exported hits those of the event. Bulk action lines do not count."""
+    fields = Fields()
+    for line in lines:
+        value: Any = None
+        if not is_too_deep(line):
+            with suppress(*FAILURES):
+                value = msgspec.json.decode(line)
+        if not isinstance(value, dict):
+            fields.num_other += 1
+            continue
+        if len(value) == 1 and next(iter(value)) in _ACTIONS and isinstance(next(iter(value.values())), dict):
+            continue
+        if isinstance(value.get("_source"), dict) and "query_id" not in value:
+            value = value["_source"]
+        fields.num_lines += 1
+        fields.add_object(value)
+    keys = {path.split(".")[0] for path in fields.paths}
+    similar = {plain_name(key) for key in keys} & set(map(plain_name, _UBI_KEYS))
+    is_ubi = bool({"user_query", "action_name"} & keys) or len(similar) > 1
+    fields.format, fields.what = ("ubi", "UBI, JSON lines") if is_ubi else ("jsonl", "JSON lines")
+    return fields
+
+
+def fields_of_rows(rows: pa.RecordBatch | None) -> Fields:
+    """The columns of Parquet, those of structs by their paths."""
+    fields = Fields(format="parquet", what="Parquet")
+    if rows is not None:
+        fields.paths.update(dict.fromkeys(rows.schema.names, 0))
+        fields.num_lines = len(rows)
+        for row in rows.to_pylist():
+            fields.add_object(row)
+    return fields
+
+
+def fields_of_text(lines: Sequence[bytes]) -> Fields:
+    """The columns of delimited text whose first line names them; of other text nothing."""
+    texts = [line.decode(errors="replace").removeprefix("\ufeff") for line in lines]
+    for delimiter, named in _DELIMITERS.items():
+        header, *records = list(csv.reader(texts, delimiter=delimiter)) or [[]]
+        if is_header(header, [record for record in records if record != header]):
+            fields = Fields(
+                format="delimited",
+                what=f"text of {len(header)} columns between {named}",
+                delimiter=delimiter,
+                header=tuple(header),
+                num_lines=len(records),
+                paths=Counter(dict.fromkeys(header, 0)),
+            )
+            for record in records:
+                for name, value in zip(header, record, strict=False):
+                    if value:
+                        fields.note(name, value)
+            return fields
+    return Fields(num_other=len(lines))
+
+
+def shape_of(value: Any) -> str:
+    """What a value looks like, in words."""
+    for kind, words in ((bool, "true or false"), (dict, "object"), (list, "list"), (float, "number")):
+        if isinstance(value, kind):
+            return words
+    text = str(value)
+    if text.isascii() and text.isdigit():
+        if len(text) in _EPOCHS and text[0] in "12":
+            return f"{_EPOCHS[len(text)]} since 1970"
+        return "whole number"
+    if _ISO.fullmatch(text):
+        return "ISO time"
+    if text.startswith(("http://", "https://")):
+        return "address"
+    return "text" if " " in text else "word"
+
+
+def is_header(names: Sequence[str], records: Sequence[Sequence[str]]) -> bool:
+    """Whether a first line names columns: all look like names, none twice, two are known for what we need, and none is
+    a value of its column too, so that no line of a log without a header is taken for one.
+    """
+    if len(set(names)) < len(names) or not all(map(is_showable, names)):
+        return False
+    if sum(best_name(ours, names) is not None for ours in ALIASES) < 2:
+        return False
+    return not any(name == value for record in records for name, value in zip(names, record, strict=False))
+
+
+def plain_name(name: str) -> str:
+    """A name without what it may be spelt with or without."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def is_showable(name: str) -> bool:
+    """Whether a key looks like the name of a field, and not like a value that serves as a key."""
+    return bool(_NAME.fullmatch(name.strip())) and not _LONG_DIGITS.search(name)
+
+
+def best_name(ours: str, names: Iterable[str]) -> str | None:
+    """The name among these (keys, or dotted paths) that most likely means ours: the most usual of ALIASES, then the
+    least nested."""
+    ranked = []
+    for name in names:
+        parts = name.split(".")
+        spellings = {plain_name(parts[-1]), plain_name("".join(parts[-2:]))}
+        ranks = (rank for rank, alias in enumerate(ALIASES[ours]) if plain_name(alias) in spellings)
+        if (rank := next(ranks, None)) is not None:
+            ranked.append((rank, len(parts), name))
+    return min(ranked)[2] if ranked else None
+
+
+def event_kind(value: str) -> str | None:
+    """What a value of an event column probably means: search, impression, click, or None where it is unknown."""
+    return next((kind for kind, names in EVENT_NAMES.items() if plain_name(value) in names), None)
+
+
+def suggest_mapping(fields: Fields) -> Mapping | None:
+    """The mapping that the names of fields suggest; None where query or document are not among them."""
+    free = [name for name in fields.leaves() if fields.shape(name) not in ("list", "true or false")]
+    columns: dict[str, str] = {}
+    for ours in ALIASES:
+        # A number, a time or an address is no query, whatever it is called.
+        fitting = [name for name in free if ours != "query" or fields.shape(name) in ("word", "text", "nothing")]
+        if (name := best_name(ours, fitting)) is not None:
+            columns[ours] = name
+            free.remove(name)
+    if not {"query", "document_id"} <= columns.keys():
+        return None
+    times = fields.shapes.get(columns.get("time", ""), Counter())
+    return Mapping(
+        columns=Columns(**columns),
+        events=suggest_events(fields.texts.get(columns.get("event", ""), ())),
+        time_format="epoch_s" if times["seconds since 1970"] > 0.5 * times.total() else "iso",
+        delimiter=fields.delimiter,
+    )
+
+
+def suggest_events(values: Iterable[str]) -> Events:
+    """The usual values of an event column, and those of these that are surely searches, impressions and clicks."""
+    usual = Events()
+    more = sorted(value for value in values if value not in usual.kinds())
+    of_kind = {kind: [value for value in more if event_kind(value) == kind] for kind in EVENT_NAMES}
+    return Events(**{kind: (*getattr(usual, kind), *values) for kind, values in of_kind.items()})

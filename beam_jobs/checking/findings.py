@@ -1,0 +1,255 @@
+"""What looks wrong with a log, in its fields, its lines and what is left of them, each with what to do."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from beam_jobs.checking.fields import Fields, best_name, event_kind, plain_name, suggest_events
+from beam_jobs.checking.log_sample import Sample
+from beam_jobs.sources.forms import FORMS
+from beam_jobs.sources.mapping import Mapping as LogMapping
+from schemas.errors import StageError
+from schemas.ledger import FATES
+
+FAILS, LOOK, NOTE = "fails", "look", "note"  # would stop ingest; costs something; worth knowing
+LEVELS = (FAILS, LOOK, NOTE)
+_ENOUGH = 200  # lines, for a share to say anything
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogFinding:
+    """`code` names its kind for programs; `problem` and `fix` are sentences. Nothing of a line is in them."""
+
+    level: str
+    code: str
+    problem: str
+    fix: str
+    about: str = ""  # ours, of a finding about one field
+
+
+def in_order(findings: Sequence[LogFinding]) -> tuple[LogFinding, ...]:
+    """The worst first; about one field only that another looks like it, if one does."""
+    elsewhere = {finding.about for finding in findings if finding.code == "near_miss"}
+    kept = [finding for finding in findings if finding.code == "near_miss" or finding.about not in elsewhere]
+    return tuple(sorted(dict.fromkeys(kept), key=lambda finding: LEVELS.index(finding.level)))
+
+
+def damaged(error: StageError) -> LogFinding:
+    """A file that cannot be read."""
+    return LogFinding(level=FAILS, code="damaged", problem=error.problem, fix=error.fix)
+
+
+def unknown_form() -> LogFinding:
+    return LogFinding(
+        level=FAILS,
+        code="unknown_form",
+        problem="The first lines do not tell the format of this log: they are no JSON, and name no columns.",
+        fix=f"Give --format, one of {', '.join(FORMS)}, and a mapping where the columns have no names (docs/data.md).",
+    )
+
+
+def lacks_mapping(fields: Fields, has_proposal: bool) -> LogFinding:
+    """Fields without a meaning."""
+    what = "Save the mapping below and check it" if has_proposal else "Write a mapping with query and document_id"
+    return LogFinding(
+        level=FAILS,
+        code="needs_mapping",
+        problem=f"This is {fields.what}, and ingest must know what its fields mean.",
+        fix=f"{what} (docs/data.md), then use --format {fields.format} --mapping FILE.",
+    )
+
+
+# Ours -> (where UBI has it, what follows where it is missing).
+UBI_FIELDS = {
+    "query_id": (("query_id",), "these lines cannot be read, unless they carry their query"),
+    "client_id": (("client_id",), "nobody would be behind these queries, so no k of 1 or more would keep them"),
+    "query": (("user_query",), "searches would have no query and could not be read"),
+    "document_id": (
+        ("event_attributes.object.object_id", "event_attributes.object.internal_id"),
+        "clicks would be dropped for want of a document",
+    ),
+    "position": (
+        ("event_attributes.position.ordinal", "event_attributes.position.ordinal.index"),
+        "judgments from clicks could not correct for the rank; training is not affected",
+    ),
+    "time": (("timestamp",), "bots could not be detected by their pace, nor days separated"),
+    "event": (("action_name",), "every line would be taken for a search"),
+}
+
+
+def wrong_in_ubi(fields: Fields) -> Iterator[LogFinding]:
+    """Expected fields that are missing while another is named like them, or is within the wrong object."""
+    taken = {path for paths, _ in UBI_FIELDS.values() for path in paths}
+    for ours, (paths, follows) in UBI_FIELDS.items():
+        count = max(fields.paths[path] for path in paths)
+        of = fields.paths["action_name"] if ours in ("document_id", "position") else fields.num_lines
+        enough = 1 if ours in ("query", "event") else 0.95 * of
+        if not of or count >= enough:
+            continue
+        names = [name for name in fields.leaves() if name not in taken and fields.shape(name) != "list"]
+        wanted = plain_name(paths[0].split(".")[-1])
+        same = (name for name in names if plain_name(name.split(".")[-1]) == wanted)
+        other = next(same, None) or best_name(ours, names)
+        if other is None or fields.paths[other] < 0.02 * of:
+            continue
+        taken.add(other)
+        lines = "lines" if of == fields.num_lines else "events"
+        yield LogFinding(
+            level=LOOK,
+            code="near_miss",
+            about=ours,
+            problem=f"`{paths[0]}` is expected and is in {count / of:.1%} of the {lines}, while"
+            f" {min(1, fields.paths[other] / of):.1%} have `{other}`: {follows}.",
+            fix=f"Name it `{paths[0]}` where the log is written, or use --format jsonl with the mapping below.",
+        )
+
+
+def wrong_time_unit(fields: Fields, path: str, time_format: str) -> Iterator[LogFinding]:
+    """Numbers of another unit than the one they are read in."""
+    shapes = fields.shapes.get(path, Counter())
+    unit = "seconds" if time_format == "epoch_s" else "milliseconds"
+    fixes = {
+        "seconds": 'Set time_format = "epoch_s" in the mapping (a UBI log: use --format jsonl with the mapping),'
+        " or write milliseconds or ISO 8601.",
+        "milliseconds": 'Set time_format = "epoch_ms" in the mapping.',
+        "microseconds": "Write milliseconds or ISO 8601.",
+        "nanoseconds": "Write milliseconds or ISO 8601.",
+    }
+    for other, fix in fixes.items():
+        if other != unit and shapes[f"{other} since 1970"] > 0.1 * shapes.total():
+            yield LogFinding(
+                level=LOOK,
+                code="time_unit",
+                problem=f"`{path}` holds {other} since 1970, and is read as {unit}: times would be wrong by a factor of a"
+                " thousand or more.",
+                fix=fix,
+            )
+
+
+def unknown_events(fields: Fields, path: str, mapping: LogMapping) -> Iterator[LogFinding]:
+    """Names of events that mean clicks or impressions, and are not read as such."""
+    values = fields.texts.get(path, Counter[str]())
+    known, total = mapping.events.kinds(), values.total()
+    missed = {
+        value: count
+        for value, count in values.items()
+        if value not in known and event_kind(value) in ("click", "impression") and count > 0.001 * total
+    }
+    if not missed:
+        return
+    events, kinds = suggest_events(missed), sorted({str(event_kind(value)) for value in missed})
+    lines = "; ".join(f"{kind} = {json.dumps(getattr(events, kind))}" for kind in kinds)
+    named = ", ".join(f"`{value}` ({count / total:.1%} of the events)" for value, count in missed.items())
+    yield LogFinding(
+        level=LOOK,
+        code="event_names",
+        problem=f"No {' or '.join(kinds)} is read from {named}: these lines are dropped as other actions.",
+        fix=f"Write `[events]` and below it `{lines}` in a file, and give it as --mapping FILE.",
+    )
+
+
+def unreadable_lines(sample: Sample, max_share: float) -> Iterator[LogFinding]:
+    """Unreadable lines, with some places (file:byte, or file:row of Parquet) of the most frequent kind."""
+    share = sample.unreadable_share
+    if not share:
+        return
+    reason, count = sample.rejects.most_common(1)[0]
+    fails = share > max_share
+    ingest = f"fails above {max_share:.0%}" if fails else "leaves them out"
+    may_be_lost = "; if they may be lost, ingest takes --set max_unreadable_share=..." if fails and share < 0.5 else ""
+    yield LogFinding(
+        level=FAILS if fails else NOTE,
+        code="unreadable",
+        problem=f"{share:.2%} of the lines cannot be read, and ingest {ingest}; most often ({count:,}) {FATES[reason][1]},"
+        f" for example at {', '.join(sample.reject_places[reason])}.",
+        fix=f"Look at these lines{may_be_lost}.",
+    )
+
+
+def wrong_clients(clients: Mapping[str, Any], lines: int, column: str) -> Iterator[LogFinding]:
+    """Clients that are missing, one that is much of the log, or new ones for every search. `column` holds them."""
+    if clients["lines_with"] < 0.9 * lines:
+        yield LogFinding(
+            level=LOOK,
+            code="clients_missing",
+            about="client_id",
+            problem=f"{1 - clients['lines_with'] / lines:.1%} of the lines have no client id. Events take that of their"
+            " search; no k of 1 or more keeps a query of nobody.",
+            fix="Log an id for each browser or account, or map the column that has it; build a log that is public already"
+            " with --k 0.",
+        )
+    if clients["largest_lines"] > 0.05 * lines and lines >= _ENOUGH:
+        yield LogFinding(
+            level=LOOK,
+            code="busy_client",
+            problem=f"A single client has {clients['largest_lines'] / lines:.1%} of the lines: a program, or many people"
+            " behind one id, that counts as one person for k; at the pace of a bot its lines are dropped.",
+            fix="Where there is no client, leave the field out instead of writing `null` or `0`; log an id of each browser"
+            " or account, not of the server or the application.",
+        )
+    comes_once = clients["distinct"] >= _ENOUGH and clients["searches_each"] < 1.02
+    if comes_once or "session" in column.lower():
+        yield LogFinding(
+            level=LOOK,
+            code="fleeting_clients",
+            problem=(
+                f"Hardly any client comes twice ({clients['searches_each']:.2f} searches each)."
+                if comes_once
+                else f"`{column}` stands for the client, and is a session's by its name."
+            )
+            + " One person may count as many, and k protects less.",
+            fix="Log, or map, an id that stays with a browser or an account.",
+        )
+
+
+def wrong_events(facts: Mapping[str, Any]) -> Iterator[LogFinding]:
+    """Lines without a time, without a click, or events that do not find their searches, as far as a sample can tell."""
+    joins, sample = facts["joins"], facts["sample"]
+    if not facts["times"]["first"]:
+        yield LogFinding(
+            level=NOTE,
+            code="times_missing",
+            about="time",
+            problem="No line has a time: bots cannot be detected by their pace, and equal lines count once.",
+            fix="Log the time of every line, or map the column that has it.",
+        )
+    if "click" not in facts["lines"]:
+        yield LogFinding(
+            level=LOOK,
+            code="no_clicks",
+            problem="There is not a single click, so build fails for want of pairs.",
+            fix="Give the files with the clicks too; if clicks have another name, write it in [events] of a mapping; write"
+            " a line for each click, since lists are not read.",
+        )
+    elif joins["events"] >= 20 and joins["share"] < (0.9 if sample["is_whole"] else 0.5 * sample["share_of_log"]):
+        yield LogFinding(
+            level=LOOK,
+            code="few_join",
+            problem=f"Only {joins['share']:.1%} of the events that need their search find it; the others are dropped.",
+            fix="Check that searches and events have the same query_id, letter by letter, and that no file with searches"
+            " is missing.",
+        )
+
+
+def useless_result(facts: Mapping[str, Any]) -> Iterator[LogFinding]:
+    """Clicks on documents without a title, or no pair at this k."""
+    documents, k, is_whole = facts["documents"], facts["k"], facts["sample"]["is_whole"]
+    if documents and documents["clicks_titled"] < 0.95 * documents["clicks"]:
+        share = documents["clicks_titled"] / documents["clicks"]
+        yield LogFinding(
+            level=LOOK,
+            code="documents_unknown",
+            problem=f"Only {share:.1%} of the clicks are on a document with a title; the others give no pair.",
+            fix="Give the documents of the time of the log, with ids written as in the log, letter by letter.",
+        )
+    chosen = next(row for row in facts["kept"] if row["k"] == k)
+    if not chosen["pairs"] and k and facts["clients"]["lines_with"]:
+        rest = "" if is_whole else ", of which more may keep some"
+        yield LogFinding(
+            level=LOOK,
+            code="nothing_at_k",
+            problem=f"At k = {k} no pair of this {'log' if is_whole else 'sample'}{rest} is kept.",
+            fix="Add days, or lower k (1 is for a team that trains on its own log in private).",
+        )
