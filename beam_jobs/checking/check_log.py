@@ -65,16 +65,23 @@ def check_log(
     """
     sizes = {file: storage.size_bytes(file) or 0 for file in find_files(logs)}
     first = next((file for file, size in sizes.items() if size), None)
-    of_log = read_fields(first, sizes[first]) if first else Fields()
+    findings: list[LogFinding] = []
+    of_log = Fields()
+    if first:
+        try:
+            of_log = read_fields(first, sizes[first])
+        except StageError as error:
+            findings.append(damaged(error))
     config = _config(log_format, mapping, of_log)
     names = _column_names(config.mapping if config else None, of_log)
     suggested = None if mapping else suggest_mapping(of_log)
-    findings: list[LogFinding] = []
     sample: log_sample.Sample | None = None
     plan: ReadingPlan | None = None
-    if config is None:
-        findings.append(lacks_mapping(of_log, suggested is not None) if of_log.format else unknown_form())
-    else:
+    if config is None and of_log.format:
+        findings.append(lacks_mapping(of_log, suggested is not None))
+    elif config is None and not findings:
+        findings.append(unknown_form())
+    elif config:
         source = open_source(config)
         try:
             plan = source.plan(logs)

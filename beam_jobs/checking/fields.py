@@ -21,14 +21,15 @@ from beam_jobs.sources.read_lines import (
     MAGIC_BYTES,
     PARQUET,
     Unit,
+    check_kind,
     is_too_deep,
     kind_of,
     read_blocks,
     split_lines,
+    unreadable,
     without_returns,
 )
 from schemas import storage
-from schemas.errors import StageError
 
 MAX_LINES = 2000  # of a file
 _LOOK_BYTES = 1 << 20
@@ -135,18 +136,21 @@ class Fields:
 
 
 def read_fields(file: str, size: int) -> Fields:
-    """The fields of a file's first lines; none where the file cannot be read, of which ingest's source says more."""
-    with suppress(StageError, OSError, pa.ArrowInvalid):
+    """The fields of a file's first lines. Raises StageError where it is damaged or no file of lines."""
+    try:
         with storage.open_read(file) as opened:
             kind = kind_of(opened.read(MAGIC_BYTES))
-        if kind == PARQUET:
-            with storage.open_read(file) as opened:
+            if kind == PARQUET:
                 return fields_of_rows(next(pq.ParquetFile(opened).iter_batches(MAX_LINES), None))
-        block = next(read_blocks(Unit(file=file, start=0, end=size, kind=kind), _LOOK_BYTES), None)
-        lines = without_returns(block.data, split_lines(block.data))[:MAX_LINES] if block else []
-        fields = fields_of_json(lines)
-        return fields if fields.num_lines > fields.num_other else fields_of_text(lines)
-    return Fields()
+    except OSError as error:
+        raise unreadable(file, error) from None
+    except pa.ArrowInvalid:
+        return fields_of_rows(None)  # its source says what is wrong with it
+    check_kind(file, kind)
+    block = next(read_blocks(Unit(file=file, start=0, end=size, kind=kind), _LOOK_BYTES), None)
+    lines = without_returns(block.data, split_lines(block.data))[:MAX_LINES] if block else []
+    fields = fields_of_json(lines)
+    return fields if fields.num_lines > fields.num_other else fields_of_text(lines)
 
 
 def fields_of_json(lines: Iterable[bytes]) -> Fields:

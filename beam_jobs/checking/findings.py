@@ -122,8 +122,8 @@ def wrong_time_unit(fields: Fields, path: str, time_format: str) -> Iterator[Log
             yield LogFinding(
                 level=LOOK,
                 code="time_unit",
-                problem=f"`{path}` holds {other} since 1970, and is read as {unit}: times would be wrong by a factor of a"
-                " thousand or more.",
+                problem=f"`{path}` holds {other} since 1970, and is read as {unit}: times would be wrong by a factor of"
+                " a thousand or more.",
                 fix=fix,
             )
 
@@ -162,8 +162,8 @@ def unreadable_lines(sample: Sample, max_share: float) -> Iterator[LogFinding]:
     yield LogFinding(
         level=FAILS if fails else NOTE,
         code="unreadable",
-        problem=f"{share:.2%} of the lines cannot be read, and ingest {ingest}; most often ({count:,}) {FATES[reason][1]},"
-        f" for example at {', '.join(sample.reject_places[reason])}.",
+        problem=f"{share:.2%} of the lines cannot be read, and ingest {ingest}; most often ({count:,})"
+        f" {FATES[reason][1]}, for example at {', '.join(sample.reject_places[reason])}.",
         fix=f"Look at these lines{may_be_lost}.",
     )
 
@@ -177,17 +177,17 @@ def wrong_clients(clients: Mapping[str, Any], lines: int, column: str) -> Iterat
             about="client_id",
             problem=f"{1 - clients['lines_with'] / lines:.1%} of the lines have no client id. Events take that of their"
             " search; no k of 1 or more keeps a query of nobody.",
-            fix="Log an id for each browser or account, or map the column that has it; build a log that is public already"
-            " with --k 0.",
+            fix="Log an id for each browser or account, or map the column that has it; build a log that is public"
+            " already with --k 0.",
         )
     if clients["largest_lines"] > 0.05 * lines and lines >= _ENOUGH:
         yield LogFinding(
             level=LOOK,
             code="busy_client",
-            problem=f"A single client has {clients['largest_lines'] / lines:.1%} of the lines: a program, or many people"
-            " behind one id, that counts as one person for k; at the pace of a bot its lines are dropped.",
-            fix="Where there is no client, leave the field out instead of writing `null` or `0`; log an id of each browser"
-            " or account, not of the server or the application.",
+            problem=f"A single client has {clients['largest_lines'] / lines:.1%} of the lines: a program, or many"
+            " people behind one id, that counts as one person for k; at the pace of a bot its lines are dropped.",
+            fix="Where there is no client, leave the field out instead of writing `null` or `0`; log an id of each"
+            " browser or account, not of the server or the application.",
         )
     comes_once = clients["distinct"] >= _ENOUGH and clients["searches_each"] < 1.02
     if comes_once or "session" in column.lower():
@@ -220,16 +220,16 @@ def wrong_events(facts: Mapping[str, Any]) -> Iterator[LogFinding]:
             level=LOOK,
             code="no_clicks",
             problem="There is not a single click, so build fails for want of pairs.",
-            fix="Give the files with the clicks too; if clicks have another name, write it in [events] of a mapping; write"
-            " a line for each click, since lists are not read.",
+            fix="Give the files with the clicks too; if clicks have another name, write it in [events] of a mapping;"
+            " write a line for each click, since lists are not read.",
         )
     elif joins["events"] >= 20 and joins["share"] < (0.9 if sample["is_whole"] else 0.5 * sample["share_of_log"]):
         yield LogFinding(
             level=LOOK,
             code="few_join",
             problem=f"Only {joins['share']:.1%} of the events that need their search find it; the others are dropped.",
-            fix="Check that searches and events have the same query_id, letter by letter, and that no file with searches"
-            " is missing.",
+            fix="Check that searches and events have the same query_id, letter by letter, and that no file with"
+            " searches is missing.",
         )
 
 
