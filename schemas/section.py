@@ -122,7 +122,7 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
         problems = [_problem(config, name, problem) for problem in error.errors()]
         raise _refused(" ".join(problems)) from None
     except ValueError as error:
-        raise _refused(str(error)) from None
+        raise _refused(f"{str(error).rstrip('.')}.") from None
 
 
 def flat(fields: Mapping[str, Any], kind: type) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def kinds_of_fields(kind: type) -> dict[str, list[str]]:
 
 
 def nearest(name: str, kind: type) -> str:
-    """ "; did you mean tower.cells?" for the fields of a config that an unknown name is most like; or nothing."""
+    """ " (did you mean tower.cells?)" for the fields of a config that an unknown name is most like; or nothing."""
     known = kinds_of_fields(kind)
     last = {field.rpartition(".")[2]: field for field in sorted(known, key=len, reverse=True)}
     # The last parts of a place, or the place or its last part misspelt.
@@ -166,7 +166,7 @@ def nearest(name: str, kind: type) -> str:
     near = sorted((field for field in known if name in ends[field]), key=len)[:2]
     near = near or difflib.get_close_matches(name, known, n=1)
     near = near or [last[one] for one in difflib.get_close_matches(name.rpartition(".")[2], last, n=1)]
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+    return f" (did you mean {' or '.join(near)}?)" if near else ""
 
 
 def _nested(changes: Mapping[str, Any]) -> dict[str, Any]:

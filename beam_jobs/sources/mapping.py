@@ -139,4 +139,4 @@ class Mapping(ColumnMapping):
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint at the name that was probably meant, for an error; empty where none is near."""
     near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return f" (did you mean {near[0]!r}?)" if near else ""

@@ -59,10 +59,8 @@ def read_toml(path: str, kind: type[Parsed], *, what: str, see: str) -> Parsed:
     try:
         return pydantic.TypeAdapter(kind).validate_python(value, context=Path(path).resolve().parent)
     except pydantic.ValidationError as error:
-        problem = f"{path}: " + "; ".join(
-            f"the field {'.'.join(map(str, e['loc']))} {_plain(e, kind)}" for e in error.errors()[:5]
-        )
-        raise UsageError(problem, f"See {see} for the fields.") from None
+        fields = "; ".join(f"the field {'.'.join(map(str, e['loc']))} {_plain(e, kind)}" for e in error.errors()[:5])
+        raise UsageError(f"{path}: {fields}.", f"See {see} for the fields.") from None
 
 
 def beside_file(uri: str, info: pydantic.ValidationInfo) -> str:
@@ -103,14 +101,11 @@ def recipe_named(name: str) -> tuple[Recipe, str | None]:
     """
     if not is_file(name):
         return recipe(name), None
+    given = read_toml(name, _RecipeFile, what="recipe", see="docs/sweeps.md").train
     try:
-        given = read_toml(name, _RecipeFile, what="recipe", see="docs/sweeps.md").train
         return changed(recipe(given.recipe), given.set), given.word_vectors
     except UsageError as error:
-        raise UsageError(
-            f"The recipe file {name} is wrong: {error.problem}",
-            'Write [train] recipe = "lstm-96", and fields of it below [train.set]; a sweep writes such a best.toml.',
-        ) from None
+        raise UsageError(f"{name}: {error.problem}", error.fix) from None
 
 
 def check_fields(path: str, section: str, fields: Mapping[str, Any], config: object) -> None:

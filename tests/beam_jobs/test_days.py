@@ -81,7 +81,7 @@ def test_all_files_of_a_date_together_make_it_anew(tmp_path):
 @pytest.mark.parametrize(
     ("logs", "more", "words"),
     [
-        (["b", "c"], {}, "(?i)lines of theirs are in version 1 of that day already"),
+        (["b", "c"], {}, "(?i)Lines of the 2 log files are in version"),
         (["a"], {"rules": 1}, "read with other settings"),
         (["c"], {"person_key": "key-2"}, "hashed under another key"),
     ],
@@ -119,9 +119,9 @@ def test_a_window_takes_its_dates_and_names_those_that_are_missing(tmp_path):
     assert len(open_window([store], Window(until="2026-09-02")).ingests) == 2
     assert len(open_window([store], Window(last=1)).ingests) == 1
     assert open_window([store], Window(last=2, until="2026-09-03")).first == "2026-09-02"
-    with pytest.raises(StageError, match=r"nothing for 2026-09-04\."):
+    with pytest.raises(StageError, match=r"The store has nothing for 2026-09-04, within the days"):
         open_window([store], Window(last=3))
-    with pytest.raises(StageError, match=r"nothing for 2026-08-31, 2026-09-04, 2026-09-06\."):
+    with pytest.raises(StageError, match=r"The store has nothing for 2026-08-31, 2026-09-04, 2026-09-06, within"):
         open_window([store], Window(first="2026-08-31", until="2026-09-06"))
     found = open_window([store], Window(last=3, allow_missing=True))
     assert (len(found.ingests), found.missing) == (2, ["2026-09-04"])
@@ -148,7 +148,7 @@ def test_without_a_window_all_is_taken_and_with_one_the_undated_are_left_out(tmp
 def test_a_window_needs_a_store(tmp_path):
     store = _store_of(tmp_path, days=(1,))
     folder = open_window([store]).ingests[0].folder
-    with pytest.raises(UsageError, match="Single days were given"):
+    with pytest.raises(UsageError, match="among a store's dates, and single days are given."):
         open_window([folder], Window(last=1))
     with pytest.raises(UsageError, match="The store holds no dated day"):
         open_window([str(tmp_path / "other")], Window(last=1))
@@ -207,7 +207,7 @@ def test_a_day_that_changed_under_a_running_job_refuses_it_and_keeps_what_it_mad
         return found
 
     monkeypatch.setattr("beam_jobs.ingest.ingest_stage.find_held", overtaken)
-    with pytest.raises(StageError, match=r"(?i)lines of theirs are in version 1 of that day already"):
+    with pytest.raises(StageError, match=r"(?i)Lines of the 2 log files are in version"):
         ingest_log([one, two], store=store, config=day)
     assert len(open_window([store]).ingests) == 1
     assert all(not damaged_files(result.folder, result.manifest.files) for result in finished_ingests(store))
@@ -268,7 +268,7 @@ def test_a_day_with_another_byte_than_was_written_is_not_built_from(grown):
     content = bytearray(victim.read_bytes())
     content[len(content) // 2] ^= 1
     victim.write_bytes(content)
-    with pytest.raises(StageError, match=f"{victim.name} was to be read. It has other bytes than were written"):
+    with pytest.raises(StageError, match=f"{victim.name} has other bytes than were written"):
         build_shards([store], documents, store=store, config=CONFIG, window=Window(last=1))
 
 

@@ -72,7 +72,7 @@ def test_it_alone_is_cancelled_and_the_newest_of_its_name_says_so(cluster):
 
 def test_a_cluster_that_is_not_there_is_an_error_to_wait_for_and_cancels_nothing():
     nowhere = FlinkJob("http://127.0.0.1:9", "ours")
-    with pytest.raises(TransientError, match="Nothing answers there"):
+    with pytest.raises(TransientError, match="No Flink cluster answers at"):
         nowhere.wait(print)
     with pytest.raises(OSError, match="refused"):
         nowhere.cancel()

@@ -59,7 +59,7 @@ def test_a_worker_refuses_another_key_than_the_job_was_submitted_with(tmp_path):
     key = ensure_key(str(path), create=True, today=TODAY)
     assert worker_key(str(path), key.id) == key.key
     path.write_text(json.dumps(json.loads(path.read_text()) | {"key": "ab" * 32}))
-    with pytest.raises(StageError, match="holds the key"):
+    with pytest.raises(StageError, match="holds the person key"):
         worker_key(str(path), "0" * 16)
 
 

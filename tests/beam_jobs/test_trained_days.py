@@ -32,8 +32,8 @@ def build(tmp_path):
 @pytest.mark.parametrize(
     ("log", "date", "first", "found"),
     [
-        ("b", None, None, "a log file that it was made from"),
-        ("c", "2026-09-02", None, "2026-09-02, and it was made from that date"),
+        ("b", None, None, "was made from a log file of"),
+        ("c", "2026-09-02", None, "was made from 2026-09-02, the date of"),
         (
             "c",
             None,
@@ -46,7 +46,6 @@ def build(tmp_path):
 def test_days_that_overlap_or_are_no_later_are_refused(tmp_path, build, log, date, first, found):
     with pytest.raises(StageError, match=found) as error:
         refuse_trained_days(build, [ingest(tmp_path / "other", log, date, first, first)])
-    assert "judged by clicks that it was trained on" in error.value.problem
 
 
 def test_later_days_pass_and_so_do_days_whose_ingests_are_gone(tmp_path, build):

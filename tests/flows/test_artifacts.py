@@ -89,8 +89,8 @@ def test_the_promotion_says_why_and_which_slices(made):
 def test_drift_failure_links_and_card_say_what_they_are_for(made):
     assert "- ⚠ half It stopped the run." in made[f"{KEY}-drift"]["markdown"]
     assert made[f"{KEY}-drift"]["description"] == "1 figure out of the usual"
-    assert "Found: the disk is full" in made[f"{KEY}-failure"]["markdown"]
-    assert "What to do: make room" in made["clicktower-failure"]["markdown"]
+    assert "The disk is full." in made[f"{KEY}-failure"]["markdown"]
+    assert "What to do: Make room" in made["clicktower-failure"]["markdown"]
     assert "| report |  | https://here/report.html |" in made[f"{KEY}-links"]["markdown"]
     assert "| ingest | was damaged and made again | /store/ingest |" in made[f"{KEY}-links"]["markdown"]
     assert made[f"{KEY}-model-card"]["markdown"].startswith("\n# lstm-96\n\n---\nmore")

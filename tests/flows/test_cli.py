@@ -65,7 +65,7 @@ def test_a_failure_with_json_is_one_object_on_stdout(tmp_path):
 
 
 def test_a_stage_process_raises_the_stage_s_own_error(tmp_path):
-    with pytest.raises(UsageError, match=r"(?i)no such file"):
+    with pytest.raises(UsageError, match=r"(?i)There is no pipeline file"):
         run_stage_command(["run", str(tmp_path / "nowhere.toml")])
 
 

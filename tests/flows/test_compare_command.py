@@ -44,19 +44,19 @@ def test_a_row_that_fails_is_told_with_the_table_of_the_others_and_code_1(words,
     assert run([*asked, "--report", str(tmp_path / "compare.html")]) == 1
     out, output = capsys.readouterr()
     assert "BM25" in out
-    assert "1 failed: mine: it has results for none of them" in " ".join(output.split())
+    assert "1 of 3 rows failed: mine: The run of 1 queries has results for none" in " ".join(output.split())
     assert "mine" in Path(tmp_path, "compare.html").read_text(encoding="utf-8")
     assert run([*asked, "--json"]) == 1
-    assert "1 failed" in json.loads(capsys.readouterr().out)["error"]["problem"]
+    assert "1 of 3 rows failed" in json.loads(capsys.readouterr().out)["error"]["problem"]
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
         (["--rows", "lstm"], "no row named lstm"),
-        (["--rows", "random"], "set against bm25"),
-        (["--run", "mine"], "a name, = or the path is missing"),
-        (["--model", "a=x", "--model", "a=y"], "a was given twice"),
+        (["--rows", "random"], "no row bm25"),
+        (["--run", "mine"], "the name, the = or the path is missing"),
+        (["--model", "a=x", "--model", "a=y"], "name a stands twice"),
         (["--run", "bm25=x"], "a row named bm25 already"),
         (["--set", "epoch=3"], "did you mean epochs"),
         (["--qrels", "nowhere.txt"], "there is no file nowhere.txt"),

@@ -53,7 +53,7 @@ def test_what_cannot_be_encoded_is_said(model, tmp_path):
     with pytest.raises(StageError, match="Line 2 is not UTF-8"):
         encoded(model, b"angle\n\xff\nbracket\n")
     for given in ((None, None), (model, "release")):
-        with pytest.raises(UsageError, match="one only"):
+        with pytest.raises(UsageError, match="Texts are encoded by one model"):
             open_encoder(*given)
     with pytest.raises(StageError, match="Nothing is published at"):
         open_encoder(None, str(tmp_path))

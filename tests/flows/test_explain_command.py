@@ -331,8 +331,8 @@ def test_the_output_of_another_stage_is_no_model(tmp_path, capsys):
         (("",), "no word"),
         (("angle", " \t "), "no word"),
         (("a", "b", "--side", "query"), "the first is the query"),
-        (("a", "--label", "Good"), "nothing that it could be of"),
-        (("a", "b", "--grid", "3"), "nothing that it could be of"),
+        (("a", "--label", "Good"), "there is nothing to explain"),
+        (("a", "b", "--grid", "3"), "there is nothing to explain"),
         (("angle \udcff",), "not valid UTF-8"),
         (("a", "--queries", "/nowhere/queries.tsv"), "no such file"),
         (("a", "--set", "threshold=7"), "it must be less than or equal to 1"),
@@ -346,8 +346,8 @@ def test_wrong_usage_is_told(lstm, capsys, arguments, found):
 
 def test_a_tower_without_traces_is_refused_also_beside_another(lstm, tmp_path, capsys):
     dssm = folder_of(tmp_path, "dssm", hidden=4)
-    assert "no gates and no state" in failure(capsys, 2, "--model", dssm, QUERY)
-    assert "no gates and no state" in failure(capsys, 2, "--model", lstm, "--beside", dssm, QUERY)
+    assert "no known gates and no state" in failure(capsys, 2, "--model", dssm, QUERY)
+    assert "no known gates and no state" in failure(capsys, 2, "--model", lstm, "--beside", dssm, QUERY)
 
 
 def test_a_model_that_is_missing_or_of_another_contract_is_refused(lstm, tmp_path, capsys):

@@ -51,5 +51,5 @@ def test_columns_named_twice_or_not_at_all_are_wrong_usage(folder, by_flags, cap
     assert run([*by_flags, "--mapping", str(folder / "pairs.toml")]) == 2
     assert "and also by flags" in capsys.readouterr().err.lower()
     assert run([*by_flags[:2], "--into", str(folder / "store")]) == 2
-    assert "none was named" in " ".join(capsys.readouterr().err.split())
+    assert "none is named" in " ".join(capsys.readouterr().err.split())
     assert run([*by_flags, "--set", "dev_share=2"]) == 2

@@ -401,7 +401,7 @@ def test_the_same_config_is_reused_unless_a_file_is_damaged(tmp_path):
     assert simulate(str(out), config=config)["reused"] is True
     documents = out / "documents.tsv"
     documents.write_bytes(documents.read_bytes()[:-10])
-    with pytest.raises(UsageError, match="omething else is there"):
+    with pytest.raises(UsageError, match="There is something else in"):
         simulate(str(out), config=config)
 
 

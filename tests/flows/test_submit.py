@@ -11,7 +11,7 @@ from flows.submit import _Progress, _result, run_stage_command, told_to
 from schemas.errors import Diverged, StageError, TransientError, UsageError
 from tests.end_to_end.prefect_server import running_stages
 
-ERROR = '{"stage": "train", "error": {"kind": "%s", "asked": "a", "found": "b", "follows": "", "do": "d"}}'
+ERROR = '{"stage": "train", "error": {"kind": "%s", "problem": "A. B.", "fix": "D."}}'
 
 
 @pytest.mark.parametrize("kind", [StageError, UsageError, Diverged, TransientError])
@@ -26,14 +26,14 @@ def test_a_stage_that_is_not_possible_says_so_through_its_process(tmp_path):
     with pytest.raises(StageError) as caught:
         run_stage_command(["evaluate", "--model", str(tmp_path), "--documents", "d", "--queries", "q", "--qrels", "r",
                            "--into", str(tmp_path)])  # fmt: skip
-    assert "manifest.json" in caught.value.found
+    assert "manifest.json" in caught.value.problem
     assert not isinstance(caught.value, TransientError), "trying again would not help"
 
 
 def test_a_stage_that_takes_too_long_is_ended_with_a_sentence(tmp_path):
     with pytest.raises(StageError, match="takes so long") as caught:
         run_stage_command(["simulate", str(tmp_path / "data"), "--searches", "900000"], timeout_seconds=1.0)
-    assert caught.value.asked == "the stage simulate was to be done in 0.01667 minutes"
+    assert "The stage simulate was not done in 0.01667 minutes" in caught.value.problem
     assert running_stages(tmp_path / "data") == []
 
 
@@ -45,7 +45,7 @@ def test_a_stage_that_a_signal_ends_may_be_tried_again(tmp_path):
 
     killer = threading.Thread(target=kill_it)
     killer.start()
-    with pytest.raises(TransientError, match="Signal 9 ended it"):
+    with pytest.raises(TransientError, match="process of the stage simulate was ended by signal"):
         run_stage_command(["simulate", str(tmp_path / "data"), "--searches", "900000"])
     killer.join()
 

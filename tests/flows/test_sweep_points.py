@@ -102,13 +102,13 @@ def test_a_sample_of_a_huge_grid_is_drawn_without_making_the_grid():
         ({"fields": {"stepp": [1]}}, "did you mean optimiser.step?"),
         ({"fields": {"optimiser.step": ["fast"]}}, "optimiser.step is fast: it must be a valid number"),
         ({"fields": {"optimiser.step": 0.001}}, "write a list, optimiser.step = [0.001, ...]"),
-        ({"fields": {"optimiser.step": []}}, "Its list of values is empty"),
-        ({"fields": {"minibatch": [256, 100]}}, "The sweep tries minibatch=100"),
+        ({"fields": {"optimiser.step": []}}, "The sweep's list of values for optimiser.step is empty,"),
+        ({"fields": {"minibatch": [256, 100]}}, "The sweep cannot try minibatch=100:"),
         ({"fields": {"optimiser.step": [-1]}}, "optimiser.step is -1: it must be greater than 0"),
         ({"fields": {"recipe": ["lstm-7"]}}, "There is no recipe"),
         ({"trial": ({"cels": 3},)}, "did you mean tower.cells?"),
-        ({"fields": {"seed": [1, 2]}, "seeds": (1, 2)}, "seed is varied as a field too"),
-        ({"fields": {"optimiser.step": [1, 2]}, "sample": SampleSection(points=0)}, "That is none"),
+        ({"fields": {"seed": [1, 2]}, "seeds": (1, 2)}, "sets seeds, and varies seed as a field too."),
+        ({"fields": {"optimiser.step": [1, 2]}, "sample": SampleSection(points=0)}, "A sample of 0 points is empty."),
         ({"seeds": (-1, -2)}, "seed is -1: it must be greater than or equal to 0"),
     ],
 )
@@ -148,8 +148,8 @@ def test_losses_of_different_gamma_are_not_compared():
     ("text", "words"),
     [
         ("into = 's'", "the field shards is missing"),
-        ("shards = 'a'\ninto = 's'\nfieldz = {}", "the field fieldz \\(line 3\\) is unknown"),
-        ("shards = 'a'\ninto = 's'\nworkers = 'two'", "the field workers \\(line 3\\) is wrong"),
+        ("shards = 'a'\ninto = 's'\nfieldz = {}", "the field fieldz is unknown"),
+        ("shards = 'a'\ninto = 's'\nworkers = 'two'", "the field workers is wrong"),
         ("shards = 'a'\ninto = 's'\n[judged]\nqueries = 'q'", "the field judged.documents is missing"),
         ("shards = 'a'\ninto = 's'\nmeasure = 'accuracy'", "use one of dev_loss"),
         ("shards = ", "not TOML"),
@@ -158,7 +158,7 @@ def test_losses_of_different_gamma_are_not_compared():
 def test_a_file_that_is_wrong_says_where(tmp_path, text, words):
     with pytest.raises(UsageError, match=f"(?i){words}"):
         written(tmp_path, text)
-    with pytest.raises(UsageError, match="no such file"):
+    with pytest.raises(UsageError, match="There is no sweep file"):
         read_sweep(str(tmp_path / "nowhere.toml"))
 
 

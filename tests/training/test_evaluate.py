@@ -150,7 +150,7 @@ def test_a_missing_file_is_wrong_usage(files, model, tmp_path, missing):
 def test_qrels_of_another_collection_leave_no_output(files, model, tmp_path):
     other = tmp_path / "qrels.txt"
     other.write_text("q1 0 unheard-of 2\n")
-    with pytest.raises(StageError, match="judged documents is among them"):
+    with pytest.raises(StageError, match="None of the 1 judged documents is among the"):
         evaluate(model, **files | {"qrels": str(other)}, store=str(tmp_path / "store"), config=CONFIG)
     assert not list(tmp_path.glob("store/**/*.json"))
 

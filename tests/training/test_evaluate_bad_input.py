@@ -46,12 +46,12 @@ def evaluated(model, tmp_path):
 @pytest.mark.parametrize(
     ("changed", "found"),
     [
-        ({"queries": "other\those\n"}, "None of the qrels' query ids is in the queries file"),
-        ({"queries": "q1\t \nq2\t\n"}, "None of the 2 queries has a word"),
-        ({"documents": "other\those\n"}, "None of the 4 judged documents is among them"),
+        ({"queries": "other\those\n"}, "None of the query ids of the 2 judged"),
+        ({"queries": "q1\t \nq2\t\n"}, "None of the 2 judged queries has a word:"),
+        ({"documents": "other\those\n"}, "None of the 4 judged documents is among the"),
         ({"documents": GIVEN["documents"] + "d1\tagain\n"}, r"1 ids occur more than once in .* \(d1\)"),
-        ({"qrels": GIVEN["qrels"] + "q2 0 d3 51\n"}, "There is a grade of 51"),
-        ({"qrels": GIVEN["qrels"] + "q2 0 d3 1024\n"}, "There is a grade of 1,024"),
+        ({"qrels": GIVEN["qrels"] + "q2 0 d3 51\n"}, "A grade of 51 has a gain of 2.grade"),
+        ({"qrels": GIVEN["qrels"] + "q2 0 d3 1024\n"}, "A grade of 1,024 has a gain of 2.grade"),
         ({"qrels": GIVEN["qrels"] + f"q2 0 d3 {10**30}\n"}, "Line 5 of .* has another in its place"),
         ({"qrels": GIVEN["qrels"] + "click-derived-1 0 d3 1\n"}, "1 of the 3 queries of .* are derived from clicks"),
     ],

@@ -287,7 +287,7 @@ def test_an_error_that_one_worker_meets_ends_the_run_at_once(build, tmp_path, no
     blocked.parent.mkdir(parents=True)
     blocked.write_text("a file where the folder of the checkpoints should be")
     run = Run(build, store, recipe=RECIPE, workers=2)
-    with pytest.raises(StageError, match="checkpoint of update 1 was to be written"):
+    with pytest.raises(StageError, match="checkpoint of update 1 could not be written"):
         run.result()
 
 

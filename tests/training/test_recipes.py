@@ -122,7 +122,7 @@ def test_a_setting_that_means_nothing_is_refused_and_says_what_would_do(settings
     ],
 )
 def test_a_name_of_before_there_were_sections_and_a_misspelt_one_are_answered_with_the_name(name, now):
-    with pytest.raises(UsageError, match=f"no field {name}; did you mean {now}"):
+    with pytest.raises(UsageError, match=f"no field {name} .did you mean {now}"):
         changed(LSTM_96, {name: 1})
 
 

@@ -131,7 +131,7 @@ def test_a_trial_that_dies_leaves_the_sweep_unfinished_with_the_others_kept(buil
     _, store, *_ = swept
     points = [*POINTS[1:], point(step=0.004)]
     monkeypatch.setattr("training.sweep.trial_process._work", die)
-    with pytest.raises(UnfinishedSweep, match="1 could not be: signal 9 ended it") as caught:
+    with pytest.raises(UnfinishedSweep, match="The training of the trial was ended by signal") as caught:
         sweep(build, points, store=store, measure="dev_ndcg@10", threads=1)
     monkeypatch.setattr("training.sweep.sweep_stage.Processes", lambda at_once: here())
     assert [row.fields for row in caught.value.rows if row.mean is not None] == [
@@ -180,7 +180,7 @@ def test_what_was_not_measured_cannot_choose(tmp_path):
     build = write_build(str(tmp_path / "build"), {"train-00000": pairs}, pool)
     store = str(tmp_path / "store")
     train(build, store=store, recipe=RECIPE, threads=1)
-    with pytest.raises(StageError, match="had nothing to measure that on"):
+    with pytest.raises(StageError, match="has no dev_loss to compare the trials by."):
         sweep(build, [point(step=0.02)], store=store, measure="dev_loss")
 
 
@@ -189,7 +189,7 @@ def test_shards_without_held_out_pairs_are_refused_before_anything_is_trained(tm
     request = Request(stage="build", stage_version=1, config={}, inputs={})
     build = run_stage(str(tmp_path), request, lambda folder: Outcome(counts={"dev_pairs": 0})).folder
     judged = Judged(documents="d", queries="q", qrels="r") if with_judgments else None
-    with pytest.raises(UsageError, match="nothing that is held out"):
+    with pytest.raises(UsageError, match="Build with a dev_share above 0, or give judged"):
         sweep(build, POINTS, store=str(tmp_path), measure=measure, judged=judged)
 
 

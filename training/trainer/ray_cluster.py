@@ -63,7 +63,8 @@ def on_this_node() -> dict[str, Any]:
     return {"num_cpus": 0, "scheduling_strategy": here}
 
 
-# Read from the environment by Ray's processes, and by this one when it imported Ray.
+# Read from the environment by Ray's processes, and by this one when it imported Ray. ray.init takes neither this nor a
+# token, so ray_constants, Config and AuthenticationTokenLoader are set behind it.
 _NO_CLUSTER = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 

@@ -29,9 +29,7 @@ import ray.train
 import torch
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.torch.config import _TorchBackend
-from ray.train.v2._internal.callbacks import DatasetsCallback
-from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
-from ray.train.v2._internal.execution.callback import ControllerCallback, RayTrainCallback
+from ray.train.v2._internal.execution.callback import ControllerCallback
 from ray.train.v2._internal.execution.controller.state import (
     InitializingState,
     ReschedulingState,
@@ -69,7 +67,7 @@ def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_worker
         num_gpus = _gpus(job)
         job = replace(job, threads=job.threads or (1 if num_gpus else _most_threads(workers)))
         board = at_the_end.enter_context(board_of(job.checkpoints, progress))
-        trainer: Any = _Trainer(
+        trainer: Any = TorchTrainer(
             cast(Any, _ray_worker),
             train_loop_config={"job": job, "board": board},
             torch_config=(_OnOneMachine if is_of_this_machine_alone() else TorchConfig)(
@@ -102,20 +100,10 @@ def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_worker
     return {**result.return_value, "ray_train": {"run": job.digest, "epochs_reported": epochs}}
 
 
-class _Trainer(TorchTrainer):
-    """Without two processes of Ray's that take seconds to start: one for data sets, of which there are none, and one
-    that clears up after a lost controller, which a cluster that ends with the run does not need.
-    """
-
-    def _create_default_callbacks(self) -> list[RayTrainCallback]:
-        needless = (DatasetsCallback, *[PlacementGroupCleanerCallback] * is_of_this_machine_alone())
-        found = super()._create_default_callbacks()  # type: ignore[misc]  # declared as in Train V1
-        return [one for one in found if not isinstance(one, needless)]
-
-
 @dataclass
 class _OnOneMachine(TorchConfig):
-    """Let the workers of one machine find each other by a file, since torch's store listens to all networks."""
+    """Let the workers of one machine find each other by a file, since torch's store listens to all networks. Ray's
+    TorchConfig has no setting for that, so the backend behind it is replaced."""
 
     @property
     def backend_cls(self) -> type[Any]:
@@ -197,7 +185,8 @@ WAIT_SECONDS = 1.0
 
 
 # Ray Train has a limit on losses in all, which a long run reaches however well it goes on, and none on waiting for
-# room. These two are called in its controller, before it starts the workers again; what they raise ends the run.
+# room. These two are called in its controller, before it starts the workers again; what they raise ends the run. A
+# public callback (ray.train.UserCallback) sees no waiting, so EndWithoutRoom is one of Ray's own kind.
 
 
 class EndInVain(ray.train.UserCallback):

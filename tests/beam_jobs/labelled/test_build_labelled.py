@@ -144,11 +144,11 @@ def test_labelled_texts_with_values_come_from_json_lines_and_parquet_alike(tmp_p
 @pytest.mark.parametrize(
     ("lines", "config", "message"),
     [
-        ([("a", "b", 1), ("c", "d", 1)], {"dev_share": 0}, "All 2 training lines have one and the same"),
+        ([("a", "b", 1), ("c", "d", 1)], {"dev_share": 0}, "All 2 training lines have the same label, so"),
         ([("a", "b", 0), ("c", "d", 1)], {"dev_share": 1e-6}, "Give more lines"),
         ([("a", "b", 0), ("a", "b", 1)], {}, "and none is left"),
         ([("a", "b", "x"), ("c", "d", "2")], {"label": "value"}, r"1 have the fate 'a label is missing.*pairs\.tsv:0"),
-        ([(f"a{i}", f"b{i}", i / 7) for i in range(1_500)], {}, "No more than 1,000 classes"),
+        ([(f"a{i}", f"b{i}", i / 7) for i in range(1_500)], {}, "classes may be at most 1,000."),
     ],
 )
 def test_lines_that_nothing_can_be_learnt_from_are_refused(tmp_path, lines, config, message):

@@ -64,8 +64,8 @@ def test_without_a_section_a_release_has_to_be_better_and_nothing_stops_a_run(tm
     ("text", "found"),
     [
         ("[promotion]\nrule = 'sometimes'", "promotion.rule"),
-        ("[promotion]\nmin_gain = 2", "promotion.min_gain \\(line 11\\) is wrong"),
-        ("[promotion]\nmargin = 0.1", "promotion.margin \\(line 11\\) is unknown"),
+        ("[promotion]\nmin_gain = 2", "promotion.min_gain is wrong"),
+        ("[promotion]\nmargin = 0.1", "promotion.margin is unknown"),
         ("[drift]\nstop = ['volume']", "stop names volume; it can hold lines, searches"),
         ("[drift]\ndays = 'many'", "drift.days"),
     ],

@@ -178,7 +178,7 @@ def test_a_second_scorer_ranks_the_nearest_and_only_them(opened):
     assert hits[0].confidence == 1
     asked.clear()
     assert opened.rerank(QUERY, 3, the_last_first, depth=20) == hits[:3]
-    with pytest.raises(UsageError, match="30 best of the 20 nearest"):
+    with pytest.raises(UsageError, match="30 best cannot be chosen from the 20 nearest"):
         opened.rerank(QUERY, 30, the_last_first, depth=20)
     for wrong in (np.nan, -0.1, 1.1):
         with pytest.raises(StageError, match="not a number from 0 to 1"):

@@ -128,13 +128,13 @@ def test_what_cannot_be_exported_is_said_and_nothing_is_written(published, tmp_p
     there.write_text("mine")
     into = str(tmp_path / "out")
     for arguments, said in (
-        ({"form": "csv", "into": into}, "form 'csv' is unknown"),
-        ({"form": "parquet", "into": str(there)}, "Something of that name exists"),
-        ({"form": "opensearch", "into": str(tmp_path)}, "Something of that name exists"),
-        ({"form": "trec", "into": into}, "none were given"),
+        ({"form": "csv", "into": into}, "The form 'csv' of an export is unknown."),
+        ({"form": "parquet", "into": str(there)}, "Give another name, or remove it first."),
+        ({"form": "opensearch", "into": str(tmp_path)}, "Give another name, or remove it first."),
+        ({"form": "trec", "into": into}, "A TREC run needs queries"),
         ({"form": "parquet", "into": into, "queries": queries}, "parquet takes no queries"),
         ({"form": "trec", "into": into, "queries": queries, "k": 0}, "0 documents per query"),
-        ({"form": "trec", "into": into, "queries": queries}, "There is no such file"),
+        ({"form": "trec", "into": into, "queries": queries}, "no such file|no queries file|cannot be read"),
     ):
         with pytest.raises(UsageError, match=f"(?i){said}"):
             export(published.uri, **arguments)

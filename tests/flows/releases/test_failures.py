@@ -80,5 +80,5 @@ def test_a_full_disk_is_an_error_and_the_old_release_stays_live(live, model, tmp
 
 def test_a_place_that_cannot_be_written_is_an_error(model, documents, tmp_path):
     (tmp_path / "a file").write_text("in the way")
-    with pytest.raises(StageError, match="release was to be published"):
+    with pytest.raises(StageError, match="A release cannot be published to"):
         publish(model, documents=documents, to=str(tmp_path / "a file" / "live"), config=CONFIG)

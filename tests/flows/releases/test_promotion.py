@@ -225,8 +225,8 @@ def test_with_frequencies_head_and_tail_are_slices_too(shop):
 @pytest.mark.parametrize(
     ("options", "found"),
     [
-        (("to", None, "d", None, None, None, None), "There is no evaluation of it"),
-        (("to", "e", "d", "q", None, None, "store"), "Not all that it takes was given"),
+        (("to", None, "d", None, None, None, None), "There is no evaluation of the release by which"),
+        (("to", "e", "d", "q", None, None, "store"), "live model can be measured anew only with all"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options, found):

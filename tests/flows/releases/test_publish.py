@@ -101,14 +101,14 @@ def test_models_side_by_side_are_published_and_searched_as_one(model, documents,
 
 
 def test_missing_documents_are_wrong_usage(model, tmp_path):
-    with pytest.raises(UsageError, match="no such file"):
+    with pytest.raises(UsageError, match="There is no documents file"):
         publish(model, documents=str(tmp_path / "nowhere.tsv"), to=str(tmp_path / "live"), config=CONFIG)
     assert not list(tmp_path.iterdir())
 
 
 def test_an_evaluation_of_another_model_is_refused(model, documents, tmp_path):
     other = trained_stage(str(tmp_path / "store"), seed=2)
-    with pytest.raises(UsageError, match="It is of another model"):
+    with pytest.raises(UsageError, match="is of another model:"):
         publish(model, documents=documents, to=str(tmp_path / "live"), config=CONFIG, evaluation=other)
 
 

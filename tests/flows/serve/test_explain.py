@@ -65,7 +65,7 @@ def test_where_words_have_a_share_of_a_score_each_says_which_word_it_meets():
 
 
 def test_a_text_without_a_word_is_refused():
-    with pytest.raises(UsageError, match="The query has no word"):
+    with pytest.raises(UsageError, match="In the query there is no word, and a"):
         explanation(small_model("bag"), None, " ", TITLES[0])
 
 

@@ -121,7 +121,7 @@ def test_a_text_without_a_word_cannot_be_explained(text):
 
 @pytest.mark.parametrize(("tower", "changes"), [("dssm", {"hidden": 4}), ("clsm", {"hidden": 4, "window": 3})])
 def test_a_tower_without_steps_says_what_can_be_explained_instead(tower, changes):
-    with pytest.raises(UsageError, match=f"the tower {tower} .*Explain a model of a tower that reads word by word"):
+    with pytest.raises(UsageError, match=f"The tower {tower} .*Explain a model of a tower that reads word by word"):
         trace(small_model(tower, **changes), TEXT, "query")
 
 

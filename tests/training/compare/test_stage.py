@@ -210,7 +210,7 @@ def test_a_row_that_fails_stops_no_other_and_is_tried_again(inputs, compared, tm
     run = tmp_path / "mine.run"
     run.write_text("q0 Q0 d0 1 nan mine\n")
     asked = rows(["bm25", "mine", "random"], runs={"mine": str(run)})
-    with pytest.raises(UnfinishedComparison, match="1 failed: mine") as caught:
+    with pytest.raises(UnfinishedComparison, match="1 of 3 rows failed:") as caught:
         compare(asked, **inputs, store=store, config=CONFIG)
     states = {row["name"]: row["state"] for row in caught.value.comparison["rows"]}
     assert states == {"random": "done", "bm25": "done", "mine": "failed"}
@@ -314,7 +314,7 @@ def test_what_the_paper_leaves_open_may_be_set():
     ("names", "changes", "said"),
     [
         (["lstm"], {}, "no row named lstm"),
-        (["dssm"], {}, "set against bm25"),
+        (["dssm"], {}, "is no row bm25 to test the others against."),
         (["bm25"], {"config": replace(CONFIG, cutoffs=(5,))}, "at 1, 3 and 10"),
     ],
 )

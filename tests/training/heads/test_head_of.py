@@ -8,11 +8,11 @@ from training.model.objective_settings import MLP, Classify, FeatureSettings, Ga
 @pytest.mark.parametrize(
     ("features", "dimensions", "classes", "unit", "message"),
     [
-        ("plain", 6, 2, "pairs", "Those are of one embedding"),
-        ("siamese", 6, 2, "texts", "Those are of two embeddings"),
-        ("w2", 7, 2, "pairs", "not two halves"),
-        ("siamese", 6, 1, "pairs", "They have 1 class\\. "),
-        ("plain", 6, 0, "texts", "They have 0 classes"),
+        ("plain", 6, 2, "pairs", "The features plain are those of one embedding, and"),
+        ("siamese", 6, 2, "texts", "The features siamese are those of two embeddings, and"),
+        ("w2", 7, 2, "pairs", "The features w2 need an embedding of two halves,"),
+        ("siamese", 6, 1, "pairs", "have 1 class,"),
+        ("plain", 6, 0, "texts", "Use data whose labels have at least two classes."),
     ],
 )
 def test_a_head_that_cannot_be_is_refused(features, dimensions, classes, unit, message):

@@ -54,10 +54,10 @@ def rewrite(folder: Path, change) -> None:
 @pytest.mark.parametrize(
     ("build", "recipe", "found"),
     [
-        ("clicks_build", PAIRS, r"on the labelled shards.* It is the output of build\. .*build-labelled"),
-        ("pairs_build", made(name="clicks", cells=4), r"on the click shards.* It is the output of build-labelled\."),
-        ("texts_build", PAIRS, "texts were to be classified by the features siamese.* use plain for texts"),
-        ("pairs_build", TEXTS, "pairs were to be classified by the features plain.* w2, siamese or gated for pairs"),
+        ("clicks_build", PAIRS, r"Give the folder that `clicktower build-labelled` printed."),
+        ("pairs_build", made(name="clicks", cells=4), r"is the output of build-labelled."),
+        ("texts_build", PAIRS, "Use plain for texts, and w2, siamese or gated"),
+        ("pairs_build", TEXTS, "Use plain for texts, and w2, siamese or gated"),
         ("values_build", PAIRS, "learns classes, and the labels of these shards are values.*--label-kind class"),
         ("texts_build", REFORMULATE, "class 'same'.*these shards hold single texts.*or objective.reformulate=false"),
         ("pairs_build", varied(REFORMULATE, paraphrase="alike"), "class 'alike'.* of these shards are other, same"),

@@ -108,7 +108,7 @@ def test_parameters_are_the_texts_vectors_and_two_for_each_word():
 
 
 def test_texts_without_words_are_refused():
-    with pytest.raises(StageError, match="None of them has a word"):
+    with pytest.raises(StageError, match="None of the 1 texts for Doc2Vec has a"):
         TitleDoc2Vec(["", " "])
 
 

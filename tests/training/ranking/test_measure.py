@@ -53,7 +53,7 @@ def test_what_cannot_be_measured_is_left_out_and_counted():
 @pytest.mark.parametrize(
     ("changed", "found"),
     [
-        ({"queries": {"other": "hose"}}, "None of the qrels' query ids"),
+        ({"queries": {"other": "hose"}}, "None of the query ids of the 6 judged"),
         ({"min_judged": 5}, "No query has min_judged = 5 judgments; the most is 4"),
         ({"documents": documents({"other": "hose"})}, "None of the 11 judged documents"),
     ],

@@ -50,7 +50,7 @@ def test_a_run_without_any_result_scores_zero():
 @pytest.mark.parametrize("grade", [51, 1024])
 def test_a_grade_whose_gain_no_float_holds_beside_others_is_refused(grade):
     qrels = {"q": {"a": grade, "b": 1}}
-    with pytest.raises(StageError, match=f"a grade of {grade:,}"):
+    with pytest.raises(StageError, match=f"A grade of {grade:,}"):
         ndcg(qrels, {"q": {"a": 1.0}})
     assert ndcg(qrels, {"q": {"a": 1.0}}, gain="linear")[1] == 1.0
     assert ndcg({"q": {"a": 50, "b": 1}}, {"q": {"b": 2.0, "a": 1.0}})[1] == 1 / (2**50 - 1)
