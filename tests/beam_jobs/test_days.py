@@ -148,7 +148,7 @@ def test_without_a_window_all_is_taken_and_with_one_the_undated_are_left_out(tmp
 def test_a_window_needs_a_store(tmp_path):
     store = _store_of(tmp_path, days=(1,))
     folder = open_window([store]).ingests[0].folder
-    with pytest.raises(UsageError, match="among a store's dates, and single days are given."):
+    with pytest.raises(UsageError, match=r"among a store's dates, and single days are given."):
         open_window([folder], Window(last=1))
     with pytest.raises(UsageError, match="The store holds no dated day"):
         open_window([str(tmp_path / "other")], Window(last=1))

@@ -129,7 +129,7 @@ def test_ubi_can_be_read_through_a_mapping_too(tmp_path):
 
 def test_a_misspelt_key_is_named_with_what_there_is(tmp_path):
     log = _write(tmp_path / "log", [{"user_query": "secret words", "doc": "D1", "ts": 5}])
-    with pytest.raises(UsageError, match="'doc', 'ts', 'user_query' .did you mean 'user_query'") as caught:
+    with pytest.raises(UsageError, match=r"'doc', 'ts', 'user_query' .did you mean 'user_query'") as caught:
         read_all([log], _config(Mapping(columns=Columns(query="user.query", document_id="doc"))))
     assert "secret" not in str(caught.value)
 

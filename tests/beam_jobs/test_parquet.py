@@ -135,7 +135,7 @@ def test_two_files_of_different_forms_are_both_named_unless_the_mapped_columns_a
 @pytest.mark.parametrize("content", [b"q,doc\na,D1\n", b"PAR1", b"PAR1" + b"x" * 100 + b"PAR1"])
 def test_what_is_no_parquet_is_an_error(tmp_path, content):
     (tmp_path / "log.parquet").write_bytes(content)
-    with pytest.raises(StageError, match="Nothing of it was kept."):
+    with pytest.raises(StageError, match=r"Nothing of it was kept."):
         read_all([tmp_path / "log.parquet"], _config())
 
 

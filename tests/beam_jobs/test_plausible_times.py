@@ -78,7 +78,7 @@ def test_lines_of_the_future_in_an_undated_log_are_kept_and_told(tmp_path):
 
 @pytest.mark.parametrize("wrong", ["2026-13-01", "01.09.2026", "20260901", "today", ""])
 def test_a_date_of_another_form_is_wrong_usage(wrong):
-    with pytest.raises(UsageError, match="Write year, month and day with hyphens."):
+    with pytest.raises(UsageError, match=r"Write year, month and day with hyphens."):
         IngestConfig(date=wrong)
 
 

@@ -44,7 +44,7 @@ def build(tmp_path):
     ],
 )
 def test_days_that_overlap_or_are_no_later_are_refused(tmp_path, build, log, date, first, found):
-    with pytest.raises(StageError, match=found) as error:
+    with pytest.raises(StageError, match=found):
         refuse_trained_days(build, [ingest(tmp_path / "other", log, date, first, first)])
 
 

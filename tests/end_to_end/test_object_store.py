@@ -160,7 +160,7 @@ def test_through_a_bad_line_a_run_makes_the_same(server, shop, made):
         while (run := start(server, shop, "run", config, "--date", DATE, **endpoint)).wait(SECONDS):
             output = run.communicate()[0]
             assert "is a defect" not in output, (seed, output)
-            assert "run the same command again" in output, (seed, output)
+            assert "un the same command again" in output, (seed, output)
         assert " 1  " in said(start(server, shop, "search", "--release", "s3://bucket/bad/release", "hose", **endpoint))
     assert min(line.faults[fault] for fault in FAULTS) > 0, line.faults
     require_the_same(server, shop, "bad", seed)

@@ -68,5 +68,5 @@ def test_what_is_no_error_of_a_stage_ends_the_run_dates():
 
     with pytest.raises(RuntimeError):
         run_dates(DAYS, broken)
-    with pytest.raises(StageError, match="every date would be the same log."):
+    with pytest.raises(StageError, match=r"every date would be the same log."):
         require_date_in_log(("logs/*.gz",), "pipeline.toml")

@@ -117,7 +117,7 @@ def test_what_needs_one_model_says_that_there_are_several(combined):
 def test_too_few_or_the_same_twice_is_refused(members, store):
     with pytest.raises(UsageError, match="at least two"):
         combine(members[:1], store=store)
-    with pytest.raises(UsageError, match="One of the models is given twice."):
+    with pytest.raises(UsageError, match=r"One of the models is given twice."):
         combine([members[0], members[1], members[0]], store=store)
 
 

@@ -180,7 +180,7 @@ def test_what_was_not_measured_cannot_choose(tmp_path):
     build = write_build(str(tmp_path / "build"), {"train-00000": pairs}, pool)
     store = str(tmp_path / "store")
     train(build, store=store, recipe=RECIPE, threads=1)
-    with pytest.raises(StageError, match="has no dev_loss to compare the trials by."):
+    with pytest.raises(StageError, match=r"has no dev_loss to compare the trials by."):
         sweep(build, [point(step=0.02)], store=store, measure="dev_loss")
 
 

@@ -146,7 +146,7 @@ def test_a_trial_that_could_not_be_carried_out_holds_its_rung_until_the_same_swe
     def by_point(keys: list) -> list:
         return sorted(keys, key=lambda key: key[1])
 
-    with pytest.raises(UnfinishedSweep, match="There was no memory.") as caught:
+    with pytest.raises(UnfinishedSweep, match=r"There was no memory.") as caught:
         halved(str(tmp_path), order=by_point, dies=((1, 3),))
     assert {trial.epochs for row in caught.value.rows for trial in row.trials if not trial.failed} == {1}
     assert not list(tmp_path.glob("sweep/*/manifest.json"))

@@ -226,7 +226,7 @@ def test_a_share_without_a_teacher_and_a_teacher_that_is_none_are_refused(build,
     for field, value in (("teacher_share", 0.5), ("teacher_gamma", 8.0)):
         with pytest.raises(UsageError, match=r"a teacher's, and no teacher is given"):
             train(build, store=store, recipe=varied(RECIPE, **{field: value}))
-    with pytest.raises(UsageError, match="is the output of build."):
+    with pytest.raises(UsageError, match=r"is the output of build."):
         train(build, store=store, recipe=RECIPE, teacher=build)
     generate = varied(
         RECIPE, objective="generate", tower="variational", latent=4, decoder_cells=4,

@@ -199,7 +199,7 @@ def test_candidates_are_cleared_away_like_others_and_their_decisions_with_them(l
 def test_a_candidate_that_is_to_be_decided_on_as_well_is_wrong_usage(live, model, documents):
     with pytest.raises(UsageError, match="Leave one of the two out"):
         publish(model, documents=documents, to=live, config=CONFIG, candidate=True, decide=lambda *_: None)
-    with pytest.raises(UsageError, match="Titles cannot be encoded by 0 workers."):
+    with pytest.raises(UsageError, match=r"Titles cannot be encoded by 0 workers."):
         publish(model, documents=documents, to=live, config=CONFIG, workers=0)
 
 

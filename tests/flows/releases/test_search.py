@@ -88,7 +88,7 @@ def test_an_index_that_misses_too_much_is_searched_harder_and_at_last_not_used(m
     assert "searches are exact" in exact.release.index["note"]
     assert not Path(exact.folder, "ivf.safetensors").exists()
     monkeypatch.setitem(making.build_index.__globals__, "recall", lambda *a: 0.4)
-    with pytest.raises(StageError, match="Even exact search has a recall@10 of only 0.400,"):
+    with pytest.raises(StageError, match=r"Even exact search has a recall@10 of only 0.400,"):
         publish(model, documents=documents, to=str(tmp_path / "broken"), config=config)
     assert read_pointer(str(tmp_path / "broken")) is None
 
@@ -156,12 +156,12 @@ def test_search_says_what_is_wrong(live, published, tmp_path):
     for text in ("", " \t "):
         with pytest.raises(UsageError, match="no word"):
             search(live, text)
-    with pytest.raises(UsageError, match="There is no mode 'exact' of search."):
+    with pytest.raises(UsageError, match=r"There is no mode 'exact' of search."):
         search(live, "hose", mode="exact")
     for weight in (-1.0, float("nan"), float("inf")):
         with pytest.raises(UsageError, match="0 or more"):
             search(live, "hose", mode="hybrid", weight=weight)
-    with pytest.raises(UsageError, match="A search for k = 0 documents is empty."):
+    with pytest.raises(UsageError, match=r"A search for k = 0 documents is empty."):
         search(live, "hose", 0)
     with pytest.raises(StageError, match="Nothing is published at"):
         search(str(tmp_path / "nowhere"), "hose")

@@ -127,7 +127,7 @@ def test_two_publishers_of_the_same_release_both_have_it_live(live, model, tmp_p
 
 
 def test_on_an_object_store_a_swap_between_comparison_and_writing_is_not_lost(monkeypatch):
-    """fsspec's file system in memory creates an object only if another publisher may have removed it among the oldest., as the object stores do."""
+    """fsspec's file system in memory creates an object only if it is not there, as the object stores do."""
     uri = "memory://between/live"
     first = swap(uri, expected=None, release="first")
     real = storage.write_new
@@ -167,7 +167,7 @@ def test_on_an_object_store_a_publisher_that_dies_or_dawdles_between_its_two_wri
 
 def test_a_release_that_was_removed_meanwhile_does_not_go_live(live):
     before = read_pointer(live)
-    with pytest.raises(StageError, match="another publisher may have removed it among the oldest."):
+    with pytest.raises(StageError, match=r"another publisher may have removed it among the oldest."):
         pointer.swap(live, expected=before, release="0" * 24)
     assert read_pointer(live) == before
 

@@ -254,7 +254,7 @@ def test_what_cannot_be_served_is_said_at_the_start(tmp_path):
     with pytest.raises(StageError, match="Nothing is published at"):
         make_app(ServeConfig(release=str(tmp_path)))
     for wrong in ({"port": -1}, {"workers": 0}, {"poll_seconds": 0.0}):
-        with pytest.raises(UsageError, match="See `clicktower serve --help`."):
+        with pytest.raises(UsageError, match=r"See `clicktower serve --help`."):
             ServeConfig(release="release", **wrong)
     found = [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "::", "10.0.0.1", "a.example")]
     assert found == [True] * 3 + [False] * 4

@@ -126,7 +126,7 @@ def test_a_query_is_read_by_the_query_tower():
 
 
 def test_queries_without_any_word_are_an_error():
-    with pytest.raises(UsageError, match="of the 2 queries to explain has a word."):
+    with pytest.raises(UsageError, match=r"of the 2 queries to explain has a word."):
         explained("it", small_model(), [], ["", " "])
 
 
