@@ -77,7 +77,6 @@ def erase(
     `person_key`: a key file that ingests were made with beside the store's own. Raises UsageError (no id, no ingest)
     and StageError (a damaged ingest, a key that others may read, no space).
     """
-    f"{len(client_ids)} people were to be erased from {store}"
     if not client_ids:
         raise UsageError("There is no client id to erase.", "Give one client id a line.")
     if not day_versions.finished_ingests(store):

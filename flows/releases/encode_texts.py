@@ -10,12 +10,14 @@ tasks of a Ray cluster: each reads the model from the store and writes its part,
 every node sees them. A part that is lost with its node is encoded again.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
@@ -27,15 +29,19 @@ from schemas.manifest import damaged_files
 from schemas.release import ENCODING, MODEL, Release, read_folder, read_pointer, read_release, release_folder
 from schemas.stage import Progress, StageResult, open_result
 from schemas.text_contract import normalise, words
+from training.model.compiled_model import load_text_encoder
 from training.model.embedding import Side, search_vectors
-from training.model.model import Ensemble, Model, load_encoder
+
+if TYPE_CHECKING:
+    from training.model.compiled_model import CompiledModel
+    from training.model.model import Ensemble, Model
+
+    Encoder = CompiledModel | Model | Ensemble
 
 PART_TITLES = 65_536
 _READ_ROWS = 65_536
 _TRIES = 3  # of a part by workers
 _BLOCK_BYTES = 1 << 20
-
-Encoder = Model | Ensemble
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -138,7 +144,7 @@ def _encode_part(model: str, texts: Sequence[str], name: str) -> None:
 
 @lru_cache(maxsize=1)
 def _loaded(model: str) -> Encoder:
-    return load_encoder(model)
+    return load_text_encoder(model)
 
 
 def _take_known(
@@ -225,9 +231,9 @@ def _read_part(name: str, num_titles: int, dimensions: int) -> np.ndarray | None
 def open_encoder(model: str | None, release: str | None) -> Encoder:
     """The model of a stage's folder or of a live release. Raises UsageError unless exactly one is given."""
     if model is not None and release is None:
-        return load_encoder(open_result(model).data)
+        return load_text_encoder(open_result(model).data)
     if release is not None and model is None:
-        return load_encoder(f"{read_release(release)[0]}/{MODEL}")
+        return load_text_encoder(f"{read_release(release)[0]}/{MODEL}")
     raise UsageError(
         f"Texts are encoded by one model, and {'two are' if model else 'none is'} named.",
         "Give --model FOLDER or --release URI.",

@@ -71,7 +71,6 @@ def write_rows(folder: str, rows: Rows) -> None:
 
     Raises StageError where it could not be written or came back different.
     """
-    f"{len(rows):,} documents were to be written to a table in {folder}"
     try:
         reader = pa.RecordBatchReader.from_batches(rows.schema, rows.batches())
         lancedb.connect(folder).create_table(TABLE, data=reader, schema=rows.schema)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +12,14 @@ from schemas.errors import StageError, UsageError, require_major
 from schemas.manifest import damaged_files
 from schemas.release import MODEL, read_release
 from schemas.text_contract import CONTRACT_VERSION, words
+from training.model.compiled_model import load_text_encoder
 from training.model.embedding import search_vectors
-from training.model.model import load_encoder
 from training.ranking.bm25 import TitleBM25
 from training.ranking.rerank import Confidence, rerank
 from training.ranking.word_matches import WordMatches, with_words
+
+if TYPE_CHECKING:
+    from training.model.model import Ensemble, Model
 
 Mode = Literal["vector", "bm25", "hybrid"]
 
@@ -64,7 +67,14 @@ class OpenRelease:
                 f"The release at {uri} cannot be opened: {'; '.join(wrong[:3])}.",
                 "Publish again, which repairs it.",
             )
-        self.model = load_encoder(f"{self.folder}/{MODEL}")
+        self.encoder: Any = load_text_encoder(f"{self.folder}/{MODEL}")
+
+    @cached_property
+    def model(self) -> "Model | Ensemble":
+        """The whole model, which explains and classifies; torch takes seconds to load."""
+        from training.model.model import load_encoder
+
+        return load_encoder(f"{self.folder}/{MODEL}")
 
     @cached_property
     def bm25(self) -> TitleBM25:
@@ -74,7 +84,7 @@ class OpenRelease:
     @cached_property
     def word_matches(self) -> WordMatches:
         """The titles' words, encoded one by one, for a model whose words have a share of a score."""
-        return WordMatches(self.model, self.titles)
+        return WordMatches(self.encoder, self.titles)
 
     @property
     def ids(self) -> pa.Array:
@@ -92,8 +102,8 @@ class OpenRelease:
         return self._documents[2]
 
     def load(self) -> None:
-        """Read and prepare everything now. Raises StageError where something cannot be read."""
-        _ = self.bm25
+        """Read and prepare everything now, the whole model too. Raises StageError where something cannot be read."""
+        _, self.encoder = self.bm25, self.model
         self.search(self.titles[0].as_py(), 1)  # the compiled tower is prepared at its first text
 
     def search(
@@ -113,14 +123,14 @@ class OpenRelease:
         near = bm25 = None
         if mode == "vector":
             assert query is not None
-            rows, near = search.best(query, max(k, WORDS_RANK) if self.model.word_share else k)
+            rows, near = search.best(query, max(k, WORDS_RANK) if self.encoder.word_share else k)
             scores = self._with_words(text, rows, near)
         elif mode == "bm25":
             rows, bm25 = self.bm25.best(text, k)
             scores = bm25
         else:
             assert query is not None
-            depth = max(k, WORDS_RANK if self.model.word_share else _CANDIDATES)
+            depth = max(k, WORDS_RANK if self.encoder.word_share else _CANDIDATES)
             rows = np.union1d(search.best(query, depth)[0], self.bm25.best(text, depth)[0])
             near, bm25 = search.scores_of(query, rows), self.bm25.scores_of(text, rows)
             scores = self._with_words(text, rows, near) + np.float32(weight) * bm25
@@ -159,11 +169,11 @@ class OpenRelease:
 
     def vector(self, text: str) -> np.ndarray:
         """The search vector of a query, float32 [dimensions]. Raises UsageError without a word."""
-        return search_vectors(self.model, [text], "query")[0]
+        return search_vectors(self.encoder, [text], "query")[0]
 
     def _with_words(self, text: str, rows: np.ndarray, near: np.ndarray) -> np.ndarray:
         """The scores of some documents by what is near to the query, and by their words where these have a share."""
-        share = self.model.word_share
+        share = self.encoder.word_share
         return with_words(near, self.word_matches.scores_of(text, rows), share) if share else near
 
     @cached_property

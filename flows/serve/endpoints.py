@@ -120,9 +120,9 @@ async def embed(body: Embed, served: Served) -> dict[str, Any]:
     opened = _of_release(body.release, served)
     try:
         if len(body.texts) <= _FEW_TEXTS:
-            vectors = search_vectors(opened.model, body.texts, body.side)
+            vectors = search_vectors(opened.encoder, body.texts, body.side)
         else:
-            vectors = await run_in_threadpool(search_vectors, opened.model, body.texts, body.side)
+            vectors = await run_in_threadpool(search_vectors, opened.encoder, body.texts, body.side)
     except UsageError as error:
         raise Refused(422, f"A text without a word has no vector ({error.problem}): leave it out.") from None
     return {"release": opened.release.digest, "dimensions": vectors.shape[1], "vectors": vectors.tolist()}
@@ -163,7 +163,7 @@ def release(served: Served) -> dict[str, Any]:
         "num_documents": about.num_documents,
         "dimensions": about.dimensions,
         "similarity": about.similarity,
-        "word_share": served.opened.model.word_share,
+        "word_share": served.opened.encoder.word_share,
         "text_contract": dict(about.text_contract),
         "index": dict(about.index),
         "evaluation": dict(about.evaluation),

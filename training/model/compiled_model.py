@@ -10,7 +10,7 @@ from schemas.errors import UsageError
 from schemas.release import Similarity
 from schemas.text_contract import words
 from training.kernel.kernel_library import status
-from training.model.embedding import Side
+from training.model.embedding import Side, TextEncoder
 from training.model.kernel_towers import CompiledTower, kernel_shapes, serves, tokenised
 from training.model.model_folder import ShapesDiffer, read_description, read_weights, reading_model
 from training.model.recipe import Recipe, tower_name
@@ -72,6 +72,16 @@ def load_compiled(folder: str) -> CompiledModel | None:
     return CompiledModel(
         recipe=recipe, word_rows=WordRows(table_rows), towers=towers, text_contract=description["text_contract"]
     )
+
+
+def load_text_encoder(folder: str) -> TextEncoder:
+    """What encodes texts by the model of a folder: without torch where the kernels serve it. Raises as
+    `model.load_encoder`."""
+    if compiled := load_compiled(folder):
+        return compiled
+    from training.model.model import load_encoder  # torch takes seconds to load
+
+    return load_encoder(folder)
 
 
 def require_side(side: str) -> None:

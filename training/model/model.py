@@ -279,7 +279,6 @@ def combine(models: Sequence[str], *, store: str) -> StageResult:
     """
     trained = sorted((open_result(model) for model in models), key=lambda result: result.manifest.digest)
     digests = [result.manifest.digest for result in trained]
-    f"{len(models)} models were to be combined"
     if len(set(digests)) < max(2, len(digests)):
         problem = "An ensemble has at least two models." if len(digests) < 2 else "One of the models is given twice."
         raise UsageError(problem, "Give different models, of other seeds or other recipes.")

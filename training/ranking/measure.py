@@ -48,7 +48,6 @@ def judged_collection(
     that are not in the collection stay in the qrels: a system cannot return them, and that is counted
     against it. Raises StageError where nothing is left to measure.
     """
-    f"{len(qrels):,} judged queries were to be measured on {len(documents):,} documents"
     known = {query_id: grades for query_id, grades in qrels.items() if query_id in queries}
     if not known:
         raise StageError(

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from tests.flows.releases.catalogue import CONFIG
 from tests.recipes import varied
 from tests.rounding import rounded
 from tests.trained_model import trained_stage
+from training.kernel.kernel_library import status
 from training.model.embedding import TitleEmbeddings
 from training.model.model import load_model
 from training.model.named_recipes import LSTM_96
@@ -165,3 +168,13 @@ def test_search_says_what_is_wrong(live, published, tmp_path):
         search(live, "hose", 0)
     with pytest.raises(StageError, match="Nothing is published at"):
         search(str(tmp_path / "nowhere"), "hose")
+
+
+@pytest.mark.skipif(not status().available, reason=f"the compiled kernel is not available: {status().reason}")
+def test_a_search_of_a_compiled_tower_loads_no_torch(published):
+    code = (
+        "import sys; from flows.releases.search import search\n"
+        f"assert search({published.uri!r}, 'angle bracket'); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
