@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -67,7 +67,7 @@ class OpenRelease:
                 f"The release at {uri} cannot be opened: {'; '.join(wrong[:3])}.",
                 "Publish again, which repairs it.",
             )
-        self.encoder: Any = load_text_encoder(f"{self.folder}/{MODEL}")
+        self.encoder = load_text_encoder(f"{self.folder}/{MODEL}")
 
     @cached_property
     def model(self) -> "Model | Ensemble":

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -10,11 +10,14 @@ from schemas.errors import UsageError
 from schemas.release import Similarity
 from schemas.text_contract import words
 from training.kernel.kernel_library import status
-from training.model.embedding import Side, TextEncoder
+from training.model.embedding import Side
 from training.model.kernel_towers import CompiledTower, kernel_shapes, serves, tokenised
 from training.model.model_folder import ShapesDiffer, read_description, read_weights, reading_model
 from training.model.recipe import Recipe, tower_name
 from training.towers.text_table import Ragged, TextTable, WordRows, starts
+
+if TYPE_CHECKING:
+    from training.model.model import Ensemble, Model
 
 Empty = Literal["error", "zero"]
 
@@ -74,7 +77,7 @@ def load_compiled(folder: str) -> CompiledModel | None:
     )
 
 
-def load_text_encoder(folder: str) -> TextEncoder:
+def load_text_encoder(folder: str) -> "CompiledModel | Model | Ensemble":
     """What encodes texts by the model of a folder: without torch where the kernels serve it. Raises as
     `model.load_encoder`."""
     if compiled := load_compiled(folder):

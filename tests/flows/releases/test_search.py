@@ -171,7 +171,9 @@ def test_search_says_what_is_wrong(live, published, tmp_path):
 
 
 @pytest.mark.skipif(not status().available, reason=f"the compiled kernel is not available: {status().reason}")
-def test_a_search_of_a_compiled_tower_loads_no_torch(published):
+def test_a_search_of_a_compiled_tower_loads_no_torch(documents, tmp_path):
+    model = trained_stage(str(tmp_path / "store"), recipe=varied(LSTM_96, cells=16))
+    published = publish(model, documents=documents, to=str(tmp_path / "live"), config=CONFIG)
     code = (
         "import sys; from flows.releases.search import search\n"
         f"assert search({published.uri!r}, 'angle bracket'); print('torch' in sys.modules)"
