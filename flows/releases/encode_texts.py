@@ -29,8 +29,8 @@ from schemas.manifest import damaged_files
 from schemas.release import ENCODING, MODEL, Release, read_folder, read_pointer, read_release, release_folder
 from schemas.stage import Progress, StageResult, open_result
 from schemas.text_contract import normalise, words
-from training.model.compiled_model import load_text_encoder
 from training.model.embedding import Side, search_vectors
+from training.model.text_encoder import load_text_encoder
 
 if TYPE_CHECKING:
     from training.model.compiled_model import CompiledModel

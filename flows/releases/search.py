@@ -12,8 +12,8 @@ from schemas.errors import StageError, UsageError, require_major
 from schemas.manifest import damaged_files
 from schemas.release import MODEL, read_release
 from schemas.text_contract import CONTRACT_VERSION, words
-from training.model.compiled_model import load_text_encoder
 from training.model.embedding import search_vectors
+from training.model.text_encoder import load_text_encoder
 from training.ranking.bm25 import TitleBM25
 from training.ranking.rerank import Confidence, rerank
 from training.ranking.word_matches import WordMatches, with_words

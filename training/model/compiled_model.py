@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from training.model.kernel_towers import CompiledTower, kernel_shapes, serves, t
 from training.model.model_folder import ShapesDiffer, read_description, read_weights, reading_model
 from training.model.recipe import Recipe, tower_name
 from training.towers.text_table import Ragged, TextTable, WordRows, starts
-
-if TYPE_CHECKING:
-    from training.model.model import Ensemble, Model
 
 Empty = Literal["error", "zero"]
 
@@ -75,16 +72,6 @@ def load_compiled(folder: str) -> CompiledModel | None:
     return CompiledModel(
         recipe=recipe, word_rows=WordRows(table_rows), towers=towers, text_contract=description["text_contract"]
     )
-
-
-def load_text_encoder(folder: str) -> "CompiledModel | Model | Ensemble":
-    """What encodes texts by the model of a folder: without torch where the kernels serve it. Raises as
-    `model.load_encoder`."""
-    if compiled := load_compiled(folder):
-        return compiled
-    from training.model.model import load_encoder  # torch takes seconds to load
-
-    return load_encoder(folder)
 
 
 def require_side(side: str) -> None:
