@@ -1,4 +1,4 @@
-"""What encodes texts by the model of a folder: without torch, which takes seconds to load, where the kernels serve it."""
+"""What encodes texts by the model of a folder: without torch, which loads in seconds, where the kernels serve it."""
 
 from typing import TYPE_CHECKING
 
