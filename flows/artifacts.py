@@ -16,8 +16,8 @@ from flows.config.pipeline_config import PipelineConfig
 from flows.guards.drift import WatchedFigure, alarms
 from flows.report.blocks import Block, Table, Text
 from flows.report.renderers import escaped, markdown
-from flows.report.run_page import drift as drift_blocks
-from flows.report.run_page import ledger_table, promotion, ranking, usual
+from flows.report.run_blocks import drift as drift_blocks
+from flows.report.run_blocks import ledger_table, promotion, ranking, usual
 from flows.show.console import errors
 from schemas import storage
 from schemas.errors import StageError

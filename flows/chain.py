@@ -68,7 +68,9 @@ def _look(
     if page:
         page.newest(config, results)
     rows: list[WatchedFigure] = watched(config, date, results)
-    if page and (list(results)[-1] in ("build", "publish") or alarms_of_newest(rows, results)):
+    unusual = alarms_of_newest(rows, results)
+    present.alarms([row.alarm for row in unusual])
+    if page and (list(results)[-1] in ("build", "publish") or unusual):
         page.drift(config, rows)
     require_usual(config, date, results, rows)
     return [asdict(row) for row in rows]

@@ -10,7 +10,7 @@ from rich.filesize import decimal as size
 
 from flows.commands.options import Json, K
 from flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text, counted, duration, finding_rows
-from flows.report.run_page import gate_table, ledger_table, percent
+from flows.report.run_blocks import gate_table, ledger_table, percent
 from flows.show import console
 from flows.show.present import program
 from schemas.ledger import Ledger

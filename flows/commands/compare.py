@@ -9,11 +9,12 @@ from rich.text import Text
 from flows.commands.options import Documents, Into, Json, Qrels, Queries, Shards
 from flows.config.toml_file import with_fields
 from flows.report import renderers
-from flows.report.blocks import duration, measure_name
+from flows.report.blocks import duration
 from flows.report.comparison_page import MEASURE, comparison_blocks, comparison_page, write_comparison
 from flows.show import console, present
 from flows.show.console import output, plain
 from schemas.errors import UsageError
+from training.ranking.ndcg import measure_name
 
 if TYPE_CHECKING:
     from training.evaluation.measured_row import EndedRow

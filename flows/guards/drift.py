@@ -23,12 +23,10 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from rich.text import Text
 
 from beam_jobs.ingest.day_versions import follow
 from flows.config.guard_rules import FIGURES, DriftRules, Figure, Kind
 from flows.config.pipeline_config import PipelineConfig, is_dated
-from flows.show.console import errors
 from schemas import storage
 from schemas.errors import StageError, require_major
 from schemas.ledger import Ledger, merge_ledgers
@@ -87,14 +85,12 @@ class WatchedFigure:
 def watched(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> list[WatchedFigure]:
     """Compare every figure of the stages done so far with its usual value. `results`: theirs, the newest last.
 
-    The observation is kept in the store. Alarms of the newest stage are printed.
+    The observation is kept in the store.
     """
     today = observe(config, date, results)
     before = earlier(config.store, today, days=config.drift.days + 7)  # a week more, for a slow drift
     rows = watch(today, before, config.drift)
     write(config.store, today)
-    for row in alarms_of_newest(rows, results):
-        errors.print(Text(f"  drift: {row.alarm}", style="yellow"), soft_wrap=True)
     return rows
 
 

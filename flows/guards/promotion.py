@@ -13,12 +13,12 @@ import numpy as np
 
 from flows.config.guard_rules import PromotionRules
 from flows.config.toml_file import with_fields
-from flows.report.blocks import measure_name
 from schemas import storage
 from schemas.errors import StageError, TransientError, UsageError
 from schemas.judgments import Judged, are_click_derived
 from schemas.release import PER_QUERY, Decide, Decision, Release, read_pointer
 from schemas.stage import Progress, silent
+from training.ranking.ndcg import measure_name
 from training.ranking.significance import bootstrap_interval
 
 # A slice's parts in their order, and the part of each query as a number among them, or None (slices).

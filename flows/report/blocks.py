@@ -214,13 +214,6 @@ def duration(seconds: float | None) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
-def measure_name(key: str) -> str:
-    """ndcg@10 -> NDCG@10; collection_ndcg@10 -> NDCG@10, all documents."""
-    name = key.removeprefix("collection_").replace("ndcg", "NDCG").replace("mrr", "MRR").replace("_", " ")
-    name = name[0].upper() + name[1:] if name else key
-    return f"{name}, all documents" if key.startswith("collection_") else name
-
-
 def visible(text: str) -> str:
     """Foreign text without what is not seen and does something: control characters, and marks that turn the
     direction of writing. Joiners stay: scripts and emoji are written with them."""

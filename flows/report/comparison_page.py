@@ -27,12 +27,12 @@ from flows.report.blocks import (
     counted,
     duration,
     grade_legend,
-    measure_name,
     ranked,
     sentence,
 )
 from flows.report.figures import WIDE, ChartRow, Dot, dot_of, row_chart
 from training.evaluation import TABLES
+from training.ranking.ndcg import measure_name
 
 Comparison = Mapping[str, Any]
 Row = Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""The results of a run's stages -> its report; the terminal and the run's page in Prefect show parts of it too."""
+"""The results of a run's stages -> its report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,42 +12,38 @@ from flows.report.blocks import (
     Cell,
     Code,
     Heading,
-    Items,
     Page,
     Section,
     Table,
     Text,
     duration,
     grade_legend,
-    measure_name,
     ranked,
     record,
 )
-from flows.report.comparison_page import comparison_blocks, comparison_headline, measured
-from flows.report.figures import interval_pictures
-from schemas.ledger import FATES, Ledger
+from flows.report.comparison_page import comparison_blocks
+from flows.report.run_blocks import (
+    SYSTEM_NAMES,
+    Results,
+    drift,
+    gate_table,
+    headline,
+    ledger_table,
+    promotion,
+    ranking,
+    result,
+    verdict,
+)
+from schemas.ledger import Ledger
 from schemas.release import read_decision
 from schemas.stage import open_result
 
-KINDS = {"kept": "Kept", "dropped": "Dropped by a rule", "unreadable": "Unreadable"}
-SYSTEM_NAMES = {"model": "Ours", "bm25": "BM25", "random": "Random"}
-MEASURES_DRAWN = ("ndcg@1", "ndcg@3", "ndcg@10", "collection_ndcg@10")
 WHY = {
     "gain": "among those where we gain most",
     "loss": "among those where we lose most",
     "no shared word": "shares no word with a relevant title",
     "drawn": "drawn at random",
 }
-HELD_OUT = {
-    "dev_loss": "held-out loss {:.3f}",
-    "dev_accuracy": "accuracy {:.3f}",
-    "dev_area_under_roc": "area under ROC {:.3f}",
-    "dev_word_repeat": "{:.3f} nats a word",
-    "dev_word_reformulate": "{:.3f} reformulated",
-    "dev_kl": "KL {:.2f}",
-}
-Results = Mapping[str, Any]  # the JSON of each stage by its name, and the rows of `drift`
-Metrics = Mapping[str, Any]  # of an evaluation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,82 +139,6 @@ def _result(run: Run) -> list[Block]:
     ]
 
 
-def result(metrics: Metrics) -> str:
-    """The outcome in a paragraph of plain words."""
-    name, difference = _chosen(metrics)
-    values = [metrics["systems"][system][name] for system in ("model", "bm25")]
-    ours, bm25 = (f"{of['mean']:.3f} ({of['low']:.3f} to {of['high']:.3f})" for of in values)
-    end = {
-        "better": "which excludes zero: ours is better, and chance does not explain it.",
-        "worse": "which excludes zero: BM25 is better, and chance does not explain it.",
-        "open": "which includes zero: these queries cannot tell the two apart.",
-    }[verdict(metrics)]
-    return (
-        f"Over {metrics['n']:,} judged queries, our {measure_name(name)} is {ours}, and BM25's is {bm25}. Query by"
-        f" query the difference is {difference['mean']:+.3f} ({metrics['confidence']:.0%} interval"
-        f" {difference['low']:+.3f} to {difference['high']:+.3f}), {end}"
-    )
-
-
-def verdict(metrics: Metrics) -> str:
-    """better, worse, or open."""
-    _, difference = _chosen(metrics)
-    return "better" if difference["low"] > 0 else "worse" if difference["high"] < 0 else "open"
-
-
-def _chosen(metrics: Metrics) -> tuple[str, Mapping[str, float]]:
-    """The measure that decides, NDCG@10 where it was measured, and our difference to BM25 at it."""
-    differences = metrics["difference"]["measures"]
-    name = "ndcg@10" if "ndcg@10" in differences else next(iter(differences))
-    return name, differences[name]
-
-
-def promotion(found: Mapping[str, Any], click_derived: bool) -> list[Block]:
-    """Whether the release went live and why, with the slices that were looked at."""
-    live, figures = found["live"], found["figures"]
-    text = f"{'Live.' if live else 'Kept as a candidate.'} {found['reason']}"
-    blocks: list[Block] = [Text(text=text, tone="better" if live else "open")]
-    if click_derived and figures.get("difference"):
-        blocks.append(Text(text="The two models were judged by clicks; no judge compared them."))
-    if slices := figures.get("slices"):
-        rows: list[list[Cell | str]] = [
-            [
-                Cell(text=row["part"], aside=row["slice"]), f"{row['n']:,}", f"{row['live']:.3f}",
-                f"{row['candidate']:.3f}",
-                Cell(text=f"{row['difference']:+.3f}", aside="too much worse" if row["worse"] else ""),
-                f"{-row['limit']:.3f}" if row["decides"] else Cell(text="too few to decide", tone="quiet"),
-            ]
-            for row in slices
-        ]  # fmt: skip
-        caption = f"{measure_name(figures.get('measure', 'ndcg@10'))} on parts of the queries; a part that falls by"
-        header = ("Part", "Queries", "Live", "Candidate", "Change", "Limit")
-        blocks.append(Table(caption=f"{caption} more than its limit keeps the candidate", header=header, rows=rows))
-    return blocks
-
-
-def drift(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """The alarms, or that there is none, and every figure beside its usual value."""
-    alarms = [row["alarm"] + (" It stopped the run." if row.get("stops") else "") for row in rows if row["alarm"]]
-    return [
-        Items(items=alarms, tone="alarm") if alarms else Text(text=usual(rows)),
-        Table(
-            caption="Figures of this run beside the median of earlier ones",
-            header=("Figure", "This run", "Usual", "From"),
-            rows=[[row["words"], row["value"], row["usual"], row["basis"]] for row in rows],
-            left=(0, 3),
-            strong=[at for at, row in enumerate(rows) if row["alarm"]],
-        ),
-    ]
-
-
-def usual(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The sentence where no figure alarms."""
-    compared = sum(row["usual"] != "—" for row in rows)
-    if not compared:
-        return "There are too few earlier runs to say what is unusual."
-    return f"Nothing is unusual, of {compared} figures that could be compared."
-
-
 def _stages(stages: Sequence[Mapping[str, Any]]) -> list[Block]:
     longest = max(stage["duration_seconds"] or 0 for stage in stages)
     worked = duration(sum(stage["duration_seconds"] or 0 for stage in stages if not stage["reused"]))
@@ -240,83 +160,6 @@ def _stages(stages: Sequence[Mapping[str, Any]]) -> list[Block]:
     return [Text(text=text), Table(caption="Stages and what each did", header=header, rows=rows, left=(0, 2, 3))]
 
 
-def ledger_table(ledger: Ledger) -> Table:
-    """Every line's fate: kept first, each kind's largest first, with a bar for its share."""
-    rows: list[list[Cell | str]] = []
-    strong = []
-    for kind, name in KINDS.items():
-        fates = sorted(((n, f) for f, n in ledger.lines.items() if n and FATES[f][0] == kind), reverse=True)
-        if not fates:
-            continue
-        strong.append(len(rows))
-        for lines, words in [(ledger.of_kind(kind), name), *((n, FATES[f][1]) for n, f in fates)]:
-            bar = Cell(share=lines / ledger.total, tone=kind)
-            rows.append([words, f"{lines:,}", percent(lines, ledger.total), bar])
-    rows.append(["All lines", f"{ledger.total:,}", "100.0%", ""])
-    return Table(
-        caption="The fate of every line of the log", header=("Fate", "Lines", "Share", ""), rows=rows, left=(0, 3),
-        strong=[*strong, len(rows) - 1],
-    )  # fmt: skip
-
-
-def percent(part: float, whole: float) -> str:
-    """A share with as many digits as it needs; never 0% of something that is there."""
-    if not whole:
-        return "—"
-    share = 100 * part / whole
-    if 0 < share < 0.01:
-        return "< 0.01%"
-    return f"{share:.1f}%" if share >= 1 or share == 0 else f"{share:.2f}%"
-
-
-def gate_table(kept: Sequence[Mapping[str, Any]], k: int | None) -> Table:
-    """What the privacy gate leaves at each k: rows of k, queries, clicks and pairs; k = 0 is the log without a gate."""
-    rows = sorted(kept, key=lambda row: row["k"])
-    most = rows[0]["clicks"]
-    return Table(
-        caption="What is left at each k; the bar is the share of the clicks",
-        header=("k", "Queries", "Clicks", "Pairs", ""),
-        rows=[[
-            Cell(text=str(row["k"] or "no gate"), aside="chosen" if row["k"] == k else ""),
-            f"{row['queries']:,}", Cell(text=f"{row['clicks']:,}", mark=percent(row["clicks"], most), tone="quiet"),
-            f"{row['pairs']:,}", Cell(share=row["clicks"] / (most or 1), tone="kept" if row["k"] == k else ""),
-        ] for row in rows],
-        left=(0, 4),
-        strong=[at for at, row in enumerate(rows) if row["k"] == k],
-    )  # fmt: skip
-
-
-def ranking(metrics: Metrics) -> list[Block]:
-    """Every measure of every system with its interval, the difference to BM25, and how they were measured."""
-    systems, differences = metrics["systems"], metrics["difference"]["measures"]
-    rows: list[list[Cell | str]] = [
-        [
-            measure_name(measure),
-            *(
-                Cell(
-                    text=f"{value['mean']:.3f}",
-                    aside=f"{value['low']:.3f}–{value['high']:.3f}",
-                    strong=value["mean"] == max(of[measure]["mean"] for of in systems.values()),
-                )
-                for value in (of[measure] for of in systems.values())
-            ),
-            Cell(text=f"{difference['mean']:+.3f}", aside=f"{difference['low']:+.3f} to {difference['high']:+.3f}"),
-        ]
-        for measure, difference in differences.items()
-    ]
-    drawn = interval_pictures(systems, SYSTEM_NAMES, {m: measure_name(m) for m in MEASURES_DRAWN if m in differences})
-    name, difference = _chosen(metrics)
-    text = f"Ours − BM25 at {measure_name(name)}: {difference['mean']:+.3f}, p = {difference['p']:.4f}."
-    caption = f"Mean over {metrics['n']:,} queries, with {metrics['confidence']:.0%} interval"
-    header = ["Measure", *(SYSTEM_NAMES[system] for system in systems), "Ours − BM25"]
-    return [
-        Beside(only="page", blocks=drawn),
-        Table(caption=caption, header=header, rows=rows),
-        Items(items=[text, *metrics["warnings"]]),
-        *measured(metrics),
-    ]
-
-
 def _examples(examples: Sequence[Mapping[str, Any]], click_derived: bool) -> list[Block]:
     blocks: list[Block] = [grade_legend(click_derived)]
     for example in examples:
@@ -325,66 +168,3 @@ def _examples(examples: Sequence[Mapping[str, Any]], click_derived: bool) -> lis
             Heading(text=example["query"]), Text(text=WHY[example["why"]], tone="quiet"), Beside(blocks=rankings),
         ]  # fmt: skip
     return blocks
-
-
-def held_out(measured: Mapping[str, Any]) -> list[str]:
-    """What a finished training says of its last epoch on held-out data, in a fixed order."""
-    return [form.format(measured[name]) for name, form in HELD_OUT.items() if measured.get(name) is not None]
-
-
-def headline(result: Mapping[str, Any]) -> str:
-    """What a stage did, in a line; empty for a stage that has none."""
-    c, m = result.get("counts", {}), result.get("metrics", {})
-    match result["stage"]:
-        case "simulate":
-            return f"{c['lines']:,} lines of {c['searches']:,} searches over {c['documents']:,} documents, simulated"
-        case "ingest":
-            ledger = Ledger.from_json(result["ledger"])
-            lost = f"{ledger.of_kind('dropped'):,} lines dropped, {ledger.of_kind('unreadable'):,} unreadable"
-            return f"{ledger.total:,} lines -> {c['queries']:,} queries; {lost}"
-        case "build":
-            pool = f"a pool of {c['pool_documents']:,} titles"
-            return f"{c['train_pairs']:,} pairs to train on, {c['dev_pairs']:,} held out, {pool}"
-        case "build-labelled":
-            of = f" of {c['classes']:,} classes" if c["classes"] else ""
-            return f"{c['train_rows']:,} labelled {m['unit']}{of} to train on, {c['dev_rows']:,} held out"
-        case "train":
-            refused = "".join(f"; {why}: went on from before it" for why in m.get("refused_checkpoints", ()))
-            unit = "examples" if {"dev_accuracy", "dev_kl"} & set(m) else "pairs"
-            rate = f"{m['pairs_per_second']:,.0f} {unit}/s"
-            known = f", vectors for {m['known_words']:,} of {m['shard_words']:,} words" if "known_words" in m else ""
-            parts = [f"{m['epoch']} epochs", f"training loss {m['train_loss']:.3f}", *held_out(m), rate]
-            return ", ".join(parts) + known + refused
-        case "combine":
-            members = f"{len(m['members'])} models ({', '.join(m['members'])})"
-            return f"an ensemble of {members}, {m['dimensions']:,} dimensions"
-        case "sweep":
-            best = m["rows"][0]["mean"]
-            reused = f", {c['trials_reused']:,} of them there already" if c["trials_reused"] else ""
-            diverged = f", {c['trials_diverged']:,} diverged" if c["trials_diverged"] else ""
-            found = f"best {m['measure']} {best:.4f}" if best is not None else "none gave a model"
-            return f"{c['trials']:,} trials of {c['points']:,} points{reused}{diverged}; {found}"
-        case "judgments":
-            judged = f"{c['judgments']:,} click-derived judgments of {c['queries']:,} queries"
-            return f"{judged}, {m['click_model_name']}"
-        case "evaluate":
-            name, _ = _chosen(m)
-            ours, bm25 = (m["systems"][system][name]["mean"] for system in ("model", "bm25"))
-            return f"{measure_name(name)} {ours:.3f}, BM25 {bm25:.3f}, over {m['n']:,} queries"
-        case "evaluate-labelled":
-            ours = ", ".join(f"{name} {value['value']:.3f}" for name, value in m["systems"][m["ours"]].items())
-            return f"{ours.replace('auc', 'area under ROC')}, over {m['n']:,} {m['unit']}"
-        case "compare":
-            return comparison_headline(m)
-        case "publish":
-            encoded, reused = (m["encoded"].get(name, 0) for name in ("encoded", "reused"))
-            taken = f" ({encoded:,} titles encoded, {reused:,} reused)" if reused and not result["reused"] else ""
-            end = "live" if m["live"] else "kept as a candidate"
-            return f"{m['num_documents']:,} documents{taken}, recall@10 of the index {m['recall']:.3f}, {end}"
-        case "rollback":
-            before = f"before it {m['previous'] or 'none'}"
-            return f"{result['digest']} is live, of {m['num_documents']:,} documents; {before}"
-        case "export":
-            text = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in c.items())
-            return f"{m['form']} of {result['digest']}: {text}"
-    return ""

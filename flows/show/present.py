@@ -3,14 +3,14 @@
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text as Line
 
 from flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text
-from flows.report.run_page import drift, headline, ledger_table, promotion, ranking
+from flows.report.run_blocks import drift, headline, ledger_table, promotion, ranking
 from flows.show.console import ended, errors, output, plain, show
 from schemas.day_version import newest_version, version_uri
 from schemas.ledger import Ledger
@@ -33,6 +33,12 @@ def stage_result(result: dict) -> None:
         errors.print(Line(f"  {note}", style="yellow"), soft_wrap=True)
     if decision := result.get("metrics", {}).get("decision"):
         errors.print(Line(f"  {decision['reason']}", style="dim" if decision["promote"] else "yellow"), soft_wrap=True)
+
+
+def alarms(sentences: Sequence[str]) -> None:
+    """What is unusual about the newest stage's figures."""
+    for sentence in sentences:
+        errors.print(Line(f"  drift: {sentence}", style="yellow"), soft_wrap=True)
 
 
 def notes(result: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from flows import artifacts
 from flows.config.pipeline_config import DocumentsSection, JudgmentsSection, LogSection, PipelineConfig
 from flows.guards.drift import WatchedFigure
 from flows.report.renderers import markdown
-from flows.report.run_page import promotion
+from flows.report.run_blocks import promotion
 from schemas.errors import StageError
 
 CONFIG = PipelineConfig(

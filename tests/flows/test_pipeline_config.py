@@ -54,7 +54,7 @@ def test_a_wrong_file_is_refused_and_the_place_named(tmp_path, text, words):
         ("[build]\nk = 5\ndev_shar = 0.1\n", r"did you mean dev_share.."),
         ("[build]\nk = 'many'\n", r"Set an existing field to a value that it"),
         ("[train.set]\n# the step\nstepp = 0.1\n", r"did you mean optimiser.step.."),
-        ("[train]\nset = {stepp = 0.1}\n", r"Recipe has no field stepp;"),
+        ("[train]\nset = {stepp = 0.1}\n", r"Recipe has no field stepp"),
         ("[evaluate]\ncutofs = [1]\n", r"did you mean cutoffs.."),
         ("[compare.set]\nepoch = 1\n", r"did you mean epochs.."),
         ("[publish.set]\nkeeps = 1\n", r"did you mean keep.."),

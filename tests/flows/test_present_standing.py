@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows.report.run_page import headline
+from flows.report.run_blocks import headline
 from flows.show.present import standing
 
 KEPT = {"promote": False, "reason": "It is worse.", "figures": {}}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows.report.run_page import held_out
+from flows.report.run_blocks import held_out
 from training.trainer.run_report import clock, progress_line, shortly
 
 FACTS = {

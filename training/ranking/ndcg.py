@@ -135,3 +135,10 @@ def _dcg_QK(pairs: JudgedPairs, gains: np.ndarray, keys: tuple[np.ndarray, ...],
     discounted = gains / np.log2(rank + 1)
     columns = [np.bincount(query_of, np.where(rank <= k, discounted, 0.0), num_queries) for k in cutoffs]
     return np.stack(columns, axis=1).astype(np.float64)  # sums over nothing are whole numbers
+
+
+def measure_name(key: str) -> str:
+    """ndcg@10 -> NDCG@10; collection_ndcg@10 -> NDCG@10, all documents."""
+    name = key.removeprefix("collection_").replace("ndcg", "NDCG").replace("mrr", "MRR").replace("_", " ")
+    name = name[0].upper() + name[1:] if name else key
+    return f"{name}, all documents" if key.startswith("collection_") else name
