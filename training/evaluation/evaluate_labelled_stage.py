@@ -33,7 +33,6 @@ from training.ranking.labelled_measures import (
     accuracy,
     area_of_probabilities,
     choose_thresholds,
-    confusion,
     histograms,
     mean_area_under_roc,
     reliability,
@@ -211,10 +210,17 @@ def _details(scores: Mapping[str, Scores], data: LabelledData, thresholds: Mappi
         probability_QC = scores[CLASSIFIER][1]
         few = len(data.classes) <= MAX_CLASSES
         found["classifier"] = {
-            "confusion": confusion(probability_QC, labels).tolist() if few else None,
+            "confusion": confusion(probability_QC, labels) if few else None,
             **reliability(probability_QC, labels),
         }
     return found
+
+
+def confusion(probability_QC: np.ndarray, labels: np.ndarray) -> list[list[int]]:
+    """How many rows of each class (first) are taken for each class (second), [C][C]."""
+    from sklearn.metrics import confusion_matrix  # loads in a second
+
+    return confusion_matrix(labels, probability_QC.argmax(axis=1), labels=range(probability_QC.shape[1])).tolist()
 
 
 def _overlap(encoder: TextEncoder, data: LabelledData, sides: str, progress: Progress) -> dict[str, Any] | None:

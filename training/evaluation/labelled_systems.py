@@ -13,6 +13,8 @@ from typing import Literal
 import numpy as np
 import scipy.optimize
 import scipy.sparse
+from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+from sklearn.naive_bayes import MultinomialNB
 
 from schemas.errors import UsageError
 from schemas.stage import Progress, silent
@@ -62,10 +64,8 @@ def systems_of(
     if isinstance(model, Model) and not refused:
         found[CLASSIFIER] = probabilities(model, texts, rows, data.classes, progress)
     if data.unit == "texts":
-        of_words = NaiveBayes(
-            [data.train.texts[at] for at in data.train.sides[0]], data.train.labels, len(data.classes)
-        )
-        found["naive-bayes"] = of_words.probabilities([texts[at] for at in rows[0]])
+        labelled, asked = ([texts[at] for at in side] for side in (data.train.sides[0], rows[0]))
+        found["naive-bayes"] = naive_bayes(labelled, data.train.labels, asked, len(data.classes))
     else:
         first, second = rows
         if isinstance(model, Model) and isinstance(model.recipe.tower, Variational):
@@ -126,10 +126,8 @@ class LexicalSimilarity:
 
     def tf_idf(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """The cosine of each pair of texts, given by their places, float64 [pairs]."""
-        idf = np.log((1 + self._num_training) / (1 + self._df)) + 1
-        weights = self._tf @ scipy.sparse.diags_array(idf)
-        dot, of_first, of_second = (_dot(weights, a, b) for a, b in ((first, second), (first, first), (second, second)))
-        return dot / np.sqrt(of_first * of_second)
+        weights = TfidfTransformer().fit(self._tf[: self._num_training]).transform(self._tf)
+        return _dot(weights, first, second)
 
     def bm25(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Symmetric BM25 of each pair of texts, given by their places, float64 [pairs]."""
@@ -246,32 +244,11 @@ def _unit_trigrams(vocabulary: Sequence[str]) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array(scipy.sparse.diags_array(1 / lengths) @ counts)
 
 
-class NaiveBayes:
-    """Multinomial naive Bayes over words, add-one smoothing: what a labelled text is compared with.
-
-        log p(c | text) = log p(c) + Σ over its words of log (n(w, c) + 1) / (n(c) + V) + a constant of the text
-
-    Words that no training text has say nothing. texts: of training, with their classes, int [texts].
-    """
-
-    def __init__(self, texts: Sequence[str], labels: np.ndarray, num_classes: int) -> None:
-        counts = [Counter[str]() for _ in range(num_classes)]
-        for text, label in zip(texts, labels.tolist(), strict=True):
-            counts[label].update(words(text))
-        self._row_of = {word: row for row, word in enumerate(sorted(set().union(*counts)))}
-        seen_VC = np.zeros((len(self._row_of), num_classes))
-        for label, of_class in enumerate(counts):
-            for word, times in of_class.items():
-                seen_VC[self._row_of[word], label] = times
-        self._word_VC = np.log((seen_VC + 1) / (seen_VC.sum(axis=0) + len(seen_VC)))
-        share_C = np.bincount(labels, minlength=num_classes) / len(labels)
-        self._class_C = np.log(share_C, out=np.full(num_classes, -np.inf), where=share_C > 0)
-
-    def probabilities(self, texts: Sequence[str]) -> np.ndarray:
-        """p of each class, float64 [texts, classes]."""
-        score_NC = np.tile(self._class_C, (len(texts), 1))
-        for at, text in enumerate(texts):
-            score_NC[at] += self._word_VC[[self._row_of[w] for w in words(text) if w in self._row_of]].sum(axis=0)
-        score_NC -= score_NC.max(axis=1, keepdims=True)
-        likelihood_NC = np.exp(score_NC)
-        return likelihood_NC / likelihood_NC.sum(axis=1, keepdims=True)
+def naive_bayes(texts: Sequence[str], labels: np.ndarray, asked: Sequence[str], num_classes: int) -> np.ndarray:
+    """p of each class for `asked` by multinomial naive Bayes over the words of labelled texts, add-one smoothing:
+    float64 [texts, classes]. Words that no labelled text has say nothing."""
+    counts = CountVectorizer(analyzer=words)
+    model = MultinomialNB().fit(counts.fit_transform(texts), labels)
+    found = np.zeros((len(asked), num_classes))
+    found[:, model.classes_] = model.predict_proba(counts.transform(asked))
+    return found

@@ -96,13 +96,6 @@ def _ranks(times_SQ: np.ndarray, groups: tuple[np.ndarray, np.ndarray, np.ndarra
 NUM_CALIBRATION_BINS = 10
 
 
-def confusion(probability_QC: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """How many rows of each class (first) were said to be of each class (second), int64 [C, C]."""
-    num_classes = probability_QC.shape[1]
-    pairs = labels.astype(np.int64) * num_classes + probability_QC.argmax(axis=1)
-    return np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)
-
-
 def reliability(probability_QC: np.ndarray, labels: np.ndarray, num_bins: int = NUM_CALIBRATION_BINS) -> dict[str, Any]:
     """The probability of the class that was said against the share of rows where it was right, in bins of equal width.
 

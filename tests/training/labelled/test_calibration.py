@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from training.ranking.labelled_measures import confusion, reliability
+from training.evaluation.evaluate_labelled_stage import confusion
+from training.ranking.labelled_measures import reliability
 
 FIRST = np.array([0.92, 0.39, 0.83, 0.37, 1.0])  # p of class 0: it says 0, 1, 0, 1, 0
 PROBABILITY = np.stack([FIRST, 1 - FIRST], axis=1)
@@ -10,9 +11,9 @@ LABELS = np.array([0, 1, 1, 0, 0])  # right, right, wrong, wrong, right
 
 def test_confusion_counts_what_each_class_was_said_to_be():
     # Of class 0: rows 0 and 4 said to be 0, row 3 to be 1. Of class 1: row 1 said to be 1, row 2 to be 0.
-    assert confusion(PROBABILITY, LABELS).tolist() == [[2, 1], [1, 1]]
+    assert confusion(PROBABILITY, LABELS) == [[2, 1], [1, 1]]
     of_three = np.array([[0.2, 0.3, 0.5], [0.1, 0.8, 0.1]])
-    assert confusion(of_three, np.array([1, 1])).tolist() == [[0, 0, 0], [0, 1, 1], [0, 0, 0]]
+    assert confusion(of_three, np.array([1, 1])) == [[0, 0, 0], [0, 1, 1], [0, 0, 0]]
 
 
 def test_reliability_holds_what_was_said_against_what_was_right():
