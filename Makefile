@@ -27,7 +27,7 @@ check: lint              ## before each commit: linters, types, and the tests th
 	$(BIN)/python -m pytest -m "not engine and not slow" --numprocesses auto --dist loadfile
 
 rehearsal: $(READY)      ## ten runs on everything remote, processes killed at random (needs `make engines`; an hour)
-	$(BIN)/python -m deploy.rehearsal
+	$(BIN)/python -m tests.rehearsal
 
 sanitise: $(READY)       ## the compiled parts under the address and undefined-behaviour sanitisers (needs g++)
 	$(BIN)/python -m tests.sanitised --minutes $(or $(MINUTES),5)

@@ -1,4 +1,4 @@
-"""A run that is cancelled in its training on a Ray cluster (deploy/rehearsal.py kills what is there)."""
+"""A run that is cancelled in its training on a Ray cluster (tests/rehearsal.py kills what is there)."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The nightly deployment on a real Prefect server and worker (deploy/rehearsal.py kills what is there)."""
+"""The nightly deployment on a real Prefect server and worker (tests/rehearsal.py kills what is there)."""
 
 import json
 import os

@@ -1,7 +1,7 @@
 """Two nights of the scheduled deployment with everything remote, on one machine, while processes are killed at random.
 
     make rehearsal                                       # ten runs of two nights, five kills in each
-    .venv/bin/python -m deploy.rehearsal --runs 1 --kills 5 --seed 7
+    .venv/bin/python -m tests.rehearsal --runs 1 --kills 5 --seed 7
 
 A Prefect server and worker, a Ray head and two nodes, a Flink job manager and two task managers, and an S3 server with
 the store and the release. At random moments any process of all these, the run's own among them, gets `kill -9`; a
