@@ -14,11 +14,14 @@ from types import ModuleType
 from typing import Any
 
 from flows.config.guard_rules import PromotionRules
-from flows.config.pipeline_config import PipelineConfig, check_inputs, dated, is_dated
+from flows.config.pipeline_config import LIVE, PipelineConfig, TrainSection, check_inputs, dated, is_dated
 from flows.config.toml_file import assignments
 from flows.guards.drift import WatchedFigure, alarms_of_newest, require_usual, watched
 from flows.show import present
 from flows.submit import run_stage_command, tell
+from schemas import manifest, storage
+from schemas.release import read_pointer, read_release
+from schemas.stage import open_result
 
 # A function below: (config, results of earlier stages...) -> its JSON result.
 Stage = Callable[..., Any]
@@ -103,8 +106,9 @@ def train(config: PipelineConfig, shards: dict) -> dict:
     options = {
         "shards": shards["path"],
         "recipe": section.recipe,
-        "workers": section.workers,
-        "threads": section.threads or None,
+        **_workers(section),
+        "start": _live_model(config, shards) if section.start == LIVE else section.start,
+        "teacher": section.teacher,
         "word-vectors": section.word_vectors,
         "documents": config.documents.file,
         "queries": judgments.queries,
@@ -133,7 +137,7 @@ def compare(config: PipelineConfig, shards: dict) -> dict:
         "rows": section.rows,
         "seeds": section.seeds,
         "logged": section.logged,
-        "threads": config.train.threads or None,
+        **_workers(config.train),
         "evaluate": assignments(config.evaluate),
         "into": config.store,
     }
@@ -166,6 +170,36 @@ def report(config: PipelineConfig, results: dict) -> str:
     write_page(config.report, run_page(read_run(config.title, results, commands)))
     present.stage_line("report", config.report)
     return config.report
+
+
+def _workers(section: TrainSection) -> dict[str, Any]:
+    return {
+        "workers": section.workers,
+        "min-workers": section.min_workers,
+        "threads": section.threads or None,
+        "device": section.device,
+    }
+
+
+def _live_model(config: PipelineConfig, shards: dict) -> str | None:
+    """The training whose model is live; None where nothing is, or its folder is not in the store.
+
+    Where the live model was itself trained on these shards, it is the training that that one started from: a run that
+    is repeated after its release went live asks for the same model again.
+    """
+    if read_pointer(config.publish.to) is None:
+        return None
+    folder = _training(config, read_release(config.publish.to)[1].inputs["model"])
+    if folder is None:
+        return None
+    inputs = open_result(folder).manifest.request.inputs
+    return folder if inputs.get("shards") != shards["digest"] else _training(config, inputs.get("start"))
+
+
+def _training(config: PipelineConfig, digest: str | None) -> str | None:
+    """The folder of a training in the store, if it is there."""
+    folder = storage.join(config.store, "train", digest) if digest else ""
+    return folder if digest and storage.exists(storage.join(folder, manifest.FILE_NAME)) else None
 
 
 def _judged(config: PipelineConfig) -> dict[str, Any]:

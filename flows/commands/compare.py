@@ -1,7 +1,7 @@
 """clicktower compare"""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 from rich.text import Text
@@ -40,6 +40,9 @@ def compare(
     word_prior: float = 0.01,
     frequencies: str | None = None,
     threads: int = 0,
+    workers: int | Literal["auto"] = 1,
+    min_workers: int | None = None,
+    device: Literal["auto", "cpu", "cuda", "cuda-eager"] = "auto",
     report: str | None = None,
     json: Json = False,
 ) -> None:
@@ -76,8 +79,13 @@ def compare(
         word_prior: The Dirichlet prior of each topic's words in plsa-printed, as a count added to each word; 0: none.
         frequencies: How often each query was asked, query id<TAB>count: defines head, torso and tail.
         threads: Threads of a training; by default the cores of this machine.
+        workers: Data-parallel workers of a training, as in `train`.
+        min_workers: Continue a training with as few workers when nodes are lost, as in `train`.
+        device: What towers are trained on, as in `train`: with RAY_ADDRESS set, auto is a GPU where the Ray cluster has
+            one.
         report: The file for a page about the comparison (self-contained HTML).
     """
+    from flows.config.settings import Surroundings
     from schemas.judgments import Judged
     from training.evaluation import compare_stage
     from training.evaluation.evaluate_stage import EvaluateConfig
@@ -104,6 +112,10 @@ def compare(
                 against=against,
                 frequencies=frequencies,
                 threads=threads,
+                workers=workers,
+                min_workers=min_workers,
+                device=device,
+                in_cluster=bool(Surroundings().ray_address),
                 progress=progress,
                 render=as_markdown,
                 row_ended=row_line,

@@ -59,19 +59,22 @@ def sweep(config: str, *, plan: bool = False, json: Json = False) -> None:
     asked = read_sweep(config)
     points = points_of(asked)
     measure = measure_of(asked, points)
+    around: Literal["ray", "processes"] = "ray" if Surroundings().ray_address else "processes"
     what: dict[str, Any] = {
         "store": asked.into,
         "measure": measure,
         "judged": Judged(**asdict(asked.judged)) if asked.judged else None,
         "workers": asked.workers,
+        "start": asked.start,
+        "teacher": asked.teacher,
         "device": asked.device,
         "path": asked.path,
+        "engine": around if asked.engine == "auto" else asked.engine,
     }
     if plan:
         planned = sweep_stage.plan(asked.shards, points, **what)
         console.emit(as_plan(asked, measure, planned), json, show_plan)
         return
-    around: Literal["ray", "processes"] = "ray" if Surroundings().ray_address else "processes"
     try:
         with console.progress_bar("sweep") as progress:
             result = sweep_stage.sweep(
@@ -79,8 +82,8 @@ def sweep(config: str, *, plan: bool = False, json: Json = False) -> None:
                 points,
                 **what,
                 halving=asked.halving,
+                min_workers=asked.min_workers,
                 threads=asked.threads,
-                engine=around if asked.engine == "auto" else asked.engine,
                 at_once=asked.at_once,
                 progress=progress,
                 trial_ended=trial_line(measure),

@@ -28,6 +28,8 @@ from training.model.recipe import Recipe
 
 # A recipe's name, or a TOML file.
 RecipeName = Annotated[str, AfterValidator(lambda name, info: beside_file(name, info) if is_file(name) else name)]
+LIVE = "live"
+StartName = Annotated[str, AfterValidator(lambda name, info: name if name == LIVE else beside_file(name, info))]
 StageName = Literal["ingest", "build", "train", "evaluate", "compare", "publish"]
 
 
@@ -58,10 +60,18 @@ class JudgmentsSection:
 
 @section
 class TrainSection:
+    """What `train` takes. `start`: another training's folder, or "live", the model of the live release. `workers`,
+    `min_workers`, `threads` and `device` are those of `compare` too.
+    """
+
     recipe: RecipeName = "lstm-96"
     word_vectors: Uri | None = None  # a file that words start from
+    start: StartName | None = None
+    teacher: Uri | None = None
     workers: int | Literal["auto"] = 1
+    min_workers: int | None = None
     threads: int | None = None
+    device: Literal["auto", "cpu", "cuda", "cuda-eager"] = "auto"
     set: RecipeFields = field(default_factory=dict)
 
 

@@ -11,6 +11,7 @@ from schemas.errors import UsageError
 from schemas.section import changed, section
 from training.model.named_recipes import recipe
 from training.model.recipe import Recipe
+from training.model.teacher import with_teacher
 from training.model.word_vectors import with_word_vectors
 from training.sweep.sweep_stage import Halving
 from training.sweep.sweep_table import Point, measures, point_text, value_text
@@ -33,7 +34,8 @@ class SampleSection:
 class SweepConfig:
     """One sweep. Relative paths are relative to the TOML file's folder.
 
-    `word_vectors`: a file that words start from, as in `train`. `set`: recipe fields that all trials share. `fields`:
+    `word_vectors`, `start`, `teacher`, `workers`, `min_workers`, `threads`, `device` and `path` are those of `train`.
+    `set`: recipe fields that all trials share. `fields`:
     the grid, a list of values for each recipe field (or of recipes, for `recipe`), of which `sample` takes some points
     at random. `trial`: points given one by one. `engine`: processes, ray, or auto for Ray where RAY_ADDRESS names a
     cluster.
@@ -47,7 +49,10 @@ class SweepConfig:
     seeds: tuple[int, ...] = ()
     measure: str | None = None
     max_trials: int = 100
+    start: Uri | None = None
+    teacher: Uri | None = None
     workers: int = 1
+    min_workers: int | None = None
     threads: int | None = None
     device: str = "auto"
     path: str = "auto"
@@ -187,7 +192,7 @@ def _point(config: SweepConfig, fields: Mapping[str, Any], seeds: Sequence[int])
     try:
         # A point that says `none` is trained without the file, to see what it is worth.
         vectors = config.word_vectors if changes.get("word_vectors") != "none" else None
-        made = with_word_vectors(with_fields(recipe(name), assignments), vectors)
+        made = with_teacher(with_word_vectors(with_fields(recipe(name), assignments), vectors), config.teacher)
         recipes = tuple(changed(made, {"seed": seed}) for seed in seeds) or (made,)
     except UsageError as error:
         raise UsageError(
@@ -195,5 +200,6 @@ def _point(config: SweepConfig, fields: Mapping[str, Any], seeds: Sequence[int])
             f"{error.fix} No trial was started.",
         ) from None
     sets = [word for assignment in assignments for word in ("--set", assignment)]
-    given = ("--word-vectors", vectors) if vectors else ()
-    return Point(fields=dict(fields), recipes=recipes, word_vectors=vectors, options=("--recipe", name, *given, *sets))
+    files = {"--word-vectors": vectors, "--start": config.start, "--teacher": config.teacher}
+    options = ["--recipe", name, *(word for option, file in files.items() if file for word in (option, file)), *sets]
+    return Point(fields=dict(fields), recipes=recipes, word_vectors=vectors, options=tuple(options))

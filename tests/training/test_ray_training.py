@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 import pytest
+import safetensors.torch
 import torch
 
 from flows import cli
@@ -28,6 +29,7 @@ from schemas.errors import StageError
 from tests.recipes import made
 from tests.training.small_shards import shop, write_build
 from tests.waiting import SECONDS, wait_until
+from training.compute.device import can_compile
 from training.model.recipe import Recipe
 from training.trainer.checkpoint import Position, list_updates, write_checkpoint
 from training.trainer.launch import train
@@ -236,6 +238,41 @@ def test_in_a_cluster_one_worker_is_on_it_too_and_auto_is_one_for_each_gpu(build
         assert metrics["ray_train"]["epochs_reported"] == [1, 2, 3]
         assert (metrics["workers"], metrics["threads"]) == (number, 1)
         assert content == expected
+
+
+def cpu_for_gpu(config: dict[str, Any]) -> dict[str, Any]:
+    """A worker on a node whose GPU the CPU stands in for."""
+    import ray
+
+    from training.model import encoder
+    from training.trainer import ray_workers, worker
+
+    assert ray.get_gpu_ids(), "Ray gave the worker a GPU"
+    worker.open_device = lambda _: encoder.CPU
+    return ray_workers._ray_worker(config)
+
+
+@pytest.mark.engine
+@pytest.mark.several_machines
+def test_a_machine_without_a_gpu_trains_on_those_of_the_cluster(build, expected, tmp_path, nodes, monkeypatch):
+    """`auto` is the nodes' device. It is part of the request, so a model of the CPU is another one."""
+    from training.trainer import ray_workers
+    from training.trainer.ray_cluster import device_of_cluster
+
+    nodes.be(2)
+    on_gpu = device_of_cluster()
+    assert on_gpu == ("cuda" if can_compile() else "cuda-eager")
+    monkeypatch.setattr(ray_workers, "_ray_worker", cpu_for_gpu)
+    monkeypatch.setattr(ray_workers, "process_group_backend", lambda *_: "gloo")  # NCCL needs real ones
+    result = train(build, store=str(tmp_path), recipe=RECIPE, workers="auto", threads=1, in_cluster=True)
+    metrics = result.manifest.outcome.metrics
+    assert (metrics["device"], metrics["workers"]) == (on_gpu, 2)
+    assert metrics["arithmetic"].startswith("triton-cuda" if on_gpu == "cuda" else "torch-cuda")
+    vectors = safetensors.torch.load(weights(result)), safetensors.torch.load(expected(RECIPE))
+    for name, values in vectors[0].items():
+        torch.testing.assert_close(values, vectors[1][name], rtol=1e-3, atol=1e-4)
+    nodes.be(0)
+    assert device_of_cluster() == "cpu"
 
 
 @pytest.mark.engine

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, Literal
 
 from schemas import storage
 from schemas.documents import read_documents
@@ -35,7 +35,7 @@ from training.model.recipe import Recipe
 from training.ranking.measure import judged_collection
 from training.ranking.ndcg import CUTOFFS, gains_of, judged_pairs
 from training.sweep.trial_process import TrialProcess, TrialStatus, interrupts_held
-from training.trainer.launch import fingerprints, train_request
+from training.trainer.launch import fingerprints, train_request, workers_device
 
 STAGE_VERSION = 4
 _LISTEN_SECONDS = 0.5
@@ -63,6 +63,10 @@ def compare(
     against: str = BASELINE,
     frequencies: str | None = None,
     threads: int = 0,
+    workers: int | Literal["auto"] = 1,
+    min_workers: int | None = None,
+    device: str = "auto",
+    in_cluster: bool = False,
     progress: Progress = silent,
     row_ended: RowEnded = lambda *_: None,
     render: Callable[[Mapping[str, Any]], str] | None = None,
@@ -70,8 +74,9 @@ def compare(
     """The comparison of some rows (rows) on one set of judgments.
 
     `seeds`: of each tower; its values are the mean over them, its recipe's own seed where none is given. `against`: the
-    row that the others are tested against. `frequencies`: a file of how often each query was asked. `threads`: of a
-    training; 0 for as many as there are cores. `render`: a page of the comparison's JSON, with its labels. Raises
+    row that the others are tested against. `frequencies`: a file of how often each query was asked. `threads` (0: as
+    many as there are cores), `workers`, `min_workers`, `device` and `in_cluster`: of each training, as in launch.train.
+    `render`: a page of the comparison's JSON, with its labels. Raises
     UsageError and StageError for inputs that cannot be measured; UnfinishedComparison where rows failed, once all
     others are done.
     """
@@ -87,7 +92,14 @@ def compare(
             f"There is no row {against} to test the others against.",
             f"Add it to --rows, or set --against to one of {', '.join(row.name for row in rows)}.",
         )
-    work = _Work(rows, shards, files, store, config, tuple(seeds), frequencies, threads)
+    training = {
+        "workers": workers,
+        "min_workers": min_workers,
+        "threads": threads or (None if in_cluster or workers != 1 else len(os.sched_getaffinity(0))),
+        "device": workers_device(device, in_cluster),
+        "in_cluster": in_cluster,
+    }
+    work = _Work(rows, shards, files, store, config, tuple(seeds), frequencies, training)
 
     def produce(attempt: str) -> Outcome:
         ended: list[EndedRow] = []
@@ -139,7 +151,7 @@ class _Work:
     config: EvaluateConfig
     seeds: tuple[int, ...]
     frequencies: str | None
-    threads: int
+    training: Mapping[str, Any]  # arguments of launch.train
 
     @cached_property
     def built(self) -> StageResult:
@@ -242,7 +254,7 @@ class _Work:
     def _made_from(self, row: Row) -> Any:
         """What identifies the source of a row's system."""
         if row.recipe:
-            return [train_request(self.built, recipe).digest for recipe in self._of_seeds(row.recipe)]
+            return [self._train_request(recipe).digest for recipe in self._of_seeds(row.recipe)]
         if row.source and row.family == "model":
             return [open_result(row.source).manifest.digest]
         if row.source:
@@ -258,6 +270,10 @@ class _Work:
         assert row.source
         return [open_result(row.source)]
 
+    def _train_request(self, recipe: Recipe, judged: Mapping[str, str] | None = None) -> Request:
+        where = {name: self.training[name] for name in ("workers", "device")}
+        return train_request(self.built, recipe, judged=judged, **where)
+
     def _of_seeds(self, recipe: Recipe) -> list[Recipe]:
         return [changed(recipe, {"seed": seed}) for seed in self.seeds] or [recipe]
 
@@ -269,11 +285,10 @@ class _Work:
         own StageError.
         """
         for watched in (None, self.judged):
-            found, _ = find_finished(self.store, train_request(self.built, recipe, judged=watched))
+            found, _ = find_finished(self.store, self._train_request(recipe, judged=watched))
             if found:
                 return found
-        threads = self.threads or len(os.sched_getaffinity(0))
-        arguments = {"shards": self.shards, "store": self.store, "recipe": recipe, "threads": threads}
+        arguments = {"shards": self.shards, "store": self.store, "recipe": recipe, **self.training}
         with interrupts_held() as let_interrupts_through, TrialProcess(arguments) as process:
             while True:
                 let_interrupts_through()

@@ -42,7 +42,9 @@ class RayTasks:
         resources: dict[str, Any] = {"num_cpus": threads, "num_gpus": int(on_gpu)}
         if workers > 1:  # Ray Train finds them room
             resources = {"num_cpus": 0}
-            at_once = at_once or max(1, int(ray.cluster_resources().get("CPU", 0)) // (workers * threads))
+            there, each = ray.cluster_resources(), {"CPU": threads, "GPU": int(on_gpu)}
+            room = min(int(there.get(name, 0)) // (workers * number) for name, number in each.items() if number)
+            at_once = at_once or max(1, room)
         self._train: Any = ray.remote(**resources, max_retries=0, max_calls=1)(_train)
         self._at_once = at_once
         self._started = Queue(actor_options=on_this_node())

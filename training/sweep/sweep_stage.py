@@ -32,15 +32,15 @@ from schemas.judgments import Judged
 from schemas.manifest import Outcome, Request
 from schemas.section import Count, flat, section
 from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, silent, stage_folder
-from training.compute.device import device_named
 from training.model.named_recipes import names
 from training.model.objective_settings import Classify
 from training.model.recipe import Recipe
+from training.model.teacher import teacher_source
 from training.sweep.sweep_table import Point, SweepRow, Trial, measures, ranked
 from training.sweep.trial_process import Key, Processes, TrialOutcome, TrialStatus, interrupts_held
 from training.trainer.checkpoint import read_curve
 from training.trainer.job import ONLY_PATH, arithmetic_of
-from training.trainer.launch import fingerprints, train_request
+from training.trainer.launch import fingerprints, train_request, workers_device
 
 STAGE_VERSION = 3
 
@@ -62,7 +62,10 @@ def sweep(
     judged: Judged | None = None,
     halving: Halving | None = None,
     workers: int = 1,
+    min_workers: int | None = None,
     threads: int | None = None,
+    start: str | None = None,
+    teacher: str | None = None,
     device: str = "auto",
     path: str = "auto",
     engine: Literal["processes", "ray"] = "processes",
@@ -74,7 +77,8 @@ def sweep(
     """The table of all points on the shards of a build, ranked by `measure` (of sweep_table.measures).
 
     `at_once` trials run concurrently (by default one, on Ray as many as there is room for), each with `workers` of
-    `threads` threads (by default the cores shared out, on Ray one), as in launch.train. `render` makes the files for
+    `threads` threads (by default the cores shared out, on Ray one); these, `min_workers`, `start`, `teacher` and
+    `device` are as in launch.train. `render` makes the files for
     people, by name, of the table's JSON. Raises UsageError; UnfinishedSweep where a trial could not be carried out,
     once all others are (of its rung, with halving).
     """
@@ -84,9 +88,9 @@ def sweep(
             "Give 1 or more.",
         )
     judged = judged and Judged(**{what: storage.absolute(uri) for what, uri in asdict(judged).items()})
-    device = device_named(device)  # here and not on each node: it is a part of what is asked
+    device = workers_device(device, engine == "ray" and "RAY_ADDRESS" in os.environ)
     where = {"workers": workers, "device": device, "path": path}
-    requests, request = _requests(shards, points, measure, judged, halving, where)
+    requests, request = _requests(shards, points, measure, judged, halving, where, start, teacher)
     rungs = rungs_of(halving, len(points), max(recipe.epochs for point in points for recipe in point.recipes))
     num_cores = len(os.sched_getaffinity(0))
     threads = threads or (1 if engine == "ray" else max(1, num_cores // (workers * (at_once or 1))))
@@ -101,7 +105,10 @@ def sweep(
             "recipe": recipe,
             "word_vectors": point.word_vectors,
             "workers": workers,
+            "min_workers": min_workers,
             "threads": threads,
+            "start": start,
+            "teacher": teacher,
             "device": device,
             "path": named,
             "stop_after": epochs if epochs < recipe.epochs else None,
@@ -142,15 +149,19 @@ def plan(
     measure: str,
     judged: Judged | None = None,
     workers: int = 1,
+    start: str | None = None,
+    teacher: str | None = None,
     device: str = "auto",
     path: str = "auto",
+    engine: Literal["processes", "ray"] = "processes",
 ) -> list[tuple[Point, list[tuple[str, bool]]]]:
     """What `sweep` would train: of each point the digest of every recipe's training, and whether it is there already.
 
     Raises UsageError as `sweep`.
     """
+    device = workers_device(device, engine == "ray" and "RAY_ADDRESS" in os.environ)
     where = {"workers": workers, "device": device, "path": path}
-    requests, _ = _requests(shards, points, measure, judged, None, where)
+    requests, _ = _requests(shards, points, measure, judged, None, where, start, teacher)
     return [
         (point, [(r.digest, find_finished(store, r)[0] is not None) for r in of_point])
         for point, of_point in zip(points, requests, strict=True)
@@ -164,6 +175,8 @@ def _requests(
     judged: Judged | None,
     halving: Halving | None,
     where: Mapping[str, Any],
+    start: str | None,
+    teacher: str | None,
 ) -> tuple[list[list[Request]], Request]:
     """The request of every trial, by point, and that of the sweep. `where`: workers, device and path of a trial."""
     built = open_result(shards)
@@ -175,10 +188,19 @@ def _requests(
             "Build with a dev_share above 0, or give judged files and choose by dev_ndcg@10.",
         )
     watched = fingerprints(judged)
+    started = open_result(start, "train").manifest.digest if start else None
     vectors = {file: storage.fingerprint(file) for file in {point.word_vectors for point in points} if file}
     trials = [
         [
-            train_request(built, recipe, **where, judged=watched, word_vectors=vectors.get(point.word_vectors or ""))
+            train_request(
+                built,
+                recipe,
+                **where,
+                judged=watched,
+                word_vectors=vectors.get(point.word_vectors or ""),
+                start=started,
+                teacher=teacher_source(teacher, recipe).digest if teacher else None,
+            )
             for recipe in point.recipes
         ]
         for point in points

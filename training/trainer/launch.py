@@ -51,8 +51,9 @@ def train(
     they come back (by default, wait for them). `in_cluster`: one worker goes through Ray Train too, and the GPUs and
     cores are those of the Ray cluster. With exact reduction none of these changes a byte of the model. `judged`:
     documents to watch NDCG on after each epoch; they choose nothing. `checkpoint_seconds`: how much work a kill may
-    cost. `device`: cpu, cuda, cuda-eager, or auto for a GPU where there is one; `path`, on a CPU: torch, compiled, or
-    auto for the compiled one where it serves the recipe. Each adds up in its own way and is another request (job).
+    cost. `device`: cpu, cuda, cuda-eager, or auto for a GPU where the workers have one; `path`, on a CPU: torch,
+    compiled, or auto for the compiled one where it serves the recipe. Each adds up in its own way and is another
+    request (job).
     `stop_after`: so many epochs keep a checkpoint and raise StoppedEarly; the request stays the same, and asked again
     without it goes on to the end.
     `start`: the folder of a training whose towers this one starts from. `word_vectors`: a file that words start from
@@ -82,6 +83,7 @@ def train(
             " held-out rows of its shards.",
             "Leave the judged files out; `clicktower evaluate` measures NDCG of the finished model.",
         )
+    device = workers_device(device, in_cluster)
     before = pretraining(recipe)
     if before and start:
         raise UsageError(
@@ -99,7 +101,6 @@ def train(
             in_cluster=in_cluster, progress=progress, checkpoint_seconds=checkpoint_seconds, device=device, path=path,
             word_vectors=word_vectors,
         )  # fmt: skip
-    device = device_named(device)
     request = train_request(
         built, recipe, workers=workers, judged=fingerprints(judged), device=device, path=path,
         start=started.manifest.digest if started else None,
@@ -153,6 +154,18 @@ def train(
     result = run_stage(store, request, produce, progress)
     storage.remove(checkpoints)
     return result
+
+
+def workers_device(device: str, in_cluster: bool) -> str:
+    """The device that a run's workers compute on: `auto` is that of the Ray cluster's nodes, or of this machine.
+
+    It names the arithmetic of a request, so it is known before a worker starts. Raises UsageError and TransientError.
+    """
+    if device == "auto" and in_cluster:
+        from training.trainer.ray_cluster import device_of_cluster  # Ray takes a second to load
+
+        return device_of_cluster()
+    return device_named(device)
 
 
 def pretraining(recipe: Recipe) -> Recipe | None:

@@ -21,8 +21,9 @@ from ray._private import ray_constants
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]  # compiled
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from schemas.errors import StageError
+from schemas.errors import StageError, TransientError
 from schemas.stage import Progress
+from training.compute.device import can_compile
 
 # Ray gives a node 30 seconds to start, and no way to give it more. A slow or busy machine may need another try, which
 # finds in memory what the first one read from disk.
@@ -55,6 +56,33 @@ def cluster(num_cpus: int) -> Iterator[None]:
             yield
         finally:
             ray.shutdown()
+
+
+def lost_cluster(error: BaseException) -> TransientError:
+    """The error for a cluster whose head, or node of this process, is gone."""
+    return TransientError(
+        f"The Ray cluster does not answer ({type(error).__name__}). The last checkpoint is kept.",
+        "Look whether its head runs (RAY_ADDRESS names it), then run the same command again to go on.",
+    )
+
+
+def device_of_cluster() -> str:
+    """The device that `auto` stands for on the nodes of the cluster that RAY_ADDRESS names: a GPU where a node has one,
+    by the fused kernels where every such node can compile them. This process may have no GPU. Raises TransientError.
+    """
+    try:
+        with cluster(0):
+            nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU")]
+            questions = [
+                ray.remote(can_compile).options(  # type: ignore[attr-defined]
+                    num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
+                ).remote()
+                for node in nodes
+            ]  # fmt: skip
+            answers = ray.get(questions)
+    except (ray.exceptions.RayError, ConnectionError) as error:
+        raise lost_cluster(error) from None
+    return "cpu" if not nodes else "cuda" if all(answers) else "cuda-eager"
 
 
 def on_this_node() -> dict[str, Any]:

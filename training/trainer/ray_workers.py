@@ -46,7 +46,7 @@ from training.compute.reduction import ProcessGroup
 from training.model.model_folder import WEIGHTS
 from training.trainer.checkpoint import list_updates
 from training.trainer.job import TrainingJob
-from training.trainer.ray_cluster import board_of, cluster, is_of_this_machine_alone, relayed
+from training.trainer.ray_cluster import board_of, cluster, is_of_this_machine_alone, lost_cluster, relayed
 from training.trainer.worker import work
 
 ROOM_SECONDS = 600.0  # how long a run waits for its workers' places: a lost node may be replaced
@@ -244,10 +244,7 @@ def errors_for_a_user() -> Iterator[None]:
     except (ray.train.TrainingFailedError, ray.exceptions.RayTaskError, ray.exceptions.AuthenticationError) as error:
         raise error_for_a_user(error) or error from None
     except (ray.exceptions.RayError, ConnectionError) as error:  # the head, or the node of this process
-        raise error_for_a_user(error) or TransientError(
-            f"The Ray cluster does not answer ({type(error).__name__}). The last checkpoint is kept.",
-            "Look whether its head runs (RAY_ADDRESS names it), then run the same command again to go on.",
-        ) from None
+        raise error_for_a_user(error) or lost_cluster(error) from None
 
 
 def error_for_a_user(error: BaseException | None) -> Exception | None:

@@ -1,0 +1,95 @@
+"""What the sections of a pipeline become: the arguments of the stages' commands."""
+
+import json
+import shutil
+
+import pytest
+
+from flows import chain
+from flows.config.pipeline_config import read_pipeline
+from flows.releases.publish import publish
+from schemas.errors import UsageError
+from tests.flows.releases.catalogue import CONFIG, write_documents
+from tests.trained_model import trained_stage
+
+PIPELINE = """
+store = "store"
+[log]
+files = ["log.ndjson"]
+[documents]
+file = "documents.tsv"
+[judgments]
+queries = "queries.tsv"
+qrels = "qrels.txt"
+[publish]
+to = "release"
+[train]
+{train}
+"""
+
+
+@pytest.fixture
+def commands(monkeypatch) -> list[list[str]]:
+    """The command of every stage that ran."""
+    ran: list[list[str]] = []
+
+    def run_stage_command(arguments, **_):
+        ran.append(arguments)
+        return {"stage": arguments[0], "path": "p", "metrics": {}, "counts": {}}
+
+    monkeypatch.setattr(chain, "run_stage_command", run_stage_command)
+    monkeypatch.setattr(chain.present, "stage_result", lambda _: None)
+    monkeypatch.setattr(chain.present, "headline", lambda _: "")
+    return ran
+
+
+def pipeline(tmp_path, train: str):
+    (tmp_path / "pipeline.toml").write_text(PIPELINE.format(train=train))
+    return read_pipeline(str(tmp_path / "pipeline.toml"))
+
+
+def options(command: list[str]) -> dict[str, str]:
+    return {name: value for name, value in zip(command, command[1:], strict=False) if name.startswith("--")}
+
+
+def test_a_scheduled_training_asks_for_gpus_workers_a_start_and_a_teacher(tmp_path, commands):
+    config = pipeline(
+        tmp_path,
+        'device = "cuda"\nworkers = "auto"\nmin_workers = 2\nstart = "store/train/a"\nteacher = "vectors.parquet"\n'
+        'threads = 3\n[compare]\nrows = ["bm25", "lstm-96"]',
+    )
+    chain.train(config, {"path": "shards", "digest": "d"})
+    chain.compare(config, {"path": "shards"})
+    trained, compared = map(options, commands)
+    where = {"--device": "cuda", "--workers": "auto", "--min-workers": "2", "--threads": "3"}
+    assert trained.items() >= where.items()
+    assert compared.items() >= where.items()
+    assert trained["--start"] == str(tmp_path / "store/train/a")
+    assert trained["--teacher"] == str(tmp_path / "vectors.parquet")
+    assert not {"--start", "--teacher"} & compared.keys()
+
+
+@pytest.mark.parametrize("wrong", ['device = "tpu"', 'workers = "many"', 'min_workers = "two"', "devices = 1"])
+def test_a_training_that_no_command_takes_is_refused_before_anything_runs(tmp_path, wrong):
+    with pytest.raises(UsageError, match=r"train\.(device|workers|min_workers)"):
+        pipeline(tmp_path, wrong)
+
+
+def test_a_run_starts_from_the_live_model_and_repeated_from_where_that_began(tmp_path, commands):
+    config, documents = pipeline(tmp_path, 'start = "live"'), write_documents(tmp_path / "documents.tsv")
+    shards = {"path": "shards", "digest": "tonight"}
+
+    def start() -> str | None:
+        chain.train(config, shards)
+        return options(commands[-1]).get("--start")
+
+    assert start() is None, "nothing is live"
+    first = trained_stage(config.store, seed=1, inputs={"shards": "yesterday", "start": None})
+    publish(first, documents=documents, to=config.publish.to, config=CONFIG)
+    assert start() == first
+    first_digest = json.loads((tmp_path / first / "manifest.json").read_text())["digest"]
+    second = trained_stage(config.store, seed=2, inputs={"shards": "tonight", "start": first_digest})
+    publish(second, documents=documents, to=config.publish.to, config=CONFIG)
+    assert start() == first, "the live model was made by this very run"
+    shutil.rmtree(tmp_path / first)
+    assert start() is None, "its start is no longer in the store"
