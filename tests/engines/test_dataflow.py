@@ -1,4 +1,4 @@
-"""Dataflow, as far as it goes without an account: Beam's runner for it translates both jobs, offline.
+"""Dataflow, as far as it goes without an account: Beam's runner for it translates the three jobs, offline.
 
 Never tried: the job description that is sent to Google (it needs credentials), and running there.
 """
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.engine
 
 
-def test_both_jobs_translate_for_dataflow(engines, shop, tmp_path):
+def test_the_three_jobs_translate_for_dataflow(engines, shop, tmp_path):
     python = engines / "dataflow" / "bin" / "python"
     if not python.exists():
         pytest.skip(f"there is no {python}: run `make engines`")
@@ -34,3 +34,5 @@ def test_both_jobs_translate_for_dataflow(engines, shop, tmp_path):
         assert step in found["ingest"]
     for step in ("By document", "By query", "Pair behind the gate", "Commit"):
         assert step in found["build"]
+    for step in ("Measure ranks", "Commit"):
+        assert step in found["judgments"]

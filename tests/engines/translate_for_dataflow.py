@@ -1,4 +1,4 @@
-"""Run in the environment that has Google's packages: both jobs translated for Dataflow, one JSON object printed.
+"""Run in the environment that has Google's packages: the three jobs translated for Dataflow, one JSON object printed.
 
 python -m tests.engines.translate_for_dataflow SHOP FOLDER
 """
@@ -9,6 +9,8 @@ from pathlib import Path
 
 from beam_jobs.build.build_stage import BuildConfig, build_shards
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from beam_jobs.judgments.judge_clicks import JudgmentsConfig
+from beam_jobs.judgments.judgments_stage import derive_judgments
 from schemas.errors import UsageError
 
 DATAFLOW = (
@@ -33,6 +35,10 @@ def main(shop: Path, folder: Path) -> None:
         build_shards([day.folder], documents, store=str(folder), config=BuildConfig(k=2), beam_options=DATAFLOW)
     except UsageError as error:
         found["build"] = error.problem
+    try:
+        derive_judgments([day.folder], store=str(folder), config=JudgmentsConfig(k=2), beam_options=DATAFLOW)
+    except UsageError as error:
+        found["judgments"] = error.problem
     print(json.dumps(found))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import pairwise
 
 import pytest
 
@@ -49,7 +50,7 @@ def pipeline(tmp_path, train: str):
 
 
 def options(command: list[str]) -> dict[str, str]:
-    return {name: value for name, value in zip(command, command[1:], strict=False) if name.startswith("--")}
+    return {name: value for name, value in pairwise(command) if name.startswith("--")}
 
 
 def test_a_scheduled_training_asks_for_gpus_workers_a_start_and_a_teacher(tmp_path, commands):

@@ -79,10 +79,13 @@ def device_of_cluster() -> str:
                 ).remote()
                 for node in nodes
             ]  # fmt: skip
-            answers = ray.get(questions)
+            answers = []
+            for question in questions:
+                with suppress(ray.exceptions.TaskUnschedulableError):  # its node has just gone
+                    answers.append(ray.get(question))
     except (ray.exceptions.RayError, ConnectionError) as error:
         raise lost_cluster(error) from None
-    return "cpu" if not nodes else "cuda" if all(answers) else "cuda-eager"
+    return "cpu" if not answers else "cuda" if all(answers) else "cuda-eager"
 
 
 def on_this_node() -> dict[str, Any]:
