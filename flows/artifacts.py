@@ -77,7 +77,7 @@ def _release(config: PipelineConfig, published: Mapping[str, Any]) -> None:
 def links(config: PipelineConfig, results: Mapping[str, Any]) -> None:
     """Where everything is."""
     stages = [value for value in results.values() if isinstance(value, Mapping)]
-    new = ["was damaged and made again" if made.get("repaired") else "new" for made in stages]
+    new = ["was damaged and made again" if result.get("repaired") else "new" for result in stages]
     rows = [[r["stage"], "reused" if r["reused"] else how, r["path"]] for r, how in zip(stages, new, strict=True)]
     rows.append(["report", "", str(results["report"])])
     table = Table(caption="outputs", header=("stage", "", "output"), rows=rows, left=range(3))

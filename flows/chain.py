@@ -42,23 +42,23 @@ def run(
     """
     date = config.log.date or date
     check_inputs(config, date)
-    done: dict[str, Any] = {"ingest": step(ingest)(config, date)}
-    drift = _look(config, date, done, page)
+    results: dict[str, Any] = {"ingest": step(ingest)(config, date)}
+    drift = _look(config, date, results, page)
     if until == "ingest":
-        return done | {"drift": drift}
-    done["build"] = step(build)(config, done["ingest"], date)
-    _look(config, date, done, page)
-    done["train"] = step(train)(config, done["build"])
-    done["evaluate"] = step(evaluate)(config, done["train"])
-    _look(config, date, done, page)
+        return results | {"drift": drift}
+    results["build"] = step(build)(config, results["ingest"], date)
+    _look(config, date, results, page)
+    results["train"] = step(train)(config, results["build"])
+    results["evaluate"] = step(evaluate)(config, results["train"])
+    _look(config, date, results, page)
     if config.compare:
-        done["compare"] = step(compare)(config, done["build"])
-    done["publish"] = step(publish)(config, done["train"], done["evaluate"])
-    done["drift"] = _look(config, date, done, page)
-    done["report"] = step(report)(config, done)
+        results["compare"] = step(compare)(config, results["build"])
+    results["publish"] = step(publish)(config, results["train"], results["evaluate"])
+    results["drift"] = _look(config, date, results, page)
+    results["report"] = step(report)(config, results)
     if page:
-        page.links(config, done)
-    return done
+        page.links(config, results)
+    return results
 
 
 def _look(
@@ -217,11 +217,11 @@ def _run(
     stage, arguments = command[0], list(command)
     sets = assignments(fields)
     for name, value in {**options, "set": sets}.items():
-        for one in value if isinstance(value, list | tuple) else [value]:
-            if one is True:
+        for item in value if isinstance(value, list | tuple) else [value]:
+            if item is True:
                 arguments.append(f"--{name}")
-            elif one is not None and one is not False and one != "":
-                arguments += [f"--{name}", str(one)]
+            elif item is not None and item is not False and item != "":
+                arguments += [f"--{name}", str(item)]
     arguments += ["--", *beam_options] if beam_options else []
     limits: Mapping[Any, float] = config.limits.timeout_minutes
     minutes = limits.get(stage)

@@ -62,18 +62,18 @@ def pipeline(config: str, data_date: datetime.date | None = None, until: Literal
             still takes its own day.
         until: ingest: only read the day into the store, as a backfill does with all days but the last.
     """
-    known = None
+    pipeline_config = None
     if is_deployed():
         outlive_worker()
     try:
-        known = read_pipeline(config)
+        pipeline_config = read_pipeline(config)
         date = data_date.isoformat() if data_date else _day_before_schedule()
-        return chain.run(known, date, until, step=step, page=artifacts)
+        return chain.run(pipeline_config, date, until, step=step, page=artifacts)
     except StageError as error:
-        artifacts.failed(known, error)
+        artifacts.failed(pipeline_config, error)
         return failed(error)
     except Exception as error:
-        artifacts.failed(known, explain(error))
+        artifacts.failed(pipeline_config, explain(error))
         raise
 
 

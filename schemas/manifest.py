@@ -130,17 +130,17 @@ def damaged_files(folder: str, files: Sequence[OutputFile], *, hashes: bool = Fa
 
     Sizes are always compared; `hashes` reads every byte as well.
     """
-    found = []
+    result = []
     for file in files:
         where = storage.join(folder, file.path)
         size = storage.size_bytes(where)
         if size is None:
-            found.append(f"{file.path} is missing")
+            result.append(f"{file.path} is missing")
         elif size != file.size_bytes:
-            found.append(f"{file.path} has {size:,} bytes and should have {file.size_bytes:,}")
+            result.append(f"{file.path} has {size:,} bytes and should have {file.size_bytes:,}")
         elif hashes and storage.sha256(where) != file.sha256:
-            found.append(f"{file.path} has other bytes than were written")
-    return found
+            result.append(f"{file.path} has other bytes than were written")
+    return result
 
 
 def canonical_json(value: Any) -> bytes:

@@ -142,19 +142,19 @@ def flat(fields: Mapping[str, Any], kind: type) -> dict[str, Any]:
 
 def kinds_of_fields(kind: type) -> dict[str, list[str]]:
     """Every field that a config may have, by dotted name, with the kinds of its section that have it."""
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
 
     def add(kind: Any, before: str) -> None:
         hints = get_type_hints(kind)
         for name in (field.name for field in fields(kind)):
-            found.setdefault(f"{before}{name}", []).append(getattr(kind, "kind", ""))
+            result.setdefault(f"{before}{name}", []).append(getattr(kind, "kind", ""))
             inner: Any
             for inner in filter(is_dataclass, (hints[name], *get_args(hints[name]))):
                 for one in inner.kinds.values() if issubclass(inner, Kinds) else [inner]:
                     add(one, f"{before}{name}.")
 
     add(kind, "")
-    return found
+    return result
 
 
 def nearest(name: str, kind: type) -> str:
@@ -165,22 +165,22 @@ def nearest(name: str, kind: type) -> str:
     ends = {field: {"_".join(field.split(".")[at:]) for at in range(field.count(".") + 1)} for field in known}
     near = sorted((field for field in known if name in ends[field]), key=len)[:2]
     near = near or difflib.get_close_matches(name, known, n=1)
-    near = near or [last[one] for one in difflib.get_close_matches(name.rpartition(".")[2], last, n=1)]
+    near = near or [last[match] for match in difflib.get_close_matches(name.rpartition(".")[2], last, n=1)]
     return f" (did you mean {' or '.join(near)}?)" if near else ""
 
 
 def _nested(changes: Mapping[str, Any]) -> dict[str, Any]:
     """`{"tower": "rnn", "tower.cells": 32}` as `{"tower": {"kind": "rnn", "cells": 32}}`."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name in sorted(changes):  # a section before its fields
-        value, inside = changes[name], found
+        value, inside = changes[name], result
         *places, last = name.split(".")
         for place in places:
             before = inside.get(place, {})
             inside[place] = {"kind": before} if isinstance(before, str) else dict(before)
             inside = inside[place]
         inside[last] = value
-    return found
+    return result
 
 
 def _merged(old: Any, change: Any) -> Any:

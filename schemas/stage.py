@@ -192,9 +192,9 @@ def _make(store: str, request: Request, produce: Callable[[str], Outcome | None]
 
 def _clear_others(finished: StageResult) -> None:
     """Remove what other attempts at a finished output, and its own scratch files, left behind."""
-    for other in storage.list_folders(finished.folder):
-        if other.startswith("attempt-") and other != finished.manifest.attempt:
-            storage.remove(storage.join(finished.folder, other))
+    for list_folder in storage.list_folders(finished.folder):
+        if list_folder.startswith("attempt-") and list_folder != finished.manifest.attempt:
+            storage.remove(storage.join(finished.folder, list_folder))
 
 
 def commit(folder: str, request: Request, attempt: str, outcome: Outcome, started: float) -> bool:

@@ -144,10 +144,10 @@ def read_ranges(ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
     fs, _ = filesystem(ranges[0][0])
     paths = [filesystem(uri)[1] for uri, _, _ in ranges]
     ends = [first + num_bytes for _, first, num_bytes in ranges]
-    found = fs.cat_ranges(paths, [first for _, first, _ in ranges], ends, on_error="raise")
-    if short := next((uri for (uri, _, wanted), got in zip(ranges, found, strict=True) if len(got) != wanted), None):
+    result = fs.cat_ranges(paths, [first for _, first, _ in ranges], ends, on_error="raise")
+    if short := next((uri for (uri, _, wanted), got in zip(ranges, result, strict=True) if len(got) != wanted), None):
         raise OSError(errno.EIO, "the file is shorter than when it was written", short)
-    return found
+    return result
 
 
 def open_new(uri: str) -> IO[bytes]:

@@ -60,16 +60,16 @@ def split_normalised(normalised: str) -> list[str]:
     """`words` of a text that `normalise` made."""
     if normalised.isascii():
         return normalised.split()
-    found: list[str] = []
+    result: list[str] = []
     for spaced in normalised.split():
         for piece in _UNSPACED_RUN.split(spaced):
             if not piece:
                 continue
             if len(piece) > 1 and _UNSPACED_RUN.fullmatch(piece):
-                found.extend(piece[i : i + 2] for i in range(len(piece) - 1))
+                result.extend(piece[i : i + 2] for i in range(len(piece) - 1))
             else:
-                found.append(piece)
-    return found
+                result.append(piece)
+    return result
 
 
 COMPUTED_IDS = 37**3

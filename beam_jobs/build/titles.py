@@ -103,15 +103,15 @@ def find_pool_rows(grouped: pa.Table, pool: pa.Table) -> pa.Table:
     wanted, titles = grouped["first_hash"].to_numpy(), grouped["title"]
     hashes, pool_titles = pool["hash"].to_numpy(), pool["title"]
     row = np.searchsorted(hashes, wanted)
-    found = np.full(len(wanted), -1, np.int32)
+    pool_rows = np.full(len(wanted), -1, np.int32)
     open_ = np.flatnonzero(row < len(hashes))
     while len(open_):  # more than once only where two ids have one 64-bit hash
         open_ = open_[hashes[row[open_]] == wanted[open_]]
         same = pc.equal(titles.take(open_), pool_titles.take(row[open_])).to_numpy()
-        found[open_[same]] = row[open_[same]]
+        pool_rows[open_[same]] = row[open_[same]]
         row[open_] += 1
         open_ = open_[~same & (row[open_] < len(hashes))]
-    return pa.table([grouped["document_id"], titles, pa.array(found)], schema=TITLED)
+    return pa.table([grouped["document_id"], titles, pa.array(pool_rows)], schema=TITLED)
 
 
 def sum_positions(exposures: pa.Table) -> pa.Table:

@@ -116,8 +116,8 @@ def draw_sample(
 
 def lines_of(rows: pa.Table) -> dict[str, int]:
     """Lines by kind."""
-    found = Counter(rows["kind"].combine_chunks().dictionary_decode().to_pylist())
-    return {kind: found[kind] for kind in KINDS if found[kind]}
+    counts = Counter(rows["kind"].combine_chunks().dictionary_decode().to_pylist())
+    return {kind: counts[kind] for kind in KINDS if counts[kind]}
 
 
 def count_simulated(rows: pa.Table) -> int:
@@ -208,16 +208,16 @@ def titled_clicks(uri: str, exposures: pa.Table, progress: Progress = silent) ->
     """
     wanted = pc.unique(exposures["document_id"].combine_chunks())
     parts = plan_documents(uri)
-    found = [pa.array([], pa.string())]
+    titled_ids = [pa.array([], pa.string())]
     num_documents = 0
     for number, part in enumerate(parts):
         for table in read_documents_part(part):
             num_documents += table.num_rows
             here = table.filter(pc.is_in(table["id"].combine_chunks(), value_set=wanted))
             has_word = pc.not_equal(normalise_column(here["title"].fill_null("")), "")
-            found.append(here["id"].combine_chunks().filter(has_word))
+            titled_ids.append(here["id"].combine_chunks().filter(has_word))
         progress("reading the documents (parts)", number + 1, len(parts))
-    titled = pa.concat_arrays(found)
+    titled = pa.concat_arrays(titled_ids)
     on_titled = exposures["clicks"].filter(pc.is_in(exposures["document_id"], value_set=titled))
     return titled, {
         "num_documents": num_documents,

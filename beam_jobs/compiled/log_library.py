@@ -77,9 +77,9 @@ def keyed_hashes(texts: pa.Array, *, key: bytes = b"", person: bytes = b"") -> n
         blank = blake2b(digest_size=HASH_BYTES, key=key, person=person)
         digests = []
         for text in texts.cast(pa.binary()).to_pylist():
-            one = blank.copy()  # half the time of making one anew
-            one.update(text)
-            digests.append(one.digest())
+            keyed = blank.copy()  # half the time of making one anew
+            keyed.update(text)
+            digests.append(keyed.digest())
         return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
     hashes = np.empty(len(texts), np.uint64)
     compiled.keyed_hashes(key, len(key), person.ljust(16, b"\0"), *text_buffers(texts), len(texts), hashes.ctypes.data)

@@ -250,8 +250,8 @@ def _find_carried(error: BaseException | None) -> StageError | None:
     while error is not None:
         if isinstance(error, StageError):
             return error
-        if found := _MARK.search(str(error)):
-            kind, problem, fix = json.loads(base64.b64decode(found[1]))
+        if match := _MARK.search(str(error)):
+            kind, problem, fix = json.loads(base64.b64decode(match[1]))
             return _KINDS.get(kind, StageError)(problem, fix)
         error = error.__cause__ or error.__context__
     return None

@@ -128,13 +128,13 @@ def give_names(folders: Iterable[FolderMade], attempt: str, *, flat: bool = Fals
     May run again after a failure: what was moved before stays. Raises OSError for a lost file.
     """
     digest = LogicalDigest()
-    for made in folders:
-        place = attempt if flat else storage.join(attempt, made.name)
-        for file in made.files:
-            begun, named = storage.join(made.folder, file), storage.join(place, file)
+    for written in folders:
+        place = attempt if flat else storage.join(attempt, written.name)
+        for file in written.files:
+            begun, named = storage.join(written.folder, file), storage.join(place, file)
             if storage.exists(begun) or not storage.exists(named):
                 storage.move(begun, named)
-        digest.merge(made.logical_digest)
+        digest.merge(written.logical_digest)
     return digest
 
 
@@ -222,9 +222,9 @@ def listening(progress: Progress, steps: Mapping[str, int], folder: str) -> Iter
     ended = threading.Event()
 
     def tell() -> None:
-        done = _add_up(folder)
-        if begun := [step for step in steps if done[step]]:
-            progress(begun[-1], min(done[begun[-1]], steps[begun[-1]]), steps[begun[-1]])
+        counts = _add_up(folder)
+        if begun := [step for step in steps if counts[step]]:
+            progress(begun[-1], min(counts[begun[-1]], steps[begun[-1]]), steps[begun[-1]])
 
     def listen() -> None:
         while not ended.wait(NOTE_SECONDS):
@@ -277,9 +277,9 @@ def _note(folder: str) -> _Note:
 
 
 def _add_up(folder: str) -> Counter[str]:
-    done: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     with suppress(OSError):
         for name in storage.list_files(folder):
             with suppress(ValueError):  # caught in the middle of a write
-                done.update(json.loads(storage.read_bytes(storage.join(folder, name))))
-    return done
+                counts.update(json.loads(storage.read_bytes(storage.join(folder, name))))
+    return counts

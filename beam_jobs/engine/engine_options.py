@@ -29,9 +29,9 @@ def runner_name(beam_options: Sequence[str]) -> str:
 
     Beam's DirectRunner first tries to download another runner, so here it means the one that needs nothing.
     """
-    asked = _value("runner", beam_options) or "FnApiRunner"
-    known = {name.lower(): name for name in (*_RUNNERS, *_IN_THIS_PROCESS)}
-    name = known.get(asked.lower()) or known.get(f"{asked.lower()}runner") or asked.rsplit(".", 1)[-1]
+    runner = _value("runner", beam_options) or "FnApiRunner"
+    runners = {name.lower(): name for name in (*_RUNNERS, *_IN_THIS_PROCESS)}
+    name = runners.get(runner.lower()) or runners.get(f"{runner.lower()}runner") or runner.rsplit(".", 1)[-1]
     return "FnApiRunner" if name in _IN_THIS_PROCESS else name
 
 

@@ -87,8 +87,8 @@ def started(
             else:
                 command = _flink_job_server(options, log_folder)
                 # Made by `make engines`, it keeps the ports of server and mini cluster from other machines.
-                beside = os.path.join(os.path.dirname(command[command.index("-jar") + 1]), LOOPBACK)
-                preload = beside if os.path.isfile(beside) else ""
+                library_file = os.path.join(os.path.dirname(command[command.index("-jar") + 1]), LOOPBACK)
+                preload = library_file if os.path.isfile(library_file) else ""
         if name in ("PrismRunner", "FlinkRunner", "PortableRunner") and _is_loopback(name, options):
             portable.environment_type = "EXTERNAL"
             portable.environment_config = stack.enter_context(
@@ -168,9 +168,9 @@ def _require(path: str | None, user: str, option: str, what: str) -> None:
 
 
 def _is_loopback(name: str, options: PipelineOptions) -> bool:
-    asked = options.view_as(PortableOptions).environment_type
-    if asked or name == "PortableRunner":
-        return asked == "LOOPBACK"
+    environment = options.view_as(PortableOptions).environment_type
+    if environment or name == "PortableRunner":
+        return environment == "LOOPBACK"
     return not on_a_cluster(name, options)
 
 

@@ -33,8 +33,8 @@ GATHER_BYTES = 48 << 20
 
 def num_buckets_for(num_bytes: int) -> int:
     """The number of buckets for an input of `num_bytes` uncompressed bytes: a power of two, at least 4."""
-    wanted = max(4, -(-num_bytes // BUCKET_BYTES))
-    return min(MAX_BUCKETS, 1 << (wanted - 1).bit_length())
+    number = max(4, -(-num_bytes // BUCKET_BYTES))
+    return min(MAX_BUCKETS, 1 << (number - 1).bit_length())
 
 
 def bucket_of(keys: pa.Array | pa.ChunkedArray, num_buckets: int) -> np.ndarray:

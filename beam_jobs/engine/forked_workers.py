@@ -150,9 +150,9 @@ def _fork_for_each_line(loaders: list[str]) -> None:
 
 def _work(address: str, name: str, cache_bytes: int, log: str) -> None:
     """What a worker does from the fork to its end."""
-    said = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.dup2(said, sys.stdout.fileno())
-    os.dup2(said, sys.stderr.fileno())
+    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(output, sys.stdout.fileno())
+    os.dup2(output, sys.stderr.fileno())
     try:
         from apache_beam.runners.worker.sdk_worker import SdkHarness  # imported before the fork
 

@@ -146,11 +146,11 @@ _READ = ["kind", "query", "person", "names_bot", "position", "time", "owns_query
 
 def client_statistics(joined: pa.Table) -> pa.Table:
     """STATISTICS of some JOINED rows; lines of nobody are in none."""
-    known = joined.select(_READ).filter(joined["person"].is_valid())
-    kind, person = known["kind"].to_numpy(), known["person"].to_numpy()
-    time = pc.fill_null(pc.cast(known["time"], pa.int64()), NO_TIME).to_numpy()
+    lines = joined.select(_READ).filter(joined["person"].is_valid())
+    kind, person = lines["kind"].to_numpy(), lines["person"].to_numpy()
+    time = pc.fill_null(pc.cast(lines["time"], pa.int64()), NO_TIME).to_numpy()
     is_search, is_impression, is_click = (kind == KINDS.index(name) for name in ("search", "impression", "click"))
-    asks, queries = known["owns_query"].to_numpy(), known["query"].combine_chunks()
+    asks, queries = lines["owns_query"].to_numpy(), lines["query"].combine_chunks()
     hashes = keyed_hashes(queries.dictionary)
     hashes[hashes == NO_QUERY] = NO_QUERY + 1
     hashes = hashes[queries.indices.to_numpy(zero_copy_only=False)]
@@ -158,14 +158,14 @@ def client_statistics(joined: pa.Table) -> pa.Table:
     rows = {
         "person": person,
         "hour": hour.astype(np.int32),
-        "position": np.where(is_click, np.minimum(known["position"].to_numpy(), RANKS), -1).astype(np.int32),
+        "position": np.where(is_click, np.minimum(lines["position"].to_numpy(), RANKS), -1).astype(np.int32),
         "query": np.where(asks, hashes, np.uint64(NO_QUERY)),
         "first_ms": np.where(asks, time, NO_TIME),
         "searches": is_search.astype(np.int64),
         "asked": asks.astype(np.int64),
         "impressions": is_impression.astype(np.int64),
         "clicks": is_click.astype(np.int64),
-        "named": (asks & known["names_bot"].to_numpy()).astype(np.int64),
+        "named": (asks & lines["names_bot"].to_numpy()).astype(np.int64),
     }
     distinct, code = np.unique(person, return_inverse=True)
     heavy = asks & (np.bincount(code[asks], minlength=len(distinct))[code] > QUERIES_KEPT)
@@ -229,10 +229,10 @@ class Bots:
 
     def by_fate(self) -> Counter[str]:
         """Clients by the fate of their lines."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for name, count in self.by_rule().items():
-            found[FATE_OF_RULE[name]] += count
-        return found
+            counts[FATE_OF_RULE[name]] += count
+        return counts
 
 
 def is_bot_user_agent(user_agents: pa.Array) -> pa.Array:
@@ -256,10 +256,10 @@ def tell_clients(statistics: pa.Table, rules: BotRules) -> tuple[Bots, pa.Table]
     # How often each asked each query, and when first: of those with many, a sample of their queries.
     asking = statistics.filter(pc.not_equal(statistics["query"], pa.scalar(NO_QUERY, pa.uint64())))
     added = asking.group_by(["person", "query"]).aggregate([("asked", "sum"), ("first_ms", "min")])
-    asked = keep_smallest(added.rename_columns(["person", "query", "asked", "first_ms"]))
-    asker = np.searchsorted(person, asked["person"].to_numpy())
+    queries = keep_smallest(added.rename_columns(["person", "query", "asked", "first_ms"]))
+    asker = np.searchsorted(person, queries["person"].to_numpy())
     num_queries = np.bincount(asker, minlength=len(person))
-    distinct_share = num_queries / np.maximum(np.bincount(asker, asked["asked"].to_numpy(), len(person)), 1)
+    distinct_share = num_queries / np.maximum(np.bincount(asker, queries["asked"].to_numpy(), len(person)), 1)
 
     # Signs
     enough = searches >= rules.sign_searches
@@ -294,7 +294,7 @@ def tell_clients(statistics: pa.Table, rules: BotRules) -> tuple[Bots, pa.Table]
 
     passes_by = ~caught & (num_queries <= rules.crowd_queries)
     silent = (impressions == 0) & (clicks == 0)
-    passers_by = pa.table([asked["query"], asked["person"], asked["first_ms"], silent[asker]], schema=PASSERS_BY)
+    passers_by = pa.table([queries["query"], queries["person"], queries["first_ms"], silent[asker]], schema=PASSERS_BY)
     return bots, passers_by.filter(pa.array(passes_by[asker]))
 
 
@@ -314,13 +314,13 @@ def rule_of_lines(joined: pa.Table, bots: Bots) -> np.ndarray:
     A line is a bot's if its client or its search's client is one, or if its search has a bot's user agent; where
     several rules hold, the first in the order of RULES counts.
     """
-    found = np.where(joined["names_bot"].to_numpy(), RULE["user_agent"], NO_RULE).astype(np.int8)
+    rules_of_lines = np.where(joined["names_bot"].to_numpy(), RULE["user_agent"], NO_RULE).astype(np.int8)
     if len(bots.clients):
         rules = np.append(bots.rules, np.int8(NO_RULE))
         for column in ("person", "searcher"):
             place = pc.index_in(joined[column], value_set=pa.array(bots.clients, pa.uint64()))
-            found = np.minimum(found, rules[pc.fill_null(place, len(bots.clients)).to_numpy()])
-    return found
+            rules_of_lines = np.minimum(rules_of_lines, rules[pc.fill_null(place, len(bots.clients)).to_numpy()])
+    return rules_of_lines
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -342,9 +342,9 @@ class _Parts:
 
     def largest(self, num_people: int) -> np.ndarray:
         """For each person the largest sum; 0 without any."""
-        found = np.zeros(num_people, np.int64)
-        np.maximum.at(found, self.person, self.value.astype(np.int64))
-        return found
+        maxima = np.zeros(num_people, np.int64)
+        np.maximum.at(maxima, self.person, self.value.astype(np.int64))
+        return maxima
 
     def is_even(self, num_people: int, dispersion: float, fewest_parts: int, fewest_per_part: float) -> np.ndarray:
         """For each person whether the sums vary little, over all parts strictly between their first and last."""
@@ -461,8 +461,8 @@ def find_crowds(passers_by: pa.Table, activity: Activity, rules: BotRules) -> Bo
         (timed & says_something, elsewhere[query], SILENT_WINDOWS),
     ):
         at = np.flatnonzero(whom)
-        found = _chances(query[at], first_ms[at], num_of_query, share[at], windows, activity, rules.crowd_clients)
-        chance[at] = np.minimum(chance[at], found)
+        chances = _chances(query[at], first_ms[at], num_of_query, share[at], windows, activity, rules.crowd_clients)
+        chance[at] = np.minimum(chance[at], chances)
     chance *= len(WINDOWS) + len(SILENT_WINDOWS)
 
     in_crowd = chance <= rules.unsure_crowd_chance
@@ -486,9 +486,9 @@ def _chances(
 
     Rows are in order of query and time; `share`, for each, is of the clients that could be among them at all.
     """
-    found = np.ones(len(query))
+    chances = np.ones(len(query))
     if not len(query):
-        return found
+        return chances
     distinct = np.unique(first_ms)
     code = query * (len(distinct) + 1)
     own = code + np.searchsorted(distinct, first_ms)
@@ -501,21 +501,21 @@ def _chances(
         # Any of the query's clients may have been the first of such a gathering.
         bound = (others + 1) * _tail_bound(others, num - 1, expected)
         begin = np.searchsorted(end, np.arange(len(query)), side="right")  # the first row whose window holds this one
-        found = np.minimum(found, _smallest_between(np.where(num >= fewest, bound, 1.0), begin))
-    return found
+        chances = np.minimum(chances, _smallest_between(np.where(num >= fewest, bound, 1.0), begin))
+    return chances
 
 
 def _smallest_between(values: np.ndarray, begin: np.ndarray) -> np.ndarray:
     """For each place the smallest of the values from `begin` to it, both included."""
     place = np.arange(len(values))
     level = np.frexp(place - begin + 1)[1] - 1  # the whole part of the logarithm to base 2, exactly
-    found = np.empty(len(values))
+    minima = np.empty(len(values))
     smallest = values  # of the 2^n values that end at each place
     for n in range(int(level.max(initial=-1)) + 1):
         of_level = np.flatnonzero(level == n)
-        found[of_level] = np.minimum(smallest[of_level], smallest[begin[of_level] + 2**n - 1])
+        minima[of_level] = np.minimum(smallest[of_level], smallest[begin[of_level] + 2**n - 1])
         smallest = np.minimum(smallest, np.concatenate([smallest[: 2**n], smallest[: -(2**n)]]))
-    return found
+    return minima
 
 
 def _expected_share(first_ms: np.ndarray, minutes: int, activity: Activity) -> np.ndarray:

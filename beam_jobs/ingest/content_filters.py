@@ -154,11 +154,11 @@ def _may_have_fate(texts: pa.Array, adult: Mapping[str, Sequence[str]]) -> np.nd
 @lru_cache(maxsize=8)
 def by_first_run(terms: tuple[str, ...]) -> dict[str, list[str]]:
     """The terms by their first run of letters and digits, "" where there is none: where a term is, it stands alone."""
-    found: dict[str, list[str]] = {}
+    terms_of_run: dict[str, list[str]] = {}
     for term in map(normalise, terms):
         run = _RUN.search(term)
-        found.setdefault(run[0] if run else "", []).append(term)
-    return found
+        terms_of_run.setdefault(run[0] if run else "", []).append(term)
+    return terms_of_run
 
 
 @lru_cache(maxsize=4096)

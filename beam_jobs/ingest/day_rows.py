@@ -177,13 +177,13 @@ def join_in_parts(records: Sequence[Record], key: bytes) -> Iterator[tuple[pa.Ta
 
 def _rows_of_part(records: Sequence[Record], part: int, num_parts: int, *, searches: bool) -> pa.Table:
     """The searches, or all other lines, whose hash falls into a part."""
-    found = []
+    batches = []
     for record in records:
         rows = get([record])
         is_search = pc.equal(rows["kind"].cast(pa.string()), KINDS[SEARCH]).to_numpy()
         hashes = np.frombuffer(b"".join(rows["line_hash"].to_pylist()), np.uint64)[::2]  # 16 bytes each
-        found.append(rows.filter(pa.array((is_search == searches) & (hashes % np.uint64(num_parts) == part))))
-    return pa.concat_tables(found).unify_dictionaries().combine_chunks()
+        batches.append(rows.filter(pa.array((is_search == searches) & (hashes % np.uint64(num_parts) == part))))
+    return pa.concat_tables(batches).unify_dictionaries().combine_chunks()
 
 
 BOT_LINES = "bot_lines:"  # before the name of a rule: what a Tally counts its lines under

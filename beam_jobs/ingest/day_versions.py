@@ -330,6 +330,6 @@ def finished_ingests(store: str) -> list[StageResult]:
     """Every ingest of a store whose rows count, those of older versions of a day too."""
     folder = storage.join(store, "ingest")
     names = storage.list_folders(folder)
-    found = [storage.join(folder, name) for name in names]
-    opened = [open_result(uri) for uri in found if storage.exists(storage.join(uri, manifest.FILE_NAME))]
+    folders = [storage.join(folder, name) for name in names]
+    opened = [open_result(uri) for uri in folders if storage.exists(storage.join(uri, manifest.FILE_NAME))]
     return [result for result in opened if _is_current(result)]

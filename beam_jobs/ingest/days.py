@@ -159,24 +159,24 @@ def open_window(days: Sequence[str], window: Window | None = None) -> OpenDays:
     for folder in (*chain.from_iterable(singles.values()), *dated):
         result = open_result(folder, "ingest", fix="Give folders of `clicktower ingest`, or their store.")
         opened[result.manifest.digest] = result
-    found = [opened[digest] for digest in sorted(opened)]
-    if not found:
+    ingests = [opened[digest] for digest in sorted(opened)]
+    if not ingests:
         raise UsageError(
             f"There is no finished ingest in {', '.join(days) or 'nowhere'}.",
             "Run `clicktower ingest` into that store first, or give the path that it printed.",
         )
-    for result in found:
+    for result in ingests:
         _require_whole(result)
-    _require_one_person_key(found)
-    _require_disjoint_logs(found)
-    _require_disjoint_lines(found)
+    _require_one_person_key(ingests)
+    _require_disjoint_logs(ingests)
+    _require_disjoint_lines(ingests)
     return OpenDays(
-        ingests=found,
+        ingests=ingests,
         versions={date: version.version for date, versions in taken.items() for _, version in versions},
         missing=missing,
         first=first,
         until=until,
-        num_undated=len([result for result in found if not data_date(result.manifest.request)]),
+        num_undated=len([result for result in ingests if not data_date(result.manifest.request)]),
         num_undated_left_out=0 if window.is_all else len(undated),
     )
 
@@ -211,8 +211,8 @@ def read_day_file(file: DayFile) -> pa.Table:
             "Bring the file back from a copy; or ingest that log once more (above 64 MiB: remove the folder first).",
         )
     table = pa.ipc.open_file(pa.BufferReader(content)).read_all()
-    found = (table.schema.metadata or {}).get(VERSION_KEY, b"none").decode()
-    require_major(file.uri, found, SCHEMA_VERSION)
+    version = (table.schema.metadata or {}).get(VERSION_KEY, b"none").decode()
+    require_major(file.uri, version, SCHEMA_VERSION)
     return table
 
 

@@ -178,18 +178,18 @@ def _erase_from(store: str, result: StageResult, people: pa.Array, progress: Pro
             f" {'; '.join(damage[:3])}.",
             "Run that ingest again or remove its folder; then erase once more.",
         )
-    found = _people_found(result, people, progress)
-    if not found:
+    num_people = _people_found(result, people, progress)
+    if not num_people:
         return Counter()
     before = result.manifest.request
     inputs = {
         **before.inputs,
         "erased_from": result.manifest.digest,
-        "erased_people": before.inputs.get("erased_people", 0) + found,
+        "erased_people": before.inputs.get("erased_people", 0) + num_people,
         "erasure": uuid.uuid4().hex,  # two erasures at once are two requests: neither may pass for the other
     }
     request = replace(before, inputs=inputs)
-    taken, rewritten = Counter[str](people=found), set[str]()
+    taken, rewritten = Counter[str](people=num_people), set[str]()
 
     def produce(folder: str) -> Outcome:
         digest = _rewrite(result, people, folder, progress, taken, rewritten)
@@ -217,11 +217,11 @@ def _buckets(result: StageResult, progress: Progress, doing: str) -> Iterator[tu
 
 def _people_found(result: StageResult, people: pa.Array, progress: Progress) -> int:
     """How many of these people are in an ingest."""
-    found = set[int]()
+    hashes = set[int]()
     for queries, _ in _buckets(result, progress, "looking through"):
         members = pc.list_flatten(read_day_file(queries)["people"])
-        found.update(members.filter(pc.is_in(members, value_set=people)).to_pylist())
-    return len(found)
+        hashes.update(members.filter(pc.is_in(members, value_set=people)).to_pylist())
+    return len(hashes)
 
 
 def _rewrite(
@@ -299,11 +299,11 @@ def _require_copied(before: Manifest, after: Manifest, rewritten: set[str]) -> N
 
 
 def _unfinished(store: str) -> list[str]:
-    found = list[str]()
+    folders = list[str]()
     for folder in _ingests(store):
         attempt = manifest.read(folder).attempt if _is_finished(folder) else ""
-        found += [inside for inside in _folders(folder) if _name(inside) != attempt]
-    return found
+        folders += [inside for inside in _folders(folder) if _name(inside) != attempt]
+    return folders
 
 
 def _name(path: str) -> str:
@@ -315,7 +315,7 @@ def made_from(store: str, digests: Collection[str]) -> list[MadeFrom]:
     stages = [name for name in storage.list_folders(store) if name not in ("ingest", "days", "private")]
     folders = [folder for stage in stages for folder in _folders(storage.join(store, stage)) if _is_finished(folder)]
     waiting = {folder: manifest.read(folder) for folder in folders}
-    known, found = set(digests), list[MadeFrom]()
+    known, outputs = set(digests), list[MadeFrom]()
 
     def names_one(made: Manifest) -> bool:
         return not known.isdisjoint(re.findall(r'"([^"]*)"', json.dumps(made.request.inputs)))
@@ -324,8 +324,8 @@ def made_from(store: str, digests: Collection[str]) -> list[MadeFrom]:
         for folder, made in now.items():
             del waiting[folder]
             known.add(made.digest)
-            found.append(MadeFrom(stage=made.request.stage, digest=made.digest, path=folder, created=made.created))
-    return found
+            outputs.append(MadeFrom(stage=made.request.stage, digest=made.digest, path=folder, created=made.created))
+    return outputs
 
 
 def _folders(uri: str) -> list[str]:

@@ -314,8 +314,8 @@ def commit_day(results: Sequence[Result], job: IngestJob) -> None:
     bots = next(result for result in results if isinstance(result, Bots))
     folders = list({result.name: result for result in results if isinstance(result, FolderMade)}.values())
     counts = Counter[str]()
-    for made in folders:
-        counts.update(made.counts)
+    for folder in folders:
+        counts.update(folder.counts)
     check_readable(tally, counts[REJECTS], folders, job)
     ledger = Ledger(
         total=tally.lines,
@@ -392,7 +392,7 @@ def check_readable(tally: Tally, num_rejects: int, folders: Sequence[FolderMade]
         for fate, count in sorted(tally.fates.items(), key=lambda item: -item[1])
         if FATES[fate][0] == "unreadable" and count
     )
-    uris = [join(made.folder, file) for made in folders if made.split == REJECTS for file in made.files]
+    uris = [join(folder.folder, file) for folder in folders if folder.split == REJECTS for file in folder.files]
     rows = [row for uri in uris for row in read_table(uri).slice(0, NUM_EXAMPLES).to_pylist()]
     first = sorted((row["file"], row["offset"]) for row in rows)[:NUM_EXAMPLES]
     places = ", ".join(f"{file}:{offset}" for file, offset in first)

@@ -126,8 +126,8 @@ class LabelledJob:
         for name, content in ((LABELLED_CATALOGUE, _catalogue(shards, decision, self)), ("rejects.json", listed)):
             storage.write_atomic(storage.join(attempt, name), to_bytes(content))
         num_rows = Counter[str]()
-        for made in shards:
-            num_rows[made.split] += made.counts["rows"]
+        for shard in shards:
+            num_rows[shard.split] += shard.counts["rows"]
         self.attempt.commit(
             Outcome(
                 counts={
@@ -259,7 +259,7 @@ def _catalogue(shards: Sequence[FolderMade], decision: labelled_rows.SplitDecisi
         **{name: getattr(config, name) for name in ("label", "lowest", "highest", "ordered")},
         "classes": list(decision.classes),
         "split": {"by": split, "dev_share": config.dev_share, "split_salt": config.split_salt},
-        "shards": [{"name": made.name, "split": made.split, **made.counts} for made in shards],
+        "shards": [{"name": shard.name, "split": shard.split, **shard.counts} for shard in shards],
     }
 
 

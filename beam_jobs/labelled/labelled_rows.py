@@ -329,12 +329,12 @@ def decide(rows: pa.Table, config: LabelledConfig, *, has_dev_file: bool) -> tup
 
 def is_held_out(first: np.ndarray, second: np.ndarray, dev_ids: np.ndarray) -> np.ndarray:
     """Whether either sentence of each row is held out, bool. dev_ids: ascending."""
-    found = np.zeros(len(first), bool)
+    result = np.zeros(len(first), bool)
     if len(dev_ids):
         for ids in (first, second):
             place = np.minimum(np.searchsorted(dev_ids, ids), len(dev_ids) - 1)
-            found |= dev_ids[place] == ids
-    return found
+            result |= dev_ids[place] == ids
+    return result
 
 
 def in_order(names: set[str]) -> tuple[str, ...]:

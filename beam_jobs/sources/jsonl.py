@@ -66,23 +66,23 @@ def parse_block(block: bytes, mapping: ColumnMapping, rows_of: RowsOf = mapped_l
 
 def paths(columns: NamedColumns) -> dict[str, Path]:
     """Our name -> the path of keys. Raises UsageError for a number, and for a path that leads through another."""
-    found: dict[str, Path] = {}
+    result: dict[str, Path] = {}
     for name, column in columns.named().items():
         if isinstance(column, int) or not all(column.split(".")):
             raise UsageError(
                 f"The mapping gives {name} the column {column!r} of JSON lines: that is no key, and no path of keys.",
                 "Give a key (`query`) or a dotted path (`search.query`).",
             )
-        found[name] = tuple(column.split("."))
-    for name, path in found.items():
-        for other, longer in found.items():
+        result[name] = tuple(column.split("."))
+    for name, path in result.items():
+        for other, longer in result.items():
             if len(longer) > len(path) and longer[: len(path)] == path:
                 raise UsageError(
                     f"The mapping gives {name} the column {'.'.join(path)!r}, and {other} a column within it, so it"
                     " cannot be text or a number.",
                     "Name one of the values within it.",
                 )
-    return found
+    return result
 
 
 @cache
@@ -121,13 +121,13 @@ def _follow(values: Sequence[Any], attributes: tuple[str, ...]) -> list[Any]:
 
 def _keys(data: bytes, depth: int) -> set[str]:
     """The keys of some lines, those within objects as dotted paths."""
-    found: set[str] = set()
+    result: set[str] = set()
     for line in read_lines.split_lines(data)[:_LOOK_LINES]:
         if read_lines.is_too_deep(line):
             continue
         with suppress(*read_lines.FAILURES):
-            _visit(msgspec.json.decode(line), "", depth, found)
-    return found
+            _visit(msgspec.json.decode(line), "", depth, result)
+    return result
 
 
 def _visit(value: Any, name: str, depth: int, found: set[str]) -> None:

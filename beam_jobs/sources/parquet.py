@@ -127,18 +127,18 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _leaves(schema: pa.Schema) -> dict[str, pa.DataType]:
     """The columns, and the values within structs as dotted paths, with their types."""
-    found: dict[str, pa.DataType] = {}
+    result: dict[str, pa.DataType] = {}
 
     def visit(name: str, kind: pa.DataType) -> None:
         if pa.types.is_struct(kind):
             for number in range(kind.num_fields):
                 visit(f"{name}.{kind.field(number).name}", kind.field(number).type)
         else:
-            found[name] = kind
+            result[name] = kind
 
     for field in schema:
         visit(field.name, field.type)
-    return found
+    return result
 
 
 def _name(schema: pa.Schema, column: str | int) -> str:

@@ -164,8 +164,8 @@ def parse_block(block: bytes, kinds: Table[str, str]) -> ParsedBlock:
     everyday = everyday_rows(block, kinds)
     if everyday is None or len(everyday.odd) > MOST_ODD * everyday.num_lines:
         cut = read_lines.split_lines(block)
-        found = _read(block, cut, kinds)
-        return parsed_lines(found.rows, cut, found.rejects, found.num_action_lines)
+        lines = _read(block, cut, kinds)
+        return parsed_lines(lines.rows, cut, lines.rejects, lines.num_action_lines)
     if not len(everyday.odd):
         return parsed_lines(everyday.rows, (), {})
     odd_lines = [block[begin:end] for begin, end in everyday.odd_spans.tolist()]
@@ -211,9 +211,9 @@ def _read(block: bytes, cut: list[bytes], kinds: Table[str, str]) -> _Read:
     if is_dropped:
         numbers = np.delete(numbers, list(is_dropped))
         kept, values = [lines[number] for number in numbers], [values[number] for number in numbers]
-    rows, found, reasons = log_rows(read_lines.line_hashes(kept), _columns(values), kinds, "iso", is_ubi=True)
-    rejects.update(zip(numbers[found].tolist(), reasons, strict=True))
-    return _Read(rows=rows, numbers=np.delete(numbers, found), rejects=rejects, num_action_lines=num_action_lines)
+    rows, unreadable, reasons = log_rows(read_lines.line_hashes(kept), _columns(values), kinds, "iso", is_ubi=True)
+    rejects.update(zip(numbers[unreadable].tolist(), reasons, strict=True))
+    return _Read(rows=rows, numbers=np.delete(numbers, unreadable), rejects=rejects, num_action_lines=num_action_lines)
 
 
 def _merged(everyday: EverydayRows, others: _Read) -> pa.RecordBatch:

@@ -81,9 +81,9 @@ def make_prism(work: Path, _target: Path) -> Path:
     """Beam's own but for one line: it would listen to every network, and hand out what workers are to be given."""
     _need("go", GO)
     module = f"{BEAM_IN_GO}@v{BEAM}"
-    found = _run(["go", "mod", "download", "-json", module], "go could not fetch Beam's sources", cwd=work)
+    module_json = _run(["go", "mod", "download", "-json", module], "go could not fetch Beam's sources", cwd=work)
     source = work / "beam"
-    shutil.copytree(json.loads(found)["Dir"], source, copy_function=shutil.copyfile)
+    shutil.copytree(json.loads(module_json)["Dir"], source, copy_function=shutil.copyfile)
     for folder in (source, *source.rglob("*/")):
         folder.chmod(0o755)
     server = source / "go/pkg/beam/runners/prism/internal/jobservices/server.go"
@@ -112,25 +112,25 @@ def make_flink_job_server(work: Path, _target: Path) -> Path:
     compiler = next(filter(shutil.which, ("cc", "gcc", "clang")), "cc")
     _need(compiler, "Install a C compiler.")
     _need("mvn", "Install Maven, or give the published job server with --flink_job_server_jar.")
-    made = work / "made"
+    build = work / "made"
     _run(
         ["mvn", "--batch-mode", "--quiet", "--strict-checksums", "-f", str(HERE / "flink-job-server/pom.xml"),
-         "dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={made / 'lib'}"],
+         "dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={build / 'lib'}"],
         "Maven could not fetch the jars",
     )  # fmt: skip
-    (made / "flink-lib").mkdir()
-    for jar in (made / "lib").glob("*.jar"):
+    (build / "flink-lib").mkdir()
+    for jar in (build / "lib").glob("*.jar"):
         if jar.name.startswith(JOB_SERVER_ONLY):
-            jar.rename(made / "flink-lib" / jar.name)
+            jar.rename(build / "flink-lib" / jar.name)
     _run(
-        [compiler, "-shared", "-fPIC", "-O2", "-o", str(made / "loopback.so"), str(HERE / "loopback.c"), "-ldl"],
+        [compiler, "-shared", "-fPIC", "-O2", "-o", str(build / "loopback.so"), str(HERE / "loopback.c"), "-ldl"],
         "the C compiler could not build loopback.c",
     )
-    jars = sorted(path.relative_to(made).as_posix() for path in made.glob("*/*.jar"))
+    jars = sorted(path.relative_to(build).as_posix() for path in build.glob("*/*.jar"))
     manifest = f"Manifest-Version: 1.0\nMain-Class: {JOB_SERVER_CLASS}\nClass-Path: {' '.join(jars)}"
-    with zipfile.ZipFile(made / "flink-job-server.jar", "w") as jar_file:
+    with zipfile.ZipFile(build / "flink-job-server.jar", "w") as jar_file:
         jar_file.writestr("META-INF/MANIFEST.MF", "".join(f"{_folded(line)}\n" for line in manifest.splitlines()))
-    return made
+    return build
 
 
 def make_flink(work: Path, _target: Path) -> Path:
@@ -140,14 +140,14 @@ def make_flink(work: Path, _target: Path) -> Path:
          "--no-binary=:all:", "--require-hashes", "-r", str(work / "requirements.txt"), "-d", str(work)],
         "pip could not fetch Flink's jars",
     )  # fmt: skip
-    made = work / "made"
-    (made / "lib").mkdir(parents=True)
+    build = work / "made"
+    (build / "lib").mkdir(parents=True)
     with tarfile.open(next(work.glob("*.tar.gz"))) as archive:
         for member in archive:
             if "/deps/lib/" in member.name and member.isfile():
-                with (made / "lib" / Path(member.name).name).open("wb") as jar:
+                with (build / "lib" / Path(member.name).name).open("wb") as jar:
                     shutil.copyfileobj(archive.extractfile(member), jar)
-    return made
+    return build
 
 
 def make_dataflow(work: Path, target: Path) -> Path:
@@ -206,11 +206,11 @@ def _need(program: str, do: str) -> None:
 
 def _run(command: Sequence[str], failed: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> str:
     """What the command prints."""
-    done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
-        raise Missing(f"{failed} (code {done.returncode}). The command was: {' '.join(command)}\n{said}")
-    return done.stdout
+    process = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, check=False)
+    if process.returncode:
+        output = "\n".join((process.stdout + process.stderr).strip().splitlines()[-15:])
+        raise Missing(f"{failed} (code {process.returncode}). The command was: {' '.join(command)}\n{output}")
+    return process.stdout
 
 
 def _replace(made: Path, target: Path) -> None:

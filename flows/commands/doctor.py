@@ -136,7 +136,11 @@ def packages(requires: Sequence[str], found: Mapping[str, str]) -> Finding:
 
 def installed() -> dict[str, str]:
     """The version of every installed package, by canonical name, from its metadata, since imports take seconds."""
-    return {canonicalize_name(one.name): one.version for one in metadata.distributions() if one.name}
+    return {
+        canonicalize_name(distribution.name): distribution.version
+        for distribution in metadata.distributions()
+        if distribution.name
+    }
 
 
 def memory(total: int, available: int, left: int | None) -> Finding:

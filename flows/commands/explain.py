@@ -82,7 +82,7 @@ def explain(
                 f"With --{option} alone there is nothing to explain.",
                 f"Give {needed} too, or leave --{option} out.",
             )
-    asked = list(read_queries(queries).values()) if queries else []
+    query_texts = list(read_queries(queries).values()) if queries else []
     paths = [model, beside] if beside else [model]
     folders, are_simulated = zip(*map(_model_folder, paths), strict=True)
     models = [load_model(folder) for folder in folders]
@@ -92,12 +92,12 @@ def explain(
     if len(models) == 2 and names[0] == names[1]:
         names[1] += " (beside)"
     with console.progress_bar("explain") as progress:
-        found = tuple(
+        readings_of_models = tuple(
             explained(
                 name,
                 one,
                 texts,
-                asked,
+                query_texts,
                 rule,
                 side=side or "query",
                 grid=grid,
@@ -106,12 +106,14 @@ def explain(
             )
             for name, one, folder in zip(names, models, folders, strict=True)
         )
-        readings = Readings(models=found, rule=rule, colours=colours, label=label, simulated=any(are_simulated))
+        readings = Readings(
+            models=readings_of_models, rule=rule, colours=colours, label=label, simulated=any(are_simulated)
+        )
         files = _write(into, readings) if into else {}
     result = {
         "stage": "explain",
         "rule": rule.to_json(),
-        "models": [{**as_json(one), "path": path} for one, path in zip(found, paths, strict=True)],
+        "models": [{**as_json(one), "path": path} for one, path in zip(readings_of_models, paths, strict=True)],
         "label": label or None,
         "labels": {"simulated": True} if readings.simulated else {},
         "files": files,
@@ -170,8 +172,8 @@ def _write(into: str, readings: "Readings") -> dict[str, str]:
 
     files = {}
     storage.make_folder(into)
-    for suffix, one in zip_longest(("", "-beside"), readings.models):
-        texts = one.texts if one else ()
+    for suffix, reading in zip_longest(("", "-beside"), readings.models):
+        texts = reading.texts if reading else ()
         attentive = [text for text in texts if text.attention is not None]
         for name, make, has_any in (("traces", trace_table, texts), ("attention", attention_table, attentive)):
             file = f"{name}{suffix}.arrow"
@@ -223,7 +225,7 @@ def nearest_words(
     source = model_source(model) if model else None
     encoder = load_encoder(source.folder) if source else None
     with console.progress_bar("nearest-words") as progress:
-        found, num_words = by_vectors.nearest_words(
+        neighbours, num_words = by_vectors.nearest_words(
             words, shards, encoder, side=side, k=k, epochs=epochs, seed=seed, progress=progress
         )
     labels = (source or open_result(shards).manifest.outcome).labels
@@ -232,7 +234,7 @@ def nearest_words(
         "vectors": model or "doc2vec",
         "similarity": encoder.similarity if encoder else "cosine",
         "vocabulary": num_words,
-        "words": found,
+        "words": neighbours,
         "labels": {"simulated": True} if labels.get("simulated") else {},
     }
     console.emit(result, json, _show_words)

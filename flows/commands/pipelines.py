@@ -132,9 +132,11 @@ def backfill(
     require_date_in_log(read_pipeline(config).log.files, config)
     how = run_on_server if server else run_locally
     days = dates(first, until)
-    done = run_dates(days, lambda *date: how(config, *date), every=every, ingest_only=ingest_only, ended=_show_date)
-    failed = [one.date for one in done if one.state == "failed"]
-    console.emit({"stage": "backfill", "dates": [asdict(one) for one in done], "failed": failed}, json, _show_backfill)
+    results = run_dates(days, lambda *date: how(config, *date), every=every, ingest_only=ingest_only, ended=_show_date)
+    failed = [result.date for result in results if result.state == "failed"]
+    console.emit(
+        {"stage": "backfill", "dates": [asdict(result) for result in results], "failed": failed}, json, _show_backfill
+    )
     return int(bool(failed))
 
 
@@ -186,32 +188,32 @@ def run_dates(
     """
     done: list[DateResult] = []
     for date in days:
-        failed_before = any(one.state == "failed" for one in done)
-        wanted = not ingest_only and (every or date == days[-1])
-        until = "report" if wanted and (every or not failed_before) else "ingest"
+        failed_before = any(result.state == "failed" for result in done)
+        is_made = not ingest_only and (every or date == days[-1])
+        until = "report" if is_made and (every or not failed_before) else "ingest"
         try:
             results = run(date, until)
         except StageError as error:
-            one = DateResult(date=date, state="failed", found=str(error))
+            result = DateResult(date=date, state="failed", found=str(error))
         else:
             reused = [made["reused"] for made in results.values() if isinstance(made, Mapping) and "reused" in made]
-            state = "waiting" if wanted and until == "ingest" else "reused" if reused and all(reused) else "done"
-            one = DateResult(date=date, state=state, results=results)
-        done.append(one)
-        ended(one)
+            state = "waiting" if is_made and until == "ingest" else "reused" if reused and all(reused) else "done"
+            result = DateResult(date=date, state=state, results=results)
+        done.append(result)
+        ended(result)
     return done
 
 
 def _show_date(one: DateResult) -> None:
     """The line of a date that has ended, on stderr."""
-    made = [name for name, value in one.results.items() if isinstance(value, dict) and not value.get("reused", True)]
-    what = {
-        "done": ", ".join(made),
+    stages = [name for name, value in one.results.items() if isinstance(value, dict) and not value.get("reused", True)]
+    outcome = {
+        "done": ", ".join(stages),
         "reused": "all of it was there",
         "waiting": "ingested; nothing is made of it, since another date failed",
         "failed": one.found,
     }[one.state]
-    console.ended(one.state, one.date, one.state, what)
+    console.ended(one.state, one.date, one.state, outcome)
 
 
 def _show_backfill(result: dict[str, Any]) -> None:

@@ -243,8 +243,14 @@ def show(result: dict[str, Any]) -> None:
         output.print(f"{date} is now version {version}")
     _list("Cannot be changed any more, since the key of their window is gone:", result["without_key"])
     _list("Left behind by ingests that did not finish; run them again, or remove these folders:", result["unfinished"])
-    made = [f"{one['stage']:<9} {one['path']} ({one['created']})" for one in result["made_before"]]
-    _list("Made before from days that an erasure has changed since; build, train and publish again, then remove:", made)
+    earlier_outputs = [
+        f"{output_made['stage']:<9} {output_made['path']} ({output_made['created']})"
+        for output_made in result["made_before"]
+    ]
+    _list(
+        "Made before from days that an erasure has changed since; build, train and publish again, then remove:",
+        earlier_outputs,
+    )
     errors.print("[dim]Raw logs, and copies of the store, are not touched: remove the person from them too.[/]")
 
 
@@ -352,12 +358,12 @@ def build_labelled(
     if published:
         config = PUBLISHED[published]
     else:
-        found = (
+        mapping_of_columns = (
             read_toml(mapping, LabelledMapping, what="mapping", see="docs/labelled.md")
             if mapping
             else LabelledMapping(columns=LabelledColumns(**named), header=not no_header, delimiter=delimiter or "\t")
         )
-        config = LabelledConfig(mapping=found, format=format or format_of(files[0]), label=label_kind)
+        config = LabelledConfig(mapping=mapping_of_columns, format=format or format_of(files[0]), label=label_kind)
     config = with_fields(config, flags.set or [])
     result = flags.run("build-labelled", labelled_stage.build_labelled_shards, files, config=config, dev=dev or ())
     console.emit(result.to_json(), flags.json, present.stage_with_details)

@@ -85,7 +85,7 @@ def releases(*, to: ReleaseUri, json: Json = False) -> None:
     from flows.releases.publish import list_releases
 
     kept = list_releases(to)
-    live = next((one["digest"] for one in kept if one["state"] == "live"), None)
+    live = next((row["digest"] for row in kept if row["state"] == "live"), None)
     result = {"stage": "releases", "digest": live, "path": to, "releases": kept}
     console.emit(result, json, _show_releases)
 
@@ -94,15 +94,15 @@ def _show_releases(result: dict) -> None:
     rows = []
     for row in result["releases"]:
         state = Cell(text=row["state"], tone=_TONES.get(row["state"], "quiet"))
-        made, documents = (row["created"] or "")[:16].replace("T", " "), row["num_documents"]
+        created, documents = (row["created"] or "")[:16].replace("T", " "), row["num_documents"]
         ndcg = f"{row['ndcg@10']['mean']:.3f}" if row["ndcg@10"] else ""
-        rows.append([state, row["digest"], made, f"{documents:,}" if documents is not None else "", ndcg])
+        rows.append([state, row["digest"], created, f"{documents:,}" if documents is not None else "", ndcg])
     live = [at for at, row in enumerate(result["releases"]) if row["state"] == "live"]
     header = ("", "release", "made", "documents", "NDCG@10")
     console.show([Table(caption="", header=header, rows=rows, left=(0, 1, 2), strong=live)])
     for row in result["releases"]:
-        if said := row["wrong"] or (row["decision"] or {}).get("reason"):
-            console.output.print(Text(f"{row['digest']}: {console.plain(said)}", style="dim"), soft_wrap=True)
+        if reason := row["wrong"] or (row["decision"] or {}).get("reason"):
+            console.output.print(Text(f"{row['digest']}: {console.plain(reason)}", style="dim"), soft_wrap=True)
 
 
 def rollback(*, to: ReleaseUri, release: str | None = None, json: Json = False) -> None:

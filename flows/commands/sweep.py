@@ -56,47 +56,47 @@ def sweep(config: str, *, plan: bool = False, json: Json = False) -> None:
     from schemas.judgments import Judged
     from training.sweep import sweep_stage
 
-    asked = read_sweep(config)
-    points = points_of(asked)
-    measure = measure_of(asked, points)
+    settings = read_sweep(config)
+    points = points_of(settings)
+    measure = measure_of(settings, points)
     around: Literal["ray", "processes"] = "ray" if Surroundings().ray_address else "processes"
     what: dict[str, Any] = {
-        "store": asked.into,
+        "store": settings.into,
         "measure": measure,
-        "judged": Judged(**asdict(asked.judged)) if asked.judged else None,
-        "workers": asked.workers,
-        "start": asked.start,
-        "teacher": asked.teacher,
-        "device": asked.device,
-        "path": asked.path,
-        "engine": around if asked.engine == "auto" else asked.engine,
+        "judged": Judged(**asdict(settings.judged)) if settings.judged else None,
+        "workers": settings.workers,
+        "start": settings.start,
+        "teacher": settings.teacher,
+        "device": settings.device,
+        "path": settings.path,
+        "engine": around if settings.engine == "auto" else settings.engine,
     }
     if plan:
-        planned = sweep_stage.plan(asked.shards, points, **what)
-        console.emit(as_plan(asked, measure, planned), json, show_plan)
+        planned = sweep_stage.plan(settings.shards, points, **what)
+        console.emit(as_plan(settings, measure, planned), json, show_plan)
         return
     try:
         with console.progress_bar("sweep") as progress:
             result = sweep_stage.sweep(
-                asked.shards,
+                settings.shards,
                 points,
                 **what,
-                halving=asked.halving,
-                min_workers=asked.min_workers,
-                threads=asked.threads,
-                at_once=asked.at_once,
+                halving=settings.halving,
+                min_workers=settings.min_workers,
+                threads=settings.threads,
+                at_once=settings.at_once,
                 progress=progress,
                 trial_ended=trial_line(measure),
                 render=pages,
             )
     except sweep_stage.UnfinishedSweep as error:
         if error.rows and not json:
-            found = [asdict(row) for row in error.rows]
-            watched = "judgments" if asked.judged else "held-out clicks"
-            _table({"measure": measure, "watched": watched, "rungs": [], "rows": found, "labels": {}})
+            rows = [asdict(row) for row in error.rows]
+            watched = "judgments" if settings.judged else "held-out clicks"
+            _table({"measure": measure, "watched": watched, "rungs": [], "rows": rows, "labels": {}})
             output.print()
         raise
-    console.emit(as_result(result, asked), json, show)
+    console.emit(as_result(result, settings), json, show)
 
 
 def trial_line(measure: str) -> Callable[[Point, Trial, int, int], None]:
@@ -119,11 +119,11 @@ def as_result(result: StageResult, config: "SweepConfig") -> dict[str, Any]:
     value = result.to_json()
     best = value["metrics"]["rows"][0]
     page, recipe = (storage.join(value["data"], name) for name in ("sweep.html", "best.toml"))
-    found = best["mean"] is not None
+    has_best = best["mean"] is not None
     return value | {
         "page": page,
-        "best": recipe if found else None,
-        "commands": _commands(best, config, value["metrics"]["measure"]) if found else {},
+        "best": recipe if has_best else None,
+        "commands": _commands(best, config, value["metrics"]["measure"]) if has_best else {},
     }
 
 

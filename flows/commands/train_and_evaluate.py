@@ -83,8 +83,8 @@ def train(
     from schemas.judgments import Judged
     from training.trainer import launch
 
-    given = [documents, queries, qrels]
-    if any(given) and not all(given):
+    judged_files = [documents, queries, qrels]
+    if any(judged_files) and not all(judged_files):
         raise UsageError(
             "NDCG is measured during training from three files, and only some of them are given.",
             "Give --documents, --queries and --qrels together, or none.",

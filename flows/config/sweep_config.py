@@ -116,8 +116,8 @@ def points_of(config: SweepConfig) -> list[Point]:
     varied = [*(_combination(config.fields, at) for at in _chosen(config, size)), *config.trial]
     points: dict[Recipe, Point] = {}
     for fields in varied or [{}]:
-        made = _point(config, fields, seeds)
-        points.setdefault(made.recipes[0], made)
+        point = _point(config, fields, seeds)
+        points.setdefault(point.recipes[0], point)
     return list(points.values())
 
 
@@ -165,11 +165,11 @@ def _grid_size(fields: Mapping[str, Any]) -> int:
 
 def _combination(fields: Mapping[str, Any], at: int) -> dict[str, Any]:
     """One of the combinations, the last field's values changing first. A grid may be too large to make all of them."""
-    found = {}
+    combination = {}
     for name, values in reversed(list(fields.items())):
         at, place = divmod(at, len(values))
-        found[name] = values[place]
-    return dict(reversed(found.items()))
+        combination[name] = values[place]
+    return dict(reversed(combination.items()))
 
 
 def _chosen(config: SweepConfig, size: int) -> Sequence[int]:
@@ -192,8 +192,8 @@ def _point(config: SweepConfig, fields: Mapping[str, Any], seeds: Sequence[int])
     try:
         # A point that says `none` is trained without the file, to see what it is worth.
         vectors = config.word_vectors if changes.get("word_vectors") != "none" else None
-        made = with_teacher(with_word_vectors(with_fields(recipe(name), assignments), vectors), config.teacher)
-        recipes = tuple(changed(made, {"seed": seed}) for seed in seeds) or (made,)
+        first = with_teacher(with_word_vectors(with_fields(recipe(name), assignments), vectors), config.teacher)
+        recipes = tuple(changed(first, {"seed": seed}) for seed in seeds) or (first,)
     except UsageError as error:
         raise UsageError(
             f"The sweep cannot try {point_text(fields)}: {error.problem}",

@@ -26,8 +26,8 @@ def with_fields(config: Config, assignments: Sequence[str]) -> Config:
     and as `changed`.
     """
     changes: dict[str, Any] = {}
-    for given in assignments:
-        name, equals, text = given.partition("=")
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
         if not equals:
             raise UsageError(f"There is no = in --set {text}.", "Write --set field=value.")
         try:
@@ -101,9 +101,9 @@ def recipe_named(name: str) -> tuple[Recipe, str | None]:
     """
     if not is_file(name):
         return recipe(name), None
-    given = read_toml(name, _RecipeFile, what="recipe", see="docs/sweeps.md").train
+    file_section = read_toml(name, _RecipeFile, what="recipe", see="docs/sweeps.md").train
     try:
-        return changed(recipe(given.recipe), given.set), given.word_vectors
+        return changed(recipe(file_section.recipe), file_section.set), file_section.word_vectors
     except UsageError as error:
         raise UsageError(f"{name}: {error.problem}", error.fix) from None
 

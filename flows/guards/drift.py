@@ -125,13 +125,13 @@ def observe(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> Ob
     day, shards = results["ingest"], results.get("build")
     evaluation, published = results.get("evaluate"), results.get("publish")
     values: dict[str, float] = {}
-    asked: dict[str, str] = {}
+    settings_of: dict[str, str] = {}
     scores: list[float] = []
     num_days = 1
 
     def see(settings: str, **seen: float) -> None:
         values.update(seen)
-        asked.update(dict.fromkeys(seen, settings))
+        settings_of.update(dict.fromkeys(seen, settings))
 
     ingested = open_result(day["path"]).manifest
     # Late files of a date are ingested alone, and the result of an ingest covers only those.
@@ -159,7 +159,7 @@ def observe(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> Ob
     if evaluation:
         judged = _judged(evaluation)
         see(judged, quality=evaluation["metrics"]["systems"]["model"]["ndcg@10"]["mean"])
-        asked["scores"] = _digest([judged, open_result(results["train"]["path"]).manifest.request.config])
+        settings_of["scores"] = _digest([judged, open_result(results["train"]["path"]).manifest.request.config])
         per_query = json.loads(storage.read_bytes(storage.join(evaluation["data"], "per_query.json")))
         scores = sorted(score for score in per_query["best_score"] if score is not None)
         decision = published["metrics"].get("decision") if published else None
@@ -168,7 +168,8 @@ def observe(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> Ob
             see(_digest([judged, figures["measure"]]), live_quality=figures["live"])
     dated = is_dated(config)
     return Observation(
-        key=_key(config, date, day), when=date if dated else ingested.created, dated=dated, values=values, asked=asked,
+        key=_key(config, date, day), when=date if dated else ingested.created, dated=dated, values=values,
+        asked=settings_of,
         num_days=num_days, scores=tuple(points(scores)), num_scores=len(scores),
     )  # fmt: skip
 
@@ -216,8 +217,8 @@ def earlier(store: str, today: Observation, *, days: int) -> list[Observation]:
     """
     since = (today.date - timedelta(days=days)).isoformat() if today.dated else ""
     names = [name.removesuffix(".json") for name in storage.list_files(storage.join(store, FOLDER))]
-    found = [_read(store, name) for name in names if name != today.key and name >= since]
-    known = [o for o in found if o and o.dated == today.dated and o.when < today.when]
+    observations = [_read(store, name) for name in names if name != today.key and name >= since]
+    known = [o for o in observations if o and o.dated == today.dated and o.when < today.when]
     return sorted(known, key=lambda o: o.when)
 
 
@@ -314,8 +315,8 @@ def _slow(name: str, today: Observation, alike: Sequence[Observation], rules: Dr
     was, is_now = median(before), median(now)
     if not _is_far(figure, is_now, was, limit, spread * MEDIANS_APART):
         return ""
-    both = _sentence(figure, is_now, was, limit)
-    return f"{figure.words}: a slow drift, {both}, medians of this week and of the one {rules.days} days before"
+    comparison = _sentence(figure, is_now, was, limit)
+    return f"{figure.words}: a slow drift, {comparison}, medians of this week and of the one {rules.days} days before"
 
 
 def _distribution(today: Observation, history: Sequence[Observation], rules: DriftRules) -> WatchedFigure:
@@ -392,11 +393,11 @@ def _shown(figure: Figure, value: float) -> str:
 
 
 def _sentence(figure: Figure, value: float, usual: float, limit: float) -> str:
-    both = f"{_shown(figure, value)} where {_shown(figure, usual)} is usual"
+    comparison = f"{_shown(figure, value)} where {_shown(figure, usual)} is usual"
     if figure.kind == "times":
         if not (value > 0 and usual > 0):
-            return both
-        return f"{both} ({value / usual:.2f} times, limits {1 / limit:.2f} and {limit:g})"
+            return comparison
+        return f"{comparison} ({value / usual:.2f} times, limits {1 / limit:.2f} and {limit:g})"
     if figure.kind == "points":
-        return f"{both} ({100 * (value - usual):+.1f} points, limit {100 * limit:g})"
-    return f"{both} ({value - usual:+.3f}, limit -{limit:g})"
+        return f"{comparison} ({100 * (value - usual):+.1f} points, limit {100 * limit:g})"
+    return f"{comparison} ({value - usual:+.3f}, limit -{limit:g})"

@@ -197,8 +197,8 @@ def asked(
             "There is no evaluation of the release by which it could go live.",
             "Give the folder that `evaluate` printed with --evaluation.",
         )
-    given = [queries, qrels, store]
-    if any(given) and not all(given):
+    files = [queries, qrels, store]
+    if any(files) and not all(files):
         raise UsageError(
             "The live model can be measured anew only with all of its files.",
             "Give --queries, --qrels and --into together, or none of them.",
@@ -271,14 +271,14 @@ def _anew(live_folder: str, candidate: Release, judgments: Judgments, progress: 
     from training.evaluation.evaluate_stage import EvaluateConfig, evaluate  # torch takes seconds to import
 
     settings = dict(candidate.evaluated["config"])
-    made = evaluate(
+    evaluation = evaluate(
         live_folder,
         **asdict(judgments),
         config=EvaluateConfig(**settings),
         progress=progress,
     )
-    request = made.manifest.request
-    live = _evaluation(made.data, request.inputs, request.config)
+    request = evaluation.manifest.request
+    live = _evaluation(evaluation.data, request.inputs, request.config)
     theirs = _protocol(candidate.evaluated["inputs"], candidate.evaluated["config"])
     if live is None or live.protocol != theirs:
         raise UsageError(
@@ -297,7 +297,7 @@ def _evaluation(folder: str, inputs: Any, config: Any) -> Evaluation | None:
         query_ids=value["query_ids"],
         values=value["systems"]["model"],
         bm25=value["systems"]["bm25"],
-        slices={name: (found["parts"], found["of_query"]) for name, found in value["slices"].items()},
+        slices={name: (slice_of["parts"], slice_of["of_query"]) for name, slice_of in value["slices"].items()},
         protocol=_protocol(inputs, config),
         click_derived=are_click_derived(value["query_ids"]),
     )

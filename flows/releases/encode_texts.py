@@ -123,9 +123,9 @@ def _by_workers(
                 finished, running = ray.wait(running, num_returns=1)
                 ray.get(finished)
                 at = number[finished[0]]
-                found = _read_part(names[at], len(texts[at]), model.dimensions)
+                vectors = _read_part(names[at], len(texts[at]), model.dimensions)
                 # Not visible from here (a folder of the worker's own machine), or cleared away by another publisher.
-                yield at, search_vectors(model, texts[at], "document") if found is None else found
+                yield at, search_vectors(model, texts[at], "document") if vectors is None else vectors
         except (ray.exceptions.RayTaskError, ray.exceptions.RayError) as error:
             cause = getattr(error, "cause", None)
             if isinstance(cause, StageError):
@@ -196,7 +196,7 @@ def _same_model(uri: str, trained: StageResult, model: Encoder) -> str | None:
         if is_alike(release):
             is_live = pointer is not None and pointer.release == digest
             candidates.append((is_live, release.created, folder, release.written))
-    for _, _, folder, files in sorted(candidates, key=lambda found: found[:3], reverse=True):
+    for _, _, folder, files in sorted(candidates, key=lambda candidate: candidate[:3], reverse=True):
         if not damaged_files(folder, files, hashes=True):
             return folder
     return None
@@ -274,10 +274,10 @@ def encode_lines(
 
 def _blocks(stream: BinaryIO) -> Iterator[list[bytes]]:
     """The lines of each read, without their ends."""
-    rest = b""
+    remainder = b""
     while chunk := stream.read1(_BLOCK_BYTES):  # type: ignore[attr-defined]
-        *lines, rest = (rest + chunk).split(b"\n")
+        *lines, remainder = (remainder + chunk).split(b"\n")
         if lines:
             yield lines
-    if rest:
-        yield [rest]
+    if remainder:
+        yield [remainder]

@@ -187,16 +187,19 @@ def _written(vectors: pa.FixedSizeListArray) -> pa.StringArray:
 
 def write_trec(where: str, opened: OpenRelease, queries: str, k: int, progress: Progress) -> dict[str, int]:
     """Counts of the queries, and of those without a word, which have no results. Raises UsageError or StageError."""
-    asked = read_queries(queries)
+    text_of_query = read_queries(queries)
     tag = f"clicktower-{opened.release.digest}"
     with storage.open_new(where) as file:
-        for done, (query_id, text) in enumerate(asked.items()):
-            progress("search", done, len(asked))
+        for done, (query_id, text) in enumerate(text_of_query.items()):
+            progress("search", done, len(text_of_query))
             if words(text):
                 scores = {_field(hit.id): hit.score for hit in opened.search(text, k)}
                 for line in run_lines({_field(query_id): scores}, tag):
                     file.write(line.encode())
-    return {"queries": len(asked), "queries_without_words": sum(not words(text) for text in asked.values())}
+    return {
+        "queries": len(text_of_query),
+        "queries_without_words": sum(not words(text) for text in text_of_query.values()),
+    }
 
 
 def _field(name: str) -> str:

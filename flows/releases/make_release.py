@@ -186,18 +186,18 @@ def _builds(trained: StageResult) -> list[dict[str, Any]]:
     members = trained.manifest.request.inputs.get("models")
     trainings = [_manifest(store, "train", digest) for digest in members] if members else [trained.manifest]
     shards = dict.fromkeys(str(training.request.inputs.get("shards")) for training in trainings if training)
-    found = []
+    builds = []
     for digest in shards:
         if build := _manifest(store, "build", digest):
             counts, metrics = build.outcome.counts, build.outcome.metrics
-            found.append({
+            builds.append({
                 "digest": build.digest,
                 "window": _window(metrics.get("window") or {}),
                 "ledger": build.outcome.ledger,
                 "counts": [(what, counts[name]) for name, what in _COUNTS.items() if name in counts],
                 "privacy_gate": metrics.get("privacy_gate"),
             })  # fmt: skip
-    return found
+    return builds
 
 
 def _manifest(store: str, stage: str, digest: str) -> Manifest | None:

@@ -234,7 +234,7 @@ def list_releases(uri: str) -> list[dict[str, Any]]:
         )
     states = {pointer.release: "live", pointer.previous: "previous"} if pointer else {}
     kept = [_kept(uri, digest, states.get(digest)) for digest in digests]
-    return sorted(kept, key=lambda one: one["created"] or "", reverse=True)
+    return sorted(kept, key=lambda row: row["created"] or "", reverse=True)
 
 
 def _kept(uri: str, digest: str, state: str | None) -> dict[str, Any]:
@@ -283,9 +283,9 @@ def rollback(uri: str, *, release: str | None = None) -> Published:
             "Name one that `clicktower releases` lists.",
         )
     folder = release_folder(uri, digest)
-    found = read_folder(folder)
-    require_major(f"the text contract of {digest}", found.text_contract.get("trigrams"), CONTRACT_VERSION)
-    if wrong := damaged_files(folder, found.written, hashes=True):
+    release_there = read_folder(folder)
+    require_major(f"the text contract of {digest}", release_there.text_contract.get("trigrams"), CONTRACT_VERSION)
+    if wrong := damaged_files(folder, release_there.written, hashes=True):
         raise StageError(
             f"The release {digest} cannot go live: {'; '.join(wrong[:3])}. The live release stays.",
             "Name another release, or publish again: that repairs it.",
@@ -295,4 +295,4 @@ def rollback(uri: str, *, release: str | None = None) -> Published:
         reason = f"made live by a rollback from {before.release}"
         _record(uri, digest, Decision(promote=True, reason=reason), before)
     pointer = swap(uri, expected=before, release=digest)
-    return Published(stage="rollback", uri=uri, folder=folder, release=found, pointer=pointer, reused=is_live)
+    return Published(stage="rollback", uri=uri, folder=folder, release=release_there, pointer=pointer, reused=is_live)

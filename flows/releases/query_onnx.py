@@ -111,9 +111,9 @@ class _Graph:
             [helper.make_tensor_value_info("vector", TensorProto.FLOAT, [dimensions])],
             self._constants,
         )
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="clicktower")
-        made.ir_version = 8  # of opset 17's time: later runtimes read it, and so do those of then
-        return made
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="clicktower")
+        proto.ir_version = 8  # of opset 17's time: later runtimes read it, and so do those of then
+        return proto
 
 
 def _tower(graph: _Graph, model: Model) -> str:
@@ -183,8 +183,8 @@ def _lstm(
     inputs = in_order({gate: eye[column[gate]] for gate in ours})
     recurrent = in_order({gate: part["W_rec"][:, column[gate]].T for gate in ours})
     bias = in_order({gate: part["b"][column[gate]] for gate in ours}, missing=_OPEN_FORGET_GATE)
-    given = [inputs[None], recurrent[None], np.concatenate([bias, np.zeros_like(bias)])[None]]
-    names = [graph.constant(value) for value in given]
+    weights = [inputs[None], recurrent[None], np.concatenate([bias, np.zeros_like(bias)])[None]]
+    names = [graph.constant(value) for value in weights]
     if tower.peepholes:
         peep = dict(zip(ours[:-1], part["W_peep"], strict=True))
         names += ["", "", "", graph.constant(in_order(peep, "iof")[None])]  # no lengths, no initial state
@@ -335,7 +335,7 @@ def golden(model: Model | Ensemble, titles: Sequence[str]) -> Golden:
     return Golden(
         texts=texts,
         words=cut,
-        trigram_ids=[np.split(found.values, found.offsets[1:-1]) for found in map(rows.of, cut)],
+        trigram_ids=[np.split(rows_of_text.values, rows_of_text.offsets[1:-1]) for rows_of_text in map(rows.of, cut)],
         vectors_ND=search_vectors(model, texts, "query"),
     )
 
@@ -349,8 +349,8 @@ def onnx_difference(graph: bytes, expected: Golden) -> float:
     session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     worst = 0.0
     for ids, vector in zip(expected.trigram_ids, expected.vectors_ND, strict=True):
-        found = session.run(["vector"], onnx_inputs(ids))[0]
-        worst = max(worst, float(np.abs(found - vector).max()))
+        output = session.run(["vector"], onnx_inputs(ids))[0]
+        worst = max(worst, float(np.abs(output - vector).max()))
     return worst if np.isfinite(worst) else float("inf")
 
 

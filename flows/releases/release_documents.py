@@ -75,14 +75,14 @@ def write_rows(folder: str, rows: Rows) -> None:
         reader = pa.RecordBatchReader.from_batches(rows.schema, rows.batches())
         lancedb.connect(folder).create_table(TABLE, data=reader, schema=rows.schema)
         read_back = open_table(folder).search().select(["id", "title", "vector"]).to_batches(_BATCH_ROWS)
-        written, found = _rows_digest(rows.batches()), _rows_digest(read_back)
+        written, read_again = _rows_digest(rows.batches()), _rows_digest(read_back)
     except (RuntimeError, OSError) as error:  # LanceDB raises RuntimeError for a full disk too
         raise StageError(
             f"{len(rows):,} documents cannot be written to a table in {folder}: {_reason(error)}. What is live stays"
             " as it is.",
             "Make room or give a folder that can be written, and publish again.",
         ) from None
-    if written != found:
+    if written != read_again:
         raise StageError(
             f"The {len(rows):,} documents of the table in {folder} came back different from what was written. What is"
             " live stays as it is.",
@@ -104,11 +104,11 @@ def read_columns(folder: str) -> tuple[pa.Array, pa.Array, np.ndarray]:
     Raises as `open_table`.
     """
     try:
-        found = open_table(folder).to_arrow()
+        table = open_table(folder).to_arrow()
     except (RuntimeError, OSError, ValueError) as error:
         raise _unreadable(folder, error) from None
-    vectors = [np.asarray(chunk.flatten()).reshape(len(chunk), -1) for chunk in found["vector"].chunks]
-    ids, titles = (found[name].cast(pa.large_string()).combine_chunks() for name in ("id", "title"))
+    vectors = [np.asarray(chunk.flatten()).reshape(len(chunk), -1) for chunk in table["vector"].chunks]
+    ids, titles = (table[name].cast(pa.large_string()).combine_chunks() for name in ("id", "title"))
     return ids, titles, np.concatenate(vectors)
 
 
@@ -185,15 +185,18 @@ def build_index(
     facts = {"min_recall": config.min_recall, "num_queries": len(queries_QD)}
     tried: list[dict[str, Any]] = []
     if config.index == "ivf" or (config.index == "auto" and len(rows) > config.index_above):
-        made = partition(rows.vectors_TD, similarity=similarity, seed=config.seed, progress=progress)
-        tensors = {"centres": made.centres_PD, "partition_of": np.ascontiguousarray(made.of_N[rows.text_of_N])}
+        partitions = partition(rows.vectors_TD, similarity=similarity, seed=config.seed, progress=progress)
+        tensors = {
+            "centres": partitions.centres_PD,
+            "partition_of": np.ascontiguousarray(partitions.of_N[rows.text_of_N]),
+        }
         storage.write_atomic(storage.join(folder, IVF), safetensors.numpy.save(tensors))
         search = IndexSearch(vectors_ND, _read_ivf(folder), similarity=similarity)
-        num_partitions, steps = len(made.centres_PD), []
+        num_partitions, steps = len(partitions.centres_PD), []
         for depth, limits_Q in zip(depths, limits_QK.T, strict=True):
             progress(f"measure recall@{depth}", 0, None)
-            found = _least(search, queries_QD, limits_Q, depth, config.min_recall, num_partitions, tried)
-            steps += [found] if found else []
+            step = _least(search, queries_QD, limits_Q, depth, config.min_recall, num_partitions, tried)
+            steps += [step] if step else []
         if len(steps) == len(depths):
             search.steps = steps
             record = {"kind": "ivf", "file": IVF, "num_partitions": num_partitions, **steps[0]}

@@ -61,13 +61,13 @@ def building(uri: str, digest: str) -> Iterator[str]:
 
 def list_built(folder: str) -> list[OutputFile]:
     """Every file below a local folder with its size and hash, synced to the disk."""
-    found = []
+    files = []
     for name in storage.list_files(folder):
         path = os.path.join(folder, name)
         with open(path, "rb") as file:
             os.fsync(file.fileno())
-        found.append(OutputFile(path=name, size_bytes=os.path.getsize(path), sha256=storage.sha256(path)))
-    return found
+        files.append(OutputFile(path=name, size_bytes=os.path.getsize(path), sha256=storage.sha256(path)))
+    return files
 
 
 def place(built: str, release: contract.Release, folder: str) -> None:
@@ -161,11 +161,11 @@ def swap(uri: str, *, expected: contract.Pointer | None, release: str) -> contra
     there (any more).
     """
     with claimed(uri, silent):
-        found = contract.read_pointer(uri)
-        if found and found.release == release:
-            return found
-        if found != expected:
-            raise _moved(uri, release, found)
+        current = contract.read_pointer(uri)
+        if current and current.release == release:
+            return current
+        if current != expected:
+            raise _moved(uri, release, current)
         if not storage.exists(storage.join(contract.release_folder(uri, release), contract.RELEASE)):
             raise StageError(
                 f"The release {release} is no longer at {uri}: another publisher may have removed it among the oldest."
@@ -174,9 +174,9 @@ def swap(uri: str, *, expected: contract.Pointer | None, release: str) -> contra
             )
         pointer = contract.Pointer(
             release=release,
-            previous=found.release if found else None,
+            previous=current.release if current else None,
             swapped=datetime.now(UTC).isoformat(timespec="microseconds"),
-            number=found.number + 1 if found else 1,
+            number=current.number + 1 if current else 1,
         )
         if not storage.is_local(uri):
             created = storage.write_new(

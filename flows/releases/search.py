@@ -161,10 +161,17 @@ class OpenRelease:
         rows, near = search.best(query, depth)
         nearest = self._first(depth, rows, near)
         candidates = search.vectors_of(rows[[at for at, _ in nearest]])
-        found = rerank(query, candidates, [name for _, name in nearest], confidence, similarity=similarity)
+        reranked = rerank(query, candidates, [name for _, name in nearest], confidence, similarity=similarity)
         return [
-            self._hit(rank, one.id, rows[nearest[one.at][0]], one.score, near=one.score, confidence=one.confidence)
-            for rank, one in enumerate(found[:k], 1)
+            self._hit(
+                rank,
+                candidate.id,
+                rows[nearest[candidate.at][0]],
+                candidate.score,
+                near=candidate.score,
+                confidence=candidate.confidence,
+            )
+            for rank, candidate in enumerate(reranked[:k], 1)
         ]
 
     def vector(self, text: str) -> np.ndarray:

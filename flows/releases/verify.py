@@ -20,15 +20,15 @@ def verify(folder: str, *, progress: Progress = silent) -> list[str]:
     units = _units(folder)
     if not units:
         raise UsageError(f"{folder} is no stage's output, no store and no release.", "Check the path.")
-    found = []
+    findings = []
     if storage.exists(storage.join(folder, POINTER)):
-        found += _of_pointer(folder)
+        findings += _of_pointer(folder)
     for done, unit in enumerate(units):
         progress("verify", done, len(units))
         prefix = "" if unit == folder else f"{unit.removeprefix(folder).strip('/')}: "
-        found += [prefix + sentence for sentence in _of_unit(unit)]
+        findings += [prefix + sentence for sentence in _of_unit(unit)]
     progress("verify", len(units), len(units))
-    return found
+    return findings
 
 
 def _units(folder: str) -> list[str]:
@@ -49,11 +49,11 @@ def _of_pointer(uri: str) -> list[str]:
     except StageError as error:
         return [error.problem]
     records = [f"{folder}/{name}" for folder in (SWAPS, DECISIONS) for name in storage.list_files(f"{uri}/{folder}")]
-    found = [sentence for name in (POINTER, *records) for sentence in _of_record(uri, name)]
+    findings = [sentence for name in (POINTER, *records) for sentence in _of_record(uri, name)]
     for digest in (pointer.release, pointer.previous) if pointer else ():
         if digest and not storage.exists(storage.join(release_folder(uri, digest), RELEASE)):
-            found.append(f"{POINTER} names the release {digest}, which is not there")
-    return found
+            findings.append(f"{POINTER} names the release {digest}, which is not there")
+    return findings
 
 
 def _of_record(folder: str, name: str) -> list[str]:
@@ -74,18 +74,18 @@ def _of_unit(folder: str) -> list[str]:
             release = read_folder(folder)
             digest, record = release.digest, RELEASE
             files: Sequence[OutputFile] = release.written
-            present, found = storage.list_files(folder), _of_record(folder, RELEASE)
+            present, findings = storage.list_files(folder), _of_record(folder, RELEASE)
         else:
             manifest = manifests.read(folder)
             digest, files, record = manifest.digest, manifest.files, manifests.FILE_NAME
             written = storage.list_files(f"{folder}/{manifest.attempt}")
-            present, found = [f"{manifest.attempt}/{name}" for name in written], []
+            present, findings = [f"{manifest.attempt}/{name}" for name in written], []
             if manifest.outcome.ledger:
                 manifest.outcome.ledger.check()
     except StageError as error:
         return [error.problem]
     if not folder.rstrip("/").endswith(digest):
-        found.append(f"its record is that of {digest}: a folder was renamed")
+        findings.append(f"its record is that of {digest}: a folder was renamed")
     # A file that nobody recorded can change what is read: a table's newest version, for one, is found by its name.
     extra = sorted(set(present) - {file.path for file in files} - {record})
-    return found + damaged_files(folder, files, hashes=True) + [f"{path} is not of this output" for path in extra]
+    return findings + damaged_files(folder, files, hashes=True) + [f"{path} is not of this output" for path in extra]

@@ -153,8 +153,8 @@ def ranked(name: str, documents: Sequence[Mapping[str, Any]]) -> Table:
 
 def grade_cell(grade: int | None) -> Cell:
     """A grade in its colour; – for a document that nobody judged."""
-    known = grade is not None and grade in GRADES
-    return Cell(text="–" if grade is None else str(grade), tone=f"grade g{grade}" if known else "grade gx")
+    has_colour = grade is not None and grade in GRADES
+    return Cell(text="–" if grade is None else str(grade), tone=f"grade g{grade}" if has_colour else "grade gx")
 
 
 def grade_legend(click_derived: bool) -> Text:
@@ -207,11 +207,11 @@ def duration(seconds: float | None) -> str:
         return "—"
     if seconds < 10:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, remainder = divmod(round(seconds), 60)
     if not minutes:
-        return f"{rest} s"
+        return f"{remainder} s"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {remainder:02d} s"
 
 
 def visible(text: str) -> str:

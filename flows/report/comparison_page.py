@@ -305,16 +305,16 @@ def _table(
     groups: Sequence[tuple[str, int]] = (),
     only: str = "",
 ) -> Table:
-    made: list[list[Cell | str]] = []
+    lines: list[list[Cell | str]] = []
     for row in rows:
         aside = "chosen" if row["name"] == comparison["against"] else ""
         cells = [cell_of(row) for _, cell_of in columns]
         if row["state"] != "done" and not any(cell.text for cell in cells):
             cells[0] = Cell(text=row["state"], tone=row["state"])
-        made.append([Cell(text=row["title"], aside=aside), *cells])
+        lines.append([Cell(text=row["title"], aside=aside), *cells])
     top = [at for at, row in enumerate(rows) if row is best(comparison)]
     header = ["Row", *(name for name, _ in columns)]
-    return Table(caption=caption, header=header, rows=made, groups=groups, strong=top, only=only)
+    return Table(caption=caption, header=header, rows=lines, groups=groups, strong=top, only=only)
 
 
 def _judged(comparison: Comparison) -> list[Block]:
@@ -476,17 +476,17 @@ def _parts(comparison: Comparison) -> list[Block]:
 
 
 def _part_value(name: str, part: str, top: float, row: Row) -> Cell:
-    found = _in_part(row, name, part)
-    if not found:
+    figures = _in_part(row, name, part)
+    if not figures:
         return Cell()
-    value = found[MEASURE]
+    value = figures[MEASURE]
     return Cell(text=figure(value["mean"]), strong=value["mean"] == top, tip=interval(value))
 
 
 def _in_part(row: Row, name: str, part: str) -> Mapping[str, Any] | None:
     """What a row is worth in a part of a slice, with the number of queries; None where too few were measured."""
-    found = (row.get("slices") or {}).get(name, {}).get(part)
-    return found if found and found["n"] >= MIN_PART_QUERIES else None
+    figures = (row.get("slices") or {}).get(name, {}).get(part)
+    return figures if figures and figures["n"] >= MIN_PART_QUERIES else None
 
 
 def _costs(comparison: Comparison) -> list[Block]:

@@ -74,7 +74,7 @@ def explain_page(readings: Readings) -> Page:
     return Page(
         kind="what a model reads",
         title=" / ".join(texts) or "What the cells stand for",
-        lead=f"Read by {' and '.join(one.name for one in readings.models)}.",
+        lead=f"Read by {' and '.join(model.name for model in readings.models)}.",
         banners=[SIMULATED] * readings.simulated,
         blocks=explain_blocks(readings),
     )
@@ -89,7 +89,7 @@ def explain_blocks(readings: Readings) -> list[Block]:
     return [
         *_scores(readings),
         *(_text(readings, number) for number in range(len(models[0].texts))),
-        *(_topics(one) for one in models if one.topics),
+        *(_topics(model) for model in models if model.topics),
         *_gates(models),
         *_cost(models),
         Section(title="The rules", blocks=[Items(items=rules), Items(items=[numbers, private], only="page")]),
@@ -98,14 +98,16 @@ def explain_blocks(readings: Readings) -> list[Block]:
 
 def _scores(readings: Readings) -> list[Block]:
     blocks: list[Block] = []
-    for one in readings.models:
-        if one.score is not None:
-            meaning = SCORES[one.recipe.objective.similarity]
-            blocks.append(Text(text=f"Score of the pair by {one.name}: {one.score:.3f}, {meaning}.", tone="unknown"))
-        for number, classes in enumerate(one.classes):
-            of = "pair" if len(one.classes) < len(one.texts) else called(one, number)
-            said = ", ".join(f"{name} {share:.3f}" for name, share in classes.items())
-            sentence = f"Classes of the {of} by {one.name}: {said}, how likely each is by the head of the model."
+    for reading in readings.models:
+        if reading.score is not None:
+            meaning = SCORES[reading.recipe.objective.similarity]
+            blocks.append(
+                Text(text=f"Score of the pair by {reading.name}: {reading.score:.3f}, {meaning}.", tone="unknown")
+            )
+        for number, classes in enumerate(reading.classes):
+            of = "pair" if len(reading.classes) < len(reading.texts) else called(reading, number)
+            shares = ", ".join(f"{name} {share:.3f}" for name, share in classes.items())
+            sentence = f"Classes of the {of} by {reading.name}: {shares}, how likely each is by the head of the model."
             blocks.append(Text(text=sentence, tone="unknown"))
     if readings.label:
         blocks.append(Text(text=f"Label of the pair by a person: {readings.label}.", tone="unknown"))
@@ -114,26 +116,26 @@ def _scores(readings: Readings) -> list[Block]:
 
 def _text(readings: Readings, number: int) -> Section:
     """All that is shown of a text: its words shaded, the table of counts, and each model's pictures."""
-    found = [(one, one.texts[number], one.counted[number]) for one in readings.models]
+    counted_texts = [(reading, reading.texts[number], reading.counted[number]) for reading in readings.models]
     blocks: list[Block] = []
-    for one, text, counted in found:
+    for reading, text, counted in counted_texts:
         num_words = len(text.words)
-        blocks.append(Text(text=f"{one.name}, {num_words:,} word{'s' if num_words > 1 else ''}", tone="quiet"))
+        blocks.append(Text(text=f"{reading.name}, {num_words:,} word{'s' if num_words > 1 else ''}", tone="quiet"))
         blocks.append(_shaded(text, counted))
     legend = (
         f"The stronger a word’s colour, the more of the {readings.rule.top_cells} most active cells it moves; it is"
         " underlined if it is a keyword. –: the word is read first, so there is nothing to move from."
     )
-    blocks += [Text(text=legend, tone="quiet", only="page"), _counts(found)]
-    if len(found[0][1].words) == 1:
+    blocks += [Text(text=legend, tone="quiet", only="page"), _counts(counted_texts)]
+    if len(counted_texts[0][1].words) == 1:
         blocks.append(Text(text=ONE_WORD, tone="quiet"))
-    for one, text, _ in found:
+    for reading, text, _ in counted_texts:
         if (weights := text.attention) is not None:
             look = "hops look" if len(weights) > 1 else "hop looks"
-            blocks += attention_blocks(f"{one.name}: where its {len(weights)} {look}", weights, text.words)
-    for one, text, _ in found:
+            blocks += attention_blocks(f"{reading.name}: where its {len(weights)} {look}", weights, text.words)
+    for reading, text, _ in counted_texts:
         for trace in text.traces:
-            blocks += _pictures(one, text, trace, readings)
+            blocks += _pictures(reading, text, trace, readings)
     return Section(title=f"The {called(readings.models[0], number)}, word by word", blocks=blocks)
 
 
@@ -249,12 +251,12 @@ def attention_blocks(title: str, weights: Any, words: Sequence[str]) -> list[Blo
 
 
 def _topics(one: Explained) -> Section:
-    found = topics_json(one.topics)  # type: ignore[arg-type]
+    topics = topics_json(one.topics)  # type: ignore[arg-type]
     sentence = (
-        f"Over {found['queries']:,} queries. Of each query the {found['cells_per_query']} most active cells take the"
-        f" keywords that move them. {found['cells_with_words']} cells took any; these took most. A number says in how"
+        f"Over {topics['queries']:,} queries. Of each query the {topics['cells_per_query']} most active cells take the"
+        f" keywords that move them. {topics['cells_with_words']} cells took any; these took most. A number says in how"
         " many queries the cell took the word, of how many in which it was a keyword; words taken from fewer than"
-        f" {found['least_queries']} queries are not named."
+        f" {topics['least_queries']} queries are not named."
     )
     rows: list[list[Cell | str]] = [
         [
@@ -262,10 +264,10 @@ def _topics(one: Explained) -> Section:
             Cell(text=f"{cell['keywords']:,}", aside=f"{cell['distinct']:,} different"),
             ", ".join(f"{w['word']} {w['queries']}/{w['of']}" for w in cell["words"]),
         ]
-        for cell in found["cells"]
+        for cell in topics["cells"]
     ]
     table = Table(caption="Keywords by cell", header=("Cell", "Keywords", "Most frequent"), rows=rows, left=(0, 2))
-    blocks = [Text(text=sentence), table, *_grid(found["grid"])]
+    blocks = [Text(text=sentence), table, *_grid(topics["grid"])]
     return Section(title=f"Which words which cells stand for: {one.name}", blocks=blocks)
 
 
@@ -294,17 +296,17 @@ def _grid(queries: Sequence[Mapping[str, Any]]) -> list[Block]:
 
 def _gates(models: Sequence[Explained]) -> list[Block]:
     blocks: list[Block] = []
-    for one in models:
-        for found in gates_json(one.gates):
-            if found["keywords"]["n"] and found["others"]["n"]:
+    for reading in models:
+        for gates in gates_json(reading.gates):
+            if gates["keywords"]["n"] and gates["others"]["n"]:
                 blocks += [
                     Picture(
-                        title=f"{one.name}, read {found['direction']}",
+                        title=f"{reading.name}, read {gates['direction']}",
                         remark="mean of i(t) over all cells",
-                        picture=partial(figures.row_chart, _means(found), "Mean input gate"),
+                        picture=partial(figures.row_chart, _means(gates), "Mean input gate"),
                         legend=[("ours", "keywords"), ("dropped", "other words")],
                     ),
-                    Text(text=_gate(one.name, found)),
+                    Text(text=_gate(reading.name, gates)),
                 ]
     blocks += [Text(text=OF_GATES, tone="quiet", only="page")] * bool(blocks)
     return [Section(title="Does the input gate close at unimportant words?", blocks=blocks)] if blocks else []
@@ -346,11 +348,16 @@ def _gate(name: str, found: Mapping[str, Any]) -> str:
 
 def _cost(models: Sequence[Explained]) -> list[Block]:
     """The training loss of each model by epoch, on a logarithmic scale; nothing unless there are two that have it."""
-    known = [one for one in models if one.cost]
+    known = [reading for reading in models if reading.cost]
     if len(known) < 2:
         return []
-    lines = [figures.Line(name=one.name, points=_points(one.cost), dots=_points(one.cost)) for one in known]
-    rows = [[one.name, f"{len(one.cost)}", *(f"{one.cost[at]['train_loss']:.4f}" for at in (0, -1))] for one in known]
+    lines = [
+        figures.Line(name=reading.name, points=_points(reading.cost), dots=_points(reading.cost)) for reading in known
+    ]
+    rows = [
+        [reading.name, f"{len(reading.cost)}", *(f"{reading.cost[at]['train_loss']:.4f}" for at in (0, -1))]
+        for reading in known
+    ]
     picture = Picture(
         title="Training loss per pair, by epoch",
         remark="logarithmic scale; each model’s own shards, negatives and γ",

@@ -115,10 +115,10 @@ def example_queries(titles: Sequence[str] | pa.Array) -> list[dict[str, str]]:
         if len(chosen) < NUM_EXAMPLES and not seen & set(query.split()):
             chosen.append(query)
             seen |= set(query.split())
-    found = [{"query": query, "note": ""} for query in chosen]
-    if len(found) > 1 and (misspelled := _misspelled(chosen[-1])) != chosen[-1]:
-        found[-1] = {"query": misspelled, "note": "misspelled on purpose"}
-    return found
+    result = [{"query": query, "note": ""} for query in chosen]
+    if len(result) > 1 and (misspelled := _misspelled(chosen[-1])) != chosen[-1]:
+        result[-1] = {"query": misspelled, "note": "misspelled on purpose"}
+    return result
 
 
 def _query(title: str) -> str:

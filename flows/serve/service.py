@@ -77,19 +77,19 @@ def listen(config: ServeConfig) -> socket.socket:
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     # Naming TCP matters: asyncio sends small packets at once (TCP_NODELAY) only where it is named, and an answer would
     # else wait 40 ms for the acknowledgement of its own head.
-    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    result = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((config.host, config.port))
-        found.listen(2_048)
+        result.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        result.bind((config.host, config.port))
+        result.listen(2_048)
     except OSError as error:
-        found.close()
+        result.close()
         raise StageError(
             f"The service cannot listen on {config.host}:{config.port}: {(error.strerror or str(error)).lower()}.",
             "Choose another --port (0: any that is free) or --host.",
         ) from None
-    found.set_inheritable(True)
-    return found
+    result.set_inheritable(True)
+    return result
 
 
 def serve(config: ServeConfig, listening: socket.socket) -> None:

@@ -123,7 +123,12 @@ def run_results(results: dict) -> None:
     for name, where in (("report", from_here(results["report"])), ("release", release)):
         output.print(f"{name:<8} {plain(where)}", soft_wrap=True)
     output.print()
-    show([Heading(text="Try next:"), *(Code(text=one) for one in next_commands(release, results["evaluate"]))])
+    show(
+        [
+            Heading(text="Try next:"),
+            *(Code(text=next_command) for next_command in next_commands(release, results["evaluate"])),
+        ]
+    )
 
 
 def standing(results: Mapping[str, Any]) -> list[Block]:

@@ -182,15 +182,15 @@ def titles_of(catalogue: Catalogue, numbers: np.ndarray) -> list[str]:
         _model_numbers(catalogue.seed, source),
         strict=True,
     )
-    found = []
+    result = []
     for kind, (*values, brand), is_part, shape, model in rows:
         product_type = vocabulary.types[kind]
         texts = {k: vocabulary.values[k][v].title for k, v in zip(product_type.kinds, values, strict=False)}
         if is_part:
-            found.append(_part_title(product_type, texts, brands[kind][brand], model))
+            result.append(_part_title(product_type, texts, brands[kind][brand], model))
         else:
-            found.append(_product_title(product_type, texts, brands[kind][brand], model, shape))
-    return found
+            result.append(_product_title(product_type, texts, brands[kind][brand], model, shape))
+    return result
 
 
 def _part_title(product_type: ProductType, texts: dict[str, str], brand: str, model: str | None) -> str:

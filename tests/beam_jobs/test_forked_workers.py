@@ -57,7 +57,7 @@ def test_two_jobs_have_workers_of_one_process_and_none_is_left(tmp_path):
 
 @pytest.mark.engine
 def test_a_worker_that_a_signal_ends_is_named_and_the_job_may_be_tried_again(tmp_path):
-    with pytest.raises(TransientError, match="ended by SIGKILL"), forked_workers() as workers:
+    with pytest.raises(TransientError, match="SIGKILL ended a process"), forked_workers() as workers:
         run_pipeline(lambda pipeline: _in_each_worker(pipeline, _killed, str(tmp_path)), TWO_PROCESSES, workers=workers)
     with pytest.raises(ProcessLookupError):
         os.killpg(workers._server.pid, 0)

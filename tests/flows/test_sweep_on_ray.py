@@ -182,4 +182,4 @@ def test_a_trial_whose_process_is_lost_is_started_again_but_not_for_ever(tmp_pat
     assert {key for key, _ in heard} == {(0, 0)}
     assert [type(told) for _, told in heard] == [TrialStatus] * (1 + losses) + [TrialOutcome]
     error = heard[-1][1].error
-    assert error is None if losses else "its process was lost 1 times" in error.found
+    assert error is None if losses else "process of the trial was lost 1 times" in error.problem

@@ -114,13 +114,13 @@ class InputGates:
         """Collect one more text."""
         is_keyword = np.zeros(len(text.words))
         is_keyword[list(counted.keywords)] = 1
-        for one in text.traces:
-            if "i" in one.states:
-                gate = one.states["i"].mean(axis=1, dtype=np.float64)
-                candidate = np.abs(one.states["y_g"]).mean(axis=1, dtype=np.float64)
+        for direction in text.traces:
+            if "i" in direction.states:
+                gate = direction.states["i"].mean(axis=1, dtype=np.float64)
+                candidate = np.abs(direction.states["y_g"]).mean(axis=1, dtype=np.float64)
                 position = np.arange(1, len(gate) + 1)
-                read = np.stack([position, *(of_word[one.reading] for of_word in (is_keyword, gate, candidate))])
-                self.words.setdefault(one.direction, []).append(read[:, 1:])
+                read = np.stack([position, *(of_word[direction.reading] for of_word in (is_keyword, gate, candidate))])
+                self.words.setdefault(direction.direction, []).append(read[:, 1:])
 
 
 def gates_json(found: InputGates) -> list[dict[str, Any]]:

@@ -118,7 +118,7 @@ def _traces(model: Model, batch: TextBatch, side: Side) -> tuple[Trace, ...]:
     if not isinstance(tower, BidirectionalLSTM):
         return (Trace(direction="left to right", states=_states(tower, word_UG, parts, batch)),)
     to_right, to_left = (_states(tower.one_way, *of_way) for of_way in tower.both_ways(word_UG, parts, batch))
-    found = (
+    result = (
         Trace(direction="left to right", states=to_right),
         Trace(direction="right to left", states={name: rows[::-1] for name, rows in to_left.items()}),
     )
@@ -126,12 +126,12 @@ def _traces(model: Model, batch: TextBatch, side: Side) -> tuple[Trace, ...]:
         case SelfAttentiveTower():
             (weight_1Tr,) = attention(model, batch, side)
             weights = weight_1Tr[0].t().float().numpy()
-            return tuple(replace(trace, attention=weights, becomes="hops") for trace in found)
+            return tuple(replace(trace, attention=weights, becomes="hops") for trace in result)
         case MaxPooledTower():
-            return tuple(replace(trace, becomes="maximum") for trace in found)
+            return tuple(replace(trace, becomes="maximum") for trace in result)
         case VariationalTower():
-            return tuple(replace(trace, becomes="distribution") for trace in found)
-    return found
+            return tuple(replace(trace, becomes="distribution") for trace in result)
+    return result
 
 
 def _states(
@@ -235,9 +235,9 @@ def trace_table(texts: Sequence[TracedText]) -> pa.Table:
     schema = pa.schema([*_TEXT, direction, ("cell", pa.int32()), *_WORD, *states])
     tables = []
     for number, text in enumerate(texts):
-        for one in text.traces:
-            states_CT = [one.states[name].T if name in one.states else None for name in STATES]
-            tables.append(_rows(schema, number, text, [text.side, one.direction], states_CT))
+        for trace in text.traces:
+            states_CT = [trace.states[name].T if name in trace.states else None for name in STATES]
+            tables.append(_rows(schema, number, text, [text.side, trace.direction], states_CT))
     return pa.concat_tables(tables).unify_dictionaries()
 
 

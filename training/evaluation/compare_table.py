@@ -108,12 +108,12 @@ def _against(
         return {}
     chosen = per_query[against]
     difference = {name: {m: per_query[name][m] - chosen[m] for m in measures} for name in others}
-    found = _intervals(difference, measures, config)
+    result = _intervals(difference, measures, config)
     for measure in measures:
         difference_QM = np.stack([difference[name][measure] for name in others], axis=1)
         for name, p in zip(others, config.p_values(difference_QM), strict=True):
-            found[name][measure] |= p
-    return found
+            result[name][measure] |= p
+    return result
 
 
 def orders(
@@ -150,7 +150,7 @@ def _sliced(
     per_query: Mapping[str, Mapping[str, np.ndarray]], slices: Mapping[str, Slice], config: EvaluateConfig
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """NDCG@10 by row, slice and part. A part without queries is left out."""
-    found: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in per_query}
+    result: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in per_query}
     for slice_name, (parts, part_of) in slices.items():
         for part in parts:
             rows = np.flatnonzero(np.array([mine == part for mine in part_of], bool))
@@ -158,8 +158,8 @@ def _sliced(
                 continue
             values_QM = np.stack([of_row[SLICED_BY][rows] for of_row in per_query.values()], axis=1)
             for name, interval in zip(per_query, config.intervals(values_QM), strict=True):
-                found[name].setdefault(slice_name, {})[part] = {"n": len(rows), SLICED_BY: interval}
-    return found
+                result[name].setdefault(slice_name, {})[part] = {"n": len(rows), SLICED_BY: interval}
+    return result
 
 
 _ONE_SEED = (

@@ -200,7 +200,7 @@ def _details(scores: Mapping[str, Scores], data: LabelledData, thresholds: Mappi
     labels, shown = data.dev.labels, (W2, COSINE, WORD_MOVERS, VECTOR_MOVERS)
     similarities = {name: scores[name][1] for name in shown if name in thresholds}
     cuts = {name: thresholds[name]["cuts"] for name in similarities}
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "histograms": histograms(
             similarities, labels, len(data.classes), cuts, distances=(W2, WORD_MOVERS, VECTOR_MOVERS)
         ),
@@ -209,11 +209,11 @@ def _details(scores: Mapping[str, Scores], data: LabelledData, thresholds: Mappi
     if CLASSIFIER in scores:
         probability_QC = scores[CLASSIFIER][1]
         few = len(data.classes) <= MAX_CLASSES
-        found["classifier"] = {
+        result["classifier"] = {
             "confusion": confusion(probability_QC, labels) if few else None,
             **reliability(probability_QC, labels),
         }
-    return found
+    return result
 
 
 def confusion(probability_QC: np.ndarray, labels: np.ndarray) -> list[list[int]]:
@@ -254,7 +254,7 @@ def examples(
 
     def example(row: int, with_attention: bool) -> dict[str, Any]:
         texts = [rows.texts[side[row]] for side in rows.sides]
-        found = {
+        result = {
             "texts": texts,
             "label": classes[rows.labels[row]],
             "said": classes[said[row]],
@@ -263,10 +263,10 @@ def examples(
         }
         if attentive and with_attention:
             read = [trace(attentive, text, "query") for text in texts]
-            found["attention"] = [
+            result["attention"] = [
                 {"words": list(one.words), "hops": np.asarray(one.attention).tolist()} for one in read
             ]
-        return found
+        return result
 
     chosen = {
         "surest_right": surest[is_right],

@@ -249,6 +249,6 @@ def naive_bayes(texts: Sequence[str], labels: np.ndarray, asked: Sequence[str], 
     float64 [texts, classes]. Words that no labelled text has say nothing."""
     counts = CountVectorizer(analyzer=words)
     model = MultinomialNB().fit(counts.fit_transform(texts), labels)
-    found = np.zeros((len(asked), num_classes))
-    found[:, model.classes_] = model.predict_proba(counts.transform(asked))
-    return found
+    result = np.zeros((len(asked), num_classes))
+    result[:, model.classes_] = model.predict_proba(counts.transform(asked))
+    return result

@@ -42,7 +42,7 @@ def slices(
     a third of all searches, those of the second third, and the rest.
     """
     texts = [words(collection.queries[query_id]) for query_id in collection.qrels]
-    found: dict[str, Slice] = {
+    result: dict[str, Slice] = {
         "query length": (
             [*(f"{n} word{'s' * (n > 1)}" for n in range(1, LONGEST)), f"{LONGEST} words and more"],
             [_length(len(text)) for text in texts],
@@ -52,17 +52,17 @@ def slices(
     queries = [collection.queries[query_id] for query_id in collection.qrels]
     intents = [_intent(query.casefold()) for query in queries]
     if any(intents):
-        found["intent"] = (
+        result["intent"] = (
             ["navigational", "transactional", "other"],
             [intent or "other" if text else None for intent, text in zip(intents, texts, strict=True)],
         )
     if clicks is not None:
-        found["training"] = _training(queries, clicks)
+        result["training"] = _training(queries, clicks)
         by_click = {q: clicks.get(normalise(query), 0) for q, query in zip(collection.qrels, queries, strict=True)}
         frequencies = frequencies or by_click
     if frequencies and any(frequencies.get(query_id) for query_id in collection.qrels):
-        found["frequency"] = _frequency(list(collection.qrels), frequencies)
-    return found
+        result["frequency"] = _frequency(list(collection.qrels), frequencies)
+    return result
 
 
 def read_frequencies(uri: str) -> dict[str, int]:

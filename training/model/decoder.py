@@ -56,18 +56,20 @@ def targets_of(ids: Ragged, vocabulary: int, kept: np.ndarray | None = None) -> 
     position is read as it is; where not, it is read as unknown, so that more has to come from z (word dropout, Bowman
     et al., arXiv:1511.06349, section 3.1.2). Starts are always read. None: all are.
     """
-    said = ids.values
-    before = np.empty_like(said)
-    before[1:] = said[:-1]
+    targets = ids.values
+    before = np.empty_like(targets)
+    before[1:] = targets[:-1]
     if kept is not None:
         before[~kept] = UNKNOWN
     before[ids.offsets[:-1]] = vocabulary
     read, read_at = np.unique(before, return_inverse=True)
-    positions = np.arange(len(said))
-    of_its_own = TextTable(Ragged(ids.offsets, positions), Ragged(np.arange(len(said) + 1), np.zeros_like(positions)))
+    positions = np.arange(len(targets))
+    of_its_own = TextTable(
+        Ragged(ids.offsets, positions), Ragged(np.arange(len(targets) + 1), np.zeros_like(positions))
+    )
     return Targets(
         batch=text_batch([(of_its_own, np.arange(len(ids)))]),
-        said=torch.from_numpy(said),
+        said=torch.from_numpy(targets),
         text=torch.from_numpy(np.repeat(np.arange(len(ids)), ids.lengths)),
         read=torch.from_numpy(read),
         read_at=torch.from_numpy(read_at),
@@ -83,8 +85,8 @@ def vocabulary_of(texts: Iterable[str], max_words: int) -> dict[str, int]:
 
 def word_ids(texts: Sequence[str], vocabulary: Mapping[str, int]) -> Ragged:
     """The words of each text (schemas.text_contract) and its end, int64; of a text without words the end alone."""
-    found = [[*(vocabulary.get(word, UNKNOWN) for word in words(text)), END] for text in texts]
-    return Ragged(starts(np.array(list(map(len, found)), np.int64)), np.array(list(chain(*found)), np.int64))
+    ids = [[*(vocabulary.get(word, UNKNOWN) for word in words(text)), END] for text in texts]
+    return Ragged(starts(np.array(list(map(len, ids)), np.int64)), np.array(list(chain(*ids)), np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +115,15 @@ class Decoder:
         E is uniform in ±1; every other matrix uniform in ±1/√(its rows), so that a sum over them is about as large as
         what is summed; biases are 0, the forget gate's 1, so that a new decoder remembers.
         """
-        found = {}
+        values = {}
         for name, shape in self.parts:
             if len(shape) == 1:
-                found[name] = torch.zeros(shape, dtype=torch.float64)
+                values[name] = torch.zeros(shape, dtype=torch.float64)
             else:
                 reach = 1.0 if name == "decoder.E" else shape[0] ** -0.5
-                found[name] = torch.from_numpy((2 * generator.random(shape) - 1) * reach)
-        found["decoder.b"][self.cells : 2 * self.cells] = 1
-        return found
+                values[name] = torch.from_numpy((2 * generator.random(shape) - 1) * reach)
+        values["decoder.b"][self.cells : 2 * self.cells] = 1
+        return values
 
     def loss(self, z_Bh: torch.Tensor, targets: Targets, parts: Parts) -> torch.Tensor:
         """-log p(s'|z), summed over the words and the ends of all texts, in nats, []."""

@@ -70,19 +70,19 @@ class Head:
     @property
     def parts(self) -> Shapes:
         """All parameters. Each name begins with `head.`."""
-        (rows, width), its = self.features, self.settings
-        found: list[tuple[str, tuple[int, ...]]] = []
-        if isinstance(its.features, objective_settings.GatedFeatures):
-            found += [(name, (rows, self.vector_width, width)) for name in ("head.W_fh", "head.W_fp")]
-        if isinstance(its.head, objective_settings.Pruned):
-            found += [
-                ("head.W_v", (rows, width, its.head.row_units)),
-                ("head.W_h", (width, rows, its.head.column_units)),
+        (rows, width), settings = self.features, self.settings
+        shapes: list[tuple[str, tuple[int, ...]]] = []
+        if isinstance(settings.features, objective_settings.GatedFeatures):
+            shapes += [(name, (rows, self.vector_width, width)) for name in ("head.W_fh", "head.W_fp")]
+        if isinstance(settings.head, objective_settings.Pruned):
+            shapes += [
+                ("head.W_v", (rows, width, settings.head.row_units)),
+                ("head.W_h", (width, rows, settings.head.column_units)),
             ]
         else:
-            found.append(("head.W_1", (rows * width, self.hidden)))
+            shapes.append(("head.W_1", (rows * width, self.hidden)))
         above = ("head.b_1", (self.hidden,)), ("head.W_2", (self.hidden, self.classes)), ("head.b_2", (self.classes,))
-        return (*found, *above)
+        return (*shapes, *above)
 
     def initial(self, generator: np.random.Generator) -> dict[str, torch.Tensor]:
         """Parts to start from, float64, drawn in the order of `parts`, row by row.
@@ -90,14 +90,14 @@ class Head:
         Weights are uniform in ±√(6 / (inputs + outputs)) (Glorot and Bengio 2010, eq. 16), inputs and outputs being
         those of one matrix where a part has several; biases are 0.
         """
-        found = {}
+        values = {}
         for name, shape in self.parts:
             if len(shape) == 1:
-                found[name] = torch.zeros(shape, dtype=torch.float64)
+                values[name] = torch.zeros(shape, dtype=torch.float64)
             else:
                 limit = math.sqrt(6 / (shape[-2] + shape[-1]))
-                found[name] = torch.from_numpy((2 * generator.random(shape) - 1) * limit)
-        return found
+                values[name] = torch.from_numpy((2 * generator.random(shape) - 1) * limit)
+        return values
 
     def logits(self, vectors: Vectors, parts: Parts, masks: Masks | None = None) -> torch.Tensor:
         """[B, C]. `masks`: None where nothing is left out, as in evaluation."""

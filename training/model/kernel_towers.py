@@ -71,18 +71,16 @@ def tokenised(texts: Sequence[str] | pa.StringArray | pa.LargeStringArray, table
         raise ValueError(
             f"table_rows = {table_rows} leaves no row for hashed trigrams; it must be above {COMPUTED_IDS}"
         )
-    given = _Utf8(texts)
-    not_ascii = np.empty(len(given), np.int64)
-    num_not_ascii = library().find_not_ascii(
-        given.address, given.offsets.ctypes.data, len(given), not_ascii.ctypes.data
-    )
+    utf8 = _Utf8(texts)
+    not_ascii = np.empty(len(utf8), np.int64)
+    num_not_ascii = library().find_not_ascii(utf8.address, utf8.offsets.ctypes.data, len(utf8), not_ascii.ctypes.data)
     not_ascii = not_ascii[:num_not_ascii]
-    normalised = _Utf8([" ".join(words(given.text(at))) for at in not_ascii.tolist()])
+    normalised = _Utf8([" ".join(words(utf8.text(at))) for at in not_ascii.tolist()])
     handle = library().tokens_new(
-        given.address, given.offsets.ctypes.data, len(given),
+        utf8.address, utf8.offsets.ctypes.data, len(utf8),
         normalised.address, normalised.offsets.ctypes.data, not_ascii.ctypes.data, num_not_ascii, table_rows,
     )  # fmt: skip
-    tokens = Owned("tokens", handle, f"{len(given):,} texts cut into words, or one of them is too large")
+    tokens = Owned("tokens", handle, f"{len(utf8):,} texts cut into words, or one of them is too large")
     return TextTable(
         words=Ragged(tokens.numbers(0, np.int64), tokens.numbers(1, np.int32)),
         trigrams=Ragged(tokens.numbers(2, np.int64), tokens.numbers(3, np.uint32)),
@@ -258,16 +256,16 @@ class TowerPoint:
             cell = _Cell(tower.cells, True, tower.forget_gate, tower.peepholes)
         dense = [np.ascontiguousarray(parts[name]) for name in ("W_rec", "b", "W_peep") if name in parts]
         pointers = [part.ctypes.data for part in dense] + [None] * (3 - len(dense))
-        made = library().weights_new(ctypes.byref(cell), directions, *pointers)
-        weights = Owned("weights", made, f"a tower of {tower.cells:,} cells")
+        handle = library().weights_new(ctypes.byref(cell), directions, *pointers)
+        weights = Owned("weights", handle, f"a tower of {tower.cells:,} cells")
         self._kept = (weights, table_RG, place)
         self.dimensions = tower.cells * directions
         self.struct = TowerStruct(weights.handle, table_RG.ctypes.data, None if place is None else place.ctypes.data)
 
     def encode(self, batch: BatchIndex, out_Nd: np.ndarray) -> None:
         """Write the embeddings of a batch's texts to `out_Nd`, float32, contiguous."""
-        done = library().tower_encode(ctypes.byref(self.struct), batch.handle, out_Nd.ctypes.data)
-        require_memory(done >= 0, f"{batch.num_texts:,} texts in a tower of {self.dimensions:,} dimensions")
+        status_code = library().tower_encode(ctypes.byref(self.struct), batch.handle, out_Nd.ctypes.data)
+        require_memory(status_code >= 0, f"{batch.num_texts:,} texts in a tower of {self.dimensions:,} dimensions")
 
 
 class CompiledTower:
@@ -328,9 +326,9 @@ class CompiledTower:
         if len(line) > SHORT_BYTES:
             return None
         vector = np.empty((1, self._point.dimensions), np.float32)
-        found = self._text_encode(self._address, line, len(line), not ascii_text, *self._read, vector.ctypes.data)
-        if found <= 0:
-            require_memory(not found, f"a text of {len(line):,} bytes")
+        num_words = self._text_encode(self._address, line, len(line), not ascii_text, *self._read, vector.ctypes.data)
+        if num_words <= 0:
+            require_memory(not num_words, f"a text of {len(line):,} bytes")
             return None
         return self._above(vector) if self._above else vector
 
@@ -340,12 +338,12 @@ def _alike(texts: Ragged) -> np.ndarray:
 
     A batch then shares prefixes; three words distinguish most texts, and the order changes no vector.
     """
-    some = np.flatnonzero(texts.lengths)
-    first, last = texts.offsets[some], texts.offsets[some + 1] - 1
-    keys = np.zeros(len(some), np.int64)
+    rows = np.flatnonzero(texts.lengths)
+    first, last = texts.offsets[rows], texts.offsets[rows + 1] - 1
+    keys = np.zeros(len(rows), np.int64)
     for place in range(3):
         keys = (keys << 21) + (texts.values[np.minimum(first + place, last)] & 0x1FFFFF)
-    return some[np.argsort(keys)]
+    return rows[np.argsort(keys)]
 
 
 class Distribution:

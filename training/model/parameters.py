@@ -138,15 +138,15 @@ class Layout:
         """(first, last, ε) of the rows that a batch touches, `num_rows` with those of the parts: what each moves by."""
         last, step = num_rows - self.part_rows, recipe.optimiser.step
         recurrent = (isinstance(recipe.tower, Recurrent) and recipe.tower.recurrent_step) or step
-        found = [(0, last, step)]
+        ranges = [(0, last, step)]
         for name, shape in self.parts:
             first, last = last, last + self._rows_of(shape)
-            its = recurrent if name in RECURRENT else step
-            if its == found[-1][2]:
-                found[-1] = (found[-1][0], last, its)
+            part_step = recurrent if name in RECURRENT else step
+            if part_step == ranges[-1][2]:
+                ranges[-1] = (ranges[-1][0], last, part_step)
             else:
-                found.append((first, last, its))
-        return found
+                ranges.append((first, last, part_step))
+        return ranges
 
     def split(self, matrix: torch.Tensor) -> tuple[torch.Tensor, Parts]:
         """(W or the touched rows of it, each part in its own shape) as views of a contiguous matrix."""
@@ -175,11 +175,11 @@ class Layout:
 def layout_of(recipe: Recipe, table_rows: int, outputs: Outputs = NOTHING, words: Sequence[str] = ()) -> Layout:
     """`table_rows`: of letter trigrams. `words`: those that have a row of their own."""
     tower = tower_of(recipe)
-    other = beside(recipe, outputs)
+    extra = beside(recipe, outputs)
     return Layout(
         word_rows=WordRows(table_rows, tuple(words)),
         columns=tower.columns,
-        parts=tower.parts + (other.parts if other else ()),
+        parts=tower.parts + (extra.parts if extra else ()),
         outputs=outputs,
         frozen_words=isinstance(recipe.word_vectors, Frozen),
     )
@@ -223,7 +223,7 @@ def initial_parameters(
     if isinstance(tower, GatedRecurrent) and tower.forget_bias:
         # b is gates (o, f, i, y_g) times cells, of each direction.
         parts["b"].view(-1, 4, tower.cells)[:, 1] += tower.forget_bias
-    if other := beside(recipe, layout.outputs):
+    if extra := beside(recipe, layout.outputs):
         numbers = np.random.Generator(np.random.Philox(key=np.array([recipe.seed, 1 << 62], np.uint64)))
-        parts = {**parts, **{part: values.to(matrix.dtype) for part, values in other.initial(numbers).items()}}
+        parts = {**parts, **{part: values.to(matrix.dtype) for part, values in extra.initial(numbers).items()}}
     return layout.join(table_RG, parts)  # without random numbers in the filling

@@ -81,11 +81,11 @@ class TitleBM25:
 
     def scores_of(self, query: str, rows: np.ndarray) -> np.ndarray:
         """The scores of some titles for a query, float32 [rows]: those that `scores` gives."""
-        found = np.zeros(len(rows), np.float32)
+        sums = np.zeros(len(rows), np.float32)
         for titles, parts in self._postings(query):
             at = np.minimum(np.searchsorted(titles, rows), len(titles) - 1)
-            found += np.where(titles[at] == rows, parts[at], np.float32(0))
-        return found
+            sums += np.where(titles[at] == rows, parts[at], np.float32(0))
+        return sums
 
     def parts(self, query: str, title: str) -> list[float]:
         """The contribution of each word of a query to the score of a title, 0 if the title lacks it.

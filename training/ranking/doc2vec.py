@@ -93,9 +93,9 @@ class TitleDoc2Vec:
         """The vector that explains the words of a text best, from a start of its own; the model stays as it is."""
         from gensim.models.doc2vec import train_document_dbow
 
-        model, found = self._model, [word for word in words(text) if word in self._model.wv]
+        model, known_words = self._model, [word for word in words(text) if word in self._model.wv]
         vector = np.zeros((1, self.dimensions), np.float32)
-        if not found:
+        if not known_words:
             return vector[0]
         rng = np.random.default_rng(int.from_bytes(keyed_digest(text, self._seed, b"doc2vec"), "big"))
         vector += (rng.random(self.dimensions, np.float32) - np.float32(0.5)) / self.dimensions
@@ -104,7 +104,7 @@ class TitleDoc2Vec:
         held = {"learn_words": False, "learn_hidden": False, "doctag_vectors": vector,
                 "doctags_lockf": np.ones(1, np.float32)}  # fmt: skip
         for alpha in np.linspace(model.alpha, model.min_alpha, model.epochs):
-            train_document_dbow(model, found, [0], alpha, work, **held)
+            train_document_dbow(model, known_words, [0], alpha, work, **held)
         return vector[0]
 
 

@@ -53,10 +53,10 @@ def area_of_probabilities(probability_QC: np.ndarray, labels: np.ndarray) -> Mea
     """The mean area over all ordered pairs of classes, of the one's probability where it is the label above the other
     (Hand and Till 2001, eq. 7). Of two classes: the area under ROC."""
     parts = []
-    for one, other in permutations(range(probability_QC.shape[1]), 2):
-        of_two = np.flatnonzero((labels == one) | (labels == other))
+    for first, second in permutations(range(probability_QC.shape[1]), 2):
+        of_two = np.flatnonzero((labels == first) | (labels == second))
         if len(np.unique(labels[of_two])) == 2:
-            parts.append((of_two, area_under_roc(probability_QC[of_two, one], labels[of_two] == one)))
+            parts.append((of_two, area_under_roc(probability_QC[of_two, first], labels[of_two] == first)))
     if not parts:
         return lambda times_SQ: np.full(len(times_SQ), 0.5)
     return lambda times_SQ: np.mean([measure(times_SQ[:, of_two]) for of_two, measure in parts], axis=0)
@@ -196,12 +196,12 @@ def histograms(
     scores: float64 [rows] each. labels: int [rows]. cuts: on the scores; None for a class that is never said.
     distances: the names of those that are minus a distance.
     """
-    found = {}
+    drawn = {}
     for name, of_rows in scores.items():
         sign = -1.0 if name in distances else 1.0
         chosen = sorted(sign * cut for cut in cuts[name] if cut is not None)
-        found[name] = {**histogram(sign * of_rows, labels, num_classes), "cuts": chosen, "distance": sign < 0}
-    return found
+        drawn[name] = {**histogram(sign * of_rows, labels, num_classes), "cuts": chosen, "distance": sign < 0}
+    return drawn
 
 
 def histogram(

@@ -51,6 +51,6 @@ class TitleLanguageModel:
             background = sum(count * self._log_smoothed_V[word] for word, count in repeats.items())
             scores_BN[row] = background - repeats.total() * self._log_length_N
             for word, count in repeats.items():
-                found = slice(self._starts[word], self._starts[word + 1])
-                scores_BN[row, self._titles[found]] += count * self._gains[found]
+                postings = slice(self._starts[word], self._starts[word + 1])
+                scores_BN[row, self._titles[postings]] += count * self._gains[postings]
         return scores_BN

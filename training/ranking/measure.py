@@ -237,8 +237,8 @@ def measure_run(run: Run, collection: JudgedCollection, rules: Rules = DEFAULT_R
             "queries of the run are not among the judged ones: they were not looked at",
         ),
     ]
-    found = measured(judged, retrieved, collection, rules)
-    return found, [f"{count:,} {sentence}" for count, sentence in notes if count]
+    figures = measured(judged, retrieved, collection, rules)
+    return figures, [f"{count:,} {sentence}" for count, sentence in notes if count]
 
 
 def best_first(results: Mapping[str, float]) -> dict[str, float]:

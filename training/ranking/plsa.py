@@ -88,9 +88,9 @@ class TitlePLSA:
         for row, query in enumerate(queries):
             for word, count in Counter(known_words(query, self._vocabulary)).items():
                 uses.setdefault(word, []).append((row, count))
-        asked = list(uses)
-        for first in range(0, len(asked), _BLOCK_WORDS):
-            block = asked[first : first + _BLOCK_WORDS]
+        distinct = list(uses)
+        for first in range(0, len(distinct), _BLOCK_WORDS):
+            block = distinct[first : first + _BLOCK_WORDS]
             for word, log_shares_T in zip(block, self._log_shares_WT(block), strict=True):
                 for row, count in uses[word]:
                     scores_BT[row] += count * log_shares_T

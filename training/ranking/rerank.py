@@ -48,8 +48,8 @@ def rerank(
             "Train again with a smaller step, and look at the curve of its loss.",
         )
     score_K = scores_one_by_one(similarity, candidates_KD, query_D)
-    found = [
+    ranked = [
         Reranked(at=at, id=id_, score=score, confidence=sure)
         for at, (id_, score, sure) in enumerate(zip(ids, score_K.tolist(), sure_K.tolist(), strict=True))
     ]
-    return sorted(found, key=lambda one: (one.confidence, one.score, one.id), reverse=True)
+    return sorted(ranked, key=lambda candidate: (candidate.confidence, candidate.score, candidate.id), reverse=True)

@@ -46,15 +46,15 @@ class TermCounts:
 def count_terms(titles: Titles) -> TermCounts:
     """The counts of the titles' words."""
     vocabulary: dict[str, int] = {}
-    lengths, found = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    lengths, numbers_of_chunks = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for start in range(0, len(titles), _CHUNK_TITLES):
         part = titles[start : start + _CHUNK_TITLES]
         column = part if isinstance(part, pa.Array | pa.ChunkedArray) else pa.array(part)
         offsets, of_chunk = words_of_column(normalise_column(column.cast(pa.string())))
         lengths.append(np.diff(offsets))
         numbers = [vocabulary.setdefault(word, len(vocabulary)) for word in of_chunk.dictionary.to_pylist()]
-        found.append(np.array(numbers, np.int64)[of_chunk.indices.to_numpy()])
-    lengths_N, word_of = np.concatenate(lengths), np.concatenate(found)
+        numbers_of_chunks.append(np.array(numbers, np.int64)[of_chunk.indices.to_numpy()])
+    lengths_N, word_of = np.concatenate(lengths), np.concatenate(numbers_of_chunks)
     title_of = np.repeat(np.arange(len(titles)), lengths_N)
     # Word and title as one number, which orders as the two do.
     keys, counts = np.unique(word_of * len(titles) + title_of, return_counts=True)

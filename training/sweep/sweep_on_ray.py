@@ -60,28 +60,28 @@ class RayTasks:
         self._tasks[self._train.remote(key, arguments, self._started)] = key, arguments
 
     def news(self) -> list[tuple[Key, TrialStatus | TrialOutcome]]:
-        found: list[tuple[Key, TrialStatus | TrialOutcome]] = []
-        done, _ = ray.wait(list(self._tasks), timeout=LISTEN_SECONDS)
+        messages: list[tuple[Key, TrialStatus | TrialOutcome]] = []
+        ready, _ = ray.wait(list(self._tasks), timeout=LISTEN_SECONDS)
         for key in self._started.get_nowait_batch(self._started.qsize()):
             self._placed.add(key)
-            found.append((key, TrialStatus(what="started", done=0, total=None)))
-        for task in done:
+            messages.append((key, TrialStatus(what="started", done=0, total=None)))
+        for task in ready:
             key, arguments = self._tasks.pop(task)
             self._placed.discard(key)
             try:
-                found.append((key, ray.get(task)))
+                messages.append((key, ray.get(task)))
             except ray.exceptions.RayError as error:
                 self._losses[key] += 1
                 if self._losses[key] > LOSSES or isinstance(error, ray.exceptions.RayTaskError):
-                    found.append((key, TrialOutcome(error=_lost(self._losses[key], error))))
+                    messages.append((key, TrialOutcome(error=_lost(self._losses[key], error))))
                 else:
                     self.start(key, arguments)
-        if self._placed or done:
+        if self._placed or ready:
             self._placed_at = time.monotonic()
         elif time.monotonic() - self._placed_at > ROOM_SECONDS:
-            found += [(key, TrialOutcome(error=_no_room())) for key, _ in self._tasks.values()]
+            messages += [(key, TrialOutcome(error=_no_room())) for key, _ in self._tasks.values()]
             self.cancel()
-        return found
+        return messages
 
     def cancel(self) -> None:
         """End all trials."""

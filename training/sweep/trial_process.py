@@ -97,20 +97,20 @@ class Processes(ExitStack):
         return len(self._running) < self._at_once
 
     def start(self, key: Key, arguments: Mapping[str, Any]) -> None:
-        own = self.enter_context(ExitStack())
-        trial = own.enter_context(TrialProcess(arguments))
-        self._running[trial.pipe] = key, trial, own
+        stack = self.enter_context(ExitStack())
+        trial = stack.enter_context(TrialProcess(arguments))
+        self._running[trial.pipe] = key, trial, stack
 
     def news(self) -> list[tuple[Key, TrialStatus | TrialOutcome]]:
-        found = []
+        messages = []
         for pipe in wait(list(self._running), LISTEN_SECONDS):
-            key, trial, own = self._running[pipe]
+            key, trial, stack = self._running[pipe]
             message = trial.read()
             if isinstance(message, TrialOutcome):
-                own.close()
+                stack.close()
                 del self._running[pipe]
-            found.append((key, message))
-        return found
+            messages.append((key, message))
+        return messages
 
 
 def _work(pipe: Connection, arguments: dict[str, Any]) -> None:

@@ -41,14 +41,14 @@ class SWEMTower:
         return ()
 
     def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
-        found = []
+        pooled = []
         if self.aggregate != "max":
             begins_N = reading_order(batch)[2]
             length_N = torch.diff(begins_N, append=begins_N.new_tensor([batch.step_offsets[-1]]))
-            found.append(text_sums(word_UG, batch) / length_N[:, None])
+            pooled.append(text_sums(word_UG, batch) / length_N[:, None])
         if self.aggregate != "aver":
-            found.append(highest(packed_inputs(word_UG, batch), batch))
-        return torch.cat(found, dim=1), 0.0
+            pooled.append(highest(packed_inputs(word_UG, batch), batch))
+        return torch.cat(pooled, dim=1), 0.0
 
 
 # Of a recipe's settings.

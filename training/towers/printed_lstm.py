@@ -31,7 +31,7 @@ class PrintedLSTMTower(RNNTower):
         d = self.cells
         on_new_dd, on_old_dG = parts["W_peep"].split([d, 2 * d], dim=1)
         active = [batch.active(step) for step in range(batch.num_steps)]
-        found, y, c = [], word_UG.new_zeros(0, d), word_UG.new_zeros(0, d)
+        outputs, y, c = [], word_UG.new_zeros(0, d), word_UG.new_zeros(0, d)
         for step, input_nG in enumerate(packed_inputs(word_UG + parts["b"], batch).split(active)):
             if step == batch.num_steps - steps:
                 y, c = y.detach(), c.detach()
@@ -40,8 +40,8 @@ class PrintedLSTMTower(RNNTower):
             forget, inward = (gates + c @ on_old_dG).sigmoid().chunk(2, dim=1)
             c = forget * c + inward * candidate.tanh()
             y = (out + c @ on_new_dd).sigmoid() * c.tanh()
-            found.append(y)
-        return found
+            outputs.append(y)
+        return outputs
 
 
 def printed_lstm(settings: PrintedLSTM) -> PrintedLSTMTower:

@@ -135,8 +135,8 @@ class _Steps(torch.autograd.Function):
     def backward(ctx: Any, by_state_Pd: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         recurrent_dG, peepholes, *trace = ctx.saved_tensors
         lstm, batch, steps = ctx.of
-        found = _backward(lstm, batch, steps, LSTMTrace(*trace), by_state_Pd, recurrent_dG, peepholes)
-        return *found, None, None, None
+        gradients = _backward(lstm, batch, steps, LSTMTrace(*trace), by_state_Pd, recurrent_dG, peepholes)
+        return *gradients, None, None, None
 
 
 def _forward(

@@ -61,8 +61,8 @@ class OnDevice:
 
     def to(self, device: torch.device) -> Self:
         """This batch, from the CPU, on a device."""
-        made: Any = self
-        return replace(made, **{field.name: _moved(getattr(self, field.name), device) for field in fields(made)})
+        batch: Any = self
+        return replace(batch, **{field.name: _moved(getattr(self, field.name), device) for field in fields(batch)})
 
 
 def _moved(value: Any, device: torch.device) -> Any:

@@ -88,7 +88,7 @@ def writing(folder: str, update: int, what: str) -> Iterator[None]:
 
 def remove_checkpoints_after(folder: str, update: int) -> None:
     """Remove every checkpoint of a later update than this."""
-    for later in [found for found in list_updates(folder) if found > update]:
+    for later in [number for number in list_updates(folder) if number > update]:
         _remove(folder, later)
 
 

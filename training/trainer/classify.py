@@ -82,12 +82,12 @@ class LabelledBatch(OnDevice):
     def gradient(self, encoder: Encoder, update: int) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
         objective = encoder.recipe.objective
         assert isinstance(objective, Classify)
-        found = encoded(self.texts, "query", encoder)
-        vectors = tuple(gathered(found.vectors_Nd, (side, None)) for side in self.sides)
-        logits_BC = self.head.logits(vectors, found.parts, self.masks)
-        loss = cross_entropy(logits_BC, self.labels, reduction="sum") + found.own_loss
-        loss = loss + len(self.labels) * penalty(found.parts, objective.l1, objective.l2)
-        return gradients(loss, [found], encoder), loss.detach()
+        forward = encoded(self.texts, "query", encoder)
+        vectors = tuple(gathered(forward.vectors_Nd, (side, None)) for side in self.sides)
+        logits_BC = self.head.logits(vectors, forward.parts, self.masks)
+        loss = cross_entropy(logits_BC, self.labels, reduction="sum") + forward.own_loss
+        loss = loss + len(self.labels) * penalty(forward.parts, objective.l1, objective.l2)
+        return gradients(loss, [forward], encoder), loss.detach()
 
 
 @dataclass(frozen=True, slots=True)

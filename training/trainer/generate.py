@@ -111,8 +111,8 @@ def _of_labels(shards: LabelledShards, recipe: Recipe) -> tuple[list[Rephrasings
         ways = []
         if settings.reformulate:
             rows = shard.labels == shards.classes.index(settings.paraphrase)
-            one, other = (side[rows] for side in shard.sides)
-            ways = [(one, other), (other, one)]
+            first, second = (side[rows] for side in shard.sides)
+            ways = [(first, second), (second, first)]
         return _rephrasings(shard.texts, shard.strings, shard.sides, ways)
 
     return list(map(of, shards.train)), list(map(of, shards.dev))
@@ -173,11 +173,11 @@ class RephrasingBatch(OnDevice):
 
     def gradient(self, encoder: Encoder, update: int) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
         settings = _settings(encoder.recipe)
-        found = encoded(self.texts, "query", encoder)
+        forward = encoded(self.texts, "query", encoder)
         weight = kappa(update - 1, rate=settings.kappa_rate, middle=settings.kappa_middle)
-        words, divergence = self.losses(found.vectors_Nd, found.parts)
-        loss = words + weight * divergence + found.own_loss
-        return gradients(loss, [found], encoder), loss.detach()
+        words, divergence = self.losses(forward.vectors_Nd, forward.parts)
+        loss = words + weight * divergence + forward.own_loss
+        return gradients(loss, [forward], encoder), loss.detach()
 
     def losses(self, vectors_Bd: torch.Tensor, parts: Parts) -> tuple[torch.Tensor, torch.Tensor]:
         """(-log p(s'|z) [], KL(q(z|s) || N(0, I)) []), each summed over the texts, in nats."""

@@ -129,12 +129,12 @@ class CompiledPath:
     def _touched_rows(
         self, towers: Towers, touched: Mapping[str, torch.Tensor], update: int
     ) -> "dict[str, TouchedRows]":
-        found = {}
+        result = {}
         for name, index in touched.items():
             state = towers.rows[name]
             assert isinstance(state, LazyRows), "training.kernel.trains serves no other"
-            found[name] = TouchedRows(state, index.numpy(), update, towers.schedule, partial(self._room, name))
-        return found
+            result[name] = TouchedRows(state, index.numpy(), update, towers.schedule, partial(self._room, name))
+        return result
 
     def _gradients(self, towers: Towers, rows: "Mapping[str, TouchedRows]", share: Share, limit: float) -> np.ndarray:
         """The micro-batches' losses; their gradients are the rows', ready to be added up."""

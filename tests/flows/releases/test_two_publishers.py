@@ -215,7 +215,7 @@ for line in sys.stdin:
         else:
             print(release_folder.swap(uri, expected=seen, release=what).release, flush=True)
     except StageError as error:
-        print(error.found, flush=True)
+        print(error.problem, flush=True)
 """
 
 
