@@ -56,8 +56,8 @@ def run_stage_command(arguments: Sequence[str], *, timeout_seconds: float | None
     Raises the stage's own error, rebuilt here; TransientError where a signal ended it, StageError where it took longer
     than `timeout_seconds`.
     """
-    stage, *rest = arguments
-    command = [sys.executable, "-m", "flows.cli", stage, "--json", *rest]
+    stage, *options = arguments
+    command = [sys.executable, "-m", "flows.cli", stage, "--json", *options]
     with tempfile.TemporaryFile("w+") as output, _Progress(stage, _listener.get()) as progress:
         process = None
         try:

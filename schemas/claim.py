@@ -129,17 +129,17 @@ def _create(folder: str, progress: Callable[[str, int, int | None], None]) -> st
             time.sleep(LOOK_SECONDS)
             continue
         number = int(newest[len("claim-") : -len(".json")]) + 1 if newest else 1
-        mine = f"claim-{number:06}.json"
-        if not storage.write_new(storage.join(folder, mine), _signature()):
+        name_of_claim = f"claim-{number:06}.json"
+        if not storage.write_new(storage.join(folder, name_of_claim), _signature()):
             continue
         # Between the look and the claim others may have come and gone. It counts if nobody stands beside it but the one
         # that it takes over, as it was.
-        others = {name: _read(storage.join(folder, name)) for name in _claims(folder) if name != mine}
-        if all(name < mine and sign in (None, signature) for name, sign in others.items()):
-            for name in others:
+        signatures = {name: _read(storage.join(folder, name)) for name in _claims(folder) if name != name_of_claim}
+        if all(name < name_of_claim and sign in (None, signature) for name, sign in signatures.items()):
+            for name in signatures:
                 storage.remove(storage.join(folder, name))
-            return storage.join(folder, mine)
-        storage.remove(storage.join(folder, mine))
+            return storage.join(folder, name_of_claim)
+        storage.remove(storage.join(folder, name_of_claim))
 
 
 def _claims(folder: str) -> list[str]:
@@ -162,7 +162,7 @@ def _signature(beats: int = 0) -> bytes:
 
 def _holder(signature: bytes) -> str:
     try:
-        found = json.loads(signature)
-        return f"process {found['process']} on {found['machine']}, {found['at']}"
+        holder = json.loads(signature)
+        return f"process {holder['process']} on {holder['machine']}, {holder['at']}"
     except (ValueError, KeyError, TypeError):  # it is just being signed, or given back
         return "it has only begun"

@@ -59,8 +59,8 @@ def read_qrels(uri: str) -> ReadQrels:
     for number, line in _lines(uri, "qrels"):
         parts = line.split()
         if len(parts) != 4:
-            wanted = "query id, 0, document id and a whole-number grade"
-            raise _bad_line(uri, number, wanted, f"has {len(parts)} fields")
+            form = "query id, 0, document id and a whole-number grade"
+            raise _bad_line(uri, number, form, f"has {len(parts)} fields")
         query_id, _, document_id, grade = parts
         if not _GRADE.fullmatch(grade) or abs(int(grade)) > MAX_GRADE:
             limits = f"a whole-number grade from -{MAX_GRADE:,} to {MAX_GRADE:,}"
@@ -97,8 +97,8 @@ def read_run(uri: str) -> dict[str, dict[str, float]]:
             query_id, _, document_id, _, score, _ = parts
             value = float(score)
         except ValueError:
-            wanted = "query id, Q0, document id, rank, score and tag"
-            raise _bad_line(uri, number, wanted, f"has {len(parts)} fields, or a score that is no number") from None
+            form = "query id, Q0, document id, rank, score and tag"
+            raise _bad_line(uri, number, form, f"has {len(parts)} fields, or a score that is no number") from None
         if not math.isfinite(value):
             raise _bad_line(uri, number, "a finite score", f"has the score {value}")
         results = run.setdefault(query_id, {})

@@ -157,8 +157,8 @@ SEAL = "seal"
 
 def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
     """The same record with its seal; an older seal is replaced."""
-    rest = {name: entry for name, entry in value.items() if name != SEAL}
-    return {**rest, SEAL: hashlib.sha256(canonical_json(rest)).hexdigest()}
+    content = {name: entry for name, entry in value.items() if name != SEAL}
+    return {**content, SEAL: hashlib.sha256(canonical_json(content)).hexdigest()}
 
 
 def to_bytes(value: Mapping[str, Any] | Collection[Any]) -> bytes:

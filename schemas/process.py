@@ -108,8 +108,8 @@ def load_compiled(name: str, interface_of: str, interface: int) -> tuple[ctypes.
     if spec is None or not isinstance(spec.loader, importlib.machinery.ExtensionFileLoader):
         return None, "nothing was compiled when clicktower was installed: there was no working C++ compiler"
     try:
-        found = ctypes.CDLL(str(spec.origin))
-        built = getattr(found, interface_of)()
+        library = ctypes.CDLL(str(spec.origin))
+        built = getattr(library, interface_of)()
     except (OSError, AttributeError) as error:
         return (
             None,
@@ -117,4 +117,4 @@ def load_compiled(name: str, interface_of: str, interface: int) -> tuple[ctypes.
         )
     if built != interface:
         return None, f"the compiled library is of other sources (interface {built}, not {interface}): install again"
-    return found, ""
+    return library, ""

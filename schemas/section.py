@@ -150,8 +150,8 @@ def kinds_of_fields(kind: type) -> dict[str, list[str]]:
             result.setdefault(f"{before}{name}", []).append(getattr(kind, "kind", ""))
             inner: Any
             for inner in filter(is_dataclass, (hints[name], *get_args(hints[name]))):
-                for one in inner.kinds.values() if issubclass(inner, Kinds) else [inner]:
-                    add(one, f"{before}{name}.")
+                for section_kind in inner.kinds.values() if issubclass(inner, Kinds) else [inner]:
+                    add(section_kind, f"{before}{name}.")
 
     add(kind, "")
     return result

@@ -128,8 +128,8 @@ def find_finished(store: str, request: Request) -> tuple[StageResult | None, lis
     except manifests.StageError as error:
         return None, [error.problem]
     is_small = sum(file.size_bytes for file in manifest.files) <= SMALL_BYTES
-    found = manifests.damaged_files(folder, manifest.files, hashes=is_small)
-    return (None, found) if found else (StageResult(folder=folder, manifest=manifest, reused=True), [])
+    damage = manifests.damaged_files(folder, manifest.files, hashes=is_small)
+    return (None, damage) if damage else (StageResult(folder=folder, manifest=manifest, reused=True), [])
 
 
 def run_stage(
@@ -185,9 +185,9 @@ def _make(store: str, request: Request, produce: Callable[[str], Outcome | None]
         raise
     manifest = manifests.read(folder)
     # If another attempt was first, its result counts: the request is the same.
-    made = StageResult(folder=folder, manifest=manifest, reused=manifest.attempt != attempt, repaired=tuple(wrong))
-    _clear_others(made)
-    return made
+    result = StageResult(folder=folder, manifest=manifest, reused=manifest.attempt != attempt, repaired=tuple(wrong))
+    _clear_others(result)
+    return result
 
 
 def _clear_others(finished: StageResult) -> None:

@@ -287,13 +287,13 @@ def state(uri: str) -> str:
     """A value that changes with every write to a file, read in one request; empty where a web server gives none."""
     fs, path = filesystem(uri)
     if is_local(uri):
-        found = os.stat(path)  # without the inode: machines may number a shared folder in their own way
-        return f"{found.st_size}-{found.st_mtime_ns}"
+        status = os.stat(path)  # without the inode: machines may number a shared folder in their own way
+        return f"{status.st_size}-{status.st_mtime_ns}"
     if "http" not in _protocols(fs):
         return fs.ukey(path)
     info = fs.info(path)  # since fsspec's own key of a web server's file is its address
-    known = [f"{name}={info[name]}" for name in ("ETag", "Content-MD5", "Digest", "Last-Modified") if info.get(name)]
-    return " ".join([*known, f"size={info.get('size')}"]) if known else ""
+    facts = [f"{name}={info[name]}" for name in ("ETag", "Content-MD5", "Digest", "Last-Modified") if info.get(name)]
+    return " ".join([*facts, f"size={info.get('size')}"]) if facts else ""
 
 
 def _protocols(fs: fsspec.AbstractFileSystem) -> Sequence[str]:
@@ -311,9 +311,9 @@ def expand(pattern: str) -> list[str]:
     """The files a path or pattern names (`logs/*.gz`), or the files of a folder, sorted."""
     fs, path = filesystem(pattern)
     if fs.isdir(path):
-        found = [p for p in fs.ls(path, detail=False) if fs.isfile(p) and not p.rsplit("/", 1)[-1].startswith(".")]
+        paths = [p for p in fs.ls(path, detail=False) if fs.isfile(p) and not p.rsplit("/", 1)[-1].startswith(".")]
     elif any(mark in path for mark in "*?["):
-        found = [p for p in fs.glob(path) if fs.isfile(p)]
+        paths = [p for p in fs.glob(path) if fs.isfile(p)]
     else:
-        found = [path] if fs.isfile(path) else []
-    return sorted(found if is_local(pattern) else [fs.unstrip_protocol(p) for p in found])
+        paths = [path] if fs.isfile(path) else []
+    return sorted(paths if is_local(pattern) else [fs.unstrip_protocol(p) for p in paths])

@@ -192,9 +192,9 @@ def words_of_column(normalised: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray,
 
 def _cut_unspaced(offsets: np.ndarray, codes: pa.Array, spaced: pa.Array) -> tuple[np.ndarray, pa.DictionaryArray]:
     """Offsets and words, from those that white space parts: the words of unspaced scripts are cut in pieces."""
-    other = np.flatnonzero(~pc.string_is_ascii(spaced).to_numpy(zero_copy_only=False))
-    parts = map(split_normalised, spaced.take(pa.array(other)).to_pylist())
-    cut = {code: found for code, found in zip(other.tolist(), parts, strict=True) if len(found) > 1}
+    rows = np.flatnonzero(~pc.string_is_ascii(spaced).to_numpy(zero_copy_only=False))
+    parts = map(split_normalised, spaced.take(pa.array(rows)).to_pylist())
+    cut = {code: pieces for code, pieces in zip(rows.tolist(), parts, strict=True) if len(pieces) > 1}
     if not cut:
         return offsets, pa.DictionaryArray.from_arrays(codes, spaced)
     # Still in order of first appearance: what appears first is in the word that appears first.
@@ -214,14 +214,14 @@ def _cut_unspaced(offsets: np.ndarray, codes: pa.Array, spaced: pa.Array) -> tup
 def _has_odd_space(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Whether each text has white space that is not one space between two words, bool; its ASCII alone is looked at."""
     at = np.flatnonzero(data <= _SPACE)
-    found = data[at]
-    is_space = found == _SPACE
+    codes = data[at]
+    is_space = codes == _SPACE
     # The start of a text is no place for a space, nor is the place after one, nor the end.
     is_border = np.zeros(len(data) + 1, bool)
     is_border[offsets] = True
     follows = np.zeros(len(at), bool)
     follows[1:] = (at[1:] == at[:-1] + 1) & is_space[:-1]
-    is_odd = _IS_OTHER_SPACE[found] | (is_space & (follows | is_border[at] | is_border[at + 1]))
+    is_odd = _IS_OTHER_SPACE[codes] | (is_space & (follows | is_border[at] | is_border[at + 1]))
     odd_texts = np.zeros(len(offsets) - 1, bool)
     odd_texts[np.searchsorted(offsets, at[is_odd], side="right") - 1] = True
     return odd_texts

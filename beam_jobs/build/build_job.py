@@ -362,9 +362,9 @@ def _nothing_to_train_on(left: Mapping[int, Mapping[str, int]], job: BuildJob) -
             f" passes k = {k}.",
             "Give a log with client ids; or, for a log that is public already, `--k 0`: no gate at all.",
         )
-    others = ", ".join(f"{row['pairs']:,} at k = {other}" for other, row in left.items() if 0 < other < k)
+    at_lower_k = ", ".join(f"{row['pairs']:,} at k = {lower_k}" for lower_k, row in left.items() if 0 < lower_k < k)
     return StageError(
         f"{at['queries']:,} of {of['queries']:,} queries passed k = {k}. Of {of['pairs']:,} pairs {at['pairs']:,} are"
-        " left, none of them for training" + (f" (there would be {others})." if others else "."),
+        " left, none of them for training" + (f" (there would be {at_lower_k})." if at_lower_k else "."),
         "Lower `build --k`, add days to the window, or check that the log holds clicks.",
     )

@@ -100,13 +100,13 @@ def pool_of(candidates: pa.Table, pool_size: int) -> pa.Table:
 
 def find_pool_rows(grouped: pa.Table, pool: pa.Table) -> pa.Table:
     """TITLED: each document with the row of its title in the pool."""
-    wanted, titles = grouped["first_hash"].to_numpy(), grouped["title"]
+    first_hashes, titles = grouped["first_hash"].to_numpy(), grouped["title"]
     hashes, pool_titles = pool["hash"].to_numpy(), pool["title"]
-    row = np.searchsorted(hashes, wanted)
-    pool_rows = np.full(len(wanted), -1, np.int32)
+    row = np.searchsorted(hashes, first_hashes)
+    pool_rows = np.full(len(first_hashes), -1, np.int32)
     open_ = np.flatnonzero(row < len(hashes))
     while len(open_):  # more than once only where two ids have one 64-bit hash
-        open_ = open_[hashes[row[open_]] == wanted[open_]]
+        open_ = open_[hashes[row[open_]] == first_hashes[open_]]
         same = pc.equal(titles.take(open_), pool_titles.take(row[open_])).to_numpy()
         pool_rows[open_[same]] = row[open_[same]]
         row[open_] += 1

@@ -89,19 +89,19 @@ def wrong_in_ubi(fields: Fields) -> Iterator[LogFinding]:
         if not of or count >= enough:
             continue
         names = [name for name in fields.leaves() if name not in taken and fields.shape(name) != "list"]
-        wanted = plain_name(paths[0].split(".")[-1])
-        same = (name for name in names if plain_name(name.split(".")[-1]) == wanted)
-        other = next(same, None) or best_name(ours, names)
-        if other is None or fields.paths[other] < 0.02 * of:
+        last_key = plain_name(paths[0].split(".")[-1])
+        same = (name for name in names if plain_name(name.split(".")[-1]) == last_key)
+        candidate = next(same, None) or best_name(ours, names)
+        if candidate is None or fields.paths[candidate] < 0.02 * of:
             continue
-        taken.add(other)
+        taken.add(candidate)
         lines = "lines" if of == fields.num_lines else "events"
         yield LogFinding(
             level=LOOK,
             code="near_miss",
             about=ours,
             problem=f"`{paths[0]}` is expected and is in {count / of:.1%} of the {lines}, while"
-            f" {min(1, fields.paths[other] / of):.1%} have `{other}`: {follows}.",
+            f" {min(1, fields.paths[candidate] / of):.1%} have `{candidate}`: {follows}.",
             fix=f"Name it `{paths[0]}` where the log is written, or use --format jsonl with the mapping below.",
         )
 
@@ -117,13 +117,13 @@ def wrong_time_unit(fields: Fields, path: str, time_format: str) -> Iterator[Log
         "microseconds": "Write milliseconds or ISO 8601.",
         "nanoseconds": "Write milliseconds or ISO 8601.",
     }
-    for other, fix in fixes.items():
-        if other != unit and shapes[f"{other} since 1970"] > 0.1 * shapes.total():
+    for held_unit, fix in fixes.items():
+        if held_unit != unit and shapes[f"{held_unit} since 1970"] > 0.1 * shapes.total():
             yield LogFinding(
                 level=LOOK,
                 code="time_unit",
-                problem=f"`{path}` holds {other} since 1970, and is read as {unit}: times would be wrong by a factor of"
-                " a thousand or more.",
+                problem=f"`{path}` holds {held_unit} since 1970, and is read as {unit}: times would be wrong by a"
+                " factor of a thousand or more.",
                 fix=fix,
             )
 
@@ -131,11 +131,11 @@ def wrong_time_unit(fields: Fields, path: str, time_format: str) -> Iterator[Log
 def unknown_events(fields: Fields, path: str, mapping: LogMapping) -> Iterator[LogFinding]:
     """Names of events that mean clicks or impressions, and are not read as such."""
     values = fields.texts.get(path, Counter[str]())
-    known, total = mapping.events.kinds(), values.total()
+    kind_of_value, total = mapping.events.kinds(), values.total()
     missed = {
         value: count
         for value, count in values.items()
-        if value not in known and event_kind(value) in ("click", "impression") and count > 0.001 * total
+        if value not in kind_of_value and event_kind(value) in ("click", "impression") and count > 0.001 * total
     }
     if not missed:
         return
@@ -246,10 +246,10 @@ def useless_result(facts: Mapping[str, Any]) -> Iterator[LogFinding]:
         )
     chosen = next(row for row in facts["kept"] if row["k"] == k)
     if not chosen["pairs"] and k and facts["clients"]["lines_with"]:
-        rest = "" if is_whole else ", of which more may keep some"
+        remark = "" if is_whole else ", of which more may keep some"
         yield LogFinding(
             level=LOOK,
             code="nothing_at_k",
-            problem=f"At k = {k} no pair of this {'log' if is_whole else 'sample'}{rest} is kept.",
+            problem=f"At k = {k} no pair of this {'log' if is_whole else 'sample'}{remark} is kept.",
             fix="Add days, or lower k (1 is for a team that trains on its own log in private).",
         )

@@ -105,7 +105,7 @@ def draw_sample(
         read(unit, -(-sample_lines // num_places))
     for unit in (*chosen, *plan.units):
         read(unit, sample_lines)
-    ended |= {unit for unit, rest in blocks.items() if unit not in ended and next(rest, None) is None}
+    ended |= {unit for unit, reader in blocks.items() if unit not in ended and next(reader, None) is None}
     sample.is_whole = len(ended) == len(plan.units) and not sample.errors
     sample.stored_bytes = plan.stored_bytes if sample.is_whole else min(sample.stored_bytes, plan.stored_bytes)
     return sample
@@ -206,14 +206,14 @@ def titled_clicks(uri: str, exposures: pa.Table, progress: Progress = silent) ->
 
     Raises UsageError and StageError, as reading documents does.
     """
-    wanted = pc.unique(exposures["document_id"].combine_chunks())
+    clicked_ids = pc.unique(exposures["document_id"].combine_chunks())
     parts = plan_documents(uri)
     titled_ids = [pa.array([], pa.string())]
     num_documents = 0
     for number, part in enumerate(parts):
         for table in read_documents_part(part):
             num_documents += table.num_rows
-            here = table.filter(pc.is_in(table["id"].combine_chunks(), value_set=wanted))
+            here = table.filter(pc.is_in(table["id"].combine_chunks(), value_set=clicked_ids))
             has_word = pc.not_equal(normalise_column(here["title"].fill_null("")), "")
             titled_ids.append(here["id"].combine_chunks().filter(has_word))
         progress("reading the documents (parts)", number + 1, len(parts))

@@ -41,12 +41,12 @@ def why_not() -> str:
 
 @cache
 def _loaded() -> tuple[ctypes.CDLL | None, str]:
-    found, reason = load_compiled(_NAME, "compiled_interface", INTERFACE)
-    if found is not None:
+    loaded, reason = load_compiled(_NAME, "compiled_interface", INTERFACE)
+    if loaded is not None:
         for name, (result, *arguments) in _FUNCTIONS.items():
-            function = getattr(found, name)
+            function = getattr(loaded, name)
             function.restype, function.argtypes = result, arguments
-    return found, reason
+    return loaded, reason
 
 
 _OFFSET_BYTES = np.dtype(np.int32).itemsize
@@ -121,8 +121,8 @@ def row_digest(*columns: pa.Array | pa.ChunkedArray, plain: bool = False) -> str
     held = [column if _is_text(column) else column.cast(pa.int64()) for column in columns]
     arrays = [column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in held]
     sums = np.zeros(8, np.uint64)
-    given = (_Column * len(arrays))(*map(_column, arrays))
-    compiled.row_digests(given, len(arrays), len(arrays[0]), plain, sums.ctypes.data)
+    c_columns = (_Column * len(arrays))(*map(_column, arrays))
+    compiled.row_digests(c_columns, len(arrays), len(arrays[0]), plain, sums.ctypes.data)
     return f"{sum(word << (32 * (7 - place)) for place, word in enumerate(sums.tolist())) % (1 << 256):064x}"
 
 

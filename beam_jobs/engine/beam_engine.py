@@ -238,10 +238,10 @@ def _carrying() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        known = error if isinstance(error, StageError) else store_error(error)
-        if not known:
+        stage_error = error if isinstance(error, StageError) else store_error(error)
+        if not stage_error:
             raise
-        facts = [type(known).__name__, known.problem, known.fix]
+        facts = [type(stage_error).__name__, stage_error.problem, stage_error.fix]
         text = base64.b64encode(json.dumps(facts).encode()).decode()
         raise CarriedError(f"clicktower-error:{text}") from None
 
@@ -267,8 +267,8 @@ class EngineLog:
 
     def keep_if_engines_wrote(self) -> str:
         """Keep the folder where a process other than this one wrote into it: where it is then, or nothing."""
-        others = (name for name in os.listdir(self.folder) if name.endswith(".log") and name != OWN_LOG)
-        self.keep = any(os.path.getsize(os.path.join(self.folder, name)) for name in others)
+        engine_logs = (name for name in os.listdir(self.folder) if name.endswith(".log") and name != OWN_LOG)
+        self.keep = any(os.path.getsize(os.path.join(self.folder, name)) for name in engine_logs)
         return kept_path(self.folder) if self.keep else ""
 
 
@@ -284,7 +284,7 @@ def engine_log() -> Iterator[EngineLog]:
     handler = logging.FileHandler(os.path.join(log.folder, OWN_LOG), delay=True, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
-    others, root.handlers = root.handlers, [handler]
+    handlers, root.handlers = root.handlers, [handler]
     hook, threading.excepthook = threading.excepthook, _log_failed_thread
     try:
         yield log
@@ -296,7 +296,7 @@ def engine_log() -> Iterator[EngineLog]:
         for thread in threading.enumerate():
             if thread.name.startswith("wait_until_finish"):
                 thread.join(LISTENER_SECONDS)
-        threading.excepthook, root.handlers = hook, others
+        threading.excepthook, root.handlers = hook, handlers
         handler.close()
         if log.keep:
             keep_folder(log.folder)

@@ -466,8 +466,8 @@ def find_crowds(passers_by: pa.Table, activity: Activity, rules: BotRules) -> Bo
     chance *= len(WINDOWS) + len(SILENT_WINDOWS)
 
     in_crowd = chance <= rules.unsure_crowd_chance
-    others = num_of_query - np.bincount(query[in_crowd], minlength=len(num_of_query))
-    in_crowd &= others[query] < PEOPLE_CAP
+    num_outside = num_of_query - np.bincount(query[in_crowd], minlength=len(num_of_query))
+    in_crowd &= num_outside[query] < PEOPLE_CAP
     surely = chance <= rules.crowd_chance
     verdict = np.where(surely, RULE["crowd"], RULE["unsure_crowd"]).astype(np.int8)
     return merge_bots([Bots(clients=rows["person"].to_numpy()[in_crowd], rules=verdict[in_crowd])])
@@ -491,15 +491,15 @@ def _chances(
         return chances
     distinct = np.unique(first_ms)
     code = query * (len(distinct) + 1)
-    own = code + np.searchsorted(distinct, first_ms)
+    codes = code + np.searchsorted(distinct, first_ms)
     for minutes in windows:
         until = np.searchsorted(distinct, first_ms + minutes * MS_PER_MINUTE)
-        end = np.searchsorted(own, code + until)  # the rows from each one on, within its window
+        end = np.searchsorted(codes, code + until)  # the rows from each one on, within its window
         num = end - np.arange(len(query))
-        others = num_of_query[query] - 1
+        num_neighbours = num_of_query[query] - 1
         expected = share * _expected_share(first_ms, minutes, activity)
         # Any of the query's clients may have been the first of such a gathering.
-        bound = (others + 1) * _tail_bound(others, num - 1, expected)
+        bound = (num_neighbours + 1) * _tail_bound(num_neighbours, num - 1, expected)
         begin = np.searchsorted(end, np.arange(len(query)), side="right")  # the first row whose window holds this one
         chances = np.minimum(chances, _smallest_between(np.where(num >= fewest, bound, 1.0), begin))
     return chances
@@ -539,6 +539,6 @@ def _tail_bound(num: np.ndarray, at_least: np.ndarray, chance: np.ndarray) -> np
     """Chernoff's upper bound of P[Binomial(num, chance) >= at_least], with 0 < chance."""
     share = at_least / np.maximum(num, 1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        rest = np.where(share < 1, (1 - share) * np.log((1 - share) / (1 - chance)), 0.0)
-        divergence = np.where(share > 0, share * np.log(share / chance), 0.0) + rest
+        complement = np.where(share < 1, (1 - share) * np.log((1 - share) / (1 - chance)), 0.0)
+        divergence = np.where(share > 0, share * np.log(share / chance), 0.0) + complement
     return np.where((share > chance) & (chance < 1), np.exp(-num * divergence), 1.0)

@@ -65,17 +65,17 @@ def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Counter[st
     query_id = _numpy(rows["query_id"].combine_chunks().dictionary_encode().indices)
     here = np.arange(rows.num_rows)
     search_of_query_id = _chosen_search(rows, kind, query_id)
-    asked = search_of_query_id[query_id]  # the row that each row's query is from, -1 none
+    query_row = search_of_query_id[query_id]  # the row that each row's query is from, -1 none
     carries_query = is_event & has_document & _numpy(rows["query"].is_valid())
-    asked = np.where((asked < 0) & carries_query, here, asked)
-    is_chosen = (kind == SEARCH) & (asked == here)
+    query_row = np.where((query_row < 0) & carries_query, here, query_row)
+    is_chosen = (kind == SEARCH) & (query_row == here)
     dropped["search_repeated"] = int(((kind == SEARCH) & ~is_chosen).sum())
     is_event &= has_document
-    dropped["search_unknown"] = int((is_event & (asked < 0)).sum())
+    dropped["search_unknown"] = int((is_event & (query_row < 0)).sum())
 
-    kept = np.flatnonzero(is_chosen | (is_event & (asked >= 0)))
+    kept = np.flatnonzero(is_chosen | (is_event & (query_row >= 0)))
     lines = rows.select(["document_id", "position", "time"]).take(pa.array(kept))
-    searches = pa.array(asked[kept])
+    searches = pa.array(query_row[kept])
     client = rows["client_id"].combine_chunks()
     people = hash_people(client, key)
     searcher = people.take(searches)
@@ -89,7 +89,7 @@ def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Counter[st
             lines["document_id"],
             lines["position"],
             lines["time"],
-            pa.array(asked[kept] == kept),
+            pa.array(query_row[kept] == kept),
         ],
         schema=JOINED,
     )

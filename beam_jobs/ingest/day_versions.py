@@ -45,8 +45,8 @@ class LineSample:
 
     def overlaps(self, other: "LineSample") -> bool:
         """Whether both logs have so many lines in common that it cannot be chance."""
-        mine, theirs, num_common = self._beside(other)
-        return num_common > MIN_SHARE * min(mine, theirs)
+        num_lines, theirs, num_common = self._beside(other)
+        return num_common > MIN_SHARE * min(num_lines, theirs)
 
     def holds(self, other: "LineSample") -> bool:
         """Whether every line of the other sample is in this one's log, as far as the samples show."""
@@ -56,8 +56,8 @@ class LineSample:
     def _beside(self, other: "LineSample") -> tuple[int, int, int]:
         """Of the lines of both that would be in either sample: how many each has, and how many both."""
         least = max(self.zero_bits, other.zero_bits)
-        mine, theirs = self.lines[self.zeros >= least], other.lines[other.zeros >= least]
-        return len(mine), len(theirs), len(np.intersect1d(mine, theirs, assume_unique=True))
+        lines, theirs = self.lines[self.zeros >= least], other.lines[other.zeros >= least]
+        return len(lines), len(theirs), len(np.intersect1d(lines, theirs, assume_unique=True))
 
 
 def zero_bits_for(log_bytes: int) -> int:
@@ -125,20 +125,22 @@ def find_held(store: str, request: Request, *, replace_day: bool = False) -> str
     that holds the first of them, unless they are to replace all others (`replace_day`). Raises StageError where it is
     plain already that the date cannot take these files (see `_next_parts`).
     """
-    own = storage.join(store, "ingest", request.digest)
-    if successor(own):
-        return follow(own)
+    folder = storage.join(store, "ingest", request.digest)
+    if successor(folder):
+        return follow(folder)
     date = data_date(request)
     newest = versions.newest_version(store, date) if date else None
     if newest is None or replace_day:
         return None
     part = part_of(request)
-    if any(other.ingest == part.ingest for other in newest.parts) or set(part.logs) >= newest.logs:
+    if any(earlier.ingest == part.ingest for earlier in newest.parts) or set(part.logs) >= newest.logs:
         return None
     if holder := _holder(newest, part):
         return follow(storage.join(store, "ingest", holder.ingest))
     _require_one_key(newest, part)
-    if not any(_sample(store, other) for other in newest.parts):  # lines cannot tell later what files do not tell now
+    if not any(
+        _sample(store, earlier) for earlier in newest.parts
+    ):  # lines cannot tell later what files do not tell now
         _next_parts(store, newest, part)
     return None
 
@@ -157,7 +159,7 @@ def register(store: str, request: Request, *, replace_day: bool = False) -> vers
     def decide(newest: versions.DayVersion | None) -> Parts | None:
         if newest is None:
             return (part,), versions.FIRST
-        held = [other.ingest for other in newest.parts]
+        held = [earlier.ingest for earlier in newest.parts]
         is_in = held == [part.ingest] or (part.ingest in held and not replace_day)
         if is_in or successor(storage.join(store, "ingest", part.ingest)):
             return None
@@ -218,20 +220,20 @@ def _next_parts(store: str, newest: versions.DayVersion, part: versions.DayPart)
 
     def overlap(other: versions.DayPart) -> bool:
         """Whether both read the same files, or the same lines of others."""
-        mine, theirs = samples[part.ingest], samples[other.ingest]
-        return bool(set(part.logs) & set(other.logs)) or bool(mine and theirs and mine.overlaps(theirs))
+        sample, theirs = samples[part.ingest], samples[other.ingest]
+        return bool(set(part.logs) & set(other.logs)) or bool(sample and theirs and sample.overlaps(theirs))
 
     def holds(one: versions.DayPart, other: versions.DayPart) -> bool:
         """Whether all that the other part read is in the first, too."""
-        mine, theirs = samples[one.ingest], samples[other.ingest]
-        return set(other.logs) <= set(one.logs) or bool(mine and theirs and mine.holds(theirs))
+        sample, theirs = samples[one.ingest], samples[other.ingest]
+        return set(other.logs) <= set(one.logs) or bool(sample and theirs and sample.holds(theirs))
 
     again = [other for other in newest.parts if overlap(other)]
-    others = [other for other in newest.parts if other not in again]
+    kept = [other for other in newest.parts if other not in again]
     if not again:
-        return (*others, part), versions.LATE
+        return (*kept, part), versions.LATE
     if all(holds(part, other) for other in again):
-        return (*others, part), versions.AGAIN
+        return (*kept, part), versions.AGAIN
     is_nothing_new = len(again) == 1 and holds(again[0], part)
     raise StageError(
         f"Lines of the {len(part.logs)} log files are in version {newest.version} of {newest.date} already"
@@ -250,11 +252,11 @@ def _holder(newest: versions.DayVersion, part: versions.DayPart) -> versions.Day
     """The part of the date that holds the first of these files, if all of them are in it. Raises StageError where
     they are, and were read in another way: part of a day cannot be made anew."""
     files = set(part.logs)
-    holders = [other for other in newest.parts if files & set(other.logs)]
+    holders = [earlier for earlier in newest.parts if files & set(earlier.logs)]
     if not files <= newest.logs:
         return None
-    if {(other.settings, other.person_key) for other in holders} == {(part.settings, part.person_key)}:
-        return next(other for other in holders if part.logs[0] in other.logs)
+    if {(earlier.settings, earlier.person_key) for earlier in holders} == {(part.settings, part.person_key)}:
+        return next(earlier for earlier in holders if part.logs[0] in earlier.logs)
     raise StageError(
         f"The {len(files)} log files are in version {newest.version} of {newest.date} already, read with other"
         " settings. Lines would count twice.",
@@ -263,7 +265,7 @@ def _holder(newest: versions.DayVersion, part: versions.DayPart) -> versions.Day
 
 
 def _require_one_key(newest: versions.DayVersion, part: versions.DayPart) -> None:
-    keys = {other.person_key for other in newest.parts}
+    keys = {earlier.person_key for earlier in newest.parts}
     if keys == {part.person_key}:
         return
     raise StageError(

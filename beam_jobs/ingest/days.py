@@ -277,11 +277,11 @@ def _require_disjoint_logs(days: Sequence[StageResult]) -> None:
     holder: dict[str, str] = {}
     for result in days:
         for fingerprint in result.manifest.request.inputs.get("logs", ()):
-            other = holder.setdefault(fingerprint, result.folder)
-            if other != result.folder:
+            holder_folder = holder.setdefault(fingerprint, result.folder)
+            if holder_folder != result.folder:
                 raise StageError(
-                    f"{other} and {result.folder} are of the same log file (fingerprint {fingerprint[:12]}), whose"
-                    " clicks would count twice.",
+                    f"{holder_folder} and {result.folder} are of the same log file (fingerprint {fingerprint[:12]}),"
+                    " whose clicks would count twice.",
                     "Name the days that belong to the window one by one, each log once.",
                 )
 

@@ -197,11 +197,11 @@ def _erase_from(store: str, result: StageResult, people: pa.Array, progress: Pro
 
     begun = storage.join(stage_folder(store, request), BEGUN)
     storage.write_atomic(begun, b"")
-    made = run_stage(store, request, produce)
+    erased = run_stage(store, request, produce)
     storage.remove(begun)
-    _require_copied(result.manifest, made.manifest, rewritten)
-    if not day_versions.mark_erased(result.folder, made.manifest.digest):
-        storage.remove(made.folder)
+    _require_copied(result.manifest, erased.manifest, rewritten)
+    if not day_versions.mark_erased(result.folder, erased.manifest.digest):
+        storage.remove(erased.folder)
         return None
     return taken
 
@@ -210,8 +210,8 @@ def _buckets(result: StageResult, progress: Progress, doing: str) -> Iterator[tu
     """The files of each bucket: queries, exposures."""
     buckets = list(zip(*(day_files([result], kind) for kind in ("queries", "exposures")), strict=True))
     label = day_versions.data_date(result.manifest.request) or result.manifest.digest[:8]
-    for done, bucket in enumerate(buckets):
-        progress(f"{doing} {label}: files", done, len(buckets))
+    for number, bucket in enumerate(buckets):
+        progress(f"{doing} {label}: files", number, len(buckets))
         yield bucket
 
 
@@ -288,7 +288,7 @@ def _finish(store: str) -> None:
 
 def _require_copied(before: Manifest, after: Manifest, rewritten: set[str]) -> None:
     """Raises StageError where a file was copied with other bytes than were written once."""
-    written, copied = ({_name(file.path): file.sha256 for file in one.files} for one in (before, after))
+    written, copied = ({_name(file.path): file.sha256 for file in part.files} for part in (before, after))
     wrong = [name for name in written if name not in rewritten and copied.get(name) != written[name]]
     if wrong:
         raise StageError(
@@ -315,15 +315,15 @@ def made_from(store: str, digests: Collection[str]) -> list[MadeFrom]:
     stages = [name for name in storage.list_folders(store) if name not in ("ingest", "days", "private")]
     folders = [folder for stage in stages for folder in _folders(storage.join(store, stage)) if _is_finished(folder)]
     waiting = {folder: manifest.read(folder) for folder in folders}
-    known, outputs = set(digests), list[MadeFrom]()
+    digests_so_far, outputs = set(digests), list[MadeFrom]()
 
     def names_one(made: Manifest) -> bool:
-        return not known.isdisjoint(re.findall(r'"([^"]*)"', json.dumps(made.request.inputs)))
+        return not digests_so_far.isdisjoint(re.findall(r'"([^"]*)"', json.dumps(made.request.inputs)))
 
     while now := {folder: made for folder, made in waiting.items() if names_one(made)}:
         for folder, made in now.items():
             del waiting[folder]
-            known.add(made.digest)
+            digests_so_far.add(made.digest)
             outputs.append(MadeFrom(stage=made.request.stage, digest=made.digest, path=folder, created=made.created))
     return outputs
 

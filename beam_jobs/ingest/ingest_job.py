@@ -102,7 +102,7 @@ class IngestJob:
     def build(self, pipeline: beam.Pipeline) -> None:
         """The whole graph, in the order of the data."""
         attempt = self.attempt
-        num_buckets, scratch, made, notes = attempt.num_buckets, attempt.scratch, attempt.made, attempt.notes
+        num_buckets, scratch, folder, notes = attempt.num_buckets, attempt.scratch, attempt.made, attempt.notes
         lines = (
             pipeline
             | "What to read" >> read_parts(self.plan.units)
@@ -114,7 +114,7 @@ class IngestJob:
         rejects = (
             lines.rejects
             | Exchange("Group rejects", "offset", min(num_buckets, MAX_REJECT_BUCKETS), scratch)
-            | "Write rejects" >> beam.Map(_write_rejects, made)
+            | "Write rejects" >> beam.Map(_write_rejects, folder)
         )
         joined = (
             lines.rows
@@ -141,7 +141,7 @@ class IngestJob:
         buckets = (
             partial.partial
             | Exchange("Group by query", "query", num_buckets, scratch)
-            | "Write the day" >> beam.Map(_write_bucket, made, notes)
+            | "Write the day" >> beam.Map(_write_bucket, folder, notes)
         )
         results = (lines.tallies, joined.tallies, partial.tallies, rejects, bots, buckets)
         _ = results | CommitAll(self.commit, attempt.folder)
@@ -216,8 +216,8 @@ def _write_bucket(bucket: tuple[int, pa.Table], made: str, notes: str) -> Folder
     with explained(folder), ThreadPoolExecutor(2) as disk:  # which is waited for: meanwhile the rows are digested
         written = [disk.submit(write_table, table, folder, name) for name, table in tables.items()]
         digest = logical_digest(queries, exposures).hexdigest()
-        for one in written:
-            one.result()
+        for bucket_file in written:
+            bucket_file.result()
     advance(notes, WRITING, 1)
     return FolderMade(
         folder=folder,

@@ -58,8 +58,8 @@ def default_path(store: str) -> str:
 
 
 def _window_number(path: str) -> int:
-    found = _NAME.fullmatch(path.rsplit("/", 1)[-1])
-    return int(found[1] or 1) if found else 0
+    match = _NAME.fullmatch(path.rsplit("/", 1)[-1])
+    return int(match[1] or 1) if match else 0
 
 
 def ensure_store_key(store: str, *, renew: bool, today: date | None = None) -> tuple[str, PersonKey]:

@@ -123,10 +123,10 @@ def relative_errors(cells: Cells, propensities: np.ndarray) -> tuple[np.ndarray,
     errors = np.full(num_ranks, np.inf)
     errors[reference] = 0
     linked = _linked(information, reference)
-    others = linked[linked != reference]
-    if len(others):
-        variances = np.diag(np.linalg.inv(information[np.ix_(others, others)]))
-        errors[others] = np.sqrt(np.maximum(variances, 0))
+    free_ranks = linked[linked != reference]
+    if len(free_ranks):
+        variances = np.diag(np.linalg.inv(information[np.ix_(free_ranks, free_ranks)]))
+        errors[free_ranks] = np.sqrt(np.maximum(variances, 0))
     return errors, reference
 
 
@@ -143,14 +143,14 @@ def most_probable_attractiveness(
     """
     theta = propensities[cells.rank]
     missed = (cells.impressions - cells.clicks) * theta
-    wanted = cells.sum_of_pair(cells.clicks) + clicked
+    numerators = cells.sum_of_pair(cells.clicks) + clicked
     # The right side is at least alpha * (sum of missed + unclicked) and at least unclicked * alpha / (1 - alpha).
-    alpha = np.minimum(wanted / (cells.sum_of_pair(missed) + unclicked), wanted / (wanted + unclicked))
+    alpha = np.minimum(numerators / (cells.sum_of_pair(missed) + unclicked), numerators / (numerators + unclicked))
     for _ in range(100):
         left = 1 - theta * alpha[cells.pair]
         slope = cells.sum_of_pair(missed / left**2) + unclicked / (1 - alpha) ** 2
         value = alpha * cells.sum_of_pair(missed / left) + unclicked * alpha / (1 - alpha)
-        step = (value - wanted) / slope
+        step = (value - numerators) / slope
         alpha = np.clip(alpha - step, TINY, ALMOST_ONE)
         if np.abs(step).max(initial=0) < 1e-12:
             break

@@ -365,11 +365,11 @@ def _ranks_hardly_vary(
     telling: model.Cells, ranks: np.ndarray, errors: np.ndarray, config: JudgmentsConfig
 ) -> StageError:
     best = np.sort(errors)[1] if len(errors) > 1 else np.inf
-    known = f"; the best known ratio of two has a relative error of {best:.0%}" if np.isfinite(best) else ""
+    remark = f"; the best known ratio of two has a relative error of {best:.0%}" if np.isfinite(best) else ""
     return StageError(
         f"The propensities of ranks cannot be estimated to within {config.max_propensity_error:.0%}: {len(ranks)}"
         f" ranks occur, and {telling.num_pairs:,} pairs of query and document with at least {config.min_impressions}"
-        f" impressions and a click were shown at more than one of them{known}. Clicks caused by the rank and by the"
+        f" impressions and a click were shown at more than one of them{remark}. Clicks caused by the rank and by the"
         " document itself cannot be told apart.",
         "Add days to the window, or set click_model=ctr for judgments from the plain share of clicks, which lean to"
         " the logged order and are labelled so.",

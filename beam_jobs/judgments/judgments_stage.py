@@ -119,13 +119,13 @@ def refuse_trained_days(build: str, days: Sequence[StageResult]) -> None:
 def _find(digests: Iterable[str], beside: Sequence[str]) -> list[StageResult]:
     """The ingests of these digests, or what erasures left of them, in the stores that hold some folders."""
     stores = sorted({folder.rstrip("/").rsplit("/", 2)[0] for folder in beside if folder.count("/") >= 2})
-    found = {}
+    ingests = {}
     for store in stores:
         for digest in sorted(digests):
             folder = follow(storage.join(store, "ingest", digest))
             if storage.exists(storage.join(folder, manifest.FILE_NAME)):
-                found[digest] = open_result(folder)
-    return list(found.values())
+                ingests[digest] = open_result(folder)
+    return list(ingests.values())
 
 
 def _overlap(problem: str) -> StageError:

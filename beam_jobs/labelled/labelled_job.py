@@ -156,8 +156,10 @@ def _read(part: labelled_rows.LabelledPart, source: Source, job: LabelledJob) ->
         yield TaggedOutput("result", Tally(lines=block.num_lines, fates=Counter(block.reject_reasons)))
         if block.reject_reasons:
             places = zip(block.reject_offsets.tolist(), block.reject_reasons, strict=True)
-            found = [(part.unit.file, offset, reason) for offset, reason in places if reason.startswith("unreadable")]
-            yield TaggedOutput("result", Rejects(places=tuple(found[:MAX_REJECTS])))
+            rejected = [
+                (part.unit.file, offset, reason) for offset, reason in places if reason.startswith("unreadable")
+            ]
+            yield TaggedOutput("result", Rejects(places=tuple(rejected[:MAX_REJECTS])))
         advance(job.attempt.notes, READING, block.stored_bytes)
 
 
@@ -282,5 +284,5 @@ def _require_readable(ledger: Ledger, rejects: Sequence[tuple[str, int, str]], j
 
 def _of(ledger: Ledger, kind: str) -> str:
     """The fates of a kind with their lines, in words."""
-    found = sorted(((n, fate) for fate, n in ledger.lines.items() if FATES[fate][0] == kind), reverse=True)
-    return ", ".join(f"{n:,} have the fate '{FATES[fate][1]}'" for n, fate in found) or f"none was {kind}"
+    counts = sorted(((n, fate) for fate, n in ledger.lines.items() if FATES[fate][0] == kind), reverse=True)
+    return ", ".join(f"{n:,} have the fate '{FATES[fate][1]}'" for n, fate in counts) or f"none was {kind}"

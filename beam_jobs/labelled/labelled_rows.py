@@ -179,12 +179,14 @@ def labelled_rows(
     _hashes: pa.FixedSizeBinaryArray, columns: Mapping[str, Values], _mapping: Any, *, config: LabelledConfig
 ) -> tuple[pa.RecordBatch, np.ndarray, list[str]]:
     """(LABELLED_LINE rows in the order of the lines, the numbers of the others ascending, the fate of each)."""
-    given = [texts(columns[name]) for name in ("text", "first", "second") if name in columns]
+    texts_of_columns = [texts(columns[name]) for name in ("text", "first", "second") if name in columns]
     labels = pa.array(_labels(columns["label"], config), pa.string())
-    is_missing = ~np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in given])
+    is_missing = ~np.logical_and.reduce(
+        [column.is_valid().to_numpy(zero_copy_only=False) for column in texts_of_columns]
+    )
     is_bad = ~labels.is_valid().to_numpy(zero_copy_only=False)
     cut = as_words if config.words == "unicode" else lambda column: column
-    sentences = [normalise_column(cut(column.fill_null(""))) for column in given]
+    sentences = [normalise_column(cut(column.fill_null(""))) for column in texts_of_columns]
     is_empty = np.logical_or.reduce([pc.equal(each, "").to_numpy(zero_copy_only=False) for each in sentences])
     is_kept = ~(is_missing | is_bad | is_empty)
 
@@ -195,9 +197,9 @@ def labelled_rows(
         [kept[0], second, labels.filter(pa.array(is_kept)), pa.array(ids[0]), pa.array(ids[-1])],
         schema=LABELLED_LINE,
     )
-    others = np.flatnonzero(~is_kept)
-    fates = np.where(is_missing, FIELD, np.where(is_bad, LABEL, EMPTY))[others]
-    return rows, others, fates.tolist()
+    dropped = np.flatnonzero(~is_kept)
+    fates = np.where(is_missing, FIELD, np.where(is_bad, LABEL, EMPTY))[dropped]
+    return rows, dropped, fates.tolist()
 
 
 _WORD = regex.compile(r"(?w)\S+?\b")
@@ -220,12 +222,12 @@ def sentence_ids(sentences: Iterable[str]) -> np.ndarray:
 
 def _labels(values: Values, config: LabelledConfig) -> Sequence[str | None]:
     listed = values.to_pylist() if isinstance(values, pa.Array) else values
-    known: dict[tuple[type, Any], str | None] = {}
+    label_of_value: dict[tuple[type, Any], str | None] = {}
     for value in listed:
         key = (type(value), value)  # True == 1 == 1.0, and as classes they are not the same
-        if key not in known:
-            known[key] = read_label(value, config)
-    return [known[type(value), value] for value in listed]
+        if key not in label_of_value:
+            label_of_value[key] = read_label(value, config)
+    return [label_of_value[type(value), value] for value in listed]
 
 
 def read_label(value: Any, config: LabelledConfig) -> str | None:
@@ -269,9 +271,9 @@ def keyed(lines: pa.RecordBatch, *, ordered: bool, dev: bool) -> pa.Table:
     columns = {name: lines[name] for name in LABELLED_LINE.names}
     if not ordered:
         is_turned = pc.fill_null(pc.less(columns["second"], columns["first"]), False)
-        for one, other in (("first", "second"), ("first_id", "second_id")):
-            a, b = lines[one], lines[other]
-            columns[one], columns[other] = pc.if_else(is_turned, b, a), pc.if_else(is_turned, a, b)
+        for column, id_column in (("first", "second"), ("first_id", "second_id")):
+            a, b = lines[column], lines[id_column]
+            columns[column], columns[id_column] = pc.if_else(is_turned, b, a), pc.if_else(is_turned, a, b)
     key = absorb(columns["first_id"].to_numpy().copy(), columns["second_id"].to_numpy())
     flags = pa.array(np.full(len(lines), dev))
     return pa.table([*columns.values(), flags, pa.array(key)], schema=KEYED)
@@ -283,11 +285,11 @@ def distinct(lines: pa.Table) -> tuple[pa.Table, dict[str, int]]:
     `lines`: all KEYED rows of their keys. Lines of the same texts with different labels are all dropped: which of them
     is right is unknown.
     """
-    found = lines.group_by(_SAME).aggregate([("label", "count_distinct"), ("label", "count"), ("label", "min")])
-    num_lines, num_labels = found["label_count"].to_numpy(), found["label_count_distinct"].to_numpy()
+    groups = lines.group_by(_SAME).aggregate([("label", "count_distinct"), ("label", "count"), ("label", "min")])
+    num_lines, num_labels = groups["label_count"].to_numpy(), groups["label_count_distinct"].to_numpy()
     agrees = num_labels == 1
     fates = {"label_conflict": int(num_lines[~agrees].sum()), "label_repeated": int((num_lines[agrees] - 1).sum())}
-    rows = found.rename_columns({"label_min": "label"}).filter(pa.array(agrees))
+    rows = groups.rename_columns({"label_min": "label"}).filter(pa.array(agrees))
     return rows.select(KEYED.names).cast(KEYED).combine_chunks(), fates
 
 

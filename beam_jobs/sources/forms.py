@@ -42,9 +42,9 @@ def check_mapping(form: LogForm, mapping: Mapping | None) -> None:
             "Leave line_id out.",
         )
     text_only = ("delimiter", "header", "quote", "quoted_newlines")
-    given = [name for name in text_only if mapping and getattr(mapping, name) != getattr(Mapping(), name)]
-    if given and not form.takes_delimiter:
+    text_settings = [name for name in text_only if mapping and getattr(mapping, name) != getattr(Mapping(), name)]
+    if text_settings and not form.takes_delimiter:
         raise UsageError(
-            f"The mapping has {given[0]}, which is for delimited text and not for the format `{form.name}`.",
+            f"The mapping has {text_settings[0]}, which is for delimited text and not for the format `{form.name}`.",
             "Leave it out.",
         )

@@ -34,14 +34,14 @@ class JsonSource:
 
     def plan(self, logs: Sequence[str]) -> read_lines.ReadingPlan:
         """Raises also UsageError where the first lines of the files show that a mapped key is misspelt."""
-        wanted = paths(self.mapping.columns)
+        path_of = paths(self.mapping.columns)
         plan = read_lines.plan_reading(logs)
         starts = [unit for unit in plan.units if unit.start == 0]
         step = -(-len(starts) // _MAX_LOOKED_AT)
         seen: set[str] = set()
         for unit in starts[::step]:
-            seen |= _keys(next(read_lines.read_blocks(unit, _LOOK_BYTES)).data, max(map(len, wanted.values())))
-        _check_keys(seen, wanted, self.mapping.columns.EXPECTED)
+            seen |= _keys(next(read_lines.read_blocks(unit, _LOOK_BYTES)).data, max(map(len, path_of.values())))
+        _check_keys(seen, path_of, self.mapping.columns.EXPECTED)
         return plan
 
     def read(self, unit: read_lines.Unit) -> Iterator[ParsedBlock]:
@@ -56,8 +56,8 @@ def parse_block(block: bytes, mapping: ColumnMapping, rows_of: RowsOf = mapped_l
     values, rejects = read_lines.decode_lines(block, lines, decode)
     numbers = [number for number in range(len(lines)) if number not in rejects] if rejects else range(len(lines))
     kept = [lines[number] for number in numbers] if rejects else lines
-    found = [values[number] for number in numbers] if rejects else values
-    columns = {name: _follow(found, path) for name, path in attributes.items()}
+    objects = [values[number] for number in numbers] if rejects else values
+    columns = {name: _follow(objects, path) for name, path in attributes.items()}
     rows, bad, reasons = rows_of(read_lines.line_hashes(kept), columns, mapping)
     for number, reason in zip(bad.tolist(), reasons, strict=True):
         rejects[numbers[number]] = reason
@@ -75,10 +75,10 @@ def paths(columns: NamedColumns) -> dict[str, Path]:
             )
         result[name] = tuple(column.split("."))
     for name, path in result.items():
-        for other, longer in result.items():
+        for name_of, longer in result.items():
             if len(longer) > len(path) and longer[: len(path)] == path:
                 raise UsageError(
-                    f"The mapping gives {name} the column {'.'.join(path)!r}, and {other} a column within it, so it"
+                    f"The mapping gives {name} the column {'.'.join(path)!r}, and {name_of} a column within it, so it"
                     " cannot be text or a number.",
                     "Name one of the values within it.",
                 )
@@ -88,10 +88,10 @@ def paths(columns: NamedColumns) -> dict[str, Path]:
 @cache
 def _decoder(columns: NamedColumns) -> tuple[Callable[[bytes], Any], dict[str, tuple[str, ...]]]:
     """How lines are decoded, and the attribute names that lead to each of our columns."""
-    found = paths(columns)
-    leaves = {path: _KINDS.get(name, _Text) for name, path in sorted(found.items())}
+    path_of = paths(columns)
+    leaves = {path: _KINDS.get(name, _Text) for name, path in sorted(path_of.items())}
     struct, attributes = _struct(leaves, 0)
-    return msgspec.json.Decoder(struct).decode, {name: attributes[path] for name, path in found.items()}
+    return msgspec.json.Decoder(struct).decode, {name: attributes[path] for name, path in path_of.items()}
 
 
 def _struct(leaves: dict[Path, Any], level: int) -> tuple[Any, dict[Path, tuple[str, ...]]]:
@@ -106,7 +106,7 @@ def _struct(leaves: dict[Path, Any], level: int) -> tuple[Any, dict[Path, tuple[
         if any(len(path) > level + 1 for path in below):
             inner, inner_attributes = _struct(below, level + 1)
             fields.append((attribute, inner | None, None))
-            attributes |= {path: (attribute, *rest) for path, rest in inner_attributes.items()}
+            attributes |= {path: (attribute, *inner_path) for path, inner_path in inner_attributes.items()}
         else:
             fields.append((attribute, next(iter(below.values())), None))
             attributes |= dict.fromkeys(below, (attribute,))
@@ -141,14 +141,14 @@ def _visit(value: Any, name: str, depth: int, found: set[str]) -> None:
 def _check_keys(seen: set[str], wanted: dict[str, Path], expected: Sequence[str]) -> None:
     """A key that no line has may come later, or never; but not if it is expected, or another is all but its name."""
     names = {ours: ".".join(path) for ours, path in wanted.items()}
-    others = seen - set(names.values())
+    unmapped = seen - set(names.values())
     for ours, name in names.items():
         if ours == "query" and names.get("query_id") in seen:
             continue  # it may be missing, since the lines seen say which search they belong to
-        if seen and name not in seen and (ours in expected or nearest(name, others)):
+        if seen and name not in seen and (ours in expected or nearest(name, unmapped)):
             raise UsageError(
                 f"The mapping gives {ours} the column {name!r}; the first lines have only"
-                f" {listed(sorted(seen))}{nearest(name, others)}.",
+                f" {listed(sorted(seen))}{nearest(name, unmapped)}.",
                 "Name one of these in the mapping.",
             )
 

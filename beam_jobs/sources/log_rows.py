@@ -175,8 +175,8 @@ def positions(values: Values) -> tuple[pa.Array, np.ndarray]:
         column = column.cast(pa.int64())
     if column is not None and pa.types.is_integer(column.type) and _is_within(column, 0, MAX_POSITION):
         return column.cast(pa.int32()).fill_null(-1), np.zeros(len(column), bool)
-    found, is_bad = _each(values, position_of, -1)
-    return found.cast(pa.int32()), is_bad
+    values_of_rows, is_bad = _each(values, position_of, -1)
+    return values_of_rows.cast(pa.int32()), is_bad
 
 
 def _number(value: str | int | float) -> int | float:
@@ -205,16 +205,16 @@ def _is_within(column: pa.Array, least: int, most: int) -> bool:
 
 def _each(values: Values, parse: Callable[[Any], int], nothing: int | None) -> tuple[pa.Array, np.ndarray]:
     """(int64, `nothing` where there is no value or a bad one; whether each value is bad), each distinct value once."""
-    known: dict[Any, tuple[int | None, bool]] = {None: (nothing, False), "": (nothing, False)}
+    parsed: dict[Any, tuple[int | None, bool]] = {None: (nothing, False), "": (nothing, False)}
     found = []
     for value in values.to_pylist() if isinstance(values, pa.Array) else values:
         key = value if type(value) is not bool else str(value)
-        if key not in known:
+        if key not in parsed:
             try:
-                known[key] = parse(value), False
+                parsed[key] = parse(value), False
             except (ValueError, TypeError, OverflowError):
-                known[key] = nothing, True
-        found.append(known[key])
+                parsed[key] = nothing, True
+        found.append(parsed[key])
     numbers = pa.array([number for number, _ in found], pa.int64())
     return numbers, np.array([is_bad for _, is_bad in found], bool)
 
@@ -255,9 +255,9 @@ def time_of(value: str | int | float, time_format: str) -> int:
 def times(values: Values, time_format: str) -> tuple[pa.Array, np.ndarray]:
     """(TIME, null where there is none; whether each value is no time), of text, numbers and None. "" is no value."""
     column = _column(values)
-    found = None if column is None else _whole_column(column, time_format)
-    if found is not None:
-        return found, np.zeros(len(found), bool)
+    moments = None if column is None else _whole_column(column, time_format)
+    if moments is not None:
+        return moments, np.zeros(len(moments), bool)
     if column is not None and (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
         return _of_moments(column)
     milliseconds, is_bad = _each(values, lambda value: time_of(value, time_format), None)

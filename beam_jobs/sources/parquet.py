@@ -78,9 +78,9 @@ class ParquetSource:
             columns = {ours: column.take(pa.array(numbers)) for ours, column in columns.items()}
         hashes = read_lines.line_hashes(_row_bytes(columns, len(numbers)))
         columns.pop("line_id", None)
-        rows, found, reasons = self.rows_of(hashes, columns, self.mapping)
+        rows, unreadable, reasons = self.rows_of(hashes, columns, self.mapping)
         rejects = dict.fromkeys(np.flatnonzero(is_bad).tolist(), read_lines.NOT_UTF8)
-        rejects |= dict(zip(numbers[found].tolist(), reasons, strict=True))
+        rejects |= dict(zip(numbers[unreadable].tolist(), reasons, strict=True))
         places = sorted(rejects)
         return ParsedBlock(
             rows=rows,
@@ -151,8 +151,8 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
         column = batch.column(name)
     else:
         path = name.split(".")
-        whole = next(n for n in range(1, len(path)) if ".".join(path[:n]) in batch.schema.names)
-        column = pc.struct_field(batch.column(".".join(path[:whole])), path[whole:])
+        length = next(n for n in range(1, len(path)) if ".".join(path[:n]) in batch.schema.names)
+        column = pc.struct_field(batch.column(".".join(path[:length])), path[length:])
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_null(column.type):

@@ -162,8 +162,8 @@ def _cut(unit: Unit, file: IO[bytes], stream: Any, block_bytes: int) -> Iterator
         stream.seek(unit.start - 1)
         position += len(_read_line(unit, stream, unit.start)) - 1
     while unit.kind != PLAIN or position < unit.end:
-        wanted = block_bytes if unit.kind != PLAIN else min(block_bytes, unit.end - position)
-        data = _read(unit, stream, wanted, position)
+        num_bytes = block_bytes if unit.kind != PLAIN else min(block_bytes, unit.end - position)
+        data = _read(unit, stream, num_bytes, position)
         if not data:
             return
         if not data.endswith(b"\n"):

@@ -169,13 +169,13 @@ def parse_block(block: bytes, kinds: Table[str, str]) -> ParsedBlock:
     if not len(everyday.odd):
         return parsed_lines(everyday.rows, (), {})
     odd_lines = [block[begin:end] for begin, end in everyday.odd_spans.tolist()]
-    others = _read(b"\n".join(odd_lines), odd_lines, kinds)
-    rejected = sorted(others.rejects)
+    odd = _read(b"\n".join(odd_lines), odd_lines, kinds)
+    rejected = sorted(odd.rejects)
     return ParsedBlock(
-        rows=_merged(everyday, others),
+        rows=_merged(everyday, odd),
         reject_offsets=everyday.odd_spans[rejected, 0],
-        reject_reasons=[others.rejects[number] for number in rejected],
-        num_action_lines=others.num_action_lines,
+        reject_reasons=[odd.rejects[number] for number in rejected],
+        num_action_lines=odd.num_action_lines,
     )
 
 

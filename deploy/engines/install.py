@@ -175,8 +175,8 @@ def _pins(path: Path) -> dict[str, str]:
 
 def _our_dependencies() -> str:
     """A name of what our own packages ask for, so that the environment is made anew when that changes."""
-    asked = [HERE.parent.parent / "pyproject.toml", HERE / "dataflow-constraints.txt"]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in asked)).hexdigest()[:8]
+    declared = [HERE.parent.parent / "pyproject.toml", HERE / "dataflow-constraints.txt"]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in declared)).hexdigest()[:8]
 
 
 PIECES: dict[str, tuple[str, Callable[[Path, Path], Path]]] = {

@@ -92,7 +92,7 @@ def compare(
     from training.evaluation.rows import all_rows, chosen
 
     every_row = all_rows(
-        change=lambda made: with_fields(made, set or []),
+        change=lambda chosen_recipe: with_fields(chosen_recipe, set or []),
         topics=topics,
         word_prior=word_prior,
         logged=logged,

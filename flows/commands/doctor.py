@@ -110,7 +110,7 @@ def packages(requires: Sequence[str], found: Mapping[str, str]) -> Finding:
 
     requires: lines like `torch>=2.6; extra == "train"`. found: the installed versions by canonical name.
     """
-    missing, others, extras = list[str](), list[str](), set[str]()
+    missing, mismatched, extras = list[str](), list[str](), set[str]()
     for requirement in map(Requirement, requires):
         named = re.search(r"""extra == ["']([\w-]+)["']""", str(requirement.marker or ""))
         extra, name = named[1] if named else "", canonicalize_name(requirement.name)
@@ -121,15 +121,15 @@ def packages(requires: Sequence[str], found: Mapping[str, str]) -> Finding:
             missing.append(name)
             extras.add(extra)
         elif not requirement.specifier.contains(found[name], prereleases=True):
-            others.append(f"{name} {found[name]} (declared: {requirement.specifier})")
+            mismatched.append(f"{name} {found[name]} (declared: {requirement.specifier})")
     if missing:
         commands = [command for command, of in NEEDS.items() if extras & set(of)]
         useless = "no command works" if extras & {"", "cli"} else f"these do not work: {', '.join(commands)}"
         to_install = ",".join(sorted(extras - {""}))
         fix = f"Run pip install 'clicktower[{to_install}]'." if to_install else "Install clicktower again."
         return Finding("packages", "bad", f"{', '.join(sorted(missing))} missing: {useless}", fix)
-    if others:
-        text = f"undeclared versions, which may fail when they are used: {', '.join(others)}"
+    if mismatched:
+        text = f"undeclared versions, which may fail when they are used: {', '.join(mismatched)}"
         return Finding("packages", "look", text, "Install clicktower again, with its constraints.txt.")
     return Finding("packages", "good", ", ".join(f"{name} {found[name]}" for name in SHOWN if name in found))
 

@@ -86,16 +86,16 @@ def explain(
     paths = [model, beside] if beside else [model]
     folders, are_simulated = zip(*map(_model_folder, paths), strict=True)
     models = [load_model(folder) for folder in folders]
-    for one in models:  # before anything is computed
-        require_traces(one.recipe)
-    names = [one.recipe.name for one in models]
+    for reader in models:  # before anything is computed
+        require_traces(reader.recipe)
+    names = [reader.recipe.name for reader in models]
     if len(models) == 2 and names[0] == names[1]:
         names[1] += " (beside)"
     with console.progress_bar("explain") as progress:
         readings_of_models = tuple(
             explained(
                 name,
-                one,
+                reader,
                 texts,
                 query_texts,
                 rule,
@@ -104,7 +104,7 @@ def explain(
                 cost=training_cost(folder),
                 progress=progress,
             )
-            for name, one, folder in zip(names, models, folders, strict=True)
+            for name, reader, folder in zip(names, models, folders, strict=True)
         )
         readings = Readings(
             models=readings_of_models, rule=rule, colours=colours, label=label, simulated=any(are_simulated)
@@ -113,7 +113,7 @@ def explain(
     result = {
         "stage": "explain",
         "rule": rule.to_json(),
-        "models": [{**as_json(one), "path": path} for one, path in zip(readings_of_models, paths, strict=True)],
+        "models": [{**as_json(reader), "path": path} for reader, path in zip(readings_of_models, paths, strict=True)],
         "label": label or None,
         "labels": {"simulated": True} if readings.simulated else {},
         "files": files,
@@ -142,10 +142,10 @@ def _texts(text: str | None, title: str | None, side: Side | None, queries: str 
             "Leave --side out, or give one text.",
         )
     sides: list[Side] = [side or "query", "document"]
-    texts = [(one, of) for one, of in zip((text, title), sides, strict=True) if one is not None]
-    for one, _ in texts:
+    texts = [(content, of) for content, of in zip((text, title), sides, strict=True) if content is not None]
+    for content, _ in texts:
         try:
-            one.encode("utf-8")
+            content.encode("utf-8")
         except UnicodeEncodeError:
             raise UsageError(
                 "The text is not valid UTF-8: its letter trigrams would be those of no text.",
@@ -242,8 +242,8 @@ def nearest_words(
 
 def _show_words(result: dict[str, Any]) -> None:
     score = "cosine" if result["similarity"] == "cosine" else "minus the distance"
-    for one in result["words"]:
-        rows = [(near["word"], f"{near['score']:.4f}") for near in one["nearest"]]
-        console.show([Table(caption=one["word"], header=("word", score), rows=rows)])
+    for entry in result["words"]:
+        rows = [(near["word"], f"{near['score']:.4f}") for near in entry["nearest"]]
+        console.show([Table(caption=entry["word"], header=("word", score), rows=rows)])
     if result["labels"]:
         console.output.print("[bold yellow]The words of a simulated log.[/]")

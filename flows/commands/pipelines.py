@@ -156,12 +156,12 @@ def dates(first: str, until: str) -> list[str]:
     """All dates from the first to the last, ISO 8601. Raises UsageError."""
     from beam_jobs.ingest import days
 
-    if not (found := days.dates(first, until)):
+    if not (result := days.dates(first, until)):
         raise UsageError(
             f"The first date, {first}, is after the last, {until}.",
             "Give --from the earlier of them.",
         )
-    return found
+    return result
 
 
 def require_date_in_log(files: Sequence[str], path: str) -> None:
@@ -196,7 +196,11 @@ def run_dates(
         except StageError as error:
             result = DateResult(date=date, state="failed", found=str(error))
         else:
-            reused = [made["reused"] for made in results.values() if isinstance(made, Mapping) and "reused" in made]
+            reused = [
+                stage_result["reused"]
+                for stage_result in results.values()
+                if isinstance(stage_result, Mapping) and "reused" in stage_result
+            ]
             state = "waiting" if is_made and until == "ingest" else "reused" if reused and all(reused) else "done"
             result = DateResult(date=date, state=state, results=results)
         done.append(result)

@@ -223,7 +223,7 @@ def as_result(store: str, erasure: "Erasure") -> dict[str, Any]:
         "days": dict(erasure.dates),
         "without_key": list(erasure.keyless),
         "unfinished": list(erasure.unfinished),
-        "made_before": [asdict(made) for made in erasure.made_before],
+        "made_before": [asdict(output_made) for output_made in erasure.made_before],
     }
 
 

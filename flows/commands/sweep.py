@@ -133,8 +133,8 @@ def as_plan(
     """The JSON object of a sweep's plan."""
     trials = [
         {"fields": dict(point.fields), "seed": recipe.seed, "digest": digest, "reused": there}
-        for point, made in planned
-        for recipe, (digest, there) in zip(point.recipes, made, strict=True)
+        for point, trainings in planned
+        for recipe, (digest, there) in zip(point.recipes, trainings, strict=True)
     ]
     return {
         "stage": "sweep",

@@ -128,15 +128,15 @@ def measure_of(config: SweepConfig, points: Sequence[Point]) -> str:
     Raises UsageError where dev_loss was asked for and cannot.
     """
     objectives = {recipe.objective.kind: recipe.objective for point in points for recipe in point.recipes}
-    others = objectives[min(objectives)].measures
-    if len(objectives) > 1 or config.measure not in (None, "dev_loss", *others):
+    alternatives = objectives[min(objectives)].measures
+    if len(objectives) > 1 or config.measure not in (None, "dev_loss", *alternatives):
         raise UsageError(
             f"The sweep chooses by {config.measure or 'what is held out'}, which not every trial measures: its points"
             f" learn {' and '.join(sorted(objectives))}.",
-            f"Compare points of one objective, by {', '.join(['dev_loss', *others])}.",
+            f"Compare points of one objective, by {', '.join(['dev_loss', *alternatives])}.",
         )
     if not config.measure and "clicks" not in objectives:
-        return others[0] if others else "dev_loss"
+        return alternatives[0] if alternatives else "dev_loss"
     is_one_loss = len({(r.clicks.gamma, r.clicks.num_negatives) for point in points for r in point.recipes}) == 1
     if config.measure == "dev_loss" and not is_one_loss:
         raise UsageError(

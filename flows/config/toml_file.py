@@ -118,12 +118,12 @@ def check_fields(path: str, section: str, fields: Mapping[str, Any], config: obj
 
 def check_names(path: str, section: str, names: Iterable[str], kind: type, also: Sequence[str] = ()) -> None:
     """Raise UsageError for a name in a section that no field of a dataclass has, nor is one of `also`."""
-    known = [*also, *kinds_of_fields(kind)]
+    names_of_fields = [*also, *kinds_of_fields(kind)]
     for name in names:
-        if name not in known:
+        if name not in names_of_fields:
             raise UsageError(
                 f"{path}, [{section}]: there is no field {name}{nearest(name, kind)}. No stage was started.",
-                f"Use one of {', '.join(known)}.",
+                f"Use one of {', '.join(names_of_fields)}.",
             )
 
 

@@ -218,8 +218,8 @@ def earlier(store: str, today: Observation, *, days: int) -> list[Observation]:
     since = (today.date - timedelta(days=days)).isoformat() if today.dated else ""
     names = [name.removesuffix(".json") for name in storage.list_files(storage.join(store, FOLDER))]
     observations = [_read(store, name) for name in names if name != today.key and name >= since]
-    known = [o for o in observations if o and o.dated == today.dated and o.when < today.when]
-    return sorted(known, key=lambda o: o.when)
+    comparable = [o for o in observations if o and o.dated == today.dated and o.when < today.when]
+    return sorted(comparable, key=lambda o: o.when)
 
 
 def _read(store: str, key: str) -> Observation | None:

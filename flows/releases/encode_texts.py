@@ -76,13 +76,13 @@ def encode_titles(
             vectors_TD[rows[at]] = found
             resumed += len(found)
             del texts[at]
-    done = len(distinct) - len(missing) + resumed
-    progress("encode titles", done, len(distinct))
+    num_encoded = len(distinct) - len(missing) + resumed
+    progress("encode titles", num_encoded, len(distinct))
     encode = _by_workers(trained, texts, names, model, workers) if workers > 1 and names else _here(model, texts, names)
     for at, vectors in encode:
         vectors_TD[rows[at]] = vectors
-        done += len(vectors)
-        progress("encode titles", done, len(distinct))
+        num_encoded += len(vectors)
+        progress("encode titles", num_encoded, len(distinct))
     counts = {
         "titles": len(distinct),
         "encoded": len(missing) - resumed,
@@ -157,15 +157,15 @@ def _take_known(
         return known_T
     from flows.releases.release_documents import open_table  # LanceDB, which encoding lines does without
 
-    known = pa.array(distinct)
+    title_set = pa.array(distinct)
     try:
         for batch in open_table(folder).search().select(["title", "vector"]).to_batches(_READ_ROWS):
             titles = pa.array([normalise(title) for title in batch["title"].to_pylist()], pa.string())
-            row_of_title = pc.fill_null(pc.index_in(titles, value_set=known), -1).to_numpy(zero_copy_only=False)
+            row_of_title = pc.fill_null(pc.index_in(titles, value_set=title_set), -1).to_numpy(zero_copy_only=False)
             is_wanted = row_of_title >= 0
-            wanted = row_of_title[is_wanted]
-            vectors_TD[wanted] = np.asarray(batch["vector"].flatten()).reshape(len(is_wanted), -1)[is_wanted]
-            known_T[wanted] = True
+            title_rows = row_of_title[is_wanted]
+            vectors_TD[title_rows] = np.asarray(batch["vector"].flatten()).reshape(len(is_wanted), -1)[is_wanted]
+            known_T[title_rows] = True
     except RuntimeError as error:
         raise StageError(
             f"The vectors of {folder} cannot be used again: {str(error).splitlines()[0][:200]}. What is live stays as"
@@ -222,10 +222,10 @@ def _read_part(name: str, num_titles: int, dimensions: int) -> np.ndarray | None
         content = storage.read_bytes(name)
     except OSError:
         return None
-    digest, rest = content[:32], content[32:]
-    if len(rest) != 4 * num_titles * dimensions or hashlib.sha256(rest).digest() != digest:
+    digest, content_bytes = content[:32], content[32:]
+    if len(content_bytes) != 4 * num_titles * dimensions or hashlib.sha256(content_bytes).digest() != digest:
         return None
-    return np.frombuffer(rest, "<f4").reshape(num_titles, dimensions)
+    return np.frombuffer(content_bytes, "<f4").reshape(num_titles, dimensions)
 
 
 def open_encoder(model: str | None, release: str | None) -> Encoder:
@@ -263,12 +263,12 @@ def encode_lines(
         has_word = [bool(words(text)) for text in texts]
         vectors = np.zeros((len(texts), encoder.dimensions), "<f4")
         if any(has_word):
-            kept = [text for text, known in zip(texts, has_word, strict=True) if known]
+            kept = [text for text, is_known in zip(texts, has_word, strict=True) if is_known]
             vectors[has_word] = search_vectors(encoder, kept, side)
         if raw:
             yield vectors.tobytes()
             continue
-        rows = [row if known else None for row, known in zip(vectors.tolist(), has_word, strict=True)]
+        rows = [row if is_known else None for row, is_known in zip(vectors.tolist(), has_word, strict=True)]
         yield "".join(json.dumps({"vector": row} if objects else row) + "\n" for row in rows).encode()
 
 

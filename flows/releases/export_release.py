@@ -84,11 +84,11 @@ def _write_documents(where: str, opened: OpenRelease, form: str, progress: Progr
     reader = open_table(opened.folder).search().select(["id", "title", "vector"]).to_batches(_BATCH_ROWS)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        done = 0
+        num_written = 0
         for batch in reader:
-            progress("write documents", done, release.num_documents)
+            progress("write documents", num_written, release.num_documents)
             yield batch
-            done += batch.num_rows
+            num_written += batch.num_rows
 
     documents = {"documents": release.num_documents}
     if form == "opensearch":
@@ -190,8 +190,8 @@ def write_trec(where: str, opened: OpenRelease, queries: str, k: int, progress: 
     text_of_query = read_queries(queries)
     tag = f"clicktower-{opened.release.digest}"
     with storage.open_new(where) as file:
-        for done, (query_id, text) in enumerate(text_of_query.items()):
-            progress("search", done, len(text_of_query))
+        for number, (query_id, text) in enumerate(text_of_query.items()):
+            progress("search", number, len(text_of_query))
             if words(text):
                 scores = {_field(hit.id): hit.score for hit in opened.search(text, k)}
                 for line in run_lines({_field(query_id): scores}, tag):

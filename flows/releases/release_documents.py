@@ -263,5 +263,5 @@ def _kth_scores(rows: Rows, queries_QD: np.ndarray, depths: Sequence[int], simil
 
 def recall(scores: Sequence[np.ndarray], limits_Q: np.ndarray, k: int) -> float:
     """The share of the k nearest that searches found. Any document as near as the k-th counts: titles repeat."""
-    found = [min(k, int((found >= limit).sum())) for found, limit in zip(scores, limits_Q, strict=True)]
-    return sum(found) / (k * len(found))
+    hits = [min(k, int((hits >= limit).sum())) for hits, limit in zip(scores, limits_Q, strict=True)]
+    return sum(hits) / (k * len(hits))

@@ -23,8 +23,8 @@ def verify(folder: str, *, progress: Progress = silent) -> list[str]:
     findings = []
     if storage.exists(storage.join(folder, POINTER)):
         findings += _of_pointer(folder)
-    for done, unit in enumerate(units):
-        progress("verify", done, len(units))
+    for number, unit in enumerate(units):
+        progress("verify", number, len(units))
         prefix = "" if unit == folder else f"{unit.removeprefix(folder).strip('/')}: "
         findings += [prefix + sentence for sentence in _of_unit(unit)]
     progress("verify", len(units), len(units))

@@ -224,9 +224,9 @@ def answer(comparison: Comparison) -> str:
         text = f"Highest {name}: {top['title']}, {over}. {_lead(comparison, top, base)}"
     sides = [side(against_chosen(row)) for row in rows if row is not top]
     kinds = (("above", "above it beyond chance"), ("below", "below it beyond chance"), ("alike", "not significant"))
-    others = ", ".join(f"{sides.count(kind)} {words}" for kind, words in kinds if kind in sides)
+    outcomes = ", ".join(f"{sides.count(kind)} {words}" for kind, words in kinds if kind in sides)
     against = "" if base is None or top is base else f" tested against {base['title']}"
-    return f"{text} Other rows{against}: {others}." if others else text
+    return f"{text} Other rows{against}: {outcomes}." if outcomes else text
 
 
 def _lead(comparison: Comparison, top: Row, base: Row | None) -> str:
@@ -349,7 +349,7 @@ def _value(comparison: Comparison, name: str, row: Row) -> Cell:
     if name not in row["values"]:
         return Cell()
     value, difference = row["values"][name], against_chosen(row, name)
-    top = max(other["values"][name]["mean"] for other in done(comparison) if name in other["values"])
+    top = max(row_done["values"][name]["mean"] for row_done in done(comparison) if name in row_done["values"])
     return Cell(
         text=figure(value["mean"]), aside=interval(value), mark=mark(difference), tone=side(difference),
         strong=value["mean"] == top,
@@ -369,12 +369,12 @@ def _paper(comparison: Comparison) -> list[Block]:
 
     A row that is neither as printed nor tuned, such as BM25, is in both tables.
     """
-    beside: dict[str, dict[str, Row]] = {}
+    by_paper_row: dict[str, dict[str, Row]] = {}
     for row in comparison["rows"]:
         if row.get("paper"):
             of = dict.fromkeys([row["table"]] if row["table"] else TABLES, row)
-            beside.setdefault(row["paper_row"], {}).update(of)
-    rows = [{**next(iter(of.values())), "title": title, "tables": of} for title, of in beside.items()]
+            by_paper_row.setdefault(row["paper_row"], {}).update(of)
+    rows = [{**next(iter(of.values())), "title": title, "tables": of} for title, of in by_paper_row.items()]
     names = [name for name in comparison["measures"] if any(name in row["paper"] for row in rows)]
     if not names:
         return []
@@ -421,11 +421,11 @@ def _paper_picture(comparison: Comparison, rows: Sequence[Row]) -> Picture:
     for row in rows:
         there = (row.get("paper_to_bm25") or {}).get(MEASURE)
         here = {table: _above_bm25(comparison, row, table, MEASURE) for table in TABLES}
-        known = {table: value for table, value in here.items() if value is not None}
+        measured_values = {table: value for table, value in here.items() if value is not None}
         if there is not None:
             dots = [Dot(value=there / 100, kind="there")]
-            dots += [Dot(value=value, kind=table) for table, value in known.items()]
-            drawn.append(ChartRow(name=row["title"], dots=dots, remark=" ".join(map(signed, known.values()))))
+            dots += [Dot(value=value, kind=table) for table, value in measured_values.items()]
+            drawn.append(ChartRow(name=row["title"], dots=dots, remark=" ".join(map(signed, measured_values.values()))))
     title = f"{measure_name(MEASURE)} − BM25"
     return Picture(
         title=title,
@@ -464,11 +464,11 @@ def _parts(comparison: Comparison) -> list[Block]:
     """
     rows, columns, groups = done(comparison), Columns(), [("", 1)]
     for name, parts in comparison["slices"].items():
-        known = [(part, [of for row in rows if (of := _in_part(row, name, part))]) for part in parts]
-        known = [(part, values) for part, values in known if values]
-        if len(known) > 1:
-            groups.append((name, len(known)))
-            for part, values in known:
+        measured_parts = [(part, [of for row in rows if (of := _in_part(row, name, part))]) for part in parts]
+        measured_parts = [(part, values) for part, values in measured_parts if values]
+        if len(measured_parts) > 1:
+            groups.append((name, len(measured_parts)))
+            for part, values in measured_parts:
                 top = max(of[MEASURE]["mean"] for of in values)
                 columns.append((f"{part} (n = {values[0]['n']:,})", partial(_part_value, name, part, top)))
     caption = f"{measure_name(MEASURE)} of every row"

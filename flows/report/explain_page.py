@@ -140,14 +140,14 @@ def _text(readings: Readings, number: int) -> Section:
 
 
 def _shaded(text: TracedText, found: Keywords) -> Words:
-    of = max(len(one.cells) for one in found.counted)
+    of = max(len(direction.cells) for direction in found.counted)
     keywords = set(found.keywords)
     tips = [
         ", ".join(
-            f"{ARROWS[one.direction]} {'no count' if count is None else f'{count} of {len(one.cells)} cells'}"
-            for one, count in zip(found.counted, counts, strict=True)
+            f"{ARROWS[way.direction]} {'no count' if count is None else f'{count} of {len(way.cells)} cells'}"
+            for way, count in zip(found.counted, counts, strict=True)
         )
-        for counts in zip(*(one.counts for one in found.counted), strict=True)
+        for counts in zip(*(direction.counts for direction in found.counted), strict=True)
     ]
     words = enumerate(zip(text.words, found.most, strict=True))
     return Words(words=[(word, -(-most * SHADES // of), at in keywords, tips[at]) for at, (word, most) in words])
@@ -163,8 +163,8 @@ def _counts(found: Sequence[tuple[Explained, TracedText, Keywords]]) -> Table:
     chosen = sorted(sorted(most, key=lambda at: (-most[at], at))[:TABLE_WORDS])
     header, rows = ["", "Word"], [[f"{at + 1}", longest.words[at]] for at in chosen]
     table: list[list[Cell | str]] = [[*row] for row in rows]
-    for one, _, counted in found:
-        header += [f"{one.name} {ARROWS[way.direction]} of {len(way.cells)}" for way in counted.counted] + [""]
+    for reading, _, counted in found:
+        header += [f"{reading.name} {ARROWS[way.direction]} of {len(way.cells)}" for way in counted.counted] + [""]
         for row, at in zip(table, chosen, strict=True):
             inside = at < len(counted.most)
             row += [_count(way.counts[at], len(way.cells)) if inside else "" for way in counted.counted]
@@ -239,9 +239,9 @@ def attention_blocks(title: str, weights: Any, words: Sequence[str]) -> list[Blo
     chosen = sorted(sorted(range(len(words)), key=lambda at: (-together[at], at))[:TABLE_WORDS])
     hops = [*weights_rT[:HOPS], *([together] if several else [])]
     names = [*(f"hop {at + 1}" for at in range(len(weights_rT[:HOPS]))), *(["overall"] if several else [])]
-    some = f" The first {HOPS} hops of {len(weights_rT)}; overall is of all." if len(weights_rT) > HOPS else ""
+    remark = f" The first {HOPS} hops of {len(weights_rT)}; overall is of all." if len(weights_rT) > HOPS else ""
     table = Table(
-        caption=f"% of each hop.{some}", header=["word", *names], only="terminal",
+        caption=f"% of each hop.{remark}", header=["word", *names], only="terminal",
         rows=[[words[at], *(Cell(text=f"{100 * of[at]:.0f}", shade=float(of[at])) for of in hops)] for at in chosen],
     )  # fmt: skip
     return [
@@ -285,13 +285,13 @@ def _grid(queries: Sequence[Mapping[str, Any]]) -> list[Block]:
         caption = f"Words by query and cell, columns {start + 1} to {start + len(shown)} of {len(cells)}"
         left = range(1 + len(shown))
         tables.append(Table(caption=caption, header=("Query", *shown), rows=rows, left=left, only="page"))
-    rest = [Section(title="The other cells", blocks=tables[1:], folded=True, only="page")] if tables[1:] else []
+    folded = [Section(title="The other cells", blocks=tables[1:], folded=True, only="page")] if tables[1:] else []
     lines = ["; ".join(f"{cell} {words}" for cell, words in row.items()) for row in taken]
     rows = [[of["query"], line] for of, line in zip(queries, lines, strict=True)]
     terminal = Table(
         caption="Words by query and cell", header=("Query", "Cells"), rows=rows, left=(0, 1), only="terminal"
     )
-    return [*tables[:1], *rest, terminal] if queries else []
+    return [*tables[:1], *folded, terminal] if queries else []
 
 
 def _gates(models: Sequence[Explained]) -> list[Block]:
@@ -348,15 +348,16 @@ def _gate(name: str, found: Mapping[str, Any]) -> str:
 
 def _cost(models: Sequence[Explained]) -> list[Block]:
     """The training loss of each model by epoch, on a logarithmic scale; nothing unless there are two that have it."""
-    known = [reading for reading in models if reading.cost]
-    if len(known) < 2:
+    with_cost = [reading for reading in models if reading.cost]
+    if len(with_cost) < 2:
         return []
     lines = [
-        figures.Line(name=reading.name, points=_points(reading.cost), dots=_points(reading.cost)) for reading in known
+        figures.Line(name=reading.name, points=_points(reading.cost), dots=_points(reading.cost))
+        for reading in with_cost
     ]
     rows = [
         [reading.name, f"{len(reading.cost)}", *(f"{reading.cost[at]['train_loss']:.4f}" for at in (0, -1))]
-        for reading in known
+        for reading in with_cost
     ]
     picture = Picture(
         title="Training loss per pair, by epoch",

@@ -67,9 +67,11 @@ def _drawn(draw: Callable[[], Any], label: str, kind: str = "figure") -> Markup:
     ):  # fmt: skip
         marks = re.sub(pattern, instead, marks)
     marks = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), marks)
-    marks = re.sub(r"#fe(\w\w)01", lambda found: f"var(--{NAMES[int(found[1], 16)]})", marks)
-    own = hashlib.sha256((label + marks).encode()).hexdigest()[:8]  # what a figure defines is named in the whole page
-    marks = re.sub(r'(id="|#)([mp][0-9a-f]{10})', rf"\g<1>f{own}\2", marks)
+    marks = re.sub(r"#fe(\w\w)01", lambda match: f"var(--{NAMES[int(match[1], 16)]})", marks)
+    prefix = hashlib.sha256((label + marks).encode()).hexdigest()[
+        :8
+    ]  # what a figure defines is named in the whole page
+    marks = re.sub(r'(id="|#)([mp][0-9a-f]{10})', rf"\g<1>f{prefix}\2", marks)
     head = f'<svg class="{kind}" viewBox="0 0 {width:.0f} {height:.0f}" style="width:{width:.0f}px"'
     return Markup(f'{head} role="img" aria-label="{escape(visible(label))}">{visible(marks)}</svg>')
 
@@ -392,9 +394,9 @@ class Scale:
 
         start = 0.0 if self.around_zero else self.low
         shares = np.clip((values - start) / ((self.high - start) or 1), -1, 1)
-        found = np.where(shares[..., None] < 0, np.array(BELOW), np.array(ABOVE))
-        found[..., 3] = np.rint(255 * np.abs(shares))
-        return found.astype(np.uint8)
+        tones = np.where(shares[..., None] < 0, np.array(BELOW), np.array(ABOVE))
+        tones[..., 3] = np.rint(255 * np.abs(shares))
+        return tones.astype(np.uint8)
 
 
 ABOVE, BELOW = (16, 143, 134, 255), (217, 130, 43, 255)  # like the scales of page.css
@@ -420,10 +422,10 @@ def heat_map(
     values: [words, cells] in the order in which the words stand. names: of the active rows, if not their numbers.
     """
     shown = columns.means(values).T  # [cells, columns]
-    rest = [cell for cell in range(len(shown)) if cell not in set(active)]
+    quiet_cells = [cell for cell in range(len(shown)) if cell not in set(active)]
     gap = max(9, min(30, 640 // shown.shape[1]))
     heights = [ACTIVE_ROW * len(active)]
-    heights += [len(rest) * max(1, min(ACTIVE_ROW, REST_HEIGHT // len(rest)))] if rest else []
+    heights += [len(quiet_cells) * max(1, min(ACTIVE_ROW, REST_HEIGHT // len(quiet_cells)))] if quiet_cells else []
 
     def draw() -> Any:
         labels = names or [str(cell) for cell in active]
@@ -434,7 +436,7 @@ def heat_map(
         height = top + sum(heights) + between * (len(heights) - 1) + room
         figure = _figure(width, height, layout=None)
         figure.text(left / width, 1 - 14 / height, title, fontsize=13, fontweight="bold")
-        for cells, tall in zip((list(active), rest), heights, strict=False):
+        for cells, tall in zip((list(active), quiet_cells), heights, strict=False):
             box = (left / width, 1 - (top + tall) / height, wide / width, tall / height)
             axes = figure.add_axes(box)
             top += tall + between
@@ -442,9 +444,11 @@ def heat_map(
             axes.grid(False)
             axes.spines[:].set_visible(False)
             axes.set_xticks([])
-            axes.set_yticks([] if cells is rest else range(len(cells)), [] if cells is rest else labels, size=9)
-        if rest:
-            axes.set_ylabel(f"{len(rest)} others", size=9)
+            axes.set_yticks(
+                [] if cells is quiet_cells else range(len(cells)), [] if cells is quiet_cells else labels, size=9
+            )
+        if quiet_cells:
+            axes.set_ylabel(f"{len(quiet_cells)} others", size=9)
         columns.label(axes, gap)
         return figure
 

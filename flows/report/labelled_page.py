@@ -92,19 +92,19 @@ def labelled_blocks(result: Mapping[str, Any]) -> list[Block]:
     """Everything but texts, section by section."""
     metrics = result["metrics"]
     verdict, answer = _answer(metrics)
-    beside = [
+    pictures = [
         Text(text=answer, tone=verdict), Beside(blocks=_pictures(metrics), only="page"), _table(metrics),
         Items(items=_notes(metrics, result["counts"])),
     ]  # fmt: skip
-    blocks: list[Block] = [Section(title="Beside what words alone can do", blocks=beside)]
+    blocks: list[Block] = [Section(title="Beside what words alone can do", blocks=pictures)]
     if metrics["histograms"]:
         blocks.append(Section(title="Where the classes lie", blocks=_histograms(metrics), only="page"))
     if metrics["classifier"]:
         blocks.append(Section(title="What the classifier said", blocks=_classifier(metrics)))
-    if found := metrics["overlap"]:
+    if overlap := metrics["overlap"]:
         summary = (
-            f"Overlap of attention {found['mean']:.3f}, the mean of A Aᵀ off its diagonal, {found['hops']} hops over"
-            f" {found['texts']:,} held-out texts. 0: no two hops share a word; 1: all look at one and the same."
+            f"Overlap of attention {overlap['mean']:.3f}, the mean of A Aᵀ off its diagonal, {overlap['hops']} hops"
+            f" over {overlap['texts']:,} held-out texts. 0: no two hops share a word; 1: all look at one and the same."
         )
         blocks.append(Section(title="Do the hops look at different words?", blocks=[Text(text=summary)]))
     return blocks
@@ -118,10 +118,10 @@ def _answer(metrics: Metrics) -> tuple[str, str]:
     n, unit = metrics["n"], metrics["unit"]
     interval = f"{value['low']:.3f} to {value['high']:.3f}"
     first = f"Over {n:,} held-out {unit} {_ours(metrics)} has {name} {value['value']:.3f} ({interval})."
-    others = [name for name in systems if name not in OURS]
-    if not others:
+    baselines = [name for name in systems if name not in OURS]
+    if not baselines:
         return "open", first
-    best = max(others, key=lambda other: systems[other][measure]["value"])
+    best = max(baselines, key=lambda baseline: systems[baseline][measure]["value"])
     ahead = metrics["difference"][best][measure]
     verdict = "better" if ahead["low"] > 0 else "worse" if ahead["high"] < 0 else "open"
     summary = {"better": "beyond chance", "worse": "beyond chance", "open": "chance alone may give as much"}[verdict]
@@ -220,11 +220,11 @@ def _drawn_classes(metrics: Metrics) -> list[int]:
 
 
 def _classifier(metrics: Metrics) -> list[Block]:
-    found, classes, unit = metrics["classifier"], metrics["classes"], metrics["unit"]
+    classifier, classes, unit = metrics["classifier"], metrics["classes"], metrics["unit"]
     blocks: list[Block] = []
-    if found["confusion"]:
+    if classifier["confusion"]:
         crossed: list[list[Cell | str]] = []
-        for k, counts in enumerate(found["confusion"]):
+        for k, counts in enumerate(classifier["confusion"]):
             total = sum(counts) or 1
             shaded = [
                 Cell(text=f"{n:,}", shade=SHADE * n / total * (1 if at == k else -1)) for at, n in enumerate(counts)
@@ -245,16 +245,21 @@ def _classifier(metrics: Metrics) -> list[Block]:
         )
         blocks.append(Text(text=f"{summary} every row."))
     bins = [
-        [f"{one['low']:.3g} to {one['high']:.3g}", f"{one['n']:,}", f"{one['said']:.3f}", f"{one['right']:.3f}"]
-        for one in found["bins"]
-        if one["n"]
+        [
+            f"{interval['low']:.3g} to {interval['high']:.3g}",
+            f"{interval['n']:,}",
+            f"{interval['said']:.3f}",
+            f"{interval['right']:.3f}",
+        ]
+        for interval in classifier["bins"]
+        if interval["n"]
     ]
-    summary = f"{found['said']:.3f} sure on average, {found['right']:.3f} right; calibration error"
+    summary = f"{classifier['said']:.3f} sure on average, {classifier['right']:.3f} right; calibration error"
     header = ("Probability", unit.capitalize(), "Mean", "Share right")
     return [
         *blocks,
         Heading(text="Do its probabilities hold?"),
-        Text(text=f"{summary} {found['calibration_error']:.3f}."),
+        Text(text=f"{summary} {classifier['calibration_error']:.3f}."),
         Table(caption=f"{unit.capitalize()} by the probability of what was said", header=header, rows=bins),
     ]
 

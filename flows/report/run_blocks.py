@@ -209,9 +209,11 @@ def headline(result: Mapping[str, Any]) -> str:
             refused = "".join(f"; {why}: went on from before it" for why in m.get("refused_checkpoints", ()))
             unit = "examples" if {"dev_accuracy", "dev_kl"} & set(m) else "pairs"
             rate = f"{m['pairs_per_second']:,.0f} {unit}/s"
-            known = f", vectors for {m['known_words']:,} of {m['shard_words']:,} words" if "known_words" in m else ""
+            vectors_known = (
+                f", vectors for {m['known_words']:,} of {m['shard_words']:,} words" if "known_words" in m else ""
+            )
             parts = [f"{m['epoch']} epochs", f"training loss {m['train_loss']:.3f}", *held_out(m), rate]
-            return ", ".join(parts) + known + refused
+            return ", ".join(parts) + vectors_known + refused
         case "combine":
             members = f"{len(m['members'])} models ({', '.join(m['members'])})"
             return f"an ensemble of {members}, {m['dimensions']:,} dimensions"
@@ -219,8 +221,8 @@ def headline(result: Mapping[str, Any]) -> str:
             best = m["rows"][0]["mean"]
             reused = f", {c['trials_reused']:,} of them there already" if c["trials_reused"] else ""
             diverged = f", {c['trials_diverged']:,} diverged" if c["trials_diverged"] else ""
-            found = f"best {m['measure']} {best:.4f}" if best is not None else "none gave a model"
-            return f"{c['trials']:,} trials of {c['points']:,} points{reused}{diverged}; {found}"
+            outcome = f"best {m['measure']} {best:.4f}" if best is not None else "none gave a model"
+            return f"{c['trials']:,} trials of {c['points']:,} points{reused}{diverged}; {outcome}"
         case "judgments":
             judged = f"{c['judgments']:,} click-derived judgments of {c['queries']:,} queries"
             return f"{judged}, {m['click_model_name']}"

@@ -90,8 +90,12 @@ def _promotion_of(release: Mapping[str, Any]) -> dict[str, Any] | None:
     """What was decided about a run's release, now or when it went live; None where nothing was asked."""
     metrics = release["metrics"]
     decision = metrics.get("decision")
-    if decision is None and release["reused"] and (found := read_decision(metrics["release"], release["digest"])):
-        decision = asdict(found)
+    if (
+        decision is None
+        and release["reused"]
+        and (earlier_decision := read_decision(metrics["release"], release["digest"]))
+    ):
+        decision = asdict(earlier_decision)
     return decision and {"live": metrics["live"], **decision}
 
 

@@ -42,10 +42,10 @@ def sweep_page(table: Mapping[str, Any]) -> Page:
 def table_blocks(table: Mapping[str, Any]) -> list[Block]:
     """The points, best first, and what to know about them."""
     header, rows = cells(table)
-    at, done = header.index(table["measure"]), table["rows"][0]["mean"] is not None
+    at, has_best = header.index(table["measure"]), table["rows"][0]["mean"] is not None
     shown: list[list[Cell | str]] = [
         [
-            Cell(text=cell, strong=done and not place, tone="above" if ALIKE in row[0] else "") if i == at else cell
+            Cell(text=cell, strong=has_best and not place, tone="above" if ALIKE in row[0] else "") if i == at else cell
             for i, cell in enumerate(row)
         ]
         for place, row in enumerate(rows)
@@ -73,11 +73,11 @@ def _ranking(rows: Sequence[Mapping[str, Any]], measure: str) -> list[Block]:
                 ours=place == 1,
             )
         )
-    some = f"; the first {ROWS_DRAWN} of {len(rows)} points" if len(rows) > ROWS_DRAWN else ""
+    remark = f"; the first {ROWS_DRAWN} of {len(rows)} points" if len(rows) > ROWS_DRAWN else ""
     return [
         Picture(
             title=f"{measure} of each point",
-            remark=f"full dot: the mean; rings: its seeds{some}",
+            remark=f"full dot: the mean; rings: its seeds{remark}",
             picture=partial(row_chart, drawn, f"{measure} of each point", width=WIDE, joined=True),
         ),
         Text(
@@ -94,10 +94,14 @@ def _by_fields(rows: Sequence[Mapping[str, Any]], measure: str) -> list[Section]
         lines: dict[str, list[tuple[float, float]]] = {}
         for row in rows:
             value, trial = row["fields"].get(field), row["trials"][0]
-            others = {name.rpartition(".")[2]: other for name, other in row["fields"].items() if name != field}
+            fields_beside = {name.rpartition(".")[2]: other for name, other in row["fields"].items() if name != field}
             if isinstance(value, int | float) and row["mean"] is not None and trial["epochs"] == trial["of_epochs"]:
-                lines.setdefault(point_text(others), []).append((float(value), row["mean"]))
-        drawn = [Line(name=name, points=sorted(one), dots=sorted(one)) for name, one in lines.items() if len(one) > 2]
+                lines.setdefault(point_text(fields_beside), []).append((float(value), row["mean"]))
+        drawn = [
+            Line(name=name, points=sorted(points), dots=sorted(points))
+            for name, points in lines.items()
+            if len(points) > 2
+        ]
         if drawn:
             label = f"{measure} by {field}"
             picture = partial(line_chart, drawn[: len(SERIES)], label, along=field)

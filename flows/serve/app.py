@@ -214,16 +214,18 @@ class Metrics:
     def __init__(self, *, shared: bool = False) -> None:
         self._shared = shared
         self._registry = prom.CollectorRegistry()
-        known: dict[str, Any] = {"registry": self._registry}
-        self.requests = prom.Counter("clicktower_requests", "Requests answered.", ["route", "status"], **known)
+        settings: dict[str, Any] = {"registry": self._registry}
+        self.requests = prom.Counter("clicktower_requests", "Requests answered.", ["route", "status"], **settings)
         about = "From a request's head to its answer's end."
-        self.seconds = prom.Histogram("clicktower_request_seconds", about, ["route"], buckets=_SECONDS, **known)
+        self.seconds = prom.Histogram("clicktower_request_seconds", about, ["route"], buckets=_SECONDS, **settings)
         about = "New releases that the pointer named: served, or failed to open."
-        self.swaps = prom.Counter("clicktower_release_swaps", about, ["outcome"], **known)
+        self.swaps = prom.Counter("clicktower_release_swaps", about, ["outcome"], **settings)
         about = "Workers that serve this release."
-        self.release = prom.Gauge("clicktower_release_info", about, ["release"], multiprocess_mode="livesum", **known)
+        self.release = prom.Gauge(
+            "clicktower_release_info", about, ["release"], multiprocess_mode="livesum", **settings
+        )
         about = "Documents that are searched."
-        self.documents = prom.Gauge("clicktower_release_documents", about, multiprocess_mode="mostrecent", **known)
+        self.documents = prom.Gauge("clicktower_release_documents", about, multiprocess_mode="mostrecent", **settings)
         self._current = ""
         for outcome in ("served", "failed"):
             self.swaps.labels(outcome)

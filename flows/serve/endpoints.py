@@ -103,9 +103,9 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
     for name in body.__struct_fields__:
         value = getattr(body, name)
         for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str) and (found := _CONTROL.search(text)):
-                raise Refused(422, f"The field {name} has a control character (U+{ord(found[0]):04X}) at place "
-                                   f"{found.start() + 1}: take it out.")  # fmt: skip
+            if isinstance(text, str) and (match := _CONTROL.search(text)):
+                raise Refused(422, f"The field {name} has a control character (U+{ord(match[0]):04X}) at place "
+                                   f"{match.start() + 1}: take it out.")  # fmt: skip
     return body
 
 
@@ -148,11 +148,11 @@ async def explain(body: Explain, served: Served) -> dict[str, Any]:
         raise Refused(422, "A query is explained with one title: give either the id of a document or a title.")
     title = body.title if body.title is not None else await run_in_threadpool(_title_of, opened, body.id)
     try:
-        found = await run_in_threadpool(explanation, opened.model, opened.bm25, body.query, title)
+        explained = await run_in_threadpool(explanation, opened.model, opened.bm25, body.query, title)
     except UsageError as error:
         raise _unusable(error) from None
     took_ms = round((time.perf_counter() - started) * 1000, 3)
-    return {"release": opened.release.digest, "took_ms": took_ms, **found}
+    return {"release": opened.release.digest, "took_ms": took_ms, **explained}
 
 
 def release(served: Served) -> dict[str, Any]:
@@ -214,8 +214,8 @@ def explanation(encoder: Model | Ensemble, bm25: TitleBM25 | None, query: str, t
         word["bm25"], word["match"] = parts[number] if parts else None, None
     if encoder.word_share:
         met = best_matches(encoder, [word["word"] for word in of_query["words"]], words(title))
-        for word, (other, cosine) in zip(of_query["words"], met, strict=True):
-            word["match"] = {"word": other, "cosine": cosine}
+        for word, (title_word, cosine) in zip(of_query["words"], met, strict=True):
+            word["match"] = {"word": title_word, "cosine": cosine}
     score = float(scores_Q[0])
     return {
         "cosine": score if encoder.similarity == "cosine" else None,
@@ -228,31 +228,31 @@ def explanation(encoder: Model | Ensemble, bm25: TitleBM25 | None, query: str, t
 
 def _shortened(encoder: Model | Ensemble, text: str, side: Side) -> np.ndarray:
     """The vectors of a text and of the text without each of its first words, float32 [1 + words, d]."""
-    found = words(text)
-    if not found:
+    text_words = words(text)
+    if not text_words:
         what = "the query" if side == "query" else "the title"
         raise UsageError(
             f"In {what} there is no word, and a text without a word has no embedding.",
             f"Give {what} at least one word.",
         )
-    left_out = range(max(1, min(len(found), MOST_WORDS, _STEPS // len(found))))
-    others = [" ".join(found[:at] + found[at + 1 :]) for at in left_out] if len(found) > 1 else []
-    vectors = search_vectors(encoder, [text, *others], side)
-    return vectors if others else np.concatenate([vectors, np.zeros_like(vectors)])
+    left_out = range(max(1, min(len(text_words), MOST_WORDS, _STEPS // len(text_words))))
+    shortened = [" ".join(text_words[:at] + text_words[at + 1 :]) for at in left_out] if len(text_words) > 1 else []
+    vectors = search_vectors(encoder, [text, *shortened], side)
+    return vectors if shortened else np.concatenate([vectors, np.zeros_like(vectors)])
 
 
 def _explained(encoder: Model | Ensemble, text: str, side: Side, scores: np.ndarray, *, other: str) -> dict[str, Any]:
-    found, of_other, gates = words(text), set(words(other)), gate_keywords(encoder, text, side)
+    text_words, of_other, gates = words(text), set(words(other)), gate_keywords(encoder, text, side)
     return {
         "text": text,
-        "num_words": len(found),
+        "num_words": len(text_words),
         "words": [
             {
-                "word": found[at],
+                "word": text_words[at],
                 "share": share,
                 "moved": gates.moved[at] if gates and at < len(gates.moved) else None,
                 "keyword": at in gates.keywords if gates else None,
-                "in_other": found[at] in of_other,
+                "in_other": text_words[at] in of_other,
             }
             for at, share in enumerate((scores[0] - scores[1:]).tolist())
         ],

@@ -104,11 +104,11 @@ def example_queries(titles: Sequence[str] | pa.Array) -> list[dict[str, str]]:
 
     A query is a few words of a title; the last one has two letters swapped, as a person in a hurry would.
     """
-    some = titles[:: max(1, len(titles) // _LOOKED_AT)]
-    if isinstance(some, pa.Array):
-        some = some.to_pylist()
-    queries = {query for query in map(_query, some) if query}
-    queries = queries or {form for form in map(normalise, some) if form and len(form) <= LONGEST}
+    sample = titles[:: max(1, len(titles) // _LOOKED_AT)]
+    if isinstance(sample, pa.Array):
+        sample = sample.to_pylist()
+    queries = {query for query in map(_query, sample) if query}
+    queries = queries or {form for form in map(normalise, sample) if form and len(form) <= LONGEST}
     chosen: list[str] = []
     seen: set[str] = set()
     for query in sorted(queries, key=lambda query: hashlib.blake2b(query.encode("utf-8", "surrogatepass")).digest()):

@@ -37,12 +37,12 @@ def _described() -> dict[str, Any]:
     milliseconds = {"type": "number"}
     number = {"type": "integer"}
     vectors = {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}
-    found = {"release": _DIGEST, "query": {"type": "string"}, "mode": {"type": "string"}, "took_ms": milliseconds}
+    answer = {"release": _DIGEST, "query": {"type": "string"}, "mode": {"type": "string"}, "took_ms": milliseconds}
     return {
         "openapi": "3.1.0",
         "info": {"title": "clicktower", "version": "1", "description": "Search by sentence embeddings and by BM25."},
         "paths": {
-            "/v1/search": _post("The best documents for a query.", "Search", _answer(found | {"hits": hits})),
+            "/v1/search": _post("The best documents for a query.", "Search", _answer(answer | {"hits": hits})),
             "/v1/embed": _post(
                 "The vectors of texts as they are compared: by cosine of length 1.",
                 "Embed",

@@ -162,8 +162,8 @@ def _stamps(ms: np.ndarray) -> list[str]:
 def _client(population: Population, searches: Searches) -> list[str]:
     """The client_id field of each search's lines, empty for the few that have none."""
     return [
-        f'"client_id": "{population.client(actor)}", ' if known else ""
-        for actor, known in zip(searches.who.actor.tolist(), searches.has_client.tolist(), strict=True)
+        f'"client_id": "{population.client(actor)}", ' if has_client else ""
+        for actor, has_client in zip(searches.who.actor.tolist(), searches.has_client.tolist(), strict=True)
     ]
 
 

@@ -227,9 +227,9 @@ def draw_searches(
     of_stock = (who.role == PROFESSIONAL) & (uniform(seed, "stock", numbers) < OF_STOCK)
     item = (bits(seed, "item", numbers) % np.uint64(STOCK)).astype(np.int64)
     counter = np.where(of_stock, 4 * config.num_searches + STOCK * who.actor + item, counter)
-    wanted = simulated_shop.draw_popular(seed, counter, config.intents, config.flattened_head)
+    intent_numbers = simulated_shop.draw_popular(seed, counter, config.intents, config.flattened_head)
     crawled = (bits(seed, "crawled", numbers) % np.uint64(config.intents)).astype(np.int64)
-    intents = simulated_shop.draw_intents(catalogue, np.where(is_human | wants_popular, wanted, crawled))
+    intents = simulated_shop.draw_intents(catalogue, np.where(is_human | wants_popular, intent_numbers, crawled))
     form = pick(simulated_shop.FORMS, uniform(seed, "form", counter))
 
     alteration = uniform(seed, "altered", numbers[:, None], np.arange(3))

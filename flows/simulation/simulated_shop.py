@@ -274,10 +274,14 @@ def draw_intents(catalogue: Catalogue, numbers: np.ndarray) -> Intents:
     source = catalogue.source[document]
     has_model = uniform(seed, "has model", source) < MODEL_SHARE
     by_model = has_model & (uniform(seed, "by model", numbers) < BY_MODEL / MODEL_SHARE)
-    wanted = np.where(matters & (attributes != NONE), attributes, ANY)
-    wanted[by_model] = attributes[by_model]
+    attributes_wanted = np.where(matters & (attributes != NONE), attributes, ANY)
+    attributes_wanted[by_model] = attributes[by_model]
     return Intents(
-        number=numbers, type=kind.astype(np.int16), attributes=wanted.astype(np.int8), source=source, by_model=by_model
+        number=numbers,
+        type=kind.astype(np.int16),
+        attributes=attributes_wanted.astype(np.int8),
+        source=source,
+        by_model=by_model,
     )
 
 
@@ -289,8 +293,8 @@ def match_shares(intents: Intents, catalogue: Catalogue, documents: np.ndarray) 
     """
     hits = np.zeros(documents.shape, np.float32)
     for slot in range(MAX_ATTRIBUTES + 1):
-        wanted = intents.attributes[:, slot, None]
-        hits += (wanted != ANY) & (catalogue.attributes[documents, slot] == wanted)
+        value = intents.attributes[:, slot, None]
+        hits += (value != ANY) & (catalogue.attributes[documents, slot] == value)
     count = (intents.attributes != ANY).sum(axis=1)[:, None]
     return np.where(count > 0, hits / np.maximum(count, 1), 1).astype(np.float32)
 
@@ -357,10 +361,12 @@ def phrase(seed: int, intent: Intent, form: int) -> tuple[str, bool]:
     name = product_type.name.title.lower() if by_title else _often_first(product_type.name.asked, dice)
     if dice.chance(PLURAL):
         name = _plural(name)
-    said = [_say(vocabulary.values[k][v], dice) for k, v in zip(product_type.kinds, values, strict=False) if v != ANY]
+    phrases = [
+        _say(vocabulary.values[k][v], dice) for k, v in zip(product_type.kinds, values, strict=False) if v != ANY
+    ]
     if brand != ANY:
-        said.insert(0, brand_name)
-    text = _in_order(name, said, dice)
+        phrases.insert(0, brand_name)
+    text = _in_order(name, phrases, dice)
     if dice.chance(FILLER):
         text = dice.choice(FILLERS).format(text)
     if dice.chance(POPULAR_MISSPELLING):
@@ -398,8 +404,8 @@ def adult_text(dice: Dice) -> str:
 
 def spam_text(dice: Dice) -> str:
     lists = shop_vocabulary().lists
-    host, rest = dice.choice(lists["spam_hosts"]), dice.choice(lists["spam_rests"])
-    return (f"www.{host}.example {rest}", f"http://{host}.example/{dice.roll(1000)} {rest}")[dice.roll(2)]
+    host, tail = dice.choice(lists["spam_hosts"]), dice.choice(lists["spam_rests"])
+    return (f"www.{host}.example {tail}", f"http://{host}.example/{dice.roll(1000)} {tail}")[dice.roll(2)]
 
 
 def empty_text(dice: Dice) -> str:

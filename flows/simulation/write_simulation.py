@@ -75,7 +75,7 @@ def simulate(out: str, *, config: SimulationConfig, progress: Progress = silent)
     try:
         for part in ("log", "judgments", "truth"):
             (attempt / part).mkdir(parents=True)
-        made = _write(attempt, config, progress)
+        record = _write(attempt, config, progress)
         if folder.exists():
             folder.rmdir()  # an empty one stood in the way
         attempt.rename(folder)
@@ -87,7 +87,7 @@ def simulate(out: str, *, config: SimulationConfig, progress: Progress = silent)
         ) from error
     finally:
         shutil.rmtree(attempt, ignore_errors=True)
-    return _result(made, out, config, reused=False)
+    return _result(record, out, config, reused=False)
 
 
 def simulate_block(
@@ -106,12 +106,12 @@ def _result(made: dict, out: str, config: SimulationConfig, *, reused: bool) -> 
 def _finished(folder: Path, config: SimulationConfig) -> dict | None:
     """What is recorded in a folder made by the same config, if all its files are there with their sizes."""
     try:
-        made = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
-        same = made["version"] == VERSION and made["config"] == dataclasses.asdict(config)
-        whole = all((folder / name).stat().st_size == size for name, size in made["files"].items())
+        record = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
+        same = record["version"] == VERSION and record["config"] == dataclasses.asdict(config)
+        has_all_files = all((folder / name).stat().st_size == size for name, size in record["files"].items())
     except (OSError, ValueError, KeyError):
         return None
-    return made if same and whole else None
+    return record if same and has_all_files else None
 
 
 def _write(folder: Path, config: SimulationConfig, progress: Progress) -> dict:
@@ -123,7 +123,7 @@ def _write(folder: Path, config: SimulationConfig, progress: Progress) -> dict:
     counts, fates = _write_log(folder, config, catalogue, progress)
 
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    made = {
+    record = {
         "stage": "simulate",
         "labels": {"simulated": True},
         "note": SENTENCE,
@@ -133,8 +133,8 @@ def _write(folder: Path, config: SimulationConfig, progress: Progress) -> dict:
         "ledger": {"total": counts["lines"], "lines": fates},
         "files": {str(path.relative_to(folder)): path.stat().st_size for path in paths},
     }
-    (folder / FILE_NAME).write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
-    return made
+    (folder / FILE_NAME).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return record
 
 
 def _write_log(
@@ -222,11 +222,11 @@ class LogFiles:
 
 
 def _searches_table(population: Population, searches: Searches) -> pa.Table:
-    known = zip(searches.who.actor.tolist(), searches.has_client.tolist(), strict=True)
+    actors = zip(searches.who.actor.tolist(), searches.has_client.tolist(), strict=True)
     return pa.table(
         [
             [query_id(number) for number in searches.numbers.tolist()],
-            [population.client(actor) if has_client else None for actor, has_client in known],
+            [population.client(actor) if has_client else None for actor, has_client in actors],
             pa.DictionaryArray.from_arrays(pa.array(searches.who.role.astype(np.int8)), pa.array(ROLES)),
             pa.DictionaryArray.from_arrays(pa.array(searches.what), pa.array(WHAT)),
             pa.array(searches.intents.number, mask=searches.what != INTENT),
@@ -314,9 +314,9 @@ def _choose(text: str, grade_of: dict[int, int], catalogue: simulated_shop.Catal
     """Some documents of each grade, by number; among the zeros are some that share words with the text."""
     chosen = [d for grade, quota in QUOTA.items() for d in [d for d, g in grade_of.items() if g == grade][:quota]]
     zeros = [d for d, g in grade_of.items() if g == 0]
-    asked = set(words(text))
+    query_words = set(words(text))
     titles = simulated_shop.titles_of(catalogue, np.array(zeros, int))
-    overlap = {d: len(asked & set(words(title))) for d, title in zip(zeros, titles, strict=True)}
+    overlap = {d: len(query_words & set(words(title))) for d, title in zip(zeros, titles, strict=True)}
     zeros.sort(key=lambda d: -overlap[d])
     zeros = zeros[:MISLEADING] + zeros[MISLEADING:][::-1]
     return sorted(chosen + zeros[: NUM_JUDGED - len(chosen)])

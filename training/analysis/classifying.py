@@ -24,8 +24,8 @@ def refused_because(model: Model, data: LabelledData) -> str:
     if outputs.unit != data.unit:
         return f"the model was trained on labelled {outputs.unit}, these are {data.unit}"
     if set(outputs.classes) != set(data.classes):
-        ours, its = (", ".join(classes) or "none" for classes in (data.classes, outputs.classes))
-        return f"the classes of the model are {its}, of these rows {ours}"
+        ours, model_classes = (", ".join(classes) or "none" for classes in (data.classes, outputs.classes))
+        return f"the classes of the model are {model_classes}, of these rows {ours}"
     return ""
 
 
@@ -36,8 +36,8 @@ def probabilities(
 
     `sides`: the rows as places in `texts`, as labelled_shards.LabelledRows.
     """
-    found = of_vectors(model, encoded_sides(model, texts, sides, progress))
-    return found[:, [model.layout.outputs.classes.index(name) for name in classes]]
+    result = of_vectors(model, encoded_sides(model, texts, sides, progress))
+    return result[:, [model.layout.outputs.classes.index(name) for name in classes]]
 
 
 def encoded_sides(
@@ -58,8 +58,8 @@ def of_vectors(model: Model, vectors: tuple[np.ndarray, ...]) -> np.ndarray:
     parts = {name: part.float() for name, part in parts.items() if name.startswith("head.")}
     chunks = []
     for start in range(0, len(vectors[0]), AT_ONCE):
-        some = tuple(torch.from_numpy(side[start : start + AT_ONCE]) for side in vectors)
-        chunks.append(torch.softmax(head.logits(some, parts).double(), dim=1).numpy())
+        batch = tuple(torch.from_numpy(side[start : start + AT_ONCE]) for side in vectors)
+        chunks.append(torch.softmax(head.logits(batch, parts).double(), dim=1).numpy())
     return np.concatenate(chunks) if chunks else np.zeros((0, len(model.layout.outputs.classes)))
 
 

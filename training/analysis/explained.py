@@ -48,12 +48,14 @@ class Topics:
         self.num_queries += 1
         self.keywords.update({query.words[at] for at in found.keywords})
         taken: dict[tuple[Direction, int], list[str]] = {}
-        for one in found.counted:
-            for column, cell in enumerate(one.cells[:CELLS]):
-                of_cell = [*dict.fromkeys(query.words[at] for at in found.keywords if one.declared[at, column])]
+        for direction_counts in found.counted:
+            for column, cell in enumerate(direction_counts.cells[:CELLS]):
+                of_cell = [
+                    *dict.fromkeys(query.words[at] for at in found.keywords if direction_counts.declared[at, column])
+                ]
                 if of_cell:
-                    taken[one.direction, cell] = of_cell
-                    self.cells.setdefault((one.direction, cell), Counter()).update(of_cell)
+                    taken[direction_counts.direction, cell] = of_cell
+                    self.cells.setdefault((direction_counts.direction, cell), Counter()).update(of_cell)
         if len(self.grid) < self.rows:
             self.grid.append((query.text, taken))
 
@@ -129,18 +131,18 @@ def gates_json(found: InputGates) -> list[dict[str, Any]]:
 
     What cannot be computed (no word of a kind, a spread of one, no text with both) is None.
     """
-    made = []
+    rows = []
     for direction, texts in found.words.items():
         position, is_keyword, gate, candidate = np.concatenate(texts, axis=1)
         key, other = is_keyword == 1, is_keyword == 0
-        both = [(of[2], of[1] == 1) for of in texts if 0 < of[1].sum() < of.shape[1]]
+        with_both = [(of[2], of[1] == 1) for of in texts if 0 < of[1].sum() < of.shape[1]]
         places = [(p, key & (position == p), other & (position == p)) for p in range(2, POSITIONS + 1)]
-        made.append(
+        rows.append(
             {
                 "direction": direction,
                 "keywords": _spread(gate[key]),
                 "others": _spread(gate[other]),
-                "difference": _interval(np.array([of[keys].mean() - of[~keys].mean() for of, keys in both])),
+                "difference": _interval(np.array([of[keys].mean() - of[~keys].mean() for of, keys in with_both])),
                 "candidate": {"keywords": _spread(candidate[key]), "others": _spread(candidate[other])},
                 "by_position": [
                     {"position": p, "keywords": _spread(gate[keys]), "others": _spread(gate[others])}
@@ -149,7 +151,7 @@ def gates_json(found: InputGates) -> list[dict[str, Any]]:
                 ],
             }
         )
-    return made
+    return rows
 
 
 def _spread(values: np.ndarray) -> dict[str, float | int | None]:
@@ -258,10 +260,10 @@ def as_json(one: Explained) -> dict[str, Any]:
                 "side": text.side,
                 "called": called(one, number),
                 "words": list(text.words),
-                **found.to_json(),
+                **counted.to_json(),
                 "attention": None if text.attention is None else attention_json(text.attention),
             }
-            for number, (text, found) in enumerate(zip(one.texts, one.counted, strict=True))
+            for number, (text, counted) in enumerate(zip(one.texts, one.counted, strict=True))
         ],
         "attenuation": gates_json(one.gates),
         "topics": topics_json(one.topics) if one.topics else None,
@@ -282,8 +284,8 @@ def _classes(model: Model, texts: Sequence[str]) -> tuple[dict[str, float], ...]
         return ()
     places = np.arange(len(texts))
     sides = (places[:1], places[1:]) if outputs.unit == "pairs" else (places,)
-    found = probabilities(model, list(texts), sides, outputs.classes)
-    return tuple(dict(zip(outputs.classes, row, strict=True)) for row in found.tolist())
+    shares = probabilities(model, list(texts), sides, outputs.classes)
+    return tuple(dict(zip(outputs.classes, row, strict=True)) for row in shares.tolist())
 
 
 def training_cost(folder: str) -> list[dict[str, Any]]:

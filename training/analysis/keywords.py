@@ -79,7 +79,8 @@ class Keywords:
         """Plain values: cells, counts and keywords."""
         return {
             "directions": [
-                {"direction": one.direction, "cells": list(one.cells), "counts": one.counts} for one in self.counted
+                {"direction": direction.direction, "cells": list(direction.cells), "counts": direction.counts}
+                for direction in self.counted
             ],
             "keywords": list(self.keywords),
         }
@@ -88,20 +89,20 @@ class Keywords:
 def keywords(traces: Sequence[Trace], rule: CountingRule) -> Keywords:
     """The keywords of a text by its traces."""
     counted = tuple(_count(trace, rule) for trace in traces)
-    of = [len(one.cells) for one in counted]
-    return Keywords(counted=counted, keywords=by_counts([one.counts for one in counted], of, rule.share))
+    of = [len(direction.cells) for direction in counted]
+    return Keywords(counted=counted, keywords=by_counts([direction.counts for direction in counted], of, rule.share))
 
 
 def by_counts(
     counts: Sequence[Sequence[int | None]], num_cells: Sequence[int], share: float = SHARE
 ) -> tuple[int, ...]:
     """The words that are keywords, by their counts in each direction and how many cells were asked there."""
-    found = []
+    numbers = []
     for at, of_word in enumerate(zip(*counts, strict=True)):
         known = [count > share * of for count, of in zip(of_word, num_cells, strict=True) if count is not None]
         if known and all(known):
-            found.append(at)
-    return tuple(found)
+            numbers.append(at)
+    return tuple(numbers)
 
 
 def most_active(trace: Trace, num_cells: int) -> tuple[int, ...]:
@@ -142,9 +143,9 @@ def gate_keywords(encoder: Model | Ensemble, text: str, side: Side) -> GateKeywo
         return None
     moved, said = [], []
     for member in recurrent:
-        found = keywords(trace(member, text, side).traces, CountingRule())
-        moved.append([most / len(found.counted[0].cells) for most in found.most])
-        said.append([number in found.keywords for number in range(len(found.most))])
+        counted = keywords(trace(member, text, side).traces, CountingRule())
+        moved.append([most / len(counted.counted[0].cells) for most in counted.most])
+        said.append([number in counted.keywords for number in range(len(counted.most))])
     least = min(map(len, moved))  # models may read different numbers of words
     share = np.mean([row[:least] for row in moved], axis=0)
     votes = np.mean([row[:least] for row in said], axis=0)

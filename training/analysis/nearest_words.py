@@ -57,9 +57,9 @@ def nearest_words(
         asked_AD = vectors_VD[[vocabulary.index(word) for word in asked]]
     by_cosine = encoder is None or encoder.similarity == "cosine"
     scores_AV = asked_AD @ vectors_VD.T if by_cosine else minus_distances(asked_AD, vectors_VD)
-    found = []
+    neighbours = []
     for word, scores in zip(asked, scores_AV, strict=True):
-        others = [at for at in np.argsort(-scores, kind="stable")[: k + 1] if vocabulary[at] != word][:k]
-        nearest = [{"word": vocabulary[at], "score": float(scores[at])} for at in others]
-        found.append({"word": word, "nearest": nearest})
-    return found, len(vocabulary)
+        places = [at for at in np.argsort(-scores, kind="stable")[: k + 1] if vocabulary[at] != word][:k]
+        nearest = [{"word": vocabulary[at], "score": float(scores[at])} for at in places]
+        neighbours.append({"word": word, "nearest": nearest})
+    return neighbours, len(vocabulary)

@@ -94,8 +94,8 @@ def trace(model: Model, text: str, side: Side) -> TracedText:
     whose numbers are not finite.
     """
     require_traces(model.recipe)
-    found = read_words(text, model.recipe)
-    if not found:
+    words_read = read_words(text, model.recipe)
+    if not words_read:
         raise UsageError(
             "The text has no word, and a text without a word has no embedding to explain.",
             "Give a text of at least one word.",
@@ -110,7 +110,7 @@ def trace(model: Model, text: str, side: Side) -> TracedText:
             "The text's embedding is not finite, so no cell is more active than another.",
             "Train again with a smaller step, and look at the curve of its loss.",
         )
-    return TracedText(text=text, side=side, words=tuple(found), traces=traces, vector=vector)
+    return TracedText(text=text, side=side, words=tuple(words_read), traces=traces, vector=vector)
 
 
 def _traces(model: Model, batch: TextBatch, side: Side) -> tuple[Trace, ...]:
@@ -141,11 +141,11 @@ def _states(
         return {"y": torch.cat(tower.states(word_UG, parts, batch)).float().numpy()}
     kept = tower.trace(word_UG, parts, batch)
     gates = [gate.float() for gate in kept.gates_PG.split(tower.cells, dim=1)]
-    found = dict(zip(("o", "f", "i", "y_g") if len(gates) == 4 else ("o", "i", "y_g"), gates, strict=True))
+    states = dict(zip(("o", "f", "i", "y_g") if len(gates) == 4 else ("o", "i", "y_g"), gates, strict=True))
     # The steps keep c only where a gradient needs it; with f = 1 it is the sum so far.
-    found["c"] = kept.cell_Pd.float() if len(kept.cell_Pd) else torch.cumsum(found["i"] * found["y_g"], dim=0)
-    found["y"] = kept.state_Pd.float()
-    return {name: found[name].numpy() for name in STATES if name in found}
+    states["c"] = kept.cell_Pd.float() if len(kept.cell_Pd) else torch.cumsum(states["i"] * states["y_g"], dim=0)
+    states["y"] = kept.state_Pd.float()
+    return {name: states[name].numpy() for name in STATES if name in states}
 
 
 def attention(model: Model, batch: TextBatch, side: Side) -> list[torch.Tensor]:
@@ -181,12 +181,12 @@ def require_traces(recipe: Recipe) -> None:
 
 def read_words(text: str, recipe: Recipe) -> list[str]:
     """The words as the tower gets them; those that it reads as one bag of trigrams (`overflow = merge`) as one."""
-    found, most = words(text), recipe.max_words
-    if not most or len(found) <= most:
-        return found
+    text_words, most = words(text), recipe.max_words
+    if not most or len(text_words) <= most:
+        return text_words
     if recipe.overflow == "truncate":
-        return found[:most]
-    return [*found[: most - 1], f"[{len(found) - most + 1:,} words]"]
+        return text_words[:most]
+    return [*text_words[: most - 1], f"[{len(text_words) - most + 1:,} words]"]
 
 
 def overall(weights_rT: np.ndarray) -> np.ndarray:

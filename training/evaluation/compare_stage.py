@@ -108,14 +108,14 @@ def compare(
         for row in sorted(rows, key=_when):
             ended.append(work.end(row, ended, progress))
             row_ended(ended[-1], len(ended), len(rows))
-        ended.sort(key=lambda one: rows.index(one.row))
+        ended.sort(key=lambda ended_row: rows.index(ended_row.row))
         progress("intervals and tests", 0, None)
         value = comparison(collection, ended, work.slices, config, against)
         value["difference"] = difference(collection, ended, against, config)
         labels = dict(work.built.manifest.outcome.labels)
         if are_click_derived(collection.qrels):
             labels["judgments"] = "click-derived"
-        failed = [one for one in ended if one.state == "failed"]
+        failed = [ended_row for ended_row in ended if ended_row.state == "failed"]
         if failed:
             reasons = " ".join(f"{row.row.name}: {row.why}" for row in failed)
             raise UnfinishedComparison(
@@ -129,7 +129,10 @@ def compare(
         storage.write_atomic(storage.join(attempt, "comparison.json"), content)
         if render:
             storage.write_atomic(storage.join(attempt, "compare.md"), render(value | {"labels": labels}).encode())
-        counts = {"rows": len(ended), "rows_reused": sum(bool(one.result and one.result.reused) for one in ended)}
+        counts = {
+            "rows": len(ended),
+            "rows_reused": sum(bool(ended_row.result and ended_row.result.reused) for ended_row in ended),
+        }
         return Outcome(counts={**collection.counts, **counts}, metrics=value, labels=labels)
 
     return run_stage(store, work.request(against), produce, progress)
@@ -233,12 +236,12 @@ class _Work:
         result, _ = find_finished(self.store, request)
         if result is None:
             if best:
-                made = of_hybrid(row, best.row.name, self._models(best.row, tell), self.material, tell)
+                systems = of_hybrid(row, best.row.name, self._models(best.row, tell), self.material, tell)
             elif row.recipe or row.family == "model":
-                made = [of_model(row, model, self.material, tell) for model in self._models(row, tell)]
+                systems = [of_model(row, model, self.material, tell) for model in self._models(row, tell)]
             else:
-                made = [of_baseline(row, self.material, tell)]
-            result = write_row(self.store, request, row, made)
+                systems = [of_baseline(row, self.material, tell)]
+            result = write_row(self.store, request, row, systems)
         return EndedRow(row=row, state="done", result=result, made_from=(best.row.name, BASELINE) if best else ())
 
     def _negatives_missing(self, row: Row) -> str:
@@ -285,9 +288,9 @@ class _Work:
         own StageError.
         """
         for watched in (None, self.judged):
-            found, _ = find_finished(self.store, self._train_request(recipe, judged=watched))
-            if found:
-                return found
+            finished, _ = find_finished(self.store, self._train_request(recipe, judged=watched))
+            if finished:
+                return finished
         arguments = {"shards": self.shards, "store": self.store, "recipe": recipe, **self.training}
         with interrupts_held() as let_interrupts_through, TrialProcess(arguments) as process:
             while True:
@@ -305,5 +308,7 @@ class _Work:
 
 def _best_model(ended: Sequence[EndedRow]) -> EndedRow | None:
     """The tower or model with the highest NDCG@10."""
-    done = [one for one in ended if one.state == "done" and one.row.family in ("tower", "model")]
-    return max(done, key=lambda one: one.metrics["ndcg@10"], default=None)
+    candidates = [
+        ended_row for ended_row in ended if ended_row.state == "done" and ended_row.row.family in ("tower", "model")
+    ]
+    return max(candidates, key=lambda ended_row: ended_row.metrics["ndcg@10"], default=None)

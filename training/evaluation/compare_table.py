@@ -35,13 +35,13 @@ def comparison(
     against: str,
 ) -> dict[str, Any]:
     """The comparison as JSON, whose fields docs/compare.md lists. `against`: the row that others are set against."""
-    done = [one for one in ended if one.state == "done"]
-    per_query = {one.row.name: one.per_query() for one in done}
+    finished = [ended_row for ended_row in ended if ended_row.state == "done"]
+    per_query = {ended_row.row.name: ended_row.per_query() for ended_row in finished}
     measures = list(next(iter(per_query.values()))) if per_query else []
     values = _intervals(per_query, measures, config)
     differences = _against(per_query, measures, against, config)
     sliced = _sliced(per_query, slices, config)
-    trained_once = any(one.row.recipe and len(one.metrics.get("by_seed", ())) == 1 for one in ended)
+    trained_once = any(ended_row.row.recipe and len(ended_row.metrics.get("by_seed", ())) == 1 for ended_row in ended)
     return {
         "n": len(collection.qrels),
         "n_informative": len(collection.qrels) - collection.counts["queries_of_one_grade"],
@@ -52,8 +52,8 @@ def comparison(
         "warnings": warnings(collection) + ([_ONE_SEED] if trained_once else []),
         "against": against if against in per_query else None,
         "measures": measures,
-        "rows": [_row(one, values, differences, sliced) for one in ended],
-        "orders": orders([one.row for one in done], per_query, config),
+        "rows": [_row(ended_row, values, differences, sliced) for ended_row in ended],
+        "orders": orders([ended_row.row for ended_row in finished], per_query, config),
         "slices": {name: list(parts) for name, (parts, _) in slices.items()},
     }
 
@@ -95,23 +95,23 @@ def _intervals(
     """By row and measure. One resampling serves all: M columns are all measures of all rows."""
     if not per_query:
         return {}
-    found = iter(config.intervals(np.stack([of_row[m] for of_row in per_query.values() for m in measures], axis=1)))
-    return {name: {measure: next(found) for measure in measures} for name in per_query}
+    intervals = iter(config.intervals(np.stack([of_row[m] for of_row in per_query.values() for m in measures], axis=1)))
+    return {name: {measure: next(intervals) for measure in measures} for name in per_query}
 
 
 def _against(
     per_query: Mapping[str, Mapping[str, np.ndarray]], measures: Sequence[str], against: str, config: EvaluateConfig
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Each row's difference to the chosen one, by row and measure; Holm over the rows of a measure."""
-    others = [name for name in per_query if name != against]
-    if against not in per_query or not others:
+    names = [name for name in per_query if name != against]
+    if against not in per_query or not names:
         return {}
     chosen = per_query[against]
-    difference = {name: {m: per_query[name][m] - chosen[m] for m in measures} for name in others}
+    difference = {name: {m: per_query[name][m] - chosen[m] for m in measures} for name in names}
     result = _intervals(difference, measures, config)
     for measure in measures:
-        difference_QM = np.stack([difference[name][measure] for name in others], axis=1)
-        for name, p in zip(others, config.p_values(difference_QM), strict=True):
+        difference_QM = np.stack([difference[name][measure] for name in names], axis=1)
+        for name, p in zip(names, config.p_values(difference_QM), strict=True):
             result[name][measure] |= p
     return result
 
@@ -142,8 +142,8 @@ def _order(
 
     [tau_M] = taus(np.ones((1, num_queries)))
     resamples_RM = resampled(taus, num_queries, num_resamples=config.num_resamples, seed=config.seed)
-    found = np.stack([tau_M, *percentiles(resamples_RM, config.confidence)], axis=1).tolist()
-    return {m: dict(zip(("tau", "low", "high"), of, strict=True)) for m, of in zip(_PAPER, found, strict=True)}
+    figures = np.stack([tau_M, *percentiles(resamples_RM, config.confidence)], axis=1).tolist()
+    return {m: dict(zip(("tau", "low", "high"), of, strict=True)) for m, of in zip(_PAPER, figures, strict=True)}
 
 
 def _sliced(
@@ -153,7 +153,7 @@ def _sliced(
     result: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in per_query}
     for slice_name, (parts, part_of) in slices.items():
         for part in parts:
-            rows = np.flatnonzero(np.array([mine == part for mine in part_of], bool))
+            rows = np.flatnonzero(np.array([part_of_query == part for part_of_query in part_of], bool))
             if not len(rows) or not per_query:
                 continue
             values_QM = np.stack([of_row[SLICED_BY][rows] for of_row in per_query.values()], axis=1)
@@ -175,13 +175,13 @@ def difference(
     collection: JudgedCollection, ended: Sequence[EndedRow], against: str, config: EvaluateConfig
 ) -> dict[str, Any] | None:
     """The row that is best by NDCG@10 beside the one that all are set against; None where there are no two rows."""
-    done = {one.row.name: one for one in ended if one.state == "done"}
-    others = [name for name in done if name != against]
-    if against not in done or not others:
+    row_of = {ended_row.row.name: ended_row for ended_row in ended if ended_row.state == "done"}
+    names = [name for name in row_of if name != against]
+    if against not in row_of or not names:
         return None
-    best = max(others, key=lambda name: done[name].metrics[SLICED_BY])
-    of_Q, to_Q = (done[name].per_query()[SLICED_BY] for name in (best, against))
-    runs = {name: done[name].judged_run() for name in (best, against)}
+    best = max(names, key=lambda name: row_of[name].metrics[SLICED_BY])
+    of_Q, to_Q = (row_of[name].per_query()[SLICED_BY] for name in (best, against))
+    runs = {name: row_of[name].judged_run() for name in (best, against)}
     half = max(1, config.num_examples // 2)
     query_ids = list(collection.qrels)
     order = np.lexsort((query_ids, to_Q - of_Q))  # gains first; equal ones by id

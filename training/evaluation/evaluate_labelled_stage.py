@@ -248,23 +248,24 @@ def examples(
     """
     from training.analysis.traces import trace
 
-    said, sure = probability_QC.argmax(axis=1), probability_QC.max(axis=1)
+    predicted, sure = probability_QC.argmax(axis=1), probability_QC.max(axis=1)
     surest = np.argsort(-sure, kind="stable")
-    is_right = (said == rows.labels)[surest]
+    is_right = (predicted == rows.labels)[surest]
 
     def example(row: int, with_attention: bool) -> dict[str, Any]:
         texts = [rows.texts[side[row]] for side in rows.sides]
         result = {
             "texts": texts,
             "label": classes[rows.labels[row]],
-            "said": classes[said[row]],
+            "said": classes[predicted[row]],
             "probability": float(sure[row]),
             "of_label": float(probability_QC[row, rows.labels[row]]),
         }
         if attentive and with_attention:
             read = [trace(attentive, text, "query") for text in texts]
             result["attention"] = [
-                {"words": list(one.words), "hops": np.asarray(one.attention).tolist()} for one in read
+                {"words": list(text_trace.words), "hops": np.asarray(text_trace.attention).tolist()}
+                for text_trace in read
             ]
         return result
 

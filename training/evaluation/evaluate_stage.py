@@ -105,7 +105,7 @@ def evaluate(
     trained = model_source(model)
     require_documents(documents)
     judged = read_queries(queries), read_qrels(qrels)
-    asked = read_frequencies(frequencies) if frequencies else None
+    frequency_of = read_frequencies(frequencies) if frequencies else None
     request = Request(
         stage="evaluate",
         stage_version=STAGE_VERSION,
@@ -133,7 +133,7 @@ def evaluate(
         metrics = table(collection, measured, config)
         shown = examples(collection, measured, config)
         metrics["example_queries"] = [example["query"] for example in shown]
-        _write(folder, _per_query(collection, measured, asked), measured, metrics, shown)
+        _write(folder, _per_query(collection, measured, frequency_of), measured, metrics, shown)
         labels = dict(trained.labels)
         if are_click_derived(collection.qrels):
             labels["judgments"] = "click-derived"
@@ -185,8 +185,8 @@ def warnings(collection: JudgedCollection) -> list[str]:
         "queries_without_words": "queries have no word: they have no results and count 0",
         "queries_of_one_grade": "queries have judgments of one single grade: they cannot tell two systems apart",
     }
-    found = [f"{counts[name]:,} {sentence}" for name, sentence in sentences.items() if counts[name]]
-    return [CLICK_DERIVED_SENTENCE, *found] if are_click_derived(collection.qrels) else found
+    sentences_found = [f"{counts[name]:,} {sentence}" for name, sentence in sentences.items() if counts[name]]
+    return [CLICK_DERIVED_SENTENCE, *sentences_found] if are_click_derived(collection.qrels) else sentences_found
 
 
 def _per_query(
@@ -239,8 +239,8 @@ def examples(
     why_of: dict[str, str] = {}
     for why, candidates, share in wishes:
         fresh = [query_id for query_id in candidates if query_id not in why_of]
-        wanted = min(round(share * config.num_examples), config.num_examples - len(why_of))
-        why_of |= dict.fromkeys(fresh[:wanted], why)
+        number = min(round(share * config.num_examples), config.num_examples - len(why_of))
+        why_of |= dict.fromkeys(fresh[:number], why)
     row_of_query = {query_id: row for row, query_id in enumerate(collection.qrels)}
     shown = []
     for query_id, why in why_of.items():

@@ -54,7 +54,7 @@ def systems_of(
         np.concatenate([of_train, of_dev + num_training])
         for of_train, of_dev in zip(sampled.sides, data.dev.sides, strict=True)
     )
-    found: dict[str, np.ndarray] = {}
+    scores_of: dict[str, np.ndarray] = {}
     refused = refused_because(model, data) if isinstance(model, Model) else "an ensemble has no classifier"
     if refused and data.unit == "texts":
         raise UsageError(
@@ -62,26 +62,26 @@ def systems_of(
             "Give a model that `clicktower train` made of labelled texts of these classes.",
         )
     if isinstance(model, Model) and not refused:
-        found[CLASSIFIER] = probabilities(model, texts, rows, data.classes, progress)
+        scores_of[CLASSIFIER] = probabilities(model, texts, rows, data.classes, progress)
     if data.unit == "texts":
-        labelled, asked = ([texts[at] for at in side] for side in (data.train.sides[0], rows[0]))
-        found["naive-bayes"] = naive_bayes(labelled, data.train.labels, asked, len(data.classes))
+        labelled, unlabelled = ([texts[at] for at in side] for side in (data.train.sides[0], rows[0]))
+        scores_of["naive-bayes"] = naive_bayes(labelled, data.train.labels, unlabelled, len(data.classes))
     else:
         first, second = rows
         if isinstance(model, Model) and isinstance(model.recipe.tower, Variational):
-            one, other = encoded_sides(model, texts, rows, progress)
-            found[W2] = -np.linalg.norm(one.astype(np.float64) - other, axis=1)
-        found[COSINE] = cosines(model, texts, first, second, sides, progress)
+            first_side, second_side = encoded_sides(model, texts, rows, progress)
+            scores_of[W2] = -np.linalg.norm(first_side.astype(np.float64) - second_side, axis=1)
+        scores_of[COSINE] = cosines(model, texts, first, second, sides, progress)
         lexical = LexicalSimilarity(texts, num_training)
-        found["tf-idf"] = lexical.tf_idf(first, second)
-        found["bm25"] = lexical.bm25(first, second)
+        scores_of["tf-idf"] = lexical.tf_idf(first, second)
+        scores_of["bm25"] = lexical.bm25(first, second)
         if word_movers:
-            found[WORD_MOVERS] = -WordMovers(texts).distances(first, second, progress=progress)
+            scores_of[WORD_MOVERS] = -WordMovers(texts).distances(first, second, progress=progress)
         if word_vectors:
-            found[VECTOR_MOVERS] = -WordMovers(texts, word_vectors).distances(first, second, progress=progress)
+            scores_of[VECTOR_MOVERS] = -WordMovers(texts, word_vectors).distances(first, second, progress=progress)
     if data.classes:
-        found[MAJORITY] = np.zeros(len(rows[0]))
-    return {name: (scores[: len(sampled)], scores[len(sampled) :]) for name, scores in found.items()}, refused
+        scores_of[MAJORITY] = np.zeros(len(rows[0]))
+    return {name: (scores[: len(sampled)], scores[len(sampled) :]) for name, scores in scores_of.items()}, refused
 
 
 def cosines(
@@ -95,14 +95,14 @@ def cosines(
     """The cosine of each pair of texts, given by their places, float64; crossed: the mean of both directions."""
     used = np.unique(np.concatenate([first, second]))
     a, b = np.searchsorted(used, first), np.searchsorted(used, second)
-    wanted: tuple[Side, ...] = ("query", "document") if sides == "crossed" else (sides,)  # type: ignore[assignment]
+    towers: tuple[Side, ...] = ("query", "document") if sides == "crossed" else (sides,)  # type: ignore[assignment]
     of_used = [texts[i] for i in used.tolist()]
     vectors = {
         side: search_vectors(encoder, of_used, side, similarity="cosine", progress=progress).astype(np.float64)
-        for side in wanted
+        for side in towers
     }
-    one, other = vectors[wanted[0]], vectors[wanted[-1]]
-    return ((one[a] * other[b]).sum(axis=1) + (one[b] * other[a]).sum(axis=1)) / 2
+    first_vectors, second_vectors = vectors[towers[0]], vectors[towers[-1]]
+    return ((first_vectors[a] * second_vectors[b]).sum(axis=1) + (first_vectors[b] * second_vectors[a]).sum(axis=1)) / 2
 
 
 class LexicalSimilarity:
@@ -183,13 +183,13 @@ class WordMovers:
 
     def distances(self, first: np.ndarray, second: np.ndarray, *, progress: Progress = silent) -> np.ndarray:
         """The distance of each pair of texts, given by their places, float64 [pairs]."""
-        found = np.zeros(len(first))
+        result = np.zeros(len(first))
         for pair, (a, b) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
             if pair % PAIRS_A_REPORT == 0:
                 progress("move words", pair, len(first))
-            known = self._counts[a] and self._counts[b]
-            found[pair] = self._distance(self._counts[a], self._counts[b]) if known else np.nan
-        return np.nan_to_num(found, nan=np.nanmax(found, initial=0.0))
+            has_words = self._counts[a] and self._counts[b]
+            result[pair] = self._distance(self._counts[a], self._counts[b]) if has_words else np.nan
+        return np.nan_to_num(result, nan=np.nanmax(result, initial=0.0))
 
     def _distance(self, a: Counter[str], b: Counter[str]) -> float:
         whole = lcm(a.total(), b.total())
@@ -224,14 +224,14 @@ def by_linear_programme(ways: np.ndarray, supply: np.ndarray, demand: np.ndarray
     leaves = scipy.sparse.kron(scipy.sparse.eye_array(n), np.ones((1, m)))
     arrives = scipy.sparse.kron(np.ones((1, n)), scipy.sparse.eye_array(m))
     total = supply.sum()
-    found = scipy.optimize.linprog(
+    solution = scipy.optimize.linprog(
         ways.ravel(),
         A_eq=scipy.sparse.vstack([leaves, arrives], format="csr"),
         b_eq=np.concatenate([supply, demand]) / total,
         method="highs",
     )
-    assert found.status == 0, found.message
-    return float(found.fun * total)
+    assert solution.status == 0, solution.message
+    return float(solution.fun * total)
 
 
 def _unit_trigrams(vocabulary: Sequence[str]) -> scipy.sparse.csr_array:

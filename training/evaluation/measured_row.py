@@ -85,7 +85,7 @@ def of_hybrid(
     judged = judged_pairs(collection.qrels)
     bm25 = TitleBM25(material.documents.titles)
     second = scores_of_pairs(_measure(bm25, BASELINE, material, progress).judged, judged)
-    made = []
+    hybrids = []
     for trained in models:
         model = load_encoder(trained.data)
         tower = title_ranking(model, material.documents.titles, model.word_share, progress=progress)
@@ -96,7 +96,7 @@ def of_hybrid(
             f"{near} of {best} + weight x BM25; the two halves of the queries use"
             f" {weights.of_half[0]:g} and {weights.of_half[1]:g}, each chosen on the other half"
         )
-        made.append(
+        hybrids.append(
             MadeSystem(
                 measured=_measure(Hybrid(tower, bm25, weights), row.name, material, progress),
                 parameters=model.num_parameters,
@@ -105,7 +105,7 @@ def of_hybrid(
                 notes=(note,),
             )
         )
-    return made
+    return hybrids
 
 
 def _measure(system: System, name: str, material: Material, progress: Progress) -> Measured:
@@ -141,7 +141,7 @@ def measure_request(row: Row, inputs: Mapping[str, Any], config: EvaluateConfig)
 
 def write_row(store: str, request: Request, row: Row, made: Sequence[MadeSystem]) -> StageResult:
     """The measured row. `made`: the same system made with several seeds; its value is the mean over them."""
-    first, of_each = made[0], [one.measured.per_query for one in made]
+    first, of_each = made[0], [system.measured.per_query for system in made]
 
     def produce(folder: str) -> Outcome:
         means = {name: np.mean([values[name] for values in of_each], axis=0) for name in of_each[0]}
@@ -153,11 +153,11 @@ def write_row(store: str, request: Request, row: Row, made: Sequence[MadeSystem]
             counts={"queries": len(next(iter(means.values()))), "seeds": len(made)},
             metrics={
                 **{name: float(values.mean()) for name, values in means.items()},
-                "by_seed": [{name: float(values.mean()) for name, values in one.items()} for one in of_each],
+                "by_seed": [{name: float(values.mean()) for name, values in system.items()} for system in of_each],
                 "parameters": first.parameters,
                 "dimensions": first.dimensions,
-                "train_seconds": _mean([one.train_seconds for one in made]),
-                "texts_per_second": _mean([one.texts_per_second for one in made]),
+                "train_seconds": _mean([system.train_seconds for system in made]),
+                "texts_per_second": _mean([system.texts_per_second for system in made]),
                 "notes": list(first.notes),
             },
         )
@@ -166,8 +166,8 @@ def write_row(store: str, request: Request, row: Row, made: Sequence[MadeSystem]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
+    numbers = [value for value in values if value is not None]
+    return float(np.mean(numbers)) if numbers else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -192,21 +192,27 @@ def _doc2vec(given: Material, progress: Progress, **settings: Any) -> TitleDoc2V
 
 def _printed(name: str, title: str, paper: Figures, change: Change) -> Row:
     printed = recipe(PRINTED + name)
-    made = change(printed)
-    is_still = made.as_printed and _row_of(made) == _row_of(printed)
+    changed_recipe = change(printed)
+    is_still = changed_recipe.as_printed and _row_of(changed_recipe) == _row_of(printed)
     needs = None if is_still else "with the settings given (--set) it is not as printed any more"
     return Row(
-        name=PRINTED + name, title=title, family="tower", paper=paper, table="as printed", recipe=made, needs=needs
+        name=PRINTED + name,
+        title=title,
+        family="tower",
+        paper=paper,
+        table="as printed",
+        recipe=changed_recipe,
+        needs=needs,
     )
 
 
 def _tuned(name: str, title: str, paper: Figures, change: Change) -> Row:
     of, _, n = name.partition("-n")  # of other n: lstm-96's recipe
     tuned = changed(recipe(of), {"objective.num_negatives": n}) if n else recipe(of)
-    made = change(tuned)
-    if _row_of(made) != _row_of(tuned):  # another tower, or n, than the paper's row has
-        return Row(name=name, title=f"{name}, changed", family="tower", recipe=made)
-    return Row(name=name, title=title, family="tower", paper=paper, table="tuned", recipe=made)
+    changed_recipe = change(tuned)
+    if _row_of(changed_recipe) != _row_of(tuned):  # another tower, or n, than the paper's row has
+        return Row(name=name, title=f"{name}, changed", family="tower", recipe=changed_recipe)
+    return Row(name=name, title=title, family="tower", paper=paper, table="tuned", recipe=changed_recipe)
 
 
 def _row_of(made: Recipe) -> tuple[object, ...]:
@@ -217,10 +223,10 @@ def _row_of(made: Recipe) -> tuple[object, ...]:
 
 def chosen(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
     """The rows of some names, in the order of `rows`; all of them where no name is given. Raises UsageError."""
-    known = [row.name for row in rows]
-    if unknown := [name for name in names if name not in known]:
+    all_names = [row.name for row in rows]
+    if unknown := [name for name in names if name not in all_names]:
         raise UsageError(
             f"There is no row named {', '.join(unknown)}.",
-            f"Choose from {', '.join(known)}.",
+            f"Choose from {', '.join(all_names)}.",
         )
     return [row for row in rows if not names or row.name in names]

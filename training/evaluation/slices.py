@@ -91,8 +91,8 @@ def _spelling(collection: JudgedCollection, texts: Sequence[Sequence[str]]) -> S
     parts = ["all words known", "a word in no title", "no word in any title"]
 
     def part(text: Sequence[str]) -> str | None:
-        known = sum(word in vocabulary for word in text)
-        return None if not text else parts[0] if known == len(text) else parts[1] if known else parts[2]
+        num_known = sum(word in vocabulary for word in text)
+        return None if not text else parts[0] if num_known == len(text) else parts[1] if num_known else parts[2]
 
     return parts, [part(text) for text in texts]
 
@@ -110,10 +110,12 @@ def _training(queries: Sequence[str], clicks: Mapping[str, int]) -> Slice:
 def _frequency(query_ids: Sequence[str], frequencies: Mapping[str, int]) -> Slice:
     """Head, torso, tail: a query is in the head while the more frequent ones make up less than a third of all."""
     parts = ["head", "torso", "tail"]
-    known = sorted((q for q in query_ids if frequencies.get(q)), key=lambda q: (-frequencies[q], q))
-    total = sum(frequencies[q] for q in known)
-    before = np.cumsum([0, *(frequencies[q] for q in known)])[:-1]
-    part_of = {q: parts[int(3 * more_frequent // total)] for q, more_frequent in zip(known, before, strict=True)}
+    with_frequency = sorted((q for q in query_ids if frequencies.get(q)), key=lambda q: (-frequencies[q], q))
+    total = sum(frequencies[q] for q in with_frequency)
+    before = np.cumsum([0, *(frequencies[q] for q in with_frequency)])[:-1]
+    part_of = {
+        q: parts[int(3 * more_frequent // total)] for q, more_frequent in zip(with_frequency, before, strict=True)
+    }
     return parts, [part_of.get(query_id) for query_id in query_ids]
 
 

@@ -62,34 +62,34 @@ class Status:
 
 @cache
 def status() -> Status:
-    found, reason = _loaded()
-    instructions = found.kernel_instructions().decode() if found else ""
-    return Status(available=found is not None, instructions=instructions, reason=reason)
+    kernel, reason = _loaded()
+    instructions = kernel.kernel_instructions().decode() if kernel else ""
+    return Status(available=kernel is not None, instructions=instructions, reason=reason)
 
 
 def library() -> ctypes.CDLL:
     """The shared library. Raises RuntimeError, with `status().reason`, where it is not available."""
-    found, reason = _loaded()
-    if found is None:
+    kernel, reason = _loaded()
+    if kernel is None:
         raise RuntimeError(reason)
-    return found
+    return kernel
 
 
 @cache
 def _loaded() -> tuple[ctypes.CDLL | None, str]:
-    found, reason = load_compiled(_NAME, "kernel_interface", INTERFACE)
-    if found is None:
+    kernel, reason = load_compiled(_NAME, "kernel_interface", INTERFACE)
+    if kernel is None:
         return None, reason
     for name, (gives, takes) in _FUNCTIONS.items():
-        function = getattr(found, name)
+        function = getattr(kernel, name)
         function.restype = _LETTERS[gives] if gives else None
         function.argtypes = [_LETTERS[letter] for letter in takes]
-    if not (instructions := found.kernel_instructions().decode()):
+    if not (instructions := kernel.kernel_instructions().decode()):
         return None, (
             "this processor has neither AVX-512 nor AVX2 with fused multiply-add, "
             "or not what CLICKTOWER_INSTRUCTIONS names"
         )
-    return found, f"compiled with the package, running with {instructions}"
+    return kernel, f"compiled with the package, running with {instructions}"
 
 
 def fields(**letters: str) -> Any:

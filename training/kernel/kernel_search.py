@@ -85,11 +85,11 @@ class Int8Rows:
         num_rows = int((ends - starts).sum())
         k = min(k, num_rows)
         lows, highs, places = np.empty(k, np.float32), np.empty(num_rows, np.float32), np.empty(num_rows, np.int32)
-        found = self._candidates(
+        num_candidates = self._candidates(
             ctypes.byref(self._rows), ctypes.byref(query), starts.ctypes.data, ends.ctypes.data, len(starts), k,
             lows.ctypes.data, highs.ctypes.data, places.ctypes.data,
         )  # fmt: skip
-        return np.sort(places[:found])
+        return np.sort(places[:num_candidates])
 
     def _rounded(self, query_D: np.ndarray) -> tuple[np.ndarray, float, float, float]:
         """(q̂ in its unit, int16 [D]; in that unit, what its product with a v̂ can be off for each part of the vector's
@@ -134,9 +134,9 @@ class Postings:
         k = min(k, num_entries)
         heap, scores = np.empty(k, np.float32), np.empty(num_entries, np.float32)
         titles = np.empty(num_entries, np.int32)
-        found = self._best(
+        num_titles = self._best(
             ctypes.byref(self._postings), starts.ctypes.data, ends.ctypes.data, len(starts), k,
             heap.ctypes.data, titles.ctypes.data, scores.ctypes.data,
         )  # fmt: skip
-        require_memory(found >= 0, f"the titles of {len(starts):,} words")
-        return titles[:found].copy(), scores[:found].copy()
+        require_memory(num_titles >= 0, f"the titles of {len(starts):,} words")
+        return titles[:num_titles].copy(), scores[:num_titles].copy()

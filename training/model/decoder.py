@@ -172,13 +172,15 @@ class _WordLoss(torch.autograd.Function):
     ) -> torch.Tensor:
         by_state_Pd, by_weights_dV, by_bias_V = map(torch.zeros_like, (state_Pd, weights_dV, bias_V))
         losses, buffer = [], state_Pd.new_empty(min(positions, len(state_Pd)), len(bias_V))
-        for state, said, by_state in zip(*(x.split(positions) for x in (state_Pd, said_P, by_state_Pd)), strict=True):
+        for state, targets, by_state in zip(
+            *(x.split(positions) for x in (state_Pd, said_P, by_state_Pd)), strict=True
+        ):
             scores = torch.addmm(bias_V, state, weights_dV, out=buffer[: len(state)])
             log_p = torch.log_softmax(scores, dim=1, out=scores)
-            losses.append(log_p.gather(1, said[:, None]).sum())
+            losses.append(log_p.gather(1, targets[:, None]).sum())
             if any(ctx.needs_input_grad):
                 by_score = log_p.exp_()
-                by_score[torch.arange(len(said), device=said.device), said] -= 1
+                by_score[torch.arange(len(targets), device=targets.device), targets] -= 1
                 torch.mm(by_score, weights_dV.t(), out=by_state)
                 by_weights_dV.addmm_(state.t(), by_score)
                 by_bias_V += by_score.sum(0)

@@ -118,9 +118,9 @@ def encoded(batch: TextBatch, side: str, encoder: Encoder) -> Encoded:
     parts = {part: values.detach().requires_grad_() for part, values in parts.items()}
     inputs_UG = word_inputs(table_RG, batch)
     steps = recipe.tower.truncate_steps if isinstance(recipe.tower, Truncated) else 0
-    sorted_Nd, own = encoder.device.tower(recipe).forward(inputs_UG, parts, batch, steps)
+    sorted_Nd, own_loss = encoder.device.tower(recipe).forward(inputs_UG, parts, batch, steps)
     vectors_Nd = torch.empty_like(sorted_Nd).index_copy(0, batch.order, sorted_Nd)
-    return Encoded(vectors_Nd, own, name, batch.rows, table_RG, parts)
+    return Encoded(vectors_Nd, own_loss, name, batch.rows, table_RG, parts)
 
 
 def gradients(loss: torch.Tensor, sides: Sequence[Encoded], encoder: Encoder) -> list[tuple[str, RowGradient]]:

@@ -131,8 +131,8 @@ class Layout:
 
     def touched(self, table_rows: torch.Tensor) -> torch.Tensor:
         """The matrix rows that a batch touching these rows of W touches: those, and all rows of the parts."""
-        rest = torch.arange(self.table_rows, self.rows, device=table_rows.device)
-        return torch.cat([table_rows, rest])
+        part_rows = torch.arange(self.table_rows, self.rows, device=table_rows.device)
+        return torch.cat([table_rows, part_rows])
 
     def stretches(self, num_rows: int, recipe: Recipe) -> list[tuple[int, int, float]]:
         """(first, last, ε) of the rows that a batch touches, `num_rows` with those of the parts: what each moves by."""
@@ -150,10 +150,10 @@ class Layout:
 
     def split(self, matrix: torch.Tensor) -> tuple[torch.Tensor, Parts]:
         """(W or the touched rows of it, each part in its own shape) as views of a contiguous matrix."""
-        table, rest = matrix[: len(matrix) - self.part_rows], matrix[len(matrix) - self.part_rows :]
+        table, parts_matrix = matrix[: len(matrix) - self.part_rows], matrix[len(matrix) - self.part_rows :]
         parts, row = {}, 0
         for name, shape in self.parts:
-            flat = rest[row : row + self._rows_of(shape)].view(-1)
+            flat = parts_matrix[row : row + self._rows_of(shape)].view(-1)
             parts[name] = flat[: math.prod(shape)].view(shape)
             row += self._rows_of(shape)
         return table, parts

@@ -71,24 +71,24 @@ def vectors_of_shards(folder: str, path: str | None) -> WordVectors:
     """
     if path is None:
         return WordVectors()
-    wanted: set[str] = set()
+    vocabulary: set[str] = set()
     try:
         for table in Path(folder).glob("*/words.arrow"):
-            wanted.update(open_table(str(table), WORDS)["word"].to_pylist())
+            vocabulary.update(open_table(str(table), WORDS)["word"].to_pylist())
     except (OSError, ValueError) as error:
         raise StageError(
             f"A file of the shards in {folder} is missing or unreadable ({type(error).__name__}).",
             "Build the shards again.",
         ) from None
-    words, vectors_KD = read_vectors(path, wanted)
+    words, vectors_KD = read_vectors(path, vocabulary)
     if not words:
         raise UsageError(
-            f"None of the shards' {len(wanted):,} words (in lower case) has a vector in {path}.",
+            f"None of the shards' {len(vocabulary):,} words (in lower case) has a vector in {path}.",
             "Give word vectors of the texts' language, in lower case, or none.",
         )
     order = sorted(range(len(words)), key=words.__getitem__)
     return WordVectors(
-        words=tuple(words[at] for at in order), vectors_KD=vectors_KD[order], num_shard_words=len(wanted)
+        words=tuple(words[at] for at in order), vectors_KD=vectors_KD[order], num_shard_words=len(vocabulary)
     )
 
 
@@ -122,9 +122,9 @@ def read_vectors(path: str, wanted: Collection[str]) -> tuple[list[str], np.ndar
         for word, numbers in _binary_entries(file, form) if form.binary else _text_entries(path, file, form):
             repeated += word in words
             words.add(word)
-            if (known := word.decode()) in wanted:
+            if (known_word := word.decode()) in wanted:
                 values = np.frombuffer(numbers, "<f4") if form.binary else np.array([float(n) for n in numbers.split()])
-                vectors[known] = values.astype(np.float32)
+                vectors[known_word] = values.astype(np.float32)
     if repeated:
         raise _refused(path, f"{repeated:,} words are there more than once.", "Keep one vector of each word.")
     vectors_KD = np.array(list(vectors.values()), np.float32).reshape(len(vectors), form.columns)
@@ -177,13 +177,13 @@ def _form(path: str) -> _Form:
     if head.startswith((_PICKLE, _ZIP)):
         what = "a pickle, as gensim's own format is" if head.startswith(_PICKLE) else "a zip archive"
         raise _refused(path, f"It is {what}.", "Unpack it, or save it by gensim's save_word2vec_format.")
-    first, _, rest = head.partition(b"\n")
+    first, _, body = head.partition(b"\n")
     fields = first.split()
     if len(fields) == 2 and all(field.isdigit() for field in fields):
         num_words, columns = map(int, fields)
         if not num_words or not columns:
             raise _refused(path, "The first line says that there are no vectors.")
-        form = _Form(columns, num_words, binary=_is_binary(rest.partition(b"\n")[0], columns))
+        form = _Form(columns, num_words, binary=_is_binary(body.partition(b"\n")[0], columns))
         least, size = num_words * columns * (4 if form.binary else 2), os.path.getsize(path)  # a digit and a space
         if not path.endswith(tuple(_COMPRESSED)) and size < least:
             promise = f"{num_words:,} vectors of {columns:,} numbers take at least {least:,} bytes"

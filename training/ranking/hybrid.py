@@ -69,16 +69,18 @@ def cross_fit(
             f"All {len(half_Q):,} judged queries fall into one half, so a weight cannot be chosen on the other.",
             "Judge more queries, or give judgments of other queries to choose it on.",
         )
-    known = np.isfinite(first) & np.isfinite(second)
+    is_finite = np.isfinite(first) & np.isfinite(second)
     columns = []
     for weight in WEIGHTS:
-        scores = np.add(first, weight * np.where(known, second, 0), out=np.full(len(judged), -np.inf), where=known)
+        scores = np.add(
+            first, weight * np.where(is_finite, second, 0), out=np.full(len(judged), -np.inf), where=is_finite
+        )
         columns.append(ndcg_of_judged(judged, scores, (_CUTOFF,), gain)[_CUTOFF])
     values_QW = np.stack(columns, axis=1)
     # Means are rounded, so that the order of summation decides nothing; of equal ones the smallest weight is taken.
     means_W = (values_QW[half_Q != half].mean(axis=0).round(12) for half in (0, 1))
-    zero, one = (WEIGHTS[int(means.argmax())] for means in means_W)
-    return CrossFitted(of_half=(zero, one), seed=seed)
+    zero, weight_of_second = (WEIGHTS[int(means.argmax())] for means in means_W)
+    return CrossFitted(of_half=(zero, weight_of_second), seed=seed)
 
 
 def half_of(query: str, seed: int) -> int:

@@ -104,10 +104,12 @@ def reliability(probability_QC: np.ndarray, labels: np.ndarray, num_bins: int = 
     empty bin. `said`, `right`: of all rows. `calibration_error`: the mean over rows of their bin's |said - right| (the
     expected calibration error of Guo et al. 2017, eq. 3).
     """
-    said, right = probability_QC.max(axis=1), probability_QC.argmax(axis=1) == labels
+    confidence, right = probability_QC.max(axis=1), probability_QC.argmax(axis=1) == labels
     edges = np.linspace(1 / probability_QC.shape[1], 1, num_bins + 1)
-    place = np.clip(np.searchsorted(edges, said, side="right") - 1, 0, num_bins - 1)
-    counts, sums, rights = (np.bincount(place, weights, num_bins) for weights in (None, said, right.astype(float)))
+    place = np.clip(np.searchsorted(edges, confidence, side="right") - 1, 0, num_bins - 1)
+    counts, sums, rights = (
+        np.bincount(place, weights, num_bins) for weights in (None, confidence, right.astype(float))
+    )
     bins = [
         {
             "low": float(low),
@@ -120,9 +122,9 @@ def reliability(probability_QC: np.ndarray, labels: np.ndarray, num_bins: int = 
     ]
     return {
         "bins": bins,
-        "said": float(said.mean()),
+        "said": float(confidence.mean()),
         "right": float(right.mean()),
-        "calibration_error": float(np.abs(sums - rights).sum() / len(said)),
+        "calibration_error": float(np.abs(sums - rights).sum() / len(confidence)),
     }
 
 

@@ -48,15 +48,15 @@ def judged_collection(
     that are not in the collection stay in the qrels: a system cannot return them, and that is counted
     against it. Raises StageError where nothing is left to measure.
     """
-    known = {query_id: grades for query_id, grades in qrels.items() if query_id in queries}
-    if not known:
+    with_text = {query_id: grades for query_id, grades in qrels.items() if query_id in queries}
+    if not with_text:
         raise StageError(
             f"None of the query ids of the {len(qrels):,} judged queries is in the queries file.",
             "Check that the queries and the qrels belong together.",
         )
-    kept = {query_id: grades for query_id, grades in known.items() if len(grades) >= min_judged}
+    kept = {query_id: grades for query_id, grades in with_text.items() if len(grades) >= min_judged}
     if not kept:
-        most = max(len(grades) for grades in known.values())
+        most = max(len(grades) for grades in with_text.values())
         raise StageError(
             f"No query has min_judged = {min_judged} judgments; the most is {most}.",
             f"Set min_judged to {most} or below.",
@@ -89,8 +89,8 @@ def judged_collection(
             "queries_of_one_grade": sum(len(set(grades.values())) == 1 for grades in kept.values()),
             "queries_without_relevant": sum(max(g.values()) < relevant_grade for g in kept.values()),
             "queries_without_words": sum(not words(queries[query_id]) for query_id in kept),
-            "queries_left_out_without_text": len(qrels) - len(known),
-            "queries_left_out_below_min_judged": len(known) - len(kept),
+            "queries_left_out_without_text": len(qrels) - len(with_text),
+            "queries_left_out_below_min_judged": len(with_text) - len(kept),
             "judgments_of_unknown_documents": num_unknown,
             "judgments_of_several_grades": getattr(qrels, "several_grades", 0),
         },
@@ -151,8 +151,10 @@ def measure(
         progress(what, start, len(texts))
         rows_BK, best_BK = top_k(scores_BN, rules.top_k, collection.tie_order)
         for i, query_id in enumerate(searchable[start : start + len(scores_BN)]):
-            known = [document_id for document_id in collection.qrels[query_id] if document_id in collection.row_of]
-            judged[query_id] = {d: float(scores_BN[i, collection.row_of[d]]) for d in known}
+            document_ids = [
+                document_id for document_id in collection.qrels[query_id] if document_id in collection.row_of
+            ]
+            judged[query_id] = {d: float(scores_BN[i, collection.row_of[d]]) for d in document_ids}
             ids = [collection.document_ids[row] for row in rows_BK[i]]
             retrieved[query_id] = dict(zip(ids, best_BK[i].tolist(), strict=True))
     progress(what, len(texts), len(texts))

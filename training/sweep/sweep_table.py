@@ -131,21 +131,25 @@ def cells(table: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     trained, seeds, seconds of a trial's training."""
     chosen, rows = table["measure"], table["rows"]
     fields = list(dict.fromkeys(name for row in rows for name in row["fields"]))
-    others = [name for name in measures() if name != chosen and any(_mean(row, name) is not None for row in rows)]
+    measure_names = [
+        name for name in measures() if name != chosen and any(_mean(row, name) is not None for row in rows)
+    ]
     by_halving = len(table["rungs"]) > 1
-    header = ["", *fields, chosen, *others, *(["epochs"] if by_halving else []), "seeds", "s"]
+    header = ["", *fields, chosen, *measure_names, *(["epochs"] if by_halving else []), "seeds", "s"]
     shown = []
     for place, row in enumerate(rows, 1):
-        done = [trial for trial in row["trials"] if trial["measures"]]
+        measured = [trial for trial in row["trials"] if trial["measures"]]
         shown.append(
             [
                 f"{place}{f' {ALIKE}' if row['told_apart'] is False else ''}",
                 *(value_text(row["fields"][name]) if name in row["fields"] else "" for name in fields),
                 _chosen(row),
-                *(_figure(_mean(row, name)) for name in others),
-                *([_epochs(done)] if by_halving else []),
-                f"{len(done)}" if len(done) == len(row["trials"]) else f"{len(done)} of {len(row['trials'])}",
-                f"{fmean(trial['seconds'] for trial in done):.0f}" if done else "",
+                *(_figure(_mean(row, name)) for name in measure_names),
+                *([_epochs(measured)] if by_halving else []),
+                f"{len(measured)}"
+                if len(measured) == len(row["trials"])
+                else f"{len(measured)} of {len(row['trials'])}",
+                f"{fmean(trial['seconds'] for trial in measured):.0f}" if measured else "",
             ]
         )
     return header, shown

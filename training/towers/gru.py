@@ -24,7 +24,7 @@ class GRUTower(RNNTower):
     def states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> list[torch.Tensor]:
         active = [batch.active(step) for step in range(batch.num_steps)]
         gates_G, candidate_G = parts["W_rec"].split([2 * self.cells, self.cells], dim=1)
-        found, before = [], word_UG.new_zeros(0, self.cells)
+        outputs, before = [], word_UG.new_zeros(0, self.cells)
         for step, input_nG in enumerate(packed_inputs(word_UG + parts["b"], batch).split(active)):
             before = before.detach() if step == batch.num_steps - steps else before
             before = pad(before, (0, 0, 0, len(input_nG) - len(before)))  # others begin here
@@ -32,8 +32,8 @@ class GRUTower(RNNTower):
             reset, update = (of_gates + before @ gates_G).sigmoid().chunk(2, dim=1)
             candidate = (of_candidate + (reset * before) @ candidate_G).tanh()
             before = update * before + (1 - update) * candidate
-            found.append(before)
-        return found
+            outputs.append(before)
+        return outputs
 
 
 def gru(settings: GRU) -> GRUTower:

@@ -57,12 +57,12 @@ class RNNTower:
         """y(t) of each step's texts."""
         active = [batch.active(step) for step in range(batch.num_steps)]
         of_steps = packed_inputs(word_UG + parts["b"], batch).split(active)
-        found = [of_steps[0].tanh()]
+        outputs = [of_steps[0].tanh()]
         for step, input_nG in enumerate(of_steps[1:], start=1):
-            before = found[-1].detach() if step == batch.num_steps - steps else found[-1]
+            before = outputs[-1].detach() if step == batch.num_steps - steps else outputs[-1]
             recurrent = pad(before @ parts["W_rec"], (0, 0, 0, len(input_nG) - len(before)))  # others begin here
-            found.append((input_nG + recurrent).tanh())
-        return found
+            outputs.append((input_nG + recurrent).tanh())
+        return outputs
 
 
 def rnn(settings: RNN) -> RNNTower:

@@ -138,7 +138,7 @@ def _trigrams(parts: Sequence[tuple[TextTable, np.ndarray]], words: np.ndarray) 
     """The trigram ids of distinct words, ascending, which are numbered through the tables."""
     found, base = [], 0
     for table, _ in parts:
-        mine = words[np.searchsorted(words, base) : np.searchsorted(words, base + len(table.trigrams))] - base
-        found.append(table.trigrams.take(mine))
+        rows = words[np.searchsorted(words, base) : np.searchsorted(words, base + len(table.trigrams))] - base
+        found.append(table.trigrams.take(rows))
         base += len(table.trigrams)
     return concatenate(found)

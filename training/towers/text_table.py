@@ -158,8 +158,8 @@ class TextTable:
             return replace(self, words=Ragged(offsets, words))
         bags = []
         for text in long:
-            rest = self.words.values[self.words.offsets[text] + max_words - 1 : self.words.offsets[text + 1]]
-            bags.append(self.trigrams.take(rest).values)
+            tail = self.words.values[self.words.offsets[text] + max_words - 1 : self.words.offsets[text + 1]]
+            bags.append(self.trigrams.take(tail).values)
         words[offsets[long + 1] - 1] = len(self.trigrams) + np.arange(len(long))
         merged = Ragged(starts(np.array([len(bag) for bag in bags])), np.concatenate(bags))
         return TextTable(Ragged(offsets, words), concatenate([self.trigrams, merged]))

@@ -156,8 +156,8 @@ def teacher_of(path: str, data: ShardData, recipe: Recipe) -> Teacher:
             "Give a teacher that compares by cosine, trained on clicks.",
         )
     of = partial(_encoded, model)
-    own = isinstance(recipe.clicks.negatives, Fixed)  # others are of the pool
-    titles = [np.append(shard.clicked, shard.negatives) if own else shard.clicked for shard in data.train]
+    has_own_negatives = isinstance(recipe.clicks.negatives, Fixed)  # others are of the pool
+    titles = [np.append(shard.clicked, shard.negatives) if has_own_negatives else shard.clicked for shard in data.train]
     return Teacher(
         queries=[(shard.texts, of(shard.strings, shard.query, "query")) for shard in data.train],
         titles=[
@@ -185,7 +185,7 @@ def _encoded(
 def _vectors(encoded: Sequence[Vectors], texts: Texts) -> np.ndarray:
     """Those of some texts of one of the tables."""
     table, rows = texts
-    return next(vectors for known, vectors in encoded if known is table)[rows]
+    return next(vectors for table_known, vectors in encoded if table_known is table)[rows]
 
 
 UNSEEN = -2.0  # below every cosine: a judged document that is not in the documents comes last

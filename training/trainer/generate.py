@@ -220,10 +220,10 @@ class GenerateTask:
 
     def examples(self, micro_batch: MicroBatch, epoch: int) -> RephrasingExamples:
         numbers = draws(self.recipe, micro_batch, epoch)
-        made = self._examples(self.train[micro_batch.shard], micro_batch.pairs, numbers)
+        example = self._examples(self.train[micro_batch.shard], micro_batch.pairs, numbers)
         if not _settings(self.recipe).word_dropout:
-            return made
-        return replace(made, kept=numbers.random(len(made.words.values)) >= _settings(self.recipe).word_dropout)
+            return example
+        return replace(example, kept=numbers.random(len(example.words.values)) >= _settings(self.recipe).word_dropout)
 
     def watched(self, judged: Judged | None) -> "WatchedRephrasings":
         batches: dict[str, list[RephrasingBatch]] = {"repeat": [], "reformulate": []}
@@ -231,9 +231,9 @@ class GenerateTask:
             for kind, all_rows in (("repeat", range(of.num_repeats)), ("reformulate", range(of.num_repeats, len(of)))):
                 rows = np.array(all_rows[: MOST_MEASURED // len(self.dev)], np.int64)
                 for start in range(0, len(rows), MEASURED_AT_ONCE):
-                    some = rows[start : start + MEASURED_AT_ONCE]
+                    batch_rows = rows[start : start + MEASURED_AT_ONCE]
                     drawn = held_out_draws(self.recipe, number, start)
-                    batches[kind].append(batch(self._examples(of, some, drawn)))
+                    batches[kind].append(batch(self._examples(of, batch_rows, drawn)))
         return WatchedRephrasings(batches)
 
     def _examples(self, of: Rephrasings, rows: np.ndarray, numbers: np.random.Generator) -> RephrasingExamples:

@@ -86,9 +86,9 @@ def require_served(arithmetic: str, recipe: Recipe) -> None:
 
 
 def _reason(recipe: Recipe) -> str:
-    found = status()
-    if not found.available:
-        return f"the compiled path is not available ({found.reason})"
+    kernel = status()
+    if not kernel.available:
+        return f"the compiled path is not available ({kernel.reason})"
     words = recipe.word_vectors.kind if recipe.word_vectors else "none"
     return (
         f"it does not serve this recipe ({recipe.tower.kind}, {recipe.tower.cells} cells, {recipe.dtype}, "

@@ -331,11 +331,11 @@ class Crew(Owned):
             for batch in batches
         ]
         losses = np.zeros(len(batches))
-        done = library().pair_gradients(
+        code = library().pair_gradients(
             self.handle, (ctypes.c_void_p * len(used))(*used), (_PairTask * len(tasks))(*tasks), len(tasks),
             losses.ctypes.data,
         )  # fmt: skip
-        require_memory(done >= 0, f"the gradients of {len(batches):,} micro-batches")
+        require_memory(code >= 0, f"the gradients of {len(batches):,} micro-batches")
         addends = [(name, Addend()) for _ in used for name in names]
         for at, (_, addend) in enumerate(addends):
             library().workspace_addend(used[at // 2], at % 2, ctypes.byref(addend))
@@ -343,9 +343,11 @@ class Crew(Owned):
 
     def make(self, what: str, stretches: Iterable[Stretch]) -> None:
         """One of TouchedRows' results, at some stretches of them."""
-        given = [_Stretch(ctypes.addressof(of), *rest) for of, *rest in stretches]
-        done = library().rows_make(self.handle, (_Stretch * len(given))(*given), len(given), self._MADE.index(what))
-        require_memory(done >= 0, "the update of touched rows")
+        c_stretches = [_Stretch(ctypes.addressof(of), *rest) for of, *rest in stretches]
+        code = library().rows_make(
+            self.handle, (_Stretch * len(c_stretches))(*c_stretches), len(c_stretches), self._MADE.index(what)
+        )
+        require_memory(code >= 0, "the update of touched rows")
 
 
 # Turns: which documents of a micro-batch go forward and back together. What they leave for the way back stays in the

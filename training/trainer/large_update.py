@@ -84,16 +84,16 @@ def _touched(tower: str, share: Sequence[Any], towers: Towers, workers: Workers)
     """The rows of a tower that any worker's share touches and training moves, ascending."""
     device = towers.rows[tower].parameters.device
     sides = [side for side in ("query", "document") if tower_name(towers.recipe, side) == tower]
-    some = [towers.path.table_rows(micro_batch, side) for micro_batch in share for side in sides]
+    rows_of_batches = [towers.path.table_rows(micro_batch, side) for micro_batch in share for side in sides]
     if device == CPU.place:  # NumPy marks and finds them in a third of the time
         marks = np.zeros(towers.layout.table_rows, bool)
-        for rows in some:
+        for rows in rows_of_batches:
             marks[rows.numpy()] = True
         workers.unite(torch.from_numpy(marks))
         touched = torch.from_numpy(np.flatnonzero(marks))
     else:
         mask = torch.zeros(towers.layout.table_rows, dtype=torch.bool, device=device)
-        for rows in some:
+        for rows in rows_of_batches:
             mask[rows] = True
         workers.unite(mask)
         touched = mask.nonzero()[:, 0]

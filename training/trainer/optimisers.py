@@ -237,5 +237,5 @@ def start_state(recipe: Recipe, parameters: torch.Tensor) -> RowState:
 def restored_state(arrays: Mapping[str, np.ndarray]) -> RowState:
     """The inverse of `RowState.arrays`. Raises KeyError where some are missing."""
     kind: Any = next((kind for kind in _ROWS.values() if {of.name for of in fields(kind)} == set(arrays)), LazyRows)
-    found = {field.name: arrays[field.name] for field in fields(kind)}
-    return kind(**{n: torch.from_numpy(array) if array.ndim == 2 else array for n, array in found.items()})
+    arrays_of_state = {field.name: arrays[field.name] for field in fields(kind)}
+    return kind(**{n: torch.from_numpy(array) if array.ndim == 2 else array for n, array in arrays_of_state.items()})

@@ -107,7 +107,7 @@ def is_of_this_machine_alone() -> bool:
 @contextmanager
 def _for_this_machine_alone() -> Iterator[None]:
     loopback = "lo0" if sys.platform == "darwin" else "lo"
-    mine = {
+    settings = {
         _NO_CLUSTER: "0",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
@@ -115,15 +115,15 @@ def _for_this_machine_alone() -> Iterator[None]:
         "GLOO_SOCKET_IFNAME": loopback,
         "NCCL_SOCKET_IFNAME": loopback,
     }
-    before = {name: os.environ[name] for name in mine if name in os.environ}
+    before = {name: os.environ[name] for name in settings if name in os.environ}
     is_cluster, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
-    os.environ |= mine
+    os.environ |= settings
     _read_environment()
     try:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = is_cluster
-        for name in mine:
+        for name in settings:
             del os.environ[name]
         os.environ |= before
         _read_environment()
@@ -176,12 +176,12 @@ def board_of(checkpoints: str, progress: Progress) -> Iterator[Any]:
     Where a run's own process was killed, that is until Ray has ended all that belonged to it, so that its workers do
     not write checkpoints beside those of the next.
     """
-    made = cast(Any, ray.remote(**on_this_node())(_Board))
+    actor_class = cast(Any, ray.remote(**on_this_node())(_Board))
     name = f"clicktower-train-{hashlib.sha256(checkpoints.encode()).hexdigest()[:24]}"
     board = None
     while board is None:
         try:
-            board = made.options(name=name, namespace="clicktower").remote()
+            board = actor_class.options(name=name, namespace="clicktower").remote()
         except ValueError:  # the name is taken
             progress("the workers of a run that was killed are being ended: waiting", 0, None)
             time.sleep(POLL_SECONDS)

@@ -114,9 +114,9 @@ class _ByFile(_TorchBackend):
     def on_start(self, worker_group: Any, backend_config: Any) -> None:
         folder = tempfile.mkdtemp(prefix="clicktower-workers-")  # a new one each time that workers are started
         weakref.finalize(worker_group, shutil.rmtree, folder, ignore_errors=True)
-        workers, found = len(worker_group), f"file://{folder}/found"
+        workers, address = len(worker_group), f"file://{folder}/found"
         ray.get([
-            worker_group.execute_single_async(number, _join, backend_config.backend, found, number, workers)
+            worker_group.execute_single_async(number, _join, backend_config.backend, address, number, workers)
             for number in range(workers)
         ])  # fmt: skip
 
@@ -254,8 +254,8 @@ def error_for_a_user(error: BaseException | None) -> Exception | None:
             return error
         failures = getattr(error, "worker_failures", {})
         for failure in failures.values():
-            if found := error_for_a_user(failure):
-                return found
+            if cause := error_for_a_user(failure):
+                return cause
         error = getattr(error, "controller_failure", None) or getattr(error, "cause", None) or error.__cause__
     return None
 

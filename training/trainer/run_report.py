@@ -186,7 +186,7 @@ class Report:
         self._recent.append((self._pairs, self._seconds))
         pairs, seconds = (now - then for then, now in zip(self._recent[0], self._recent[-1], strict=True))
         recipe, total = self._job.recipe, self._order.num_pairs
-        done = epoch * total + num_pairs
+        num_done = epoch * total + num_pairs
         self._progress(
             progress_line(
                 epoch=epoch + 1,
@@ -194,7 +194,7 @@ class Report:
                 step=position.update - epoch * self._order.num_minibatches,
                 steps=self._order.num_minibatches,
                 # What is left goes as all of it went so far, measuring and checkpoints included.
-                seconds_left=(self._told - self._began) / max(1, self._pairs) * (recipe.epochs * total - done),
+                seconds_left=(self._told - self._began) / max(1, self._pairs) * (recipe.epochs * total - num_done),
                 unit=f"{recipe.objective.unit}s",
                 per_second=pairs / max(seconds, 1e-9),
                 loss=position.loss / num_pairs,
@@ -203,7 +203,7 @@ class Report:
                 held_out=shortly(self.last),
             )
             + self._notes,
-            done,
+            num_done,
             recipe.epochs * total,
         )
 
@@ -277,8 +277,8 @@ class Measuring:
 
 def shortly(measured: Mapping[str, Any]) -> str:
     """The figure that stands for an epoch; empty where nothing was measured."""
-    known = (form.format(measured[name]) for name, form in HELD_OUT.items() if measured.get(name) is not None)
-    return next(known, "")
+    measures = (form.format(measured[name]) for name, form in HELD_OUT.items() if measured.get(name) is not None)
+    return next(measures, "")
 
 
 def progress_line(
@@ -316,9 +316,9 @@ def progress_line(
 
 def clock(seconds: float) -> str:
     """0:07, 12:30, 3:05:09."""
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, remainder = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+    return f"{hours}:{minutes:02d}:{remainder:02d}" if hours else f"{minutes}:{remainder:02d}"
 
 
 FILE_NAME = "steps.jsonl"

@@ -103,11 +103,11 @@ class ExcludedBy:
         """Whether each of these lists [K] (ascending) contains each of these rows of the pool [S]."""
         begin, end = np.searchsorted(self.codes, rows << 32), np.searchsorted(self.codes, (rows + 1) << 32)
         at = np.repeat(begin - starts(end - begin)[:-1], end - begin)
-        found = self.codes[at + np.arange(len(at))] & np.int64(0xFFFFFFFF)
+        codes = self.codes[at + np.arange(len(at))] & np.int64(0xFFFFFFFF)
         column = np.repeat(np.arange(len(rows)), end - begin)
-        line = np.minimum(np.searchsorted(lists, found), len(lists) - 1)
-        wanted = lists[line] == found
-        line, column = line[wanted], column[wanted]
+        line = np.minimum(np.searchsorted(lists, codes), len(lists) - 1)
+        is_member = lists[line] == codes
+        line, column = line[is_member], column[is_member]
         excluded_KS = np.zeros((len(lists), len(rows)), bool)
         excluded_KS[line, column] = True
         return PoolExclusions(excluded_KS, len(rows) - np.bincount(line, minlength=len(lists)))
@@ -182,7 +182,7 @@ def open_catalogue(folder: str, name: str, version: str, *, stage: str, uri: str
 
 def names_of(catalogue: Mapping[str, Any], split: str) -> list[str]:
     """The names of the shards of a split."""
-    return [made["name"] for made in catalogue["shards"] if made["split"] == split]
+    return [shard["name"] for shard in catalogue["shards"] if shard["split"] == split]
 
 
 def _shard(folder: str, recipe: Recipe, word_rows: WordRows, shuffled_as: int | None) -> Shard:
@@ -324,10 +324,10 @@ class ShardFiles:
 
     def _look(self, file: OutputFile) -> tuple[int, ...]:
         try:
-            found = os.stat(f"{self.folder}/{file.path}")
+            status = os.stat(f"{self.folder}/{file.path}")
         except OSError:
             return ()
-        return found.st_size, found.st_mtime_ns, found.st_ino
+        return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 # The texts that training can meet, for an encoder of another kind to read (model.teacher).

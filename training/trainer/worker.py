@@ -60,10 +60,10 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     objective = OBJECTIVES[type(recipe.objective)]
     if job.word_vectors:
         tell("reading the word vectors", 0, None)
-    known = vectors_of_shards(files.folder, job.word_vectors)
+    word_vectors = vectors_of_shards(files.folder, job.word_vectors)
     if job.teacher:
         tell("the teacher reads the texts", 0, None)
-    task = objective.load(files.folder, recipe, known.words, job.teacher)
+    task = objective.load(files.folder, recipe, word_vectors.words, job.teacher)
     watch = task.watched(job.judged)
     order = Order(
         lengths=task.lengths,
@@ -71,14 +71,14 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         minibatch=recipe.minibatch,
         seed=recipe.seed,
     )
-    layout = layout_of(recipe, task.table_rows, task.outputs, known.words)
+    layout = layout_of(recipe, task.table_rows, task.outputs, word_vectors.words)
     rule = recipe.optimiser if isinstance(recipe.optimiser, Nesterov) else Nesterov()
     schedule = MomentumSchedule(rule.momentum_edge, rule.momentum_middle, recipe.epochs * order.num_minibatches)
 
     # Restore.
     position, rows = _restore(job, workers)
     if not rows:
-        start = start_of(recipe, layout, task.row_weights(), job.start, known.vectors_KD)
+        start = start_of(recipe, layout, task.row_weights(), job.start, word_vectors.vectors_KD)
         # One after the other: a state is a copy, and two of each tower may be more than there is room for.
         rows = {tower: start_state(recipe, start.pop(tower)) for tower in list(start)}
     rows = {tower: state.to(device.place) for tower, state in rows.items()}
@@ -90,13 +90,13 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         at_the_end.callback(report.stop)  # however it ends: the folder of a failed attempt goes
 
     # Loop.
-    first_epoch, done = divmod(position.update, order.num_minibatches)
+    first_epoch, num_done = divmod(position.update, order.num_minibatches)
     last_epoch = min(job.stop_after or recipe.epochs, recipe.epochs)
     for epoch in range(first_epoch, last_epoch):
         minibatches = order.epoch(epoch)
-        num_pairs = sum(len(m.pairs) for minibatch in minibatches[:done] for m in minibatch)
+        num_pairs = sum(len(m.pairs) for minibatch in minibatches[:num_done] for m in minibatch)
         started, sent_before = time.monotonic(), workers.sent_bytes
-        for minibatch, share in prepared(minibatches[done:], task, epoch, workers, path):
+        for minibatch, share in prepared(minibatches[num_done:], task, epoch, workers, path):
             update = position.update + 1
             try:
                 made = large_update(
@@ -125,7 +125,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
                 if num_pairs < order.num_pairs:
                     report.checkpoint_if_due(position)
             started, sent_before = time.monotonic(), workers.sent_bytes
-        done = 0
+        num_done = 0
         files.compare(f"After epoch {epoch + 1}", only_touched=True)
         require_equal(workers, rows, update=position.update, since=equal_at, checkpoints=job.checkpoints)
         equal_at = position.update
@@ -158,7 +158,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         "workers": workers.size,
         "threads": job.threads,
         "instructions": status().instructions if job.arithmetic in (COMPILED, ROWS) else "",
-        **known.metrics(),
+        **word_vectors.metrics(),
         **report.last,
     }
 
@@ -249,8 +249,8 @@ def start_of(
         source = before.towers[tower_name(before.recipe, "query" if name == "shared" else name)]
         its_table_RG, parts = before.layout.split(source)
         table_RG, fresh = layout.split(matrix)
-        mine, its = _same_rows(layout, before.layout)
-        table_RG[mine] = its_table_RG[its].to(matrix.dtype)
+        rows, source_rows = _same_rows(layout, before.layout)
+        table_RG[rows] = its_table_RG[source_rows].to(matrix.dtype)
         of_tower = {part: values for part, values in parts.items() if not is_beside(part)}
         start[name] = layout.join(table_RG, {**fresh, **of_tower}).to(matrix.dtype)
     return start
@@ -258,19 +258,23 @@ def start_of(
 
 def _same_rows(layout: Layout, before: Layout) -> tuple[torch.Tensor, torch.Tensor]:
     """(rows of W, the rows of an earlier model's W) that are for the same trigram or word."""
-    trigrams, its = torch.arange(layout.word_rows.trigram_rows), before.word_rows.row_of
-    both = [(row, its[word]) for word, row in layout.word_rows.row_of.items() if word in its]
-    mine, others = torch.tensor(both, dtype=torch.int64).view(-1, 2).unbind(1)
-    return torch.cat([trigrams, mine]), torch.cat([trigrams, others])
+    trigrams, source_row_of = torch.arange(layout.word_rows.trigram_rows), before.word_rows.row_of
+    row_pairs = [(row, source_row_of[word]) for word, row in layout.word_rows.row_of.items() if word in source_row_of]
+    rows, source_rows = torch.tensor(row_pairs, dtype=torch.int64).view(-1, 2).unbind(1)
+    return torch.cat([trigrams, rows]), torch.cat([trigrams, source_rows])
 
 
 def _require_same_towers(recipe: Recipe, layout: Layout, before: Model, model: str) -> None:
-    own, its = (_shapes_of_tower(of) for of in (layout, before.layout))
-    if own != its or recipe.tower.kind != before.recipe.tower.kind:
-        differing = [part for part in {**own, **its} if own.get(part) != its.get(part)]
+    shapes, source_shapes = (_shapes_of_tower(of) for of in (layout, before.layout))
+    if shapes != source_shapes or recipe.tower.kind != before.recipe.tower.kind:
+        differing = [part for part in {**shapes, **source_shapes} if shapes.get(part) != source_shapes.get(part)]
         raise UsageError(
             f"The recipe {recipe.name} cannot start from {model}: its recipe {before.recipe.name} has other towers"
-            + (f" ({differing[0]}: {its.get(differing[0])}, not {own.get(differing[0])})." if differing else "."),
+            + (
+                f" ({differing[0]}: {source_shapes.get(differing[0])}, not {shapes.get(differing[0])})."
+                if differing
+                else "."
+            ),
             "Start from a model with the same tower, cells and table rows, or from none.",
         )
 
@@ -298,18 +302,18 @@ def require_equal(workers: Workers, rows: Mapping[str, RowState], *, update: int
     """
     if workers.size == 1:
         return
-    own = torch.tensor(state_sums(rows), dtype=torch.int64)
-    all_of_them = torch.zeros(workers.size, len(own), dtype=torch.int64)
-    all_of_them[workers.rank] = own
+    sums = torch.tensor(state_sums(rows), dtype=torch.int64)
+    all_of_them = torch.zeros(workers.size, len(sums), dtype=torch.int64)
+    all_of_them[workers.rank] = sums
     workers.add_up(all_of_them)
-    others = [f"{rank + 1}" for rank in range(workers.size) if not torch.equal(all_of_them[rank], all_of_them[0])]
-    if not others:
+    differing = [f"{rank + 1}" for rank in range(workers.size) if not torch.equal(all_of_them[rank], all_of_them[0])]
+    if not differing:
         return
     if workers.rank == 0:
         remove_checkpoints_after(checkpoints, since)
     raise StageError(
-        f"After update {update:,} worker{'s' * (len(others) > 1)} {', '.join(others)} of {workers.size}"
-        f" hold{'s' * (len(others) == 1)} another state than worker 1; after update {since:,} all were equal."
+        f"After update {update:,} worker{'s' * (len(differing) > 1)} {', '.join(differing)} of {workers.size}"
+        f" hold{'s' * (len(differing) == 1)} another state than worker 1; after update {since:,} all were equal."
         f" Checkpoints after update {since:,} were removed.",
         "Look for a machine with other software or faulty memory, then run the same command again.",
     )
