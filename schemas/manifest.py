@@ -109,7 +109,7 @@ def from_json(value: Mapping[str, Any], where: str = "a manifest") -> Manifest:
 
 
 def read(folder: str) -> Manifest:
-    """The manifest of a finished stage. Raises StageError where there is none or it cannot be read."""
+    """The manifest of a finished stage. Raises StageError if it is missing or cannot be read."""
     where = storage.join(folder, FILE_NAME)
     try:
         value = json.loads(storage.read_bytes(where))
@@ -126,7 +126,7 @@ def read(folder: str) -> Manifest:
 
 
 def damaged_files(folder: str, files: Sequence[OutputFile], *, hashes: bool = False) -> list[str]:
-    """The damage of files below a folder, one sentence each; empty if there is none.
+    """The damage of files below a folder, one sentence each; empty without one.
 
     Sizes are always compared; `hashes` reads every byte as well.
     """

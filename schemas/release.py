@@ -141,7 +141,7 @@ def read_release(uri: str) -> tuple[str, Release]:
 
 
 def read_folder(folder: str) -> Release:
-    """The release in a folder. Raises StageError where there is none or it cannot be read."""
+    """The release in a folder. Raises StageError if it is missing or cannot be read."""
     release = _read(Release, folder, RELEASE, "Publish again.")
     if release is None:
         raise StageError(f"The folder {folder} has no {RELEASE}: it is no release.", "Publish again.")
@@ -159,7 +159,7 @@ def write_decision(uri: str, digest: str, decision: Decision, *, against: str | 
 
 
 def read_decision(uri: str, digest: str) -> Decision | None:
-    """The decision about a release, or None where there is none. Raises StageError if the record is damaged."""
+    """The decision about a release, or None without one. Raises StageError if the record is damaged."""
     name = _decision_file(digest)
     return _read(Decision, uri, name, f"Publish the release again, or remove {name}: nothing is served from it.")
 
@@ -173,7 +173,7 @@ def _decision_file(digest: str) -> str:
 
 
 def _read(kind: type[Record], folder: str, name: str, fix: str) -> Record | None:
-    """The sealed record in a file of a folder, or None where there is none. Raises StageError where it is damaged."""
+    """The sealed record in a file of a folder, or None without one. Raises StageError where it is damaged."""
     try:
         value = json.loads(storage.read_bytes(storage.join(folder, name)))
         require_major(f"{name} of {folder}", value.get("schema_version"), SCHEMA_VERSION)

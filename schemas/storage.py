@@ -50,7 +50,7 @@ def exists(uri: str) -> bool:
 
 
 def size_bytes(uri: str) -> int | None:
-    """The size of a file, or None where there is none."""
+    """The size of a file, or None without one."""
     fs, path = filesystem(uri)
     try:
         info = fs.info(path)
@@ -100,7 +100,7 @@ def make_folder(uri: str, *, private: bool = False) -> None:
 
 
 def remove(uri: str) -> None:
-    """Remove a file or a folder with all below it; nothing happens where there is none.
+    """Remove a file or a folder with all below it; nothing happens if it is missing.
 
     Two processes may remove the same folder at once: what the other took first is no error.
     """

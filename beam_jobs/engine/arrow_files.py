@@ -83,7 +83,7 @@ def from_ipc(records: Iterable[bytes | pa.Buffer]) -> pa.Table:
 
 
 def put(tables: Sequence[pa.Table], scratch: str | None) -> list[Record]:
-    """A record for each table: references into one new file below `scratch`, or the bytes where there is none.
+    """A record for each table: references into one new file below `scratch`, or the bytes without one.
 
     Raises StageError where the file cannot be written whole.
     """

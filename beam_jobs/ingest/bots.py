@@ -482,7 +482,7 @@ def _chances(
     activity: Activity,
     fewest: int,
 ) -> np.ndarray:
-    """For each row an upper bound of the chance of the least likely gathering that it is in, 1 where there is none.
+    """For each row an upper bound of the chance of the least likely gathering that it is in, 1 without one.
 
     Rows are in order of query and time; `share`, for each, is of the clients that could be among them at all.
     """

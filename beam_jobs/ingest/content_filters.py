@@ -153,7 +153,7 @@ def _may_have_fate(texts: pa.Array, adult: Mapping[str, Sequence[str]]) -> np.nd
 
 @lru_cache(maxsize=8)
 def by_first_run(terms: tuple[str, ...]) -> dict[str, list[str]]:
-    """The terms by their first run of letters and digits, "" where there is none: where a term is, it stands alone."""
+    """The terms by their first run of letters and digits, "" without one: where a term is, it stands alone."""
     terms_of_run: dict[str, list[str]] = {}
     for term in map(normalise, terms):
         run = _RUN.search(term)

@@ -120,7 +120,7 @@ def _normalised(queries: pa.Array) -> pa.DictionaryArray:
 
 
 def _chosen_search(rows: pa.Table, kind: np.ndarray, query_id: np.ndarray) -> np.ndarray:
-    """For each query id the row of the search line that stays, -1 where there is none."""
+    """For each query id the row of the search line that stays, -1 without one."""
     chosen = np.full(query_id.max(initial=-1) + 1, -1, np.int64)
     searches = np.flatnonzero(kind == SEARCH)
     lines = pa.table(

@@ -53,7 +53,7 @@ def key_paths(store: str) -> list[str]:
 
 
 def default_path(store: str) -> str:
-    """The file of a store's key, of the newest window; where it will be if there is none yet."""
+    """The file of a store's key, of the newest window; where it will be if it is not there yet."""
     return next(reversed(key_paths(store)), storage.join(store, FOLDER, "person-key.json"))
 
 
@@ -63,7 +63,7 @@ def _window_number(path: str) -> int:
 
 
 def ensure_store_key(store: str, *, renew: bool, today: date | None = None) -> tuple[str, PersonKey]:
-    """The store's key that is valid today, and its file; made first if there is none.
+    """The store's key that is valid today, and its file; made first if it is missing.
 
     `renew`: an expired key gives way to a new one, and a new window begins. Raises StageError (see `ensure_key`).
     """
@@ -75,7 +75,7 @@ def ensure_store_key(store: str, *, renew: bool, today: date | None = None) -> t
 
 
 def ensure_key(path: str, *, create: bool, today: date | None = None) -> PersonKey:
-    """The key in a file that is valid today; made there first if there is none and `create` is set.
+    """The key in a file that is valid today; made there first if it is missing and `create` is set.
 
     Raises UsageError (no file) and StageError (expired, damaged, readable by others).
     """

@@ -11,7 +11,7 @@ FORMS: dict[str, LogForm] = {
 
 
 def form_of(name: str) -> LogForm:
-    """The form of that name. Raises UsageError where there is none."""
+    """The form of that name. Raises UsageError if it is missing."""
     if name not in FORMS:
         raise UsageError(f"The format `{name}` of a log is unknown.", f"Use one of {', '.join(FORMS)}.")
     return FORMS[name]

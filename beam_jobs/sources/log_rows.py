@@ -169,7 +169,7 @@ def position_of(value: str | int | float) -> int:
 
 
 def positions(values: Values) -> tuple[pa.Array, np.ndarray]:
-    """(ranks as int32, -1 where there is none; whether each value is no rank), of numbers, text and None."""
+    """(ranks as int32, -1 without one; whether each value is no rank), of numbers, text and None."""
     column = _column(values)
     if column is not None and pa.types.is_null(column.type):
         column = column.cast(pa.int64())
@@ -253,7 +253,7 @@ def time_of(value: str | int | float, time_format: str) -> int:
 
 
 def times(values: Values, time_format: str) -> tuple[pa.Array, np.ndarray]:
-    """(TIME, null where there is none; whether each value is no time), of text, numbers and None. "" is no value."""
+    """(TIME, null without one; whether each value is no time), of text, numbers and None. "" is no value."""
     column = _column(values)
     moments = None if column is None else _whole_column(column, time_format)
     if moments is not None:

@@ -3,7 +3,7 @@
 A search line has `user_query`; an event line has `action_name`, and in some logs the query once more. Used of both:
 query_id, client_id, timestamp, user_query, application, query_attributes.user_agent; of an event also action_name and
 
-    event_attributes.object.object_id         text or integer; where there is none, internal_id, the engine's own id
+    event_attributes.object.object_id         text or integer; if it is missing, internal_id, the engine's own id
     event_attributes.position.ordinal         1.3: an integer;  1.0-1.2: an object whose `index` is one
 
 Files for the bulk API, with their action lines, are understood, and so are exports in which each line is a hit whose

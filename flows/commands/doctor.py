@@ -25,7 +25,7 @@ GB = 1e9
 MIN_MEMORY, GOOD_MEMORY = 2 * GB, 4 * GB
 SHOWN = ("torch", "pyarrow", "apache-beam", "ray", "prefect", "lancedb")
 COMPILE = (
-    "Install a C++ compiler if there is none (apt-get install g++, dnf install gcc-c++), then clicktower again (in a"
+    "Install a C++ compiler if it is missing (apt-get install g++, dnf install gcc-c++), then clicktower again (in a"
     " checkout: touch pyproject.toml && make setup)."
 )
 

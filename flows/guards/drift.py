@@ -71,7 +71,7 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WatchedFigure:
-    """One figure of today and its usual value. `alarm`: a sentence, empty if there is none."""
+    """One figure of today and its usual value. `alarm`: a sentence, empty without one."""
 
     figure: str
     words: str

@@ -217,7 +217,7 @@ def _write_part(name: str, vectors: np.ndarray) -> None:
 
 
 def _read_part(name: str, num_titles: int, dimensions: int) -> np.ndarray | None:
-    """The vectors of a finished part; None where there is none, or a damaged one."""
+    """The vectors of a finished part; None without one, or a damaged one."""
     try:
         content = storage.read_bytes(name)
     except OSError:
@@ -246,7 +246,7 @@ def encode_lines(
     """The vectors of every line, in order, in blocks, without waiting for a block to fill.
 
     One line per vector, a JSON array or {"vector": array}, null where there is no word; or with `raw` little-endian
-    float32, zeros where there is none. Raises StageError for bytes that are not UTF-8.
+    float32, zeros if it is missing. Raises StageError for bytes that are not UTF-8.
     """
     number = 0
     for block in _blocks(stream):

@@ -91,7 +91,7 @@ def write_rows(folder: str, rows: Rows) -> None:
 
 
 def open_table(folder: str) -> Table:
-    """The table of a release. Raises StageError where there is none or it cannot be opened."""
+    """The table of a release. Raises StageError if it is missing or cannot be opened."""
     try:
         return lancedb.connect(folder).open_table(TABLE)
     except (RuntimeError, OSError, ValueError) as error:

@@ -69,13 +69,12 @@ def confidence_of(model: Model | Ensemble, class_name: str | None = None) -> Con
     Raises UsageError for a model that classifies no pairs or whose releases keep only directions, of length 1, where
     its head takes embeddings as they are; and where it is not said which class is wanted.
     """
-    asked = "documents were to be ranked by how sure a model is"
     if isinstance(model, Ensemble) or model.layout.outputs.unit != "pairs" or model.similarity != "euclidean":
         raise UsageError(
             "This model does not tell pairs apart by the distance that it searches by.",
             "Train one with objective = classify and features = w2.",
         )
-    at = _place(asked, model.layout.outputs.classes, class_name)
+    at = _place(model.layout.outputs.classes, class_name)
 
     def confidence(first_KD: np.ndarray, second_KD: np.ndarray) -> np.ndarray:
         with alone():  # so few pairs are not worth a pool
@@ -84,7 +83,7 @@ def confidence_of(model: Model | Ensemble, class_name: str | None = None) -> Con
     return confidence
 
 
-def _place(asked: str, classes: Sequence[str], class_name: str | None) -> int:
+def _place(classes: Sequence[str], class_name: str | None) -> int:
     if class_name is None and len(classes) == 2:
         return 1
     if class_name not in classes:

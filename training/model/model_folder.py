@@ -80,7 +80,7 @@ class ModelSource:
 def model_source(uri: str) -> ModelSource:
     """The model of a train stage's folder, of a release's folder, or of the release that is live at a URI.
 
-    Raises StageError where there is none, or where it has other bytes than were written.
+    Raises StageError if it is missing, or where it has other bytes than were written.
     """
     if storage.exists(storage.join(uri, POINTER)):
         return _of_release(*read_release(uri))

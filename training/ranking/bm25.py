@@ -8,7 +8,7 @@ negative, and the factor k1 + 1, which changes no order, is left out. Words are 
 unstemmed; N, df and avgdl are of the whole collection. A word that occurs twice in a query counts twice.
 
 The contribution of every word to every title is computed once, in whole columns, and kept by word; a query adds up
-those of its words: by the kernel (kernel_search) if only the best are needed, by NumPy where there is none, with the
+those of its words: by the kernel (kernel_search) if only the best are needed, by NumPy if it is missing, with the
 same result. The scores are those of the package bm25s, bit for bit; indexing a million titles takes seconds instead of
 half a minute.
 """

@@ -99,7 +99,7 @@ def list_updates(folder: str) -> list[int]:
 
 
 def newest_checkpoint(folder: str, digest: str) -> tuple[int, list[tuple[int, str]]]:
-    """(the newest update with a whole checkpoint of this run, 0 if there is none; why newer ones were refused)."""
+    """(the newest update with a whole checkpoint of this run, 0 without one; why newer ones were refused)."""
     refused = []
     for update in list_updates(folder):
         try:

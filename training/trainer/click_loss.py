@@ -25,7 +25,7 @@ DENSE = 1 / 16  # the share of all B x N similarities from which it is faster to
 
 @dataclass(frozen=True, slots=True)
 class Taught:
-    """p of each candidate [B, C], 0 where there is none, and a, from 0 to 1."""
+    """p of each candidate [B, C], 0 without one, and a, from 0 to 1."""
 
     probability_BC: torch.Tensor
     share: float
@@ -59,7 +59,7 @@ def pair_losses(
 ) -> torch.Tensor:
     """w l of each pair, [B].
 
-    `candidates_BC`: the numbers of each pair's documents, the clicked one first; -1 where there is none, which has the
+    `candidates_BC`: the numbers of each pair's documents, the clicked one first; -1 without one, which has the
     probability 0 exactly. A document that stands in several pairs, or in one pair several times, gets the sum of its
     gradients, in a fixed order. `weight_B`: w of each pair; None: 1. `taught`: by a teacher; None: by clicks alone.
 

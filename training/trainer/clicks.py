@@ -127,7 +127,7 @@ class Teacher:
     gamma: float  # γ_t
 
     def taught(self, pairs: Pairs) -> Pairs:
-        """These pairs, with p of their candidates; 0 where there is none."""
+        """These pairs, with p of their candidates; 0 without one."""
         query_BD = _vectors(self.queries, pairs.queries)
         document_ND = np.concatenate([_vectors(self.titles, part) for part in pairs.documents])
         # No matrix product of a library's, whose rounding may depend on its threads.

@@ -378,7 +378,7 @@ class Turns:
 def turns_of(candidates: np.ndarray, num_documents: int) -> Turns:
     """The turns of pairs whose candidates are all their own, or whose clicked ones follow those that all share.
 
-    `candidates`: int32 [B, C], -1 where there is none. Other pairs have no turns.
+    `candidates`: int32 [B, C], -1 without one. Other pairs have no turns.
     """
     return _apart(candidates, num_documents) or _clicked_apart(candidates, num_documents) or Turns(
         candidates=np.ascontiguousarray(candidates),

@@ -46,7 +46,7 @@ def train(
     teacher: str | None = None,
 ) -> StageResult:
     """Train a model on the shards in a build's folder.
-    `workers`: processes; auto for one on each GPU, or one where there is none. `threads`: of each of them, by default
+    `workers`: processes; auto for one on each GPU, or one without a GPU. `threads`: of each of them, by default
     the cores divided by the workers. `min_workers`: continue with as few when nodes are lost, and with more again when
     they come back (by default, wait for them). `in_cluster`: one worker goes through Ray Train too, and the GPUs and
     cores are those of the Ray cluster. With exact reduction none of these changes a byte of the model. `judged`:

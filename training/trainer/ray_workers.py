@@ -151,7 +151,7 @@ def _gpus_in_all() -> int:
 
 
 def _gpus(job: TrainingJob) -> int:
-    """The number of the cluster's GPUs for the job, 0 on the CPU. Raises StageError if there is none for a GPU job."""
+    """The number of the cluster's GPUs for the job, 0 on the CPU. Raises StageError for a GPU job without one."""
     if job.device == "cpu":
         return 0
     if not (num_gpus := _gpus_in_all()):
