@@ -33,7 +33,7 @@ def test_values_are_read_as_the_type_of_their_field():
         ("k", "There is no = in --set ."),
         ("shufle=true", "did you mean shuffle"),
         ("k=many", "k is many: it must be a valid integer"),
-        ("k=0", "k = 0 must be at least 1 Set"),
+        ("k=0", "k = 0 must be at least 1"),
     ],
 )
 def test_a_wrong_assignment_says_why(assignment, words):

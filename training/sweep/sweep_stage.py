@@ -88,7 +88,7 @@ def sweep(
             "Give 1 or more.",
         )
     judged = judged and Judged(**{what: storage.absolute(uri) for what, uri in asdict(judged).items()})
-    device = workers_device(device, engine == "ray" and "RAY_ADDRESS" in os.environ)
+    device = workers_device(device, engine == "ray" and "RAY_ADDRESS" in os.environ, path)
     where = {"workers": workers, "device": device, "path": path}
     requests, request = _requests(shards, points, measure, judged, halving, where, start, teacher)
     rungs = rungs_of(halving, len(points), max(recipe.epochs for point in points for recipe in point.recipes))
@@ -159,7 +159,7 @@ def plan(
 
     Raises UsageError as `sweep`.
     """
-    device = workers_device(device, engine == "ray" and "RAY_ADDRESS" in os.environ)
+    device = workers_device(device, engine == "ray" and "RAY_ADDRESS" in os.environ, path)
     where = {"workers": workers, "device": device, "path": path}
     requests, _ = _requests(shards, points, measure, judged, None, where, start, teacher)
     return [

@@ -15,7 +15,7 @@ from schemas import storage
 from schemas.errors import StoppedEarly, UsageError
 from schemas.judgments import Judged
 from schemas.manifest import Outcome, Request
-from schemas.stage import Progress, StageResult, open_result, run_stage, silent, stage_folder
+from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, silent, stage_folder
 from training.compute.device import device_named, gpus_here
 from training.model.objective_settings import Classify, Clicks, Generate
 from training.model.recipe import Recipe
@@ -83,7 +83,6 @@ def train(
             " held-out rows of its shards.",
             "Leave the judged files out; `clicktower evaluate` measures NDCG of the finished model.",
         )
-    device = workers_device(device, in_cluster)
     before = pretraining(recipe)
     if before and start:
         raise UsageError(
@@ -95,18 +94,27 @@ def train(
     recipe = with_teacher(with_word_vectors(recipe, word_vectors), teacher)
     taught_by = teacher_source(teacher, recipe) if teacher else None
     started = open_result(start, "train") if start else None
+
+    def request_on(device: str) -> Request:
+        return train_request(
+            built, recipe, workers=workers, judged=fingerprints(judged), device=device, path=path,
+            start=started.manifest.digest if started else None,
+            word_vectors=storage.fingerprint(word_vectors) if word_vectors else None,
+            teacher=taught_by.digest if taught_by else None,
+        )  # fmt: skip
+
+    if device == "auto" and in_cluster and path in ("auto", "torch"):
+        # A finished model, of whichever device, answers also while the cluster is away.
+        finished = (name for name in ("cuda", "cuda-eager", "cpu") if find_finished(store, request_on(name))[0])
+        device = next(finished, device)
+    device = workers_device(device, in_cluster, path)
     if before:
         started = train(
             shards, store=store, recipe=before, workers=workers, min_workers=min_workers, threads=threads,
             in_cluster=in_cluster, progress=progress, checkpoint_seconds=checkpoint_seconds, device=device, path=path,
             word_vectors=word_vectors,
         )  # fmt: skip
-    request = train_request(
-        built, recipe, workers=workers, judged=fingerprints(judged), device=device, path=path,
-        start=started.manifest.digest if started else None,
-        word_vectors=storage.fingerprint(word_vectors) if word_vectors else None,
-        teacher=taught_by.digest if taught_by else None,
-    )  # fmt: skip
+    request = request_on(device)
     watched = Judged(**{k: storage.absolute(v) for k, v in asdict(judged).items()}) if judged else None
     checkpoints = storage.join(storage.absolute(stage_folder(store, request)), "checkpoints")
     inside = f"{built.manifest.attempt}/"
@@ -156,11 +164,14 @@ def train(
     return result
 
 
-def workers_device(device: str, in_cluster: bool) -> str:
-    """The device that a run's workers compute on: `auto` is that of the Ray cluster's nodes, or of this machine.
+def workers_device(device: str, in_cluster: bool, path: str = "auto") -> str:
+    """The device that a run's workers compute on: `auto` is that of the Ray cluster's nodes, or of this machine; the
+    CPU for a path that only the CPU has.
 
     It names the arithmetic of a request, so it is known before a worker starts. Raises UsageError and TransientError.
     """
+    if device == "auto" and path not in ("auto", "torch"):
+        return "cpu"
     if device == "auto" and in_cluster:
         from training.trainer.ray_cluster import device_of_cluster  # Ray takes a second to load
 
