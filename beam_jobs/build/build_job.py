@@ -304,12 +304,12 @@ def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
     # What would be left at k and at other k: queries of the log, clicks on titled documents, and pairs. Judged queries
     # are not counted; k = 0 is the log without a gate.
     left = {
-        k: {what: counts[f"{what}_at_{k}"] for what in ("queries", "clicks", "pairs")}
+        k: {unit: counts[f"{unit}_at_{k}"] for unit in ("queries", "clicks", "pairs")}
         for k in sorted({*REPORTED_K, settings["k"]})
     }
     of_splits = {
-        f"{split}_{what}": sum(made.counts[what] for made in shards if made.split == split)
-        for what in ("pairs", "queries")
+        f"{split}_{unit}": sum(made.counts[unit] for made in shards if made.split == split)
+        for unit in ("pairs", "queries")
         for split in ("train", "dev")
     }
     if not of_splits["train_pairs"]:
@@ -328,7 +328,7 @@ def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
         "labels": dict(job.labels),
     }
     storage.write_atomic(storage.join(attempt, "catalogue.json"), json.dumps(catalogue, indent=1).encode())
-    at, of = left[settings["k"]], left[0]
+    at, ungated = left[settings["k"]], left[0]
     job.attempt.commit(
         Outcome(
             counts={
@@ -341,8 +341,9 @@ def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
                 "shards": len(shards),
             },
             metrics={
-                "privacy_gate": f"k = {settings['k']} keeps {at['clicks']:,} of {of['clicks']:,} clicks"
-                f" ({at['pairs']:,} of {of['pairs']:,} pairs; {at['queries']:,} of {of['queries']:,} queries)",
+                "privacy_gate": f"k = {settings['k']} keeps {at['clicks']:,} of {ungated['clicks']:,} clicks"
+                f" ({at['pairs']:,} of {ungated['pairs']:,} pairs; {at['queries']:,} of {ungated['queries']:,}"
+                " queries)",
                 "left_at_k": [{"k": k, **row} for k, row in left.items()],
                 "window": dict(job.window),
             },
@@ -355,16 +356,16 @@ def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
 
 def _nothing_to_train_on(left: Mapping[int, Mapping[str, int]], job: BuildJob) -> StageError:
     k = job.settings["k"]
-    at, of = left[k], left[0]
-    if k and of["pairs"] and not left[1]["pairs"]:
+    at, ungated = left[k], left[0]
+    if k and ungated["pairs"] and not left[1]["pairs"]:
         return StageError(
-            f"No line of the log names a client: not one of the {of['queries']:,} queries has a known person, so none"
-            f" passes k = {k}.",
+            f"No line of the log names a client: not one of the {ungated['queries']:,} queries has a known person, so"
+            f" none passes k = {k}.",
             "Give a log with client ids; or, for a log that is public already, `--k 0`: no gate at all.",
         )
     at_lower_k = ", ".join(f"{row['pairs']:,} at k = {lower_k}" for lower_k, row in left.items() if 0 < lower_k < k)
     return StageError(
-        f"{at['queries']:,} of {of['queries']:,} queries passed k = {k}. Of {of['pairs']:,} pairs {at['pairs']:,} are"
-        " left, none of them for training" + (f" (there would be {at_lower_k})." if at_lower_k else "."),
+        f"{at['queries']:,} of {ungated['queries']:,} queries passed k = {k}. Of {ungated['pairs']:,} pairs {at['pairs']:,}"
+        " are left, none of them for training" + (f" (there would be {at_lower_k})." if at_lower_k else "."),
         "Lower `build --k`, add days to the window, or check that the log holds clicks.",
     )

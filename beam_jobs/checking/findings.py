@@ -52,12 +52,12 @@ def unknown_form() -> LogFinding:
 
 def lacks_mapping(fields: Fields, has_proposal: bool) -> LogFinding:
     """Fields without a meaning."""
-    what = "Save the mapping below and check it" if has_proposal else "Write a mapping with query and document_id"
+    step = "Save the mapping below and check it" if has_proposal else "Write a mapping with query and document_id"
     return LogFinding(
         level=FAILS,
         code="needs_mapping",
         problem=f"This is {fields.what}, and ingest must know what its fields mean.",
-        fix=f"{what} (docs/data.md), then use --format {fields.format} --mapping FILE.",
+        fix=f"{step} (docs/data.md), then use --format {fields.format} --mapping FILE.",
     )
 
 
@@ -84,24 +84,24 @@ def wrong_in_ubi(fields: Fields) -> Iterator[LogFinding]:
     taken = {path for paths, _ in UBI_FIELDS.values() for path in paths}
     for ours, (paths, follows) in UBI_FIELDS.items():
         count = max(fields.paths[path] for path in paths)
-        of = fields.paths["action_name"] if ours in ("document_id", "position") else fields.num_lines
-        enough = 1 if ours in ("query", "event") else 0.95 * of
-        if not of or count >= enough:
+        num_lines = fields.paths["action_name"] if ours in ("document_id", "position") else fields.num_lines
+        enough = 1 if ours in ("query", "event") else 0.95 * num_lines
+        if not num_lines or count >= enough:
             continue
         names = [name for name in fields.leaves() if name not in taken and fields.shape(name) != "list"]
         last_key = plain_name(paths[0].split(".")[-1])
         same = (name for name in names if plain_name(name.split(".")[-1]) == last_key)
         candidate = next(same, None) or best_name(ours, names)
-        if candidate is None or fields.paths[candidate] < 0.02 * of:
+        if candidate is None or fields.paths[candidate] < 0.02 * num_lines:
             continue
         taken.add(candidate)
-        lines = "lines" if of == fields.num_lines else "events"
+        lines = "lines" if num_lines == fields.num_lines else "events"
         yield LogFinding(
             level=LOOK,
             code="near_miss",
             about=ours,
-            problem=f"`{paths[0]}` is expected and is in {count / of:.1%} of the {lines}, while"
-            f" {min(1, fields.paths[candidate] / of):.1%} have `{candidate}`: {follows}.",
+            problem=f"`{paths[0]}` is expected and is in {count / num_lines:.1%} of the {lines}, while"
+            f" {min(1, fields.paths[candidate] / num_lines):.1%} have `{candidate}`: {follows}.",
             fix=f"Name it `{paths[0]}` where the log is written, or use --format jsonl with the mapping below.",
         )
 

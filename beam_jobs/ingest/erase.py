@@ -249,9 +249,9 @@ def _rewrite(
 def _outcome(before: Manifest, taken: Counter[str], digest: LogicalDigest) -> Outcome:
     ledger = before.outcome.ledger or Ledger(total=0)
     lines = Counter(ledger.lines)
-    for fate, what in (("day_search", "searches"), ("day_impression", "impressions"), ("day_click", "clicks")):
-        lines[fate] -= taken[what]
-        lines["erased"] += taken[what]
+    for fate, count_name in (("day_search", "searches"), ("day_impression", "impressions"), ("day_click", "clicks")):
+        lines[fate] -= taken[count_name]
+        lines["erased"] += taken[count_name]
     counts = {name: count - taken[name] for name, count in before.outcome.counts.items()}
     ledger = Ledger(total=ledger.total, lines=dict(lines))
     return replace(before.outcome, counts=counts, ledger=ledger, logical_digest=digest.hexdigest())

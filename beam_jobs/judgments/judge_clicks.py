@@ -353,8 +353,8 @@ def _cells_of(table: pa.Table, ranks: np.ndarray, query: str, document: str) -> 
 
 
 def _count(counts: Counter[str], fate: str, cells: pa.Table) -> None:
-    for what in ("impressions", "clicks"):
-        counts[f"{what}:{fate}"] += int(cells[what].to_numpy().sum())
+    for unit in ("impressions", "clicks"):
+        counts[f"{unit}:{fate}"] += int(cells[unit].to_numpy().sum())
 
 
 def _plain(values: Iterable) -> tuple:

@@ -283,8 +283,8 @@ def describe(measured: judging.MeasuredClicks, config: Mapping[str, Any]) -> dic
 def _fates(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
     """Impressions and clicks by fate. Raises AssertionError where they do not add up."""
     fates = {
-        what: {fate: counts[f"{what}:{fate}"] for fate in judging.FATES if counts.get(f"{what}:{fate}")}
-        for what in ("impressions", "clicks")
+        unit: {fate: counts[f"{unit}:{fate}"] for fate in judging.FATES if counts.get(f"{unit}:{fate}")}
+        for unit in ("impressions", "clicks")
     }
     # An impression that a click stands for is counted where its cell went, and is on top of those in the log.
     raised = sum(fates["impressions"].values()) - counts["impressions:all"]
@@ -295,7 +295,7 @@ def _fates(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
 
 def _in_words(counts: Mapping[str, int]) -> str:
     return ", ".join(
-        f"{counts[f'impressions:{fate}']:,} {what}"
-        for fate, what in judging.FATES.items()
+        f"{counts[f'impressions:{fate}']:,} {words}"
+        for fate, words in judging.FATES.items()
         if counts.get(f"impressions:{fate}")
     )

@@ -123,7 +123,7 @@ def packages(requires: Sequence[str], found: Mapping[str, str]) -> Finding:
         elif not requirement.specifier.contains(found[name], prereleases=True):
             mismatched.append(f"{name} {found[name]} (declared: {requirement.specifier})")
     if missing:
-        commands = [command for command, of in NEEDS.items() if extras & set(of)]
+        commands = [command for command, extras_of_command in NEEDS.items() if extras & set(extras_of_command)]
         useless = "no command works" if extras & {"", "cli"} else f"these do not work: {', '.join(commands)}"
         to_install = ",".join(sorted(extras - {""}))
         fix = f"Run pip install 'clicktower[{to_install}]'." if to_install else "Install clicktower again."

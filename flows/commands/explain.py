@@ -142,7 +142,11 @@ def _texts(text: str | None, title: str | None, side: Side | None, queries: str 
             "Leave --side out, or give one text.",
         )
     sides: list[Side] = [side or "query", "document"]
-    texts = [(content, of) for content, of in zip((text, title), sides, strict=True) if content is not None]
+    texts = [
+        (content, side_of_text)
+        for content, side_of_text in zip((text, title), sides, strict=True)
+        if content is not None
+    ]
     for content, _ in texts:
         try:
             content.encode("utf-8")

@@ -60,7 +60,7 @@ def sweep(config: str, *, plan: bool = False, json: Json = False) -> None:
     points = points_of(settings)
     measure = measure_of(settings, points)
     around: Literal["ray", "processes"] = "ray" if Surroundings().ray_address else "processes"
-    what: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "store": settings.into,
         "measure": measure,
         "judged": Judged(**asdict(settings.judged)) if settings.judged else None,
@@ -72,7 +72,7 @@ def sweep(config: str, *, plan: bool = False, json: Json = False) -> None:
         "engine": around if settings.engine == "auto" else settings.engine,
     }
     if plan:
-        planned = sweep_stage.plan(settings.shards, points, **what)
+        planned = sweep_stage.plan(settings.shards, points, **arguments)
         console.emit(as_plan(settings, measure, planned), json, show_plan)
         return
     try:
@@ -80,7 +80,7 @@ def sweep(config: str, *, plan: bool = False, json: Json = False) -> None:
             result = sweep_stage.sweep(
                 settings.shards,
                 points,
-                **what,
+                **arguments,
                 halving=settings.halving,
                 min_workers=settings.min_workers,
                 threads=settings.threads,
@@ -174,9 +174,9 @@ def show(result: dict[str, Any]) -> None:
         for words in result["commands"].values():
             output.print(f"  {plain(_typed(words))}", soft_wrap=True)
     output.print()
-    for what, where in (("page", result["page"]), ("recipe", result["best"])):
+    for label, where in (("page", result["page"]), ("recipe", result["best"])):
         if where:
-            output.print(f"{what:<8} {plain(present.from_here(where))}", soft_wrap=True)
+            output.print(f"{label:<8} {plain(present.from_here(where))}", soft_wrap=True)
 
 
 def _table(table: Mapping[str, Any]) -> None:

@@ -194,7 +194,7 @@ def _builds(trained: StageResult) -> list[dict[str, Any]]:
                 "digest": build.digest,
                 "window": _window(metrics.get("window") or {}),
                 "ledger": build.outcome.ledger,
-                "counts": [(what, counts[name]) for name, what in _COUNTS.items() if name in counts],
+                "counts": [(label, counts[name]) for name, label in _COUNTS.items() if name in counts],
                 "privacy_gate": metrics.get("privacy_gate"),
             })  # fmt: skip
     return builds

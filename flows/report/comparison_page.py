@@ -372,9 +372,12 @@ def _paper(comparison: Comparison) -> list[Block]:
     by_paper_row: dict[str, dict[str, Row]] = {}
     for row in comparison["rows"]:
         if row.get("paper"):
-            of = dict.fromkeys([row["table"]] if row["table"] else TABLES, row)
-            by_paper_row.setdefault(row["paper_row"], {}).update(of)
-    rows = [{**next(iter(of.values())), "title": title, "tables": of} for title, of in by_paper_row.items()]
+            row_of_table = dict.fromkeys([row["table"]] if row["table"] else TABLES, row)
+            by_paper_row.setdefault(row["paper_row"], {}).update(row_of_table)
+    rows = [
+        {**next(iter(row_of_table.values())), "title": title, "tables": row_of_table}
+        for title, row_of_table in by_paper_row.items()
+    ]
     names = [name for name in comparison["measures"] if any(name in row["paper"] for row in rows)]
     if not names:
         return []
@@ -412,8 +415,8 @@ def _beside(comparison: Comparison, name: str, rows: Sequence[Row]) -> Table:
 
 
 def _above_bm25(comparison: Comparison, row: Row, table: str, name: str) -> float | None:
-    of = row["tables"].get(table)
-    return to_bm25(comparison, of, name) if of and of["name"] != BM25 else None
+    row_of_table = row["tables"].get(table)
+    return to_bm25(comparison, row_of_table, name) if row_of_table and row_of_table["name"] != BM25 else None
 
 
 def _paper_picture(comparison: Comparison, rows: Sequence[Row]) -> Picture:
@@ -437,10 +440,10 @@ def _paper_picture(comparison: Comparison, rows: Sequence[Row]) -> Picture:
 def _orders(comparison: Comparison, names: Sequence[str]) -> list[Block]:
     """How like the paper's the order of rows is in each of the two tables."""
     rows: list[list[Cell | str]] = []
-    for table, of in (comparison.get("orders") or {}).items():
-        count = len(of["rows"])
+    for table, order in (comparison.get("orders") or {}).items():
+        count = len(order["rows"])
         chance = math.sqrt(2 * (2 * count + 5) / (9 * count * (count - 1)))  # of tau where no order is likelier
-        taus = [Cell(text=f"{of[name]['tau']:+.2f}", aside=_tau_interval(of[name])) for name in names]
+        taus = [Cell(text=f"{order[name]['tau']:+.2f}", aside=_tau_interval(order[name])) for name in names]
         rows.append([table, str(count), *taus, f"0 ± {chance:.2f}"])
     if not rows:
         return []
@@ -464,12 +467,12 @@ def _parts(comparison: Comparison) -> list[Block]:
     """
     rows, columns, groups = done(comparison), Columns(), [("", 1)]
     for name, parts in comparison["slices"].items():
-        measured_parts = [(part, [of for row in rows if (of := _in_part(row, name, part))]) for part in parts]
+        measured_parts = [(part, [figures for row in rows if (figures := _in_part(row, name, part))]) for part in parts]
         measured_parts = [(part, values) for part, values in measured_parts if values]
         if len(measured_parts) > 1:
             groups.append((name, len(measured_parts)))
             for part, values in measured_parts:
-                top = max(of[MEASURE]["mean"] for of in values)
+                top = max(figures[MEASURE]["mean"] for figures in values)
                 columns.append((f"{part} (n = {values[0]['n']:,})", partial(_part_value, name, part, top)))
     caption = f"{measure_name(MEASURE)} of every row"
     return [_table(comparison, caption, columns, rows, groups=groups)] if columns else []
@@ -514,14 +517,14 @@ def _queries(comparison: Comparison) -> list[Block]:
     difference = comparison.get("difference")
     if not difference or not difference["queries"]:
         return []
-    of, to = (title_of(comparison, difference[key]) for key in ("of", "to"))
-    text = f"Where {of} gains and loses most against {to}, by {measure_name(difference['measure'])}."
+    title, to = (title_of(comparison, difference[key]) for key in ("of", "to"))
+    text = f"Where {title} gains and loses most against {to}, by {measure_name(difference['measure'])}."
     legend = grade_legend(comparison["judgments"] == "click-derived")
     blocks: list[Block] = [Text(text=text), replace(legend, only="page")]
     for query in difference["queries"]:
         names = (difference["of"], difference["to"])
         rankings = [ranked(title_of(comparison, name), query["rankings"].get(name, ())) for name in names]
-        outcome = f"{WHY[query['why']]}: {of} {figure(query['of'])}, {to} {figure(query['to'])}."
+        outcome = f"{WHY[query['why']]}: {title} {figure(query['of'])}, {to} {figure(query['to'])}."
         blocks += [
             Heading(text=query["query"]), Text(text=outcome, tone="quiet"), Beside(blocks=rankings, only="page"),
         ]  # fmt: skip

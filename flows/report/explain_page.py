@@ -105,9 +105,11 @@ def _scores(readings: Readings) -> list[Block]:
                 Text(text=f"Score of the pair by {reading.name}: {reading.score:.3f}, {meaning}.", tone="unknown")
             )
         for number, classes in enumerate(reading.classes):
-            of = "pair" if len(reading.classes) < len(reading.texts) else called(reading, number)
+            unit = "pair" if len(reading.classes) < len(reading.texts) else called(reading, number)
             shares = ", ".join(f"{name} {share:.3f}" for name, share in classes.items())
-            sentence = f"Classes of the {of} by {reading.name}: {shares}, how likely each is by the head of the model."
+            sentence = (
+                f"Classes of the {unit} by {reading.name}: {shares}, how likely each is by the head of the model."
+            )
             blocks.append(Text(text=sentence, tone="unknown"))
     if readings.label:
         blocks.append(Text(text=f"Label of the pair by a person: {readings.label}.", tone="unknown"))
@@ -140,17 +142,17 @@ def _text(readings: Readings, number: int) -> Section:
 
 
 def _shaded(text: TracedText, found: Keywords) -> Words:
-    of = max(len(direction.cells) for direction in found.counted)
+    num_cells = max(len(direction.cells) for direction in found.counted)
     keywords = set(found.keywords)
     tips = [
         ", ".join(
-            f"{ARROWS[way.direction]} {'no count' if count is None else f'{count} of {len(way.cells)} cells'}"
+            f"{ARROWS[way.direction]} {'no count' if count is None else f'{count} num_cells {len(way.cells)} cells'}"
             for way, count in zip(found.counted, counts, strict=True)
         )
         for counts in zip(*(direction.counts for direction in found.counted), strict=True)
     ]
     words = enumerate(zip(text.words, found.most, strict=True))
-    return Words(words=[(word, -(-most * SHADES // of), at in keywords, tips[at]) for at, (word, most) in words])
+    return Words(words=[(word, -(-most * SHADES // num_cells), at in keywords, tips[at]) for at, (word, most) in words])
 
 
 def _counts(found: Sequence[tuple[Explained, TracedText, Keywords]]) -> Table:
@@ -242,7 +244,7 @@ def attention_blocks(title: str, weights: Any, words: Sequence[str]) -> list[Blo
     remark = f" The first {HOPS} hops of {len(weights_rT)}; overall is of all." if len(weights_rT) > HOPS else ""
     table = Table(
         caption=f"% of each hop.{remark}", header=["word", *names], only="terminal",
-        rows=[[words[at], *(Cell(text=f"{100 * of[at]:.0f}", shade=float(of[at])) for of in hops)] for at in chosen],
+        rows=[[words[at], *(Cell(text=f"{100 * hop[at]:.0f}", shade=float(hop[at])) for hop in hops)] for at in chosen],
     )  # fmt: skip
     return [
         Heading(text=title), text, Text(text=sentence, tone="quiet"),
@@ -273,21 +275,24 @@ def _topics(one: Explained) -> Section:
 
 def _grid(queries: Sequence[Mapping[str, Any]]) -> list[Block]:
     """A row for each query, a column for each cell that took a word of any, those of most queries first (Table III)."""
-    taken = [{f"{of['cell']} {ARROWS[of['direction']]}": ", ".join(of["words"]) for of in q["cells"]} for q in queries]
+    taken = [
+        {f"{query['cell']} {ARROWS[query['direction']]}": ", ".join(query["words"]) for query in q["cells"]}
+        for q in queries
+    ]
     cells = [cell for cell, _ in Counter(cell for row in taken for cell in row).most_common()]
     tables: list[Block] = []
     for start in range(0, len(cells), GRID_CELLS):
         shown = cells[start : start + GRID_CELLS]
         rows = [
-            [of["query"], *(Cell(text=row.get(cell, ""), shade=0.2 * (cell in row)) for cell in shown)]
-            for of, row in zip(queries, taken, strict=True)
+            [query["query"], *(Cell(text=row.get(cell, ""), shade=0.2 * (cell in row)) for cell in shown)]
+            for query, row in zip(queries, taken, strict=True)
         ]
         caption = f"Words by query and cell, columns {start + 1} to {start + len(shown)} of {len(cells)}"
         left = range(1 + len(shown))
         tables.append(Table(caption=caption, header=("Query", *shown), rows=rows, left=left, only="page"))
     folded = [Section(title="The other cells", blocks=tables[1:], folded=True, only="page")] if tables[1:] else []
     lines = ["; ".join(f"{cell} {words}" for cell, words in row.items()) for row in taken]
-    rows = [[of["query"], line] for of, line in zip(queries, lines, strict=True)]
+    rows = [[query["query"], line] for query, line in zip(queries, lines, strict=True)]
     terminal = Table(
         caption="Words by query and cell", header=("Query", "Cells"), rows=rows, left=(0, 1), only="terminal"
     )
@@ -316,8 +321,8 @@ def _means(found: Mapping[str, Any]) -> list[figures.ChartRow]:
     """The mean input gate at keywords beside that at other words: overall, and by the position of the word."""
     rows = [("all positions", found), *((f"position {at['position']}", at) for at in found["by_position"])]
     return [
-        figures.ChartRow(name=name, dots=[_mean(of["keywords"], "ours"), _mean(of["others"], "others")])
-        for name, of in rows
+        figures.ChartRow(name=name, dots=[_mean(gate["keywords"], "ours"), _mean(gate["others"], "others")])
+        for name, gate in rows
     ]
 
 
@@ -328,9 +333,9 @@ def _mean(of: Mapping[str, Any], kind: str) -> figures.Dot:
 
 def _gate(name: str, found: Mapping[str, Any]) -> str:
     def spread(kind: str, words: str) -> str:
-        of = found[kind]
-        sd = "" if of["sd"] is None else f" (standard deviation {of['sd']:.3f})"
-        return f"{of['mean']:.3f} at {of['n']:,} {words}{sd}"
+        part = found[kind]
+        sd = "" if part["sd"] is None else f" (standard deviation {part['sd']:.3f})"
+        return f"{part['mean']:.3f} at {part['n']:,} {words}{sd}"
 
     sentence = f"Input gate of {name} {ARROWS[found['direction']]}: {spread('keywords', 'keywords')},"
     sentence += f" {spread('others', 'other words')}."

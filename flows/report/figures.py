@@ -282,7 +282,7 @@ def interval_pictures(
     """A picture for each measure of `titles`, a row for each system. level_of: the system whose value is a line."""
     pictures = []
     for measure, title in titles.items():
-        values = {system: dot_of(of[measure]) for system, of in systems.items() if measure in of}
+        values = {system: dot_of(measures[measure]) for system, measures in systems.items() if measure in measures}
         rows = [
             ChartRow(name=names[system], dots=[dot], remark=f"{dot.value:.3f}", ours=system in ours)
             for system, dot in values.items()

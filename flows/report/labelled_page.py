@@ -159,7 +159,7 @@ def _table(metrics: Metrics) -> Table:
     for system, values in systems.items():
         row: list[Cell | str] = [SYSTEMS[system]]
         for measure, value in values.items():
-            best = value["value"] == max(of[measure]["value"] for of in systems.values())
+            best = value["value"] == max(figures[measure]["value"] for figures in systems.values())
             between = metrics["difference"][system][measure]
             row.append(_cell(value, "{:.3f}", best))
             row.append("" if system == ours else _cell(between, "{:+.3f}", False))

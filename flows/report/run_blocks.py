@@ -35,7 +35,7 @@ def result(metrics: Metrics) -> str:
     """The outcome in a paragraph of plain words."""
     name, difference = _chosen(metrics)
     values = [metrics["systems"][system][name] for system in ("model", "bm25")]
-    ours, bm25 = (f"{of['mean']:.3f} ({of['low']:.3f} to {of['high']:.3f})" for of in values)
+    ours, bm25 = (f"{figures['mean']:.3f} ({figures['low']:.3f} to {figures['high']:.3f})" for figures in values)
     end = {
         "better": "which excludes zero: ours is better, and chance does not explain it.",
         "worse": "which excludes zero: BM25 is better, and chance does not explain it.",
@@ -163,9 +163,9 @@ def ranking(metrics: Metrics) -> list[Block]:
                 Cell(
                     text=f"{value['mean']:.3f}",
                     aside=f"{value['low']:.3f}–{value['high']:.3f}",
-                    strong=value["mean"] == max(of[measure]["mean"] for of in systems.values()),
+                    strong=value["mean"] == max(figures[measure]["mean"] for figures in systems.values()),
                 )
-                for value in (of[measure] for of in systems.values())
+                for value in (figures[measure] for figures in systems.values())
             ),
             Cell(text=f"{difference['mean']:+.3f}", aside=f"{difference['low']:+.3f} to {difference['high']:+.3f}"),
         ]
@@ -203,8 +203,8 @@ def headline(result: Mapping[str, Any]) -> str:
             pool = f"a pool of {c['pool_documents']:,} titles"
             return f"{c['train_pairs']:,} pairs to train on, {c['dev_pairs']:,} held out, {pool}"
         case "build-labelled":
-            of = f" of {c['classes']:,} classes" if c["classes"] else ""
-            return f"{c['train_rows']:,} labelled {m['unit']}{of} to train on, {c['dev_rows']:,} held out"
+            of_classes = f" of {c['classes']:,} classes" if c["classes"] else ""
+            return f"{c['train_rows']:,} labelled {m['unit']}{of_classes} to train on, {c['dev_rows']:,} held out"
         case "train":
             refused = "".join(f"; {why}: went on from before it" for why in m.get("refused_checkpoints", ()))
             unit = "examples" if {"dev_accuracy", "dev_kl"} & set(m) else "pairs"

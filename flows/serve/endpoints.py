@@ -111,9 +111,9 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
 
 def _plain(error: msgspec.ValidationError) -> str:
     """msgspec's "Expected `int` >= 1 - at `$.k`" as "k: expected int >= 1". It quotes no value of a text field."""
-    what, _, where = str(error).replace("`", "").partition(" - at $")
-    what = what[:1].lower() + what[1:200]
-    return f"{where.lstrip('.')}: {what}" if where else what
+    reason, _, where = str(error).replace("`", "").partition(" - at $")
+    reason = reason[:1].lower() + reason[1:200]
+    return f"{where.lstrip('.')}: {reason}" if where else reason
 
 
 async def embed(body: Embed, served: Served) -> dict[str, Any]:
@@ -230,10 +230,10 @@ def _shortened(encoder: Model | Ensemble, text: str, side: Side) -> np.ndarray:
     """The vectors of a text and of the text without each of its first words, float32 [1 + words, d]."""
     text_words = words(text)
     if not text_words:
-        what = "the query" if side == "query" else "the title"
+        label = "the query" if side == "query" else "the title"
         raise UsageError(
-            f"In {what} there is no word, and a text without a word has no embedding.",
-            f"Give {what} at least one word.",
+            f"In {label} there is no word, and a text without a word has no embedding.",
+            f"Give {label} at least one word.",
         )
     left_out = range(max(1, min(len(text_words), MOST_WORDS, _STEPS // len(text_words))))
     shortened = [" ".join(text_words[:at] + text_words[at + 1 :]) for at in left_out] if len(text_words) > 1 else []

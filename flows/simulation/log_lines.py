@@ -68,15 +68,15 @@ def log_lines(config: SimulationConfig, population: Population, searches: Search
     extra: list[tuple[str, int]] = []  # text, fate
     lost = np.zeros(num, bool)  # searches whose search line cannot be read
     for i in np.flatnonzero(mishap != _NONE):
-        what, drawn, before = mishap[i], int(detail[i]), text[i]
-        if what == _BROKEN:
+        kind_of_mishap, drawn, before = mishap[i], int(detail[i]), text[i]
+        if kind_of_mishap == _BROKEN:
             text[i], fate[i] = _break(before, kind[i], drawn)
             lost[row[i]] |= kind[i] == SEARCH
-        elif what == _REPEATED:
+        elif kind_of_mishap == _REPEATED:
             extra.append((before, FATE["repeat"]))
-        elif what == _UNKNOWN_SEARCH:
+        elif kind_of_mishap == _UNKNOWN_SEARCH:
             text[i], fate[i] = before.replace(query_id(number[i]), f"x{drawn % 10**8:08d}", 1), FATE["search_unknown"]
-        elif what == _UNKNOWN_DOCUMENT:  # an id that no document of any catalogue has
+        elif kind_of_mishap == _UNKNOWN_DOCUMENT:  # an id that no document of any catalogue has
             text[i] = before.replace(document_id(document[i]), f"P9{drawn % 10**8:08d}", 1)
         elif kind[i] == SEARCH:  # the same search logged again a moment later
             (later,) = _stamps(at[i : i + 1] + 40 + drawn % 400)
@@ -91,7 +91,7 @@ def log_lines(config: SimulationConfig, population: Population, searches: Search
     fate[led_nowhere] = FATE["search_unknown"]
     return Lines(
         text=text + [line for line, _ in extra],
-        fate=np.concatenate([fate, [what for _, what in extra]]).astype(np.int8),
+        fate=np.concatenate([fate, [kind_of_mishap for _, kind_of_mishap in extra]]).astype(np.int8),
     )
 
 

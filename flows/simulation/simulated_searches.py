@@ -210,15 +210,15 @@ def draw_searches(
     seed, who = config.seed, population.searchers(numbers)
     is_human = np.isin(who.role, HUMAN)
 
-    what = np.full(len(numbers), INTENT, np.int8)
+    kinds = np.full(len(numbers), INTENT, np.int8)
     unit = uniform(seed, "what", numbers)
     private = np.where(who.role == HEAVY_PERSON, PRIVATE_OF_HEAVY * config.private, config.private)
     for kind, rate in ((PRIVATE, private), (ADULT, config.adult), (SPAM, config.spam), (EMPTY, config.empty)):
-        what[is_human & (unit >= 0) & (unit < rate)] = kind
+        kinds[is_human & (unit >= 0) & (unit < rate)] = kind
         unit = unit - rate
     in_crowd = who.role == CROWD_BOT
     wants_popular = in_crowd & (who.turn == 1) & (population.crowd(who.actor) % 2 == 0)
-    what[in_crowd & ~wants_popular] = PRIVATE
+    kinds[in_crowd & ~wants_popular] = PRIVATE
     author = np.where(in_crowd, population.victim(who.actor), who.actor)
 
     # A favourite is drawn by person instead of by search; bots crawl evenly over everything people want.
@@ -234,18 +234,18 @@ def draw_searches(
 
     alteration = uniform(seed, "altered", numbers[:, None], np.arange(3))
     altered = (alteration < (config.random_misspelling, config.odd_case, config.odd_spaces)) & is_human[:, None]
-    altered &= (what == INTENT)[:, None]
-    text, understood = _texts(seed, numbers, author, what, intents, form, altered)
+    altered &= (kinds == INTENT)[:, None]
+    text, understood = _texts(seed, numbers, author, kinds, intents, form, altered)
     nobody = (who.role == PERSON) & (uniform(seed, "nobody", numbers) < config.without_client)
     return Searches(
         numbers=numbers,
         who=who,
-        what=what,
+        what=kinds,
         intents=intents,
         form=form,
         text=text,
         understood=understood & ~altered[:, 0],
-        has_client=~nobody | (what == PRIVATE),
+        has_client=~nobody | (kinds == PRIVATE),
         silent=in_crowd & (population.crowd(who.actor) // len(CROWD_MINUTES) % 2 == 1),
         altered=altered,
     )

@@ -163,13 +163,13 @@ def _write_log(
 
 
 def _counts_of(searches: Searches, lines: Lines) -> dict[str, int]:
-    what = np.bincount(searches.what, minlength=len(WHAT)).tolist()
+    num_of_kind = np.bincount(searches.what, minlength=len(WHAT)).tolist()
     role = np.bincount(searches.who.role, minlength=len(ROLES)).tolist()
     altered = searches.altered.sum(axis=0).tolist()
     return {
         "searches": len(searches.numbers),
         "lines": len(lines.text),
-        **{f"searches_{name}": count for name, count in zip(WHAT, what, strict=True)},
+        **{f"searches_{name}": count for name, count in zip(WHAT, num_of_kind, strict=True)},
         **{f"searches_by_{name}": count for name, count in zip(ROLES, role, strict=True)},
         **dict(zip(("misspelled_at_random", "odd_case", "odd_spaces"), altered, strict=True)),
     }

@@ -135,14 +135,14 @@ def gates_json(found: InputGates) -> list[dict[str, Any]]:
     for direction, texts in found.words.items():
         position, is_keyword, gate, candidate = np.concatenate(texts, axis=1)
         key, other = is_keyword == 1, is_keyword == 0
-        with_both = [(of[2], of[1] == 1) for of in texts if 0 < of[1].sum() < of.shape[1]]
+        with_both = [(text[2], text[1] == 1) for text in texts if 0 < text[1].sum() < text.shape[1]]
         places = [(p, key & (position == p), other & (position == p)) for p in range(2, POSITIONS + 1)]
         rows.append(
             {
                 "direction": direction,
                 "keywords": _spread(gate[key]),
                 "others": _spread(gate[other]),
-                "difference": _interval(np.array([of[keys].mean() - of[~keys].mean() for of, keys in with_both])),
+                "difference": _interval(np.array([text[keys].mean() - text[~keys].mean() for text, keys in with_both])),
                 "candidate": {"keywords": _spread(candidate[key]), "others": _spread(candidate[other])},
                 "by_position": [
                     {"position": p, "keywords": _spread(gate[keys]), "others": _spread(gate[others])}

@@ -89,8 +89,10 @@ class Keywords:
 def keywords(traces: Sequence[Trace], rule: CountingRule) -> Keywords:
     """The keywords of a text by its traces."""
     counted = tuple(_count(trace, rule) for trace in traces)
-    of = [len(direction.cells) for direction in counted]
-    return Keywords(counted=counted, keywords=by_counts([direction.counts for direction in counted], of, rule.share))
+    num_cells = [len(direction.cells) for direction in counted]
+    return Keywords(
+        counted=counted, keywords=by_counts([direction.counts for direction in counted], num_cells, rule.share)
+    )
 
 
 def by_counts(
@@ -99,7 +101,11 @@ def by_counts(
     """The words that are keywords, by their counts in each direction and how many cells were asked there."""
     numbers = []
     for at, of_word in enumerate(zip(*counts, strict=True)):
-        known = [count > share * of for count, of in zip(of_word, num_cells, strict=True) if count is not None]
+        known = [
+            count > share * num_of_direction
+            for count, num_of_direction in zip(of_word, num_cells, strict=True)
+            if count is not None
+        ]
         if known and all(known):
             numbers.append(at)
     return tuple(numbers)

@@ -248,8 +248,8 @@ class _Work:
         """Why a tower cannot be trained on these shards' own negatives; empty where it can, or needs none of them."""
         n = row.recipe.clicks.num_negatives if row.recipe and isinstance(row.recipe.clicks.negatives, Fixed) else 0
         held = self.built.manifest.request.config.get("num_negatives", n)
-        what = f"the shards hold {held} negatives for each pair, and it takes {n}"
-        return f"{what} (`clicktower build --set num_negatives={n}`)" if held < n else ""
+        problem = f"the shards hold {held} negatives for each pair, and it takes {n}"
+        return f"{problem} (`clicktower build --set num_negatives={n}`)" if held < n else ""
 
     def _request_of(self, row: Row) -> Request:
         return measure_request(row, {**self.judged, "from": self._made_from(row)}, self.config)

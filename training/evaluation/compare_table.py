@@ -122,9 +122,9 @@ def orders(
     """How like the paper's the order of rows is, in each of the two tables that has three rows, and one of its own."""
     tables = {table: [row for row in rows if row.paper and row.table in (None, table)] for table in TABLES}
     return {
-        table: {"rows": [row.name for row in of], **_order(of, per_query, config)}
-        for table, of in tables.items()
-        if len(of) >= 3 and any(row.table for row in of)
+        table: {"rows": [row.name for row in rows_of_table], **_order(rows_of_table, per_query, config)}
+        for table, rows_of_table in tables.items()
+        if len(rows_of_table) >= 3 and any(row.table for row in rows_of_table)
     }
 
 
@@ -143,7 +143,9 @@ def _order(
     [tau_M] = taus(np.ones((1, num_queries)))
     resamples_RM = resampled(taus, num_queries, num_resamples=config.num_resamples, seed=config.seed)
     figures = np.stack([tau_M, *percentiles(resamples_RM, config.confidence)], axis=1).tolist()
-    return {m: dict(zip(("tau", "low", "high"), of, strict=True)) for m, of in zip(_PAPER, figures, strict=True)}
+    return {
+        m: dict(zip(("tau", "low", "high"), interval, strict=True)) for m, interval in zip(_PAPER, figures, strict=True)
+    }
 
 
 def _sliced(

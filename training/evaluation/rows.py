@@ -207,8 +207,8 @@ def _printed(name: str, title: str, paper: Figures, change: Change) -> Row:
 
 
 def _tuned(name: str, title: str, paper: Figures, change: Change) -> Row:
-    of, _, n = name.partition("-n")  # of other n: lstm-96's recipe
-    tuned = changed(recipe(of), {"objective.num_negatives": n}) if n else recipe(of)
+    base, _, n = name.partition("-n")  # of other n: lstm-96's recipe
+    tuned = changed(recipe(base), {"objective.num_negatives": n}) if n else recipe(base)
     changed_recipe = change(tuned)
     if _row_of(changed_recipe) != _row_of(tuned):  # another tower, or n, than the paper's row has
         return Row(name=name, title=f"{name}, changed", family="tower", recipe=changed_recipe)
@@ -217,7 +217,7 @@ def _tuned(name: str, title: str, paper: Figures, change: Change) -> Row:
 
 def _row_of(made: Recipe) -> tuple[object, ...]:
     """What the paper's table says of a row."""
-    sizes = (getattr(made.tower, what, None) for what in ("kind", "cells", "hidden", "window"))
+    sizes = (getattr(made.tower, name_of_field, None) for name_of_field in ("kind", "cells", "hidden", "window"))
     return *sizes, made.clicks.num_negatives
 
 

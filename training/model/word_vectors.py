@@ -175,8 +175,8 @@ def _form(path: str) -> _Form:
     with _opened(path) as file:
         head = file.read(_BLOCK_BYTES)
     if head.startswith((_PICKLE, _ZIP)):
-        what = "a pickle, as gensim's own format is" if head.startswith(_PICKLE) else "a zip archive"
-        raise _refused(path, f"It is {what}.", "Unpack it, or save it by gensim's save_word2vec_format.")
+        kind = "a pickle, as gensim's own format is" if head.startswith(_PICKLE) else "a zip archive"
+        raise _refused(path, f"It is {kind}.", "Unpack it, or save it by gensim's save_word2vec_format.")
     first, _, body = head.partition(b"\n")
     fields = first.split()
     if len(fields) == 2 and all(field.isdigit() for field in fields):

@@ -69,11 +69,13 @@ class BidirectionalLSTM:
 
     def last_states(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch, steps: int = 0) -> torch.Tensor:
         """The last vectors of both, [N, D]."""
-        return torch.cat([self.one_way.forward(*of, steps)[0] for of in self.both_ways(word_UG, parts, batch)], dim=1)
+        return torch.cat(
+            [self.one_way.forward(*inputs, steps)[0] for inputs in self.both_ways(word_UG, parts, batch)], dim=1
+        )
 
     def every_state(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch) -> torch.Tensor:
         """h(t) in each packed row, [P, D]."""
-        right_Pd, left_Pd = (self.one_way.states(*of) for of in self.both_ways(word_UG, parts, batch))
+        right_Pd, left_Pd = (self.one_way.states(*inputs) for inputs in self.both_ways(word_UG, parts, batch))
         exchange = tower.opposite(batch), None
         return torch.cat([right_Pd, tower.gathered(left_Pd, exchange, exchange)], dim=1)
 

@@ -155,14 +155,14 @@ def teacher_of(path: str, data: ShardData, recipe: Recipe) -> Teacher:
             f"The teacher in {path} compares by distance: its scores are unlike the cosines that {recipe.name} learns.",
             "Give a teacher that compares by cosine, trained on clicks.",
         )
-    of = partial(_encoded, model)
+    encode = partial(_encoded, model)
     has_own_negatives = isinstance(recipe.clicks.negatives, Fixed)  # others are of the pool
     titles = [np.append(shard.clicked, shard.negatives) if has_own_negatives else shard.clicked for shard in data.train]
     return Teacher(
-        queries=[(shard.texts, of(shard.strings, shard.query, "query")) for shard in data.train],
+        queries=[(shard.texts, encode(shard.strings, shard.query, "query")) for shard in data.train],
         titles=[
-            (data.pool_texts, of(data.pool_strings, data.pool, "document")),
-            *((s.texts, of(s.strings, rows, "document")) for s, rows in zip(data.train, titles, strict=True)),
+            (data.pool_texts, encode(data.pool_strings, data.pool, "document")),
+            *((s.texts, encode(s.strings, rows, "document")) for s, rows in zip(data.train, titles, strict=True)),
         ],
         gamma=taught.gamma,
     )

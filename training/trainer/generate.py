@@ -213,7 +213,10 @@ class GenerateTask:
 
     @property
     def lengths(self) -> Sequence[np.ndarray]:
-        return [of.texts.words.lengths[of.source] + of.texts.words.lengths[of.target] for of in self.train]
+        return [
+            example.texts.words.lengths[example.source] + example.texts.words.lengths[example.target]
+            for example in self.train
+        ]
 
     def row_weights(self) -> np.ndarray | None:
         return None
@@ -227,13 +230,16 @@ class GenerateTask:
 
     def watched(self, judged: Judged | None) -> "WatchedRephrasings":
         batches: dict[str, list[RephrasingBatch]] = {"repeat": [], "reformulate": []}
-        for number, of in enumerate(self.dev):
-            for kind, all_rows in (("repeat", range(of.num_repeats)), ("reformulate", range(of.num_repeats, len(of)))):
+        for number, shard in enumerate(self.dev):
+            for kind, all_rows in (
+                ("repeat", range(shard.num_repeats)),
+                ("reformulate", range(shard.num_repeats, len(shard))),
+            ):
                 rows = np.array(all_rows[: MOST_MEASURED // len(self.dev)], np.int64)
                 for start in range(0, len(rows), MEASURED_AT_ONCE):
                     batch_rows = rows[start : start + MEASURED_AT_ONCE]
                     drawn = held_out_draws(self.recipe, number, start)
-                    batches[kind].append(batch(self._examples(of, batch_rows, drawn)))
+                    batches[kind].append(batch(self._examples(shard, batch_rows, drawn)))
         return WatchedRephrasings(batches)
 
     def _examples(self, of: Rephrasings, rows: np.ndarray, numbers: np.random.Generator) -> RephrasingExamples:

@@ -90,7 +90,7 @@ class CompiledPath:
         if workers.size == 1:
             self._crew.make("sum_exactly" if exact else "sum_in_order", map(whole, rows.values()))
             loss = float(_fixed(losses[fit]).sum()) * UNIT if exact else float(losses.sum())
-            misfits = int((~fit).sum()) + sum(of.num_misfits for of in rows.values())
+            misfits = int((~fit).sum()) + sum(tower_rows.num_misfits for tower_rows in rows.values())
         else:
             loss, misfits = self._over(workers, rows, losses, fit, exact)
         if exact:
@@ -102,15 +102,17 @@ class CompiledPath:
             self._crew.make(
                 "step",
                 (
-                    (of, first, last, float(-np.float32(length) * np.float32(scales[name])))
-                    for name, of in rows.items()
-                    for first, last, length in towers.layout.stretches(len(of), recipe)
+                    (tower_rows, first, last, float(-np.float32(length) * np.float32(scales[name])))
+                    for name, tower_rows in rows.items()
+                    for first, last, length in towers.layout.stretches(len(tower_rows), recipe)
                 ),
             )
-            for of in rows.values():
-                of.made(share.update)
+            for tower_rows in rows.values():
+                tower_rows.made(share.update)
 
-        return Summed(loss, {name: math.sqrt(float(of.squares_R.sum())) for name, of in rows.items()}, step)
+        return Summed(
+            loss, {name: math.sqrt(float(tower_rows.squares_R.sum())) for name, tower_rows in rows.items()}, step
+        )
 
     def largest(self, towers: Towers, micro_batch: CompiledBatch | LossBatch, update: int) -> float:
         touched = {}
@@ -122,9 +124,9 @@ class CompiledPath:
         with ThreadPoolExecutor(1) as thread:
             loss = abs(self._gradients(towers, rows, Share([micro_batch], update, 1, Workers(), thread), math.inf)[0])
         self._crew.make("sum_in_order", map(whole, rows.values()))
-        if not math.isfinite(loss) or any(of.num_misfits for of in rows.values()):
+        if not math.isfinite(loss) or any(tower_rows.num_misfits for tower_rows in rows.values()):
             return math.inf
-        return max(loss, *(float(np.abs(of.gradient_RG).max()) for of in rows.values()))
+        return max(loss, *(float(np.abs(tower_rows.gradient_RG).max()) for tower_rows in rows.values()))
 
     def _touched_rows(
         self, towers: Towers, touched: Mapping[str, torch.Tensor], update: int
@@ -138,28 +140,28 @@ class CompiledPath:
 
     def _gradients(self, towers: Towers, rows: "Mapping[str, TouchedRows]", share: Share, limit: float) -> np.ndarray:
         """The micro-batches' losses; their gradients are the rows', ready to be added up."""
-        for name, of in rows.items():
-            of.stand_at(self._room(name, "place", (towers.layout.rows,), np.int32))
+        for name, tower_rows in rows.items():
+            tower_rows.stand_at(self._room(name, "place", (towers.layout.rows,), np.int32))
         self._crew.make("look_ahead", map(whole, rows.values()))
         if share.micro_batches and isinstance(share.micro_batches[0], CompiledBatch):
             losses, addends = self._crew.gradients(share.micro_batches, towers, rows)
         else:
             losses, addends = _torch_gradients(share, towers, rows)
-        for name, of in rows.items():
-            of.add_up([addend for tower, addend in addends if tower == name], limit)
+        for name, tower_rows in rows.items():
+            tower_rows.add_up([addend for tower, addend in addends if tower == name], limit)
         return losses
 
     def _over(
         self, workers: Workers, rows: "Mapping[str, TouchedRows]", losses: np.ndarray, fit: np.ndarray, exact: bool
     ) -> tuple[float, int]:
         """(loss, misfits) over all workers; the rows have their sums, too. It is one message."""
-        sizes = [of.gradient_RG.size for of in rows.values()]
+        sizes = [tower_rows.gradient_RG.size for tower_rows in rows.values()]
         flat = self._room("", "message", (sum(sizes) + 2,), np.int64 if exact else np.float32)
-        for of, sums in zip(rows.values(), np.split(flat[:-2], np.cumsum(sizes[:-1])), strict=True):
-            of.sum_in(sums)
+        for tower_rows, sums in zip(rows.values(), np.split(flat[:-2], np.cumsum(sizes[:-1])), strict=True):
+            tower_rows.sum_in(sums)
         self._crew.make("sum_to_fixed" if exact else "sum_in_order", map(whole, rows.values()))
         flat[-2] = _fixed(losses[fit]).sum() if exact else losses[fit].sum()
-        flat[-1] = (~fit).sum() + sum(of.num_misfits for of in rows.values())
+        flat[-1] = (~fit).sum() + sum(tower_rows.num_misfits for tower_rows in rows.values())
         workers.add_up(torch.from_numpy(flat))
         self._crew.make("from_fixed" if exact else "squares", map(whole, rows.values()))
         return int(flat[-2]) * UNIT if exact else float(flat[-2]), int(flat[-1])
@@ -176,8 +178,8 @@ def _torch_gradients(
     share: Share, towers: Towers, rows: "Mapping[str, TouchedRows]"
 ) -> "tuple[np.ndarray, list[tuple[str, Addend]]]":
     """As Crew.gradients, by the objective's own batches."""
-    ahead = {name: torch.from_numpy(of.ahead_RG) for name, of in rows.items()}
-    place = {name: torch.from_numpy(of.place_of_row) for name, of in rows.items()}
+    ahead = {name: torch.from_numpy(tower_rows.ahead_RG) for name, tower_rows in rows.items()}
+    place = {name: torch.from_numpy(tower_rows.place_of_row) for name, tower_rows in rows.items()}
 
     def rows_at(name: str, index: torch.Tensor) -> torch.Tensor:
         return ahead[name].index_select(0, place[name].index_select(0, index))
@@ -306,9 +308,9 @@ class Crew(Owned):
         """
         recipe, layout, points = towers.recipe, towers.layout, {}
         assert isinstance(recipe.tower, Truncated)
-        for name, of in rows.items():
-            table_RG, parts = layout.split_arrays(torch.from_numpy(of.ahead_RG))
-            points[name] = TowerPoint(recipe, table_RG, parts, of.place_of_row)
+        for name, tower_rows in rows.items():
+            table_RG, parts = layout.split_arrays(torch.from_numpy(tower_rows.ahead_RG))
+            points[name] = TowerPoint(recipe, table_RG, parts, tower_rows.place_of_row)
         while len(self._workspaces) < len(batches):
             self._workspaces.append(Owned("workspace", library().workspace_new(), "a gradient"))
         used = [workspace.handle for workspace in self._workspaces[: len(batches)]]
@@ -343,7 +345,7 @@ class Crew(Owned):
 
     def make(self, what: str, stretches: Iterable[Stretch]) -> None:
         """One of TouchedRows' results, at some stretches of them."""
-        c_stretches = [_Stretch(ctypes.addressof(of), *rest) for of, *rest in stretches]
+        c_stretches = [_Stretch(ctypes.addressof(pointer), *rest) for pointer, *rest in stretches]
         code = library().rows_make(
             self.handle, (_Stretch * len(c_stretches))(*c_stretches), len(c_stretches), self._MADE.index(what)
         )

@@ -218,17 +218,22 @@ def train_request(
             "workers": "any" if recipe.reduction == "exact" else workers,
             "arithmetic": arithmetic_of(path, recipe, device_named(device)),
         },
-        inputs=inputs | {name: of for name, of in (("word_vectors", word_vectors), ("teacher", teacher)) if of},
+        inputs=inputs
+        | {
+            name: fingerprint
+            for name, fingerprint in (("word_vectors", word_vectors), ("teacher", teacher))
+            if fingerprint
+        },
         seed=recipe.seed,
     )
 
 
 def fingerprints(judged: Judged | None) -> dict[str, str] | None:
     """The fingerprint of each of the judged files. Raises UsageError if one does not exist."""
-    for what, uri in asdict(judged).items() if judged else ():
+    for name, uri in asdict(judged).items() if judged else ():
         if not storage.exists(uri):
             raise UsageError(
-                f"There is no file {uri}, given as the {what} of the judged queries.",
+                f"There is no file {uri}, given as the {name} of the judged queries.",
                 "Check the path, or train without judged documents.",
             )
-    return {what: storage.fingerprint(uri) for what, uri in asdict(judged).items()} if judged else None
+    return {name: storage.fingerprint(uri) for name, uri in asdict(judged).items()} if judged else None

@@ -104,11 +104,11 @@ class RowState:
 
     def to(self, device: torch.device) -> Self:
         """This state on a device."""
-        return replace(self, **{n: of.to(device) for n, of in self._fields() if isinstance(of, torch.Tensor)})
+        return replace(self, **{n: value.to(device) for n, value in self._fields() if isinstance(value, torch.Tensor)})
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it by name, on the CPU, for a checkpoint."""
-        return {n: of.cpu().numpy() if isinstance(of, torch.Tensor) else of for n, of in self._fields()}
+        return {n: value.cpu().numpy() if isinstance(value, torch.Tensor) else value for n, value in self._fields()}
 
     def _fields(self) -> list[tuple[str, Any]]:
         return [(field.name, getattr(self, field.name)) for field in fields(self)]

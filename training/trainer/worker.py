@@ -265,7 +265,7 @@ def _same_rows(layout: Layout, before: Layout) -> tuple[torch.Tensor, torch.Tens
 
 
 def _require_same_towers(recipe: Recipe, layout: Layout, before: Model, model: str) -> None:
-    shapes, source_shapes = (_shapes_of_tower(of) for of in (layout, before.layout))
+    shapes, source_shapes = (_shapes_of_tower(layout_of_tower) for layout_of_tower in (layout, before.layout))
     if shapes != source_shapes or recipe.tower.kind != before.recipe.tower.kind:
         differing = [part for part in {**shapes, **source_shapes} if shapes.get(part) != source_shapes.get(part)]
         raise UsageError(
