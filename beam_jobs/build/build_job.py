@@ -365,7 +365,8 @@ def _nothing_to_train_on(left: Mapping[int, Mapping[str, int]], job: BuildJob) -
         )
     at_lower_k = ", ".join(f"{row['pairs']:,} at k = {lower_k}" for lower_k, row in left.items() if 0 < lower_k < k)
     return StageError(
-        f"{at['queries']:,} of {ungated['queries']:,} queries passed k = {k}. Of {ungated['pairs']:,} pairs {at['pairs']:,}"
-        " are left, none of them for training" + (f" (there would be {at_lower_k})." if at_lower_k else "."),
+        f"{at['queries']:,} of {ungated['queries']:,} queries passed k = {k}. Of {ungated['pairs']:,} pairs"
+        f" {at['pairs']:,} are left, none of them for training"
+        + (f" (there would be {at_lower_k})." if at_lower_k else "."),
         "Lower `build --k`, add days to the window, or check that the log holds clicks.",
     )
