@@ -87,15 +87,14 @@ class Bench:
         self.layout = layout_of(recipe, num_rows, self.task.outputs)
         start = {name: value.detach() for name, value in self.stock_model.named_parameters()}
         matrix = self.layout.join(self.stock_model.encoder.table(), self.stock_model.parts(start))
-        self.encoder = Encoder(recipe, self.layout, lambda name, rows: matrix.index_select(0, rows))
+        self.encoder = Encoder.of(recipe, self.layout, {"shared": matrix})
 
     def ours(self, rows: np.ndarray) -> tuple[float, torch.Tensor, Tensors]:
         """(the loss of the pairs `rows`, the rows of W they touch, gradients of these and of all parts)."""
         examples = self.task.examples(MicroBatch(0, rows, 0), 0)
         batch = batch_of(examples)
         ((_, gradient),), loss = batch.gradient(self.encoder, 1)
-        by_table_RG, by_parts = self.layout.split(gradient.values)
-        return loss.item(), batch.texts.rows, {"table": by_table_RG, **by_parts}
+        return loss.item(), batch.texts.rows, {"table": gradient.table_RG, **gradient.parts}
 
     def stock(self, arrangement: str, rows: np.ndarray) -> float:
         """The loss of the pairs `rows`; its gradients are in the parameters."""

@@ -199,7 +199,7 @@ def everything(work: Path, seed: int) -> Iterator[Site]:
         heartbeat = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS)}
         given = ray.environment | heartbeat | {"RAY_ADDRESS": ray.address}
         prefect = stack.enter_context(PrefectServer(work / "prefect", **given))
-        automation = (Path(__file__).parent / "lost-runs.yaml").read_text(encoding="utf-8")
+        automation = (Path(__file__).parents[1] / "deploy" / "lost-runs.yaml").read_text(encoding="utf-8")
         (work / "lost-runs.yaml").write_text(automation.replace("within: 180", f"within: {LOST_SECONDS}"))
         prefect.cli("automation", "create", "--from-file", str(work / "lost-runs.yaml"))
         yield Site(work, shop, s3, ray, flink, prefect, random.Random(seed))

@@ -65,7 +65,7 @@ class StockBilstm(nn.Module):
 
     def table(self) -> torch.Tensor:
         """The trainer's W, [R, G]."""
-        return self.bag.weight.detach() @ self._input_weights(dict(self.lstm.named_parameters())).detach()
+        return self.bag.weight.detach() @ self.input_weights(dict(self.lstm.named_parameters())).detach()
 
     def parts(self, values: Mapping[str, torch.Tensor]) -> Tensors:
         """W_rec and b as the trainer's tower has them, of this module's parameters or of their gradients, by name."""
@@ -77,15 +77,16 @@ class StockBilstm(nn.Module):
 
     def of_table(self, rows: torch.Tensor, by_table_RG: torch.Tensor) -> Tensors:
         """Gradients of the bag's `rows` and of the input matrix, given that of these rows of W, their product."""
-        inputs_eG = self._input_weights(dict(self.lstm.named_parameters())).detach()
+        inputs_eG = self.input_weights(dict(self.lstm.named_parameters())).detach()
         return {"bag": by_table_RG @ inputs_eG.T, "inputs": self.bag.weight.detach()[rows].T @ by_table_RG}
 
     def of_autograd(self, rows: torch.Tensor) -> Tensors:
         """The same two as autograd left them."""
         gradients = {name: parameter.grad for name, parameter in self.lstm.named_parameters()}
-        return {"bag": self.bag.weight.grad.to_dense()[rows], "inputs": self._input_weights(gradients)}
+        return {"bag": self.bag.weight.grad.to_dense()[rows], "inputs": self.input_weights(gradients)}
 
-    def _input_weights(self, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def input_weights(self, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """What multiplies a word's vector, [e, G], of this module's parameters or of their gradients, by name."""
         return torch.cat([gates_of(values[f"weight_ih_l0{way}"]).T for way in ("", "_reverse")], dim=1)
 
 

@@ -89,6 +89,17 @@ class Distribution(nn.Module):
 ABOVE = {"bilstm": LastStates, "max_pooled": Maximum, "self_attentive": Attention, "variational": Distribution}
 
 
+class PlainFeatures(nn.Module):
+    """A single text's embedding."""
+
+    def __init__(self, recipe: Recipe, dimensions: int) -> None:
+        super().__init__()
+        self.number = dimensions
+
+    def forward(self, a_Bd: torch.Tensor) -> torch.Tensor:
+        return a_Bd
+
+
 class SiameseFeatures(nn.Module):
     """[a, b, |a - b|, a ∘ b]"""
 
@@ -106,9 +117,10 @@ class GatedFeatures(nn.Module):
     def __init__(self, recipe: Recipe, dimensions: int) -> None:
         super().__init__()
         width = dimensions // recipe.tower.hops
-        self.number = recipe.tower.hops * recipe.objective.features.factors
-        self.W_fp = nn.Parameter(torch.randn(recipe.tower.hops, width, recipe.objective.features.factors) / width**0.5)
-        self.W_fh = nn.Parameter(torch.randn(recipe.tower.hops, width, recipe.objective.features.factors) / width**0.5)
+        factors = recipe.objective.features.factors or width
+        self.number = recipe.tower.hops * factors
+        self.W_fp = nn.Parameter(torch.randn(recipe.tower.hops, width, factors) / width**0.5)
+        self.W_fh = nn.Parameter(torch.randn(recipe.tower.hops, width, factors) / width**0.5)
 
     def forward(self, a_Bd: torch.Tensor, b_Bd: torch.Tensor) -> torch.Tensor:
         factors = [
@@ -130,7 +142,7 @@ class W2Features(nn.Module):
         return torch.cat([(a_Bd - b_Bd).square(), a_mu * b_mu], dim=1)
 
 
-FEATURES = {"siamese": SiameseFeatures, "gated": GatedFeatures, "w2": W2Features}
+FEATURES = {"plain": PlainFeatures, "siamese": SiameseFeatures, "gated": GatedFeatures, "w2": W2Features}
 
 
 class StockClassifier(nn.Module):
@@ -138,7 +150,7 @@ class StockClassifier(nn.Module):
 
     def __init__(self, recipe: Recipe, table_rows: int, word_columns: int, classes: int) -> None:
         super().__init__()
-        self.l1 = recipe.objective.l1
+        self.l1, self.l2 = recipe.objective.l1, recipe.objective.l2
         self.encoder = StockBilstm(table_rows, word_columns, recipe.tower.cells)
         self.above = ABOVE[recipe.tower.kind](recipe)
         self.features = FEATURES[recipe.objective.features.kind](recipe, self.above.dimensions)
@@ -150,12 +162,15 @@ class StockClassifier(nn.Module):
         other."""
         self.zero_grad()
         encoded = [self.above(*self.encoder(each)) for each in texts]
-        a_Bd, b_Bd = torch.cat([vectors_Bd for vectors_Bd, _ in encoded]).chunk(2)
-        logits_BC = self.out(F.relu(self.hidden(self.features(a_Bd, b_Bd))))
+        sides = torch.cat([vectors_Bd for vectors_Bd, _ in encoded]).split(len(labels))
+        logits_BC = self.out(F.relu(self.hidden(self.features(*sides))))
         loss = F.cross_entropy(logits_BC, labels, reduction="sum") + sum(own for _, own in encoded)
         if self.l1:
             weights = self.hidden.weight.abs().sum() + self.out.weight.abs().sum()
             loss = loss + self.l1 * len(labels) * weights
+        if self.l2:
+            weights = self.hidden.weight.square().sum() + self.out.weight.square().sum()
+            loss = loss + self.l2 * len(labels) * weights
         loss.backward()
         return loss.item()
 

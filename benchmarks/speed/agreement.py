@@ -41,14 +41,16 @@ def reference_gradient(
     """(loss, gradient of each part of each tower), summed over the minibatch, in float64."""
     recipe = replace(recipe, dtype="float64")
     matrices = {tower: matrix_of(parts, layout).double() for tower, parts in start.items()}
-    encoder = Encoder(recipe, layout, lambda tower, rows: matrices[tower].index_select(0, rows))
-    total, sums = 0.0, {tower: torch.zeros_like(matrix) for tower, matrix in matrices.items()}
+    encoder = Encoder.of(recipe, layout, matrices)
+    total, sums = 0.0, {tower: parts_of(torch.zeros_like(matrix), layout) for tower, matrix in matrices.items()}
     for micro_batch in minibatch:
         gradients, loss = pair_gradient(pair_batch(pairs_of(micro_batch, data, recipe, epoch=0)), encoder)
         total += float(loss)
         for tower, gradient in gradients:
-            sums[tower].index_add_(0, gradient.rows, gradient.values)
-    return total, {tower: parts_of(matrix, layout) for tower, matrix in sums.items()}
+            sums[tower]["W"].index_add_(0, gradient.rows, gradient.table_RG)
+            for part, values in gradient.parts.items():
+                sums[tower][part] += values
+    return total, sums
 
 
 def parts_of(matrix: torch.Tensor, layout: Layout) -> Tensors:

@@ -348,8 +348,8 @@ def test_auto_takes_the_compiled_path_where_it_serves_the_recipe(serves, monkeyp
     monkeypatch.setattr(arithmetic, "moves_rows", lambda recipe: serves)
     assert arithmetic_of("auto", RECIPE, "cpu") == (COMPILED if serves else REFERENCE)
     assert arithmetic_of("torch", RECIPE, "cpu") == REFERENCE
-    assert arithmetic_of("auto", RECIPE, "cuda-eager") == "torch-cuda-2"
-    assert arithmetic_of("auto", RECIPE, "cuda") == "triton-cuda-2"
+    assert arithmetic_of("auto", RECIPE, "cuda-eager") == "torch-cuda-3"
+    assert arithmetic_of("auto", RECIPE, "cuda") == "triton-cuda-3"
     with pytest.raises(UsageError, match="on a CPU, and a GPU"):
         arithmetic_of("compiled", RECIPE, "cuda")
     if not serves:

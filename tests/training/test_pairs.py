@@ -14,6 +14,7 @@ from schemas.errors import StageError, UsageError
 from schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, open_table
 from schemas.stage import open_result
 from tests.recipes import made, varied
+from tests.training.dense import dense
 from tests.training.small_shards import shop, write_build
 from tests.training.test_large_update import run
 from training.model.encoder import Encoder
@@ -103,7 +104,7 @@ def test_a_pool_says_the_same_as_its_negatives_given_apart(shards, recipe):
     assert len(set(shared.candidates[:, 1:].ravel().tolist()) - {-1}) < (shared.candidates[:, 1:] >= 0).sum()
     layout = layout_of(double, data.table_rows)
     matrices = {name: initial_parameters(double, layout, name) for name in double.objective.towers}
-    encoder = Encoder(double, layout, lambda name, rows: matrices[name][rows])
+    encoder = Encoder.of(double, layout, matrices)
     for row in (0, 5):
         candidates = shared.candidates[row][shared.candidates[row] >= 0]
         query = (shared.queries[0], shared.queries[1][[row]])
@@ -113,10 +114,7 @@ def test_a_pool_says_the_same_as_its_negatives_given_apart(shards, recipe):
         found, found_loss = pair_gradient(pair_batch(alone), encoder)
         torch.testing.assert_close(found_loss, loss)
         for (_, left), (_, right) in zip(found, expected, strict=True):
-            dense = [torch.zeros(layout.rows, layout.columns, dtype=torch.float64) for _ in range(2)]
-            for matrix, gradient in zip(dense, (left, right), strict=True):
-                matrix[gradient.rows] = gradient.values
-            torch.testing.assert_close(*dense)
+            torch.testing.assert_close(dense(left, layout), dense(right, layout))
 
 
 @SHARED
@@ -211,7 +209,7 @@ def test_weights_weigh_the_gradient(shards, tmp_path):
     data = load_shards(data_folder, recipe)
     layout = layout_of(recipe, data.table_rows)
     matrices = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
-    encoder = Encoder(recipe, layout, lambda name, rows: matrices[name][rows])
+    encoder = Encoder.of(recipe, layout, matrices)
     pairs = pairs_of(micro_batches(data, recipe)[0], data, recipe, 0)
     _, loss = pair_gradient(pair_batch(pairs), encoder)
     alone = [

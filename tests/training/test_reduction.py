@@ -7,99 +7,128 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import StageError
-from training.compute.reduction import GradientSum, RowGradient, Workers
+from training.compute import reduction
+from training.compute.reduction import Addend, RowGradient, Total, Workers, total_gradient
+from training.model.parameters import Layout
+from training.towers.text_table import WordRows
 
-COLUMNS, ROWS = 3, torch.tensor([1, 4, 7, 9])
+# Four rows of W are touched; a part of five numbers takes two rows of three.
+COLUMNS, LAYOUT = 3, Layout(word_rows=WordRows(10), columns=3, parts=(("part", (5,)),))
+TABLE_ROWS = torch.tensor([1, 4, 7, 9])
+ROWS = LAYOUT.touched(TABLE_ROWS)
 THREADS = ThreadPoolExecutor(2)
 
 
-def gradient_sum(*, exact: bool = True, num_addends: int = 8) -> GradientSum:
-    return GradientSum({"query": ROWS}, COLUMNS, torch.float32, exact=exact, num_addends=num_addends)
-
-
-def addend(rng: np.random.Generator) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
-    rows = ROWS[torch.from_numpy(np.sort(rng.choice(4, rng.integers(1, 5), replace=False)))]
-    values = rng.normal(size=(len(rows), COLUMNS)) * 10.0 ** rng.integers(-6, 4)
-    return (
-        [("query", RowGradient(rows, torch.from_numpy(values).float()))],
-        torch.tensor(float(rng.random()), dtype=torch.float32),
-    )
-
-
-def add(total: GradientSum, made) -> None:
-    gradients, loss = made
-    copies = [(tower, RowGradient(g.rows, g.values.clone())) for tower, g in gradients]
-    total.add(total.addend(copies, loss.clone()), THREADS)
-
-
-class Others:
-    """A worker whose fellows' sums are given."""
+class Worker:
+    """One of several, whose message to the others is kept, and theirs are given."""
 
     rank, size = 0, 2
 
-    def __init__(self, others: list[torch.Tensor]) -> None:
-        self._others = others
+    def __init__(self, messages: list[torch.Tensor]) -> None:
+        self.message, self._messages = torch.empty(0), messages
 
     def unite(self, touched: torch.Tensor) -> None: ...
 
     def add_up(self, values: torch.Tensor) -> None:
-        for other in self._others:
-            values += other
+        self.message = values.clone()
+        for message in self._messages:
+            values += message
+
+
+def total(addends: list[Addend], workers=None, *, exact: bool = True, num_addends: int = 8) -> Total:
+    copies = [
+        (
+            [
+                (tower, RowGradient(g.rows, g.table_RG.clone(), {name: part.clone() for name, part in g.parts.items()}))
+                for tower, g in gradients
+            ],
+            loss.clone(),
+        )
+        for gradients, loss in addends
+    ]
+    return total_gradient(
+        copies, {"query": ROWS}, LAYOUT, torch.float32, exact=exact, num_addends=num_addends,
+        workers=workers or Workers(), threads=THREADS,
+    )  # fmt: skip
+
+
+def addend(rng: np.random.Generator) -> Addend:
+    rows = TABLE_ROWS[torch.from_numpy(np.sort(rng.choice(4, rng.integers(1, 5), replace=False)))]
+    size = 10.0 ** rng.integers(-6, 4)
+    table_RG, part = (torch.from_numpy(rng.normal(size=shape) * size).float() for shape in ((len(rows), COLUMNS), 5))
+    loss = torch.tensor(float(rng.random()), dtype=torch.float32)
+    return [("query", RowGradient(rows, table_RG, {"part": part}))], loss
+
+
+def constant(rows: torch.Tensor, value: float, loss: float) -> Addend:
+    table_RG, part = torch.full((len(rows), COLUMNS), value), torch.full((5,), value)
+    return [("query", RowGradient(rows, table_RG, {"part": part}))], torch.tensor(loss)
 
 
 @settings(deadline=None, max_examples=50)
 @given(seed=st.integers(0, 2**32 - 1), num_workers=st.integers(1, 5), data=st.data())
 def test_exact_sum_is_the_same_bits_however_addends_are_grouped_and_ordered(seed, num_workers, data):
     rng = np.random.default_rng(seed)
-    addends = [addend(rng) for _ in range(8)]
-    alone = gradient_sum()
-    for a in addends:
-        add(alone, a)
-    expected, loss = alone.over(Workers())
+    addends = [addend(rng) for _ in range(data.draw(st.integers(1, 8)))]
+    alone = total(addends)
 
-    order = data.draw(st.permutations(range(8)))
-    owner = data.draw(st.lists(st.integers(0, num_workers - 1), min_size=8, max_size=8))
-    sums = [gradient_sum() for _ in range(num_workers)]
-    for at in order:
-        add(sums[owner[at]], addends[at])
-    grouped, grouped_loss = sums[0].over(Others([s._flat for s in sums[1:]]))
-    assert torch.equal(grouped["query"], expected["query"])
-    assert grouped_loss == loss
+    order = data.draw(st.permutations(addends))
+    owner = data.draw(st.lists(st.integers(0, num_workers - 1), min_size=len(order), max_size=len(order)))
+    shares = [[a for a, of_worker in zip(order, owner, strict=True) if of_worker == w] for w in range(num_workers)]
+    messages = []
+    for share in shares[1:]:
+        worker = Worker([])
+        total(share, worker)
+        messages.append(worker.message)
+    grouped = total(shares[0], Worker(messages))
+    assert torch.equal(grouped.gradients["query"], alone.gradients["query"])
+    assert (grouped.loss, grouped.norms) == (alone.loss, alone.norms)
+
+
+def test_blocks_change_no_bit(monkeypatch):
+    addends = [addend(np.random.default_rng(seed)) for seed in range(3)]
+    whole = [total(addends[:number], exact=exact) for number in (1, 3) for exact in (True, False)]
+    monkeypatch.setattr(reduction, "BLOCK", 2)
+    blocks = [total(addends[:number], exact=exact) for number in (1, 3) for exact in (True, False)]
+    for one, other in zip(whole, blocks, strict=True):
+        assert torch.equal(one.gradients["query"], other.gradients["query"])
+        assert (one.loss, one.norms) == (other.loss, other.norms)
 
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_sum_is_the_sum_and_not_the_mean(exact):
-    total = gradient_sum(exact=exact)
-    for _ in range(3):
-        add(total, ([("query", RowGradient(ROWS[1:3], torch.full((2, COLUMNS), 0.25)))], torch.tensor(1.5)))
-    gradients, loss = total.over(Workers())
-    assert gradients["query"].tolist() == [[0] * 3, [0.75] * 3, [0.75] * 3, [0] * 3]
-    assert loss == 4.5
+    found = total([constant(TABLE_ROWS[1:3], 0.25, 1.5)] * 3, exact=exact)
+    expected = [[0] * 3, [0.75] * 3, [0.75] * 3, [0] * 3, [0.75] * 3, [0.75, 0.75, 0]]
+    assert found.gradients["query"].tolist() == expected
+    assert found.loss == 4.5
+    assert found.norms["query"] == pytest.approx(0.75 * 11**0.5)
 
 
-def test_exact_sum_is_off_by_no_more_than_its_unit():
+@pytest.mark.parametrize("num_addends", [1, 8])
+def test_exact_sum_is_off_by_no_more_than_its_unit(num_addends):
     rng = np.random.default_rng(0)
-    addends, dense = [addend(rng) for _ in range(8)], np.zeros((10, COLUMNS))
-    total = gradient_sum()
-    for gradients, loss in addends:
-        add(total, (gradients, loss))
-        dense[gradients[0][1].rows.numpy()] += gradients[0][1].values.double().numpy()
-    found = total.over(Workers())[0]["query"].double().numpy()
-    np.testing.assert_allclose(found, dense[ROWS.numpy()], rtol=2.0**-24, atol=8 * 2.0**-40)
+    addends, expected = [addend(rng) for _ in range(num_addends)], np.zeros((12, COLUMNS))
+    for ((_, gradient),), _ in addends:
+        expected[gradient.rows.numpy()] += gradient.table_RG.double().numpy()
+        expected[10:].ravel()[:5] += gradient.parts["part"].double().numpy()
+    found = total(addends).gradients["query"].double().numpy()
+    np.testing.assert_allclose(found, expected[ROWS.numpy()], rtol=2.0**-24, atol=8 * 2.0**-40)
 
 
+@pytest.mark.parametrize("where", ["table", "part", "loss"])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1e7])
-def test_what_does_not_fit_the_fixed_point_is_an_error_and_never_wraps(bad):
+def test_what_does_not_fit_the_fixed_point_is_an_error_and_never_wraps(bad, where):
     # 2^62 units of 2^-40 are 4,194,304; with 8 addends each may have 524,288 at most
-    total = gradient_sum()
-    add(total, ([("query", RowGradient(ROWS[:1], torch.tensor([[1.0, bad, 2.0]])))], torch.tensor(0.0)))
-    with pytest.raises(StageError, match=r"not finite, or above 5\.24e"):
-        total.over(Workers())
+    gradients, loss = constant(TABLE_ROWS[:1], 1.0, 0.0)
+    values = {"table": gradients[0][1].table_RG[0], "part": gradients[0][1].parts["part"], "loss": loss[None]}[where]
+    values[-1] = bad
+    for addends in ([(gradients, loss)], [(gradients, loss), constant(TABLE_ROWS, 1.0, 0.0)]):
+        with pytest.raises(StageError, match=r"of 1 micro-batches are not finite, or above 5\.24e"):
+            total(addends)
 
 
 def test_a_worker_without_a_share_adds_exact_zeros():
-    busy, idle = gradient_sum(), gradient_sum()
-    add(busy, addend(np.random.default_rng(3)))
-    alone, _ = busy.over(Workers())
-    together, _ = busy.over(Others([idle._flat]))
-    assert torch.equal(alone["query"], together["query"])
+    busy = [addend(np.random.default_rng(3))]
+    idle = Worker([])
+    total([], idle)
+    assert torch.equal(total(busy).gradients["query"], total(busy, Worker([idle.message])).gradients["query"])

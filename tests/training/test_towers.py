@@ -71,7 +71,7 @@ def encode(recipe: Recipe, matrices, table, index, side: str = "query") -> np.nd
 
 
 def encoder(recipe: Recipe, matrices) -> Encoder:
-    return Encoder(recipe, layout_of(recipe, TRIGRAMS), lambda name, rows: matrices[name][rows])
+    return Encoder.of(recipe, layout_of(recipe, TRIGRAMS), matrices)
 
 
 def by_reference(recipe: Recipe, matrix: torch.Tensor, texts) -> np.ndarray:
@@ -107,7 +107,7 @@ def at_one_unit(recipe: Recipe, table: list[list[float]], parts: dict[str, list]
     layout = layout_of(recipe, len(table))
     matrix = layout.join(torch.tensor(table, dtype=torch.float64), {k: torch.tensor(v) for k, v in parts.items()})
     batch = text_batch([(table_of([[0, 1]], [[0], [1]]), np.array([0]))])
-    return encode_batch(batch, "query", Encoder(recipe, layout, lambda name, rows: matrix[rows])).numpy()[0]
+    return encode_batch(batch, "query", Encoder.of(recipe, layout, {"query": matrix})).numpy()[0]
 
 
 def test_forget_gate_and_peepholes_worked_by_hand():

@@ -20,13 +20,14 @@ from schemas.text_contract import CONTRACT_VERSION, trigram_ids, words
 from tests.recipes import made, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
+from tests.training.dense import dense
 from tests.training.finite_differences import STEP
 from tests.training.small_shards import TABLE_ROWS, shop, write_build, write_texts
 from tests.training.texts import random_texts
 from training.analysis.traces import trace
 from training.model.encoder import Encoder, encoded, gradients
 from training.model.model import Model, encode_table, load_model, write_model
-from training.model.parameters import initial_parameters, layout_of
+from training.model.parameters import initial_parameters, layout_of, tower_of
 from training.model.recipe import Recipe
 from training.towers.text_batch import text_batch
 from training.towers.text_table import WordRows
@@ -169,10 +170,10 @@ def test_gradients_equal_finite_differences_and_frozen_rows_have_none(tower, how
     matrix = initial_parameters(recipe, layout, "query", None, numbers.normal(size=(3, 3)))
     table, texts = random_texts(numbers, 6, longest=4, num_trigrams=layout.table_rows)
     batch = text_batch([(table, np.arange(len(texts)))])
-    weights_Nd = torch.from_numpy(numbers.normal(size=(len(texts), Encoder(recipe, layout, None).dimensions)))
+    weights_Nd = torch.from_numpy(numbers.normal(size=(len(texts), tower_of(recipe).dimensions)))
 
     def made(at: torch.Tensor):
-        encoder = Encoder(recipe, layout, lambda name, rows: at[rows])
+        encoder = Encoder.of(recipe, layout, {"query": at})
         found = encoded(batch, "query", encoder)
         return (found.vectors_Nd * weights_Nd).sum() + found.own_loss, found, encoder
 
@@ -181,8 +182,6 @@ def test_gradients_equal_finite_differences_and_frozen_rows_have_none(tower, how
 
     at_matrix, found, encoder = made(matrix)
     ((_, gradient),) = gradients(at_matrix, [found], encoder)
-    dense = torch.zeros_like(matrix)
-    dense[gradient.rows] = gradient.values
     expected = torch.zeros_like(matrix)
     for row in range(len(matrix)):
         for column in range(matrix.shape[1]):
@@ -194,7 +193,7 @@ def test_gradients_equal_finite_differences_and_frozen_rows_have_none(tower, how
     if how == "frozen":
         assert not set(range(4, 7)) & set(gradient.rows.tolist())
         expected[4:7] = 0
-    np.testing.assert_allclose(dense.numpy(), expected.numpy(), rtol=2e-6, atol=1e-8)
+    np.testing.assert_allclose(dense(gradient, layout).numpy(), expected.numpy(), rtol=2e-6, atol=1e-8)
 
 
 def test_training_moves_tuned_words_and_leaves_frozen_ones_to_the_bit(tuned, frozen):

@@ -159,9 +159,9 @@ def attention(model: Model, batch: TextBatch, side: Side) -> list[torch.Tensor]:
 
 def _recurrent(model: Model, batch: TextBatch, side: Side) -> tuple[Any, torch.Tensor, Parts]:
     """(the tower, the inputs of distinct words, its parts); above word vectors the inner one."""
-    matrix = model.encoder.rows_at(tower_name(model.recipe, side), model.layout.touched(batch.rows))
-    table_RG, parts = model.layout.split(matrix)
-    tower, word_UG = tower_of(model.recipe), word_inputs(table_RG, batch)
+    name = tower_name(model.recipe, side)
+    parts = model.encoder.parts[name]
+    tower, word_UG = tower_of(model.recipe), word_inputs(model.encoder.table_at(name, batch.rows), batch)
     if isinstance(tower, Projected):
         tower, word_UG = tower.inner, word_UG @ parts["W_in"]
     return tower, word_UG, parts

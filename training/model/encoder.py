@@ -10,7 +10,7 @@ reduction; between them models agree to a tolerance.
 Shapes: N texts, d dimensions, R touched rows, G columns.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -73,22 +73,25 @@ def open_device(name: str) -> Device:
 class Encoder:
     """All parameters at one point: where a gradient is taken, the published Λ, or a model's.
 
-    `rows_at(name, rows)` gives some rows [R, G] of a tower's matrix (parameters).
+    `table_at(name, rows)` gives some rows [R, G] of a tower's W; `parts` are all others that it has.
     """
 
     recipe: Recipe
     layout: Layout
-    rows_at: Callable[[str, torch.Tensor], torch.Tensor]
+    table_at: Callable[[str, torch.Tensor], torch.Tensor]
+    parts: Mapping[str, Parts]
     device: Device = CPU
+
+    @staticmethod
+    def of(recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor], device: Device = CPU) -> "Encoder":
+        """Of whole matrices [rows, G], by the towers' names."""
+        split = {name: layout.split(matrix) for name, matrix in towers.items()}
+        parts = {name: parts for name, (_, parts) in split.items()}
+        return Encoder(recipe, layout, lambda name, rows: split[name][0].index_select(0, rows), parts, device)
 
     @property
     def dimensions(self) -> int:
         return tower_of(self.recipe).dimensions
-
-    def parts(self, name: str) -> Parts:
-        """All parts of a tower's matrix, without its table."""
-        none = torch.zeros(0, dtype=torch.int64, device=self.device.place)
-        return self.layout.split(self.rows_at(name, self.layout.touched(none)))[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +114,10 @@ def encode_batch(batch: TextBatch, side: str, encoder: Encoder) -> torch.Tensor:
 
 def encoded(batch: TextBatch, side: str, encoder: Encoder) -> Encoded:
     """A batch's texts through the tower of a side."""
-    recipe, layout, name = encoder.recipe, encoder.layout, tower_name(encoder.recipe, side)
-    table_RG, parts = layout.split(encoder.rows_at(name, layout.touched(batch.rows)))
+    recipe, name = encoder.recipe, tower_name(encoder.recipe, side)
     # Leaves of their own, not views of one matrix: a view's gradient would be as large as the matrix.
-    table_RG = table_RG.detach().requires_grad_()
-    parts = {part: values.detach().requires_grad_() for part, values in parts.items()}
+    table_RG = encoder.table_at(name, batch.rows).detach().requires_grad_()
+    parts = {part: values.detach().requires_grad_() for part, values in encoder.parts[name].items()}
     inputs_UG = word_inputs(table_RG, batch)
     steps = recipe.tower.truncate_steps if isinstance(recipe.tower, Truncated) else 0
     sorted_Nd, own_loss = encoder.device.tower(recipe).forward(inputs_UG, parts, batch, steps)
@@ -125,13 +127,11 @@ def encoded(batch: TextBatch, side: str, encoder: Encoder) -> Encoded:
 
 def gradients(loss: torch.Tensor, sides: Sequence[Encoded], encoder: Encoder) -> list[tuple[str, RowGradient]]:
     """(the tower's name, the gradient of a loss by its parameters) for each of some sides, once."""
-    layout = encoder.layout
     leaves = [leaf for side in sides for leaf in (side.table_RG, *side.parts.values())]
     found = iter(torch.autograd.grad(loss, leaves, materialize_grads=True))
     gradients = []
     for side in sides:
         by_table_RG, by_parts = next(found), {part: next(found) for part in side.parts}
-        trained = layout.trained(side.rows)
-        values = layout.join(by_table_RG[: len(trained)], by_parts)
-        gradients.append((side.name, RowGradient(layout.touched(trained), values)))
+        trained = encoder.layout.trained(side.rows)
+        gradients.append((side.name, RowGradient(trained, by_table_RG[: len(trained)], by_parts)))
     return gradients

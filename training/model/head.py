@@ -13,13 +13,16 @@ matrix too, laid out flat. All parts are stored as they multiply rows.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 
 from schemas.errors import UsageError
+from training.compute.reduction import in_blocks
+from training.compute.threads import empty
 from training.model import objective_settings
 from training.towers.tower import Parts, Shapes
 
@@ -107,7 +110,7 @@ class Head:
         if isinstance(self.settings.head, objective_settings.Pruned):
             arriving_BH = pruned(features_BF, parts["head.W_v"], parts["head.W_h"])
         else:
-            arriving_BH = features_BF @ parts["head.W_1"]
+            arriving_BH = _Product.apply(features_BF, parts["head.W_1"])
         hidden_BH = (arriving_BH + parts["head.b_1"]).relu()
         if masks is not None:
             hidden_BH = dropped(hidden_BH, masks.hidden, self.settings.dropout)
@@ -123,6 +126,22 @@ class Head:
             case objective_settings.W2Features():
                 return w2(a_Bd, b_Bd)
         return gated(a_Bd, b_Bd, parts["head.W_fp"], parts["head.W_fh"])
+
+
+class _Product(torch.autograd.Function):
+    """x W, the gradient of W in memory that is used again: to fetch new pages for it takes four times as long."""
+
+    @staticmethod
+    def forward(ctx: Any, values_BF: torch.Tensor, weights_FH: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(values_BF, weights_FH)
+        return values_BF @ weights_FH
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, by_BH: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        values_BF, weights_FH = ctx.saved_tensors
+        by_weights_FH = torch.mm(values_BF.t(), by_BH, out=empty(weights_FH.shape, weights_FH))
+        return by_BH @ weights_FH.t(), by_weights_FH
 
 
 def siamese(a_Bd: torch.Tensor, b_Bd: torch.Tensor) -> torch.Tensor:
@@ -199,14 +218,23 @@ def dropped(values: torch.Tensor, kept: torch.Tensor, dropout: float) -> torch.T
     return values * kept * (1 / (1 - dropout))
 
 
-def penalty(parts: Parts, l1: float, l2: float) -> torch.Tensor:
+def penalise(gradient: Mapping[str, torch.Tensor], parts: Parts, l1: float, l2: float) -> torch.Tensor:
     """Σ (l1 |w| + l2 w²) over the weights of a head, not its biases, as both authors' programs have it; [].
 
-    L1 is Deudon's (1e-5), L2 Lin et al.'s (1e-4). Both add it to the MEAN of a minibatch's losses: to a sum over B
-    texts or pairs it is B times as much. `parts`: a tower's among them are left out.
+    Its gradient, l1 sign(w) + 2 l2 w, is added to the contiguous `gradient` of the parts, a block at a time, since the
+    weights may be all that a model is large for. L1 is Deudon's (1e-5), L2 Lin et al.'s (1e-4). Both add it to the MEAN
+    of a minibatch's losses: to a sum over B texts or pairs it is B times as much.
     """
-    weights = torch.cat([part.flatten() for name, part in parts.items() if name.startswith("head.W_")])
-    return l1 * weights.abs().sum() + l2 * weights.square().sum()
+    total = next(iter(parts.values())).new_zeros(())
+    for name in (name for name in parts if name.startswith("head.W_")):
+        for weights, by_weights in zip(*(in_blocks(of[name].view(-1)) for of in (parts, gradient)), strict=True):
+            if l1:
+                total += l1 * weights.abs().sum()
+                by_weights.add_(weights.sign(), alpha=l1)
+            if l2:
+                total += l2 * weights.dot(weights)
+                by_weights.add_(weights, alpha=2 * l2)
+    return total
 
 
 def head_of(settings: objective_settings.Classify, *, dimensions: int, rows: int, classes: int, unit: Unit) -> Head:

@@ -86,7 +86,7 @@ class Model:
     @property
     def encoder(self) -> Encoder:
         """Its towers, for a forward pass."""
-        return Encoder(self.recipe, self.layout, lambda tower, rows: self.towers[tower].index_select(0, rows))
+        return Encoder.of(self.recipe, self.layout, self.towers)
 
     @cached_property
     def compiled(self) -> CompiledModel | None:
@@ -263,8 +263,10 @@ def _compiled(encoder: Encoder, table: TextTable, side: str) -> CompiledTower:
     rows = np.flatnonzero(used)
     place = np.zeros(layout.table_rows, np.int32)
     place[rows] = np.arange(len(rows))
-    matrix = encoder.rows_at(tower_name(encoder.recipe, side), layout.touched(torch.from_numpy(rows)))
-    return CompiledTower(encoder.recipe, *layout.split_arrays(matrix), table_rows=layout.table_rows, place=place)
+    name = tower_name(encoder.recipe, side)
+    table_RG = encoder.table_at(name, torch.from_numpy(rows)).numpy()
+    parts = {part: values.numpy() for part, values in encoder.parts[name].items()}
+    return CompiledTower(encoder.recipe, table_RG, parts, table_rows=layout.table_rows, place=place)
 
 
 STAGE_VERSION = 1

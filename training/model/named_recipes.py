@@ -249,7 +249,7 @@ LIN_YELP = Recipe(  # reviews and their stars; word2vec of 100 columns
     word_vectors=Tuned(columns=100),
     initial_range=0.1,
     minibatch=32,
-    micro_batch=16,
+    micro_batch=32,
     epochs=10,
 )
 LIN_AGE = replace(  # tweets and their authors' age
@@ -258,6 +258,7 @@ LIN_AGE = replace(  # tweets and their authors' age
     objective=Classify(head=MLP(units=4000), dropout=0.5, l2=1e-4),
     optimiser=SGD(step=0.06 / 16, clip_value=0.5 * 16),
     minibatch=16,
+    micro_batch=16,
 )
 LIN_MAX = replace(
     LIN_YELP, name="lin-max", tower=MaxPooled(cells=300, forget_gate=True, forget_bias=1.0, recurrent_range=0.05)

@@ -125,6 +125,10 @@ class Layout:
     def rows(self) -> int:
         return self.table_rows + self.part_rows
 
+    @property
+    def rows_of_parts(self) -> slice:
+        return slice(self.table_rows, self.rows)
+
     def trained(self, table_rows: torch.Tensor) -> torch.Tensor:
         """Those of some rows of W, ascending, that training moves: the first of them."""
         return table_rows[table_rows < self.word_rows.trigram_rows] if self.frozen_words else table_rows
@@ -134,29 +138,52 @@ class Layout:
         part_rows = torch.arange(self.table_rows, self.rows, device=table_rows.device)
         return torch.cat([table_rows, part_rows])
 
+    def rows_of(self, touched: torch.Tensor, block: slice) -> torch.Tensor | slice:
+        """The matrix rows of a block of touched ones: of parts a stretch of the matrix."""
+        num_table_rows = len(touched) - self.part_rows
+        if block.start < num_table_rows:
+            return touched[block]
+        beyond = self.table_rows - num_table_rows
+        return slice(block.start + beyond, block.stop + beyond)
+
     def stretches(self, num_rows: int, recipe: Recipe) -> list[tuple[int, int, float]]:
-        """(first, last, ε) of the rows that a batch touches, `num_rows` with those of the parts: what each moves by."""
+        """(first, last, ε) of the rows that a batch touches, `num_rows` with those of the parts: what each moves by.
+
+        No stretch has both rows of W and rows of parts.
+        """
         last, step = num_rows - self.part_rows, recipe.optimiser.step
         recurrent = (isinstance(recipe.tower, Recurrent) and recipe.tower.recurrent_step) or step
-        ranges = [(0, last, step)]
+        table, ranges = (0, last, step), list[tuple[int, int, float]]()
         for name, shape in self.parts:
             first, last = last, last + self._rows_of(shape)
             part_step = recurrent if name in RECURRENT else step
-            if part_step == ranges[-1][2]:
+            if ranges and part_step == ranges[-1][2]:
                 ranges[-1] = (ranges[-1][0], last, part_step)
             else:
                 ranges.append((first, last, part_step))
-        return ranges
+        return [table, *ranges]
 
     def split(self, matrix: torch.Tensor) -> tuple[torch.Tensor, Parts]:
         """(W or the touched rows of it, each part in its own shape) as views of a contiguous matrix."""
-        table, parts_matrix = matrix[: len(matrix) - self.part_rows], matrix[len(matrix) - self.part_rows :]
+        num_table_rows = len(matrix) - self.part_rows
+        return matrix[:num_table_rows], self.split_parts(matrix[num_table_rows:])
+
+    def split_parts(self, matrix: torch.Tensor) -> Parts:
+        """Each part in its own shape as a view of the rows of all parts."""
         parts, row = {}, 0
         for name, shape in self.parts:
-            flat = parts_matrix[row : row + self._rows_of(shape)].view(-1)
+            flat = matrix[row : row + self._rows_of(shape)].view(-1)
             parts[name] = flat[: math.prod(shape)].view(shape)
             row += self._rows_of(shape)
-        return table, parts
+        return parts
+
+    def zero_filling(self, matrix: torch.Tensor) -> None:
+        """Zero what fills the parts up to whole rows, of a matrix as `split` takes."""
+        last = len(matrix) - self.part_rows
+        for _, shape in self.parts:
+            last += self._rows_of(shape)
+            if filling := -math.prod(shape) % self.columns:
+                matrix[last - 1, -filling:] = 0
 
     def split_arrays(self, matrix: torch.Tensor) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """As `split`, of a matrix on the CPU, as NumPy's views."""

@@ -18,7 +18,7 @@ from schemas.errors import UsageError
 from schemas.judgments import Judged
 from training.compute.reduction import RowGradient
 from training.model.encoder import Encoder, encoded, gradients
-from training.model.head import Head, Masks, draw_masks, penalty
+from training.model.head import Head, Masks, draw_masks, penalise
 from training.model.model import encode_table
 from training.model.objective_settings import Classify
 from training.model.parameters import Outputs, head_of_model
@@ -86,8 +86,9 @@ class LabelledBatch(OnDevice):
         vectors = tuple(gathered(forward.vectors_Nd, (side, None)) for side in self.sides)
         logits_BC = self.head.logits(vectors, forward.parts, self.masks)
         loss = cross_entropy(logits_BC, self.labels, reduction="sum") + forward.own_loss
-        loss = loss + len(self.labels) * penalty(forward.parts, objective.l1, objective.l2)
-        return gradients(loss, [forward], encoder), loss.detach()
+        ((name, gradient),) = gradients(loss, [forward], encoder)
+        factors = objective.l1 * len(self.labels), objective.l2 * len(self.labels)
+        return [(name, gradient)], loss.detach() + penalise(gradient.parts, encoder.parts[name], *factors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ class WatchedLabels:
     def measure(self, encoder: Encoder) -> Measured:
         if not self._dev:
             return {"dev_loss": None, "dev_accuracy": None, "dev_area_under_roc": None}
-        parts = encoder.parts("shared")
+        parts = encoder.parts["shared"]
         logits = torch.cat([self._logits(shard, encoder, parts) for shard in self._dev]).double()
         labels = np.concatenate([shard.labels for shard in self._dev]).astype(np.int64)
         loss = cross_entropy(logits, torch.from_numpy(labels))

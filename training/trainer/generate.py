@@ -269,7 +269,7 @@ class WatchedRephrasings:
         return touched_rows(batch.texts.rows.numpy() for of_kind in self._batches.values() for batch in of_kind)
 
     def measure(self, encoder: Encoder) -> Measured:
-        parts = encoder.parts("shared")
+        parts = encoder.parts["shared"]
         measured: Measured = {}
         loss, diverged, num_examples = 0.0, 0.0, 0
         for kind, batches in self._batches.items():

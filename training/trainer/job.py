@@ -3,9 +3,9 @@
 Float32 sums depend on the arithmetic, so it is part of the request, and the same for all workers.
 
     compiled-2     the compiled path, on a CPU (training.kernel); the number goes up when its results change
-    torch-4        the reference path, on a CPU; so does this one
-    torch-rows-1   the reference path's gradients, and the updates by the compiled one
-    torch-cuda-2, triton-cuda-2    on a GPU (device)
+    torch-5        the reference path, on a CPU; so does this one
+    torch-rows-2   the reference path's gradients, and the updates by the compiled one
+    torch-cuda-3, triton-cuda-3    on a GPU (device)
 
 Within one of them a model's bytes do not depend on workers, threads or restarts; between them models agree to a
 tolerance.
@@ -23,11 +23,11 @@ from training.model.recipe import Recipe
 
 Path = Literal["auto", "compiled", "torch", "rows"]
 COMPILED = "compiled-2"
-REFERENCE = "torch-4"
-ROWS = "torch-rows-1"
+REFERENCE = "torch-5"
+ROWS = "torch-rows-2"
 # The path that gives an arithmetic of a CPU or refuses: a node that lacks it must not make another model.
 ONLY_PATH = {COMPILED: "compiled", REFERENCE: "torch", ROWS: "rows"}
-ON_GPU = {"cuda-eager": "torch-cuda-2", "cuda": "triton-cuda-2"}
+ON_GPU = {"cuda-eager": "torch-cuda-3", "cuda": "triton-cuda-3"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

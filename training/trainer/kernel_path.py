@@ -20,6 +20,7 @@ from training.compute.reduction import UNIT, RowGradient, Workers, fixed_point_l
 from training.kernel.kernel_library import Owned, fields, library, require_memory
 from training.model.encoder import Encoder
 from training.model.kernel_towers import CHUNK_TEXTS, BatchIndex, TowerPoint, TowerStruct, kernel_batch
+from training.model.parameters import Layout
 from training.model.recipe import tower_name
 from training.towers.tower_settings import Truncated
 from training.trainer.large_update import LossBatch, Share, Summed, Towers
@@ -135,7 +136,7 @@ class CompiledPath:
         for name, index in touched.items():
             state = towers.rows[name]
             assert isinstance(state, LazyRows), "training.kernel.trains serves no other"
-            result[name] = TouchedRows(state, index.numpy(), update, towers.schedule, partial(self._room, name))
+            result[name] = TouchedRows(state, index, update, towers.schedule, partial(self._room, name))
         return result
 
     def _gradients(self, towers: Towers, rows: "Mapping[str, TouchedRows]", share: Share, limit: float) -> np.ndarray:
@@ -178,15 +179,17 @@ def _torch_gradients(
     share: Share, towers: Towers, rows: "Mapping[str, TouchedRows]"
 ) -> "tuple[np.ndarray, list[tuple[str, Addend]]]":
     """As Crew.gradients, by the objective's own batches."""
-    ahead = {name: torch.from_numpy(tower_rows.ahead_RG) for name, tower_rows in rows.items()}
+    layout = towers.layout
+    points = {name: layout.split(torch.from_numpy(tower_rows.ahead_RG)) for name, tower_rows in rows.items()}
     place = {name: torch.from_numpy(tower_rows.place_of_row) for name, tower_rows in rows.items()}
 
-    def rows_at(name: str, index: torch.Tensor) -> torch.Tensor:
-        return ahead[name].index_select(0, place[name].index_select(0, index))
+    def table_at(name: str, index: torch.Tensor) -> torch.Tensor:
+        return points[name][0].index_select(0, place[name].index_select(0, index))
 
-    encoder = Encoder(towers.recipe, towers.layout, rows_at, towers.device)
+    parts = {name: parts for name, (_, parts) in points.items()}
+    encoder = Encoder(towers.recipe, layout, table_at, parts, towers.device)
     made = list(share.threads.map(lambda batch: batch.gradient(encoder, share.update), share.micro_batches))
-    addends = [(name, Addend.of(gradient)) for gradients, _ in made for name, gradient in gradients]
+    addends = [(name, Addend.of(gradient, layout)) for gradients, _ in made for name, gradient in gradients]
     return np.array([float(loss) for _, loss in made]), addends
 
 
@@ -200,8 +203,8 @@ class Addend(ctypes.Structure):
     _fields_ = fields(rows="p", values="p", num_rows="q")
 
     @classmethod
-    def of(cls, gradient: RowGradient) -> "Addend":
-        rows, values = gradient.rows.to(torch.int32), gradient.values.contiguous()
+    def of(cls, gradient: RowGradient, layout: Layout) -> "Addend":
+        rows, values = layout.touched(gradient.rows).to(torch.int32), layout.join(gradient.table_RG, gradient.parts)
         addend = cls(rows.data_ptr(), values.data_ptr(), len(rows))
         addend.kept = rows, values
         return addend
@@ -219,19 +222,18 @@ class TouchedRows(ctypes.Structure):
     )  # fmt: skip
 
     def __init__(
-        self, state: LazyRows, index_R: np.ndarray, update: int, schedule: MomentumSchedule, room: Callable[..., Any]
+        self, state: LazyRows, index_R: torch.Tensor, update: int, schedule: MomentumSchedule, room: Callable[..., Any]
     ) -> None:
         """`room`: gives memory for a use, of a shape (CompiledPath)."""
-        gain, decay = schedule.drift(state.last[index_R], update - 1)
-        decay *= schedule.momentum(update)
+        gain, decay = schedule.drift(state.last.index_select(0, index_R), update - 1)
         self.index_R, self._state = index_R, state
-        self._drift = gain.astype(np.float32), decay.astype(np.float32)
+        self._drift = gain.float(), (decay * schedule.momentum(update)).float()
         shape = len(index_R), state.parameters.shape[1]
         self.ahead_RG, self.gradient_RG = room("ahead", shape), room("gradient", shape)
         self.squares_R = np.zeros(len(index_R))
         super().__init__(
-            parameters=state.parameters.data_ptr(), velocity=state.velocity.data_ptr(), rows=index_R.ctypes.data,
-            gain=self._drift[0].ctypes.data, decay=self._drift[1].ctypes.data, ahead=self.ahead_RG.ctypes.data,
+            parameters=state.parameters.data_ptr(), velocity=state.velocity.data_ptr(), rows=index_R.data_ptr(),
+            gain=self._drift[0].data_ptr(), decay=self._drift[1].data_ptr(), ahead=self.ahead_RG.ctypes.data,
             gradient=self.gradient_RG.ctypes.data, squares=self.squares_R.ctypes.data,
             num_rows=shape[0], columns=shape[1],
         )  # fmt: skip
@@ -263,7 +265,7 @@ class TouchedRows(ctypes.Structure):
 
     def made(self, update: int) -> None:
         """Note the update as the last one of all these rows."""
-        self._state.last[self.index_R] = update
+        self._state.last.index_fill_(0, self.index_R, update)
 
 
 # Some of a tower's touched rows, first to last, and -ε times the scale of their gradient.

@@ -40,18 +40,20 @@ class MomentumSchedule:
         """μ of an update, 1 to total."""
         return next(piece.momentum for piece in self._pieces if update <= piece.end)
 
-    def drift(self, last: np.ndarray, now: int) -> tuple[np.ndarray, np.ndarray]:
+    def drift(self, last: torch.Tensor, now: int) -> tuple[torch.Tensor, torch.Tensor]:
         """(gain, decay) of rows that were last brought up to date at update `last` and untouched up to `now`.
 
-        Their parameters are now Λ + gain v and their velocity is decay v. float64, shaped as `last`.
+        Their parameters are now Λ + gain v and their velocity is decay v. float64, shaped as `last`, on its device.
         """
-        gain, decay = np.zeros(last.shape), np.ones(last.shape)
+        gain = torch.zeros(last.shape, dtype=torch.float64, device=last.device)
+        decay = torch.ones_like(gain)
         for piece in self._pieces:
             if now <= piece.start:
                 break
-            missed = np.maximum(min(now, piece.end) - np.maximum(last, piece.start), 0)
-            gain += decay * piece.gains[missed]
-            decay *= piece.decays[missed]
+            missed = (min(now, piece.end) - last.clamp(min=piece.start)).clamp_(min=0)
+            gains, decays = piece.tables(last.device)
+            gain += decay * gains[missed]
+            decay *= decays[missed]
         return gain, decay
 
 
@@ -64,8 +66,35 @@ class _Piece:
 
     def __init__(self, start: int, end: int, momentum: float) -> None:
         self.start, self.end, self.momentum = start, end, momentum
-        self.decays = momentum ** np.arange(end - start + 1, dtype=np.float64)
-        self.gains = momentum * (1 - self.decays) / (1 - momentum)
+        decays = momentum ** np.arange(end - start + 1, dtype=np.float64)
+        gains = momentum * (1 - decays) / (1 - momentum)
+        self._tables = {torch.device("cpu"): (torch.from_numpy(gains), torch.from_numpy(decays))}
+
+    def tables(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """(gain, decay) by the number of missed updates, kept on each device that asks."""
+        if device not in self._tables:
+            gains, decays = self._tables[torch.device("cpu")]
+            self._tables[device] = gains.to(device), decays.to(device)
+        return self._tables[device]
+
+
+# Some rows of a matrix: the numbers of any (ascending, none twice), or a stretch of it, which is worked on in place.
+Rows = torch.Tensor | slice
+
+
+def taken(matrix: torch.Tensor, rows: Rows) -> torch.Tensor:
+    """Some rows: a view of a stretch, a copy of any others."""
+    return matrix[rows] if isinstance(rows, slice) else matrix.index_select(0, rows)
+
+
+def put_back(matrix: torch.Tensor, rows: Rows, values: torch.Tensor) -> None:
+    """Write what `taken` gave and something changed."""
+    if isinstance(rows, slice):
+        return  # they are the matrix's own
+    if matrix.device.type == "cpu":  # NumPy writes them in half the time
+        matrix.numpy()[rows.numpy()] = values.numpy()
+    else:
+        matrix.index_copy_(0, rows, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +102,7 @@ class RowState:
     """The state of one tower's parameters while they are trained, whichever rule moves them: here gradient descent,
     Λ = Λ - ε g.
 
-    Some rows move at an update: those a minibatch touches; others stand still, but under Nesterov momentum. On a GPU
-    all is there but the counts of updates.
+    Some rows move at an update: those a minibatch touches; others stand still, but under Nesterov momentum.
     """
 
     parameters: torch.Tensor  # Λ, [rows, columns], raw
@@ -84,37 +112,35 @@ class RowState:
         """The state before the first update."""
         return RowState(parameters)
 
-    def published(self, rows: torch.Tensor, update: int, schedule: MomentumSchedule) -> torch.Tensor:
+    def published(self, rows: Rows, update: int, schedule: MomentumSchedule) -> torch.Tensor:
         """Λ_update of some rows; nothing is changed."""
-        return self.parameters.index_select(0, rows)
+        return taken(self.parameters, rows)
 
     def all_published(self, update: int, schedule: MomentumSchedule) -> torch.Tensor:
         """Λ_update of every row, as a new tensor."""
         return self.parameters.clone()
 
-    def look_ahead(self, rows: torch.Tensor, update: int, schedule: MomentumSchedule) -> torch.Tensor:
+    def look_ahead(self, rows: Rows, update: int, schedule: MomentumSchedule) -> torch.Tensor:
         """Some rows where the gradient of an update is taken."""
-        return self.parameters.index_select(0, rows)
+        return taken(self.parameters, rows)
 
-    def apply(
-        self, rows: torch.Tensor, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float
-    ) -> None:
-        """Make an update on the rows (ascending, none twice) that have a gradient."""
-        self.parameters.index_copy_(0, rows, self.parameters.index_select(0, rows).sub_(gradient * step))
+    def apply(self, rows: Rows, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float) -> None:
+        """Make an update on the rows that have a gradient."""
+        put_back(self.parameters, rows, taken(self.parameters, rows).sub_(gradient * step))
 
     def to(self, device: torch.device) -> Self:
         """This state on a device."""
-        return replace(self, **{n: value.to(device) for n, value in self._fields() if isinstance(value, torch.Tensor)})
+        return replace(self, **{name: values.to(device) for name, values in self._fields()})
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it by name, on the CPU, for a checkpoint."""
-        return {n: value.cpu().numpy() if isinstance(value, torch.Tensor) else value for n, value in self._fields()}
+        return {name: values.cpu().numpy() for name, values in self._fields()}
 
-    def _fields(self) -> list[tuple[str, Any]]:
+    def _fields(self) -> list[tuple[str, torch.Tensor]]:
         return [(field.name, getattr(self, field.name)) for field in fields(self)]
 
-    def _column(self, values: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(values).to(self.parameters)[:, None]
+    def _column(self, values: torch.Tensor) -> torch.Tensor:
+        return values.to(self.parameters.dtype)[:, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,46 +148,39 @@ class LazyRows(RowState):
     """Under Nesterov momentum: parameters as of each row's own last update, velocity, and that update's number."""
 
     velocity: torch.Tensor  # ΔΛ, [rows, columns]
-    last: np.ndarray  # int32 [rows]
+    last: torch.Tensor  # int32 [rows]
 
     @staticmethod
     def start(parameters: torch.Tensor) -> "LazyRows":
         matrix = parameters.numpy().copy()  # NumPy's memory is in large pages: rows anywhere in it are found sooner
         velocity = np.zeros_like(matrix)
-        return LazyRows(torch.from_numpy(matrix), torch.from_numpy(velocity), np.zeros(len(matrix), np.int32))
+        return LazyRows(torch.from_numpy(matrix), torch.from_numpy(velocity), _none(parameters))
 
-    def published(self, rows: torch.Tensor, update: int, schedule: MomentumSchedule) -> torch.Tensor:
-        gain, _ = schedule.drift(self.last[rows.cpu().numpy()], update)
+    def published(self, rows: Rows, update: int, schedule: MomentumSchedule) -> torch.Tensor:
+        gain, _ = schedule.drift(taken(self.last, rows), update)
         return self._moved(rows, gain)
 
     def all_published(self, update: int, schedule: MomentumSchedule) -> torch.Tensor:
         gain, _ = schedule.drift(self.last, update)
         return (self.velocity * self._column(gain)).add_(self.parameters)
 
-    def look_ahead(self, rows: torch.Tensor, update: int, schedule: MomentumSchedule) -> torch.Tensor:
+    def look_ahead(self, rows: Rows, update: int, schedule: MomentumSchedule) -> torch.Tensor:
         """Λ_{k-1} + μ_{k-1} ΔΛ_{k-1} of some rows for update k."""
-        gain, decay = schedule.drift(self.last[rows.cpu().numpy()], update - 1)
+        gain, decay = schedule.drift(taken(self.last, rows), update - 1)
         return self._moved(rows, gain + decay * schedule.momentum(update))
 
-    def apply(
-        self, rows: torch.Tensor, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float
-    ) -> None:
-        index = rows.cpu().numpy()
-        gain, decay = schedule.drift(self.last[index], update - 1)
-        parameters, velocity = self.parameters.index_select(0, rows), self.velocity.index_select(0, rows)
+    def apply(self, rows: Rows, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float) -> None:
+        gain, decay = schedule.drift(taken(self.last, rows), update - 1)
+        parameters, velocity = taken(self.parameters, rows), taken(self.velocity, rows)
         parameters.addcmul_(velocity, self._column(gain))
         velocity.mul_(self._column(decay * schedule.momentum(update))).sub_(gradient, alpha=step)
-        for state, values in ((self.parameters, parameters.add_(velocity)), (self.velocity, velocity)):
-            if state.device.type == "cpu":  # NumPy writes them in half the time
-                state.numpy()[index] = values.numpy()
-            else:
-                state.index_copy_(0, rows, values)
-        self.last[index] = update
+        put_back(self.parameters, rows, parameters.add_(velocity))
+        put_back(self.velocity, rows, velocity)
+        self.last[rows] = update
 
-    def _moved(self, rows: torch.Tensor, by_velocity: np.ndarray) -> torch.Tensor:
+    def _moved(self, rows: Rows, by_velocity: torch.Tensor) -> torch.Tensor:
         # A product and a sum, each rounded once, so that a row's value never depends on the rows beside it.
-        moved = self.velocity.index_select(0, rows).mul_(self._column(by_velocity))
-        return moved.add_(self.parameters.index_select(0, rows))
+        return (taken(self.velocity, rows) * self._column(by_velocity)).add_(taken(self.parameters, rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +193,9 @@ class AdaGradRows(RowState):
     def start(parameters: torch.Tensor) -> "AdaGradRows":
         return AdaGradRows(parameters, torch.zeros_like(parameters))
 
-    def apply(
-        self, rows: torch.Tensor, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float
-    ) -> None:
-        total = self.total.index_select(0, rows).add_(gradient * gradient)
-        self.total.index_copy_(0, rows, total)
+    def apply(self, rows: Rows, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float) -> None:
+        total = taken(self.total, rows).add_(gradient * gradient)
+        put_back(self.total, rows, total)
         RowState.apply(self, rows, gradient / total.sqrt().add_(1e-10), update, schedule, step)
 
 
@@ -198,32 +215,37 @@ class AdamRows(RowState):
 
     moment: torch.Tensor  # m, [rows, columns]
     square: torch.Tensor  # v, [rows, columns]
-    count: np.ndarray  # t, int32 [rows]
+    count: torch.Tensor  # t, int32 [rows]
 
     @staticmethod
     def start(parameters: torch.Tensor) -> "AdamRows":
         nothing = torch.zeros_like(parameters)
-        return AdamRows(parameters, nothing, nothing.clone(), np.zeros(len(parameters), np.int32))
+        return AdamRows(parameters, nothing, nothing.clone(), _none(parameters))
 
-    def apply(
-        self, rows: torch.Tensor, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float
-    ) -> None:
-        index = rows.cpu().numpy()
-        self.count[index] += 1
-        corrected_1, corrected_2 = (self._column(table[self.count[index]]) for table in _corrections(schedule.total))
-        moment = self.moment.index_select(0, rows).mul_(BETA_1).add_(gradient * (1 - BETA_1))
-        square = self.square.index_select(0, rows).mul_(BETA_2).add_((gradient * gradient).mul_(1 - BETA_2))
-        self.moment.index_copy_(0, rows, moment)
-        self.square.index_copy_(0, rows, square)
+    def apply(self, rows: Rows, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float) -> None:
+        self.count[rows] += 1
+        count = taken(self.count, rows)
+        corrected_1, corrected_2 = (
+            self._column(table[count]) for table in _corrections(schedule.total, self.count.device)
+        )
+        moment = taken(self.moment, rows).mul_(BETA_1).add_(gradient * (1 - BETA_1))
+        square = taken(self.square, rows).mul_(BETA_2).add_((gradient * gradient).mul_(1 - BETA_2))
+        put_back(self.moment, rows, moment)
+        put_back(self.square, rows, square)
         length = (square / corrected_2).sqrt_().add_(EPSILON)
         RowState.apply(self, rows, (moment / corrected_1).div_(length), update, schedule, step)
 
 
 @cache
-def _corrections(total: int) -> tuple[np.ndarray, np.ndarray]:
+def _corrections(total: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """1 - β^t for t up to `total`. Tables, because a power in a vector of another length may round differently."""
     counts = np.arange(total + 1, dtype=np.float64)
-    return 1 - BETA_1**counts, 1 - BETA_2**counts
+    return torch.from_numpy(1 - BETA_1**counts).to(device), torch.from_numpy(1 - BETA_2**counts).to(device)
+
+
+def _none(parameters: torch.Tensor) -> torch.Tensor:
+    """No update yet of each row."""
+    return torch.zeros(len(parameters), dtype=torch.int32)
 
 
 _ROWS: Mapping[type, Any] = {Adam: AdamRows, AdaGrad: AdaGradRows, SGD: RowState}
@@ -238,4 +260,4 @@ def restored_state(arrays: Mapping[str, np.ndarray]) -> RowState:
     """The inverse of `RowState.arrays`. Raises KeyError where some are missing."""
     kind: Any = next((kind for kind in _ROWS.values() if {of.name for of in fields(kind)} == set(arrays)), LazyRows)
     arrays_of_state = {field.name: arrays[field.name] for field in fields(kind)}
-    return kind(**{n: torch.from_numpy(array) if array.ndim == 2 else array for n, array in arrays_of_state.items()})
+    return kind(**{name: torch.from_numpy(array) for name, array in arrays_of_state.items()})

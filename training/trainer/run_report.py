@@ -236,7 +236,7 @@ class Measuring:
 
     def __init__(self, watch: Watched, towers: Towers) -> None:
         self._watch, self._towers = watch, towers
-        self._rows = towers.layout.touched(watch.table_rows.to(towers.device.place))
+        self._rows = watch.table_rows.to(towers.device.place)
         self._thread = ThreadPoolExecutor(1, "measure", initializer=torch.set_num_threads, initargs=(1,))
         self._under_way: tuple[Future[Measured], Callable[[Measured], None]] | None = None
 
@@ -266,12 +266,15 @@ class Measuring:
     def _copy(self, update: int) -> Encoder:
         """A copy of the towers after `update`, as far as held-out texts need them, that training does not change."""
         towers = self._towers
-        copies = {t: rows.published(self._rows, update, towers.schedule) for t, rows in towers.rows.items()}
-        return Encoder(
-            towers.recipe,
-            towers.layout,
-            lambda tower, rows: copies[tower].index_select(0, torch.searchsorted(self._rows, rows)),
-            towers.device,
+        published = towers.published(update)
+        tables = {tower: published.table_at(tower, self._rows) for tower in towers.rows}
+        parts = {
+            tower: {part: values.clone() for part, values in parts.items()} for tower, parts in published.parts.items()
+        }
+        return replace(
+            published,
+            table_at=lambda tower, rows: tables[tower].index_select(0, torch.searchsorted(self._rows, rows)),
+            parts=parts,
         )
 
 

@@ -11,6 +11,7 @@ import torch
 
 from schemas import storage
 from tests.recipes import made
+from tests.training.dense import dense
 from tests.training.small_shards import shop, write_build
 from tests.training.texts import random_texts
 from training.model.encoder import CPU, Device, Encoder, encode_batch, open_device
@@ -51,12 +52,13 @@ def batch_of(num_pairs: int, n: int = 4) -> PairBatch:
 def encoder(recipe: Recipe, device: Device) -> Encoder:
     layout = layout_of(recipe, TRIGRAMS)
     matrices = {side: initial_parameters(recipe, layout, side).to(device.place) for side in ("query", "document")}
-    return Encoder(recipe, layout, lambda name, rows: matrices[name].index_select(0, rows), device)
+    return Encoder.of(recipe, layout, matrices, device)
 
 
 def gradient(batch: PairBatch, recipe: Recipe, device: Device) -> dict[str, np.ndarray]:
     gradients, loss = pair_gradient(batch.to(device.place), encoder(recipe, device))
-    return {"loss": loss.cpu().numpy(), **{name: made.values.cpu().numpy() for name, made in gradients}}
+    layout = layout_of(recipe, TRIGRAMS)
+    return {"loss": loss.cpu().numpy(), **{name: dense(values, layout).cpu().numpy() for name, values in gradients}}
 
 
 def check_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], share: float) -> None:

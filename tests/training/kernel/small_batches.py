@@ -96,4 +96,4 @@ def both(pairs: Pairs, path: CompiledPath) -> tuple[CompiledBatch, PairBatch]:
 
 def encoder_of(recipe: Recipe, layout: Layout, matrices: dict[str, torch.Tensor], dtype: torch.dtype) -> Encoder:
     exact = {name: matrix.to(dtype) for name, matrix in matrices.items()}
-    return Encoder(recipe, layout, lambda tower, rows: exact[tower].index_select(0, rows))
+    return Encoder.of(recipe, layout, exact)

@@ -33,7 +33,7 @@ class Case:
 
     def encoder(self, matrix: torch.Tensor | None = None) -> Encoder:
         at = self.matrix if matrix is None else matrix
-        return Encoder(self.recipe, self.layout, lambda tower, rows: at.index_select(0, rows))
+        return Encoder.of(self.recipe, self.layout, {"shared": at})
 
     def loss(self, matrix: torch.Tensor, update: int) -> float:
         return float(self.batch.gradient(self.encoder(matrix), update)[1])

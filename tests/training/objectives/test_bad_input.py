@@ -15,6 +15,7 @@ from schemas.judgments import Judged
 from schemas.shard import labelled_schema, open_table
 from schemas.stage import open_result
 from tests.recipes import made, varied
+from tests.training.dense import dense
 from tests.training.objectives.examples import labelled_case, rephrasing_case
 from tests.training.objectives.labelled_builds import built, questions
 from tests.training.objectives.recipes import GENERATE, PAIRS, TEXTS
@@ -143,7 +144,7 @@ def test_a_pair_of_one_text_with_itself_and_one_class_alone_have_finite_gradient
     case = labelled_case(recipe)
     same = replace(case.examples, sides=(np.zeros(5, int), np.zeros(5, int)), labels=np.zeros(5, int), masks=None)
     ((_, gradient),), loss = OBJECTIVES[type(recipe.objective)].batch(same).gradient(case.encoder(), 1)
-    assert torch.isfinite(gradient.values).all()
+    assert torch.isfinite(dense(gradient, case.layout)).all()
     # Five times the loss of one, since all are alike.
     one = replace(same, sides=(np.zeros(1, int), np.zeros(1, int)), labels=np.zeros(1, int))
     assert float(loss) == pytest.approx(
@@ -158,7 +159,7 @@ def test_a_deviation_that_underflows_is_the_least_one_and_its_divergence_finite(
     flat = {"W_sigma": torch.zeros_like(parts["W_sigma"]), "b_sigma": torch.full_like(parts["b_sigma"], -1000.0)}
     matrix = case.layout.join(table, {**parts, **flat})
     ((_, gradient),), loss = case.batch.gradient(case.encoder(matrix), 1)
-    assert torch.isfinite(gradient.values).all()
+    assert torch.isfinite(dense(gradient, case.layout)).all()
     assert torch.isfinite(loss)
     sigma = torch.full((1, 6), SIGMA_MIN, dtype=torch.float64)
     assert divergence(torch.zeros_like(sigma), sigma).item() == pytest.approx(6 * 0.5 * (1e-6 - 1 - 2 * np.log(1e-3)))
