@@ -7,11 +7,12 @@ float32. fast: floating point, an ordinary all-reduce, equal up to rounding.
 Only rows that some worker touched are summed and travel.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -53,19 +54,6 @@ def require_fit(num_misfits: int, limit: float) -> None:
         )
 
 
-class Divided(Protocol):
-    """How the rows that a minibatch touches divide (parameters.Layout)."""
-
-    @property
-    def columns(self) -> int: ...
-
-    def split(self, matrix: torch.Tensor) -> tuple[torch.Tensor, Parts]:
-        """Those of W, and each part in its own shape, as views."""
-
-    def zero_filling(self, matrix: torch.Tensor) -> None:
-        """Zero what belongs to no part."""
-
-
 # A micro-batch's gradients, with their towers, and its loss.
 Addend = tuple[Sequence[tuple[str, RowGradient]], torch.Tensor]
 
@@ -74,7 +62,7 @@ Addend = tuple[Sequence[tuple[str, RowGradient]], torch.Tensor]
 class Total:
     """The sum of a minibatch over all workers."""
 
-    gradients: Mapping[str, torch.Tensor]  # at the rows of each tower
+    gradients: Mapping[str, RowGradient]  # of each tower; its parts flat
     norms: Mapping[str, float]
     loss: float
 
@@ -82,7 +70,8 @@ class Total:
 def total_gradient(
     addends: Sequence[Addend],
     rows: Mapping[str, torch.Tensor],
-    layout: Divided,
+    sizes: Mapping[str, int],
+    columns: int,
     dtype: torch.dtype,
     *,
     exact: bool,
@@ -92,108 +81,100 @@ def total_gradient(
 ) -> Total:
     """The sum of this worker's micro-batches (used up) and of all others'.
 
-    `rows`: what is summed, by tower; on every worker the same. `num_addends`: on all workers. Raises Diverged, on every
-    worker alike, where an addend is not finite or too large for the fixed point.
+    `rows`: of W of each tower, touched by any worker; on all the same. `sizes`: of a tower's parts. `num_addends`: on
+    all workers. Raises Diverged, on every worker alike, where an addend is not finite or too large for the fixed point.
 
-    A block of numbers goes from the addends to the sum at once, so 64-bit numbers leave the cache only to travel.
+    Numbers go from the addends to the sum a block at a time, and 64-bit ones leave the cache only to travel.
     """
-    limit, device = fixed_point_limit(num_addends), next(iter(rows.values())).device
-    integers = torch.zeros((), dtype=torch.int64, device=device)
-    kind = integers if exact and workers.size > 1 else torch.zeros((), dtype=dtype, device=device)
-    # Towers one after the other, then the loss and the number of addends that do not fit: one message a step.
-    sizes = [len(r) * layout.columns for r in rows.values()]
-    message = empty((sum(sizes) + 2,), kind)
-    views = message.split([*sizes, 2])
-    sums = {tower: view.view(-1, layout.columns) for tower, view in zip(rows, views, strict=False)}
+    limit, like = fixed_point_limit(num_addends), torch.zeros((), dtype=dtype, device=next(iter(rows.values())).device)
+    number, travels = like.to(torch.int64) if exact else like, workers.size > 1
     bounds: list[list[torch.Tensor]] = [[] for _ in addends]
-
-    def number(addend: int, values: torch.Tensor) -> torch.Tensor:
-        if not exact:
-            return values.to(dtype)
-        return empty(values.shape, integers).copy_(scaled(addend, values))
 
     def scaled(addend: int, values: torch.Tensor) -> torch.Tensor:
         bounds[addend] += values.aminmax()
         return values.mul_(1 / UNIT)
 
-    def put(sums: torch.Tensor, total: torch.Tensor) -> None:
-        sums.copy_(total)
-        if total.dtype != sums.dtype:
-            sums *= UNIT
+    def in_number(addend: int, values: torch.Tensor) -> torch.Tensor:
+        return empty(values.shape, number).copy_(scaled(addend, values)) if exact else values.to(dtype)
 
-    def sum_table(tower: str, table_sums: torch.Tensor) -> None:
-        total = empty(table_sums.shape, integers if exact else table_sums).zero_()
-        for addend, (gradients, _) in enumerate(addends):
-            for _, gradient in (named for named in gradients if named[0] == tower):
-                at = torch.searchsorted(rows[tower], gradient.rows)
-                total.index_add_(0, at, number(addend, gradient.table_RG))
-        put(table_sums, total)
+    def sum_table(to: torch.Tensor, touched: torch.Tensor, of_tower: Sequence[tuple[int, RowGradient]]) -> torch.Tensor:
+        total = empty(to.shape, number).zero_()
+        for addend, gradient in of_tower:
+            at = torch.searchsorted(touched, gradient.rows)
+            total.index_add_(0, at, in_number(addend, gradient.table_RG))
+        return _put(to, total)
 
-    def sum_block(part_sums: torch.Tensor, values: Sequence[tuple[int, torch.Tensor]]) -> None:
-        if len(values) == 1 and exact and part_sums.dtype == dtype:  # nothing to add: cut alike without integers
-            torch.trunc(scaled(*values[0]), out=part_sums).mul_(UNIT).add_(0.0)  # -0 is 0 in integers
-            return
-        total = number(*values[0]) if values else torch.zeros_like(part_sums)
+    def sum_block(to: torch.Tensor, values: Sequence[tuple[int, torch.Tensor]]) -> torch.Tensor:
+        if not values:
+            return _put(to, torch.zeros_like(to))
+        if len(values) == 1 and exact and not travels:  # cut like integers, without them; -0 is 0 there
+            return _norm(torch.add(like, scaled(*values[0]).trunc_(), alpha=UNIT, out=to))
+        total = in_number(*values[0])
         for addend in values[1:]:
-            total = total.add_(number(*addend))
-        put(part_sums, total)
+            total = total.add_(in_number(*addend))
+        return _put(to, total)
 
-    tasks: list[Callable[[], None]] = []
-    for tower, tower_sums in sums.items():
-        layout.zero_filling(tower_sums)
-        table_sums, parts = layout.split(tower_sums)
-        tasks.append(partial(sum_table, tower, table_sums))
+    # Towers one after the other, then the loss and the number of addends that do not fit: one message a step.
+    lengths = [length for touched in rows.values() for length in (len(touched) * columns, *sizes.values())]
+    message = empty((sum(lengths) + 2,), number) if travels else None
+    room = iter(() if message is None else message.split([*lengths, 2]))
+    tasks: list[tuple[str, Callable[[], torch.Tensor]]] = []
+    sums = {}
+    for tower, touched in rows.items():
         of_tower = [(k, gradient) for k, (named, _) in enumerate(addends) for name, gradient in named if name == tower]
-        for part, part_sums in parts.items():
-            blocks = [(addend, in_blocks(gradient.parts[part].reshape(-1))) for addend, gradient in of_tower]
-            for place, sums_of_block in enumerate(in_blocks(part_sums.view(-1))):
-                tasks.append(partial(sum_block, sums_of_block, [(addend, values[place]) for addend, values in blocks]))
-    list(threads.map(lambda task: task(), tasks))
-    losses = [number(addend, loss) for addend, (_, loss) in enumerate(addends)]
+        table_RG = next(room).view(-1, columns) if travels else empty((len(touched), columns), like)
+        tasks.append((tower, partial(sum_table, table_RG, touched, of_tower)))
+        parts = {}
+        for part, size in sizes.items():
+            flat = [(addend, gradient.parts[part].reshape(-1)) for addend, gradient in of_tower]
+            # Without a journey the sum takes the place of the first addend.
+            parts[part] = next(room) if travels else flat[0][1] if flat else like.new_zeros(size)
+            blocks = [(addend, in_blocks(values)) for addend, values in flat]
+            for place, block in enumerate(in_blocks(parts[part])):
+                tasks.append((tower, partial(sum_block, block, [(addend, of[place]) for addend, of in blocks])))
+        sums[tower] = RowGradient(touched, table_RG, parts)
+    norms = list(threads.map(lambda task: task[1](), tasks))
+    losses = [in_number(addend, loss) for addend, (_, loss) in enumerate(addends)]
     misfits = [~(torch.stack(extremes).abs() < limit).all() for extremes in bounds if extremes]  # also where one is NaN
-    figures = torch.stack([_sum(losses, integers if exact else message), _sum(misfits, integers if exact else message)])
-    if workers.size > 1:
+    figures = torch.stack([torch.stack([number, *values]).sum() for values in (losses, misfits)])
+    if message is not None:
         message[-2:] = figures
         workers.add_up(message)
         figures = message[-2:]
     loss, num_misfits = figures.tolist()  # both at once: a GPU is waited for
     require_fit(int(num_misfits), limit)
-
-    gradients = sums
-    if kind is integers:
-        gradients = {
-            tower: empty(of_tower.shape, torch.zeros((), dtype=dtype, device=device))
-            for tower, of_tower in sums.items()
-        }
-    # The norm of the rows' norms: five times faster than one sum in float64, and as good.
-    norms = {tower: values.new_empty(len(values), dtype=torch.float64) for tower, values in gradients.items()}
-
-    def finish(tower: str, block: slice) -> None:
-        values = gradients[tower][block]
-        if kind is integers:
-            put(values, sums[tower][block])
-        norms[tower][block] = torch.linalg.vector_norm(values, dim=1)
-
-    blocks_of_towers = [(tower, block) for tower, values in gradients.items() for block in row_blocks(values)]
-    list(threads.map(finish, *zip(*blocks_of_towers, strict=True)))
-    of_towers = torch.stack([torch.linalg.vector_norm(of_rows) for of_rows in norms.values()]).tolist()
-    return Total(gradients, dict(zip(norms, of_towers, strict=True)), loss * UNIT if exact else loss)
+    if travels:
+        tasks = []
+        for tower, gradient in sums.items():
+            arrived = [gradient.table_RG, *gradient.parts.values()]
+            table_RG, *of_parts = [empty(values.shape, like) if exact else values for values in arrived]
+            for to, values in zip([table_RG, *of_parts], arrived, strict=True):
+                tasks += [(tower, partial(_put, *both)) for both in zip(in_blocks(to), in_blocks(values), strict=True)]
+            sums[tower] = RowGradient(gradient.rows, table_RG, dict(zip(sizes, of_parts, strict=True)))
+        norms = list(threads.map(lambda task: task[1](), tasks))
+    of_towers = {tower: [norm for (name, _), norm in zip(tasks, norms, strict=True) if name == tower] for tower in rows}
+    whole = torch.stack([_norm(torch.stack(of_blocks)) for of_blocks in of_towers.values()]).tolist()
+    return Total(sums, dict(zip(of_towers, whole, strict=True)), loss * UNIT if exact else loss)
 
 
-def _sum(values: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
-    return torch.stack([like.new_zeros(()), *(value.to(like.dtype) for value in values)]).sum()
+def _put(to: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+    """Write a sum where it is to be, as integers or floating point; gives its norm."""
+    to.copy_(total)
+    if to.dtype != total.dtype:
+        to *= UNIT
+    return _norm(to) if to.is_floating_point() else to.new_zeros(())
+
+
+def _norm(values: torch.Tensor) -> torch.Tensor:
+    """The norm of the rows' norms: five times faster than one sum in float64, and as good."""
+    return torch.linalg.vector_norm(torch.linalg.vector_norm(values, dim=-1).double())
 
 
 def in_blocks(values: torch.Tensor) -> Sequence[torch.Tensor]:
-    """A vector in blocks that a thread works on at once; on a GPU it is one."""
-    return values.split(BLOCK) if values.device.type == "cpu" else (values,)
-
-
-def row_blocks(matrix: torch.Tensor, first: int = 0, last: int | None = None) -> list[slice]:
-    """As `in_blocks`, rows of a matrix from `first` to `last`."""
-    last = len(matrix) if last is None else last
-    step = max(1, BLOCK // matrix.shape[1]) if matrix.device.type == "cpu" else max(1, last - first)
-    return [slice(begin, min(begin + step, last)) for begin in range(first, last, step)]
+    """A vector, or rows of a matrix, in blocks that a thread works on at once; on a GPU it is one."""
+    if values.device.type != "cpu":
+        return (values,)
+    return values.split(max(1, BLOCK // math.prod(values.shape[1:])))
 
 
 class Workers:

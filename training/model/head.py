@@ -129,19 +129,20 @@ class Head:
 
 
 class _Product(torch.autograd.Function):
-    """x W, the gradient of W in memory that is used again: to fetch new pages for it takes four times as long."""
+    """x W, of matrices or of equally many of them: the gradient of W in memory that is used again, since to fetch new
+    pages takes longer than to fill them."""
 
     @staticmethod
-    def forward(ctx: Any, values_BF: torch.Tensor, weights_FH: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(values_BF, weights_FH)
-        return values_BF @ weights_FH
+    def forward(ctx: Any, values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(values, weights)
+        return values @ weights
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, by_BH: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        values_BF, weights_FH = ctx.saved_tensors
-        by_weights_FH = torch.mm(values_BF.t(), by_BH, out=empty(weights_FH.shape, weights_FH))
-        return by_BH @ weights_FH.t(), by_weights_FH
+    def backward(ctx: Any, by_product: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        values, weights = ctx.saved_tensors
+        by_weights = torch.matmul(values.mT, by_product, out=empty(weights.shape, weights))
+        return by_product @ weights.mT, by_weights
 
 
 def siamese(a_Bd: torch.Tensor, b_Bd: torch.Tensor) -> torch.Tensor:
@@ -178,9 +179,9 @@ def gated(a_Bd: torch.Tensor, b_Bd: torch.Tensor, W_fp: torch.Tensor, W_fh: torc
     hypothesis, the second. The paper leaves k, the width of the factors, open; the authors' program has it as wide as a
     row of M, and also drops out M_h and M_p, where here dropout begins at F_r.
     """
-    premise_Brw, hypothesis_Brw = (vector_Bd.unflatten(1, (len(W_fp), -1)) for vector_Bd in (a_Bd, b_Bd))
-    factors = torch.einsum("brw,rwk->brk", premise_Brw, W_fp), torch.einsum("brw,rwk->brk", hypothesis_Brw, W_fh)
-    return (factors[0] * factors[1]).flatten(1)
+    premise_rBw, hypothesis_rBw = (x_Bd.unflatten(1, (len(W_fp), -1)).transpose(0, 1) for x_Bd in (a_Bd, b_Bd))
+    factors_rBk = _Product.apply(premise_rBw, W_fp) * _Product.apply(hypothesis_rBw, W_fh)
+    return factors_rBk.transpose(0, 1).flatten(1)
 
 
 def pruned(features_BF: torch.Tensor, W_v: torch.Tensor, W_h: torch.Tensor) -> torch.Tensor:

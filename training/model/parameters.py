@@ -8,7 +8,7 @@ stepping, adding gradients over workers, norms, checkpoints) is done to rows and
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
+from training.compute.reduction import RowGradient
 from training.model.decoder import FIRST_WORD, Decoder
 from training.model.head import Head, head_of
 from training.model.objective_settings import Classify, Generate
@@ -46,6 +47,9 @@ class Outputs:
 
 
 NOTHING = Outputs()
+
+# Some rows of a matrix (their numbers, or a stretch of them), the gradient there, and ε.
+Piece = tuple[torch.Tensor | slice, torch.Tensor, float]
 
 
 def beside(recipe: Recipe, outputs: Outputs) -> Head | Decoder | None:
@@ -138,30 +142,35 @@ class Layout:
         part_rows = torch.arange(self.table_rows, self.rows, device=table_rows.device)
         return torch.cat([table_rows, part_rows])
 
-    def rows_of(self, touched: torch.Tensor, block: slice) -> torch.Tensor | slice:
-        """The matrix rows of a block of touched ones: of parts a stretch of the matrix."""
-        num_table_rows = len(touched) - self.part_rows
-        if block.start < num_table_rows:
-            return touched[block]
-        beyond = self.table_rows - num_table_rows
-        return slice(block.start + beyond, block.stop + beyond)
+    def step_of(self, part: str, recipe: Recipe) -> float:
+        """ε of a part."""
+        recurrent = (isinstance(recipe.tower, Recurrent) and recipe.tower.recurrent_step) or 0.0
+        return (part in RECURRENT and recurrent) or recipe.optimiser.step
+
+    def pieces(self, gradient: RowGradient, recipe: Recipe) -> Iterator[Piece]:
+        """(some rows of the matrix, their gradient [rows, G], ε): of W, then of the parts, filled with zeros."""
+        yield gradient.rows, gradient.table_RG, recipe.optimiser.step
+        row = self.table_rows
+        for part, shape in self.parts:
+            values, length = gradient.parts[part], self.step_of(part, recipe)
+            whole = len(values) // self.columns * self.columns
+            last = row + whole // self.columns
+            yield slice(row, last), values[:whole].view(-1, self.columns), length
+            if rest := len(values) - whole:
+                yield slice(last, last + 1), pad(values[whole:], (0, self.columns - rest))[None], length
+            row += self._rows_of(shape)
 
     def stretches(self, num_rows: int, recipe: Recipe) -> list[tuple[int, int, float]]:
-        """(first, last, ε) of the rows that a batch touches, `num_rows` with those of the parts: what each moves by.
-
-        No stretch has both rows of W and rows of parts.
-        """
-        last, step = num_rows - self.part_rows, recipe.optimiser.step
-        recurrent = (isinstance(recipe.tower, Recurrent) and recipe.tower.recurrent_step) or step
-        table, ranges = (0, last, step), list[tuple[int, int, float]]()
+        """(first, last, ε) of the rows that a batch touches, `num_rows` with those of the parts: what each moves by."""
+        last = num_rows - self.part_rows
+        ranges = [(0, last, recipe.optimiser.step)]
         for name, shape in self.parts:
-            first, last = last, last + self._rows_of(shape)
-            part_step = recurrent if name in RECURRENT else step
-            if ranges and part_step == ranges[-1][2]:
-                ranges[-1] = (ranges[-1][0], last, part_step)
+            first, last, step = last, last + self._rows_of(shape), self.step_of(name, recipe)
+            if step == ranges[-1][2]:
+                ranges[-1] = (ranges[-1][0], last, step)
             else:
-                ranges.append((first, last, part_step))
-        return [table, *ranges]
+                ranges.append((first, last, step))
+        return ranges
 
     def split(self, matrix: torch.Tensor) -> tuple[torch.Tensor, Parts]:
         """(W or the touched rows of it, each part in its own shape) as views of a contiguous matrix."""
@@ -176,14 +185,6 @@ class Layout:
             parts[name] = flat[: math.prod(shape)].view(shape)
             row += self._rows_of(shape)
         return parts
-
-    def zero_filling(self, matrix: torch.Tensor) -> None:
-        """Zero what fills the parts up to whole rows, of a matrix as `split` takes."""
-        last = len(matrix) - self.part_rows
-        for _, shape in self.parts:
-            last += self._rows_of(shape)
-            if filling := -math.prod(shape) % self.columns:
-                matrix[last - 1, -filling:] = 0
 
     def split_arrays(self, matrix: torch.Tensor) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """As `split`, of a matrix on the CPU, as NumPy's views."""

@@ -7,7 +7,7 @@ and the compiled one on a CPU (training.trainer.kernel_path), which the first de
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from schemas.errors import Diverged
-from training.compute.reduction import RowGradient, Workers, row_blocks, total_gradient
+from training.compute.reduction import RowGradient, Workers, in_blocks, total_gradient
 from training.model.encoder import CPU, Device, Encoder
 from training.model.parameters import DTYPES, Layout
 from training.model.recipe import SGD, AdaGrad, Adam, Recipe, tower_name
@@ -224,6 +224,15 @@ class LossBatch(Protocol):
         """(gradients of towers, the loss), summed over its examples, at the point of the encoder."""
 
 
+def blocks_of(rows: Rows, values: torch.Tensor) -> Iterator[tuple[Rows, torch.Tensor]]:
+    """Some rows of a matrix and values for them, a block that a thread works on at a time."""
+    first = 0
+    for block in in_blocks(values):
+        last = first + len(block)
+        yield slice(rows.start + first, rows.start + last) if isinstance(rows, slice) else rows[first:last], block
+        first = last
+
+
 @dataclass(frozen=True, slots=True)
 class ReferencePath:
     """Each of the threads computes a whole micro-batch."""
@@ -243,35 +252,33 @@ class ReferencePath:
         exact, dtype = recipe.reduction == "exact", DTYPES[recipe.dtype]
         layout = towers.layout
         total = total_gradient(
-            list(share.threads.map(lambda batch: batch.gradient(encoder, update), share.micro_batches)),
-            touched,
-            layout,
+            list(threads.map(lambda batch: batch.gradient(encoder, update), share.micro_batches)),
+            {tower: rows[: len(rows) - layout.part_rows] for tower, rows in touched.items()},
+            {part: math.prod(shape) for part, shape in layout.parts},
+            layout.columns,
             dtype,
             exact=exact,
             num_addends=share.num_in_all,
             workers=share.workers,
             threads=threads,
         )
-        gradients = total.gradients
         most = recipe.optimiser.clip_value if isinstance(recipe.optimiser, SGD) else 0
 
         def step(scales: Mapping[str, float]) -> None:
-            def step_block(tower: str, block: slice, length: float) -> None:
-                values = gradients[tower][block]  # as it is, since what is written leaves the cache
-                if scales[tower] != 1:
+            def step_block(tower: str, rows: Rows, values: torch.Tensor, length: float) -> None:
+                if scales[tower] != 1:  # not in place, since what is written leaves the cache
                     values = values * scales[tower]
                 if most:
                     values = values.clamp(-most, most)
-                rows = layout.rows_of(touched[tower], block)
                 towers.rows[tower].apply(rows, values, update, towers.schedule, length)
 
-            blocks = [
-                (tower, block, length)
-                for tower, values in gradients.items()
-                for first, last, length in layout.stretches(len(values), recipe)
-                for block in row_blocks(values, first, last)
-            ]
-            list(threads.map(step_block, *zip(*blocks, strict=True)))
+            blocks = (
+                (tower, rows, values, length)
+                for tower, gradient in total.gradients.items()
+                for piece, of_piece, length in layout.pieces(gradient, recipe)
+                for rows, values in blocks_of(piece, of_piece)
+            )
+            list(threads.map(lambda block: step_block(*block), blocks))
 
         return Summed(total.loss, total.norms, step)
 

@@ -126,7 +126,7 @@ class RowState:
 
     def apply(self, rows: Rows, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float) -> None:
         """Make an update on the rows that have a gradient."""
-        put_back(self.parameters, rows, taken(self.parameters, rows).sub_(gradient * step))
+        put_back(self.parameters, rows, taken(self.parameters, rows).sub_(gradient, alpha=step))
 
     def to(self, device: torch.device) -> Self:
         """This state on a device."""
@@ -194,9 +194,10 @@ class AdaGradRows(RowState):
         return AdaGradRows(parameters, torch.zeros_like(parameters))
 
     def apply(self, rows: Rows, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float) -> None:
-        total = taken(self.total, rows).add_(gradient * gradient)
+        total = taken(self.total, rows).addcmul_(gradient, gradient)
         put_back(self.total, rows, total)
-        RowState.apply(self, rows, gradient / total.sqrt().add_(1e-10), update, schedule, step)
+        parameters = taken(self.parameters, rows).addcdiv_(gradient, total.sqrt().add_(1e-10), value=-step)
+        put_back(self.parameters, rows, parameters)
 
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
