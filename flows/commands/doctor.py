@@ -15,6 +15,7 @@ from flows.commands.options import Json
 from flows.report.blocks import Cell, Table, Text, finding_rows
 from flows.show import console
 from flows.show.console import NEEDS, emit, errors
+from training.compute.device import gpus_here
 from training.kernel.kernel_library import Status, status
 
 # What keeps a run from working here; what works, but less well than it could; what is as it should be; a mere fact.
@@ -60,6 +61,7 @@ def doctor(*, json: Json = False) -> int:
         "path": lambda: training_path(path),
         "log reader": lambda: log_reader(why_not()),
         "packages": lambda: packages(metadata.requires("clicktower") or (), installed()),
+        "GPU": gpu,
         "memory": lambda: memory(*free_memory(Path("/proc/meminfo")), memory_left()),
         "Prism": lambda: engine("Prism", engines, (PRISM,)),
         "Flink": lambda: engine("Flink", engines, (FLINK_JOB_SERVER, PYTHON_WORKER)),
@@ -96,6 +98,22 @@ def training_path(found: Status) -> Finding:
         return Finding("path", "look", "the compiled kernel, without AVX2 or AVX-512: several times slower", fix)
     towers = "(lstm, bilstm, rnn); torch for other towers"
     return Finding("path", "good", f"the compiled kernel with {found.instructions} {towers}")
+
+
+def gpu() -> Finding:
+    """Whether there is a GPU, and whether it computes what the CPU does (trainer.gpu_check)."""
+    if not gpus_here():
+        return Finding("GPU", "note", "none that torch can use: training takes the CPU")
+    from training.trainer.gpu_check import device_of_gpu, gpu_kind, gpu_problem  # loads torch
+
+    device = device_of_gpu()
+    text = f"{gpu_kind('cuda')}: training takes the device {device}"
+    problems = [f"{name}: {problem}" for name in ("cuda", "cuda-eager") if (problem := gpu_problem(name))]
+    if not problems:
+        return Finding("GPU", "good", f"{text}; its gradients are those of the CPU")
+    return Finding(
+        "GPU", "look", f"{text}; {'; '.join(problems)}", "Try another version of torch, Triton or the driver."
+    )
 
 
 def log_reader(reason: str) -> Finding:

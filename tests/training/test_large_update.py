@@ -201,7 +201,11 @@ def run(recipe: Recipe, batches: list[list[PairBatch]], size: int, table_rows: i
         b"".join(
             part
             for _, rows in sorted(towers.rows.items())
-            for part in (rows.parameters.numpy().tobytes(), rows.velocity.numpy().tobytes(), rows.last.tobytes())
+            for part in (
+                rows.parameters.numpy().tobytes(),
+                rows.velocity.numpy().tobytes(),
+                rows.last.numpy().tobytes(),
+            )
         )
         for towers in states
     ]

@@ -35,7 +35,7 @@ def test_every_update_of_a_short_run_has_a_momentum(total):
 
 def test_an_untouched_row_drifts_by_its_velocity_times_the_geometric_sum():
     # v = 2 after update 1, μ = 0.5, three updates later: Λ gains 2 (0.5 + 0.25 + 0.125) = 1.75, v is 2 / 8 = 0.25
-    gain, decay = MomentumSchedule(0.5, 0.5, 10).drift(np.array([1]), 4)
+    gain, decay = MomentumSchedule(0.5, 0.5, 10).drift(torch.tensor([1]), 4)
     assert 2 * gain[0] == pytest.approx(1.75)
     assert 2 * decay[0] == pytest.approx(0.25)
 
@@ -74,12 +74,12 @@ def test_lazy_rows_equal_dense_nesterov_through_changes_of_momentum(total, edge,
 
 
 def test_looking_at_rows_changes_no_state():
-    state = LazyRows(torch.randn(6, 3), torch.randn(6, 3), np.array([0, 1, 2, 3, 4, 5], np.int32))
-    before = state.parameters.clone(), state.velocity.clone(), state.last.copy()
+    state = LazyRows(torch.randn(6, 3), torch.randn(6, 3), torch.arange(6, dtype=torch.int32))
+    before = state.parameters.clone(), state.velocity.clone(), state.last.clone()
     schedule = MomentumSchedule(0.9, 0.995, 100)
     state.look_ahead(torch.arange(6), 50, schedule)
     state.published(torch.tensor([1, 4]), 50, schedule)
     state.all_published(99, schedule)
     assert torch.equal(state.parameters, before[0])
     assert torch.equal(state.velocity, before[1])
-    assert np.array_equal(state.last, before[2])
+    assert torch.equal(state.last, before[2])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.recipes import made, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
+from tests.training.dense import dense
 from tests.training.finite_differences import STEP, by_autograd
 from tests.training.texts import random_texts, table_of
 from training.model.encoder import Encoder, encode_batch
@@ -327,9 +328,10 @@ def check_gradient(recipe: Recipe) -> None:
     batch = pair_batch(apart((table, queries), (table, titles[:, 0]), (table, titles[:, 1:])))
     gradients, summed = pair_gradient(batch, encoder(recipe, matrices))
 
+    layout = layout_of(recipe, TRIGRAMS)
     found = {name: np.zeros(matrix.shape) for name, matrix in matrices.items()}
     for name, gradient in gradients:
-        found[name][gradient.rows.numpy()] += gradient.values.numpy()
+        found[name] += dense(gradient, layout).numpy()
 
     base = {name: matrix.numpy().copy() for name, matrix in matrices.items()}
     early = {name: reference.from_matrix(matrix, recipe.tower.cells, kind) for name, matrix in base.items()}

@@ -4,26 +4,10 @@ import importlib.util
 import os
 import shutil
 
-from schemas.errors import UsageError
-
 DEVICES = ("auto", "cpu", "cuda", "cuda-eager")
 
 # What a driver of a GPU makes: Nvidia's, that of its Jetson boards, Windows' for its Linux, AMD's.
 DRIVER_FILES = ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg", "/dev/kfd")
-
-
-def device_named(asked: str) -> str:
-    """The device that `auto` stands for on this machine; another name as it is, since workers may run elsewhere.
-
-    Raises UsageError for an unknown name.
-    """
-    if asked not in DEVICES:
-        raise UsageError(f"There is no device named {asked!r}.", f"Use one of {', '.join(DEVICES)}.")
-    if asked != "auto":
-        return asked
-    if not gpus_here():
-        return "cpu"
-    return "cuda" if can_compile() else "cuda-eager"
 
 
 def gpus_here() -> int:

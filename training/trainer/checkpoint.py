@@ -45,6 +45,7 @@ class Position:
     curve: list[dict[str, Any]] = field(default_factory=list)  # of the finished epochs
     resumed: list[tuple[int, int]] = field(default_factory=list)  # after which updates, with how many workers
     refused: list[tuple[int, str]] = field(default_factory=list)  # checkpoints that could not be taken up, and why
+    gpus: list[str] = field(default_factory=list)  # kinds that computed so far; of two, another run may differ in bits
 
 
 def write_checkpoint(folder: str, digest: str, position: Position, rows: Mapping[str, RowState]) -> None:
@@ -144,6 +145,7 @@ def read_checkpoint(folder: str, digest: str, update: int) -> tuple[Position, di
         curve=head["curve"],
         resumed=[(update, workers) for update, workers in head.get("resumed", [])],
         refused=[(update, why) for update, why in head.get("refused", [])],
+        gpus=head.get("gpus", []),
     )
     return position, rows
 

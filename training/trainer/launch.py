@@ -16,7 +16,7 @@ from schemas.errors import StoppedEarly, UsageError
 from schemas.judgments import Judged
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, silent, stage_folder
-from training.compute.device import device_named, gpus_here
+from training.compute.device import DEVICES, gpus_here
 from training.model.objective_settings import Classify, Clicks, Generate
 from training.model.recipe import Recipe
 from training.model.teacher import teacher_source, with_teacher
@@ -107,7 +107,7 @@ def train(
         # A finished model, of whichever device, answers also while the cluster is away.
         finished = (name for name in ("cuda", "cuda-eager", "cpu") if find_finished(store, request_on(name))[0])
         device = next(finished, device)
-    device = workers_device(device, in_cluster, path)
+    device = workers_device(device, in_cluster, path, progress)
     if before:
         started = train(
             shards, store=store, recipe=before, workers=workers, min_workers=min_workers, threads=threads,
@@ -164,19 +164,28 @@ def train(
     return result
 
 
-def workers_device(device: str, in_cluster: bool, path: str = "auto") -> str:
+def workers_device(device: str, in_cluster: bool, path: str = "auto", progress: Progress = silent) -> str:
     """The device that a run's workers compute on: `auto` is that of the Ray cluster's nodes, or of this machine; the
     CPU for a path that only the CPU has.
 
-    It names the arithmetic of a request, so it is known before a worker starts. Raises UsageError and TransientError.
+    It names the arithmetic of a request, so it is known before a worker starts. A GPU whose kernels do not pass their
+    check (gpu_check) is used without them, or not at all. Raises UsageError and TransientError.
     """
-    if device == "auto" and path not in ("auto", "torch"):
+    if device not in DEVICES:
+        raise UsageError(f"There is no device named {device!r}.", f"Use one of {', '.join(DEVICES)}.")
+    if device != "auto":
+        return device
+    if path not in ("auto", "torch"):
         return "cpu"
-    if device == "auto" and in_cluster:
+    if in_cluster:
         from training.trainer.ray_cluster import device_of_cluster  # Ray takes a second to load
 
         return device_of_cluster()
-    return device_named(device)
+    if not gpus_here():
+        return "cpu"
+    from training.trainer.gpu_check import device_of_gpu  # so does torch
+
+    return device_of_gpu(progress)
 
 
 def pretraining(recipe: Recipe) -> Recipe | None:
@@ -216,7 +225,7 @@ def train_request(
         config={
             "recipe": asdict(recipe),
             "workers": "any" if recipe.reduction == "exact" else workers,
-            "arithmetic": arithmetic_of(path, recipe, device_named(device)),
+            "arithmetic": arithmetic_of(path, recipe, workers_device(device, False, path)),
         },
         inputs=inputs
         | {

@@ -23,7 +23,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from schemas.errors import StageError, TransientError
 from schemas.stage import Progress
-from training.compute.device import can_compile
 
 # Ray gives a node 30 seconds to start, and no way to give it more. A slow or busy machine may need another try, which
 # finds in memory what the first one read from disk.
@@ -68,14 +67,15 @@ def lost_cluster(error: BaseException) -> TransientError:
 
 def device_of_cluster() -> str:
     """The device that `auto` stands for on the nodes of the cluster that RAY_ADDRESS names: a GPU where a node has one,
-    by the fused kernels where every such node can compile them. This process may have no GPU. Raises TransientError.
+    by the fused kernels where they pass their check on every such node. This process may have no GPU; where all GPUs
+    are taken it waits for one, as training would. Raises TransientError.
     """
     try:
         with cluster(0):
             nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU")]
             questions = [
-                ray.remote(can_compile).options(  # type: ignore[attr-defined]
-                    num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
+                ray.remote(_device_of_node).options(  # type: ignore[attr-defined]
+                    num_cpus=0, num_gpus=0.001, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
                 ).remote()
                 for node in nodes
             ]  # fmt: skip
@@ -85,7 +85,13 @@ def device_of_cluster() -> str:
                     answers.append(ray.get(question))
     except (ray.exceptions.RayError, ConnectionError) as error:
         raise lost_cluster(error) from None
-    return "cpu" if not answers else "cuda" if all(answers) else "cuda-eager"
+    return next((device for device in ("cpu", "cuda-eager", "cuda") if device in answers), "cpu")
+
+
+def _device_of_node() -> str:
+    from training.trainer.gpu_check import device_of_gpu  # torch, which a process that only asks does not need
+
+    return device_of_gpu()
 
 
 def on_this_node() -> dict[str, Any]:

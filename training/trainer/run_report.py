@@ -76,6 +76,8 @@ class Report:
         self._pairs, self._seconds = 0, 0.0  # since this process began
         self._recent: deque[tuple[int, float]] = deque([(0, 0.0)], RATE_REPORTS)
         self._notes = "".join(f"\n{why}: went on from before it" for _, why in position.refused)
+        if len(position.gpus) > 1:
+            self._notes += f"\ncomputed on {' and '.join(position.gpus)}: another run may differ in bits"
         self._began = self._told = self._saved = time.monotonic()
 
     @property

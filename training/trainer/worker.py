@@ -30,6 +30,7 @@ from training.model.recipe import Nesterov, Recipe, tower_name
 from training.model.word_vectors import vectors_of_shards
 from training.towers.tower_settings import BiLSTM, Truncated
 from training.trainer.checkpoint import Position, newest_checkpoint, read_checkpoint, remove_checkpoints_after
+from training.trainer.gpu_check import gpu_kind, kinds_of_workers, require_right_gpu
 from training.trainer.job import COMPILED, ROWS, TrainingJob, require_served
 from training.trainer.kernel_path import CompiledPath, compiled_batch
 from training.trainer.large_update import LossBatch, Path, ReferencePath, Towers, large_update, name_culprit
@@ -52,6 +53,9 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     tell("reading the shards", 0, None)
     torch.set_num_threads(1)  # threads compute the share's micro-batches in parallel
     device = open_device(job.device)
+    if job.device != "cpu":
+        tell("checking the GPU", 0, None)
+        require_right_gpu(job.device)
     threads = compute_threads(job.threads if device.place.type == "cpu" else 1)  # a GPU has one queue
     recipe = job.recipe
     require_served(job.arithmetic, recipe)
@@ -77,6 +81,8 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
 
     # Restore.
     position, rows = _restore(job, workers)
+    kinds = kinds_of_workers(gpu_kind(job.device), workers)
+    position = replace(position, gpus=[*position.gpus, *(kind for kind in kinds if kind not in position.gpus)])
     if not rows:
         start = start_of(recipe, layout, task.row_weights(), job.start, word_vectors.vectors_KD)
         # One after the other: a state is a copy, and two of each tower may be more than there is room for.
@@ -152,6 +158,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         "updates": position.update,
         "resumed_at": resumed_at,
         "resumed": [{"update": update, "workers": size} for update, size in position.resumed],
+        **({"gpus": position.gpus} if position.gpus else {}),
         "refused_checkpoints": [why for _, why in position.refused],
         "pairs": order.num_pairs,
         "watched": watch.source,

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from schemas.errors import UsageError
-from training.compute.device import DEVICES, device_named, gpu_share, process_group_backend
+from training.compute.device import DEVICES, gpu_share, process_group_backend
 from training.model.encoder import CPU, open_device
 from training.model.named_recipes import LSTM_96
 from training.trainer.job import arithmetic_of
+from training.trainer.launch import workers_device
 
 ROOT = Path(__file__).parents[3]
 
@@ -20,14 +21,15 @@ def test_each_device_is_an_arithmetic_of_its_own():
 
 
 def test_the_cpu_is_the_cpu_and_auto_is_what_there_is():
-    assert device_named("cpu") == "cpu"
+    assert workers_device("cpu", in_cluster=False) == "cpu"
     assert open_device("cpu") is CPU
-    assert (device_named("auto") == "cpu") == (not torch.cuda.is_available())
+    if not torch.cuda.is_available():
+        assert workers_device("auto", in_cluster=False) == "cpu"
 
 
 def test_an_unknown_device_is_refused():
     with pytest.raises(UsageError, match="no device named"):
-        device_named("tpu")
+        workers_device("tpu", in_cluster=False)
 
 
 @pytest.mark.slow
@@ -35,11 +37,11 @@ def test_a_gpu_that_is_not_there_is_refused_by_the_process_that_would_use_it():
     """In a process that sees no GPU, whatever this machine has. The one that asks may be another machine's."""
     script = (
         "from training.model.encoder import open_device\n"
-        "from training.compute.device import device_named\n"
+        "from training.trainer.launch import workers_device\n"
         "for name in ('cuda', 'cuda-eager'):\n"
-        "    try: open_device(device_named(name))\n"
+        "    try: open_device(workers_device(name, False))\n"
         "    except Exception as error: print(type(error).__name__, error)\n"
-        "print(device_named('auto'))\n"
+        "print(workers_device('auto', False))\n"
     )
     command = ["env", "CUDA_VISIBLE_DEVICES=", sys.executable, "-c", script]
     output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()

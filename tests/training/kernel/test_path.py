@@ -61,7 +61,7 @@ def state(towers: Towers) -> bytes:
     return b"".join(
         part
         for _, rows in sorted(towers.rows.items())
-        for part in (rows.parameters.numpy().tobytes(), rows.velocity.numpy().tobytes(), rows.last.tobytes())
+        for part in (rows.parameters.numpy().tobytes(), rows.velocity.numpy().tobytes(), rows.last.numpy().tobytes())
     )
 
 

@@ -30,7 +30,7 @@ def random_addends(seed: int, num: int, num_rows: int) -> list[tuple[np.ndarray,
 
 def touched_of(num_rows: int, made=(), limit: float = np.inf) -> TouchedRows:
     state = LazyRows.start(torch.zeros(num_rows, COLUMNS))
-    touched = TouchedRows(state, np.arange(num_rows), 1, MomentumSchedule(0.9, 0.9, 10), room)
+    touched = TouchedRows(state, torch.arange(num_rows), 1, MomentumSchedule(0.9, 0.9, 10), room)
     touched.add_up([Addend(rows.ctypes.data, values.ctypes.data, len(rows)) for rows, values in made], limit)
     return touched
 
@@ -92,7 +92,7 @@ def test_rows_are_moved_and_stepped_as_the_reference_does(num_threads):
     for update in (1, 2, 7, 8, 60):
         rows = np.flatnonzero(rng.random(1_500) < 0.6)
         gradient = rng.standard_normal((len(rows), COLUMNS)).astype(np.float32)
-        touched = TouchedRows(compiled, rows, update, schedule, room)
+        touched = TouchedRows(compiled, torch.from_numpy(rows), update, schedule, room)
         touched.stand_at(place)
         crew.make("look_ahead", [whole(touched)])
         expected = reference.look_ahead(torch.from_numpy(rows), update, schedule)
@@ -106,7 +106,7 @@ def test_rows_are_moved_and_stepped_as_the_reference_does(num_threads):
         reference.apply(torch.from_numpy(rows), torch.from_numpy(gradient) * scale, update, schedule, 0.1)
     for name in ("parameters", "velocity"):
         assert_equal_but_for_rounding(getattr(compiled, name), getattr(reference, name), 16)
-    assert np.array_equal(compiled.last, reference.last)
+    assert torch.equal(compiled.last, reference.last)
 
 
 def test_a_crew_takes_each_row_once_and_its_threads_end():
@@ -115,7 +115,7 @@ def test_a_crew_takes_each_row_once_and_its_threads_end():
         for num_threads in (1, 2, 7):
             crew, state = Crew(num_threads), LazyRows.start(torch.zeros(num_rows, COLUMNS))
             assert psutil.Process().num_threads() == before + num_threads - 1
-            touched = TouchedRows(state, np.arange(num_rows), 1, MomentumSchedule(0.9, 0.9, 10), room)
+            touched = TouchedRows(state, torch.arange(num_rows), 1, MomentumSchedule(0.9, 0.9, 10), room)
             touched.gradient_RG[:] = 1
             for _ in range(20):
                 crew.make("step", [(touched, 0, num_rows, 1.0)])

@@ -1,0 +1,139 @@
+"""Whether a GPU computes what the CPU does, before anything is trained on it.
+
+    gpu_problem("cuda")    empty, or what is wrong with that device
+
+The gradient of one micro-batch is computed twice there and once on the CPU in float64: for the paper's LSTM, and for a
+bidirectional one with all gates, which together run every branch of the kernels. The answer is kept in the user's cache
+for each kind of GPU and version of its driver, torch and Triton.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from schemas import storage
+from schemas.errors import StageError
+from schemas.stage import Progress, silent
+from training.compute.device import can_compile
+from training.compute.reduction import Workers
+from training.model.encoder import CPU, Device, Encoder, open_device
+from training.model.named_recipes import LSTM_96
+from training.model.parameters import initial_parameters, layout_of
+from training.model.recipe import Recipe
+from training.towers.text_table import Ragged, TextTable, starts
+from training.towers.tower_settings import LSTM, BiLSTM
+from training.trainer.click_loss import pair_batch, pair_gradient
+from training.trainer.job import ON_GPU
+from training.trainer.shard_data import Pairs, apart
+
+TOLERANCE = 2e-5  # of the largest number of an array; rounding to float32 leaves a fortieth of it
+CHECKED = (LSTM(), BiLSTM(forget_gate=True, peepholes=True))
+NUM_ROWS, NUM_PAIRS, NUM_NEGATIVES, LONGEST = 500, 48, 4, 24  # of the micro-batch
+
+
+def device_of_gpu(progress: Progress = silent) -> str:
+    """The fastest device of this process's GPU that passes its check; cpu where none does. Tells what does not."""
+    for name in ("cuda", "cuda-eager") if can_compile() else ("cuda-eager",):
+        progress(f"checking the GPU ({name})", 0, None)
+        if not (problem := gpu_problem(name)):
+            return name
+        progress(f"{gpu_kind(name)} does not pass the check of the device {name}: {problem}", 0, None)
+    return "cpu"
+
+
+def require_right_gpu(name: str) -> None:
+    """Raises StageError where this process's GPU does not pass the check of a device."""
+    if problem := gpu_problem(name):
+        raise StageError(
+            f"{gpu_kind(name)} does not pass the check of the device {name}: {problem}.",
+            "Train with device=cuda-eager or device=cpu, or with another version of torch, Triton or the driver.",
+        )
+
+
+def gpu_problem(name: str) -> str:
+    """What is wrong with a device of this process's GPU, in words; empty where nothing is, or there is no GPU."""
+    if name == "cpu" or not torch.cuda.is_available():
+        return ""
+    kind = f"{gpu_kind(name)}, driver {_driver()}, {ON_GPU[name]}"
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clicktower"
+    answer = base / f"gpu-{hashlib.sha256(kind.encode()).hexdigest()[:16]}.json"
+    with suppress(OSError, ValueError, KeyError, TypeError):  # none yet, or not ours
+        kept = json.loads(answer.read_bytes())
+        if kept["kind"] == kind:
+            return str(kept["problem"])
+    problem = difference(open_device(name))
+    with suppress(OSError):  # of a home that cannot be written: the next process checks again
+        storage.write_atomic(str(answer), json.dumps({"kind": kind, "problem": problem}).encode())
+    return problem
+
+
+def gpu_kind(name: str) -> str:
+    """What a device's results depend on beside the code: the GPU, torch and the compiler of its kernels."""
+    if name == "cpu":
+        return ""
+    triton = f", Triton {importlib.metadata.version('triton')}" if name == "cuda" else ""
+    return f"{torch.cuda.get_device_name()}, torch {torch.__version__}{triton}"
+
+
+def kinds_of_workers(kind: str, workers: Workers) -> list[str]:
+    """The kinds of all workers' GPUs, each once. All call it together."""
+    table = torch.zeros(workers.size, 256, dtype=torch.int64)
+    letters = torch.tensor(list(kind.encode()[:256]), dtype=torch.int64)
+    table[workers.rank, : len(letters)] = letters
+    workers.add_up(table)
+    return sorted({bytes(filter(None, row)).decode(errors="replace") for row in table.tolist()} - {""})
+
+
+def difference(device: Device) -> str:
+    """How a device's gradients differ from those of the CPU, or from its own in a second run; empty if they do not."""
+    for tower in CHECKED:
+        recipe = replace(LSTM_96, tower=tower, initial_range=0.1)
+        try:
+            expected = _gradient(replace(recipe, dtype="float64"), CPU)
+            found, again = _gradient(recipe, device), _gradient(recipe, device)
+        except Exception as error:  # Triton, its C compiler and the driver raise what they like
+            return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        if not all(map(np.array_equal, found, again)):
+            return f"two runs of one micro-batch of {tower.kind} give different bits"
+        off = max(
+            float(np.abs(x - right).max() / np.abs(right).max()) for x, right in zip(found, expected, strict=True)
+        )
+        if not off <= TOLERANCE:
+            return f"the gradient of {tower.kind} is off by {off:.1g} of its largest number ({TOLERANCE:g} is allowed)"
+    return ""
+
+
+def _gradient(recipe: Recipe, device: Device) -> Sequence[np.ndarray]:
+    layout = layout_of(recipe, NUM_ROWS)
+    towers = {name: initial_parameters(recipe, layout, name).to(device.place) for name in recipe.objective.towers}
+    batch = pair_batch(_pairs()).to(device.place)
+    gradients, loss = pair_gradient(batch, Encoder.of(recipe, layout, towers, device))
+    arrays = [loss, *(array for _, gradient in gradients for array in (gradient.table_RG, *gradient.parts.values()))]
+    return [array.cpu().numpy() for array in arrays]
+
+
+def _pairs() -> Pairs:
+    """A micro-batch of texts of 1 to LONGEST words; every word is its own, of 1 to 9 trigrams."""
+    numbers = np.random.default_rng(1)
+    words = starts(numbers.integers(1, LONGEST + 1, NUM_PAIRS * (NUM_NEGATIVES + 2)))
+    trigrams = starts(numbers.integers(1, 10, words[-1]))
+    table = TextTable(
+        Ragged(words, np.arange(words[-1])), Ragged(trigrams, numbers.integers(NUM_ROWS, size=trigrams[-1]))
+    )
+    index = np.arange(len(table)).reshape(NUM_PAIRS, -1)
+    return apart((table, index[:, 0]), (table, index[:, 1]), (table, index[:, 2:]))
+
+
+def _driver() -> str:
+    try:
+        return Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").splitlines()[0]
+    except OSError:
+        return "unknown"
