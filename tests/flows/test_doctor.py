@@ -23,7 +23,7 @@ def test_this_machine_can_run_it_and_json_is_one_object(capsys):
     assert (result["stage"], result["ready"]) == ("doctor", True)
     assert result["training_path"] in ("compiled", "reference")
     names = [one["name"] for one in result["findings"]]
-    assert names == ["path", "log reader", "packages", "memory", "Prism", "Flink"]
+    assert names == ["path", "log reader", "packages", "GPU", "memory", "Prism", "Flink"]
     assert not any(one["text"].startswith("could not be checked") for one in result["findings"])
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from dataclasses import replace
+from multiprocessing import Pipe
 from multiprocessing.connection import wait
 
 import pytest
@@ -18,9 +19,10 @@ from tests.training.dying_trial import die
 from tests.training.small_shards import shop, write_build
 from tests.training.trials_here import here
 from tests.waiting import SECONDS
+from training.compute.device import visible_gpus
 from training.sweep.sweep_stage import UnfinishedSweep, plan, sweep
 from training.sweep.sweep_table import Point, Trial
-from training.sweep.trial_process import TrialOutcome, TrialProcess, TrialStatus
+from training.sweep.trial_process import Processes, TrialOutcome, TrialProcess, TrialStatus
 from training.trainer.launch import train
 
 RECIPE = made(name="small", cells=8, epochs=2, minibatch=32, micro_batch=32, step=0.02)
@@ -133,7 +135,7 @@ def test_a_trial_that_dies_leaves_the_sweep_unfinished_with_the_others_kept(buil
     monkeypatch.setattr("training.sweep.trial_process._work", die)
     with pytest.raises(UnfinishedSweep, match="The training of the trial was ended by signal") as caught:
         sweep(build, points, store=store, measure="dev_ndcg@10", threads=1)
-    monkeypatch.setattr("training.sweep.sweep_stage.Processes", lambda at_once: here())
+    monkeypatch.setattr("training.sweep.sweep_stage.Processes", lambda at_once, gpus: here())
     assert [row.fields for row in caught.value.rows if row.mean is not None] == [
         row["fields"] for row in _rows(swept[0])[:-1]
     ]
@@ -163,6 +165,43 @@ def test_a_trial_ends_with_the_one_that_started_it_and_clears_its_attempt_away(b
     assert process.exitcode == (128 + signal.SIGTERM if ending == "asked to" else 0)
     [folder] = (tmp_path / "train").iterdir()
     assert [entry.name for entry in folder.iterdir()] == ["checkpoints"]
+
+
+def test_trials_of_one_machine_take_the_gpu_with_the_fewest_of_them(monkeypatch):
+    taken, pipes = [], {}
+
+    class Trial:
+        def __init__(self, arguments, gpu):
+            taken.append(gpu)
+            self.pipe, pipes[arguments["number"]] = Pipe(duplex=False)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_): ...
+
+        def read(self):
+            return TrialOutcome()
+
+    monkeypatch.setattr("training.sweep.trial_process.TrialProcess", Trial)
+    with Processes(4, ["3", "5"]) as place:
+        for number in range(4):
+            place.start((1, number), {"number": number})
+        pipes[1].close()  # the second ends
+        assert place.news() == [((1, 1), TrialOutcome())]
+        place.start((1, 4), {"number": 4})
+    assert taken == ["3", "5", "3", "5", "5"]
+    with Processes(1) as place:
+        place.start((1, 5), {"number": 5})
+    assert taken[-1] is None
+
+
+def test_the_gpus_of_a_machine_are_those_that_cuda_sees(monkeypatch):
+    monkeypatch.setattr("training.compute.device.gpus_here", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert visible_gpus() == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-8f")
+    assert visible_gpus() == ["4", "GPU-8f"]
 
 
 def test_a_trial_tells_an_error_as_it_was_raised(build, tmp_path):

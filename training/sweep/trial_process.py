@@ -12,7 +12,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -47,12 +48,12 @@ class TrialOutcome:
 class TrialProcess:
     """A trial that runs from the moment it is made. Leaving its context ends it."""
 
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
-        """`arguments`: of launch.train, but for its progress."""
+    def __init__(self, arguments: Mapping[str, Any], gpu: str | None = None) -> None:
+        """`arguments`: of launch.train, but for its progress. `gpu`: the only one that it sees, if any is named."""
         context = multiprocessing.get_context("spawn")  # a fork would carry over half of torch's and Ray's threads
         self.pipe, theirs = context.Pipe(duplex=False)
         self._ended = False
-        self._process = context.Process(target=_work, args=(theirs, dict(arguments)))
+        self._process = context.Process(target=_work, args=(theirs, dict(arguments), gpu))
         # It never sees Ctrl-C, which reaches all processes of a terminal: the one who asked ends it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -86,11 +87,14 @@ class TrialProcess:
 
 
 class Processes(ExitStack):
-    """A sweep_stage.Place: processes of this machine, `at_once` of them concurrently, ended with the block."""
+    """A sweep_stage.Place: processes of this machine, `at_once` of them concurrently, ended with the block.
 
-    def __init__(self, at_once: int) -> None:
+    Each has one of `gpus`, the one with the fewest trials; without any, what this process sees.
+    """
+
+    def __init__(self, at_once: int, gpus: Sequence[str] = ()) -> None:
         super().__init__()
-        self._at_once = at_once
+        self._at_once, self._trials_of_gpu = at_once, Counter(dict.fromkeys(gpus, 0))
         self._running: dict[Any, tuple[Key, TrialProcess, ExitStack]] = {}  # by pipe
 
     def has_room(self) -> bool:
@@ -98,7 +102,11 @@ class Processes(ExitStack):
 
     def start(self, key: Key, arguments: Mapping[str, Any]) -> None:
         stack = self.enter_context(ExitStack())
-        trial = stack.enter_context(TrialProcess(arguments))
+        gpu = min(self._trials_of_gpu, key=lambda name: self._trials_of_gpu[name], default=None)
+        if gpu is not None:
+            self._trials_of_gpu[gpu] += 1
+            stack.callback(self._trials_of_gpu.subtract, [gpu])
+        trial = stack.enter_context(TrialProcess(arguments, gpu))
         self._running[trial.pipe] = key, trial, stack
 
     def news(self) -> list[tuple[Key, TrialStatus | TrialOutcome]]:
@@ -113,8 +121,10 @@ class Processes(ExitStack):
         return messages
 
 
-def _work(pipe: Connection, arguments: dict[str, Any]) -> None:
+def _work(pipe: Connection, arguments: dict[str, Any], gpu: str | None) -> None:
     """What the process does."""
+    if gpu is not None:  # CUDA reads it when it is first used
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
     def tell(what: str, done: int, total: int | None) -> None:

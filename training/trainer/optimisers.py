@@ -176,7 +176,7 @@ class LazyRows(RowState):
         velocity.mul_(self._column(decay * schedule.momentum(update))).sub_(gradient, alpha=step)
         put_back(self.parameters, rows, parameters.add_(velocity))
         put_back(self.velocity, rows, velocity)
-        self.last[rows] = update
+        put_back(self.last, rows, taken(self.last, rows).fill_(update))
 
     def _moved(self, rows: Rows, by_velocity: torch.Tensor) -> torch.Tensor:
         # A product and a sum, each rounded once, so that a row's value never depends on the rows beside it.
@@ -224,8 +224,8 @@ class AdamRows(RowState):
         return AdamRows(parameters, nothing, nothing.clone(), _none(parameters))
 
     def apply(self, rows: Rows, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float) -> None:
-        self.count[rows] += 1
-        count = taken(self.count, rows)
+        count = taken(self.count, rows).add_(1)
+        put_back(self.count, rows, count)
         corrected_1, corrected_2 = (
             self._column(table[count]) for table in _corrections(schedule.total, self.count.device)
         )

@@ -66,8 +66,22 @@ def compiled(name: str, target: int) -> dict[str, Any]:
         "registers": int(re.findall(r"REG:(\d+)", usage)[0]),
         "local_bytes": sum(int(size) for size in re.findall(r"(?:STACK|LOCAL):(\d+)", usage)),
         "shared_bytes": made.metadata.shared,
+        "copies_at_barriers": copies_at_barriers(made.asm["ttgir"]),
         "instructions": {word: len(re.findall(rf"\b{word}\b", code)) for word in ("FFMA", "LDS", "LDG", "HMMA")},
     }
+
+
+def copies_at_barriers(code: str) -> int:
+    """Barriers that an asynchronous copy has not arrived at: it could read what is written after them, or before."""
+    crossed, on_the_way = 0, False
+    for line in code.splitlines():
+        if "async_copy_global_to_local" in line:
+            on_the_way = True
+        elif re.search(r"async_wait.*\{num = 0 ", line):
+            on_the_way = False
+        elif re.search(r"\b(ttg|gpu)\.barrier\b", line):
+            crossed += on_the_way
+    return crossed
 
 
 if __name__ == "__main__":

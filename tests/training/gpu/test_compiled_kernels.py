@@ -36,6 +36,12 @@ def test_a_kernel_compiles_for_hopper_and_fits_its_registers(name, made):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_what_is_fetched_ahead_crosses_no_barrier(name, made):
+    """y(t-1) goes from step to step through the trace: a copy that began before the barrier would read the old one."""
+    assert made[name]["copies_at_barriers"] == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_products_are_float32_multiply_adds_and_never_tensor_cores(name, made):
     words = made[name]["instructions"]
     assert words["HMMA"] == 0  # what TF32 would be
