@@ -52,8 +52,8 @@ class MomentumSchedule:
                 break
             missed = (min(now, piece.end) - last.clamp(min=piece.start)).clamp_(min=0)
             gains, decays = piece.tables(last.device)
-            gain += decay * gains[missed]
-            decay *= decays[missed]
+            gain += decay * gains.index_select(0, missed)
+            decay *= decays.index_select(0, missed)
         return gain, decay
 
 
@@ -227,7 +227,7 @@ class AdamRows(RowState):
         count = taken(self.count, rows).add_(1)
         put_back(self.count, rows, count)
         corrected_1, corrected_2 = (
-            self._column(table[count]) for table in _corrections(schedule.total, self.count.device)
+            self._column(table.index_select(0, count)) for table in _corrections(schedule.total, self.count.device)
         )
         moment = taken(self.moment, rows).mul_(BETA_1).add_(gradient * (1 - BETA_1))
         square = taken(self.square, rows).mul_(BETA_2).add_((gradient * gradient).mul_(1 - BETA_2))
