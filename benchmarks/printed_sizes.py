@@ -53,6 +53,7 @@ class Bench:
 
     def __init__(self, pairs: Sequence[QuestionPair], recipe: Recipe) -> None:
         torch.manual_seed(1)
+        torch.sparse.check_sparse_tensor_invariants.disable()  # or torch warns of what its own AdaGrad makes
         self.recipe, self.shards = recipe, _shards(pairs, recipe)
         (self.shard,), self.task = self.shards.train, classify_task(self.shards, recipe)
         num_words, self.updates = self.shards.table_rows, 0
