@@ -10,7 +10,7 @@ SHELL  := bash
 # compile torch, Ray, Beam or Prefect anew, which doubles the time to import them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo engines test check rehearsal sanitise lint format clean
+.PHONY: setup demo engines test check gpu rehearsal sanitise lint format clean
 setup: $(READY)          ## create .venv and install the pinned set
 
 demo: $(READY)           ## simulated log -> release -> report, in minutes
@@ -25,6 +25,11 @@ test: $(READY)           ## every test; those of engines that are not there are 
 
 check: lint              ## before each commit: linters, types, and the tests that are not marked slow or engine
 	$(BIN)/python -m pytest -m "not engine and not slow" --numprocesses auto --dist loadfile
+
+gpu: $(READY)            ## on a machine with a GPU, in 15 minutes: its check, its tests, the benchmark beside cuDNN, a profile
+	$(BIN)/clicktower doctor
+	$(BIN)/python -m pytest -m gpu -s
+	$(BIN)/python benchmarks/training.py --device cuda --minibatch 1024 --repeats 3 --record
 
 rehearsal: $(READY)      ## ten runs on everything remote, processes killed at random (needs `make engines`; an hour)
 	$(BIN)/python -m tests.rehearsal

@@ -51,7 +51,7 @@ from benchmarks.speed.agreement import Trainee  # noqa: E402
 from benchmarks.speed.bound import flops_made, needs_of, peak_gflops  # noqa: E402
 from benchmarks.speed.contest import Entrant, Rates, Tell, in_turns, rounded  # noqa: E402
 from benchmarks.speed.encoding import measure_encoding, model_of  # noqa: E402
-from benchmarks.speed.phases import measure_phases  # noqa: E402
+from benchmarks.speed.phases import measure_operations, measure_phases  # noqa: E402
 from benchmarks.speed.several_workers import Setting, measure_workers  # noqa: E402
 from benchmarks.speed.trainer import Trainer  # noqa: E402
 from benchmarks.speed.variants import (  # noqa: E402
@@ -145,6 +145,10 @@ class Bench:
             )
             made.close()
         if self._options.device == "cuda":  # the peak is the CPU's
+            made = variants[figures["ours"]].make(STEP, MOMENTUM)
+            assert isinstance(made, Trainer)
+            figures["operations"] = measure_operations(made, rounds[0])
+            made.close()
             figures = {name: value for name, value in figures.items() if "bound" not in name}
         return figures
 

@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import torch
 
 from benchmarks.speed.contest import rounded
 from benchmarks.speed.trainer import Trainer
@@ -61,6 +62,26 @@ def measure_phases(
         "of_memory_bound": {what: rounded(size / bandwidth / spent[what]) for what, size in moved.items()},
         "memory_gigabytes_per_second": rounded(bandwidth / 1e9),
     }
+
+
+def measure_operations(
+    trainer: Trainer, minibatches: Sequence[Sequence[MicroBatch]], count: int = 20
+) -> dict[str, Any]:
+    """Milliseconds an update of torch's most expensive operations, on the processor and the GPU, and their calls."""
+    trainer.train(minibatches)
+    with torch.profiler.profile() as profile:
+        trainer.train(minibatches)
+    per_update = 1e-3 / len(minibatches)
+    rows = {
+        event.key: {
+            "processor": rounded(event.self_cpu_time_total * per_update),
+            "gpu": rounded(event.self_device_time_total * per_update),
+            "calls": rounded(event.count / len(minibatches)),
+        }
+        for event in profile.key_averages()
+    }
+    most = sorted(rows, key=lambda name: -max(rows[name]["processor"], rows[name]["gpu"]))
+    return {name: rows[name] for name in most[:20]}
 
 
 def bytes_per_second(threads: int) -> float:
