@@ -1,4 +1,5 @@
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -69,6 +70,11 @@ def constant(rows: torch.Tensor, value: float, loss: float) -> Addend:
 @settings(deadline=None, max_examples=50)
 @given(seed=st.integers(0, 2**32 - 1), num_workers=st.integers(1, 5), data=st.data())
 def test_exact_sum_is_the_same_bits_however_addends_are_grouped_and_ordered(seed, num_workers, data):
+    with mock.patch.object(reduction, "BLOCK", 4):
+        check_grouping(seed, num_workers, data)
+
+
+def check_grouping(seed, num_workers, data):
     rng = np.random.default_rng(seed)
     addends = [addend(rng) for _ in range(data.draw(st.integers(1, 8)))]
     alone = total(addends)

@@ -56,6 +56,7 @@ def require_fit(num_misfits: int, limit: float) -> None:
 
 # A micro-batch's gradients, with their towers, and its loss.
 Addend = tuple[Sequence[tuple[str, RowGradient]], torch.Tensor]
+Norms = list[torch.Tensor]  # of the blocks of a sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +98,18 @@ def total_gradient(
     def in_number(addend: int, values: torch.Tensor) -> torch.Tensor:
         return empty(values.shape, number).copy_(scaled(addend, values)) if exact else values.to(dtype)
 
-    def sum_table(to: torch.Tensor, touched: torch.Tensor, of_tower: Sequence[tuple[int, RowGradient]]) -> torch.Tensor:
+    def sum_table(to: torch.Tensor, touched: torch.Tensor, mine: Sequence[tuple[int, RowGradient]]) -> Norms:
         total = empty(to.shape, number).zero_()
-        for addend, gradient in of_tower:
+        for addend, gradient in mine:
             at = torch.searchsorted(touched, gradient.rows)
             total.index_add_(0, at, in_number(addend, gradient.table_RG))
         return _put(to, total)
 
-    def sum_block(to: torch.Tensor, values: Sequence[tuple[int, torch.Tensor]]) -> torch.Tensor:
+    def sum_block(to: torch.Tensor, values: Sequence[tuple[int, torch.Tensor]]) -> Norms:
         if not values:
             return _put(to, torch.zeros_like(to))
         if len(values) == 1 and exact and not travels:  # cut like integers, without them; -0 is 0 there
-            return _norm(torch.add(like, scaled(*values[0]).trunc_(), alpha=UNIT, out=to))
+            return _norms(torch.add(like, scaled(*values[0]).trunc_(), alpha=UNIT, out=to))
         total = in_number(*values[0])
         for addend in values[1:]:
             total = total.add_(in_number(*addend))
@@ -118,22 +119,20 @@ def total_gradient(
     lengths = [length for touched in rows.values() for length in (len(touched) * columns, *sizes.values())]
     message = empty((sum(lengths) + 2,), number) if travels else None
     room = iter(() if message is None else message.split([*lengths, 2]))
-    tasks: list[tuple[str, Callable[[], torch.Tensor]]] = []
-    sums = {}
+    sums, tasks = {}, {}
     for tower, touched in rows.items():
-        of_tower = [(k, gradient) for k, (named, _) in enumerate(addends) for name, gradient in named if name == tower]
+        mine = [(k, gradient) for k, (named, _) in enumerate(addends) for name, gradient in named if name == tower]
         table_RG = next(room).view(-1, columns) if travels else empty((len(touched), columns), like)
-        tasks.append((tower, partial(sum_table, table_RG, touched, of_tower)))
-        parts = {}
+        tasks[tower], parts = [partial(sum_table, table_RG, touched, mine)], {}
         for part, size in sizes.items():
-            flat = [(addend, gradient.parts[part].reshape(-1)) for addend, gradient in of_tower]
+            flat = [(addend, gradient.parts[part].reshape(-1)) for addend, gradient in mine]
             # Without a journey the sum takes the place of the first addend.
             parts[part] = next(room) if travels else flat[0][1] if flat else like.new_zeros(size)
             blocks = [(addend, in_blocks(values)) for addend, values in flat]
             for place, block in enumerate(in_blocks(parts[part])):
-                tasks.append((tower, partial(sum_block, block, [(addend, of[place]) for addend, of in blocks])))
+                tasks[tower].append(partial(sum_block, block, [(addend, values[place]) for addend, values in blocks]))
         sums[tower] = RowGradient(touched, table_RG, parts)
-    norms = list(threads.map(lambda task: task[1](), tasks))
+    norms = _carried_out(tasks, threads)
     losses = [in_number(addend, loss) for addend, (_, loss) in enumerate(addends)]
     misfits = [~(torch.stack(extremes).abs() < limit).all() for extremes in bounds if extremes]  # also where one is NaN
     figures = torch.stack([torch.stack([number, *values]).sum() for values in (losses, misfits)])
@@ -144,30 +143,41 @@ def total_gradient(
     loss, num_misfits = figures.tolist()  # both at once: a GPU is waited for
     require_fit(int(num_misfits), limit)
     if travels:
-        tasks = []
         for tower, gradient in sums.items():
             arrived = [gradient.table_RG, *gradient.parts.values()]
-            table_RG, *of_parts = [empty(values.shape, like) if exact else values for values in arrived]
-            for to, values in zip([table_RG, *of_parts], arrived, strict=True):
-                tasks += [(tower, partial(_put, *both)) for both in zip(in_blocks(to), in_blocks(values), strict=True)]
+            table_RG, *of_parts = floats = [empty(values.shape, like) if exact else values for values in arrived]
+            tasks[tower] = [
+                partial(_put, to, values)
+                for both in zip(floats, arrived, strict=True)
+                for to, values in zip(*map(in_blocks, both), strict=True)
+            ]
             sums[tower] = RowGradient(gradient.rows, table_RG, dict(zip(sizes, of_parts, strict=True)))
-        norms = list(threads.map(lambda task: task[1](), tasks))
-    of_towers = {tower: [norm for (name, _), norm in zip(tasks, norms, strict=True) if name == tower] for tower in rows}
-    whole = torch.stack([_norm(torch.stack(of_blocks)) for of_blocks in of_towers.values()]).tolist()
-    return Total(sums, dict(zip(of_towers, whole, strict=True)), loss * UNIT if exact else loss)
+        norms = _carried_out(tasks, threads)
+    whole = torch.stack([torch.linalg.vector_norm(torch.stack(of_blocks)) for of_blocks in norms.values()]).tolist()
+    return Total(sums, dict(zip(rows, whole, strict=True)), loss * UNIT if exact else loss)
 
 
-def _put(to: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
-    """Write a sum where it is to be, as integers or floating point; gives its norm."""
+def _carried_out(tasks: Mapping[str, Sequence[Callable[[], Norms]]], threads: Executor) -> dict[str, Norms]:
+    """The norms that all tasks of each tower give."""
+    futures = {tower: [threads.submit(task) for task in of_tower] for tower, of_tower in tasks.items()}
+    return {tower: [norm for future in of_tower for norm in future.result()] for tower, of_tower in futures.items()}
+
+
+def _put(to: torch.Tensor, total: torch.Tensor) -> Norms:
+    """Write a sum where it is to be, as integers or floating point; gives its norms."""
     to.copy_(total)
     if to.dtype != total.dtype:
         to *= UNIT
-    return _norm(to) if to.is_floating_point() else to.new_zeros(())
+    return _norms(to)
 
 
-def _norm(values: torch.Tensor) -> torch.Tensor:
-    """The norm of the rows' norms: five times faster than one sum in float64, and as good."""
-    return torch.linalg.vector_norm(torch.linalg.vector_norm(values, dim=-1).double())
+def _norms(values: torch.Tensor) -> Norms:
+    """The norm of each block of a sum in floating point: that of its rows' norms, five times faster than one sum in
+    float64, and as good."""
+    if not values.is_floating_point():
+        return []
+    norm = torch.linalg.vector_norm
+    return [norm(norm(block, dim=-1).double()) for block in in_blocks(values)]
 
 
 def in_blocks(values: torch.Tensor) -> Sequence[torch.Tensor]:
