@@ -66,7 +66,7 @@ def _look(
 ) -> list[dict[str, Any]]:
     """Every watched figure beside what earlier runs saw.
 
-    Raises StageError where the newest stage's figures are so far from usual that the run is to stop.
+    Raises StageError where the newest stage's figures are so far from usual that the run stops.
     """
     if page:
         page.newest(config, results)

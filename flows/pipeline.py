@@ -182,7 +182,7 @@ def slot_name(uri: str) -> str:
 def outlive_worker() -> None:
     """Let this process go on where its worker is killed, which read what it prints: from then on nobody does.
 
-    The next line would end it otherwise, in whichever library printed it.
+    Otherwise the next line that any library prints would end it.
     """
     readers = select.poll()
     for stream in (sys.stdout, sys.stderr):

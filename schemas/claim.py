@@ -114,7 +114,7 @@ def _claimed_by_an_object(folder: str, progress: Callable[[str, int, int | None]
 
 
 def _create(folder: str, progress: Callable[[str, int, int | None], None]) -> str:
-    """Create this process's claim once there is none, or the newest is no longer renewed; returns its URI."""
+    """Create this process's claim once no other exists, or the newest is no longer renewed; returns its URI."""
     seen: tuple[str, bytes] = ("", b"")
     since = time.monotonic()
     while True:

@@ -69,9 +69,9 @@ def read_qrels(uri: str) -> ReadQrels:
         if document_id in grades:
             several.setdefault((query_id, document_id), [grades[document_id]]).append(int(grade))
         grades.setdefault(document_id, int(grade))
-    for (query_id, document_id), given in several.items():
-        qrels[query_id][document_id] = median_low(given)
-    qrels.several_grades = sum(len(set(given)) > 1 for given in several.values())
+    for (query_id, document_id), grades_of_pair in several.items():
+        qrels[query_id][document_id] = median_low(grades_of_pair)
+    qrels.several_grades = sum(len(set(grades_of_pair)) > 1 for grades_of_pair in several.values())
     _require_one_kind(uri, qrels)
     return qrels
 
@@ -119,21 +119,21 @@ def _require_one_kind(uri: str, qrels: Qrels) -> None:
         )
 
 
-def _lines(uri: str, what: str) -> Iterable[tuple[int, str]]:
+def _lines(uri: str, subject: str) -> Iterable[tuple[int, str]]:
     try:
         content = storage.read_bytes(uri).decode("utf-8")
     except FileNotFoundError:
-        raise UsageError(f"There is no such file: {uri}.", f"Check the path of the {what}.") from None
+        raise UsageError(f"There is no such file: {uri}.", f"Check the path of the {subject}.") from None
     except UnicodeDecodeError as error:
         raise StageError(f"Byte {error.start:,} of {uri} is not UTF-8.", "Convert the file to UTF-8.") from None
     lines = [(number, line) for number, line in enumerate(content.split("\n"), start=1) if line.strip()]
     if not lines:
-        raise StageError(f"The file {uri} is empty.", f"Give a file of {what} with at least one line.")
+        raise StageError(f"The file {uri} is empty.", f"Give a file of {subject} with at least one line.")
     return ((number, line.rstrip("\r")) for number, line in lines)
 
 
-def _bad_line(uri: str, number: int, wanted: str, problem: str) -> StageError:
-    return StageError(f"Line {number:,} of {uri} {problem}.", f"Let each line hold {wanted}.")
+def _bad_line(uri: str, number: int, form: str, problem: str) -> StageError:
+    return StageError(f"Line {number:,} of {uri} {problem}.", f"Let each line hold {form}.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

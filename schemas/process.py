@@ -97,7 +97,7 @@ def sigterm_as_exit() -> Iterator[None]:
 
 
 def load_compiled(name: str, interface_of: str, interface: int) -> tuple[ctypes.CDLL | None, str]:
-    """(the library of plain C functions in the place of a module `name`, or None; the reason why there is none).
+    """(the library of plain C functions in the place of a module `name`, or None; the reason for None).
 
     Its build is optional (pyproject.toml), so that an install without a compiler succeeds: whatever is compiled has a
     reference in Python.

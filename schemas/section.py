@@ -127,11 +127,11 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
 
 def flat(fields: Mapping[str, Any], kind: type) -> dict[str, Any]:
     """Tables of a file as fields by dotted name, as far as `kind` has sections: `{"tower": {"cells": 32}}` as above."""
-    known = kinds_of_fields(kind)
+    kinds = kinds_of_fields(kind)
 
     def pairs(fields: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
         for name, value in fields.items():
-            is_section = any(field.startswith(f"{before}{name}.") for field in known)
+            is_section = any(field.startswith(f"{before}{name}.") for field in kinds)
             if is_section and isinstance(value, Mapping):
                 yield from pairs(value, f"{before}{name}.")
             else:
@@ -159,12 +159,12 @@ def kinds_of_fields(kind: type) -> dict[str, list[str]]:
 
 def nearest(name: str, kind: type) -> str:
     """ " (did you mean tower.cells?)" for the fields of a config that an unknown name is most like; or nothing."""
-    known = kinds_of_fields(kind)
-    last = {field.rpartition(".")[2]: field for field in sorted(known, key=len, reverse=True)}
+    kinds = kinds_of_fields(kind)
+    last = {field.rpartition(".")[2]: field for field in sorted(kinds, key=len, reverse=True)}
     # The last parts of a place, or the place or its last part misspelt.
-    ends = {field: {"_".join(field.split(".")[at:]) for at in range(field.count(".") + 1)} for field in known}
-    near = sorted((field for field in known if name in ends[field]), key=len)[:2]
-    near = near or difflib.get_close_matches(name, known, n=1)
+    ends = {field: {"_".join(field.split(".")[at:]) for at in range(field.count(".") + 1)} for field in kinds}
+    near = sorted((field for field in kinds if name in ends[field]), key=len)[:2]
+    near = near or difflib.get_close_matches(name, kinds, n=1)
     near = near or [last[match] for match in difflib.get_close_matches(name.rpartition(".")[2], last, n=1)]
     return f" (did you mean {' or '.join(near)}?)" if near else ""
 

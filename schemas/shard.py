@@ -66,10 +66,10 @@ def open_table(path: str, schema: pa.Schema) -> pa.Table:
     return table
 
 
-def require_within(indices: np.ndarray, num_rows: int, what: str) -> None:
+def require_within(indices: np.ndarray, num_rows: int, subject: str) -> None:
     """Raise ValueError where an index is not one of `num_rows` rows."""
     if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < num_rows:
-        raise ValueError(f"{what} points to rows {indices.min():,} to {indices.max():,} of {num_rows:,}")
+        raise ValueError(f"{subject} points to rows {indices.min():,} to {indices.max():,} of {num_rows:,}")
 
 
 def _columns(schema: pa.Schema) -> str:
@@ -90,8 +90,8 @@ class LogicalDigest:
         lanes = np.frombuffer(digests, ">u4").reshape(-1, 8).sum(axis=0, dtype=np.uint64).tolist()
         self._sum += sum(lane << (32 * (7 - place)) for place, lane in enumerate(lanes))  # eight 32-bit digits each
 
-    def merge(self, other: str) -> None:
-        self._sum += int(other, 16)
+    def merge(self, name: str) -> None:
+        self._sum += int(name, 16)
 
     def hexdigest(self) -> str:
         return f"{self._sum % (1 << 256):064x}"

@@ -308,7 +308,7 @@ def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
         for k in sorted({*REPORTED_K, settings["k"]})
     }
     of_splits = {
-        f"{split}_{unit}": sum(made.counts[unit] for made in shards if made.split == split)
+        f"{split}_{unit}": sum(entry.counts[unit] for entry in shards if entry.split == split)
         for unit in ("pairs", "queries")
         for split in ("train", "dev")
     }
@@ -324,7 +324,7 @@ def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
         "unicode": UNICODE_VERSION,
         **{name: settings[name] for name in named},
         "pool": {"name": pool.name, **pool.counts},
-        "shards": [{"name": made.name, "split": made.split, **made.counts} for made in shards],
+        "shards": [{"name": entry.name, "split": entry.split, **entry.counts} for entry in shards],
         "labels": dict(job.labels),
     }
     storage.write_atomic(storage.join(attempt, "catalogue.json"), json.dumps(catalogue, indent=1).encode())

@@ -133,18 +133,18 @@ def wanted_titles(shown: pa.Table, bucket_of_row: np.ndarray) -> pa.Table:
     return _any_clicked(rows, ["document_id", "bucket"]).select(WANTED.names).cast(WANTED)
 
 
-def answer_titles(wanted: pa.Table, titled: pa.Table) -> tuple[pa.Table, int, int]:
+def answer_titles(requests: pa.Table, titled: pa.Table) -> tuple[pa.Table, int, int]:
     """ANSWERED, how many distinct documents were clicked, and how many of those have a title.
 
     Both tables hold all rows of their documents: the join is per document id.
     """
-    wanted = _any_clicked(wanted, ["document_id", "bucket"])
-    at = pc.index_in(wanted["document_id"], value_set=titled["document_id"])
-    title = pc.if_else(wanted["clicked"], titled["title"].take(at), pa.scalar(""))
+    requests = _any_clicked(requests, ["document_id", "bucket"])
+    at = pc.index_in(requests["document_id"], value_set=titled["document_id"])
+    title = pc.if_else(requests["clicked"], titled["title"].take(at), pa.scalar(""))
     title = pc.if_else(pc.is_valid(at), title, pa.scalar(None, pa.string()))
     pool_row = pc.fill_null(titled["pool_row"].take(at), -1)
-    answered = pa.table([wanted["bucket"], wanted["document_id"], title, pool_row], schema=ANSWERED)
-    clicked_ids = pc.unique(wanted["document_id"].filter(wanted["clicked"]))
+    answered = pa.table([requests["bucket"], requests["document_id"], title, pool_row], schema=ANSWERED)
+    clicked_ids = pc.unique(requests["document_id"].filter(requests["clicked"]))
     num_titled = pc.sum(pc.is_in(clicked_ids, value_set=titled["document_id"])).as_py() or 0
     return answered, len(clicked_ids), num_titled
 

@@ -35,7 +35,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def why_not() -> str:
-    """Why there is none, as a sentence; empty where there is one."""
+    """The reason why there is no library, as a sentence; empty where there is one."""
     return _loaded()[1]
 
 
@@ -59,7 +59,7 @@ def text_buffers(texts: pa.Array) -> tuple[int | None, int]:
     whose offsets are twice as long.
     """
     if not (pa.types.is_string(texts.type) or pa.types.is_binary(texts.type)):
-        raise TypeError(f"texts are to be string or binary, not {texts.type}")
+        raise TypeError(f"texts must be string or binary, not {texts.type}")
     _, offsets, data = texts.buffers()
     return data.address if data else None, offsets.address + texts.offset * _OFFSET_BYTES
 

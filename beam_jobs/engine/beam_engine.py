@@ -85,7 +85,7 @@ def run_pipeline(
         """Whether the request is committed, once no job of this name runs any more."""
         if same := flink_job(name, options):
             try:
-                same.wait(lambda what: progress(what, 0, None))
+                same.wait(lambda activity: progress(activity, 0, None))
             except (KeyboardInterrupt, SystemExit):  # what would end a job of our own ends this one too
                 cancel(None, name, options)
                 raise
@@ -129,7 +129,7 @@ def _refuse_dry_run(name: str, pipeline: beam.Pipeline, options: PipelineOptions
 
 
 def _submit_and_wait(pipeline: beam.Pipeline, name: str, options: PipelineOptions, log: "EngineLog") -> None:
-    """Nothing, when the runner reports DONE; it is told to cancel the job if this process is interrupted."""
+    """Nothing, when the runner reports DONE; it cancels the job if this process is interrupted."""
     result: PipelineResult | None = None
     cause: Exception | None = None
     try:

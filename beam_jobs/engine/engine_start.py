@@ -158,11 +158,11 @@ def _flink_job_server(options: PipelineOptions, log_folder: str) -> list[str]:
     ]  # fmt: skip
 
 
-def _require(path: str | None, user: str, option: str, what: str) -> None:
+def _require(path: str | None, user: str, option: str, engine: str) -> None:
     if path and os.path.isfile(path):
         return
     raise UsageError(
-        f"There is no {path}, which {user} needs." if path else f"{user} needs {what}, and its place is unknown.",
+        f"There is no {path}, which {user} needs." if path else f"{user} needs {engine}, and its place is unknown.",
         f"Run `make engines` in clicktower's folder, name the folder in CLICKTOWER_ENGINES, or give {option}.",
     )
 

@@ -360,7 +360,7 @@ class _Parts:
 
 
 def _by_part(statistics: pa.Table, person: np.ndarray, part: str, value: str) -> _Parts:
-    """The sums of `value` by person and `part` (-1 is none); `person` ascends."""
+    """The sums of `value` by person and `part` (-1: no part); `person` ascends."""
     rows = statistics.filter(pc.and_(pc.greater_equal(statistics[part], 0), pc.greater(statistics[value], 0)))
     return _Parts(
         person=np.searchsorted(person, rows["person"].to_numpy()),

@@ -43,20 +43,20 @@ class LineSample:
     zero_bits: int
     num_lines: int
 
-    def overlaps(self, other: "LineSample") -> bool:
+    def overlaps(self, sample: "LineSample") -> bool:
         """Whether both logs have so many lines in common that it cannot be chance."""
-        num_lines, theirs, num_common = self._beside(other)
+        num_lines, theirs, num_common = self._beside(sample)
         return num_common > MIN_SHARE * min(num_lines, theirs)
 
-    def holds(self, other: "LineSample") -> bool:
+    def holds(self, sample: "LineSample") -> bool:
         """Whether every line of the other sample is in this one's log, as far as the samples show."""
-        _, theirs, num_common = self._beside(other)
-        return self.num_lines >= other.num_lines and num_common == theirs
+        _, theirs, num_common = self._beside(sample)
+        return self.num_lines >= sample.num_lines and num_common == theirs
 
-    def _beside(self, other: "LineSample") -> tuple[int, int, int]:
+    def _beside(self, sample: "LineSample") -> tuple[int, int, int]:
         """Of the lines of both that would be in either sample: how many each has, and how many both."""
-        least = max(self.zero_bits, other.zero_bits)
-        lines, theirs = self.lines[self.zeros >= least], other.lines[other.zeros >= least]
+        least = max(self.zero_bits, sample.zero_bits)
+        lines, theirs = self.lines[self.zeros >= least], sample.lines[sample.zeros >= least]
         return len(lines), len(theirs), len(np.intersect1d(lines, theirs, assume_unique=True))
 
 

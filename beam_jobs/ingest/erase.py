@@ -124,7 +124,7 @@ def erase(
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
     """A bucket without the people: `taken` are the rows that are gone, the lines that they stood for, and the sets
-    that a hash was taken out of; `digest` is to be added to the day's."""
+    that a hash was taken out of; `digest` adds to the day's."""
 
     queries: pa.Table
     exposures: pa.Table
@@ -317,14 +317,15 @@ def made_from(store: str, digests: Collection[str]) -> list[MadeFrom]:
     waiting = {folder: manifest.read(folder) for folder in folders}
     digests_so_far, outputs = set(digests), list[MadeFrom]()
 
-    def names_one(made: Manifest) -> bool:
-        return not digests_so_far.isdisjoint(re.findall(r'"([^"]*)"', json.dumps(made.request.inputs)))
+    def names_one(manifest: Manifest) -> bool:
+        return not digests_so_far.isdisjoint(re.findall(r'"([^"]*)"', json.dumps(manifest.request.inputs)))
 
-    while now := {folder: made for folder, made in waiting.items() if names_one(made)}:
-        for folder, made in now.items():
+    while now := {folder: record for folder, record in waiting.items() if names_one(record)}:
+        for folder, record in now.items():
             del waiting[folder]
-            digests_so_far.add(made.digest)
-            outputs.append(MadeFrom(stage=made.request.stage, digest=made.digest, path=folder, created=made.created))
+            digests_so_far.add(record.digest)
+            stage = record.request.stage
+            outputs.append(MadeFrom(stage=stage, digest=record.digest, path=folder, created=record.created))
     return outputs
 
 

@@ -207,11 +207,11 @@ def _aggregate(joined: Record, bots: Bots, notes: str) -> Iterator[Any]:
 
 
 @carries_errors
-def _write_bucket(bucket: tuple[int, pa.Table], made: str, notes: str) -> FolderMade:
+def _write_bucket(bucket: tuple[int, pa.Table], output: str, notes: str) -> FolderMade:
     """Both files of a bucket."""
     number, partial = bucket
     queries, exposures = merge_bucket(partial)
-    folder = join(made, f"day-{number:05d}-{uuid.uuid4().hex}")  # a bundle may run twice
+    folder = join(output, f"day-{number:05d}-{uuid.uuid4().hex}")  # a bundle may run twice
     tables = {f"queries-{number:05d}": queries, f"exposures-{number:05d}": exposures}
     with explained(folder), ThreadPoolExecutor(2) as disk:  # which is waited for: meanwhile the rows are digested
         written = [disk.submit(write_table, table, folder, name) for name, table in tables.items()]
@@ -235,11 +235,11 @@ def _write_bucket(bucket: tuple[int, pa.Table], made: str, notes: str) -> Folder
 
 
 @carries_errors
-def _write_rejects(bucket: tuple[int, pa.Table], made: str) -> FolderMade:
+def _write_rejects(bucket: tuple[int, pa.Table], output: str) -> FolderMade:
     """The places of a bucket's unreadable lines, in order."""
     number, rejects = bucket
     name = f"{REJECTS}-{number:05d}"
-    folder = join(made, f"{name}-{uuid.uuid4().hex}")
+    folder = join(output, f"{name}-{uuid.uuid4().hex}")
     with explained(folder):
         files = write_tables({name: rejects.sort_by([("file", "ascending"), ("offset", "ascending")])}, folder)
     none = LogicalDigest().hexdigest()  # rejects are no rows of the day

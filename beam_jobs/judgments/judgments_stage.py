@@ -116,9 +116,9 @@ def refuse_trained_days(build: str, days: Sequence[StageResult]) -> None:
         raise _overlap(f"{build} was made from lines until {last}, and the judgments would begin at {first}.")
 
 
-def _find(digests: Iterable[str], beside: Sequence[str]) -> list[StageResult]:
+def _find(digests: Iterable[str], folders: Sequence[str]) -> list[StageResult]:
     """The ingests of these digests, or what erasures left of them, in the stores that hold some folders."""
-    stores = sorted({folder.rstrip("/").rsplit("/", 2)[0] for folder in beside if folder.count("/") >= 2})
+    stores = sorted({folder.rstrip("/").rsplit("/", 2)[0] for folder in folders if folder.count("/") >= 2})
     ingests = {}
     for store in stores:
         for digest in sorted(digests):

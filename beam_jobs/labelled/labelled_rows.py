@@ -231,7 +231,7 @@ def _labels(values: Values, config: LabelledConfig) -> Sequence[str | None]:
 
 
 def read_label(value: Any, config: LabelledConfig) -> str | None:
-    """The one spelling of a label; None for what is none: a class that is not named, a number out of bounds."""
+    """The one spelling of a label; None for an invalid label: a class that is not named, a number out of bounds."""
     if value is None:
         return None
     if config.label == "class":

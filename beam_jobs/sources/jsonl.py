@@ -130,17 +130,17 @@ def _keys(data: bytes, depth: int) -> set[str]:
     return result
 
 
-def _visit(value: Any, name: str, depth: int, found: set[str]) -> None:
+def _visit(value: Any, name: str, depth: int, names: set[str]) -> None:
     if isinstance(value, dict) and depth:
         for key, inner in value.items():
-            _visit(inner, f"{name}.{key}" if name else key, depth - 1, found)
+            _visit(inner, f"{name}.{key}" if name else key, depth - 1, names)
     elif name:
-        found.add(name)
+        names.add(name)
 
 
-def _check_keys(seen: set[str], wanted: dict[str, Path], expected: Sequence[str]) -> None:
+def _check_keys(seen: set[str], paths: dict[str, Path], expected: Sequence[str]) -> None:
     """A key that no line has may come later, or never; but not if it is expected, or another is all but its name."""
-    names = {ours: ".".join(path) for ours, path in wanted.items()}
+    names = {ours: ".".join(path) for ours, path in paths.items()}
     unmapped = seen - set(names.values())
     for ours, name in names.items():
         if ours == "query" and names.get("query_id") in seen:

@@ -206,7 +206,7 @@ def _is_within(column: pa.Array, least: int, most: int) -> bool:
 def _each(values: Values, parse: Callable[[Any], int], nothing: int | None) -> tuple[pa.Array, np.ndarray]:
     """(int64, `nothing` where there is no value or a bad one; whether each value is bad), each distinct value once."""
     parsed: dict[Any, tuple[int | None, bool]] = {None: (nothing, False), "": (nothing, False)}
-    found = []
+    rows = []
     for value in values.to_pylist() if isinstance(values, pa.Array) else values:
         key = value if type(value) is not bool else str(value)
         if key not in parsed:
@@ -214,9 +214,9 @@ def _each(values: Values, parse: Callable[[Any], int], nothing: int | None) -> t
                 parsed[key] = parse(value), False
             except (ValueError, TypeError, OverflowError):
                 parsed[key] = nothing, True
-        found.append(parsed[key])
-    numbers = pa.array([number for number, _ in found], pa.int64())
-    return numbers, np.array([is_bad for _, is_bad in found], bool)
+        rows.append(parsed[key])
+    numbers = pa.array([number for number, _ in rows], pa.int64())
+    return numbers, np.array([is_bad for _, is_bad in rows], bool)
 
 
 # Times as logs write them -> milliseconds since 1970, UTC.

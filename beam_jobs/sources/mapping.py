@@ -136,7 +136,7 @@ class Mapping(ColumnMapping):
     time_format: TimeFormat = "iso"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
     """A hint at the name that was probably meant, for an error; empty where none is near."""
-    near = difflib.get_close_matches(name, list(known), n=1)
+    near = difflib.get_close_matches(name, list(names), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""

@@ -64,7 +64,7 @@ class Unit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadingPlan:
-    """All that is to be read."""
+    """All bytes to read."""
 
     files: Sequence[str]
     units: Sequence[Unit]
@@ -112,7 +112,7 @@ def plan_reading(logs: Sequence[str], *, split: bool = True) -> ReadingPlan:
 
 def find_files(logs: Sequence[str]) -> list[str]:
     """The files that paths, patterns, folders and URIs name, each once. Raises UsageError and StageError."""
-    found: dict[str, None] = {}
+    sources: dict[str, None] = {}
     for log in logs:
         try:
             files = storage.expand(log)
@@ -123,8 +123,8 @@ def find_files(logs: Sequence[str]) -> list[str]:
                 f"There is no file {log}, and nothing that the pattern matches.",
                 "Check the path; quote a pattern, so that the shell leaves it alone.",
             )
-        found |= dict.fromkeys(files)
-    return list(found)
+        sources |= dict.fromkeys(files)
+    return list(sources)
 
 
 def nothing_in(logs: Sequence[str], files: Sequence[str]) -> StageError:
@@ -173,14 +173,14 @@ def _cut(unit: Unit, file: IO[bytes], stream: Any, block_bytes: int) -> Iterator
         position, counted = position + len(data), here
 
 
-def _read(unit: Unit, stream: Any, wanted: int, position: int) -> bytes:
-    """Up to `wanted` bytes, fewer only at the end. Says how far a damaged compressed file could be read."""
+def _read(unit: Unit, stream: Any, size: int, position: int) -> bytes:
+    """Up to `size` bytes, fewer only at the end. Says how far a damaged compressed file could be read."""
     if unit.kind == PLAIN:
-        return stream.read(wanted)
+        return stream.read(size)
     pieces: list[bytes] = []
     length = 0
     try:
-        while length < wanted and (piece := stream.read1(wanted - length)):
+        while length < size and (piece := stream.read1(size - length)):
             pieces.append(piece)
             length += len(piece)
     except _DECODER_ERRORS as error:

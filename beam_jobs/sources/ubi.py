@@ -216,15 +216,15 @@ def _read(block: bytes, cut: list[bytes], kinds: Table[str, str]) -> _Read:
     return _Read(rows=rows, numbers=np.delete(numbers, unreadable), rejects=rejects, num_action_lines=num_action_lines)
 
 
-def _merged(everyday: EverydayRows, others: _Read) -> pa.RecordBatch:
+def _merged(everyday: EverydayRows, irregular: _Read) -> pa.RecordBatch:
     """The rows of both in the order of their lines."""
-    if not others.rows.num_rows:
+    if not irregular.rows.num_rows:
         return everyday.rows
-    places = (everyday.odd - np.arange(len(everyday.odd)))[others.numbers].tolist()  # among the everyday rows
+    places = (everyday.odd - np.arange(len(everyday.odd)))[irregular.numbers].tolist()  # among the everyday rows
     parts = []
     begin = 0
     for number, place in enumerate(places):
-        parts += [everyday.rows.slice(begin, place - begin), others.rows.slice(number, 1)]
+        parts += [everyday.rows.slice(begin, place - begin), irregular.rows.slice(number, 1)]
         begin = place
     parts.append(everyday.rows.slice(begin))
     return pa.Table.from_batches(parts).unify_dictionaries().combine_chunks().to_batches()[0]

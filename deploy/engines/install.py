@@ -213,12 +213,12 @@ def _run(command: Sequence[str], failed: str, env: dict[str, str] | None = None,
     return process.stdout
 
 
-def _replace(made: Path, target: Path) -> None:
-    if made == target:
+def _replace(source: Path, target: Path) -> None:
+    if source == target:
         return
     if target.is_dir():
         shutil.rmtree(target)
-    os.replace(made, target)
+    os.replace(source, target)
 
 
 def _folded(line: str) -> str:

@@ -182,16 +182,16 @@ def _about_gate(result: Mapping[str, Any]) -> Iterable[str]:
         yield "Without --documents each clicked document counts as one that has a title of its own."
 
 
-def _estimate(found: Mapping[str, Any]) -> Table:
+def _estimate(estimate: Mapping[str, Any]) -> Table:
     rows = [
-        ("lines", f"{found['lines']:,} ({size(found['text_bytes'])} of text)"),
-        ("time", f"ingest {duration(found['ingest_seconds'])}, build {duration(found['build_seconds'])}"),
-        ("processes", f"{found['processes']:,}"),
-        ("memory", f"{size(found['memory_bytes'])}; hardly more for a larger log"),
+        ("lines", f"{estimate['lines']:,} ({size(estimate['text_bytes'])} of text)"),
+        ("time", f"ingest {duration(estimate['ingest_seconds'])}, build {duration(estimate['build_seconds'])}"),
+        ("processes", f"{estimate['processes']:,}"),
+        ("memory", f"{size(estimate['memory_bytes'])}; hardly more for a larger log"),
         (
             "disk",
-            f"{size(found['scratch_bytes'])} while it runs; at most {size(found['day_bytes'])} for the private day and"
-            f" {size(found['shards_bytes'])} for shards",
+            f"{size(estimate['scratch_bytes'])} while it runs; at most {size(estimate['day_bytes'])} for the private"
+            f" day and {size(estimate['shards_bytes'])} for shards",
         ),
     ]
     return Table(caption="The whole log on this machine, estimated", rows=rows)

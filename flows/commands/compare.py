@@ -149,13 +149,15 @@ def _named(pairs: list[str] | None, option: str) -> dict[str, str]:
     return named
 
 
-def row_line(one: "EndedRow", done: int, total: int) -> None:
+def row_line(ended: "EndedRow", done: int, total: int) -> None:
     """Print on stderr that a row has ended, with its NDCG@10 or why it has none."""
-    state = "reused" if one.result and one.result.reused else one.state
-    ndcg = one.metrics.get("ndcg@10")
-    came = f"{measure_name(MEASURE)} {ndcg:.4f}" if ndcg is not None else f"{state}{f': {one.why}' if one.why else ''}"
-    time = {"reused": "reused", "empty": ""}.get(state, duration(one.seconds))
-    console.ended(state, f"{done}/{total}", f"{time:>12}", f"{one.row.name}: {came}")
+    state = "reused" if ended.result and ended.result.reused else ended.state
+    ndcg = ended.metrics.get("ndcg@10")
+    came = (
+        f"{measure_name(MEASURE)} {ndcg:.4f}" if ndcg is not None else f"{state}{f': {ended.why}' if ended.why else ''}"
+    )
+    time = {"reused": "reused", "empty": ""}.get(state, duration(ended.seconds))
+    console.ended(state, f"{done}/{total}", f"{time:>12}", f"{ended.row.name}: {came}")
 
 
 def show(result: dict[str, Any]) -> None:

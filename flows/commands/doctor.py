@@ -87,17 +87,17 @@ def checked(name: str, check: Callable[[], Finding]) -> Finding:
         return Finding(name, "look", f"could not be checked ({type(error).__name__})", "Report it if something fails.")
 
 
-def training_path(found: Status) -> Finding:
+def training_path(kernel: Status) -> Finding:
     """The compiled kernel, or the reference path in torch."""
-    if not found.available:
-        fix = "Use a processor that has them, if speed matters." if "processor" in found.reason else COMPILE
-        text = f"the reference path in torch, several times slower for recurrent towers: {found.reason}"
+    if not kernel.available:
+        fix = "Use a processor that has them, if speed matters." if "processor" in kernel.reason else COMPILE
+        text = f"the reference path in torch, several times slower for recurrent towers: {kernel.reason}"
         return Finding("path", "look", text, fix)
-    if found.instructions == "generic":
+    if kernel.instructions == "generic":
         fix = "Use a processor that has them, or see that the virtual machine shows them."
         return Finding("path", "look", "the compiled kernel, without AVX2 or AVX-512: several times slower", fix)
     towers = "(lstm, bilstm, rnn); torch for other towers"
-    return Finding("path", "good", f"the compiled kernel with {found.instructions} {towers}")
+    return Finding("path", "good", f"the compiled kernel with {kernel.instructions} {towers}")
 
 
 def gpu() -> Finding:
@@ -123,7 +123,7 @@ def log_reader(reason: str) -> Finding:
     return Finding("log reader", "look", f"Python, several times slower for UBI logs: {reason}", COMPILE)
 
 
-def packages(requires: Sequence[str], found: Mapping[str, str]) -> Finding:
+def packages(requires: Sequence[str], versions: Mapping[str, str]) -> Finding:
     """The packages that are missing or in an undeclared version.
 
     requires: lines like `torch>=2.6; extra == "train"`. found: the installed versions by canonical name.
@@ -135,11 +135,11 @@ def packages(requires: Sequence[str], found: Mapping[str, str]) -> Finding:
         needed = {"", "cli"}.union(*NEEDS.values())
         if name == "clicktower" or extra not in needed:
             continue
-        if name not in found:
+        if name not in versions:
             missing.append(name)
             extras.add(extra)
-        elif not requirement.specifier.contains(found[name], prereleases=True):
-            mismatched.append(f"{name} {found[name]} (declared: {requirement.specifier})")
+        elif not requirement.specifier.contains(versions[name], prereleases=True):
+            mismatched.append(f"{name} {versions[name]} (declared: {requirement.specifier})")
     if missing:
         commands = [command for command, extras_of_command in NEEDS.items() if extras & set(extras_of_command)]
         useless = "no command works" if extras & {"", "cli"} else f"these do not work: {', '.join(commands)}"
@@ -149,7 +149,7 @@ def packages(requires: Sequence[str], found: Mapping[str, str]) -> Finding:
     if mismatched:
         text = f"undeclared versions, which may fail when they are used: {', '.join(mismatched)}"
         return Finding("packages", "look", text, "Install clicktower again, with its constraints.txt.")
-    return Finding("packages", "good", ", ".join(f"{name} {found[name]}" for name in SHOWN if name in found))
+    return Finding("packages", "good", ", ".join(f"{name} {versions[name]}" for name in SHOWN if name in versions))
 
 
 def installed() -> dict[str, str]:

@@ -208,16 +208,18 @@ def run_dates(
     return done
 
 
-def _show_date(one: DateResult) -> None:
+def _show_date(result: DateResult) -> None:
     """The line of a date that has ended, on stderr."""
-    stages = [name for name, value in one.results.items() if isinstance(value, dict) and not value.get("reused", True)]
+    stages = [
+        name for name, value in result.results.items() if isinstance(value, dict) and not value.get("reused", True)
+    ]
     outcome = {
         "done": ", ".join(stages),
         "reused": "all of it was there",
         "waiting": "ingested; nothing is made of it, since another date failed",
-        "failed": one.found,
-    }[one.state]
-    console.ended(one.state, one.date, one.state, outcome)
+        "failed": result.found,
+    }[result.state]
+    console.ended(result.state, result.date, result.state, outcome)
 
 
 def _show_backfill(result: dict[str, Any]) -> None:
@@ -256,7 +258,7 @@ def run_on_server(config_file: str, date: str, until: str = "report") -> dict:
     state = run.state
     if not state.is_completed():
         raise StageError(
-            f"The run {run.name} for {date} ended as {state.name}: {state.message or 'nothing more is known'}.",
+            f"The run {run.name} for {date} ended as {state.name}: {state.message or 'no reason is known'}.",
             "See its page; run the same command again to go on.",
         )
     return {"flow_run": str(run.id)}

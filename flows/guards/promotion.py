@@ -160,11 +160,11 @@ def _refused(figures: Mapping[str, Any], rules: PromotionRules) -> str:
     return f"the interval is not above {rules.min_gain:g}" if rules.min_gain else "the interval is not above zero"
 
 
-def _compared(figures: Mapping[str, Any], other: str) -> str:
+def _compared(figures: Mapping[str, Any], name: str) -> str:
     d = figures["difference"]
     judged = " judged by clicks" if figures["click_derived"] else ""
     return (
-        f"{measure_name(figures['measure'])} {figures['candidate']:.3f} against {figures['live']:.3f} of {other} over "
+        f"{measure_name(figures['measure'])} {figures['candidate']:.3f} against {figures['live']:.3f} of {name} over "
         f"{figures['n']:,} queries{judged}: {d['mean']:+.3f} [{d['low']:+.3f}, {d['high']:+.3f}]"
     )
 

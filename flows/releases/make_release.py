@@ -107,7 +107,7 @@ def _copy_evaluation(evaluated: StageResult | None, built: str) -> dict[str, Any
 
 
 def _write_query_tower(model: Model | Ensemble, expected: in_onnx.Golden, built: str) -> dict[str, Any]:
-    """Write query.onnx if it reproduces the golden vectors; otherwise the reason why there is none."""
+    """Write query.onnx if it reproduces the golden vectors; otherwise give the reason."""
     try:
         graph = in_onnx.query_onnx(model)
     except in_onnx.CannotExport as error:

@@ -393,9 +393,9 @@ def _paper(comparison: Comparison) -> list[Block]:
 def _beside(comparison: Comparison, name: str, rows: Sequence[Row]) -> Table:
     """A measure, and how far it is above BM25's, in the paper and in the two tables."""
 
-    def there(of: str, show: Callable[[float], str], row: Row) -> Cell:
-        points = (row.get(of) or {}).get(name)  # of a hundred
-        return Cell(text="" if points is None or (of != "paper" and row["name"] == BM25) else show(points / 100))
+    def there(measure: str, show: Callable[[float], str], row: Row) -> Cell:
+        points = (row.get(measure) or {}).get(name)  # of a hundred
+        return Cell(text="" if points is None or (measure != "paper" and row["name"] == BM25) else show(points / 100))
 
     def here(table: str, row: Row) -> Cell:
         value = row["tables"].get(table, {}).get("values", {}).get(name)

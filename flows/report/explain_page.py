@@ -141,31 +141,31 @@ def _text(readings: Readings, number: int) -> Section:
     return Section(title=f"The {called(readings.models[0], number)}, word by word", blocks=blocks)
 
 
-def _shaded(text: TracedText, found: Keywords) -> Words:
-    num_cells = max(len(direction.cells) for direction in found.counted)
-    keywords = set(found.keywords)
+def _shaded(text: TracedText, marks: Keywords) -> Words:
+    num_cells = max(len(direction.cells) for direction in marks.counted)
+    keywords = set(marks.keywords)
     tips = [
         ", ".join(
             f"{ARROWS[way.direction]} {'no count' if count is None else f'{count} num_cells {len(way.cells)} cells'}"
-            for way, count in zip(found.counted, counts, strict=True)
+            for way, count in zip(marks.counted, counts, strict=True)
         )
-        for counts in zip(*(direction.counts for direction in found.counted), strict=True)
+        for counts in zip(*(direction.counts for direction in marks.counted), strict=True)
     ]
-    words = enumerate(zip(text.words, found.most, strict=True))
+    words = enumerate(zip(text.words, marks.most, strict=True))
     return Words(words=[(word, -(-most * SHADES // num_cells), at in keywords, tips[at]) for at, (word, most) in words])
 
 
-def _counts(found: Sequence[tuple[Explained, TracedText, Keywords]]) -> Table:
+def _counts(readings: Sequence[tuple[Explained, TracedText, Keywords]]) -> Table:
     """Counts side by side: a row for each word, a column for each model and direction, as Tables I and V to VIII."""
-    longest = max((text for _, text, _ in found), key=lambda text: len(text.words))
+    longest = max((text for _, text, _ in readings), key=lambda text: len(text.words))
     most: Counter[int] = Counter()
-    for _, _, counted in found:
+    for _, _, counted in readings:
         for at, count in enumerate(counted.most):
             most[at] = max(most[at], count)
     chosen = sorted(sorted(most, key=lambda at: (-most[at], at))[:TABLE_WORDS])
     header, rows = ["", "Word"], [[f"{at + 1}", longest.words[at]] for at in chosen]
     table: list[list[Cell | str]] = [[*row] for row in rows]
-    for reading, _, counted in found:
+    for reading, _, counted in readings:
         header += [f"{reading.name} {ARROWS[way.direction]} of {len(way.cells)}" for way in counted.counted] + [""]
         for row, at in zip(table, chosen, strict=True):
             inside = at < len(counted.most)
@@ -178,11 +178,11 @@ def _counts(found: Sequence[tuple[Explained, TracedText, Keywords]]) -> Table:
     )  # fmt: skip
 
 
-def _count(count: int | None, of: int) -> Cell:
-    return Cell(text="–" if count is None else str(count), shade=(count or 0) / of)
+def _count(count: int | None, total: int) -> Cell:
+    return Cell(text="–" if count is None else str(count), shade=(count or 0) / total)
 
 
-def _pictures(one: Explained, text: TracedText, trace: Trace, readings: Readings) -> list[Block]:
+def _pictures(explained: Explained, text: TracedText, trace: Trace, readings: Readings) -> list[Block]:
     """The gates and states of one direction, and y of the most active cells alone (Fig. 6, 11, 12)."""
     cells, shared = readings.rule.top_cells, readings.colours == "shared"
     columns, active, panels = figures.word_columns(text.words), most_active(trace, cells), []
@@ -214,7 +214,7 @@ def _pictures(one: Explained, text: TracedText, trace: Trace, readings: Readings
             "consecutive words. Every word is in traces.arrow."
         )
     return [
-        Heading(text=f"{one.name}, read {trace.direction}", only="page"), apart,
+        Heading(text=f"{explained.name}, read {trace.direction}", only="page"), apart,
         Text(text=" ".join(notes), tone="quiet", only="page"), Beside(blocks=panels, natural=True, only="page"),
     ]  # fmt: skip
 
@@ -252,8 +252,8 @@ def attention_blocks(title: str, weights: Any, words: Sequence[str]) -> list[Blo
     ]  # fmt: skip
 
 
-def _topics(one: Explained) -> Section:
-    topics = topics_json(one.topics)  # type: ignore[arg-type]
+def _topics(explained: Explained) -> Section:
+    topics = topics_json(explained.topics)  # type: ignore[arg-type]
     sentence = (
         f"Over {topics['queries']:,} queries. Of each query the {topics['cells_per_query']} most active cells take the"
         f" keywords that move them. {topics['cells_with_words']} cells took any; these took most. A number says in how"
@@ -270,7 +270,7 @@ def _topics(one: Explained) -> Section:
     ]
     table = Table(caption="Keywords by cell", header=("Cell", "Keywords", "Most frequent"), rows=rows, left=(0, 2))
     blocks = [Text(text=sentence), table, *_grid(topics["grid"])]
-    return Section(title=f"Which words which cells stand for: {one.name}", blocks=blocks)
+    return Section(title=f"Which words which cells stand for: {explained.name}", blocks=blocks)
 
 
 def _grid(queries: Sequence[Mapping[str, Any]]) -> list[Block]:
@@ -317,29 +317,29 @@ def _gates(models: Sequence[Explained]) -> list[Block]:
     return [Section(title="Does the input gate close at unimportant words?", blocks=blocks)] if blocks else []
 
 
-def _means(found: Mapping[str, Any]) -> list[figures.ChartRow]:
+def _means(gates: Mapping[str, Any]) -> list[figures.ChartRow]:
     """The mean input gate at keywords beside that at other words: overall, and by the position of the word."""
-    rows = [("all positions", found), *((f"position {at['position']}", at) for at in found["by_position"])]
+    rows = [("all positions", gates), *((f"position {at['position']}", at) for at in gates["by_position"])]
     return [
         figures.ChartRow(name=name, dots=[_mean(gate["keywords"], "ours"), _mean(gate["others"], "others")])
         for name, gate in rows
     ]
 
 
-def _mean(of: Mapping[str, Any], kind: str) -> figures.Dot:
-    error = 1.96 * (of["sd"] or 0) / of["n"] ** 0.5
-    return figures.Dot(value=of["mean"], low=of["mean"] - error, high=of["mean"] + error, kind=kind)
+def _mean(means: Mapping[str, Any], kind: str) -> figures.Dot:
+    error = 1.96 * (means["sd"] or 0) / means["n"] ** 0.5
+    return figures.Dot(value=means["mean"], low=means["mean"] - error, high=means["mean"] + error, kind=kind)
 
 
-def _gate(name: str, found: Mapping[str, Any]) -> str:
+def _gate(name: str, figures_of_gate: Mapping[str, Any]) -> str:
     def spread(kind: str, words: str) -> str:
-        part = found[kind]
+        part = figures_of_gate[kind]
         sd = "" if part["sd"] is None else f" (standard deviation {part['sd']:.3f})"
         return f"{part['mean']:.3f} at {part['n']:,} {words}{sd}"
 
-    sentence = f"Input gate of {name} {ARROWS[found['direction']]}: {spread('keywords', 'keywords')},"
+    sentence = f"Input gate of {name} {ARROWS[figures_of_gate['direction']]}: {spread('keywords', 'keywords')},"
     sentence += f" {spread('others', 'other words')}."
-    if d := found["difference"]:
+    if d := figures_of_gate["difference"]:
         end = "these texts cannot tell the two apart"
         if d["low"] > 0 or d["high"] < 0:
             end = f"the gate is wider open at {'keywords' if d['low'] > 0 else 'the other words'}"
@@ -347,7 +347,7 @@ def _gate(name: str, found: Mapping[str, Any]) -> str:
             f" Within the {d['texts']:,} texts that have both, keywords have {d['mean']:+.3f} ({d['confidence']:.0%}"
             f" interval {d['low']:+.3f} to {d['high']:+.3f}): {end}."
         )
-    means = (f"{found['candidate'][kind]['mean']:.3f}" for kind in ("keywords", "others"))
+    means = (f"{figures_of_gate['candidate'][kind]['mean']:.3f}" for kind in ("keywords", "others"))
     return "{} What the words would add, |y_g|, is {} at keywords and {} at other words.".format(sentence, *means)
 
 

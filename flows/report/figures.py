@@ -114,8 +114,8 @@ def line_chart(
 ) -> Markup:
     """The figure, with each line's name and end above it; empty where nothing is known.
 
-    log: a logarithmic scale, if all values allow it. most: what no value can be above. level: a name and a value that
-    the lines are to be seen against. show: a value as it stands beside the name of its line.
+    log: a logarithmic scale, if all values allow it. most: what no value can be above. level: a name and a value to
+    compare the lines with. show: a value as it stands beside the name of its line.
     """
     lines = [line for line in lines if line.known]
     if not lines:
@@ -211,7 +211,7 @@ def row_chart(
 ) -> Markup:
     """The figure; empty without a dot.
 
-    level: a value that all are to be seen against, as a line from top to bottom. joined: the dots of a row lie on one
+    level: a value to compare all with, as a line from top to bottom. joined: the dots of a row lie on one
     line, with a stroke between them; otherwise one below the other.
     """
     rows = [row for row in rows if row.dots]
@@ -301,12 +301,12 @@ def shortened(name: str, chars: int = 15) -> str:
 # Labelled rows: how similarities lie in each class.
 
 
-def histogram(found: Mapping[str, Any], classes: Sequence[tuple[int, str]], label: str) -> Markup:
+def histogram(values: Mapping[str, Any], classes: Sequence[tuple[int, str]], label: str) -> Markup:
     """Outlines of the shares of each class over the same bins, with the thresholds.
 
     found: one of labelled_measures; classes: (place, name), at most as many as SERIES.
     """
-    edges = found["edges"]
+    edges = values["edges"]
 
     def draw() -> Any:
         from matplotlib.ticker import PercentFormatter
@@ -314,18 +314,18 @@ def histogram(found: Mapping[str, Any], classes: Sequence[tuple[int, str]], labe
         figure = _figure(HALF, 270)
         axes = figure.add_subplot()
         for (k, _), name in zip(classes, SERIES, strict=False):
-            counts = found["counts"][k]
+            counts = values["counts"][k]
             shares = [n / (sum(counts) or 1) for n in counts]
             axes.stairs(shares, edges, fill=True, color=COLOUR[name], alpha=0.16)
             axes.stairs(shares, edges, color=COLOUR[name], lw=2)
-        for cut in filter(lambda cut: edges[0] <= cut <= edges[-1], found["cuts"]):
+        for cut in filter(lambda cut: edges[0] <= cut <= edges[-1], values["cuts"]):
             axes.axvline(cut, color=COLOUR["quiet"], ls=":", lw=1.4)
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=None))
         axes.set_xlabel(label)
         return figure
 
-    names = ", ".join(f"class {name}: {sum(found['counts'][k]):,} rows" for k, name in classes)
-    chosen = "".join(f", threshold {cut:.3g}" for cut in found["cuts"])
+    names = ", ".join(f"class {name}: {sum(values['counts'][k]):,} rows" for k, name in classes)
+    chosen = "".join(f", threshold {cut:.3g}" for cut in values["cuts"])
     return _drawn(draw, f"{label} from {edges[0]:.3g} to {edges[-1]:.3g}; {names}{chosen}", "curves histogram")
 
 

@@ -108,10 +108,10 @@ def _names(table: Table, width: int) -> list[tuple[str, str]]:
     return list(zip(groups or [""] * width, table.header or [""] * width, strict=True))
 
 
-def _markdown_cell(one: Cell) -> str:
-    text, aside = escaped(one.text), one.aside or one.tip
-    text = f"**{text}**" if one.strong else text
-    return " ".join(filter(None, [text, escaped(one.mark), f"({escaped(aside)})" if aside else ""]))
+def _markdown_cell(cell: Cell) -> str:
+    text, aside = escaped(cell.text), cell.aside or cell.tip
+    text = f"**{text}**" if cell.strong else text
+    return " ".join(filter(None, [text, escaped(cell.mark), f"({escaped(aside)})" if aside else ""]))
 
 
 STYLES = {
@@ -178,19 +178,19 @@ def _grid(table: Table, width: int) -> Grid:
     return grid
 
 
-def _length(one: Cell) -> int:
-    return sum(len(part) + 1 for part in (one.text, one.mark, one.aside) if part) + BAR * (one.share is not None)
+def _length(cell: Cell) -> int:
+    return sum(len(part) + 1 for part in (cell.text, cell.mark, cell.aside) if part) + BAR * (cell.share is not None)
 
 
-def _line(one: Cell, between: str) -> Line:
-    style = STYLES.get(one.tone, "")
-    line = Line(one_line(one.text), "bold green" if one.strong else "" if one.mark else style)
-    if one.shade > 0 and one.text:
-        line.stylize(GROUNDS[min(5, -(-int(100 * one.shade) // 20))])
-    if one.mark:
-        line.append(f" {one.mark}", style)
-    if one.aside:
-        line.append(between + one_line(one.aside), "dim")
-    if one.share is not None:
-        line.append((" " if one.text else "") + ("█" * round(one.share * BAR) or "▏"), style)
+def _line(cell: Cell, between: str) -> Line:
+    style = STYLES.get(cell.tone, "")
+    line = Line(one_line(cell.text), "bold green" if cell.strong else "" if cell.mark else style)
+    if cell.shade > 0 and cell.text:
+        line.stylize(GROUNDS[min(5, -(-int(100 * cell.shade) // 20))])
+    if cell.mark:
+        line.append(f" {cell.mark}", style)
+    if cell.aside:
+        line.append(between + one_line(cell.aside), "dim")
+    if cell.share is not None:
+        line.append((" " if cell.text else "") + ("█" * round(cell.share * BAR) or "▏"), style)
     return line

@@ -61,10 +61,10 @@ def _chosen(metrics: Metrics) -> tuple[str, Mapping[str, float]]:
     return name, differences[name]
 
 
-def promotion(found: Mapping[str, Any], click_derived: bool) -> list[Block]:
+def promotion(decision: Mapping[str, Any], click_derived: bool) -> list[Block]:
     """Whether the release went live and why, with the slices that were looked at."""
-    live, figures = found["live"], found["figures"]
-    text = f"{'Live.' if live else 'Kept as a candidate.'} {found['reason']}"
+    live, figures = decision["live"], decision["figures"]
+    text = f"{'Live.' if live else 'Kept as a candidate.'} {decision['reason']}"
     blocks: list[Block] = [Text(text=text, tone="better" if live else "open")]
     if click_derived and figures.get("difference"):
         blocks.append(Text(text="The two models were judged by clicks; no judge compared them."))
@@ -85,7 +85,7 @@ def promotion(found: Mapping[str, Any], click_derived: bool) -> list[Block]:
 
 
 def drift(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """The alarms, or that there is none, and every figure beside its usual value."""
+    """The alarms, or a line that says there are no alarms, and every figure beside its usual value."""
     alarms = [row["alarm"] + (" It stopped the run." if row.get("stops") else "") for row in rows if row["alarm"]]
     return [
         Items(items=alarms, tone="alarm") if alarms else Text(text=usual(rows)),
@@ -126,11 +126,11 @@ def ledger_table(ledger: Ledger) -> Table:
     )  # fmt: skip
 
 
-def percent(part: float, whole: float) -> str:
+def percent(part: float, total: float) -> str:
     """A share with as many digits as it needs; never 0% of something that is there."""
-    if not whole:
+    if not total:
         return "—"
-    share = 100 * part / whole
+    share = 100 * part / total
     if 0 < share < 0.01:
         return "< 0.01%"
     return f"{share:.1f}%" if share >= 1 or share == 0 else f"{share:.2f}%"

@@ -171,8 +171,8 @@ def release(served: Served) -> dict[str, Any]:
     }
 
 
-def _of_release(asked: str | None, served: Served) -> OpenRelease:
-    if asked is not None and asked != served.digest:
+def _of_release(release: str | None, served: Served) -> OpenRelease:
+    if release is not None and release != served.digest:
         raise Refused(404, f"The release asked for is not the one that is served, {served.digest}: "
                            "leave the field release out, or ask for that one.")  # fmt: skip
     return served.opened

@@ -46,9 +46,9 @@ def progress_bar(stage: str, *, share: bool = False) -> Iterator[Tell]:
     with _TwoLines(*columns, console=errors, transient=True) as bar:
         task = bar.add_task("starting", total=None, stage=stage, below="")
 
-        def tell(what: str, done: int, total: int | None) -> None:
-            beside, _, below = what.partition("\n")
-            bar.update(task, description=beside, completed=done, total=total, below=below)
+        def tell(activity: str, count: int, total: int | None) -> None:
+            beside, _, below = activity.partition("\n")
+            bar.update(task, description=beside, completed=count, total=total, below=below)
 
         yield tell
 
@@ -91,12 +91,12 @@ def plain(text: str) -> str:
 def _plain_lines(stage: str) -> Tell:
     last = time.monotonic()
 
-    def tell(what: str, done: int, total: int | None) -> None:
+    def tell(activity: str, count: int, total: int | None) -> None:
         nonlocal last
         if time.monotonic() - last >= PLAIN_SECONDS:
             last = time.monotonic()
-            what = what.replace("\n", ", ")
-            errors.print(f"{stage}: {what} ({done:,}{f' of {total:,}' if total else ''})", soft_wrap=True)
+            activity = activity.replace("\n", ", ")
+            errors.print(f"{stage}: {activity} ({count:,}{f' of {total:,}' if total else ''})", soft_wrap=True)
 
     return tell
 

@@ -452,8 +452,8 @@ def _plural(name: str) -> str:
     return name[:-1] + "ies" if name.endswith("y") and name[-2:-1] not in "aeiou" else name + "s"
 
 
-def _often_first(asked: Sequence[str], dice: Dice) -> str:
-    return asked[min(dice.roll(len(asked)), dice.roll(len(asked)))]
+def _often_first(names: Sequence[str], dice: Dice) -> str:
+    return names[min(dice.roll(len(names)), dice.roll(len(names)))]
 
 
 def _say(term: Term, dice: Dice) -> str:
@@ -462,10 +462,10 @@ def _say(term: Term, dice: Dice) -> str:
     return _often_first(term.asked, dice)
 
 
-def _in_order(name: str, said: list[str], dice: Dice) -> str:
+def _in_order(name: str, words: list[str], dice: Dice) -> str:
     place = dice.roll(20)
     if place < 12:
-        return " ".join([*said, name])
+        return " ".join([*words, name])
     if place < 17:
-        return " ".join([name, *said])
-    return " ".join([*said[:1], name, *said[1:]])
+        return " ".join([name, *words])
+    return " ".join([*words[:1], name, *words[1:]])

@@ -60,7 +60,7 @@ def simulate(out: str, *, config: SimulationConfig, progress: Progress = silent)
     """
     if not storage.is_local(out):
         raise UsageError(
-            f"A simulation is written to a local folder, and {out} is none.",
+            f"A simulation is written to a local folder, and {out} is remote.",
             "Simulate into a local folder and copy it.",
         )
     folder = Path(storage.filesystem(out)[1])
@@ -98,9 +98,9 @@ def simulate_block(
     return searches, log_lines(config, population, searches, result_pages(catalogue, searches))
 
 
-def _result(made: dict, out: str, config: SimulationConfig, *, reused: bool) -> dict:
+def _result(counts: dict, out: str, config: SimulationConfig, *, reused: bool) -> dict:
     request = Request(stage="simulate", stage_version=VERSION, config=dataclasses.asdict(config), inputs={})
-    return {**made, "digest": request.digest, "path": str(out), "reused": reused}
+    return {**counts, "digest": request.digest, "path": str(out), "reused": reused}
 
 
 def _finished(folder: Path, config: SimulationConfig) -> dict | None:

@@ -43,15 +43,15 @@ class Topics:
     rows: int = 0
     grid: list[tuple[str, dict[tuple[Direction, int], list[str]]]] = field(default_factory=list)
 
-    def add(self, query: TracedText, found: Keywords) -> None:
+    def add(self, query: TracedText, keywords: Keywords) -> None:
         """Collect one more query. A word that is twice in it counts once."""
         self.num_queries += 1
-        self.keywords.update({query.words[at] for at in found.keywords})
+        self.keywords.update({query.words[at] for at in keywords.keywords})
         taken: dict[tuple[Direction, int], list[str]] = {}
-        for direction_counts in found.counted:
+        for direction_counts in keywords.counted:
             for column, cell in enumerate(direction_counts.cells[:CELLS]):
                 of_cell = [
-                    *dict.fromkeys(query.words[at] for at in found.keywords if direction_counts.declared[at, column])
+                    *dict.fromkeys(query.words[at] for at in keywords.keywords if direction_counts.declared[at, column])
                 ]
                 if of_cell:
                     taken[direction_counts.direction, cell] = of_cell
@@ -60,18 +60,18 @@ class Topics:
             self.grid.append((query.text, taken))
 
 
-def topics_json(found: Topics, *, num_cells: int = 10, num_words: int = 12) -> dict[str, Any]:
+def topics_json(topics: Topics, *, num_cells: int = 10, num_words: int = 12) -> dict[str, Any]:
     """The cells that took keywords of the most queries, each with its most frequent words.
 
     Of each word {"word", "queries": in how many the cell took it, "of": in how many it was a keyword}; of each query of
     the grid {"query", "cells"}, a cell with the words that it took.
     """
-    busiest = sorted(found.cells.items(), key=lambda item: (-item[1].total(), item[0]))[:num_cells]
+    busiest = sorted(topics.cells.items(), key=lambda item: (-item[1].total(), item[0]))[:num_cells]
     return {
-        "queries": found.num_queries,
+        "queries": topics.num_queries,
         "cells_per_query": CELLS,
         "least_queries": LEAST_QUERIES,
-        "cells_with_words": len(found.cells),
+        "cells_with_words": len(topics.cells),
         "cells": [
             {
                 "direction": direction,
@@ -79,7 +79,7 @@ def topics_json(found: Topics, *, num_cells: int = 10, num_words: int = 12) -> d
                 "keywords": words.total(),
                 "distinct": len(words),
                 "words": [
-                    {"word": word, "queries": count, "of": found.keywords[word]}
+                    {"word": word, "queries": count, "of": topics.keywords[word]}
                     for word, count in sorted(words.items(), key=lambda item: (-item[1], item[0]))[:num_words]
                     if count >= LEAST_QUERIES
                 ],
@@ -91,7 +91,7 @@ def topics_json(found: Topics, *, num_cells: int = 10, num_words: int = 12) -> d
                 "query": query,
                 "cells": [{"direction": way, "cell": cell, "words": words} for (way, cell), words in taken.items()],
             }
-            for query, taken in found.grid
+            for query, taken in topics.grid
         ],
     }
 
@@ -125,14 +125,14 @@ class InputGates:
                 self.words.setdefault(direction.direction, []).append(read[:, 1:])
 
 
-def gates_json(found: InputGates) -> list[dict[str, Any]]:
+def gates_json(gates: InputGates) -> list[dict[str, Any]]:
     """Of each direction the means with n and standard deviation, the difference within texts with its interval, and
     the means by position.
 
     What cannot be computed (no word of a kind, a spread of one, no text with both) is None.
     """
     rows = []
-    for direction, texts in found.words.items():
+    for direction, texts in gates.words.items():
         position, is_keyword, gate, candidate = np.concatenate(texts, axis=1)
         key, other = is_keyword == 1, is_keyword == 0
         with_both = [(text[2], text[1] == 1) for text in texts if 0 < text[1].sum() < text.shape[1]]
@@ -216,9 +216,9 @@ def explained(
         progress(f"{name}: queries", number, len(queries))
         if words(query):  # one without a word has no embedding
             read = trace(model, query, side)
-            found = keywords(read.traces, rule)
-            topics.add(read, found)
-            gates.add(read, found)
+            word_marks = keywords(read.traces, rule)
+            topics.add(read, word_marks)
+            gates.add(read, word_marks)
     if queries and not topics.num_queries:
         raise UsageError(
             f"None of the {len(queries):,} queries to explain has a word.",
@@ -237,37 +237,37 @@ def explained(
     )
 
 
-def called(one: Explained, number: int) -> str:
+def called(explained: Explained, number: int) -> str:
     """What to call a text: by the side that reads it where clicks were learnt, else by its place."""
-    if isinstance(one.recipe.objective, Clicks):
-        return "query" if one.texts[number].side == "query" else "title"
-    return "text" if len(one.texts) == 1 else ("first text", "second text")[number]
+    if isinstance(explained.recipe.objective, Clicks):
+        return "query" if explained.texts[number].side == "query" else "title"
+    return "text" if len(explained.texts) == 1 else ("first text", "second text")[number]
 
 
-def as_json(one: Explained) -> dict[str, Any]:
+def as_json(explained: Explained) -> dict[str, Any]:
     """Everything but the traces, as plain values."""
     return {
-        "name": one.name,
-        "recipe": one.recipe.name,
-        "tower": one.recipe.tower.kind,
-        "cells": one.recipe.tower.cells,
-        "similarity": one.recipe.objective.similarity,
-        "score": one.score,
-        "classes": list(one.classes),
+        "name": explained.name,
+        "recipe": explained.recipe.name,
+        "tower": explained.recipe.tower.kind,
+        "cells": explained.recipe.tower.cells,
+        "similarity": explained.recipe.objective.similarity,
+        "score": explained.score,
+        "classes": list(explained.classes),
         "texts": [
             {
                 "text": text.text,
                 "side": text.side,
-                "called": called(one, number),
+                "called": called(explained, number),
                 "words": list(text.words),
                 **counted.to_json(),
                 "attention": None if text.attention is None else attention_json(text.attention),
             }
-            for number, (text, counted) in enumerate(zip(one.texts, one.counted, strict=True))
+            for number, (text, counted) in enumerate(zip(explained.texts, explained.counted, strict=True))
         ],
-        "attenuation": gates_json(one.gates),
-        "topics": topics_json(one.topics) if one.topics else None,
-        "cost": list(one.cost),
+        "attenuation": gates_json(explained.gates),
+        "topics": topics_json(explained.topics) if explained.topics else None,
+        "cost": list(explained.cost),
     }
 
 

@@ -20,7 +20,7 @@ from training.trainer.shard_data import distinct_texts_of
 
 
 def nearest_words(
-    asked: Sequence[str],
+    queries: Sequence[str],
     shards: str,
     encoder: TextEncoder | None = None,
     *,
@@ -35,30 +35,30 @@ def nearest_words(
     As the encoder's `side` has them, without one as Doc2Vec (PV-DM) learns them from the texts. Scores: cosines, or
     minus the distances. Raises UsageError for what is not one word, or not known to Doc2Vec; StageError without gensim.
     """
-    if odd := [text for text in asked if len(words(text)) != 1] or ([] if asked else [""]):
+    if odd := [text for text in queries if len(words(text)) != 1] or ([] if queries else [""]):
         raise UsageError(
-            f"Nearest words are those of single words, and {', '.join(map(repr, odd))} is none.",
+            f"Nearest words are those of single words, and {', '.join(map(repr, odd))} is not a single word.",
             "Give one or more: clicktower nearest-words pizza infection --shards FOLDER.",
         )
-    asked = [word for text in asked for word in words(text)]
+    queries = [word for text in queries for word in words(text)]
     texts = distinct_texts_of(shards, held_out=True).to_pylist()
     if encoder:
         vocabulary = sorted({word for text in texts for word in words(text)})
         vectors_VD = search_vectors(encoder, vocabulary, side, what="encode words", progress=progress)
-        asked_AD = search_vectors(encoder, asked, side)
+        asked_AD = search_vectors(encoder, queries, side)
     else:
         doc2vec = TitleDoc2Vec(texts, memory=True, epochs=epochs, seed=seed, progress=progress)
         vocabulary, vectors_VD = doc2vec.word_vectors[0], unit(doc2vec.word_vectors[1])
-        if unknown := sorted(set(asked).difference(vocabulary)):
+        if unknown := sorted(set(queries).difference(vocabulary)):
             raise UsageError(
                 f"No text of the shards has {', '.join(map(repr, unknown))}, so Doc2Vec has no vector of it.",
                 "Give another word, or --model: a tower reads any word by its letters.",
             )
-        asked_AD = vectors_VD[[vocabulary.index(word) for word in asked]]
+        asked_AD = vectors_VD[[vocabulary.index(word) for word in queries]]
     by_cosine = encoder is None or encoder.similarity == "cosine"
     scores_AV = asked_AD @ vectors_VD.T if by_cosine else minus_distances(asked_AD, vectors_VD)
     neighbours = []
-    for word, scores in zip(asked, scores_AV, strict=True):
+    for word, scores in zip(queries, scores_AV, strict=True):
         places = [at for at in np.argsort(-scores, kind="stable")[: k + 1] if vocabulary[at] != word][:k]
         nearest = [{"word": vocabulary[at], "score": float(scores[at])} for at in places]
         neighbours.append({"word": word, "nearest": nearest})

@@ -98,9 +98,9 @@ def total_gradient(
     def in_number(addend: int, values: torch.Tensor) -> torch.Tensor:
         return empty(values.shape, number).copy_(scaled(addend, values)) if exact else values.to(dtype)
 
-    def sum_table(to: torch.Tensor, touched: torch.Tensor, mine: Sequence[tuple[int, RowGradient]]) -> Norms:
+    def sum_table(to: torch.Tensor, touched: torch.Tensor, gradients: Sequence[tuple[int, RowGradient]]) -> Norms:
         total = empty(to.shape, number).zero_()
-        for addend, gradient in mine:
+        for addend, gradient in gradients:
             at = torch.searchsorted(touched, gradient.rows)
             total.index_add_(0, at, in_number(addend, gradient.table_RG))
         return _put(to, total)
@@ -121,11 +121,11 @@ def total_gradient(
     room = iter(() if message is None else message.split([*lengths, 2]))
     sums, tasks = {}, {}
     for tower, touched in rows.items():
-        mine = [(k, gradient) for k, (named, _) in enumerate(addends) for name, gradient in named if name == tower]
+        of_worker = [(k, gradient) for k, (named, _) in enumerate(addends) for name, gradient in named if name == tower]
         table_RG = next(room).view(-1, columns) if travels else empty((len(touched), columns), like)
-        tasks[tower], parts = [partial(sum_table, table_RG, touched, mine)], {}
+        tasks[tower], parts = [partial(sum_table, table_RG, touched, of_worker)], {}
         for part, size in sizes.items():
-            flat = [(addend, gradient.parts[part].reshape(-1)) for addend, gradient in mine]
+            flat = [(addend, gradient.parts[part].reshape(-1)) for addend, gradient in of_worker]
             # Without a journey the sum takes the place of the first addend.
             parts[part] = next(room) if travels else flat[0][1] if flat else like.new_zeros(size)
             blocks = [(addend, in_blocks(values)) for addend, values in flat]
@@ -153,8 +153,8 @@ def total_gradient(
             ]
             sums[tower] = RowGradient(gradient.rows, table_RG, dict(zip(sizes, of_parts, strict=True)))
         norms = _carried_out(tasks, threads)
-    whole = torch.stack([torch.linalg.vector_norm(torch.stack(of_blocks)) for of_blocks in norms.values()]).tolist()
-    return Total(sums, dict(zip(rows, whole, strict=True)), loss * UNIT if exact else loss)
+    of_towers = [torch.linalg.vector_norm(torch.stack(of_blocks)) for of_blocks in norms.values()]
+    return Total(sums, dict(zip(rows, torch.stack(of_towers).tolist(), strict=True)), loss * UNIT if exact else loss)
 
 
 def _carried_out(tasks: Mapping[str, Sequence[Callable[[], Norms]]], threads: Executor) -> dict[str, Norms]:
@@ -164,7 +164,7 @@ def _carried_out(tasks: Mapping[str, Sequence[Callable[[], Norms]]], threads: Ex
 
 
 def _put(to: torch.Tensor, total: torch.Tensor) -> Norms:
-    """Write a sum where it is to be, as integers or floating point; gives its norms."""
+    """Write a sum to its place, as integers or floating point; gives its norms."""
     to.copy_(total)
     if to.dtype != total.dtype:
         to *= UNIT

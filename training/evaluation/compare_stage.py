@@ -209,8 +209,8 @@ class _Work:
         began = time.monotonic()
         where = f"{len(before)} of {len(self.rows)} rows done, now {row.name}"
 
-        def tell(what: str, done: int, total: int | None) -> None:
-            progress(f"{where}\n{what}", done, total)
+        def tell(activity: str, count: int, total: int | None) -> None:
+            progress(f"{where}\n{activity}", count, total)
 
         try:
             ended = self._end(row, before, tell)

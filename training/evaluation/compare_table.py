@@ -58,32 +58,32 @@ def comparison(
     }
 
 
-def _row(one: EndedRow, values: Mapping, differences: Mapping, sliced: Mapping) -> dict[str, Any]:
-    name, metrics = one.row.name, one.metrics
-    of_two = one.row.table if one.row.recipe or one.row.table == "as printed" else None  # baselines are not tuned
+def _row(row: EndedRow, values: Mapping, differences: Mapping, sliced: Mapping) -> dict[str, Any]:
+    name, metrics = row.row.name, row.metrics
+    of_two = row.row.table if row.row.recipe or row.row.table == "as printed" else None  # baselines are not tuned
     seeds = [by["ndcg@10"] for by in metrics.get("by_seed", ()) if "ndcg@10" in by]
     notes = list(metrics.get("notes", ()))
     if len(seeds) > 1:
         notes.append(f"NDCG@10 by seed: {', '.join(f'{value:.4f}' for value in seeds)}")
     return {
         "name": name,
-        "title": f"{one.row.title}, {of_two}" if of_two else one.row.title,
-        "family": one.row.family,
-        "state": one.state,
-        "why": one.why,
-        "table": one.row.table,
-        "paper_row": one.row.title if one.row.paper else None,
-        "paper": dict(zip(_PAPER, one.row.paper, strict=True)) if one.row.paper else None,
-        "paper_to_bm25": one.row.paper_to_baseline,
+        "title": f"{row.row.title}, {of_two}" if of_two else row.row.title,
+        "family": row.row.family,
+        "state": row.state,
+        "why": row.why,
+        "table": row.row.table,
+        "paper_row": row.row.title if row.row.paper else None,
+        "paper": dict(zip(_PAPER, row.row.paper, strict=True)) if row.row.paper else None,
+        "paper_to_bm25": row.row.paper_to_baseline,
         "values": values.get(name, {}),
         "to_against": differences.get(name),
         "parameters": metrics.get("parameters"),
         "dimensions": metrics.get("dimensions"),
         "train_seconds": metrics.get("train_seconds"),
         "texts_per_second": metrics.get("texts_per_second"),
-        "reused": bool(one.result and one.result.reused),
-        "digest": one.result.manifest.digest if one.result else None,
-        "made_from": list(one.made_from),
+        "reused": bool(row.result and row.result.reused),
+        "digest": row.result.manifest.digest if row.result else None,
+        "made_from": list(row.made_from),
         "notes": notes,
         "slices": sliced.get(name, {}),
     }

@@ -244,11 +244,11 @@ def _unit_trigrams(vocabulary: Sequence[str]) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array(scipy.sparse.diags_array(1 / lengths) @ counts)
 
 
-def naive_bayes(texts: Sequence[str], labels: np.ndarray, asked: Sequence[str], num_classes: int) -> np.ndarray:
-    """p of each class for `asked` by multinomial naive Bayes over the words of labelled texts, add-one smoothing:
+def naive_bayes(texts: Sequence[str], labels: np.ndarray, queries: Sequence[str], num_classes: int) -> np.ndarray:
+    """p of each class for `queries` by multinomial naive Bayes over the words of labelled texts, add-one smoothing:
     float64 [texts, classes]. Words that no labelled text has say nothing."""
     counts = CountVectorizer(analyzer=words)
     model = MultinomialNB().fit(counts.fit_transform(texts), labels)
-    result = np.zeros((len(asked), num_classes))
-    result[:, model.classes_] = model.predict_proba(counts.transform(asked))
+    result = np.zeros((len(queries), num_classes))
+    result[:, model.classes_] = model.predict_proba(counts.transform(queries))
     return result

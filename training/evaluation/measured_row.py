@@ -139,9 +139,9 @@ def measure_request(row: Row, inputs: Mapping[str, Any], config: EvaluateConfig)
     )
 
 
-def write_row(store: str, request: Request, row: Row, made: Sequence[MadeSystem]) -> StageResult:
-    """The measured row. `made`: the same system made with several seeds; its value is the mean over them."""
-    first, of_each = made[0], [system.measured.per_query for system in made]
+def write_row(store: str, request: Request, row: Row, systems: Sequence[MadeSystem]) -> StageResult:
+    """The measured row. `systems`: the same one made with several seeds; its value is the mean over them."""
+    first, of_each = systems[0], [system.measured.per_query for system in systems]
 
     def produce(folder: str) -> Outcome:
         means = {name: np.mean([values[name] for values in of_each], axis=0) for name in of_each[0]}
@@ -150,14 +150,14 @@ def write_row(store: str, request: Request, row: Row, made: Sequence[MadeSystem]
         for name, run in {_JUDGED: first.measured.judged, _RETRIEVED: first.measured.retrieved}.items():
             storage.write_atomic(storage.join(folder, name), "".join(run_lines(run, f"clicktower-{row.name}")).encode())
         return Outcome(
-            counts={"queries": len(next(iter(means.values()))), "seeds": len(made)},
+            counts={"queries": len(next(iter(means.values()))), "seeds": len(systems)},
             metrics={
                 **{name: float(values.mean()) for name, values in means.items()},
                 "by_seed": [{name: float(values.mean()) for name, values in system.items()} for system in of_each],
                 "parameters": first.parameters,
                 "dimensions": first.dimensions,
-                "train_seconds": _mean([system.train_seconds for system in made]),
-                "texts_per_second": _mean([system.texts_per_second for system in made]),
+                "train_seconds": _mean([system.train_seconds for system in systems]),
+                "texts_per_second": _mean([system.texts_per_second for system in systems]),
                 "notes": list(first.notes),
             },
         )
@@ -172,7 +172,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndedRow:
-    """How a row ended: with its result, or with a sentence that says why there is none.
+    """How a row ended: with its result, or with a sentence that says why it has no result.
 
     `state`: done; failed; or empty, where what it needs was not given.
     """

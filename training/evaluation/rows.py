@@ -103,7 +103,7 @@ _OURS: Sequence[tuple[str, str]] = (
 
 def all_rows(
     *,
-    change: Change = lambda made: made,
+    change: Change = lambda recipe: recipe,
     topics: int = 500,
     word_prior: float = 0.01,
     logged: str | None = None,
@@ -125,7 +125,7 @@ def all_rows(
     rows = [
         Row(
             name="random", title="random order", family="floor",
-            make=lambda given, _: RandomOrder(given.documents.ids, seed=given.config.seed),
+            make=lambda material, _: RandomOrder(material.documents.ids, seed=material.config.seed),
         ),
         *([Row(name="logged", title="as the search engine ranked", family="logged", source=logged)] if logged else []),
         Row(
@@ -143,11 +143,11 @@ def all_rows(
         ),
         Row(
             name="ulm", title="ULM, Dirichlet", family="lexical", paper=(30.4, 32.7, 38.5),
-            make=lambda given, _: TitleLanguageModel(given.documents.titles),
+            make=lambda material, _: TitleLanguageModel(material.documents.titles),
         ),
         Row(
             name=BASELINE, title="BM25", family="lexical", paper=BM25_IN_THE_PAPER,
-            make=lambda given, _: TitleBM25(given.documents.titles),
+            make=lambda material, _: TitleBM25(material.documents.titles),
         ),
         Row(
             name="plsa", title=f"PLSA, {topics} topics", family="topics", paper=(30.8, 33.7, 40.2), table="tuned",
@@ -175,19 +175,19 @@ def all_rows(
 
 
 def _plsa(
-    given: Material, progress: Progress, *, topics: int, word_prior: float = 0.0, as_printed: bool = False
+    material: Material, progress: Progress, *, topics: int, word_prior: float = 0.0, as_printed: bool = False
 ) -> TitlePLSA:
     return TitlePLSA(
-        given.documents.titles, topics=topics, seed=given.config.seed, word_prior=word_prior,
-        training_titles=given.training_titles if as_printed else (),
+        material.documents.titles, topics=topics, seed=material.config.seed, word_prior=word_prior,
+        training_titles=material.training_titles if as_printed else (),
         tell=lambda step: progress("train topics", step, ITERATIONS),
     )  # fmt: skip
 
 
-def _doc2vec(given: Material, progress: Progress, **settings: Any) -> TitleDoc2Vec:
-    judged = [given.collection.queries[query_id] for query_id in given.collection.searchable]
-    texts = [*given.training_queries, *judged]
-    return TitleDoc2Vec(given.documents.titles, texts, seed=given.config.seed, progress=progress, **settings)
+def _doc2vec(material: Material, progress: Progress, **settings: Any) -> TitleDoc2Vec:
+    judged = [material.collection.queries[query_id] for query_id in material.collection.searchable]
+    texts = [*material.training_queries, *judged]
+    return TitleDoc2Vec(material.documents.titles, texts, seed=material.config.seed, progress=progress, **settings)
 
 
 def _printed(name: str, title: str, paper: Figures, change: Change) -> Row:
@@ -215,10 +215,10 @@ def _tuned(name: str, title: str, paper: Figures, change: Change) -> Row:
     return Row(name=name, title=title, family="tower", paper=paper, table="tuned", recipe=changed_recipe)
 
 
-def _row_of(made: Recipe) -> tuple[object, ...]:
+def _row_of(recipe: Recipe) -> tuple[object, ...]:
     """What the paper's table says of a row."""
-    sizes = (getattr(made.tower, name_of_field, None) for name_of_field in ("kind", "cells", "hidden", "window"))
-    return *sizes, made.clicks.num_negatives
+    sizes = (getattr(recipe.tower, name_of_field, None) for name_of_field in ("kind", "cells", "hidden", "window"))
+    return *sizes, recipe.clicks.num_negatives
 
 
 def chosen(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:

@@ -127,7 +127,7 @@ class _Numbers:
         }  # fmt: skip
 
 
-def require_memory(is_there: bool, what: str) -> None:
-    """Raise MemoryError if a kernel reported that there is none for `what`."""
+def require_memory(is_there: bool, purpose: str) -> None:
+    """Raise MemoryError if a kernel ran out of memory."""
     if not is_there:
-        raise MemoryError(f"there is no memory for {what}")
+        raise MemoryError(f"there is no memory for {purpose}")

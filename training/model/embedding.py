@@ -43,11 +43,11 @@ def search_vectors(
     By cosine they have length 1 (see `unit`), by distance that which the encoder gives them. Raises StageError for a
     vector that is not finite, or so long that float32 could not hold a squared distance.
     """
-    made = unit if (similarity or encoder.similarity) == "cosine" else _bounded
+    scaled = unit if (similarity or encoder.similarity) == "cosine" else _bounded
     chunks = []
     for start in range(0, len(texts), _CHUNK_TEXTS):
         progress(what, start, len(texts))
-        chunks.append(made(encoder.encode(texts[start : start + _CHUNK_TEXTS], side)))
+        chunks.append(scaled(encoder.encode(texts[start : start + _CHUNK_TEXTS], side)))
     progress(what, len(texts), len(texts))
     return np.concatenate(chunks) if chunks else np.empty((0, 0), np.float32)
 

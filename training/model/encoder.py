@@ -128,10 +128,10 @@ def encoded(batch: TextBatch, side: str, encoder: Encoder) -> Encoded:
 def gradients(loss: torch.Tensor, sides: Sequence[Encoded], encoder: Encoder) -> list[tuple[str, RowGradient]]:
     """(the tower's name, the gradient of a loss by its parameters) for each of some sides, once."""
     leaves = [leaf for side in sides for leaf in (side.table_RG, *side.parts.values())]
-    found = iter(torch.autograd.grad(loss, leaves, materialize_grads=True))
+    arrays = iter(torch.autograd.grad(loss, leaves, materialize_grads=True))
     gradients = []
     for side in sides:
-        by_table_RG, by_parts = next(found), {part: next(found) for part in side.parts}
+        by_table_RG, by_parts = next(arrays), {part: next(arrays) for part in side.parts}
         trained = encoder.layout.trained(side.rows)
         gradients.append((side.name, RowGradient(trained, by_table_RG[: len(trained)], by_parts)))
     return gradients

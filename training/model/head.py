@@ -228,7 +228,9 @@ def penalise(gradient: Mapping[str, torch.Tensor], parts: Parts, l1: float, l2: 
     """
     total = next(iter(parts.values())).new_zeros(())
     for name in (name for name in parts if name.startswith("head.W_")):
-        for weights, by_weights in zip(*(in_blocks(of[name].view(-1)) for of in (parts, gradient)), strict=True):
+        for weights, by_weights in zip(
+            *(in_blocks(arrays[name].view(-1)) for arrays in (parts, gradient)), strict=True
+        ):
             if l1:
                 total += l1 * weights.abs().sum()
                 by_weights.add_(weights.sign(), alpha=l1)

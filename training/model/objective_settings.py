@@ -23,7 +23,7 @@ class ObjectiveSettings(Kinds):
     measures: ClassVar[tuple[str, ...]] = ()  # of held-out data, beside dev_loss; the first chooses in a sweep
 
     def refused(self, tower: TowerSettings) -> str:
-        """Why a tower is none for it; empty where it is one."""
+        """The reason why a tower does not serve it; empty where it does."""
         return ""
 
     @property

@@ -153,11 +153,11 @@ class Layout:
         row = self.table_rows
         for part, shape in self.parts:
             values, length = gradient.parts[part], self.step_of(part, recipe)
-            whole = len(values) // self.columns * self.columns
-            last = row + whole // self.columns
-            yield slice(row, last), values[:whole].view(-1, self.columns), length
-            if rest := len(values) - whole:
-                yield slice(last, last + 1), pad(values[whole:], (0, self.columns - rest))[None], length
+            num_full = len(values) // self.columns * self.columns
+            last = row + num_full // self.columns
+            yield slice(row, last), values[:num_full].view(-1, self.columns), length
+            if num_left := len(values) - num_full:
+                yield slice(last, last + 1), pad(values[num_full:], (0, self.columns - num_left))[None], length
             row += self._rows_of(shape)
 
     def stretches(self, num_rows: int, recipe: Recipe) -> list[tuple[int, int, float]]:

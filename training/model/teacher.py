@@ -117,7 +117,7 @@ def require_text_vectors(path: str) -> None:
 
 
 def read_text_vectors(path: str) -> TextVectors:
-    """Raises UsageError for a file that is not there or is none such, StageError for numbers that are not finite."""
+    """Raises UsageError for a file that is missing or of another kind, StageError for numbers that are not finite."""
     require_text_vectors(path)
     with storage.open_read(path) as file:
         table = pq.read_table(file, columns=["text", "vector"])

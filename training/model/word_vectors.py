@@ -46,7 +46,7 @@ class WordVectors:
 def with_word_vectors(recipe: Recipe, path: str | None) -> Recipe:
     """A recipe as a given file of word vectors completes it: tuned where it does not say, as many columns as there.
 
-    Raises UsageError where one asks for what the other has not, StageError where the file is none.
+    Raises UsageError where one asks for what the other lacks, StageError where the file has no word vectors.
     """
     if path is None:
         if recipe.word_vectors:
@@ -109,7 +109,7 @@ def columns_of(path: str) -> int:
     return _form(path).columns
 
 
-def read_vectors(path: str, wanted: Collection[str]) -> tuple[list[str], np.ndarray]:
+def read_vectors(path: str, vocabulary: Collection[str]) -> tuple[list[str], np.ndarray]:
     """(those of the wanted words that a file knows, in its order; their vectors, float32 [words, columns]).
 
     Raises UsageError and StageError; no word of the file is in their text.
@@ -122,7 +122,7 @@ def read_vectors(path: str, wanted: Collection[str]) -> tuple[list[str], np.ndar
         for word, numbers in _binary_entries(file, form) if form.binary else _text_entries(path, file, form):
             repeated += word in words
             words.add(word)
-            if (known_word := word.decode()) in wanted:
+            if (known_word := word.decode()) in vocabulary:
                 values = np.frombuffer(numbers, "<f4") if form.binary else np.array([float(n) for n in numbers.split()])
                 vectors[known_word] = values.astype(np.float32)
     if repeated:

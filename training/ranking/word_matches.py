@@ -4,7 +4,7 @@
     M(q, d) = Σ_w idf_w max_v R(w, v) / Σ_w idf_w        words w of the query, v of the title
 
 The sum of maxima is ColBERT's (Khattab and Zaharia, SIGIR 2020, arXiv:2004.12832, eq. 3). A word's vector is what the
-same encoder makes of the word alone, so nothing more is trained or stored; in place of context it has the vector of the
+same encoder makes of the word alone, which needs no training or storage; in place of context it has the vector of the
 whole text beside it. idf is BM25's (bm25), of the titles of the collection; a word that no title has is the rarest. A
 word that stands twice in a query counts twice. Both terms lie within -1 and 1, and so does the score.
 """

@@ -463,7 +463,7 @@ class Trials:
         return curve[:goal] if goal < self._recipe(key).epochs and len(curve) >= goal else None
 
     def _measured(self, key: Key, curve: list[dict[str, Any]]) -> Trial:
-        """Raises StageError where that which chooses was not measured."""
+        """Raises StageError where the measure that chooses was not measured."""
         last = curve[-1]
         if last.get(self._measure) is None:
             raise StageError(

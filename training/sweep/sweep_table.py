@@ -235,10 +235,10 @@ def _chosen(row: Mapping[str, Any]) -> str:
     return _figure(row["mean"]) + (f" ± {row['spread']:.4f}" if row["spread"] is not None else "")
 
 
-def _epochs(done: Sequence[Mapping[str, Any]]) -> str:
-    if not done:
+def _epochs(curve: Sequence[Mapping[str, Any]]) -> str:
+    if not curve:
         return ""
-    epochs, of_epochs = done[0]["epochs"], done[0]["of_epochs"]
+    epochs, of_epochs = curve[0]["epochs"], curve[0]["of_epochs"]
     return f"{epochs}" if epochs == of_epochs else f"{epochs} of {of_epochs}"
 
 

@@ -39,7 +39,7 @@ class TrialStatus:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialOutcome:
-    """How a trial ended: with its result, or with an error; with neither where it was to stop early."""
+    """How a trial ended: with its result, or with an error; with neither where it stopped early, as requested."""
 
     result: StageResult | None = None
     error: StageError | None = None
@@ -127,8 +127,8 @@ def _work(pipe: Connection, arguments: dict[str, Any], gpu: str | None) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
-    def tell(what: str, done: int, total: int | None) -> None:
-        pipe.send(TrialStatus(what=what, done=done, total=total))
+    def tell(activity: str, count: int, total: int | None) -> None:
+        pipe.send(TrialStatus(what=activity, done=count, total=total))
 
     ended = carried_out(arguments, tell)
     with suppress(BrokenPipeError):  # nobody listens any more

@@ -136,9 +136,9 @@ def _pack(lengths: np.ndarray, text_offsets: np.ndarray) -> tuple[np.ndarray, np
 
 def _trigrams(parts: Sequence[tuple[TextTable, np.ndarray]], words: np.ndarray) -> Ragged:
     """The trigram ids of distinct words, ascending, which are numbered through the tables."""
-    found, base = [], 0
+    lists, base = [], 0
     for table, _ in parts:
         rows = words[np.searchsorted(words, base) : np.searchsorted(words, base + len(table.trigrams))] - base
-        found.append(table.trigrams.take(rows))
+        lists.append(table.trigrams.take(rows))
         base += len(table.trigrams)
-    return concatenate(found)
+    return concatenate(lists)

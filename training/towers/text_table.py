@@ -106,7 +106,7 @@ class WordRows:
         return self.known(words, Ragged(*trigram_ids(words, self.trigram_rows)))
 
     def known(self, words: Sequence[str], trigrams: Ragged) -> Ragged:
-        """The rows of each word, given its trigrams' for the case that it has none of its own."""
+        """The rows of each word, given its trigrams' for words without a row of their own."""
         if not self.words:
             return trigrams
         rows = np.fromiter((self.row_of.get(word, -1) for word in words), np.int64, len(words))

@@ -92,13 +92,13 @@ def gathered(rows: torch.Tensor, there: Gather, back: Gather | None = None) -> t
     return _Gathered.apply(rows, there, back)
 
 
-def _gather(rows: torch.Tensor, of: Gather) -> torch.Tensor:
-    index, begins = of
+def _gather(rows: torch.Tensor, gather: Gather) -> torch.Tensor:
+    index, begins = gather
     return rows.index_select(0, index) if begins is None else embedding_bag(index, rows, begins, mode="sum")
 
 
-def _inverse(of: Gather, num_rows: int) -> Gather:
-    index, begins = of
+def _inverse(gather: Gather, num_rows: int) -> Gather:
+    index, begins = gather
     ordered, place = index.sort(stable=True)
     if begins is not None:
         place = torch.searchsorted(begins, place, right=True) - 1

@@ -73,14 +73,14 @@ def write_checkpoint(folder: str, digest: str, position: Position, rows: Mapping
 
 
 @contextmanager
-def writing(folder: str, update: int, what: str) -> Iterator[None]:
-    """Within, a part (`what`) of the checkpoint of an update is written to a run's folder. Raises WriteError."""
+def writing(folder: str, update: int, content: str) -> Iterator[None]:
+    """Within, a part (`content`) of the checkpoint of an update is written to a run's folder. Raises WriteError."""
     try:
         yield
     except OSError as error:
         kept = list_updates(folder)
         raise WriteError(
-            f"The {what} of the checkpoint of update {update:,} could not be written to {folder}"
+            f"The {content} of the checkpoint of update {update:,} could not be written to {folder}"
             f" ({error.strerror or type(error).__name__})."
             + (f" Training stopped; the checkpoint of update {kept[0]:,} is whole." if kept else " Training stopped."),
             "Make room or choose another store, then run the same command: it continues from there.",

@@ -242,10 +242,10 @@ class GenerateTask:
                     batches[kind].append(batch(self._examples(shard, batch_rows, drawn)))
         return WatchedRephrasings(batches)
 
-    def _examples(self, of: Rephrasings, rows: np.ndarray, numbers: np.random.Generator) -> RephrasingExamples:
-        targets = of.strings.take(of.target[rows]).to_pylist()
+    def _examples(self, rephrasings: Rephrasings, rows: np.ndarray, numbers: np.random.Generator) -> RephrasingExamples:
+        targets = rephrasings.strings.take(rephrasings.target[rows]).to_pylist()
         return RephrasingExamples(
-            texts=(of.texts, of.source[rows]),
+            texts=(rephrasings.texts, rephrasings.source[rows]),
             words=word_ids(targets, self.vocabulary),
             kept=None,
             noise_Bh=numbers.standard_normal((len(rows), self.decoder.latent)),

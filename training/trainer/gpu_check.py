@@ -98,13 +98,13 @@ def difference(device: Device) -> str:
         recipe = replace(LSTM_96, tower=tower, initial_range=0.1)
         try:
             expected = _gradient(replace(recipe, dtype="float64"), CPU)
-            found, again = _gradient(recipe, device), _gradient(recipe, device)
+            first, again = _gradient(recipe, device), _gradient(recipe, device)
         except Exception as error:  # Triton, its C compiler and the driver raise what they like
             return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-        if not all(map(np.array_equal, found, again)):
+        if not all(map(np.array_equal, first, again)):
             return f"two runs of one micro-batch of {tower.kind} give different bits"
         off = max(
-            float(np.abs(x - right).max() / np.abs(right).max()) for x, right in zip(found, expected, strict=True)
+            float(np.abs(x - right).max() / np.abs(right).max()) for x, right in zip(first, expected, strict=True)
         )
         if not off <= TOLERANCE:
             return f"the gradient of {tower.kind} is off by {off:.1g} of its largest number ({TOLERANCE:g} is allowed)"

@@ -167,11 +167,11 @@ class CompiledPath:
         self._crew.make("from_fixed" if exact else "squares", map(whole, rows.values()))
         return int(flat[-2]) * UNIT if exact else float(flat[-2]), int(flat[-1])
 
-    def _room(self, name: str, what: str, shape: tuple[int, ...], dtype: type = np.float32) -> np.ndarray:
+    def _room(self, name: str, use: str, shape: tuple[int, ...], dtype: type = np.float32) -> np.ndarray:
         """Uninitialised, reusable memory for one use at a time; NumPy's, in large pages."""
-        kept, size = self._memory.get((what, name)), math.prod(shape)
+        kept, size = self._memory.get((use, name)), math.prod(shape)
         if kept is None or kept.dtype != dtype or len(kept) < size:
-            kept = self._memory[what, name] = np.empty(size * 5 // 4, dtype)
+            kept = self._memory[use, name] = np.empty(size * 5 // 4, dtype)
         return kept[:size].reshape(shape)
 
 
@@ -188,9 +188,9 @@ def _torch_gradients(
 
     parts = {name: parts for name, (_, parts) in points.items()}
     encoder = Encoder(towers.recipe, layout, table_at, parts, towers.device)
-    made = list(share.threads.map(lambda batch: batch.gradient(encoder, share.update), share.micro_batches))
-    addends = [(name, Addend.of(gradient, layout)) for gradients, _ in made for name, gradient in gradients]
-    return np.array([float(loss) for _, loss in made]), addends
+    results = list(share.threads.map(lambda batch: batch.gradient(encoder, share.update), share.micro_batches))
+    addends = [(name, Addend.of(gradient, layout)) for gradients, _ in results for name, gradient in gradients]
+    return np.array([float(loss) for _, loss in results]), addends
 
 
 def _fixed(losses: np.ndarray) -> np.ndarray:
@@ -251,13 +251,13 @@ class TouchedRows(ctypes.Structure):
         self.place_of_row, self.place, self.num_places = place_of_row, place_of_row.ctypes.data, len(place_of_row)
 
     def add_up(self, addends: Sequence[Addend], limit: float) -> None:
-        """What is to be added up, each number below a limit in size."""
+        """Set the addends, each number below a limit in size."""
         self._addends, self._misfits = (Addend * len(addends))(*addends), np.zeros(len(addends), np.int32)
         self.addends, self.misfits = ctypes.addressof(self._addends), self._misfits.ctypes.data
         self.num_addends, self.limit, self.given = len(addends), limit, addends
 
     def sum_in(self, sums: np.ndarray) -> None:
-        """Where the sums of this worker are to be, flat: in fixed point, or as floats that become the gradient."""
+        """Set the memory of this worker's sums, flat: in fixed point, or floats that become the gradient."""
         if sums.dtype == np.int64:
             self.fixed = sums.ctypes.data
         else:
@@ -345,11 +345,11 @@ class Crew(Owned):
             library().workspace_addend(used[at // 2], at % 2, ctypes.byref(addend))
         return losses, addends
 
-    def make(self, what: str, stretches: Iterable[Stretch]) -> None:
+    def make(self, result: str, stretches: Iterable[Stretch]) -> None:
         """One of TouchedRows' results, at some stretches of them."""
         c_stretches = [_Stretch(ctypes.addressof(pointer), *rest) for pointer, *rest in stretches]
         code = library().rows_make(
-            self.handle, (_Stretch * len(c_stretches))(*c_stretches), len(c_stretches), self._MADE.index(what)
+            self.handle, (_Stretch * len(c_stretches))(*c_stretches), len(c_stretches), self._MADE.index(result)
         )
         require_memory(code >= 0, "the update of touched rows")
 

@@ -78,7 +78,7 @@ def _check(shards: LabelledShards, recipe: Recipe, folder: str) -> None:
         wrong = int(((shard.labels < 0) | (shard.labels >= len(shards.classes))).sum()) if shards.classes else 0
         if wrong:
             raise StageError(
-                f"{wrong:,} of {len(shard):,} rows of a shard in {folder} have a label that is none of the"
+                f"{wrong:,} of {len(shard):,} rows of a shard in {folder} have a label outside the"
                 f" {len(shards.classes)} classes.",
                 "Run `clicktower build-labelled` again.",
             )

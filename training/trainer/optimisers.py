@@ -259,6 +259,8 @@ def start_state(recipe: Recipe, parameters: torch.Tensor) -> RowState:
 
 def restored_state(arrays: Mapping[str, np.ndarray]) -> RowState:
     """The inverse of `RowState.arrays`. Raises KeyError where some are missing."""
-    kind: Any = next((kind for kind in _ROWS.values() if {of.name for of in fields(kind)} == set(arrays)), LazyRows)
+    kind: Any = next(
+        (kind for kind in _ROWS.values() if {attribute.name for attribute in fields(kind)} == set(arrays)), LazyRows
+    )
     arrays_of_state = {field.name: arrays[field.name] for field in fields(kind)}
     return kind(**{name: torch.from_numpy(array) for name, array in arrays_of_state.items()})

@@ -90,7 +90,7 @@ class Report:
         epoch: int,
         num_pairs: int,
         position: Position,
-        made: UpdateReport,
+        report: UpdateReport,
         *,
         pairs: int,
         seconds: float,
@@ -102,9 +102,9 @@ class Report:
             "update": position.update,
             "epoch": epoch + 1,
             "pairs": pairs,
-            "loss": made.loss / pairs,
-            **{f"gradient_norm_{tower}": norm for tower, norm in made.norms.items()},
-            **{f"clipped_{tower}": 0 < clip_norm < norm for tower, norm in made.norms.items()},
+            "loss": report.loss / pairs,
+            **{f"gradient_norm_{tower}": norm for tower, norm in report.norms.items()},
+            **{f"clipped_{tower}": 0 < clip_norm < norm for tower, norm in report.norms.items()},
             "momentum": self._towers.schedule.momentum(position.update),
             "seconds": round(seconds, 6),
             "pairs_per_second": round(pairs / max(seconds, 1e-9), 1),
@@ -115,10 +115,10 @@ class Report:
         self._steps.add(step)
         self._add(step)
         if time.monotonic() - self._told >= REPORT_SECONDS:
-            self._tell(epoch, num_pairs, position, made.norms)
+            self._tell(epoch, num_pairs, position, report.norms)
 
-    def epoch(self, epoch: int, position: Position, made: UpdateReport) -> None:
-        """Begin the evaluation of epoch `epoch` (from 0) on held-out data; `made` was its last update."""
+    def epoch(self, epoch: int, position: Position, report: UpdateReport) -> None:
+        """Begin the evaluation of epoch `epoch` (from 0) on held-out data; `report` is of its last update."""
         num_pairs, sums = self._order.num_pairs, self._epoch
         trained = {
             "pairs_per_second": round(num_pairs / max(position.seconds, 1e-9), 1),
@@ -135,7 +135,7 @@ class Report:
             self._draw(point, epoch + 1, "", time.time())
 
         self._measuring.begin(position.update, add)
-        self._tell(epoch, num_pairs, position, made.norms)
+        self._tell(epoch, num_pairs, position, report.norms)
         self._epoch.clear()
 
     def checkpoint_if_due(self, position: Position, *, now: bool = False) -> None:

@@ -42,7 +42,7 @@ from training.trainer.shard_data import MicroBatch, Order, ShardFiles, local_fol
 
 
 def work(job: TrainingJob, workers: Workers, progress: Progress) -> dict[str, Any]:
-    """Train and write the model folder; returns its metrics, empty if it was to stop early. Raises StageError."""
+    """Train and write the model folder; returns its metrics, empty if it stops early. Raises StageError."""
     with ExitStack() as at_the_end:
         return _work(job, workers, progress, at_the_end)
 
@@ -105,7 +105,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         for minibatch, share in prepared(minibatches[num_done:], task, epoch, workers, path):
             update = position.update + 1
             try:
-                made = large_update(
+                last_update = large_update(
                     towers,
                     share,
                     update=update,
@@ -122,12 +122,14 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
             position = replace(
                 position,
                 update=update,
-                loss=position.loss + made.loss,
+                loss=position.loss + last_update.loss,
                 seconds=position.seconds + seconds,
             )
             if report:
                 sent_bytes = workers.sent_bytes - sent_before
-                report.step(epoch, num_pairs, position, made, pairs=pairs, seconds=seconds, sent_bytes=sent_bytes)
+                report.step(
+                    epoch, num_pairs, position, last_update, pairs=pairs, seconds=seconds, sent_bytes=sent_bytes
+                )
                 if num_pairs < order.num_pairs:
                     report.checkpoint_if_due(position)
             started, sent_before = time.monotonic(), workers.sent_bytes
@@ -136,7 +138,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         require_equal(workers, rows, update=position.update, since=equal_at, checkpoints=job.checkpoints)
         equal_at = position.update
         if report:
-            report.epoch(epoch, position, made)
+            report.epoch(epoch, position, last_update)
         if epoch > first_epoch:
             workers.report(report.last if report else {})  # of the epoch before: this one is being measured
         position = replace(position, loss=0.0, seconds=0.0)

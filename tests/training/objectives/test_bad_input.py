@@ -107,7 +107,7 @@ def test_labels_that_are_none_of_the_classes_are_refused(copied):
         return [first, second, label]
 
     rewrite(copied, wrong)
-    with pytest.raises(StageError, match=r"3 of \d+ rows of a shard in .* have a label that is none of the 2 classes"):
+    with pytest.raises(StageError, match=r"3 of \d+ rows of a shard in .* have a label outside the 2 classes"):
         load_labelled(str(copied), PAIRS)
 
 
