@@ -41,7 +41,7 @@ def shards(tmp_path_factory) -> str:
 @pytest.fixture
 def in_this_process(monkeypatch) -> None:
     """Trials without processes: those are in the test of a sweep that is ended, and in tests.training.test_sweep."""
-    monkeypatch.setattr("training.sweep.sweep_stage.Processes", lambda at_once: here())
+    monkeypatch.setattr("training.sweep.sweep_stage.Processes", lambda at_once, gpus: here())
 
 
 def write(folder: Path, shards: str, *, epochs: int = 1, more: str = "") -> str:

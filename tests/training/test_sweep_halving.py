@@ -90,7 +90,7 @@ def halved(build, monkeypatch):
     """Sweeps by halving into a store; what is told of their rows, but for seconds."""
 
     def sweep_into(store: str, **settings: Any) -> list:
-        monkeypatch.setattr("training.sweep.sweep_stage.Processes", lambda at_once: here(**settings))
+        monkeypatch.setattr("training.sweep.sweep_stage.Processes", lambda at_once, gpus: here(**settings))
         result = sweep(build, POINTS, store=store, measure="dev_loss", halving=HALVING, threads=1)
         return _told(result.manifest.outcome.metrics["rows"])
 
@@ -154,7 +154,7 @@ def test_a_trial_that_could_not_be_carried_out_holds_its_rung_until_the_same_swe
 
 
 def test_a_point_that_diverges_does_not_go_on(build, tmp_path, monkeypatch):
-    monkeypatch.setattr("training.sweep.sweep_stage.Processes", lambda at_once: here())
+    monkeypatch.setattr("training.sweep.sweep_stage.Processes", lambda at_once, gpus: here())
     # A gradient is γ times a difference: with γ = 1e6 it leaves the fixed point of the exact sum at the first update.
     wild = [varied(RECIPE, gamma=gamma) for gamma in (1e6, 0.9e6)]
     points = [Point(fields={"gamma": recipe.clicks.gamma}, recipes=[recipe]) for recipe in [*wild, RECIPE]]

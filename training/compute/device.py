@@ -19,12 +19,6 @@ def gpus_here() -> int:
     return torch.cuda.device_count()
 
 
-def visible_gpus() -> list[str]:
-    """This machine's GPUs as CUDA_VISIBLE_DEVICES names them."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return named.split(",") if named else [str(number) for number in range(gpus_here())]
-
-
 def can_compile() -> bool:
     """Whether Triton is here, and the C compiler that it looks for."""
     return importlib.util.find_spec("triton") is not None and any(map(shutil.which, ("gcc", "clang")))

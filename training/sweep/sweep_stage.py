@@ -32,7 +32,7 @@ from schemas.judgments import Judged
 from schemas.manifest import Outcome, Request
 from schemas.section import Count, flat, section
 from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, silent, stage_folder
-from training.compute.device import visible_gpus
+from training.compute.device import gpus_here
 from training.model.named_recipes import names
 from training.model.objective_settings import Classify
 from training.model.recipe import Recipe
@@ -117,7 +117,7 @@ def sweep(
 
     def place() -> AbstractContextManager[Place]:
         if engine == "processes":
-            return Processes(at_once or 1, visible_gpus() if device != "cpu" and workers == 1 else ())
+            return Processes(at_once or 1, range(gpus_here()) if device != "cpu" and workers == 1 else ())
         from training.sweep.sweep_on_ray import on_ray
 
         return on_ray(workers=workers, threads=threads, on_gpu=device != "cpu", at_once=at_once)

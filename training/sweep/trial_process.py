@@ -48,8 +48,8 @@ class TrialOutcome:
 class TrialProcess:
     """A trial that runs from the moment it is made. Leaving its context ends it."""
 
-    def __init__(self, arguments: Mapping[str, Any], gpu: str | None = None) -> None:
-        """`arguments`: of launch.train, but for its progress. `gpu`: the only one that it sees, if any is named."""
+    def __init__(self, arguments: Mapping[str, Any], gpu: int | None = None) -> None:
+        """`arguments`: of launch.train, but for its progress. `gpu`: the one that it computes on; None: the first."""
         context = multiprocessing.get_context("spawn")  # a fork would carry over half of torch's and Ray's threads
         self.pipe, theirs = context.Pipe(duplex=False)
         self._ended = False
@@ -89,10 +89,10 @@ class TrialProcess:
 class Processes(ExitStack):
     """A sweep_stage.Place: processes of this machine, `at_once` of them concurrently, ended with the block.
 
-    Each has one of `gpus`, the one with the fewest trials; without any, what this process sees.
+    Each has one of `gpus`, the one with the fewest trials.
     """
 
-    def __init__(self, at_once: int, gpus: Sequence[str] = ()) -> None:
+    def __init__(self, at_once: int, gpus: Sequence[int] = ()) -> None:
         super().__init__()
         self._at_once, self._trials_of_gpu = at_once, Counter(dict.fromkeys(gpus, 0))
         self._running: dict[Any, tuple[Key, TrialProcess, ExitStack]] = {}  # by pipe
@@ -121,10 +121,12 @@ class Processes(ExitStack):
         return messages
 
 
-def _work(pipe: Connection, arguments: dict[str, Any], gpu: str | None) -> None:
+def _work(pipe: Connection, arguments: dict[str, Any], gpu: int | None) -> None:
     """What the process does."""
-    if gpu is not None:  # CUDA reads it when it is first used
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    if gpu is not None:
+        import torch  # takes seconds to load
+
+        torch.cuda.set_device(gpu)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
     def tell(activity: str, count: int, total: int | None) -> None:

@@ -10,7 +10,6 @@ for each kind of GPU and version of its driver, torch and Triton.
 import hashlib
 import importlib.metadata
 import json
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -63,8 +62,7 @@ def gpu_problem(name: str) -> str:
     if name == "cpu" or not torch.cuda.is_available():
         return ""
     kind = f"{gpu_kind(name)}, driver {_driver()}, {ON_GPU[name]}"
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clicktower"
-    answer = base / f"gpu-{hashlib.sha256(kind.encode()).hexdigest()[:16]}.json"
+    answer = Path.home() / ".cache" / "clicktower" / f"gpu-{hashlib.sha256(kind.encode()).hexdigest()[:16]}.json"
     with suppress(OSError, ValueError, KeyError, TypeError):  # none yet, or not ours
         kept = json.loads(answer.read_bytes())
         if kept["kind"] == kind:

@@ -73,7 +73,7 @@ def test_a_kernel_that_cannot_be_compiled_is_a_problem(monkeypatch):
 def card(monkeypatch, tmp_path):
     """A GPU of this name, and the checks that were made of it."""
     checks = []
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Card 1")
     monkeypatch.setattr(gpu_check, "open_device", lambda name: name)
@@ -94,7 +94,7 @@ def test_a_card_is_checked_once_and_another_one_again(card, monkeypatch):
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"kind": "another", "problem": ""}'])
 def test_a_damaged_answer_is_no_answer(card, content, tmp_path):
     gpu_problem("cuda")
-    (answer,) = (tmp_path / "cache" / "clicktower").iterdir()
+    (answer,) = (tmp_path / ".cache" / "clicktower").iterdir()
     answer.write_bytes(content)
     gpu_problem("cuda")
     assert card == ["cuda", "cuda"]
@@ -103,7 +103,7 @@ def test_a_damaged_answer_is_no_answer(card, content, tmp_path):
 
 def test_a_home_that_cannot_be_written_costs_a_check_each_time(card, monkeypatch, tmp_path):
     (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
     assert [gpu_problem("cuda"), gpu_problem("cuda")] == ["", ""]
     assert card == ["cuda", "cuda"]
 
