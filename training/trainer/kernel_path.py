@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from training.compute.reduction import UNIT, RowGradient, Workers, fixed_point_limit, require_fit
+from training.compute.reduction import UNIT, Workers, fixed_point_limit, require_fit
 from training.kernel.kernel_library import Owned, fields, library, require_memory
 from training.model.encoder import Encoder
 from training.model.kernel_towers import CHUNK_TEXTS, BatchIndex, TowerPoint, TowerStruct, kernel_batch
-from training.model.parameters import Layout
 from training.model.recipe import tower_name
 from training.towers.tower_settings import Truncated
 from training.trainer.large_update import LossBatch, Share, Summed, Towers
@@ -186,10 +185,18 @@ def _torch_gradients(
     def table_at(name: str, index: torch.Tensor) -> torch.Tensor:
         return points[name][0].index_select(0, place[name].index_select(0, index))
 
-    parts = {name: parts for name, (_, parts) in points.items()}
+    parts, part_rows = {name: parts for name, (_, parts) in points.items()}, layout.touched(torch.empty(0).long())
     encoder = Encoder(towers.recipe, layout, table_at, parts, towers.device)
     results = list(share.threads.map(lambda batch: batch.gradient(encoder, share.update), share.micro_batches))
-    addends = [(name, Addend.of(gradient, layout)) for gradients, _ in results for name, gradient in gradients]
+    addends = [
+        (name, addend)
+        for gradients, _ in results
+        for name, gradient in gradients
+        for addend in (
+            Addend.of(gradient.rows, gradient.table_RG),
+            Addend.of(part_rows, layout.join(gradient.table_RG[:0], gradient.parts)),
+        )
+    ]
     return np.array([float(loss) for _, loss in results]), addends
 
 
@@ -203,8 +210,8 @@ class Addend(ctypes.Structure):
     _fields_ = fields(rows="p", values="p", num_rows="q")
 
     @classmethod
-    def of(cls, gradient: RowGradient, layout: Layout) -> "Addend":
-        rows, values = layout.touched(gradient.rows).to(torch.int32), layout.join(gradient.table_RG, gradient.parts)
+    def of(cls, rows: torch.Tensor, values: torch.Tensor) -> "Addend":
+        rows, values = rows.to(torch.int32), values.contiguous()
         addend = cls(rows.data_ptr(), values.data_ptr(), len(rows))
         addend.kept = rows, values
         return addend
