@@ -109,6 +109,14 @@ def test_sum_is_the_sum_and_not_the_mean(exact):
     assert found.norms["query"] == pytest.approx(0.75 * 11**0.5)
 
 
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("rows", [torch.empty(0, dtype=torch.int64), ROWS])
+def test_micro_batches_that_touch_no_row_of_w_still_move_the_parts(rows, exact):
+    with mock.patch.dict(globals(), ROWS=rows):
+        found = total([constant(rows[:0], 0.25, 1.5)] * 2, exact=exact)
+    assert numbers(found) == [*[0] * (3 * len(rows)), *[0.5] * 5]
+
+
 @pytest.mark.parametrize("num_addends", [1, 8])
 def test_exact_sum_is_off_by_no_more_than_its_unit(num_addends):
     rng = np.random.default_rng(0)

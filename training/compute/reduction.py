@@ -92,7 +92,8 @@ def total_gradient(
     bounds: list[list[torch.Tensor]] = [[] for _ in addends]
 
     def scaled(addend: int, values: torch.Tensor) -> torch.Tensor:
-        bounds[addend] += values.aminmax()
+        if values.numel():  # no row of W, where all words are frozen
+            bounds[addend] += values.aminmax()
         return values.mul_(1 / UNIT)
 
     def in_number(addend: int, values: torch.Tensor) -> torch.Tensor:

@@ -126,12 +126,21 @@ def encoded(batch: TextBatch, side: str, encoder: Encoder) -> Encoded:
 
 
 def gradients(loss: torch.Tensor, sides: Sequence[Encoded], encoder: Encoder) -> list[tuple[str, RowGradient]]:
-    """(the tower's name, the gradient of a loss by its parameters) for each of some sides, once."""
+    """(the tower's name, the gradient of a loss by its parameters) for each of some sides, once.
+
+    Each array is contiguous and alone in its memory, since it is added up in place; autograd gives one tensor to two
+    parameters that were only added.
+    """
     leaves = [leaf for side in sides for leaf in (side.table_RG, *side.parts.values())]
-    arrays = iter(torch.autograd.grad(loss, leaves, materialize_grads=True))
+    memory, arrays = set[int](), []
+    for array in torch.autograd.grad(loss, leaves, materialize_grads=True):
+        is_shared = array.untyped_storage().data_ptr() in memory
+        arrays.append(array.clone(memory_format=torch.contiguous_format) if is_shared else array.contiguous())
+        memory.add(arrays[-1].untyped_storage().data_ptr())
+    remaining = iter(arrays)
     gradients = []
     for side in sides:
-        by_table_RG, by_parts = next(arrays), {part: next(arrays) for part in side.parts}
+        by_table_RG, by_parts = next(remaining), {part: next(remaining) for part in side.parts}
         trained = encoder.layout.trained(side.rows)
         gradients.append((side.name, RowGradient(trained, by_table_RG[: len(trained)], by_parts)))
     return gradients
