@@ -67,9 +67,9 @@ def train(
             workers.
         path: On a CPU: compiled (recurrent towers in float32; `clicktower doctor` says whether it is available) or
             torch, the reference. auto: compiled where it supports the recipe. The two round differently.
-        device: cpu; cuda (the recurrence in fused kernels), cuda-eager (step by step); auto: a GPU where there is one,
-            on this machine or, with RAY_ADDRESS set, on a node of the Ray cluster. They round differently, so each
-            gives a different model.
+        device: cpu; cuda (the recurrence in fused kernels), cuda-eager (step by step); auto: a GPU that passes its
+            check (`clicktower doctor`), on this machine or, with RAY_ADDRESS set, on a node of the Ray cluster. They
+            round differently, so each gives a different model.
         documents: With queries and qrels: report NDCG on judgments after every epoch. It is shown, and chooses nothing.
         word_vectors: A file of word vectors (GloVe text, word2vec text or binary): words in it start from their
             vectors, all others are read by their letter trigrams. They are trained further unless you --set
