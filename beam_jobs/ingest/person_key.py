@@ -19,6 +19,7 @@ from functools import lru_cache
 from hashlib import blake2b
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_jobs.compiled.log_library import keyed_hashes
 from schemas import storage
@@ -156,7 +157,15 @@ def _refuse_if_others_can_read(path: str) -> None:
 
 
 def hash_people(client_ids: pa.Array, key: bytes) -> pa.Array:
-    """A keyed 64-bit BLAKE2b hash of each client id, as uint64; null for null: a line without client is nobody's."""
+    """A keyed 64-bit BLAKE2b hash of each client id, as uint64; null for null: a line without client is nobody's.
+
+    Ids that a log's writer spells with noise are one person: with space around them, invisible characters (Unicode's
+    Cf, such as U+200B) or composed letters. Ids that differ in case are two people, as base64 has them.
+    """
     encoded = client_ids.dictionary_encode()
-    distinct = keyed_hashes(encoded.dictionary, key=key, person=PERSON).byteswap()  # the digest's first byte is highest
-    return pa.array(distinct).take(encoded.indices)
+    names = pc.utf8_trim_whitespace(encoded.dictionary)
+    if not pc.all(pc.string_is_ascii(names)).as_py():
+        visible = pc.replace_substring_regex(names, r"\p{Cf}", "")
+        names = pc.utf8_trim_whitespace(pc.utf8_normalize(visible, "NFC"))
+    distinct = pa.array(keyed_hashes(names, key=key, person=PERSON).byteswap())  # the digest's first byte is highest
+    return pc.if_else(pc.equal(names, ""), None, distinct).take(encoded.indices)

@@ -1,14 +1,18 @@
 """Capped sets of people: exact up to the cap, however they are merged."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_jobs.engine.arrow_files import read_table
 from beam_jobs.ingest.day_rows import collect_people, merge_people
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from beam_jobs.ingest.person_key import hash_people
+from tests.beam_jobs.ubi_lines import event, search
 
 SIGHTINGS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30)), max_size=120)
 CAP = 6
@@ -45,3 +49,30 @@ def test_hashes_depend_on_the_key_and_the_client_alone_and_nobody_stays_nobody()
     assert first[1].as_py() is None
     assert first[0] != second[0]
     assert hash_people(pa.array(["ann"]), b"k" * 32)[0] == first[0]
+
+
+NOISE = ["c7", " c7", "c7\t", "c7\u200b", "\ufeffc7", "c\u00ad7", "\u2003c7\u200e"]
+
+
+def test_noise_around_and_within_a_client_id_makes_no_further_person():
+    assert len(set(hash_people(pa.array(NOISE), b"k" * 32).to_pylist())) == 1
+    composed, decomposed = hash_people(pa.array(["jos\u00e9", "jose\u0301"]), b"k" * 32).to_pylist()
+    assert composed == decomposed
+    assert len(set(hash_people(pa.array(["c7", "C7", "c 7", "c8"]), b"k" * 32).to_pylist())) == 4
+    assert hash_people(pa.array(["", " ", "\u200b", None]), b"k" * 32).to_pylist() == [None] * 4
+
+
+def test_noise_in_client_ids_lifts_no_query_over_k(tmp_path):
+    """Seven spellings of one id, and seven ids, each with a search and a click of its own."""
+    lines = []
+    for query, clients in (("noise", NOISE), ("people", [f"c{number}" for number in range(7)])):
+        for number, client in enumerate(clients):
+            time = f"2026-09-01T{2 * number:02}:10:00.000Z"
+            lines += [
+                search(f"{query}-{number}", query, client, time),
+                event(f"{query}-{number}", "click", "D1", 1, client, time),
+            ]
+    (tmp_path / "log.ndjson").write_bytes(b"".join(line + b"\n" for line in lines))
+    day = ingest_log([str(tmp_path / "log.ndjson")], store=str(tmp_path / "store"), config=IngestConfig())
+    rows = [row for file in sorted(Path(day.data).glob("queries-*.arrow")) for row in read_table(str(file)).to_pylist()]
+    assert {row["query"]: len(row["people"]) for row in rows} == {"noise": 1, "people": 7}
