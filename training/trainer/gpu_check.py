@@ -74,8 +74,9 @@ def gpu_problem(name: str) -> str:
 
 
 def gpu_kind(name: str) -> str:
-    """What a device's results depend on beside the code: the GPU, torch and the compiler of its kernels."""
-    if name == "cpu":
+    """What a device's results depend on beside the code: the GPU, torch and the compiler of its kernels; empty without a
+    GPU."""
+    if name == "cpu" or not torch.cuda.is_available():
         return ""
     triton = f", Triton {importlib.metadata.version('triton')}" if name == "cuda" else ""
     return f"{torch.cuda.get_device_name()}, torch {torch.__version__}{triton}"
