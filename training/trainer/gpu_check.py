@@ -74,8 +74,7 @@ def gpu_problem(name: str) -> str:
 
 
 def gpu_kind(name: str) -> str:
-    """What a device's results depend on beside the code: the GPU, torch and the compiler of its kernels; empty without a
-    GPU."""
+    """What a device's results depend on beside the code: the GPU, torch, its kernels' compiler; empty without a GPU."""
     if name == "cpu" or not torch.cuda.is_available():
         return ""
     triton = f", Triton {importlib.metadata.version('triton')}" if name == "cuda" else ""
