@@ -1,4 +1,4 @@
-"""What a log of a given size costs: slopes measured on two cores, and arithmetic from there, as docs/scaling.md has it.
+"""What a log of a given size costs: slopes measured on two cores, and arithmetic from there.
 
     python benchmarks/cost_model.py                               1e9 lines a day, 1e8 pairs, 1e7 titles
     python benchmarks/cost_model.py --lines 2e8 --pairs 2e7 --cores 8
@@ -17,7 +17,7 @@ RESULTS = Path(__file__).parent / "results"
 
 # Bytes a line of the simulated log, as text and as gzip (`clicktower check` prints both).
 TEXT_BYTES, PACKED_BYTES = 280, 34
-# Rows of both trigram tables that a minibatch of real pairs touches (the first table of docs/scaling.md).
+# Rows of both trigram tables that a minibatch of real product queries and titles touches, by pairs.
 TOUCHED_ROWS = {1024: 10_536, 4096: 15_266, 16384: 19_584, 35125: 20_922}
 COLUMNS, EXACT_BYTES = 288, 8
 HOP_SECONDS = 20e-6
@@ -147,7 +147,7 @@ def sum_table(slopes: Slopes, load: Load) -> list[str]:
 
 
 def report(load: Load) -> str:
-    """The three tables as docs/scaling.md has them."""
+    """Three tables: slopes, stages, sums over machines."""
     slopes = measured()
     return "\n".join([*slope_table(slopes), "", *stage_table(slopes, load), "", *sum_table(slopes, load)])
 

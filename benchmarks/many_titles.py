@@ -1,4 +1,4 @@
-"""Clicked pairs and titles by the million, to see what the stages take of time and memory (docs/scaling.md).
+"""Clicked pairs and titles by the million, to see what the stages take of time and memory (docs/running.md).
 
     CLICKTOWER_DATA=/path/to/data python benchmarks/many_titles.py 10000000 --into /tmp/many
 

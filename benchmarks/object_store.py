@@ -1,4 +1,4 @@
-"""How many requests and bytes each stage costs with its store on S3: the table of docs/scaling.md.
+"""How many requests and bytes each stage costs with its store on S3: the table of docs/running.md.
 
     python -m benchmarks.object_store [--searches 50000]
 

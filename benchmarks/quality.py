@@ -81,7 +81,7 @@ class Dataset:
     settings: str = ""
 
 
-# Documents of some 150 words: the first 32 of them (docs/quality.md).
+# Documents of some 150 words: the first 32 of them (benchmarks/README.md).
 FIRST_WORDS = "max_words=32,overflow=truncate"
 
 DATASETS = {

@@ -70,9 +70,9 @@ def run_stage_command(arguments: Sequence[str], *, timeout_seconds: float | None
         if not in_time:
             _end(process)
             raise StageError(
-                f"The stage {stage} was not done in {(timeout_seconds or 0.0) / 60:,.4g} minutes and has been ended."
+                f"Stage {stage} timed out after {(timeout_seconds or 0.0) / 60:,.4g} minutes."
                 " Its finished parts are kept: the same command continues from there.",
-                f"Look why it takes so long, or raise {stage} in [limits.timeout_minutes] of the TOML file.",
+                f"Find out why it is slow, or raise {stage} in [limits.timeout_minutes] of the TOML file.",
             )
         output.seek(0)
         return _result(stage, output.read(), process.returncode)

@@ -13,7 +13,7 @@ from tests import documented
 from tests.documented import ROOT
 from training.evaluation.rows import all_rows
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def commands() -> list[str]:

@@ -17,7 +17,7 @@ import pytest
 from flows import cli
 from tests.documented import ROOT, Step, commands, steps
 
-PAGES = [ROOT / page for page in ("docs/first-look.md", "docs/data.md", "docs/running.md", "README.md")]
+PAGES = [ROOT / page for page in ("docs/start.md", "docs/data.md", "docs/running.md", "README.md")]
 
 # A part of a command, and why it is not run here. The first that is found in a command counts.
 NOT_RUN = {
@@ -25,12 +25,18 @@ NOT_RUN = {
     "--runner=FlinkRunner": "tests/engines/test_same_result.py and test_standalone_flink.py run Flink",
     "--direct_running_mode=multi_processing": "tests/beam_jobs/test_local_workers.py runs processes",
     "--workers 2": "tests/training/test_ray_training.py runs Ray",
+    "--device cuda": "tests/training/gpu, where there is a GPU",
+    "build --days store --from": "another window of a longer log: tests/beam_jobs/test_days.py",
+    "build --days store --to": "another window of a longer log: tests/beam_jobs/test_days.py",
+    "clicktower erase": "tests/flows/test_erase_command.py",
+    "--if-better": "tests/flows/guards/test_promote.py",
+    "--release DIGEST": "tests/flows/releases/test_rollback.py",
     "--recipe rnn-288": "the command above it with another recipe; tests/training/test_train.py trains it",
     "clicktower backfill": "a run for each date: tests/flows and tests/end_to_end have it",
     "clicktower serve": "it answers until it is ended: tests/flows/serve/test_live.py",
     "clicktower compare": "minutes, with every row: tests/flows/test_compare_command.py runs some",
     "clicktower sweep": "minutes: tests/flows/test_sweep_command.py",
-    "clicktower run pipeline.toml": "tests/end_to_end/test_run.py; first-look.md's `run` is run here",
+    "clicktower run pipeline.toml": "tests/end_to_end/test_run.py; start.md's `run` is run here",
 }
 # Where another exit code than 0 is what the page says, too.
 EXIT = {

@@ -1,17 +1,18 @@
 """Figures of README and docs are those that benchmarks recorded.
 
-Above a paragraph, list or table, a comment names the file in benchmarks/results and what of it the text states:
+benchmarks/results/stated.txt says which page states what, and where:
 
-    <!-- figures of real_log.json:
-    .3f mean_over_seeds/{k = 1,bm25} @ {lstm-96,BM25}
-    -->
+    # docs/results.md
+    ## Judgments from clicks
+    click_judgments.json
+    .3f logs/homedepot_log/*/estimates/pbm/order @ homedepot_log
 
-A line is a format and a path of keys. `*` and `field=value` (of a list) stand for several entries and are averaged; a
-list at the end, and keys parted by commas, are several figures, printed as "0.678 / 0.712 / 0.859". Behind `@` is how a
-cell, or an item of a list, begins, without its marks: in that row the figure has to stand; `@ a > b` is the first such
-b below a. `[row]` is the first cell of each row of the table that is such a key. A row that no line names is an error;
-one without a record has the line `not recorded @ row`. `{a,b}` is two lines, or of the file's name two files; braces
-behind `@` go along with the first before it that have as many names.
+Below a page and one of its headings come records and their figures. A figure is a format and a path of keys. `*` and
+`field=value` (of a list) select several entries, which are averaged; a list at the end, and keys separated by commas,
+are several figures, printed as "0.678 / 0.712 / 0.859". Behind `@` is how a cell, a list item or a paragraph of that
+section begins, without its marks: the figure has to stand in that row. `[row]` is the first cell of each row that is
+such a key. A table is compared in every row or in none; `not recorded @ row` excludes a row. `{a,b}` is two lines;
+braces behind `@` follow the first before it that have as many names.
 """
 
 import json
@@ -27,59 +28,68 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-_COMMENT = r"<!-- figures of (?P<file>\S+\.json):\n(?P<lines>[^<]*?)-->\n"
-_STATED = re.compile(rf"^{_COMMENT}(?=(?P<block>.*?)(?:\n\n|\Z))", re.M | re.S)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stated:
-    """Figures that a block of a page states."""
+    """A figure that a section of a page states."""
 
     page: str
+    heading: str
     file: str
     style: str
     path: str
     row: str
-    block: str
 
     def __str__(self) -> str:
-        return f"{self.page}: {self.file} {self.path} @ {self.row}"
+        return f"{self.page}, {self.heading}: {self.file} {self.path} @ {self.row}"
 
 
-def each(line: str) -> list[str]:
+def expand(line: str) -> list[str]:
     """The lines that one with `{a,b}` stands for."""
-    before, several, rest = line.partition("{")
-    if not several:
+    before, braces, rest = line.partition("{")
+    if not braces:
         return [line]
     within, _, after = rest.partition("}")
     names = within.split(",")
     path, at, row = after.partition(" @ ")
-    alike = re.search(r"\{" + ",".join(["([^,}]*)"] * len(names)) + r"\}", row)
-    rows = [row.replace(alike[0], one, 1) for one in alike.groups()] if alike else [row] * len(names)
-    return [one for name, row in zip(names, rows, strict=True) for one in each(f"{before}{name}{path}{at}{row}")]
+    parallel = re.search(r"\{" + ",".join(["([^,}]*)"] * len(names)) + r"\}", row)
+    rows = [row.replace(parallel[0], name, 1) for name in parallel.groups()] if parallel else [row] * len(names)
+    return [line for name, row in zip(names, rows, strict=True) for line in expand(f"{before}{name}{path}{at}{row}")]
 
 
-def stated(page: Path) -> list[Stated]:
-    return [
-        Stated(
-            page=page.name,
-            file=file,
-            style=style,
-            path=path,
-            row=row,
-            block=re.sub(f"{_COMMENT}|[*`]", "", match["block"]).replace("−", "-"),
-        )
-        for match in _STATED.finditer(page.read_text(encoding="utf-8"))
-        for line in match["lines"].splitlines()
-        for one in each(f"{match['file']} {line}")
-        for file, style, paths in [one.split(" ", 2)]
-        for path, _, row in [paths.partition(" @ ")]
-    ]
+def read_stated(text: str) -> list[Stated]:
+    figures: list[Stated] = []
+    page = heading = file = ""
+    for line in text.splitlines():
+        if line.startswith("# "):
+            page, heading, file = line[2:], "", ""
+        elif line.startswith("## "):
+            heading, file = line[3:], ""
+        elif line.endswith(".json"):
+            file = line
+        elif line:
+            for expanded in expand(f"{file} {line}"):
+                record, style, path_and_row = expanded.split(" ", 2)
+                path, _, row = path_and_row.partition(" @ ")
+                figures.append(Stated(page=page, heading=heading, file=record, style=style, path=path, row=row))
+    return figures
 
 
-ALL = [one for page in PAGES for one in stated(page)]
+ALL = read_stated((RESULTS / "stated.txt").read_text(encoding="utf-8"))
+
+
+@cache
+def blocks(page: str, heading: str) -> list[str]:
+    """The paragraphs, lists and tables between a heading and the next one."""
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.S)
+    sections = dict(re.findall(r"^#+ (.+)\n((?:(?!#+ ).*\n)*)", text, re.M))
+    return re.split(r"\n\n+", re.sub(r"[*`\\]", "", sections[heading]).replace("−", "-").strip())
+
+
+def parts(block: str) -> list[str]:
+    """The rows of a table below its head, the items of a list, or a paragraph."""
+    return re.split(r"\n(?=[|-] )", block)[block.startswith("|") :]
 
 
 def recorded(value: Any, path: Sequence[str]) -> np.ndarray:
@@ -93,12 +103,12 @@ def recorded(value: Any, path: Sequence[str]) -> np.ndarray:
     if key == "*":
         entries = list(value.values() if isinstance(value, dict) else value)
     elif isinstance(value, list):
-        entries = [one for one in value if str(one[field]) == wanted] if wanted else [value[int(key)]]
+        entries = [entry for entry in value if str(entry[field]) == wanted] if wanted else [value[int(key)]]
     elif key in value or "," not in key:
         entries = [value[key]]
     else:
-        return np.concatenate([recorded(value, [one, *rest]) for one in key.split(",")])
-    figures = [recorded(one, rest) for one in entries]
+        return np.concatenate([recorded(value, [part, *rest]) for part in key.split(",")])
+    figures = [recorded(entry, rest) for entry in entries]
     return figures[0] if len(figures) == 1 else np.mean(figures, axis=0)  # a mean has no -0.0
 
 
@@ -110,57 +120,49 @@ def states(text: str, figures: str) -> bool:
     return bool(re.search(rf"(?<![\d.,]){re.escape(figures)}(?!\d|[.,]\d)", text))
 
 
-def parts(block: str) -> list[str]:
-    """The rows of a table below its head, or the items of a list."""
-    return re.split(r"\n(?=[|-] )", block)[block.startswith("|") :]
-
-
-def part(block: str, row: str) -> str:
-    """The one row or item with a cell that begins so; of `a > b` the first such below a."""
-    above, _, begins = row.rpartition(" > ")
-    below = parts(block)
-    if above:
-        below = below[below.index(part(block, above)) + 1 :]
-    found = [one for one in below if f"| {begins}" in one or one.startswith(f"- {begins}")]
-    assert len(found) == 1 or (above and found), f"{len(found)} rows begin with {row!r}: {block}"
-    return found[0]
-
-
 @cache
-def wanted(one: Stated) -> dict[str, str]:
-    """The figures that each part of the block has to state."""
-    where = part(one.block, one.row) if one.row else one.block
-    if one.style == "not":
-        return {where: ""}
-    before, in_rows, after = one.path.partition("[row]")
-    at = json.loads((RESULTS / one.file).read_text(encoding="utf-8"))
+def compared(stated: Stated) -> dict[str, str]:
+    """The figures that each part of the section has to state."""
+    rows = [part for block in blocks(stated.page, stated.heading) for part in parts(block)]
+    if stated.row:
+        rows = [row for row in rows if f"| {stated.row}" in row or row.removeprefix("- ").startswith(stated.row)]
+        assert len(rows) == 1, f"{len(rows)} rows begin with {stated.row!r}"
+    if stated.style == "not":
+        return {rows[0]: ""}
+    before, in_rows, after = stated.path.partition("[row]")
+    record = json.loads((RESULTS / stated.file).read_text(encoding="utf-8"))
     if not in_rows:
-        return {where: printed(recorded(at, one.path.split("/")), one.style)}
+        return {"\n".join(rows): printed(recorded(record, stated.path.split("/")), stated.style)}
     for key in before.split("/")[:-1]:
-        at = at[key]
-    cells = [(line.split("|")[1].strip(), line) for line in parts(one.block)]
-    return {line: printed(recorded(at[name], after.split("/")[1:]), one.style) for name, line in cells if name in at}
+        record = record[key]
+    cells = [(row.split("|")[1].strip(), row) for row in rows if row.startswith("|")]
+    return {
+        row: printed(recorded(record[name], after.split("/")[1:]), stated.style)
+        for name, row in cells
+        if name in record
+    }
 
 
-@pytest.mark.parametrize("one", ALL, ids=str)
-def test_a_page_states_what_was_recorded(one):
-    assert wanted(one), f"no row is a key of {one.path}"
-    for text, figures in wanted(one).items():
+@pytest.mark.parametrize("stated", ALL, ids=str)
+def test_a_page_states_what_was_recorded(stated):
+    assert compared(stated), f"no row is a key of {stated.path}"
+    for text, figures in compared(stated).items():
         assert states(text, figures), f"{figures} was recorded; the page says: {text}"
 
 
-@pytest.mark.parametrize("block", sorted({one.block for one in ALL if one.block.startswith("|")}))
-def test_each_row_of_a_table_is_compared(block):
-    compared = {text for one in ALL if one.block == block for text in wanted(one)}
-    missing = [row for row in parts(block) if row not in compared]
-    assert not missing, f"no line of the comment is for {missing}"
+@pytest.mark.parametrize(("page", "heading"), sorted({(stated.page, stated.heading) for stated in ALL}))
+def test_each_row_of_a_table_is_compared(page, heading):
+    rows = {row for stated in ALL if (stated.page, stated.heading) == (page, heading) for row in compared(stated)}
+    for block in blocks(page, heading):
+        missing = [row for row in parts(block) if row not in rows] if block.startswith("|") else []
+        assert not missing or len(missing) == len(parts(block)), f"stated.txt has no line for {missing}"
 
 
 @pytest.mark.parametrize("file", sorted(path.name for path in RESULTS.glob("*.json")))
 def test_a_goal_that_was_not_met_is_named(file):
     goals = json.loads((RESULTS / file).read_text(encoding="utf-8")).get("goals", {})
     missed = {f"goals/{name}/figure" for name, goal in goals.items() if not goal["met"]}
-    assert missed <= {one.path for one in ALL if one.file == file and "goal" in one.block}
+    assert missed <= {stated.path for stated in ALL if stated.file == file and "goal" in stated.row.lower()}
 
 
 def test_a_figure_is_found_only_as_a_whole():
@@ -171,11 +173,6 @@ def test_a_figure_is_found_only_as_a_whole():
     found = {"seeds": [{"k": 1, "at": [0.2, 0.4]}, {"k": 1, "at": [0.4, 0.6]}, {"k": 5, "at": [9, 9]}]}
     assert printed(recorded(found, ["seeds", "k=1", "at"]), ".1f") == "0.3 / 0.5"
     assert printed(recorded({"a": {"x": 1}, "b": {"x": 2}}, ["b,a", "x"]), ".0f") == "2 / 1"
-    assert each("rows/name={a,b}/x") == ["rows/name=a/x", "rows/name=b/x"]
-    assert each("{a,b}/{1,2}") == ["a/1", "a/2", "b/1", "b/2"]
-    assert each("{a,b}/{1,2} @ {x,y}") == ["a/1 @ x", "a/2 @ x", "b/1 @ y", "b/2 @ y"]
-    table = "| | |\n|---|---|\n| a | b: 1 |\n| c | 2 |\n| d | 3 |\n| c | 4 |"
-    assert part(table, "b:") == "| a | b: 1 |"
-    assert part(table, "d > c") == "| c | 4 |"
-    with pytest.raises(AssertionError, match="2 rows begin with 'c'"):
-        part(table, "c")
+    assert expand("rows/name={a,b}/x") == ["rows/name=a/x", "rows/name=b/x"]
+    assert expand("{a,b}/{1,2}") == ["a/1", "a/2", "b/1", "b/2"]
+    assert expand("{a,b}/{1,2} @ {x,y}") == ["a/1 @ x", "a/2 @ x", "b/1 @ y", "b/2 @ y"]

@@ -179,7 +179,7 @@ def _linked(information: np.ndarray, start: int) -> np.ndarray:
 # The log-odds of the attractiveness of document d for query q are expected to be level(r) + shift_q: `level`, by the
 # mean rank at which the log showed the document, how attractive documents there are; `shift_q`, how much more or less
 # than that the documents of the query were clicked. Both are the most probable under a normal prior
-# (docs/judgments.md). The expectation counts as much as `strength` examined impressions; the strength is the one under
+# (docs/results.md). The expectation counts as much as `strength` examined impressions; the strength is the one under
 # which the log is most probable. A document shown often enough thus speaks for itself, and one seldom shown is put
 # where the log's own order and its query put it.
 

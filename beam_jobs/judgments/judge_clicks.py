@@ -31,7 +31,7 @@ GRADE_SHARES = ((2**0.5 - 1) / 7, (2**1.5 - 1) / 7, (2**2.5 - 1) / 7)
 
 @section
 class JudgmentsConfig:
-    """What decides the judgments (docs/judgments.md).
+    """What decides the judgments (docs/results.md).
 
     k: distinct people that must have issued a query (as in build). click_model: `pbm`, or `ctr`, the plain share of
     clicks, for a log whose ranks hardly vary. prior: what is expected of a document before its clicks are counted:

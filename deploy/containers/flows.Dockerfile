@@ -5,7 +5,7 @@
 #
 # A worker of a process pool runs the stages themselves where it is, each as a command of its own, so it carries all of
 # them; one that only submits to a Flink and a Ray cluster does so with the same commands. The server carries
-# clicktower[flows] alone, because the versions beside Prefect matter (docs/design.md).
+# clicktower[flows] alone, because the versions beside Prefect matter (docs/developing.md).
 #
 # Not run: no image was ever built from this file, for want of a Docker engine.
 # Run: BuildKit's parser (v0.34.2) and hadolint 2.15.1; the extra `flows` installed under constraints.txt into an empty

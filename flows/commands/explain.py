@@ -40,7 +40,7 @@ def explain(
     Each word is shaded by how many of the 10 most active cells it moves; a self-attentive
     model also shows where its hops look. --into writes explain.html (heat maps, lines,
     tables; self-contained), traces.arrow (every gate and state, one row per cell and word)
-    and attention.arrow (one row per hop and word). docs/explain.md says how to read them.
+    and attention.arrow (one row per hop and word). docs/results.md says how to read them.
     The files contain the texts as they were given, and words of the queries.
 
         clicktower explain --model store/train/DIGEST "angle bracket"

@@ -338,11 +338,11 @@ def build_labelled(
         label: The column of the label.
         no_header: The first line of delimited text is already a row; its columns are then numbers.
         delimiter: The delimiter of delimited text, if it is not a tab.
-        mapping: A TOML file that says all this, instead of the flags (docs/labelled.md has an example).
+        mapping: A TOML file that says all this, instead of the flags (docs/model.md has an example).
         format: The format of the files; by default it follows from the ending of the first file's name.
         label_kind: class: a name or number from a fixed set; value: a real number (--set lowest=0 --set highest=5 sets
             its bounds).
-        published: The files are a published data set's original ones, instead of naming columns (docs/labelled.md).
+        published: The files are a published data set's original ones, instead of naming columns (docs/model.md).
     """
     from beam_jobs.labelled import labelled_stage
     from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping, format_of
@@ -359,7 +359,7 @@ def build_labelled(
         config = PUBLISHED[published]
     else:
         mapping_of_columns = (
-            read_toml(mapping, LabelledMapping, what="mapping", see="docs/labelled.md")
+            read_toml(mapping, LabelledMapping, what="mapping", see="docs/model.md")
             if mapping
             else LabelledMapping(columns=LabelledColumns(**named), header=not no_header, delimiter=delimiter or "\t")
         )

@@ -51,9 +51,9 @@ def train(
             paper-clsm-1, paper-clsm-3, paper-clsm-5. Tuned here: lstm-96 (default), lstm-64, lstm-32, lstm-full-96,
             bilstm-96, rnn-288, dssm, clsm-1, clsm-3, clsm-5. Not in the paper: lstm-pool-192,
             lstm-pool-192-words, lstm-pool-96, lstm-long-96, bag-pool-512, bag-512, self-attentive, max-pooled,
-            variational (docs/quality.md compares them). From labels (docs/labelled.md): siamese-lstm, siamese-max,
+            variational (benchmarks/README.md compares them). From labels (docs/model.md): siamese-lstm, siamese-max,
             siamese-gru, siamese-cnn, siamese-swem, gated-attention, var-siamese, attentive-texts; with the sizes that
-            Lin et al. and Deudon print (docs/objectives.md): lin-yelp, lin-age, lin-max, lin-cnn, lin-snli, deudon-vae,
+            Lin et al. and Deudon print (docs/model.md): lin-yelp, lin-age, lin-max, lin-cnn, lin-snli, deudon-vae,
             deudon-vae-repeat, deudon. Or a TOML file: the best.toml of a sweep, or your own, with `objective` classify
             (labels) or generate (reconstruction, paraphrase) among its settings.
         start: The folder of another training whose towers this one starts from, instead of from random numbers.
@@ -146,7 +146,7 @@ def combine(*, models: Annotated[list[str], Parameter(consume_multiple=True)], i
     """Make an ensemble of trained models: its score is the mean of their cosines.
 
     Models of different seeds and, even more, of different towers make different
-    errors, so their mean can rank better than each; docs/quality.md says where it
+    errors, so their mean can rank better than each; benchmarks/README.md says where it
     did. The result is a model like any other for evaluate, compare, publish and
     search; its vectors have as many dimensions as all of its members' together.
 

@@ -101,7 +101,7 @@ def recipe_named(name: str) -> tuple[Recipe, str | None]:
     """
     if not is_file(name):
         return recipe(name), None
-    file_section = read_toml(name, _RecipeFile, what="recipe", see="docs/sweeps.md").train
+    file_section = read_toml(name, _RecipeFile, what="recipe", see="docs/running.md").train
     try:
         return changed(recipe(file_section.recipe), file_section.set), file_section.word_vectors
     except UsageError as error:

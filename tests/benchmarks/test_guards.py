@@ -1,4 +1,4 @@
-"""Promotion and drift on figures whose truth is known: right most of the time, as docs/promotion.md says."""
+"""Promotion and drift on figures whose truth is known: right most of the time, as docs/running.md says."""
 
 from benchmarks.guards import alarmed, promoted
 

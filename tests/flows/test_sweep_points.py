@@ -179,7 +179,7 @@ def test_relative_paths_are_relative_to_the_file(tmp_path):
     ("name", "measure"), [("sweep-attention.toml", "dev_loss"), ("sweep-labelled.toml", "dev_accuracy")]
 )
 def test_the_sweeps_of_attention_are_grids_of_hops_and_penalties(name, measure):
-    config = read_sweep(str(ROOT / "docs" / name))
+    config = read_sweep(str(ROOT / "benchmarks" / name))
     points = points_of(config)
     assert measure_of(config, points) == measure
     assert {(p.recipes[0].tower.hops, p.recipes[0].tower.penalty) for p in points} == {
@@ -188,7 +188,7 @@ def test_the_sweeps_of_attention_are_grids_of_hops_and_penalties(name, measure):
 
 
 def test_the_sweep_of_what_the_paper_does_not_print_gives_every_printed_row_the_same_trials():
-    points = points_of(read_sweep(str(ROOT / "docs" / "sweep-printed.toml")))
+    points = points_of(read_sweep(str(ROOT / "benchmarks" / "sweep-printed.toml")))
     tried = {recipe.name: [] for recipe in PRINTED_RECIPES}
     for point in points:
         [made] = point.recipes

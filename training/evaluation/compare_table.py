@@ -34,7 +34,7 @@ def comparison(
     config: EvaluateConfig,
     against: str,
 ) -> dict[str, Any]:
-    """The comparison as JSON, whose fields docs/compare.md lists. `against`: the row that others are set against."""
+    """The comparison as JSON. `against`: the row that others are compared with."""
     finished = [ended_row for ended_row in ended if ended_row.state == "done"]
     per_query = {ended_row.row.name: ended_row.per_query() for ended_row in finished}
     measures = list(next(iter(per_query.values()))) if per_query else []

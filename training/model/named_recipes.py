@@ -1,4 +1,4 @@
-"""The recipes that have a name. What was tried besides, and every figure, are in docs/quality.md and docs/labelled.md.
+"""The named recipes. benchmarks/README.md has their figures, and what did not help.
 
 NDCG@10 in a comment is of single trainings with seed 1, on dev queries with at least five judgments (`evaluate
 --min-judged 5`): product titles (33,468 pairs; BM25 0.851, a random order 0.836), entity names (7,906; 0.260, 0.169),

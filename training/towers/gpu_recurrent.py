@@ -29,7 +29,7 @@ from training.towers.recurrent import LSTMTower
 from training.towers.text_batch import TextBatch
 from training.towers.tower import Embedded, Parts, Projected, Tower, step_offsets, sum_by_word
 
-BLOCK_TEXTS = 16  # of a program; with 2 warps, the fastest of seven pairs on an H100 (docs/gpu.md)
+BLOCK_TEXTS = 16  # of a program; with 2 warps, the fastest of seven pairs on an H100 (docs/running.md)
 # Fused multiply-add is asked for by name: its default is another one in Triton 3.10.
 OPTIONS = {"num_warps": 2, "enable_fp_fusion": True}
 

@@ -1,4 +1,4 @@
-"""What only a GPU can show: `pytest -m gpu`. Left out where there is none (docs/gpu.md has what it showed)."""
+"""What only a GPU can show: `pytest -m gpu`. Left out where there is none (docs/running.md has what it showed)."""
 
 import json
 import time
