@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 _STEPS = re.compile(
-    r"^`(?P<name>[\w./-]+)`[^\n]*:\n\n```\w+\n(?P<content>.*?)```"  # `clicks.csv`: and the block below it
+    r"^`(?P<name>[\w./-]+\.\w+)`[^\n]*:\n\n```\w+\n(?P<content>.*?)```"  # `clicks.csv`: and the block below it
     r"|^```(?P<kind>console|python)\n(?P<text>.*?)```",
     re.M | re.S,
 )
