@@ -58,7 +58,7 @@ from schemas.documents import read_documents  # noqa: E402
 from schemas.judgments import read_queries  # noqa: E402
 from schemas.stage import silent  # noqa: E402
 from schemas.text_contract import words  # noqa: E402
-from training.analysis.explained import CELLS  # noqa: E402
+from training.analysis.explanation import CELLS  # noqa: E402
 from training.analysis.keywords import CountingRule, keywords  # noqa: E402
 from training.analysis.traces import Direction, trace  # noqa: E402
 from training.model.embedding import Side, unit  # noqa: E402
@@ -327,11 +327,11 @@ def measure(judged: Judged, seeds: Sequence[Mapping[str, Model]]) -> list[dict]:
 
 def alike(dev: Judges, shards: str) -> dict:
     """Of baselines with each of the settings in ALIKE what they rank better than with their own."""
-    material, found = dev.material(shards), {}
+    sources, found = dev.sources(shards), {}
     for name, others in ALIKE.items():
         make = ROWS[name].make
         assert make
-        own, *rest = (of_measures(dev.measure(make(material, silent, **settings))) for settings in ({}, *others))
+        own, *rest = (of_measures(dev.measure(make(sources, silent, **settings))) for settings in ({}, *others))
         for settings, of in zip(others, rest, strict=True):
             ((field, given),) = settings.items()
             found[f"{name}: {field}={given}"] = of - own

@@ -48,7 +48,7 @@ from schemas.text_contract import normalise  # noqa: E402
 from training.evaluation.compare_table import orders  # noqa: E402
 from training.evaluation.evaluate_stage import EvaluateConfig  # noqa: E402
 from training.evaluation.measured_row import of_baseline  # noqa: E402
-from training.evaluation.rows import Material, all_rows  # noqa: E402
+from training.evaluation.rows import ComparisonInputs, all_rows  # noqa: E402
 from training.evaluation.slices import training_clicks  # noqa: E402
 from training.model.model import load_encoder  # noqa: E402
 from training.model.named_recipes import recipe  # noqa: E402
@@ -197,18 +197,18 @@ class Judges:
     def measure(self, system: System) -> Measured:
         return measure(system, self.collection)
 
-    def material(self, shards: str) -> Material:
+    def sources(self, shards: str) -> ComparisonInputs:
         """What baselines are made of."""
         clicks, clicked = (list(training_clicks(shards, of)) for of in ("query", "clicked"))
-        return Material(
+        return ComparisonInputs(
             documents=self.documents, collection=self.collection, config=EvaluateConfig(), training_queries=clicks,
             training_titles=clicked,
         )  # fmt: skip
 
     def baselines(self, shards: str) -> dict[str, Measured]:
         """The rows of `clicktower compare` that are no towers."""
-        material = self.material(shards)
-        return {name: of_baseline(ROWS[name], material, silent).measured for name in BASELINES}
+        sources = self.sources(shards)
+        return {name: of_baseline(ROWS[name], sources, silent).measured for name in BASELINES}
 
     def with_bm25(self, system: System, weight: float) -> Measured:
         return self.measure(Hybrid(system, self.bm25, CrossFitted(of_half=(weight, weight), seed=0)))

@@ -18,7 +18,7 @@ from flows.config.pipeline_config import LIVE, PipelineConfig, TrainSection, che
 from flows.config.toml_file import assignments
 from flows.guards.drift import WatchedFigure, alarms_of_newest, require_usual, watched
 from flows.show import present
-from flows.submit import run_stage_command, tell
+from flows.submit import run_stage_command, send_progress
 from schemas import manifest, storage
 from schemas.release import read_pointer, read_release
 from schemas.stage import open_result
@@ -43,25 +43,25 @@ def run(
     date = config.log.date or date
     check_inputs(config, date)
     results: dict[str, Any] = {"ingest": step(ingest)(config, date)}
-    drift = _look(config, date, results, page)
+    drift = _compare_with_earlier_runs(config, date, results, page)
     if until == "ingest":
         return results | {"drift": drift}
     results["build"] = step(build)(config, results["ingest"], date)
-    _look(config, date, results, page)
+    _compare_with_earlier_runs(config, date, results, page)
     results["train"] = step(train)(config, results["build"])
     results["evaluate"] = step(evaluate)(config, results["train"])
-    _look(config, date, results, page)
+    _compare_with_earlier_runs(config, date, results, page)
     if config.compare:
         results["compare"] = step(compare)(config, results["build"])
     results["publish"] = step(publish)(config, results["train"], results["evaluate"])
-    results["drift"] = _look(config, date, results, page)
+    results["drift"] = _compare_with_earlier_runs(config, date, results, page)
     results["report"] = step(report)(config, results)
     if page:
         page.links(config, results)
     return results
 
 
-def _look(
+def _compare_with_earlier_runs(
     config: PipelineConfig, date: str, results: Mapping[str, Any], page: ModuleType | None
 ) -> list[dict[str, Any]]:
     """Every watched figure beside what earlier runs saw.
@@ -228,5 +228,5 @@ def _run(
     result = run_stage_command(arguments, timeout_seconds=minutes and 60 * minutes)
     present.stage_result(result)
     for line in (f"{'reused' if result.get('reused') else 'done'}, {present.headline(result)}", *present.notes(result)):
-        tell(f"{stage}: {line}")
+        send_progress(f"{stage}: {line}")
     return result

@@ -31,7 +31,7 @@ from prefect.states import Failed
 from flows import artifacts, chain
 from flows.config.pipeline_config import PipelineConfig, read_pipeline
 from flows.show.console import explain
-from flows.submit import tell, told_to
+from flows.submit import progress_to, send_progress
 from schemas import storage
 from schemas.errors import StageError, TransientError
 
@@ -64,7 +64,7 @@ def pipeline(config: str, data_date: datetime.date | None = None, until: Literal
     """
     pipeline_config = None
     if is_deployed():
-        outlive_worker()
+        survive_worker()
     try:
         pipeline_config = read_pipeline(config)
         date = data_date.isoformat() if data_date else _day_before_schedule()
@@ -99,7 +99,7 @@ def step(stage: chain.Stage) -> chain.Stage:
     def one_try(config: PipelineConfig, *arguments: Any) -> Any:
         try:
             with (
-                told_to(get_run_logger().info if is_deployed() else None),
+                progress_to(get_run_logger().info if is_deployed() else None),
                 pointer_slot(config.publish.to) if stage is chain.publish else nullcontext(),
             ):
                 return stage(config, *arguments)
@@ -144,7 +144,7 @@ def pointer_slot(uri: str) -> Iterator[None]:
         yield
         return
     name = slot_name(uri)
-    tell(f"publish: takes the slot {name}, and waits where another run has it")
+    send_progress(f"publish: takes the slot {name}, and waits where another run has it")
     slot = _acquired(name)
     try:
         yield
@@ -179,7 +179,7 @@ def slot_name(uri: str) -> str:
     return f"clicktower-pointer-{readable}-{hashlib.sha256(where.encode()).hexdigest()[:8]}"
 
 
-def outlive_worker() -> None:
+def survive_worker() -> None:
     """Let this process go on where its worker is killed, which read what it prints: from then on nobody does.
 
     Otherwise the next line that any library prints would end it.

@@ -35,7 +35,7 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def told_to(listener: Listener | None) -> Iterator[None]:
+def progress_to(listener: Listener | None) -> Iterator[None]:
     """Send the progress of stages to `listener`, a line at a time."""
     token = _listener.set(listener)
     try:
@@ -44,7 +44,7 @@ def told_to(listener: Listener | None) -> Iterator[None]:
         _listener.reset(token)
 
 
-def tell(line: str) -> None:
+def send_progress(line: str) -> None:
     """Send a line to the listener of the stages' progress, if there is one."""
     if listener := _listener.get():
         listener(line)

@@ -36,14 +36,14 @@ Confidence = Annotated[float, Field(gt=0, lt=1)]
 
 
 @section
-class Kinds:
+class SectionFamily:
     """A family of sections, of which a recipe has one kind. Raises ValueError for a kind that there is already."""
 
     kinds: ClassVar[dict[str, type[Any]]]  # by name, of each family its own
     kind: str
 
     def __init_subclass__(cls) -> None:
-        if Kinds in cls.__bases__:
+        if SectionFamily in cls.__bases__:
             cls.kinds = {}
         elif name := cls.__dict__.get("kind"):
             if name in cls.kinds:
@@ -51,7 +51,7 @@ class Kinds:
             cls.kinds[name] = cls
 
 
-def one_of(family: type[Kinds]) -> Any:
+def one_of(family: type[SectionFamily]) -> Any:
     """The validator of a field that holds one of a family: its kind's name alone, or with its fields as a mapping."""
 
     def read(value: Any) -> Any:
@@ -150,7 +150,7 @@ def kinds_of_fields(kind: type) -> dict[str, list[str]]:
             result.setdefault(f"{before}{name}", []).append(getattr(kind, "kind", ""))
             inner: Any
             for inner in filter(is_dataclass, (hints[name], *get_args(hints[name]))):
-                for section_kind in inner.kinds.values() if issubclass(inner, Kinds) else [inner]:
+                for section_kind in inner.kinds.values() if issubclass(inner, SectionFamily) else [inner]:
                     add(section_kind, f"{before}{name}.")
 
     add(kind, "")
@@ -191,7 +191,7 @@ def _merged(old: Any, change: Any) -> Any:
         change = {"kind": change}
     if not isinstance(change, Mapping):
         return change
-    kind: Any = old.kinds.get(change.get("kind", old.kind)) if isinstance(old, Kinds) else type(old)
+    kind: Any = old.kinds.get(change.get("kind", old.kind)) if isinstance(old, SectionFamily) else type(old)
     start = {field.name: getattr(old, field.name, field.default) for field in fields(kind)} if kind else {}
     return start | {name: _merged(start.get(name), value) for name, value in change.items()}
 

@@ -208,7 +208,7 @@ def commit(folder: str, request: Request, attempt: str, outcome: Outcome, starte
     base = storage.join(folder, attempt)
     names = list(storage.list_files(base))
     uris = [storage.join(base, name) for name in names]
-    sizes, hashes = storage.of_each(storage.size_bytes, uris), storage.of_each(storage.sha256, uris)
+    sizes, hashes = storage.map_files(storage.size_bytes, uris), storage.map_files(storage.sha256, uris)
     files = [
         OutputFile(path=f"{attempt}/{name}", size_bytes=size or 0, sha256=sha256)
         for name, size, sha256 in zip(names, sizes, hashes, strict=True)

@@ -300,7 +300,7 @@ def _protocols(fs: fsspec.AbstractFileSystem) -> Sequence[str]:
     return fs.protocol if isinstance(fs.protocol, list | tuple) else (fs.protocol,)
 
 
-def of_each(function: Callable[[str], Found], uris: Iterable[str]) -> list[Found]:
+def map_files(function: Callable[[str], Found], uris: Iterable[str]) -> list[Found]:
     """`function` of each file, in order, computed by several threads: hashing and waiting for a disk or a network
     release the interpreter."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:

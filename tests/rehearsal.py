@@ -321,8 +321,8 @@ def rehearse(
     site.jobs.clear()
     storage.write_new(f"s3://bucket/{name}/{KEY}", (site.work / "undisturbed" / KEY).read_bytes())
     killed, pace = len(site.kills), expected_seconds / max(kills, 1)
-    of_each = [(kills + number) // len(nights) for number in range(len(nights))]
-    seconds = sum(run_night(site, name, date, kills, pace) for date, kills in zip(nights, of_each, strict=True))
+    map_files = [(kills + number) // len(nights) for number in range(len(nights))]
+    seconds = sum(run_night(site, name, date, kills, pace) for date, kills in zip(nights, map_files, strict=True))
     settle(site)
     if (found := made(root)) != expected:
         raise Broken(f"{name}: not what the undisturbed run made: {differences(expected, found)}")

@@ -6,7 +6,7 @@ from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 from tests.recipes import varied
 from training.model.model import Model, write_model
 from training.model.named_recipes import LSTM_96
-from training.model.parameters import NOTHING, Outputs, initial_parameters, layout_of
+from training.model.parameters import NO_OUTPUTS, Outputs, initial_parameters, layout_of
 from training.model.recipe import Recipe
 
 TABLE_ROWS = 51_000
@@ -29,7 +29,7 @@ def trained_stage(
 
 def untrained(recipe: Recipe) -> Model:
     """The model that training would start from."""
-    outputs = Outputs(unit="pairs", classes=("0", "1")) if recipe.objective.kind == "classify" else NOTHING
+    outputs = Outputs(unit="pairs", classes=("0", "1")) if recipe.objective.kind == "classify" else NO_OUTPUTS
     layout = layout_of(recipe, TABLE_ROWS, outputs)
     towers = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
     contract = {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, "table_rows": TABLE_ROWS}

@@ -28,9 +28,9 @@ from apache_beam.pvalue import AsDict, AsIter, AsSingleton, TaggedOutput
 from beam_jobs.build import titles
 from beam_jobs.build.click_shards import CLICK_PAIRS, REPORTED_K, click_pairs, write_pool, write_shard
 from beam_jobs.build.titles import DocumentsPart, read_documents_part
-from beam_jobs.engine.arrow_files import Record, explained, get, map_table, put, write_table
-from beam_jobs.engine.beam_engine import carries_errors
-from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, give_names
+from beam_jobs.engine.arrow_files import Record, get, map_table, put, write_table, writing_errors
+from beam_jobs.engine.beam_engine import relay_stage_errors
+from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, move_to_final_names
 from beam_jobs.engine.exchange import Bucket, CommitAll, Exchange, JointExchange, Side, bucket_of, read_parts
 from beam_jobs.ingest.days import DayFile, read_day_file
 from schemas import shard, storage
@@ -151,27 +151,27 @@ class BuildJob:
         commit_build(results, self)
 
 
-@carries_errors
+@relay_stage_errors
 def _read_queries(file: DayFile, notes: str) -> pa.Table:
     table = read_day_file(file)
     advance(notes, READING, 1)
     return table
 
 
-@carries_errors
+@relay_stage_errors
 def _read_shown(file: DayFile, notes: str) -> pa.Table:
     table = titles.sum_positions(read_day_file(file))
     advance(notes, READING, 1)
     return table
 
 
-@carries_errors
+@relay_stage_errors
 def _read_judged(uri: str) -> pa.Table:
     judged = sorted({normalise(text) for text in read_queries(uri).values()})
     return pa.table([judged], schema=JUDGED)
 
 
-@carries_errors
+@relay_stage_errors
 def _read_documents(part: DocumentsPart) -> Iterator[Any]:
     for table in read_documents_part(part):
         hashed = titles.hashed_documents(table)
@@ -179,7 +179,7 @@ def _read_documents(part: DocumentsPart) -> Iterator[Any]:
         yield TaggedOutput("tally", Tally(counts={"documents": len(table), "documents_with_title": len(hashed)}))
 
 
-@carries_errors
+@relay_stage_errors
 def _group_by_title(bucket: tuple[int, pa.Table], scratch: str | None) -> Iterator[Any]:
     grouped = titles.group_by_title(bucket[1])
     yield from put([grouped], scratch)
@@ -190,22 +190,22 @@ def _add_ranges(counts: Iterable[np.ndarray]) -> np.ndarray:
     return sum(counts, np.zeros(titles.HASH_RANGES, np.int64))
 
 
-@carries_errors
+@relay_stage_errors
 def _pool_candidates(grouped: Record, num_in_range: np.ndarray, pool_size: int) -> pa.Table:
     return titles.pool_candidates(get([grouped]), num_in_range, pool_size)
 
 
-@carries_errors
+@relay_stage_errors
 def _write_pool(bucket: tuple[int, pa.Table], job: BuildJob) -> Iterator[Any]:
     pool, attempt = titles.pool_of(bucket[1], job.settings["pool_size"]), uuid.uuid4().hex
-    with explained(job.attempt.made):
+    with writing_errors(job.attempt.made):
         yield TaggedOutput("uri", write_table(pool, job.attempt.made, f"pool-rows-{attempt}"))
         yield write_pool(
             pool, storage.join(job.attempt.made, f"pool-{attempt}"), "pool", table_rows=job.settings["table_rows"]
         )
 
 
-@carries_errors
+@relay_stage_errors
 def _find_pool_rows(grouped: Record, pool: Iterable[str]) -> pa.Table:
     return titles.find_pool_rows(get([grouped]), _open_pool(*pool))
 
@@ -214,7 +214,7 @@ def _wanted_titles(shown: pa.Table, num_buckets: int) -> pa.Table:
     return titles.wanted_titles(shown, bucket_of(shown["query"], num_buckets))
 
 
-@carries_errors
+@relay_stage_errors
 def _answer_titles(bucket: Bucket, documents: str) -> Iterator[Any]:
     _, tables = bucket
     if error := repeated_ids(documents, tables["titled"]["document_id"], is_all=False):
@@ -246,7 +246,7 @@ def _pair(
     advance(notes, PAIRING, 1)
 
 
-@carries_errors
+@relay_stage_errors
 def _number_by_shard(record: Record, pairs_per_shard: int, num_pairs: dict[str, int]) -> pa.Table:
     """SHARDED: as many shards as the pairs of a split fill, all pairs of a query in one."""
     pairs = get([record])
@@ -259,11 +259,11 @@ def _number_by_shard(record: Record, pairs_per_shard: int, num_pairs: dict[str, 
     return pa.table([*pairs.columns, pa.array(shard)], schema=SHARDED)
 
 
-@carries_errors
+@relay_stage_errors
 def _write_shard(shard: tuple[int, pa.Table], job: BuildJob, pool: Iterable[str]) -> FolderMade:
     number, pairs = shard
     name = f"{'dev' if number % 2 else 'train'}-{number // 2:05d}"
-    with explained(job.attempt.made):
+    with writing_errors(job.attempt.made):
         return write_shard(
             pairs,
             _open_pool(*pool),
@@ -316,7 +316,7 @@ def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
         raise _nothing_to_train_on(left, job)
 
     attempt = job.attempt.folder
-    digest = give_names((*shards, pool), attempt)
+    digest = move_to_final_names((*shards, pool), attempt)
     named = ("table_rows", "num_negatives", "k", "split_salt", "dev_share", "seed")
     catalogue = {
         "schema_version": shard.SCHEMA_VERSION,

@@ -101,7 +101,7 @@ def build_shards(
     opened = open_window(days, window)
     ingests = opened.ingests
     parts = plan_documents(documents)
-    window_key = opened.asked() if window and not window.is_all else None
+    window_key = opened.request_key() if window and not window.is_all else None
     request = build_request([day.manifest.digest for day in ingests], documents, judged_queries, config, window_key)
     fields = {
         "queries": tuple(day_files(ingests, "queries")),

@@ -43,7 +43,7 @@ def map_table(uri: str) -> pa.Table:
 
 
 @contextmanager
-def explained(where: str) -> Iterator[None]:
+def writing_errors(where: str) -> Iterator[None]:
     """OSErrors of writing as the StageError a user reads."""
     try:
         yield
@@ -91,7 +91,7 @@ def put(tables: Sequence[pa.Table], scratch: str | None) -> list[Record]:
         return [to_ipc(table) for table in tables]
     uri = storage.join(scratch, f"{uuid.uuid4().hex}.arrows")
     records: list[Record] = []
-    with explained(scratch), storage.open_new(uri) as file:
+    with writing_errors(scratch), storage.open_new(uri) as file:
         begin = 0
         for table in tables:
             content = _ipc_buffer(table)

@@ -2,8 +2,8 @@
 
     run_pipeline(lambda pipeline: pipeline | ..., beam_options)
 
-An exception crosses a runner as the text of a traceback. Functions that may raise a StageError on a worker are
-therefore decorated with `carries_errors`: it puts the error into the exception's text, where `run_pipeline` finds it
+An exception crosses a runner as the text of a traceback. So functions that may raise a StageError on a worker are
+decorated with `relay_stage_errors`: it puts the error into the exception's text, where `run_pipeline` finds it
 again.
 """
 
@@ -220,21 +220,21 @@ class CarriedError(Exception):
     """A StageError on its way through a runner, as text that survives being quoted in a traceback."""
 
 
-def carries_errors(function: Function) -> Function:
+def relay_stage_errors(function: Function) -> Function:
     """The function (or generator function), whose StageErrors reach the caller of `run_pipeline`."""
     if not inspect.isgeneratorfunction(function):
-        return _carrying()(function)
+        return _relaying_stage_errors()(function)
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Iterator[Any]:
-        with _carrying():
+        with _relaying_stage_errors():
             yield from function(*args, **kwargs)
 
     return wrapped  # type: ignore[return-value]
 
 
 @contextmanager
-def _carrying() -> Iterator[None]:
+def _relaying_stage_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:

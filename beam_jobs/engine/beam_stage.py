@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from beam_jobs.engine.arrow_files import explained
+from beam_jobs.engine.arrow_files import writing_errors
 from beam_jobs.engine.engine_options import (
     WORTH_PROCESSES_BYTES,
     asks_for_processes,
@@ -122,7 +122,7 @@ class FolderMade:
         return self.name.partition("-")[0]
 
 
-def give_names(folders: Iterable[FolderMade], attempt: str, *, flat: bool = False) -> LogicalDigest:
+def move_to_final_names(folders: Iterable[FolderMade], attempt: str, *, flat: bool = False) -> LogicalDigest:
     """Move files to their final names: ATTEMPT/NAME/FILE, or ATTEMPT/FILE where `flat`. The digest of all their rows.
 
     May run again after a failure: what was moved before stays. Raises OSError for a lost file.
@@ -197,7 +197,7 @@ def run_beam_stage(
                     workers=workers,
                 )
 
-    with explained(store):
+    with writing_errors(store):
         return run_stage(store, request, produce, progress)
 
 
@@ -221,14 +221,14 @@ def listening(progress: Progress, steps: Mapping[str, int], folder: str) -> Iter
         storage.make_folder(folder)
     ended = threading.Event()
 
-    def tell() -> None:
+    def report() -> None:
         counts = _add_up(folder)
         if begun := [step for step in steps if counts[step]]:
             progress(begun[-1], min(counts[begun[-1]], steps[begun[-1]]), steps[begun[-1]])
 
     def listen() -> None:
         while not ended.wait(NOTE_SECONDS):
-            tell()
+            report()
 
     listener = threading.Thread(target=listen, name="clicktower-progress", daemon=True)
     listener.start()
@@ -238,7 +238,7 @@ def listening(progress: Progress, steps: Mapping[str, int], folder: str) -> Iter
         ended.set()
         listener.join()
         _note(folder).write()  # what a worker in this process has not written yet
-        tell()
+        report()
 
 
 def advance(notes: str, step: str, by: int) -> None:

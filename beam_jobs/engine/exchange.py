@@ -19,8 +19,8 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.compiled.log_library import NO_TEXT, text_hashes
-from beam_jobs.engine.arrow_files import Record, explained, get, put, to_ipc
-from beam_jobs.engine.beam_engine import carries_errors
+from beam_jobs.engine.arrow_files import Record, get, put, to_ipc, writing_errors
+from beam_jobs.engine.beam_engine import relay_stage_errors
 from schemas.negatives import absorb
 
 # A bucket is held in memory as a whole, a few times over: this many bytes of input each keep a worker below 1 GiB.
@@ -106,7 +106,7 @@ class CutIntoRecords(beam.DoFn):
         self._gathered: list[pa.Table] = []
         self._gathered_bytes = 0
 
-    @carries_errors
+    @relay_stage_errors
     def process(self, table: pa.Table | pa.RecordBatch) -> Iterator[tuple[int, Record]]:
         table = table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
         self._gathered.append(table)
@@ -114,7 +114,7 @@ class CutIntoRecords(beam.DoFn):
         if self._gathered_bytes >= GATHER_BYTES:
             yield from self._records()
 
-    @carries_errors
+    @relay_stage_errors
     def finish_bundle(self) -> Iterator[WindowedValue]:
         if self._gathered:
             yield from map(GlobalWindows.windowed_value, self._records())
@@ -127,7 +127,7 @@ class CutIntoRecords(beam.DoFn):
         return list(zip((bucket for bucket, _ in cut), put([rows for _, rows in cut], self._scratch), strict=True))
 
 
-@carries_errors
+@relay_stage_errors
 def _bucket_table(bucket: int, records: Iterable[Record]) -> tuple[int, pa.Table]:
     return bucket, get(records)
 
@@ -174,7 +174,7 @@ class JointExchange(beam.PTransform):
         return records | "Shuffle" >> beam.CoGroupByKey() | "Join records" >> beam.Map(_joined, self._sides)
 
 
-@carries_errors
+@relay_stage_errors
 def _joined(gathered: tuple[int, Mapping[str, Iterable[Record]]], sides: Mapping[str, Side]) -> Bucket:
     bucket, records = gathered
     return bucket, {name: get([*records[name], to_ipc(side.schema.empty_table())]) for name, side in sides.items()}
@@ -201,9 +201,9 @@ class CommitAll(beam.PTransform):
         )
 
 
-@carries_errors
+@relay_stage_errors
 def _commit_all(gathered: tuple[int, Iterable[Any]], commit: Callable[[list[Any]], None], folder: str) -> None:
-    with explained(folder):
+    with writing_errors(folder):
         commit([result for result in gathered[1] if result is not None])
 
 

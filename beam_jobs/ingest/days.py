@@ -100,14 +100,14 @@ class OpenDays:
     num_undated: int = 0
     num_undated_left_out: int = 0
 
-    def asked(self) -> dict[str, Any]:
+    def request_key(self) -> dict[str, Any]:
         """What of them names a build, beside the digests of the ingests: the window, and its holes."""
         return {"from": self.first, "to": self.until, "missing": self.missing}
 
     def to_json(self) -> dict[str, Any]:
         """What a manifest says of them."""
         return {
-            **self.asked(),
+            **self.request_key(),
             "versions": self.versions,
             "undated": self.num_undated,
             "undated_left_out": self.num_undated_left_out,

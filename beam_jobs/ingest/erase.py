@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_jobs.engine.arrow_files import explained, write_table
+from beam_jobs.engine.arrow_files import write_table, writing_errors
 from beam_jobs.ingest import day_versions
 from beam_jobs.ingest.day_rows import logical_digest
 from beam_jobs.ingest.days import DayFile, day_files, read_day_file
@@ -88,7 +88,7 @@ def erase(
     taken = Counter[str]()
     num_ingests, keyless, pending = 0, set[str](), True
     before = _versions(store)
-    with explained(store):
+    with writing_errors(store):
         _finish(store)
         while pending:  # once more where somebody else erased at the same time
             pending = False

@@ -27,9 +27,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.pvalue import AsSingleton, TaggedOutput
 
-from beam_jobs.engine.arrow_files import Record, explained, get, put, read_table, write_table, write_tables
-from beam_jobs.engine.beam_engine import carries_errors
-from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, give_names
+from beam_jobs.engine.arrow_files import Record, get, put, read_table, write_table, write_tables, writing_errors
+from beam_jobs.engine.beam_engine import relay_stage_errors
+from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, move_to_final_names
 from beam_jobs.engine.exchange import CommitAll, Exchange, ExchangeRecords, read_parts
 from beam_jobs.ingest.bots import (
     RULES,
@@ -158,7 +158,7 @@ class IngestJob:
 # output.
 
 
-@carries_errors
+@relay_stage_errors
 def _read(unit: Unit, source: Source, date: str | None, started: float, notes: str, zero_bits: int) -> Iterator[Any]:
     for parsed in source.read(unit):
         rows = plausible_rows(parsed.rows, date)
@@ -172,7 +172,7 @@ def _read(unit: Unit, source: Source, date: str | None, started: float, notes: s
         advance(notes, READING, parsed.stored_bytes)
 
 
-@carries_errors
+@relay_stage_errors
 def _join(
     bucket: tuple[int, Iterable[Record]], key_path: str, key_id: str, scratch: str | None, notes: str
 ) -> Iterator[Any]:
@@ -182,7 +182,7 @@ def _join(
     advance(notes, JOINING, 1)
 
 
-@carries_errors
+@relay_stage_errors
 def _count_clients(joined: Record) -> pa.Table:
     return client_statistics(get([joined]))
 
@@ -198,7 +198,7 @@ def _tell_crowds(bucket: tuple[int, pa.Table], activity: Activity, rules: BotRul
     return find_crowds(bucket[1], activity, rules)
 
 
-@carries_errors
+@relay_stage_errors
 def _aggregate(joined: Record, bots: Bots, notes: str) -> Iterator[Any]:
     partial, dropped = aggregate_joined(get([joined]), bots)
     yield TaggedOutput(TALLIES, dropped)
@@ -206,14 +206,14 @@ def _aggregate(joined: Record, bots: Bots, notes: str) -> Iterator[Any]:
     advance(notes, ADDING_UP, 1)
 
 
-@carries_errors
+@relay_stage_errors
 def _write_bucket(bucket: tuple[int, pa.Table], output: str, notes: str) -> FolderMade:
     """Both files of a bucket."""
     number, partial = bucket
     queries, exposures = merge_bucket(partial)
     folder = join(output, f"day-{number:05d}-{uuid.uuid4().hex}")  # a bundle may run twice
     tables = {f"queries-{number:05d}": queries, f"exposures-{number:05d}": exposures}
-    with explained(folder), ThreadPoolExecutor(2) as disk:  # which is waited for: meanwhile the rows are digested
+    with writing_errors(folder), ThreadPoolExecutor(2) as disk:  # which is waited for: meanwhile the rows are digested
         written = [disk.submit(write_table, table, folder, name) for name, table in tables.items()]
         digest = logical_digest(queries, exposures).hexdigest()
         for bucket_file in written:
@@ -234,13 +234,13 @@ def _write_bucket(bucket: tuple[int, pa.Table], output: str, notes: str) -> Fold
     )
 
 
-@carries_errors
+@relay_stage_errors
 def _write_rejects(bucket: tuple[int, pa.Table], output: str) -> FolderMade:
     """The places of a bucket's unreadable lines, in order."""
     number, rejects = bucket
     name = f"{REJECTS}-{number:05d}"
     folder = join(output, f"{name}-{uuid.uuid4().hex}")
-    with explained(folder):
+    with writing_errors(folder):
         files = write_tables({name: rejects.sort_by([("file", "ascending"), ("offset", "ascending")])}, folder)
     none = LogicalDigest().hexdigest()  # rejects are no rows of the day
     return FolderMade(folder=folder, name=name, files=files, counts={REJECTS: len(rejects)}, logical_digest=none)
@@ -326,7 +326,7 @@ def commit_day(results: Sequence[Result], job: IngestJob) -> None:
             "day_click": counts["clicks"],
         },
     ).check()
-    digest = give_names(folders, attempt.folder, flat=True)
+    digest = move_to_final_names(folders, attempt.folder, flat=True)
     write_sample(attempt.folder, tally.sampled, job.zero_bits, worker_key(job.key_path, job.key_id))
     clients = bots.by_rule()
     bot_lines = {rule: tally.counts.get(BOT_LINES + rule, 0) for rule in RULES}
@@ -361,7 +361,7 @@ def commit_day(results: Sequence[Result], job: IngestJob) -> None:
 
 def require_unchanged(states: Mapping[str, str]) -> None:
     """Nothing. Raises TransientError where one of the files has been written to since its state was taken."""
-    changed = [file for file, now in zip(states, storage.of_each(storage.state, states), strict=True)
+    changed = [file for file, now in zip(states, storage.map_files(storage.state, states), strict=True)
                if now != states[file]]  # fmt: skip
     if not changed:
         return

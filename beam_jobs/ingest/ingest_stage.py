@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Annotated
 
-from beam_jobs.engine.arrow_files import explained
+from beam_jobs.engine.arrow_files import writing_errors
 from beam_jobs.engine.beam_stage import run_beam_stage
 from beam_jobs.ingest.bots import BotRules
 from beam_jobs.ingest.content_filters import BOT_USER_AGENTS, shipped_list
@@ -64,7 +64,7 @@ def open_source(config: IngestConfig) -> Source:
 def ingest_request(files: Sequence[str], key_id: str, config: IngestConfig) -> Request:
     """The request for files, by their content and whatever they are called, and for the key of this id."""
     inputs = {
-        "logs": sorted(storage.of_each(storage.fingerprint, files)),
+        "logs": sorted(storage.map_files(storage.fingerprint, files)),
         "bot_user_agents": shipped_list(BOT_USER_AGENTS).digest,
         "person_key": key_id,
     }
@@ -94,10 +94,10 @@ def ingest_log(
     """
     files = find_files(logs)
     # Before anything of them is looked at, so that whatever is written from here on is seen.
-    states = dict(zip(files, storage.of_each(storage.state, files), strict=True))
+    states = dict(zip(files, storage.map_files(storage.state, files), strict=True))
     source = open_source(config)
     plan = source.plan(logs)
-    with explained(store):
+    with writing_errors(store):
         if config.person_key:
             key_path, key = config.person_key, ensure_key(config.person_key, create=False)
         else:

@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsIter, AsSingleton, TaggedOutput
 
-from beam_jobs.engine.arrow_files import Record, explained, from_ipc, get, put, to_ipc
-from beam_jobs.engine.beam_engine import carries_errors
+from beam_jobs.engine.arrow_files import Record, from_ipc, get, put, to_ipc, writing_errors
+from beam_jobs.engine.beam_engine import relay_stage_errors
 from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance
 from beam_jobs.engine.exchange import Bucket, CommitAll, JointExchange, Side, read_parts
 from beam_jobs.ingest.days import DayFile, read_day_file
@@ -148,14 +148,14 @@ class JudgmentsJob:
         )
 
 
-@carries_errors
+@relay_stage_errors
 def _read(file: DayFile, notes: str) -> pa.Table:
     table = read_day_file(file)
     advance(notes, READING, 1)
     return table
 
 
-@carries_errors
+@relay_stage_errors
 def _gate(bucket: Bucket, job: JudgmentsJob) -> Iterator[Any]:
     number, tables = bucket
     cells, counts = judging.gated_cells(
@@ -176,13 +176,13 @@ def _merge_samples(samples: Iterable[bytes], max_cells: int) -> bytes:
     return to_ipc(judging.merge_samples((from_ipc([sample]) for sample in samples), max_cells))
 
 
-@carries_errors
+@relay_stage_errors
 def _measure(sample: bytes, tallies: Iterable[Tally], config: judging.JudgmentsConfig) -> judging.MeasuredClicks:
     require_impressions(add_up(tallies), config)
     return judging.measure(from_ipc([sample]), config)
 
 
-@carries_errors
+@relay_stage_errors
 def _grade(bucket: tuple[int, Record], measured: judging.MeasuredClicks, job: JudgmentsJob) -> Iterator[Any]:
     number, record = bucket
     cells = get([record])
@@ -191,7 +191,7 @@ def _grade(bucket: tuple[int, Record], measured: judging.MeasuredClicks, job: Ju
     yield TaggedOutput("tally", Tally(counts={**counts, "logged_results": len(logged)}))
     if len(judged):
         folder = storage.join(job.attempt.made, f"{number:05d}-{uuid.uuid4().hex}")  # a bundle may run twice
-        with explained(job.attempt.made):
+        with writing_errors(job.attempt.made):
             yield _write_part(judged, logged, folder, f"{number:05d}")
     advance(job.attempt.notes, GRADING, 1)
 

@@ -51,7 +51,7 @@ def derive_judgments(
     terms = adult_list(config.adult_list)
     inputs = {
         "days": sorted(day.manifest.digest for day in ingests),
-        "window": opened.asked() if window and not window.is_all else None,
+        "window": opened.request_key() if window and not window.is_all else None,
         "adult_list": terms.digest,
     }
     labels = {

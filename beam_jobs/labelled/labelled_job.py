@@ -24,9 +24,9 @@ from apache_beam.pvalue import AsIter, TaggedOutput
 
 from beam_jobs.build.click_shards import index_words, joined_fields
 from beam_jobs.compiled.log_library import row_digest
-from beam_jobs.engine.arrow_files import Record, explained, get, map_table, put, write_table, write_tables
-from beam_jobs.engine.beam_engine import carries_errors
-from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, give_names
+from beam_jobs.engine.arrow_files import Record, get, map_table, put, write_table, write_tables, writing_errors
+from beam_jobs.engine.beam_engine import relay_stage_errors
+from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, move_to_final_names
 from beam_jobs.engine.exchange import CommitAll, Exchange, bucket_of, read_parts
 from beam_jobs.labelled import labelled_rows
 from beam_jobs.sources.source import Source
@@ -121,7 +121,7 @@ class LabelledJob:
         folders = {result.name: result for result in results if isinstance(result, FolderMade)}
         shards = [folders[name] for name in sorted(folders)]
         attempt = self.attempt.folder
-        digest = give_names(shards, attempt)
+        digest = move_to_final_names(shards, attempt)
         listed = [dict(zip(("file", "offset", "fate"), place, strict=True)) for place in rejects[:MAX_REJECTS]]
         for name, content in ((LABELLED_CATALOGUE, _catalogue(shards, decision, self)), ("rejects.json", listed)):
             storage.write_atomic(storage.join(attempt, name), to_bytes(content))
@@ -148,7 +148,7 @@ class LabelledJob:
         )
 
 
-@carries_errors
+@relay_stage_errors
 def _read(part: labelled_rows.LabelledPart, source: Source, job: LabelledJob) -> Iterator[Any]:
     for block in source.read(part.unit):
         if block.rows.num_rows:
@@ -163,7 +163,7 @@ def _read(part: labelled_rows.LabelledPart, source: Source, job: LabelledJob) ->
         advance(job.attempt.notes, READING, block.stored_bytes)
 
 
-@carries_errors
+@relay_stage_errors
 def _distinct(bucket: tuple[int, pa.Table], scratch: str | None) -> Iterator[Any]:
     rows, fates = labelled_rows.distinct(bucket[1])
     yield TaggedOutput("result", Tally(fates=fates))
@@ -174,15 +174,15 @@ def _distinct(bucket: tuple[int, pa.Table], scratch: str | None) -> Iterator[Any
     yield TaggedOutput("ids", ids.append_column("bucket", pa.array(np.zeros(len(ids), np.int64))))
 
 
-@carries_errors
+@relay_stage_errors
 def _decide(bucket: tuple[int, pa.Table], job: LabelledJob) -> labelled_rows.SplitDecision:
     held_out, decision = labelled_rows.decide(bucket[1], job.config, has_dev_file=job.has_dev_file)
-    with explained(job.attempt.made):
+    with writing_errors(job.attempt.made):
         uri = write_table(pa.table([held_out], schema=IDS), job.attempt.made, f"dev-sentences-{uuid.uuid4().hex}")
     return replace(decision, dev_sentences=uri)
 
 
-@carries_errors
+@relay_stage_errors
 def _split(record: Record, decisions: Iterable[labelled_rows.SplitDecision], job: LabelledJob) -> Iterator[Any]:
     (decision,), rows = decisions, get([record])
     first, second, of_file = (rows[name].to_numpy(zero_copy_only=False) for name in ("first_id", "second_id", "dev"))
@@ -208,7 +208,7 @@ def _split(record: Record, decisions: Iterable[labelled_rows.SplitDecision], job
     yield pa.table([*rows.columns, pa.array(shard)], schema=SHARDED).filter(pa.array(is_kept))
 
 
-@carries_errors
+@relay_stage_errors
 def _write_shard(
     shard: tuple[int, pa.Table], decisions: Iterable[labelled_rows.SplitDecision], job: LabelledJob
 ) -> FolderMade:
@@ -233,7 +233,7 @@ def _write_shard(
     places = np.split(encoded.indices.to_numpy(), len(sentences))
     table = pa.table([*(pa.array(each, pa.int32()) for each in places), labels], schema=schema)
     folder = storage.join(job.attempt.made, f"{name}-{uuid.uuid4().hex}")  # a bundle may run twice
-    with explained(job.attempt.made):
+    with writing_errors(job.attempt.made):
         files = write_tables({"words": words, "texts": texts, "labelled": table}, folder)
     return FolderMade(
         folder=folder,

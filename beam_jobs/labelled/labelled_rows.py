@@ -144,8 +144,8 @@ def labelled_source(config: LabelledConfig) -> Source:
 def labelled_request(files: Sequence[str], dev: Sequence[str], config: LabelledConfig) -> Request:
     """The request for files, by their content and whatever they are called."""
     inputs = {
-        "labelled": sorted(storage.of_each(storage.fingerprint, files)),
-        "dev": sorted(storage.of_each(storage.fingerprint, dev)),
+        "labelled": sorted(storage.map_files(storage.fingerprint, files)),
+        "dev": sorted(storage.map_files(storage.fingerprint, dev)),
     }
     return BUILD_LABELLED.request(config, inputs)
 

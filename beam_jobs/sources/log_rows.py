@@ -43,7 +43,7 @@ def log_rows(
     """(LOG_ROW rows in the order of the lines, the numbers of the others ascending, why each is not a row).
 
     `hashes`: LINE_HASH_BYTES of each line. `columns`: by the names of mapping.Columns the values line by line, of those
-    that the log has: text or integers, of `position` and `time` also other numbers; None stands for nothing.
+    that the log has: text or integers, of `position` and `time` also other numbers; None stands for null.
     `kinds`: what the values of `event` mean. Without that column, or a value in it, a line with a document is a click
     and one without is a search. In UBI a line without is a search whatever it has, and a search must have an id.
     """
@@ -98,7 +98,7 @@ def _kind_codes(event: Values | None, document_id: pa.Array, kinds: Mapping[str,
 
 
 def _few(column: pa.Array) -> pa.DictionaryArray:
-    """The column with 16-bit indices. No log has as many applications: what is over is forgotten, and nothing fails."""
+    """The column with 16-bit indices. No log has as many applications: what is over is forgotten, and null fails."""
     encoded = column.dictionary_encode()
     indices = encoded.indices
     if len(encoded.dictionary) > _MAX_APPLICATIONS:
@@ -107,7 +107,7 @@ def _few(column: pa.Array) -> pa.DictionaryArray:
 
 
 def _without_empty(query: pa.Array, is_event: np.ndarray) -> pa.Array:
-    """An event with an empty query says nothing of its query; a search with one is a search for nothing."""
+    """An event with an empty query says null of its query; a search with one is a search for null."""
     if not pc.any(is_empty := pc.equal(query, "")).as_py():
         return query
     return pc.if_else(pc.and_(is_empty, pa.array(is_event)), None, query)
@@ -129,7 +129,7 @@ def _numpy(array: pa.Array) -> np.ndarray:
     return array.to_numpy(zero_copy_only=False)
 
 
-# Columns of texts and ranks from what logs hold: text, numbers, nothing.
+# Columns of texts and ranks from what logs hold: text, numbers, null.
 
 
 MAX_POSITION = 2**31 - 1
@@ -175,7 +175,7 @@ def positions(values: Values) -> tuple[pa.Array, np.ndarray]:
         column = column.cast(pa.int64())
     if column is not None and pa.types.is_integer(column.type) and _is_within(column, 0, MAX_POSITION):
         return column.cast(pa.int32()).fill_null(-1), np.zeros(len(column), bool)
-    values_of_rows, is_bad = _each(values, position_of, -1)
+    values_of_rows, is_bad = _parse_distinct(values, position_of, -1)
     return values_of_rows.cast(pa.int32()), is_bad
 
 
@@ -203,9 +203,9 @@ def _is_within(column: pa.Array, least: int, most: int) -> bool:
     return span["min"] is None or (span["min"] >= least and span["max"] <= most)
 
 
-def _each(values: Values, parse: Callable[[Any], int], nothing: int | None) -> tuple[pa.Array, np.ndarray]:
-    """(int64, `nothing` where there is no value or a bad one; whether each value is bad), each distinct value once."""
-    parsed: dict[Any, tuple[int | None, bool]] = {None: (nothing, False), "": (nothing, False)}
+def _parse_distinct(values: Values, parse: Callable[[Any], int], null: int | None) -> tuple[pa.Array, np.ndarray]:
+    """(int64, `null` where there is no value or a bad one; whether each value is bad), each distinct value once."""
+    parsed: dict[Any, tuple[int | None, bool]] = {None: (null, False), "": (null, False)}
     rows = []
     for value in values.to_pylist() if isinstance(values, pa.Array) else values:
         key = value if type(value) is not bool else str(value)
@@ -213,7 +213,7 @@ def _each(values: Values, parse: Callable[[Any], int], nothing: int | None) -> t
             try:
                 parsed[key] = parse(value), False
             except (ValueError, TypeError, OverflowError):
-                parsed[key] = nothing, True
+                parsed[key] = null, True
         rows.append(parsed[key])
     numbers = pa.array([number for number, _ in rows], pa.int64())
     return numbers, np.array([is_bad for _, is_bad in rows], bool)
@@ -260,7 +260,7 @@ def times(values: Values, time_format: str) -> tuple[pa.Array, np.ndarray]:
         return moments, np.zeros(len(moments), bool)
     if column is not None and (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
         return _of_moments(column)
-    milliseconds, is_bad = _each(values, lambda value: time_of(value, time_format), None)
+    milliseconds, is_bad = _parse_distinct(values, lambda value: time_of(value, time_format), None)
     return milliseconds.cast(TIME), is_bad
 
 

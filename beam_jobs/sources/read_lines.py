@@ -96,7 +96,7 @@ def plan_reading(logs: Sequence[str], *, split: bool = True) -> ReadingPlan:
     units: list[Unit] = []
     stored = estimated = 0
     for file in files:
-        size, kind = _look_at(file)
+        size, kind = _sniff(file)
         if not size:
             continue
         stored += size
@@ -228,7 +228,7 @@ def endless(file: str, position: int) -> StageError:
     )
 
 
-def _look_at(file: str) -> tuple[int, str]:
+def _sniff(file: str) -> tuple[int, str]:
     """(size in bytes, kind) of a text file. Raises StageError for a file of another kind than its name or its use."""
     try:
         size = storage.size_bytes(file) or 0

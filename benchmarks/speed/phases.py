@@ -18,7 +18,7 @@ import torch
 
 from benchmarks.speed.contest import rounded
 from benchmarks.speed.trainer import Trainer
-from training.trainer.kernel_path import Crew, Stretch
+from training.trainer.kernel_path import KernelThreads, Stretch
 from training.trainer.shard_data import MicroBatch
 
 COPIED = 1 << 26  # floats: far more than caches hold
@@ -38,9 +38,9 @@ def measure_phases(
         finally:
             spent[what] += time.perf_counter() - started
 
-    make, gradients = Crew.make, Crew.gradients
+    make, gradients = KernelThreads.make, KernelThreads.gradients
 
-    def timed_make(crew: Crew, what: str, stretches: Iterable[Stretch]) -> None:
+    def timed_make(crew: KernelThreads, what: str, stretches: Iterable[Stretch]) -> None:
         given = list(stretches)
         for rows, first, last, _ in given:
             addends = sum(addend.num_rows for addend in rows.given) if what.startswith("sum") else 0
@@ -48,11 +48,14 @@ def measure_phases(
             moved[what] += (touched + addends) * rows.columns * 4
         timed(what, lambda: make(crew, what, given))
 
-    def timed_gradients(crew: Crew, *given: Any) -> Any:
+    def timed_gradients(crew: KernelThreads, *given: Any) -> Any:
         return timed("gradients", lambda: gradients(crew, *given))
 
     trainer.train(minibatches)
-    with mock.patch.object(Crew, "make", timed_make), mock.patch.object(Crew, "gradients", timed_gradients):
+    with (
+        mock.patch.object(KernelThreads, "make", timed_make),
+        mock.patch.object(KernelThreads, "gradients", timed_gradients),
+    ):
         timed("update", lambda: trainer.train(minibatches))
     bandwidth, count = bytes_per_second(threads), len(minibatches)
     return {

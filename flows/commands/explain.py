@@ -67,7 +67,7 @@ def explain(
     from flows.report.explain_page import Readings, explain_blocks
     from flows.show.present import from_here
     from schemas.judgments import read_queries
-    from training.analysis.explained import as_json, explained, training_cost
+    from training.analysis.explanation import as_json, explain_model, training_cost
     from training.analysis.keywords import CountingRule
     from training.analysis.traces import require_traces
     from training.model.model import load_model
@@ -93,7 +93,7 @@ def explain(
         names[1] += " (beside)"
     with console.progress_bar("explain") as progress:
         readings_of_models = tuple(
-            explained(
+            explain_model(
                 name,
                 reader,
                 texts,

@@ -62,9 +62,11 @@ def publish(
     with console.progress_bar("publish") as progress:
         decide = None
         if if_better:
-            from flows.guards.promotion import asked
+            from flows.guards.promotion import decide_if_better
 
-            decide = asked(rule or [], to, evaluation, documents, queries, qrels, frequencies, into, progress)
+            decide = decide_if_better(
+                rule or [], to, evaluation, documents, queries, qrels, frequencies, into, progress
+            )
         result = publishing.publish(
             model, documents=documents, to=to, config=config, evaluation=evaluation, candidate=candidate,
             decide=decide, workers=workers, progress=progress,

@@ -51,13 +51,13 @@ def sweep(config: str, *, plan: bool = False, json: Json = False) -> None:
         plan: Only print what would be trained, and what is there already.
     """
     from flows.config.settings import Surroundings
-    from flows.config.sweep_config import measure_of, points_of, read_sweep
+    from flows.config.sweep_config import expand_points, measure_of, read_sweep
     from flows.report.sweep_page import pages
     from schemas.judgments import Judged
     from training.sweep import sweep_stage
 
     settings = read_sweep(config)
-    points = points_of(settings)
+    points = expand_points(settings)
     measure = measure_of(settings, points)
     around: Literal["ray", "processes"] = "ray" if Surroundings().ray_address else "processes"
     arguments: dict[str, Any] = {

@@ -84,7 +84,7 @@ def read_sweep(path: str) -> SweepConfig:
     return config
 
 
-def points_of(config: SweepConfig) -> list[Point]:
+def expand_points(config: SweepConfig) -> list[Point]:
     """Every point, checked, in the file's order; of two that are the same recipe the first.
 
     Raises UsageError: nothing is varied, a field without values, more trials than the limit, or a point that is no

@@ -180,7 +180,7 @@ class Judgments(Judged):
     frequencies: str | None = None
 
 
-def asked(
+def decide_if_better(
     rules: Sequence[str],
     to: str,
     evaluation: str | None,

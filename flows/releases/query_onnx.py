@@ -36,7 +36,7 @@ from schemas.text_contract import golden_cases
 from schemas.text_contract import words as words_of
 from training.model.embedding import search_vectors
 from training.model.model import Ensemble, Model
-from training.model.parameters import is_beside
+from training.model.parameters import is_head_or_decoder
 from training.model.recipe import Recipe, tower_name
 from training.towers import tower_settings as towers
 from training.towers.tower_settings import SIGMA_MIN
@@ -119,7 +119,7 @@ class _Graph:
 def _tower(graph: _Graph, model: Model) -> str:
     """The output of a model's embedding of the text, [dimensions], not normalised."""
     table, parts = model.layout.split(model.towers[tower_name(model.recipe, "query")])
-    part = {name: _array(value) for name, value in parts.items() if not is_beside(name)}
+    part = {name: _array(value) for name, value in parts.items() if not is_head_or_decoder(name)}
     words = _word_inputs(graph, model.recipe, _array(table))
     match tower := model.recipe.tower:
         case towers.LSTM():

@@ -23,7 +23,7 @@ from flows.report.blocks import (
     Text,
     Words,
 )
-from training.analysis.explained import Explained, called, gates_json, topics_json
+from training.analysis.explanation import Explanation, called, gates_json, topics_json
 from training.analysis.keywords import CountingRule, Keywords, most_active
 from training.analysis.traces import Trace, TracedText, overall, overlap
 
@@ -61,7 +61,7 @@ OF_GATES = (
 class Readings:
     """Readings of the same texts and queries, by one model or two."""
 
-    models: tuple[Explained, ...]
+    models: tuple[Explanation, ...]
     rule: CountingRule
     colours: Range = "shared"
     label: str = ""  # what a person said of the pair
@@ -155,7 +155,7 @@ def _shaded(text: TracedText, marks: Keywords) -> Words:
     return Words(words=[(word, -(-most * SHADES // num_cells), at in keywords, tips[at]) for at, (word, most) in words])
 
 
-def _counts(readings: Sequence[tuple[Explained, TracedText, Keywords]]) -> Table:
+def _counts(readings: Sequence[tuple[Explanation, TracedText, Keywords]]) -> Table:
     """Counts side by side: a row for each word, a column for each model and direction, as Tables I and V to VIII."""
     longest = max((text for _, text, _ in readings), key=lambda text: len(text.words))
     most: Counter[int] = Counter()
@@ -182,7 +182,7 @@ def _count(count: int | None, total: int) -> Cell:
     return Cell(text="–" if count is None else str(count), shade=(count or 0) / total)
 
 
-def _pictures(explained: Explained, text: TracedText, trace: Trace, readings: Readings) -> list[Block]:
+def _pictures(explanation: Explanation, text: TracedText, trace: Trace, readings: Readings) -> list[Block]:
     """The gates and states of one direction, and y of the most active cells alone (Fig. 6, 11, 12)."""
     cells, shared = readings.rule.top_cells, readings.colours == "shared"
     columns, active, panels = figures.word_columns(text.words), most_active(trace, cells), []
@@ -214,7 +214,7 @@ def _pictures(explained: Explained, text: TracedText, trace: Trace, readings: Re
             "consecutive words. Every word is in traces.arrow."
         )
     return [
-        Heading(text=f"{explained.name}, read {trace.direction}", only="page"), apart,
+        Heading(text=f"{explanation.name}, read {trace.direction}", only="page"), apart,
         Text(text=" ".join(notes), tone="quiet", only="page"), Beside(blocks=panels, natural=True, only="page"),
     ]  # fmt: skip
 
@@ -252,8 +252,8 @@ def attention_blocks(title: str, weights: Any, words: Sequence[str]) -> list[Blo
     ]  # fmt: skip
 
 
-def _topics(explained: Explained) -> Section:
-    topics = topics_json(explained.topics)  # type: ignore[arg-type]
+def _topics(explanation: Explanation) -> Section:
+    topics = topics_json(explanation.topics)  # type: ignore[arg-type]
     sentence = (
         f"Over {topics['queries']:,} queries. Of each query the {topics['cells_per_query']} most active cells take the"
         f" keywords that move them. {topics['cells_with_words']} cells took any; these took most. A number says in how"
@@ -270,7 +270,7 @@ def _topics(explained: Explained) -> Section:
     ]
     table = Table(caption="Keywords by cell", header=("Cell", "Keywords", "Most frequent"), rows=rows, left=(0, 2))
     blocks = [Text(text=sentence), table, *_grid(topics["grid"])]
-    return Section(title=f"Which words which cells stand for: {explained.name}", blocks=blocks)
+    return Section(title=f"Which words which cells stand for: {explanation.name}", blocks=blocks)
 
 
 def _grid(queries: Sequence[Mapping[str, Any]]) -> list[Block]:
@@ -299,7 +299,7 @@ def _grid(queries: Sequence[Mapping[str, Any]]) -> list[Block]:
     return [*tables[:1], *folded, terminal] if queries else []
 
 
-def _gates(models: Sequence[Explained]) -> list[Block]:
+def _gates(models: Sequence[Explanation]) -> list[Block]:
     blocks: list[Block] = []
     for reading in models:
         for gates in gates_json(reading.gates):
@@ -351,7 +351,7 @@ def _gate(name: str, figures_of_gate: Mapping[str, Any]) -> str:
     return "{} What the words would add, |y_g|, is {} at keywords and {} at other words.".format(sentence, *means)
 
 
-def _cost(models: Sequence[Explained]) -> list[Block]:
+def _cost(models: Sequence[Explanation]) -> list[Block]:
     """The training loss of each model by epoch, on a logarithmic scale; nothing unless there are two that have it."""
     with_cost = [reading for reading in models if reading.cost]
     if len(with_cost) < 2:

@@ -3,16 +3,16 @@
 import apache_beam as beam
 import pytest
 
-from beam_jobs.engine.beam_engine import carries_errors, run_pipeline
+from beam_jobs.engine.beam_engine import relay_stage_errors, run_pipeline
 from schemas.errors import StageError, UsageError
 
 
-@carries_errors
+@relay_stage_errors
 def _refuse(_element):
     raise UsageError("«Found» 電.", "Do it.")
 
 
-@carries_errors
+@relay_stage_errors
 def _refuse_after_one(_element):
     yield 1
     raise StageError("Found.", "Do it.")

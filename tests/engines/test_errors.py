@@ -5,14 +5,14 @@ import tempfile
 import apache_beam as beam
 import pytest
 
-from beam_jobs.engine.beam_engine import carries_errors, run_pipeline
+from beam_jobs.engine.beam_engine import relay_stage_errors, run_pipeline
 from beam_jobs.engine.engine_options import with_engines
 from schemas.errors import StageError, UsageError
 
 pytestmark = pytest.mark.engine
 
 
-@carries_errors
+@relay_stage_errors
 def _refuse(_element):
     raise UsageError("«Found» 電.", "Do it.")
 

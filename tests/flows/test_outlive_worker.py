@@ -10,8 +10,8 @@ FLOW = """
 import sys, time
 from pathlib import Path
 from rich.console import Console
-from flows.pipeline import outlive_worker
-outlive_worker()
+from flows.pipeline import survive_worker
+survive_worker()
 print("ready", flush=True)
 sys.stdin.read()  # until the reader of the other two has gone too
 time.sleep(0.2)

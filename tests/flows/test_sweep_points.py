@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.config.sweep_config import SampleSection, SweepConfig, measure_of, points_of, read_sweep
+from flows.config.sweep_config import SampleSection, SweepConfig, expand_points, measure_of, read_sweep
 from schemas.errors import UsageError
 from training.model.named_recipes import LSTM_96, PRINTED_RECIPES, RNN_288
 
@@ -19,7 +19,7 @@ def config(**changes) -> SweepConfig:
 
 
 def told(**changes) -> list[dict]:
-    return [dict(point.fields) for point in points_of(config(**changes))]
+    return [dict(point.fields) for point in expand_points(config(**changes))]
 
 
 def written(tmp_path: Path, text: str) -> SweepConfig:
@@ -29,7 +29,7 @@ def written(tmp_path: Path, text: str) -> SweepConfig:
 
 
 def test_the_grid_is_every_combination():
-    points = points_of(config(fields={"optimiser.step": [0.001, 0.002], "objective.gamma": [5, 10, 20]}))
+    points = expand_points(config(fields={"optimiser.step": [0.001, 0.002], "objective.gamma": [5, 10, 20]}))
     assert [(p.recipes[0].optimiser.step, p.recipes[0].clicks.gamma) for p in points] == [
         (0.001, 5.0), (0.001, 10.0), (0.001, 20.0), (0.002, 5.0), (0.002, 10.0), (0.002, 20.0),
     ]  # fmt: skip
@@ -41,12 +41,12 @@ def test_a_point_is_the_recipe_that_train_makes_of_the_same_fields():
     """So that a trial trained by hand has the digest of the sweep's."""
     from flows.config.toml_file import with_fields
 
-    [point] = points_of(config(epochs=3, set={"tower.cells": 64}, trial=({"optimiser.step": 0.001},)))
+    [point] = expand_points(config(epochs=3, set={"tower.cells": 64}, trial=({"optimiser.step": 0.001},)))
     assert point.recipes == (with_fields(LSTM_96, ["epochs=3", "tower.cells=64", "optimiser.step=0.001"]),)
 
 
 def test_recipes_can_be_varied_and_trials_told_one_by_one():
-    points = points_of(
+    points = expand_points(
         config(fields={"recipe": ["lstm-96", "rnn-288"]}, trial=({"recipe": "rnn-288", "tower.cells": 96},))
     )
     assert [p.recipes[0].tower.kind for p in points] == ["lstm", "rnn", "rnn"]
@@ -55,13 +55,13 @@ def test_recipes_can_be_varied_and_trials_told_one_by_one():
 
 
 def test_each_point_gets_every_seed():
-    points = points_of(config(seeds=(3, 1), fields={"optimiser.step": [0.001, 0.002]}))
+    points = expand_points(config(seeds=(3, 1), fields={"optimiser.step": [0.001, 0.002]}))
     assert [[r.seed for r in p.recipes] for p in points] == [[3, 1], [3, 1]]
     assert [dict(p.fields) for p in points] == [{"optimiser.step": 0.001}, {"optimiser.step": 0.002}]
 
 
 def test_seeds_alone_are_a_sweep_of_one_point():
-    [point] = points_of(config(seeds=(1, 2, 3)))
+    [point] = expand_points(config(seeds=(1, 2, 3)))
     assert point.fields == {}
     assert len(point.recipes) == 3
 
@@ -114,14 +114,14 @@ def test_a_sample_of_a_huge_grid_is_drawn_without_making_the_grid():
 )
 def test_what_cannot_be_tried_is_told_before_anything_is_trained(changes, words):
     with pytest.raises(UsageError, match=f"(?i){re.escape(words)}"):
-        points_of(config(**changes))
+        expand_points(config(**changes))
 
 
 def test_too_many_trials_are_refused_with_the_way_to_have_them():
     fields = {"optimiser.step": [0.001 * n for n in range(1, 21)], "tower.cells": list(range(8, 18))}
     with pytest.raises(UsageError, match=r"600 trials .*200 points, 3 seeds.*points = 33 .*max_trials = 600"):
-        points_of(config(fields=fields, seeds=(1, 2, 3)))
-    assert len(points_of(config(fields=fields, seeds=(1, 2, 3), max_trials=600))) == 200
+        expand_points(config(fields=fields, seeds=(1, 2, 3)))
+    assert len(expand_points(config(fields=fields, seeds=(1, 2, 3), max_trials=600))) == 200
 
 
 @pytest.mark.parametrize(
@@ -135,13 +135,13 @@ def test_too_many_trials_are_refused_with_the_way_to_have_them():
 )
 def test_what_chooses_is_what_can_compare_the_points(changes, measure):
     asked = config(**changes)
-    assert measure_of(asked, points_of(asked)) == measure
+    assert measure_of(asked, expand_points(asked)) == measure
 
 
 def test_losses_of_different_gamma_are_not_compared():
     asked = config(measure="dev_loss", trial=({"objective.gamma": 5}, {"objective.num_negatives": 2}))
     with pytest.raises(UsageError, match=r"(?i)set measure"):
-        measure_of(asked, points_of(asked))
+        measure_of(asked, expand_points(asked))
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_relative_paths_are_relative_to_the_file(tmp_path):
         "/q.tsv",
         "s3://b/r.txt",
     )
-    assert measure_of(made, points_of(config(seeds=(1, 2)))) == "dev_ndcg@10"
+    assert measure_of(made, expand_points(config(seeds=(1, 2)))) == "dev_ndcg@10"
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_relative_paths_are_relative_to_the_file(tmp_path):
 )
 def test_the_sweeps_of_attention_are_grids_of_hops_and_penalties(name, measure):
     config = read_sweep(str(ROOT / "benchmarks" / name))
-    points = points_of(config)
+    points = expand_points(config)
     assert measure_of(config, points) == measure
     assert {(p.recipes[0].tower.hops, p.recipes[0].tower.penalty) for p in points} == {
         (hops, penalty) for hops in (1, 2, 3, 5, 8, 10, 15, 20, 25, 30) for penalty in (0.0, 0.3, 1.0)
@@ -188,7 +188,7 @@ def test_the_sweeps_of_attention_are_grids_of_hops_and_penalties(name, measure):
 
 
 def test_the_sweep_of_what_the_paper_does_not_print_gives_every_printed_row_the_same_trials():
-    points = points_of(read_sweep(str(ROOT / "benchmarks" / "sweep-printed.toml")))
+    points = expand_points(read_sweep(str(ROOT / "benchmarks" / "sweep-printed.toml")))
     tried = {recipe.name: [] for recipe in PRINTED_RECIPES}
     for point in points:
         [made] = point.recipes
@@ -201,16 +201,16 @@ def test_the_sweep_of_what_the_paper_does_not_print_gives_every_printed_row_the_
 
 def test_points_of_different_objectives_are_not_compared_nor_by_what_their_objective_lacks():
     labelled = {"recipe": "siamese-lstm", "seeds": (1, 2)}
-    assert measure_of(config(**labelled), points_of(config(**labelled))) == "dev_accuracy"
+    assert measure_of(config(**labelled), expand_points(config(**labelled))) == "dev_accuracy"
     for asked in ({"measure": "dev_accuracy", "seeds": (1, 2)}, {**labelled, "measure": "dev_ndcg@10"},
                   {"fields": {"recipe": ["lstm-96", "siamese-lstm"]}}):  # fmt: skip
         with pytest.raises(UsageError, match="Compare points of one objective, by dev_loss"):
-            measure_of(config(**asked), points_of(config(**asked)))
+            measure_of(config(**asked), expand_points(config(**asked)))
 
 
 def test_the_commented_sweep_and_every_commented_setting_in_it_are_valid(tmp_path):
     text = (ROOT / "sweep.toml").read_text(encoding="utf-8")
-    assert len(points_of(read_sweep(str(ROOT / "sweep.toml")))) > 1
+    assert len(expand_points(read_sweep(str(ROOT / "sweep.toml")))) > 1
     opened = re.sub(r"^# (\[+\w+\]+|[\w.]+ = )", r"\1", text, flags=re.M)
     assert opened != text
     (tmp_path / "vectors.txt").write_text("word 0.5 0.25\n", encoding="utf-8")
@@ -218,4 +218,4 @@ def test_the_commented_sweep_and_every_commented_setting_in_it_are_valid(tmp_pat
     assert made.judged
     assert made.sample
     assert made.trial
-    assert points_of(made)
+    assert expand_points(made)

@@ -78,10 +78,10 @@ def test_files_are_looked_at_side_by_side_and_come_in_their_order(tmp_path):
         storage.write_atomic(name, b"%d" % number)
     expected = [storage.sha256(name) for name in names]
     assert len(set(expected)) == 40
-    assert storage.of_each(storage.sha256, names) == expected
-    assert storage.of_each(storage.sha256, []) == []
+    assert storage.map_files(storage.sha256, names) == expected
+    assert storage.map_files(storage.sha256, []) == []
     with pytest.raises(FileNotFoundError):
-        storage.of_each(storage.sha256, [*names, str(tmp_path / "gone")])
+        storage.map_files(storage.sha256, [*names, str(tmp_path / "gone")])
 
 
 @contextmanager

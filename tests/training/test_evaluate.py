@@ -16,7 +16,7 @@ from tests.rounding import rounded
 from tests.trained_model import trained_stage
 from training.evaluation.evaluate_stage import EvaluateConfig, evaluate
 from training.evaluation.measured_row import of_model
-from training.evaluation.rows import Material, Row
+from training.evaluation.rows import ComparisonInputs, Row
 from training.model.embedding import TitleEmbeddings
 from training.model.model import load_model
 from training.model.named_recipes import LSTM_96
@@ -77,11 +77,11 @@ def test_words_with_a_share_of_a_score_count_in_an_evaluation_and_in_a_compariso
     expected = measure(title_ranking(encoder, documents.titles, 0.4), collection, CONFIG.rules)
     run = read_run(f"{found.data}/runs/model.run")
     assert all(run[query] == rounded(scores) for query, scores in expected.judged.items())
-    material = Material(
+    sources = ComparisonInputs(
         documents=documents, collection=collection, training_queries=(), training_titles=(), config=CONFIG
     )
     row = Row(name="words", title="words", family="model", source=words)
-    assert of_model(row, open_result(words), material, silent).measured.judged == expected.judged
+    assert of_model(row, open_result(words), sources, silent).measured.judged == expected.judged
     cosines = measure(TitleEmbeddings(encoder, documents.titles), collection, CONFIG.rules)
     assert cosines.judged != expected.judged
 

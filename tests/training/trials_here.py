@@ -6,12 +6,12 @@ from typing import Any
 
 from schemas.errors import StageError
 from schemas.stage import silent
-from training.sweep.sweep_stage import Place
+from training.sweep.sweep_stage import TrialExecutor
 from training.sweep.trial_process import Key, TrialOutcome, carried_out
 
 
 @contextmanager
-def here(order: Callable[[list], Any] = list, dies: tuple = ()) -> Iterator[Place]:
+def here(order: Callable[[list], Any] = list, dies: tuple = ()) -> Iterator[TrialExecutor]:
     """Trainings one after the other in this process, in some order; those of some keys cannot be carried out."""
     yield _Here(order, dies)
 

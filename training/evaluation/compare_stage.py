@@ -28,7 +28,7 @@ from schemas.stage import Progress, StageResult, find_finished, open_result, run
 from training.evaluation.compare_table import comparison, difference
 from training.evaluation.evaluate_stage import EvaluateConfig
 from training.evaluation.measured_row import EndedRow, measure_request, of_baseline, of_hybrid, of_model, write_row
-from training.evaluation.rows import BASELINE, HYBRID, Material, Row
+from training.evaluation.rows import BASELINE, HYBRID, ComparisonInputs, Row
 from training.evaluation.slices import Slice, read_frequencies, slices, training_clicks
 from training.model.objective_settings import Fixed
 from training.model.recipe import Recipe
@@ -104,7 +104,7 @@ def compare(
     def produce(attempt: str) -> Outcome:
         ended: list[EndedRow] = []
         progress("read the documents and the judgments", 0, len(rows))
-        collection = work.material.collection  # what cannot be measured is refused before anything is trained
+        collection = work.sources.collection  # what cannot be measured is refused before anything is trained
         for row in sorted(rows, key=_when):
             ended.append(work.end(row, ended, progress))
             row_ended(ended[-1], len(ended), len(rows))
@@ -169,7 +169,7 @@ class _Work:
         return training_clicks(self.shards)
 
     @cached_property
-    def material(self) -> Material:
+    def sources(self) -> ComparisonInputs:
         config = self.config
         documents = read_documents(self.files.documents)
         queries, qrels = read_queries(self.files.queries), read_qrels(self.files.qrels)
@@ -178,13 +178,15 @@ class _Work:
         )
         gains_of(judged_pairs(collection.qrels).grades, config.gain)  # refuses before anything is made
         clicked = list(training_clicks(self.shards, "clicked"))
-        return Material(documents=documents, collection=collection, config=config, training_queries=list(self.clicks),
-                        training_titles=clicked)  # fmt: skip
+        return ComparisonInputs(
+            documents=documents, collection=collection, config=config, training_queries=list(self.clicks),
+            training_titles=clicked,
+        )  # fmt: skip
 
     @cached_property
     def slices(self) -> dict[str, Slice]:
         counts = read_frequencies(self.frequencies) if self.frequencies else None
-        return slices(self.material.collection, clicks=self.clicks, frequencies=counts)
+        return slices(self.sources.collection, clicks=self.clicks, frequencies=counts)
 
     def request(self, against: str) -> Request:
         """What the comparison is: every row by what it is made from, so that it is known before any is made."""
@@ -236,11 +238,11 @@ class _Work:
         result, _ = find_finished(self.store, request)
         if result is None:
             if best:
-                systems = of_hybrid(row, best.row.name, self._models(best.row, tell), self.material, tell)
+                systems = of_hybrid(row, best.row.name, self._models(best.row, tell), self.sources, tell)
             elif row.recipe or row.family == "model":
-                systems = [of_model(row, model, self.material, tell) for model in self._models(row, tell)]
+                systems = [of_model(row, model, self.sources, tell) for model in self._models(row, tell)]
             else:
-                systems = [of_baseline(row, self.material, tell)]
+                systems = [of_baseline(row, self.sources, tell)]
             result = write_row(self.store, request, row, systems)
         return EndedRow(row=row, state="done", result=result, made_from=(best.row.name, BASELINE) if best else ())
 

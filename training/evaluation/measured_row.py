@@ -17,7 +17,7 @@ from schemas.judgments import Run, read_run, run_lines
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, run_stage
 from training.evaluation.evaluate_stage import EvaluateConfig
-from training.evaluation.rows import BASELINE, Material, Row
+from training.evaluation.rows import BASELINE, ComparisonInputs, Row
 from training.ranking.bm25 import TitleBM25
 from training.ranking.hybrid import Hybrid, cross_fit, scores_of_pairs
 from training.ranking.measure import Measured, System, measure, measure_run
@@ -40,56 +40,56 @@ class MadeSystem:
     notes: Sequence[str] = ()
 
 
-def of_model(row: Row, trained: StageResult, material: Material, progress: Progress) -> MadeSystem:
+def of_model(row: Row, trained: StageResult, sources: ComparisonInputs, progress: Progress) -> MadeSystem:
     """A tower's measured model."""
     from training.model.model import load_encoder  # torch is loaded where it is used
 
     model = load_encoder(trained.data)
     began = time.perf_counter()
-    system = title_ranking(model, material.documents.titles, model.word_share, progress=progress)
+    system = title_ranking(model, sources.documents.titles, model.word_share, progress=progress)
     encoded_in = time.perf_counter() - began
     return MadeSystem(
-        measured=_measure(system, row.name, material, progress),
+        measured=_measure(system, row.name, sources, progress),
         parameters=model.num_parameters,
         dimensions=model.dimensions,
         train_seconds=_train_seconds(trained),
-        texts_per_second=len(material.documents) / encoded_in,
+        texts_per_second=len(sources.documents) / encoded_in,
     )
 
 
-def of_baseline(row: Row, material: Material, progress: Progress) -> MadeSystem:
+def of_baseline(row: Row, sources: ComparisonInputs, progress: Progress) -> MadeSystem:
     """The measured system of a row that the row itself makes, or the measured run that the user brings."""
     if row.make is None:
         assert row.source
-        measured, notes = measure_run(read_run(row.source), material.collection, material.config.rules)
+        measured, notes = measure_run(read_run(row.source), sources.collection, sources.config.rules)
         return MadeSystem(measured=measured, notes=notes)
     began = time.perf_counter()
-    system = row.make(material, progress)
+    system = row.make(sources, progress)
     seconds = time.perf_counter() - began
     return MadeSystem(
-        measured=_measure(system, row.name, material, progress),
+        measured=_measure(system, row.name, sources, progress),
         parameters=getattr(system, "parameters", None),
         dimensions=getattr(system, "dimensions", None),
         train_seconds=seconds if row.family in ("topics", "paragraph") else None,
-        texts_per_second=len(material.documents) / seconds if row.family == "lexical" else None,
+        texts_per_second=len(sources.documents) / seconds if row.family == "lexical" else None,
     )
 
 
 def of_hybrid(
-    row: Row, best: str, models: Sequence[StageResult], material: Material, progress: Progress
+    row: Row, best: str, models: Sequence[StageResult], sources: ComparisonInputs, progress: Progress
 ) -> list[MadeSystem]:
     """The measured hybrids of BM25 and each of the models of the best row."""
     from training.model.model import load_encoder  # torch is loaded where it is used
 
-    collection, config = material.collection, material.config
+    collection, config = sources.collection, sources.config
     judged = judged_pairs(collection.qrels)
-    bm25 = TitleBM25(material.documents.titles)
-    second = scores_of_pairs(_measure(bm25, BASELINE, material, progress).judged, judged)
+    bm25 = TitleBM25(sources.documents.titles)
+    second = scores_of_pairs(_measure(bm25, BASELINE, sources, progress).judged, judged)
     hybrids = []
     for trained in models:
         model = load_encoder(trained.data)
-        tower = title_ranking(model, material.documents.titles, model.word_share, progress=progress)
-        first = scores_of_pairs(_measure(tower, best, material, progress).judged, judged)
+        tower = title_ranking(model, sources.documents.titles, model.word_share, progress=progress)
+        first = scores_of_pairs(_measure(tower, best, sources, progress).judged, judged)
         weights = cross_fit(first, second, judged, collection.queries, gain=config.gain, seed=config.seed)
         near = "cosine" if model.similarity == "cosine" else "minus the distance"
         note = (
@@ -98,7 +98,7 @@ def of_hybrid(
         )
         hybrids.append(
             MadeSystem(
-                measured=_measure(Hybrid(tower, bm25, weights), row.name, material, progress),
+                measured=_measure(Hybrid(tower, bm25, weights), row.name, sources, progress),
                 parameters=model.num_parameters,
                 dimensions=model.dimensions,
                 train_seconds=_train_seconds(trained),
@@ -108,8 +108,8 @@ def of_hybrid(
     return hybrids
 
 
-def _measure(system: System, name: str, material: Material, progress: Progress) -> Measured:
-    return measure(system, material.collection, material.config.rules, what=f"rank with {name}", progress=progress)
+def _measure(system: System, name: str, sources: ComparisonInputs, progress: Progress) -> Measured:
+    return measure(system, sources.collection, sources.config.rules, what=f"rank with {name}", progress=progress)
 
 
 def _train_seconds(trained: StageResult) -> float:
@@ -141,10 +141,10 @@ def measure_request(row: Row, inputs: Mapping[str, Any], config: EvaluateConfig)
 
 def write_row(store: str, request: Request, row: Row, systems: Sequence[MadeSystem]) -> StageResult:
     """The measured row. `systems`: the same one made with several seeds; its value is the mean over them."""
-    first, of_each = systems[0], [system.measured.per_query for system in systems]
+    first, map_files = systems[0], [system.measured.per_query for system in systems]
 
     def produce(folder: str) -> Outcome:
-        means = {name: np.mean([values[name] for values in of_each], axis=0) for name in of_each[0]}
+        means = {name: np.mean([values[name] for values in map_files], axis=0) for name in map_files[0]}
         content = json.dumps({"measures": {name: values.tolist() for name, values in means.items()}})
         storage.write_atomic(storage.join(folder, _PER_QUERY), content.encode())
         for name, run in {_JUDGED: first.measured.judged, _RETRIEVED: first.measured.retrieved}.items():
@@ -153,7 +153,7 @@ def write_row(store: str, request: Request, row: Row, systems: Sequence[MadeSyst
             counts={"queries": len(next(iter(means.values()))), "seeds": len(systems)},
             metrics={
                 **{name: float(values.mean()) for name, values in means.items()},
-                "by_seed": [{name: float(values.mean()) for name, values in system.items()} for system in of_each],
+                "by_seed": [{name: float(values.mean()) for name, values in system.items()} for system in map_files],
                 "parameters": first.parameters,
                 "dimensions": first.dimensions,
                 "train_seconds": _mean([system.train_seconds for system in systems]),

@@ -31,7 +31,7 @@ BM25_IN_THE_PAPER: Figures = (30.5, 32.8, 38.8)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Material:
+class ComparisonInputs:
     """What baselines are made from: the documents, the judged collection, and the texts that were trained on."""
 
     documents: Documents
@@ -57,7 +57,7 @@ class Row:
     family: Family
     paper: Figures | None = None
     table: Table | None = None
-    make: Callable[[Material, Progress], Any] | None = None
+    make: Callable[[ComparisonInputs, Progress], Any] | None = None
     learns_from_shards: bool = False  # from their queries or clicked titles
     recipe: Recipe | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -125,7 +125,7 @@ def all_rows(
     rows = [
         Row(
             name="random", title="random order", family="floor",
-            make=lambda material, _: RandomOrder(material.documents.ids, seed=material.config.seed),
+            make=lambda sources, _: RandomOrder(sources.documents.ids, seed=sources.config.seed),
         ),
         *([Row(name="logged", title="as the search engine ranked", family="logged", source=logged)] if logged else []),
         Row(
@@ -143,11 +143,11 @@ def all_rows(
         ),
         Row(
             name="ulm", title="ULM, Dirichlet", family="lexical", paper=(30.4, 32.7, 38.5),
-            make=lambda material, _: TitleLanguageModel(material.documents.titles),
+            make=lambda sources, _: TitleLanguageModel(sources.documents.titles),
         ),
         Row(
             name=BASELINE, title="BM25", family="lexical", paper=BM25_IN_THE_PAPER,
-            make=lambda material, _: TitleBM25(material.documents.titles),
+            make=lambda sources, _: TitleBM25(sources.documents.titles),
         ),
         Row(
             name="plsa", title=f"PLSA, {topics} topics", family="topics", paper=(30.8, 33.7, 40.2), table="tuned",
@@ -175,19 +175,19 @@ def all_rows(
 
 
 def _plsa(
-    material: Material, progress: Progress, *, topics: int, word_prior: float = 0.0, as_printed: bool = False
+    sources: ComparisonInputs, progress: Progress, *, topics: int, word_prior: float = 0.0, as_printed: bool = False
 ) -> TitlePLSA:
     return TitlePLSA(
-        material.documents.titles, topics=topics, seed=material.config.seed, word_prior=word_prior,
-        training_titles=material.training_titles if as_printed else (),
+        sources.documents.titles, topics=topics, seed=sources.config.seed, word_prior=word_prior,
+        training_titles=sources.training_titles if as_printed else (),
         tell=lambda step: progress("train topics", step, ITERATIONS),
     )  # fmt: skip
 
 
-def _doc2vec(material: Material, progress: Progress, **settings: Any) -> TitleDoc2Vec:
-    judged = [material.collection.queries[query_id] for query_id in material.collection.searchable]
-    texts = [*material.training_queries, *judged]
-    return TitleDoc2Vec(material.documents.titles, texts, seed=material.config.seed, progress=progress, **settings)
+def _doc2vec(sources: ComparisonInputs, progress: Progress, **settings: Any) -> TitleDoc2Vec:
+    judged = [sources.collection.queries[query_id] for query_id in sources.collection.searchable]
+    texts = [*sources.training_queries, *judged]
+    return TitleDoc2Vec(sources.documents.titles, texts, seed=sources.config.seed, progress=progress, **settings)
 
 
 def _printed(name: str, title: str, paper: Figures, change: Change) -> Row:

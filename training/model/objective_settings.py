@@ -5,12 +5,12 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from schemas.release import Similarity
-from schemas.section import Count, Factor, Kinds, Natural, Positive, Share, one_of, or_none, section
+from schemas.section import Count, Factor, Natural, Positive, SectionFamily, Share, one_of, or_none, section
 from training.towers.tower_settings import TowerSettings, Variational
 
 
 @section
-class ObjectiveSettings(Kinds):
+class ObjectiveSettings(SectionFamily):
     """The settings of an objective. objective_registry.OBJECTIVES names the torch code of each class.
 
     An objective that is no part of this package is a class below this one and its entry in OBJECTIVES. Wherever its
@@ -38,7 +38,7 @@ class ObjectiveSettings(Kinds):
 
 
 @section
-class NegativeSettings(Kinds):
+class NegativeSettings(SectionFamily):
     """Unclicked titles."""
 
 
@@ -143,7 +143,7 @@ class Pretraining(Rephrasing):
 
 
 @section
-class FeatureSettings(Kinds):
+class FeatureSettings(SectionFamily):
     """What a head sees of a text's embedding, or of a pair's two (head)."""
 
 
@@ -171,7 +171,7 @@ class GatedFeatures(FeatureSettings):
 
 
 @section
-class HeadSettings(Kinds):
+class HeadSettings(SectionFamily):
     """The layer above."""
 
 

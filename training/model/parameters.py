@@ -46,13 +46,13 @@ class Outputs:
         return Outputs(unit=value["unit"], classes=tuple(value["classes"]), vocabulary=tuple(value["vocabulary"]))
 
 
-NOTHING = Outputs()
+NO_OUTPUTS = Outputs()
 
 # Some rows of a matrix (their numbers, or a stretch of them), the gradient there, and ε.
 Piece = tuple[torch.Tensor | slice, torch.Tensor, float]
 
 
-def beside(recipe: Recipe, outputs: Outputs) -> Head | Decoder | None:
+def head_or_decoder(recipe: Recipe, outputs: Outputs) -> Head | Decoder | None:
     """What an objective puts beside the tower: a head above it, or a decoder.
 
     Its parts stand in the tower's matrix after the tower's own, so whatever is done to parameters is done to them.
@@ -62,7 +62,7 @@ def beside(recipe: Recipe, outputs: Outputs) -> Head | Decoder | None:
     return decoder_of_model(recipe, outputs) if outputs.vocabulary else None
 
 
-def is_beside(part: str) -> bool:
+def is_head_or_decoder(part: str) -> bool:
     """Whether a part's name is not one of a tower's own."""
     return part.startswith(("head.", "decoder."))
 
@@ -108,7 +108,7 @@ class Layout:
     word_rows: WordRows  # what the rows of W are for
     columns: int
     parts: Shapes  # of the tower, then those that an objective puts beside it
-    outputs: Outputs = NOTHING  # what these are for
+    outputs: Outputs = NO_OUTPUTS  # what these are for
     frozen_words: bool = False  # training moves no row of a word
 
     @property
@@ -200,10 +200,10 @@ class Layout:
         return -(-math.prod(shape) // self.columns)
 
 
-def layout_of(recipe: Recipe, table_rows: int, outputs: Outputs = NOTHING, words: Sequence[str] = ()) -> Layout:
+def layout_of(recipe: Recipe, table_rows: int, outputs: Outputs = NO_OUTPUTS, words: Sequence[str] = ()) -> Layout:
     """`table_rows`: of letter trigrams. `words`: those that have a row of their own."""
     tower = tower_of(recipe)
-    extra = beside(recipe, outputs)
+    extra = head_or_decoder(recipe, outputs)
     return Layout(
         word_rows=WordRows(table_rows, tuple(words)),
         columns=tower.columns,
@@ -251,7 +251,7 @@ def initial_parameters(
     if isinstance(tower, GatedRecurrent) and tower.forget_bias:
         # b is gates (o, f, i, y_g) times cells, of each direction.
         parts["b"].view(-1, 4, tower.cells)[:, 1] += tower.forget_bias
-    if extra := beside(recipe, layout.outputs):
+    if extra := head_or_decoder(recipe, layout.outputs):
         numbers = np.random.Generator(np.random.Philox(key=np.array([recipe.seed, 1 << 62], np.uint64)))
         parts = {**parts, **{part: values.to(matrix.dtype) for part, values in extra.initial(numbers).items()}}
     return layout.join(table_RG, parts)  # without random numbers in the filling

@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from schemas.section import Count, Factor, Kinds, Natural, Positive, Share, one_of, or_none, section
+from schemas.section import Count, Factor, Natural, Positive, SectionFamily, Share, one_of, or_none, section
 from training.model.objective_settings import Clicks, Fixed, ObjectiveSettings, Pool
 from training.towers.tower_settings import CLSM, DSSM, LSTM, RNN, BiLSTM, TowerSettings
 
 
 @section
-class WordVectorSettings(Kinds):
+class WordVectorSettings(SectionFamily):
     """Words of a given file start from its vectors (model.word_vectors)."""
 
     columns: Natural = 0  # of such a vector; 0: as many as the file's have
@@ -32,7 +32,7 @@ class Frozen(WordVectorSettings):
 
 
 @section
-class OptimiserSettings(Kinds):
+class OptimiserSettings(SectionFamily):
     step: Positive = 0.002  # ε of eq. 6, where L is the sum over the minibatch; of adam, its length
     clip_norm: Factor = 0.0  # th_G, for each tower on its own; 0: never
 

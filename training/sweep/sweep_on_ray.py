@@ -25,7 +25,7 @@ CANCEL_SECONDS = 2.0  # for a trial to clear its attempt away
 
 @contextmanager
 def on_ray(*, workers: int, threads: int, on_gpu: bool, at_once: int | None) -> Iterator["RayTasks"]:
-    """A sweep_stage.Place: tasks on the cluster that RAY_ADDRESS names, or on a Ray of this machine's own.
+    """A sweep_stage.TrialExecutor: tasks on the cluster that RAY_ADDRESS names, or on a Ray of this machine's own.
 
     `at_once`: None for as many as there is room for.
     """

@@ -115,7 +115,7 @@ def sweep(
             "stop_after": epochs if epochs < recipe.epochs else None,
         }
 
-    def place() -> AbstractContextManager[Place]:
+    def executor() -> AbstractContextManager[TrialExecutor]:
         if engine == "processes":
             return Processes(at_once or 1, range(gpus_here()) if device != "cpu" and workers == 1 else ())
         from training.sweep.sweep_on_ray import on_ray
@@ -124,7 +124,7 @@ def sweep(
 
     def produce(attempt: str) -> Outcome:
         trials = Trials(points, requests, store=store, measure=measure, progress=progress, trial_ended=trial_ended)
-        with interrupts_held() as let_interrupts_through, place() as opened:
+        with interrupts_held() as let_interrupts_through, executor() as opened:
             trials.run(rungs, arguments, opened, let_interrupts_through)
         if trials.broken:
             raise _unfinished(trials)
@@ -330,7 +330,7 @@ def rungs_of(halving: Halving | None, points: int, epochs: int) -> list[Rung]:
     return [*rungs, Rung(points=points, epochs=epochs)]
 
 
-class Place(Protocol):
+class TrialExecutor(Protocol):
     """Where trials are trained: in processes of this machine (trial_process) or on a Ray cluster (sweep_on_ray).
 
     It trains what it is given; what that is, what counts already and what comes next is decided here.
@@ -390,7 +390,11 @@ class Trials:
         return ranked([(p, t) for p, t in zip(self._points, by_point, strict=True) if t], self._measure)
 
     def run(
-        self, rungs: Sequence[Rung], arguments: Arguments, place: Place, let_interrupts_through: Callable[[], None]
+        self,
+        rungs: Sequence[Rung],
+        arguments: Arguments,
+        executor: TrialExecutor,
+        let_interrupts_through: Callable[[], None],
     ) -> None:
         """Until all have ended; only to the end of a rung in which some were broken, since nobody can tell then who
         goes on."""
@@ -410,10 +414,10 @@ class Trials:
             under_way = len(waiting)
             while under_way:
                 let_interrupts_through()
-                while waiting and place.has_room():
+                while waiting and executor.has_room():
                     key = waiting.popleft()
-                    place.start(key, arguments(self._points[key[1]], self._recipe(key), self._goal_of(key)))
-                for key, message in place.news():
+                    executor.start(key, arguments(self._points[key[1]], self._recipe(key), self._goal_of(key)))
+                for key, message in executor.news():
                     if isinstance(message, TrialStatus):
                         self._running.add(key)
                     else:

@@ -87,7 +87,7 @@ class TrialProcess:
 
 
 class Processes(ExitStack):
-    """A sweep_stage.Place: processes of this machine, `at_once` of them concurrently, ended with the block.
+    """A sweep_stage.TrialExecutor: processes of this machine, `at_once` of them concurrently, ended with the block.
 
     Each has one of `gpus`, the one with the fewest trials.
     """

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
-from schemas.section import Count, Factor, Kinds, Natural, section
+from schemas.section import Count, Factor, Natural, SectionFamily, section
 
 SIGMA_MIN = 1e-3  # of a variational tower's deviations
 
@@ -19,7 +19,7 @@ Window = Annotated[Count, AfterValidator(_odd)]  # words
 
 
 @section
-class TowerSettings(Kinds):
+class TowerSettings(SectionFamily):
     """The settings of a tower. tower_registry.TOWERS names the torch code of each class.
 
     A tower that is no part of this package is a class below this one and its entry in TOWERS. Wherever its file has

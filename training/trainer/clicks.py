@@ -28,7 +28,7 @@ from training.model.embedding import unit
 from training.model.encoder import Encoder
 from training.model.model import Ensemble, Model, encode_table, load_encoder
 from training.model.objective_settings import Fixed, Teaching
-from training.model.parameters import NOTHING, Outputs
+from training.model.parameters import NO_OUTPUTS, Outputs
 from training.model.recipe import Recipe
 from training.model.teacher import SUFFIX, TextVectors, read_text_vectors
 from training.ranking.ndcg import CUTOFFS, JudgedPairs, judged_pairs, ndcg_of_judged
@@ -63,7 +63,7 @@ class ClickTask:
     data: ShardData
     recipe: Recipe
     teacher: "Teacher | None" = None
-    outputs: Outputs = NOTHING
+    outputs: Outputs = NO_OUTPUTS
 
     @property
     def table_rows(self) -> int:

@@ -22,7 +22,7 @@ from training.model.encoder import Encoder
 from training.model.kernel_towers import CHUNK_TEXTS, BatchIndex, TowerPoint, TowerStruct, kernel_batch
 from training.model.recipe import tower_name
 from training.towers.tower_settings import Truncated
-from training.trainer.large_update import LossBatch, Share, Summed, Towers
+from training.trainer.large_update import GradientSum, LossBatch, Towers, WorkerShare
 from training.trainer.optimisers import LazyRows, MomentumSchedule
 from training.trainer.shard_data import Pairs
 
@@ -75,13 +75,13 @@ class CompiledPath:
 
     def __init__(self, num_threads: int, batch_of: Callable[[Any], CompiledBatch | LossBatch]) -> None:
         self.prepare = batch_of
-        self._crew = Crew(num_threads)
+        self._crew = KernelThreads(num_threads)
         self._memory: dict[tuple[str, str], np.ndarray] = {}
 
     def table_rows(self, micro_batch: CompiledBatch | LossBatch, side: str) -> torch.Tensor:
         return micro_batch.table_rows(side)
 
-    def sum_gradients(self, towers: Towers, share: Share, touched: Mapping[str, torch.Tensor]) -> Summed:
+    def sum_gradients(self, towers: Towers, share: WorkerShare, touched: Mapping[str, torch.Tensor]) -> GradientSum:
         recipe, exact, workers = towers.recipe, towers.recipe.reduction == "exact", share.workers
         limit = fixed_point_limit(share.num_in_all) if exact else math.inf
         rows = self._touched_rows(towers, touched, share.update)
@@ -110,7 +110,7 @@ class CompiledPath:
             for tower_rows in rows.values():
                 tower_rows.made(share.update)
 
-        return Summed(
+        return GradientSum(
             loss, {name: math.sqrt(float(tower_rows.squares_R.sum())) for name, tower_rows in rows.items()}, step
         )
 
@@ -122,7 +122,9 @@ class CompiledPath:
             touched[name] = towers.layout.touched(of_sides.unique())
         rows = self._touched_rows(towers, touched, update)
         with ThreadPoolExecutor(1) as thread:
-            loss = abs(self._gradients(towers, rows, Share([micro_batch], update, 1, Workers(), thread), math.inf)[0])
+            loss = abs(
+                self._gradients(towers, rows, WorkerShare([micro_batch], update, 1, Workers(), thread), math.inf)[0]
+            )
         self._crew.make("sum_in_order", map(whole, rows.values()))
         if not math.isfinite(loss) or any(tower_rows.num_misfits for tower_rows in rows.values()):
             return math.inf
@@ -138,7 +140,9 @@ class CompiledPath:
             result[name] = TouchedRows(state, index, update, towers.schedule, partial(self._room, name))
         return result
 
-    def _gradients(self, towers: Towers, rows: "Mapping[str, TouchedRows]", share: Share, limit: float) -> np.ndarray:
+    def _gradients(
+        self, towers: Towers, rows: "Mapping[str, TouchedRows]", share: WorkerShare, limit: float
+    ) -> np.ndarray:
         """The micro-batches' losses; their gradients are the rows', ready to be added up."""
         for name, tower_rows in rows.items():
             tower_rows.stand_at(self._room(name, "place", (towers.layout.rows,), np.int32))
@@ -175,9 +179,9 @@ class CompiledPath:
 
 
 def _torch_gradients(
-    share: Share, towers: Towers, rows: "Mapping[str, TouchedRows]"
+    share: WorkerShare, towers: Towers, rows: "Mapping[str, TouchedRows]"
 ) -> "tuple[np.ndarray, list[tuple[str, Addend]]]":
-    """As Crew.gradients, by the objective's own batches."""
+    """As KernelThreads.gradients, by the objective's own batches."""
     layout = towers.layout
     points = {name: layout.split(torch.from_numpy(tower_rows.ahead_RG)) for name, tower_rows in rows.items()}
     place = {name: torch.from_numpy(tower_rows.place_of_row) for name, tower_rows in rows.items()}
@@ -298,7 +302,7 @@ class _PairTask(ctypes.Structure):
     )  # fmt: skip
 
 
-class Crew(Owned):
+class KernelThreads(Owned):
     """Threads of the kernel's own, and the memory of the gradients that they make."""
 
     __slots__ = ("_workspaces",)

@@ -74,7 +74,7 @@ def large_update(
     recipe = towers.recipe
     # In one order on all workers: what they add up is laid out by it.
     touched = {tower: _touched(tower, share, towers, workers) for tower in sorted(towers.rows)}
-    total = towers.path.sum_gradients(towers, Share(share, update, num_micro_batches, workers, threads), touched)
+    total = towers.path.sum_gradients(towers, WorkerShare(share, update, num_micro_batches, workers, threads), touched)
     require_sane(total.loss, total.norms, recipe, towers.layout, update)
     most = recipe.optimiser.clip_norm or math.inf
     total.step({tower: most / norm if norm > most else 1.0 for tower, norm in total.norms.items()})
@@ -169,7 +169,7 @@ def name_culprit(
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class WorkerShare:
     """What one worker computes of a minibatch."""
 
     micro_batches: Sequence[Any]  # that the path prepared
@@ -180,7 +180,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Summed:
+class GradientSum:
     """A minibatch's gradient, summed over all workers."""
 
     loss: float
@@ -201,7 +201,7 @@ class Path(Protocol):
     def table_rows(self, micro_batch: Any, side: str) -> torch.Tensor:
         """The rows of W that the queries, or the documents, of a micro-batch touch."""
 
-    def sum_gradients(self, towers: Towers, share: Share, touched: Mapping[str, torch.Tensor]) -> Summed:
+    def sum_gradients(self, towers: Towers, share: WorkerShare, touched: Mapping[str, torch.Tensor]) -> GradientSum:
         """The gradients of all workers' shares, at the look-ahead point and the touched rows of each tower.
 
         Raises StageError, on every worker alike, where they do not add up exactly.
@@ -246,7 +246,7 @@ class ReferencePath:
     def table_rows(self, micro_batch: LossBatch, side: str) -> torch.Tensor:
         return micro_batch.table_rows(side)
 
-    def sum_gradients(self, towers: Towers, share: Share, touched: Mapping[str, torch.Tensor]) -> Summed:
+    def sum_gradients(self, towers: Towers, share: WorkerShare, touched: Mapping[str, torch.Tensor]) -> GradientSum:
         recipe, update, threads = towers.recipe, share.update, share.threads
         encoder = towers.look_ahead(update)
         exact, dtype = recipe.reduction == "exact", DTYPES[recipe.dtype]
@@ -280,7 +280,7 @@ class ReferencePath:
             )
             list(threads.map(lambda block: step_block(*block), blocks))
 
-        return Summed(total.loss, total.norms, step)
+        return GradientSum(total.loss, total.norms, step)
 
     def largest(self, towers: Towers, micro_batch: LossBatch, update: int) -> float:
         gradients, loss = micro_batch.gradient(towers.look_ahead(update), update)

@@ -25,7 +25,7 @@ from training.compute.threads import compute_threads
 from training.kernel.kernel_library import status
 from training.model.encoder import Device, open_device
 from training.model.model import Model, load_model, write_model
-from training.model.parameters import Layout, initial_parameters, is_beside, layout_of
+from training.model.parameters import Layout, initial_parameters, is_head_or_decoder, layout_of
 from training.model.recipe import Nesterov, Recipe, tower_name
 from training.model.word_vectors import vectors_of_shards
 from training.towers.tower_settings import BiLSTM, Truncated
@@ -49,12 +49,12 @@ def work(job: TrainingJob, workers: Workers, progress: Progress) -> dict[str, An
 
 def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: ExitStack) -> dict[str, Any]:
     # Build.
-    tell = silent if workers.rank else progress
-    tell("reading the shards", 0, None)
+    show_step = silent if workers.rank else progress
+    show_step("reading the shards", 0, None)
     torch.set_num_threads(1)  # threads compute the share's micro-batches in parallel
     device = open_device(job.device)
     if job.device != "cpu":
-        tell("checking the GPU", 0, None)
+        show_step("checking the GPU", 0, None)
         require_right_gpu(job.device)
     threads = compute_threads(job.threads if device.place.type == "cpu" else 1)  # a GPU has one queue
     recipe = job.recipe
@@ -63,10 +63,10 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     files.compare("Before training")
     objective = OBJECTIVES[type(recipe.objective)]
     if job.word_vectors:
-        tell("reading the word vectors", 0, None)
+        show_step("reading the word vectors", 0, None)
     word_vectors = vectors_of_shards(files.folder, job.word_vectors)
     if job.teacher:
-        tell("the teacher reads the texts", 0, None)
+        show_step("the teacher reads the texts", 0, None)
     task = objective.load(files.folder, recipe, word_vectors.words, job.teacher)
     watch = task.watched(job.judged)
     order = Order(
@@ -260,7 +260,7 @@ def start_of(
         table_RG, fresh = layout.split(matrix)
         rows, source_rows = _same_rows(layout, before.layout)
         table_RG[rows] = its_table_RG[source_rows].to(matrix.dtype)
-        of_tower = {part: values for part, values in parts.items() if not is_beside(part)}
+        of_tower = {part: values for part, values in parts.items() if not is_head_or_decoder(part)}
         start[name] = layout.join(table_RG, {**fresh, **of_tower}).to(matrix.dtype)
     return start
 
@@ -290,7 +290,7 @@ def _require_same_towers(recipe: Recipe, layout: Layout, before: Model, model: s
 
 def _shapes_of_tower(layout: Layout) -> dict[str, tuple[int, ...]]:
     """Without what is beside the tower, and W without the rows of words: these may be others."""
-    shapes = {part: shape for part, shape in layout.shapes.items() if not is_beside(part)}
+    shapes = {part: shape for part, shape in layout.shapes.items() if not is_head_or_decoder(part)}
     return shapes | {"W": (layout.word_rows.trigram_rows, layout.columns)}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flows.config.guard_rules import PARTS, PromotionRules
-from flows.guards.promotion import Judgments, asked, decide_by, of_release
+from flows.guards.promotion import Judgments, decide_by, decide_if_better, of_release
 from flows.releases.publish import Published, publish, rollback
 from schemas.documents import read_documents
 from schemas.errors import TransientError, UsageError
@@ -138,7 +138,9 @@ def test_a_run_that_is_repeated_does_not_undo_a_rollback(shop, tmp_path):
     shop.published(to, 1, shop.documents, decide=decide_by(LENIENT, None))
     before = rollback(to).pointer
     evaluation = shop.evaluated(shop.models[1], shop.documents).folder
-    decide = asked(["min_gain=-0.99", "max_slice_drop=1"], to, evaluation, shop.documents, None, None, None, None)
+    decide = decide_if_better(
+        ["min_gain=-0.99", "max_slice_drop=1"], to, evaluation, shop.documents, None, None, None, None
+    )
     again = shop.published(to, 1, shop.documents, decide=decide)
     assert not again.is_live
     assert "It was live before, and was rolled back" in again.decision.reason
@@ -231,4 +233,4 @@ def test_with_frequencies_head_and_tail_are_slices_too(shop):
 )
 def test_options_that_do_not_go_together_are_refused(options, found):
     with pytest.raises(UsageError, match=found):
-        asked([], *options)
+        decide_if_better([], *options)

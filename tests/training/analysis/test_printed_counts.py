@@ -4,7 +4,7 @@ paper says of its figures disagrees with its own tables."""
 import pytest
 
 from tests.training.analysis.small_models import small_model
-from training.analysis.explained import explained, topics_json
+from training.analysis.explanation import explain_model, topics_json
 from training.analysis.keywords import by_counts
 from training.evaluation.rows import all_rows
 
@@ -137,7 +137,7 @@ TABLE_III = {
 
 def test_the_grid_of_queries_and_cells_has_the_shape_of_table_iii():
     """At most 5 cells take words of a query, each words of that query, never the first, which has no count."""
-    made = explained("small", small_model(cells=32), [], list(TABLE_III), grid=len(TABLE_III)).topics
+    made = explain_model("small", small_model(cells=32), [], list(TABLE_III), grid=len(TABLE_III)).topics
     ours = {row["query"]: [" ".join(of["words"]) for of in row["cells"]] for row in topics_json(made)["grid"]}
     assert list(ours) == list(TABLE_III)
     assert sum(map(len, ours.values())) > len(ours)

@@ -8,7 +8,15 @@ import pytest
 from schemas.errors import StageError, UsageError
 from tests.rounding import rounded
 from tests.training.analysis.small_models import small_model
-from training.analysis.explained import InputGates, Topics, as_json, explained, gates_json, topics_json, training_cost
+from training.analysis.explanation import (
+    InputGates,
+    Topics,
+    as_json,
+    explain_model,
+    gates_json,
+    topics_json,
+    training_cost,
+)
 from training.analysis.keywords import CountedKeywords, Keywords
 from training.analysis.traces import Trace, TracedText, trace
 from training.model.embedding import TitleEmbeddings
@@ -97,13 +105,13 @@ def test_what_no_text_has_is_none_and_not_a_number():
 
 
 def test_an_rnn_has_no_input_gate_to_measure():
-    assert explained("rnn", small_model("rnn"), [], ["angle bracket"]).gates.words == {}
+    assert explain_model("rnn", small_model("rnn"), [], ["angle bracket"]).gates.words == {}
 
 
 def test_the_score_is_that_of_a_search_and_queries_are_collected():
     model = small_model("bilstm")
     pair = [("angle bracket", "query"), ("zinc angle", "document")]
-    found = explained("it", model, pair, ["red lamp", " ", "oak rug oak"])
+    found = explain_model("it", model, pair, ["red lamp", " ", "oak rug oak"])
     # The served path multiplies unit vectors of float32.
     assert found.score == rounded(float(TitleEmbeddings(model, ["zinc angle"]).scores(["angle bracket"])[0, 0]))
     assert found.topics.num_queries == 2  # one has no word
@@ -112,7 +120,7 @@ def test_the_score_is_that_of_a_search_and_queries_are_collected():
     assert value["topics"]["queries"] == 2
     # Gates are those of the queries, in each direction: 1 word of "red lamp" and 2 of "oak rug oak" have a count.
     assert [g["keywords"]["n"] + g["others"]["n"] for g in value["attenuation"]] == [3, 3]
-    alone = explained("it", model, pair)
+    alone = explain_model("it", model, pair)
     assert (alone.topics, alone.gates.words) == (None, {})  # a pair is no set to measure gates on
 
 
@@ -121,13 +129,13 @@ def test_a_query_is_read_by_the_query_tower():
     of_query, of_title = (trace(model, "angle bracket", side) for side in ("query", "document"))
     assert not np.allclose(of_query.vector, of_title.vector)
     for side, read in (("query", of_query), ("document", of_title)):
-        ((of_words,),) = explained("it", model, [], ["angle bracket"], side=side).gates.words.values()
+        ((of_words,),) = explain_model("it", model, [], ["angle bracket"], side=side).gates.words.values()
         assert of_words[2].tolist() == [pytest.approx(read.traces[0].states["i"][1].mean())]
 
 
 def test_queries_without_any_word_are_an_error():
     with pytest.raises(UsageError, match=r"of the 2 queries to explain has a word."):
-        explained("it", small_model(), [], ["", " "])
+        explain_model("it", small_model(), [], ["", " "])
 
 
 def test_curves_are_read_where_they_are(tmp_path):

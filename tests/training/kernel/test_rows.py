@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.rounding import assert_equal_but_for_rounding, assert_sums_equal
 from tests.training.kernel.small_batches import room
 from training.compute.reduction import UNIT
-from training.trainer.kernel_path import Addend, Crew, TouchedRows, whole
+from training.trainer.kernel_path import Addend, KernelThreads, TouchedRows, whole
 from training.trainer.optimisers import LazyRows, MomentumSchedule
 
 COLUMNS = 32
@@ -44,7 +44,7 @@ def test_the_exact_sum_is_that_of_pythons_integers_in_any_order(seed, num, num_r
     for rows, values in made:
         for row, numbers in zip(rows, values, strict=True):
             expected[row] += [int(Fraction(float(value)) * 2**40) for value in numbers]
-    crew = Crew(threads)
+    crew = KernelThreads(threads)
     fixed = np.full((num_rows, COLUMNS), -1, np.int64)
     through, total = touched_of(num_rows, made, 1e6), touched_of(num_rows, made[::-1], 1e6)
     through.sum_in(fixed)
@@ -64,20 +64,20 @@ def test_an_addend_that_does_not_fit_is_counted_once_however_many_of_its_rows_do
     made = random_addends(1, 3, 2_000)
     made[1][1][5, 3], made[1][1][-1, 0], made[2][1][0, 31] = np.nan, np.inf, -2e6
     total = touched_of(2_000, made, 1e6)
-    Crew(2).make("sum_exactly", [whole(total)])
+    KernelThreads(2).make("sum_exactly", [whole(total)])
     assert total.num_misfits == 2
 
 
 def test_the_fast_sum_is_in_the_order_of_the_addends():
     made = random_addends(2, 5, 700)
     total, again = touched_of(700, made), touched_of(700)
-    Crew(2).make("sum_in_order", [whole(total)])
+    KernelThreads(2).make("sum_in_order", [whole(total)])
     expected = np.zeros((700, COLUMNS), np.float32)
     for rows, values in made:
         expected[rows] += values
     assert np.array_equal(total.gradient_RG, expected)
     again.sum_in(expected)  # of all workers
-    Crew(2).make("squares", [whole(again)])
+    KernelThreads(2).make("squares", [whole(again)])
     assert np.array_equal(again.squares_R, total.squares_R)
 
 
@@ -87,7 +87,7 @@ def test_rows_are_moved_and_stepped_as_the_reference_does(num_threads):
     schedule = MomentumSchedule(0.5, 0.9, 100)
     start = torch.from_numpy(rng.standard_normal((1_500, COLUMNS)).astype(np.float32))
     compiled, reference = LazyRows.start(start.clone()), LazyRows.start(start.clone())
-    crew, place = Crew(num_threads), np.full(1_000, -1, np.int32)
+    crew, place = KernelThreads(num_threads), np.full(1_000, -1, np.int32)
     # 16 roundings: each update of a number is a few operations, and no sum.
     for update in (1, 2, 7, 8, 60):
         rows = np.flatnonzero(rng.random(1_500) < 0.6)
@@ -113,7 +113,7 @@ def test_a_crew_takes_each_row_once_and_its_threads_end():
     before = psutil.Process().num_threads()
     for num_rows in (0, 1, 255, 256, 257, 5_000):
         for num_threads in (1, 2, 7):
-            crew, state = Crew(num_threads), LazyRows.start(torch.zeros(num_rows, COLUMNS))
+            crew, state = KernelThreads(num_threads), LazyRows.start(torch.zeros(num_rows, COLUMNS))
             assert psutil.Process().num_threads() == before + num_threads - 1
             touched = TouchedRows(state, torch.arange(num_rows), 1, MomentumSchedule(0.9, 0.9, 10), room)
             touched.gradient_RG[:] = 1

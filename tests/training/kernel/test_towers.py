@@ -25,7 +25,7 @@ from training.kernel.kernel_library import library, status
 from training.model.encoder import encode_batch
 from training.model.kernel_towers import CHUNK_TEXTS, TowerPoint
 from training.trainer.click_loss import pair_gradient
-from training.trainer.kernel_path import Addend, Crew, TouchedRows, whole
+from training.trainer.kernel_path import Addend, KernelThreads, TouchedRows, whole
 from training.trainer.large_update import Towers
 from training.trainer.optimisers import LazyRows, MomentumSchedule
 
@@ -41,7 +41,7 @@ def compiled_gradient(recipe, layout, matrices, batch):
     schedule = MomentumSchedule(0.9, 0.9, 10)
     towers = Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule)
     touched = {name: TouchedRows(state, every, 1, schedule, room) for name, state in rows.items()}
-    crew = Crew(1)
+    crew = KernelThreads(1)
     for of in touched.values():
         of.stand_at(np.zeros(layout.rows, np.int32))
     crew.make("look_ahead", map(whole, touched.values()))

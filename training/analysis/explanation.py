@@ -175,7 +175,7 @@ def _interval(differences: np.ndarray) -> dict[str, float | int] | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Explained:
+class Explanation:
     """One model's reading. Whatever was not asked for is empty or None."""
 
     name: str
@@ -189,7 +189,7 @@ class Explained:
     cost: tuple[dict[str, Any], ...] = ()  # by epoch (explained)
 
 
-def explained(
+def explain_model(
     name: str,
     model: Model,
     texts: Sequence[tuple[str, Side]],
@@ -200,7 +200,7 @@ def explained(
     grid: int = 0,
     cost: Sequence[dict[str, Any]] = (),
     progress: Progress = silent,
-) -> Explained:
+) -> Explanation:
     """A model's reading of one text, or of a query and a title, and of a set of queries (or titles, as `side` says).
 
     grid: so many of the queries are shown themselves.
@@ -224,7 +224,7 @@ def explained(
             f"None of the {len(queries):,} queries to explain has a word.",
             "Give queries of at least one word.",
         )
-    return Explained(
+    return Explanation(
         name=name,
         recipe=model.recipe,
         texts=traced,
@@ -237,37 +237,37 @@ def explained(
     )
 
 
-def called(explained: Explained, number: int) -> str:
+def called(explanation: Explanation, number: int) -> str:
     """What to call a text: by the side that reads it where clicks were learnt, else by its place."""
-    if isinstance(explained.recipe.objective, Clicks):
-        return "query" if explained.texts[number].side == "query" else "title"
-    return "text" if len(explained.texts) == 1 else ("first text", "second text")[number]
+    if isinstance(explanation.recipe.objective, Clicks):
+        return "query" if explanation.texts[number].side == "query" else "title"
+    return "text" if len(explanation.texts) == 1 else ("first text", "second text")[number]
 
 
-def as_json(explained: Explained) -> dict[str, Any]:
+def as_json(explanation: Explanation) -> dict[str, Any]:
     """Everything but the traces, as plain values."""
     return {
-        "name": explained.name,
-        "recipe": explained.recipe.name,
-        "tower": explained.recipe.tower.kind,
-        "cells": explained.recipe.tower.cells,
-        "similarity": explained.recipe.objective.similarity,
-        "score": explained.score,
-        "classes": list(explained.classes),
+        "name": explanation.name,
+        "recipe": explanation.recipe.name,
+        "tower": explanation.recipe.tower.kind,
+        "cells": explanation.recipe.tower.cells,
+        "similarity": explanation.recipe.objective.similarity,
+        "score": explanation.score,
+        "classes": list(explanation.classes),
         "texts": [
             {
                 "text": text.text,
                 "side": text.side,
-                "called": called(explained, number),
+                "called": called(explanation, number),
                 "words": list(text.words),
                 **counted.to_json(),
                 "attention": None if text.attention is None else attention_json(text.attention),
             }
-            for number, (text, counted) in enumerate(zip(explained.texts, explained.counted, strict=True))
+            for number, (text, counted) in enumerate(zip(explanation.texts, explanation.counted, strict=True))
         ],
-        "attenuation": gates_json(explained.gates),
-        "topics": topics_json(explained.topics) if explained.topics else None,
-        "cost": list(explained.cost),
+        "attenuation": gates_json(explanation.gates),
+        "topics": topics_json(explanation.topics) if explanation.topics else None,
+        "cost": list(explanation.cost),
     }
 
 
