@@ -22,7 +22,7 @@ def varied(recipe: Recipe, **fields: Any) -> Recipe:
     return changed(recipe, {_full(name, recipe, fields): value for name, value in fields.items()})
 
 
-def made(*, name: str, **fields: Any) -> Recipe:
+def recipe_with(*, name: str, **fields: Any) -> Recipe:
     """The recipe with some fields set, all others as by default."""
     return varied(Recipe(name=name), **fields)
 

@@ -219,7 +219,7 @@ def run_undisturbed(shop: Path, root: Path, nights: Sequence[str]) -> dict[str, 
         done = clicktower("run", str(config), "--date", date)
         if done.returncode:
             raise Broken(f"undisturbed: {done.stderr}")
-    return made(root)
+    return run_outputs(root)
 
 
 def run_night(site: Site, name: str, date: str, kills: int, pace: float) -> float:
@@ -287,7 +287,7 @@ def settle(site: Site) -> None:
         raise Broken(f"jobs are left on Ray: {running}")
 
 
-def made(root: Path) -> dict[str, Any]:
+def run_outputs(root: Path) -> dict[str, Any]:
     """What a run made: of each stage, by the digest of what was asked, its rows' digest, its ledger and its files."""
     found: dict[str, Any] = {}
     for path in sorted(root.glob("store/*/*/manifest.json")):
@@ -324,7 +324,7 @@ def rehearse(
     map_files = [(kills + number) // len(nights) for number in range(len(nights))]
     seconds = sum(run_night(site, name, date, kills, pace) for date, kills in zip(nights, map_files, strict=True))
     settle(site)
-    if (found := made(root)) != expected:
+    if (found := run_outputs(root)) != expected:
         raise Broken(f"{name}: not what the undisturbed run made: {differences(expected, found)}")
     if left := left_over(site, root):
         raise Broken(f"{name}: left behind: {left}")

@@ -38,7 +38,7 @@ EXAMPLES_A_ROUND = 1_000  # of each: a minute or two, of which starting takes se
 SANITISERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1", "-g")
 
 
-def build(copy: Path) -> None:
+def build_libraries(copy: Path) -> None:
     """Both libraries, where the packages in `copy` look for them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     for module in project["tool"]["setuptools"]["ext-modules"]:
@@ -63,7 +63,7 @@ def main() -> int:
         for package in PACKAGES:
             shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", copy)
-        build(copy)
+        build_libraries(copy)
         found = f"log_path={copy / 'found'}"  # pytest keeps to itself what a process says before it ends
         environment = os.environ | {
             "LD_PRELOAD": ":".join(map(str.strip, libraries)),  # or else no exception could be thrown

@@ -75,7 +75,7 @@ def shared(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def made(shared):
+def built_shards(shared):
     """What is built of it; to be read."""
     return build_shards(**shared, config=_config())
 
@@ -92,9 +92,9 @@ def _config(**changes):
 
 
 @pytest.mark.slow
-def test_pairs_and_fates_of_a_window_worked_by_hand(made):
+def test_pairs_and_fates_of_a_window_worked_by_hand(built_shards):
     # angle: d1 twice and d2 once have one title: 3 clicks; d4 once. The click on "gone" has no title.
-    pairs = [(row["query"], row["clicked"], row["clicks"], row["split"]) for row in read_pairs(made)]
+    pairs = [(row["query"], row["clicked"], row["clicks"], row["split"]) for row in read_pairs(built_shards)]
     assert pairs == [
         ("angle", "angle bracket", 3, "train"),
         ("angle", "deck paint", 1, "train"),
@@ -103,7 +103,7 @@ def test_pairs_and_fates_of_a_window_worked_by_hand(made):
     # query_judged: searches 3 + 1, impressions 3, click 1. query_below_k: "rare secret": 2 + 1 searches, 2 + 1
     # impressions, 2 + 1 clicks. document_unknown: "gone" for angle: 2 impressions, 1 click. search: angle 3 + 2,
     # screw 3. impression: angle 3 + 3 + 2 + 2, screw 3. click_train: 2 + 1 + 1. click_dev: 3. repeat: 5 + 1, of ingest.
-    ledger = made.manifest.outcome.ledger
+    ledger = built_shards.manifest.outcome.ledger
     assert {fate: lines for fate, lines in ledger.lines.items() if lines} == {
         "repeat": 6,
         "query_judged": 8,
@@ -115,11 +115,11 @@ def test_pairs_and_fates_of_a_window_worked_by_hand(made):
         "click_dev": 3,
     }
     assert ledger.total == 6 + 8 + 9 + 3 + 8 + 13 + 4 + 3
-    assert made.manifest.outcome.labels == {"simulated": True}
+    assert built_shards.manifest.outcome.labels == {"simulated": True}
 
 
-def test_what_the_gate_costs_is_told_for_every_k(made):
-    metrics = made.manifest.outcome.metrics
+def test_what_the_gate_costs_is_told_for_every_k(built_shards):
+    metrics = built_shards.manifest.outcome.metrics
     # People: angle 3, rare secret 2, screw 3. Pairs: 2, 1, 1; clicks on titled documents: 4, 2, 3. Judged: not counted.
     left = {row["k"]: (row["queries"], row["clicks"], row["pairs"]) for row in metrics["left_at_k"]}
     assert left[0] == left[1] == left[2] == (3, 9, 4)
@@ -128,8 +128,8 @@ def test_what_the_gate_costs_is_told_for_every_k(made):
     assert metrics["privacy_gate"] == "k = 3 keeps 7 of 9 clicks (3 of 4 pairs; 2 of 3 queries)"
 
 
-def test_catalogue_and_folders_are_as_the_contract_says(made):
-    catalogue = read_catalogue(made)
+def test_catalogue_and_folders_are_as_the_contract_says(built_shards):
+    catalogue = read_catalogue(built_shards)
     assert [(entry["name"], entry["pairs"], entry["queries"], entry["clicks"]) for entry in catalogue["shards"]] == [
         ("dev-00000", 1, 1, 3),
         ("train-00000", 2, 1, 4),
@@ -139,15 +139,15 @@ def test_catalogue_and_folders_are_as_the_contract_says(made):
     assert catalogue["labels"] == {"simulated": True}
     tables = ("exclusions", "pairs", "texts", "words")
     names = [f"{folder}/{table}.arrow" for folder in ("dev-00000", "train-00000") for table in tables]
-    assert storage.list_files(made.data) == sorted(
+    assert storage.list_files(built_shards.data) == sorted(
         ["catalogue.json", *names, "pool/pool.arrow", "pool/texts.arrow", "pool/words.arrow"]
     )
-    assert not damaged_files(made.folder, made.manifest.files, hashes=True)
+    assert not damaged_files(built_shards.folder, built_shards.manifest.files, hashes=True)
 
 
-def test_negatives_are_never_clicked_for_the_query_by_id_or_by_title(made):
+def test_negatives_are_never_clicked_for_the_query_by_id_or_by_title(built_shards):
     # "rare secret" is behind the gate but its clicks would count; angle's clicks on d1, d2 (one title) and d4 are out.
-    for row in read_pairs(made):
+    for row in read_pairs(built_shards):
         clicked = {"angle": {"angle bracket", "deck paint"}, "screw": {"wood screw"}}[row["query"]]
         assert set(row["excluded"]) == clicked
         assert len(set(row["negatives"])) == 2
@@ -156,16 +156,16 @@ def test_negatives_are_never_clicked_for_the_query_by_id_or_by_title(made):
         assert row["weight"] == 1
 
 
-def test_no_query_below_k_is_anywhere_in_the_output(made):
-    for path in storage.list_files(made.folder):
-        content = storage.read_bytes(storage.join(made.folder, path))
+def test_no_query_below_k_is_anywhere_in_the_output(built_shards):
+    for path in storage.list_files(built_shards.folder):
+        content = storage.read_bytes(storage.join(built_shards.folder, path))
         for private in (b"rare", b"secret", b"judged one"):
             assert private not in content, path
-    assert b"angle" in storage.read_bytes(storage.join(made.data, "train-00000/texts.arrow"))
+    assert b"angle" in storage.read_bytes(storage.join(built_shards.data, "train-00000/texts.arrow"))
 
 
 @pytest.mark.slow
-def test_the_order_and_the_cut_of_days_do_not_show(shared, made, tmp_path):
+def test_the_order_and_the_cut_of_days_do_not_show(shared, built_shards, tmp_path):
     one_day = make_day(
         tmp_path / "other",
         [("judged one", [1, 2, 3, 4], 4), ("screw", [4, 5, 6], 3), ("rare secret", [1, 2], 3), ("angle", [1, 2, 3], 5)],
@@ -174,9 +174,9 @@ def test_the_order_and_the_cut_of_days_do_not_show(shared, made, tmp_path):
     reversed_days = build_shards(**(shared | {"days": shared["days"][::-1]}), config=_config())
     one = build_shards(**(shared | {"days": [one_day], "store": str(tmp_path / "other")}), config=_config())
     assert reversed_days.reused
-    assert one.manifest.digest != made.manifest.digest
-    assert one.manifest.outcome.logical_digest == made.manifest.outcome.logical_digest
-    assert read_pairs(one) == read_pairs(made)
+    assert one.manifest.digest != built_shards.manifest.digest
+    assert one.manifest.outcome.logical_digest == built_shards.manifest.outcome.logical_digest
+    assert read_pairs(one) == read_pairs(built_shards)
 
 
 @pytest.mark.slow
@@ -193,16 +193,16 @@ def test_shards_follow_from_the_number_of_pairs_and_hold_the_same_rows(shared):
     assert all(len(shards) == 1 for shards in shards_of_query.values())
 
 
-def test_a_store_stands_for_all_its_days_and_the_same_request_is_reused(shared, made):
+def test_a_store_stands_for_all_its_days_and_the_same_request_is_reused(shared, built_shards):
     from_store = build_shards(**(shared | {"days": [shared["store"]]}), config=_config())
     again = build_shards(**shared, config=_config())
-    assert not made.reused
-    assert (from_store.reused, from_store.folder) == (again.reused, again.folder) == (True, made.folder)
+    assert not built_shards.reused
+    assert (from_store.reused, from_store.folder) == (again.reused, again.folder) == (True, built_shards.folder)
 
 
 @pytest.mark.slow
-def test_another_seed_moves_negatives_and_nothing_else(shared, made):
-    one, other = made, build_shards(**shared, config=_config(seed=1))
+def test_another_seed_moves_negatives_and_nothing_else(shared, built_shards):
+    one, other = built_shards, build_shards(**shared, config=_config(seed=1))
     strip = ("negatives",)
     rows = [[{k: v for k, v in row.items() if k not in strip} for row in read_pairs(result)] for result in (one, other)]
     assert rows[0] == rows[1]
@@ -211,8 +211,8 @@ def test_another_seed_moves_negatives_and_nothing_else(shared, made):
 
 
 @pytest.mark.engine
-def test_two_processes_make_the_same_rows_as_one(shared, made, tmp_path):
-    one = made
+def test_two_processes_make_the_same_rows_as_one(shared, built_shards, tmp_path):
+    one = built_shards
     two = build_shards(**(shared | {"store": str(tmp_path / "two")}), config=_config(), beam_options=TWO_MULTI)
     assert two.manifest.outcome.logical_digest == one.manifest.outcome.logical_digest
     assert two.manifest.outcome.ledger == one.manifest.outcome.ledger
@@ -340,12 +340,12 @@ def test_a_config_out_of_range_is_refused(wrong):
 
 
 @pytest.mark.slow
-def test_a_store_behind_another_file_system_holds_the_same_shards(shared, made):
+def test_a_store_behind_another_file_system_holds_the_same_shards(shared, built_shards):
     store = "memory://remote/store"
     days = [make_day(store, **DAY_1, logs=["a"], repeats=5), make_day(store, **DAY_2, logs=["b"], repeats=1)]
     remote = build_shards(**(shared | {"days": days, "store": store}), config=_config())
-    assert remote.manifest.outcome.logical_digest == made.manifest.outcome.logical_digest
-    assert storage.list_files(remote.data) == storage.list_files(made.data)
+    assert remote.manifest.outcome.logical_digest == built_shards.manifest.outcome.logical_digest
+    assert storage.list_files(remote.data) == storage.list_files(built_shards.data)
     assert not damaged_files(remote.folder, remote.manifest.files, hashes=True)
 
 

@@ -22,7 +22,7 @@ LENIENT = IngestConfig(max_unreadable_share=1)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def ingested_log(tmp_path_factory):
     """A folder with a log, and the store that it was ingested into; to be read or copied."""
     folder = tmp_path_factory.mktemp("made")
     log = _write(folder / "log.ndjson", random_log(4))
@@ -30,9 +30,9 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def key_path(made, tmp_path):
+def key_path(ingested_log, tmp_path):
     """The person key of a store of the test's own, beside the log that the store holds."""
-    shutil.copytree(made[0], tmp_path, dirs_exist_ok=True)
+    shutil.copytree(ingested_log[0], tmp_path, dirs_exist_ok=True)
     return tmp_path / "store" / "private" / "person-key.json"
 
 
@@ -197,8 +197,8 @@ def test_the_person_key_must_be_its_owners_alone(key_path, tmp_path):
         ingest_log([str(tmp_path / "log.ndjson")], store=str(tmp_path / "store"), config=LENIENT)
 
 
-def test_a_named_person_key_must_be_there_and_is_used_by_path_without_naming_the_result(made, tmp_path):
-    folder, first = made
+def test_a_named_person_key_must_be_there_and_is_used_by_path_without_naming_the_result(ingested_log, tmp_path):
+    folder, first = ingested_log
     log, key = str(folder / "log.ndjson"), str(folder / "store" / "private" / "person-key.json")
     _fails([log], tmp_path / "a", replace(LENIENT, person_key=str(tmp_path / "no-key.json")), UsageError)
     again = ingest_log([log], store=str(tmp_path / "b"), config=replace(LENIENT, person_key=key))
@@ -219,8 +219,8 @@ def test_an_option_beam_does_not_take_is_wrong_usage(tmp_path):
     _assert_nothing_committed(tmp_path / "s")
 
 
-def test_a_store_that_is_no_local_folder_works_alike(made):
-    folder, local = made
+def test_a_store_that_is_no_local_folder_works_alike(ingested_log):
+    folder, local = ingested_log
     remote = ingest_log([str(folder / "log.ndjson")], store="memory://clicktower-test-store", config=LENIENT)
     assert remote.manifest.outcome.logical_digest == local.manifest.outcome.logical_digest
     assert [file.path.split("/")[1] for file in remote.manifest.files] == [

@@ -19,7 +19,7 @@ def built_from(store, *days: StageResult) -> str:
 
 
 @pytest.fixture
-def build(tmp_path):
+def build_of_two_days(tmp_path):
     one = ingest(tmp_path, "a", "2026-09-01", "2026-09-01T00:00:05.000+00:00", "2026-09-01T23:00:00.000+00:00")
     two = ingest(tmp_path, "b", "2026-09-02", "2026-09-02T00:10:00.000+00:00", "2026-09-02T22:00:00.000+00:00")
     assert span([two, one]) == {
@@ -43,14 +43,14 @@ def build(tmp_path):
         ("c", "2026-08-01", "2026-08-01T10:00:00.000+00:00", "would begin at 2026-08-01"),
     ],
 )
-def test_days_that_overlap_or_are_no_later_are_refused(tmp_path, build, log, date, first, found):
+def test_days_that_overlap_or_are_no_later_are_refused(tmp_path, build_of_two_days, log, date, first, found):
     with pytest.raises(StageError, match=found):
-        refuse_trained_days(build, [ingest(tmp_path / "other", log, date, first, first)])
+        refuse_trained_days(build_of_two_days, [ingest(tmp_path / "other", log, date, first, first)])
 
 
-def test_later_days_pass_and_so_do_days_whose_ingests_are_gone(tmp_path, build):
+def test_later_days_pass_and_so_do_days_whose_ingests_are_gone(tmp_path, build_of_two_days):
     later = ingest(tmp_path, "c", "2026-09-03", "2026-09-03T00:00:00.000+00:00", "2026-09-03T20:00:00.000+00:00")
-    refuse_trained_days(build, [later])
+    refuse_trained_days(build_of_two_days, [later])
     alone = built_from(tmp_path / "elsewhere", later)
     same_date = ingest(tmp_path / "third", "d", "2026-09-03", None, None)
     refuse_trained_days(alone, [same_date])  # nothing tells the build's dates any more

@@ -109,12 +109,12 @@ def require_the_same(server: S3Server, shop: Path, name: str, reported: object =
 
 
 @pytest.fixture(scope="module")
-def made(server, shop) -> str:
+def first_run(server, shop) -> str:
     """The output of a whole run."""
     return said(start(server, shop, "run", write_pipeline(shop, "first"), "--date", DATE))
 
 
-def test_a_run_is_searched_listed_reused_and_verified_and_holds_no_secret(server, shop, made):
+def test_a_run_is_searched_listed_reused_and_verified_and_holds_no_secret(server, shop, first_run):
     release = "s3://bucket/first/release"
     live = json.loads(said(start(server, shop, "releases", "--to", release, "--json")))
     assert len(live["releases"]) == 1
@@ -125,10 +125,10 @@ def test_a_run_is_searched_listed_reused_and_verified_and_holds_no_secret(server
     assert not [path for path in server.files() if path.name.startswith("claim-")], "claims are given back"
     for path in [*server.files(), *(shop / name for name in ("first.toml", "first.html"))]:
         assert SECRET.encode() not in path.read_bytes(), path
-    assert SECRET not in made + again
+    assert SECRET not in first_run + again
 
 
-def test_without_credentials_or_without_a_server_it_is_said_what_to_do(server, shop, made):
+def test_without_credentials_or_without_a_server_it_is_said_what_to_do(server, shop, first_run):
     nobody = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_SHARED_CREDENTIALS_FILE": "/nowhere"}
     refused = start(server, shop, "run", "first.toml", "--date", DATE, **nobody)
     assert "has no credentials that it can use" in refused.communicate(timeout=SECONDS)[0]
@@ -139,7 +139,7 @@ def test_without_credentials_or_without_a_server_it_is_said_what_to_do(server, s
     assert "did not answer" in error["problem"]
 
 
-def test_of_two_runs_at_once_one_makes_each_stage_and_the_other_takes_it(server, shop, made):
+def test_of_two_runs_at_once_one_makes_each_stage_and_the_other_takes_it(server, shop, first_run):
     configs = [write_pipeline(shop, "both"), "too.toml"]
     (shop / "too.toml").write_text((shop / "both.toml").read_text().replace("both.html", "too.html"))
     outputs = [said(run) for run in [start(server, shop, "run", config, "--date", DATE) for config in configs]]
@@ -150,7 +150,7 @@ def test_of_two_runs_at_once_one_makes_each_stage_and_the_other_takes_it(server,
     assert not [path for path in server.files() if path.name.startswith("claim-")], "claims are given back"
 
 
-def test_through_a_bad_line_a_run_makes_the_same(server, shop, made):
+def test_through_a_bad_line_a_run_makes_the_same(server, shop, first_run):
     """503s, late answers, connections cut in the middle of a request or an answer, answers lost: of one in twelve."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
@@ -166,7 +166,7 @@ def test_through_a_bad_line_a_run_makes_the_same(server, shop, made):
     require_the_same(server, shop, "bad", seed)
 
 
-def test_a_writer_killed_in_the_middle_of_a_large_object_leaves_nothing_under_its_name(server, shop, made):
+def test_a_writer_killed_in_the_middle_of_a_large_object_leaves_nothing_under_its_name(server, shop, first_run):
     """A model of 107 MB is uploaded in parts of 50 MiB."""
     shards = f"s3://bucket/first/store/build/{manifests(server, 'first')['build']['digest']}"
     into, sets = "s3://bucket/large/store", ("--set", "epochs=1", "--set", "tower.cells=136")
@@ -206,7 +206,7 @@ tower.cells = 8
 """
 
 
-def test_a_sweep_on_s3_and_a_service_that_follows_publish_rollback_and_prune(server, shop, made):
+def test_a_sweep_on_s3_and_a_service_that_follows_publish_rollback_and_prune(server, shop, first_run):
     found = manifests(server, "first")
     shards = f"s3://bucket/first/store/build/{found['build']['digest']}"
     (shop / "sweep.toml").write_text(SWEEP.format(shards=shards))
@@ -299,7 +299,7 @@ def test_days_are_backfilled_as_on_a_disk_and_people_erased_from_them(server, sh
     assert one["counts"] == other["counts"]
     assert one["counts"]["ingests_changed"] > 0
     assert one["days"] == other["days"]
-    assert {made["stage"] for made in one["made_before"]} == {"build", "train", "evaluate"}
+    assert {first_run["stage"] for first_run in one["made_before"]} == {"build", "train", "evaluate"}
     require_whole(server, shop, "s3://bucket/days/store")
     again = json.loads(said(start(server, shop, *words[:2], "s3://bucket/days/store", *words[3:])).splitlines()[-1])
     assert again["reused"], "nobody is left"

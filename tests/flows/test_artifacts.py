@@ -52,7 +52,7 @@ def results(release: Path) -> dict:
 
 
 @pytest.fixture
-def made(tmp_path, monkeypatch) -> dict[str, dict]:
+def run_artifacts(tmp_path, monkeypatch) -> dict[str, dict]:
     """The artifacts of one run that fails at its end, by key: what was asked of Prefect."""
     (tmp_path / "README.md").write_text('---\ntags: ["x"]\n---\n\n# lstm-96\n\n---\nmore\n')
     found, asked = results(tmp_path), {}
@@ -67,33 +67,33 @@ def made(tmp_path, monkeypatch) -> dict[str, dict]:
     return asked
 
 
-def test_everything_has_a_stable_key(made):
-    assert set(made) == {f"{KEY}-{name}" for name in artifacts.NAMES} | {"clicktower-failure"}
+def test_everything_has_a_stable_key(run_artifacts):
+    assert set(run_artifacts) == {f"{KEY}-{name}" for name in artifacts.NAMES} | {"clicktower-failure"}
 
 
-def test_the_ledger_is_a_table_of_every_fate(made):
-    text = made[f"{KEY}-ledger"]["markdown"]
+def test_the_ledger_is_a_table_of_every_fate(run_artifacts):
+    text = run_artifacts[f"{KEY}-ledger"]["markdown"]
     for row in ("Kept | 7 | 70.0%", "Dropped by a rule | 2 | 20.0%", "Unreadable | 1 | 10.0%", "All lines | 10 |"):
         assert f"| {row}" in text
-    assert "k = 5 keeps 3 of 4 clicks" in made[f"{KEY}-ledger"]["description"]
+    assert "k = 5 keeps 3 of 4 clicks" in run_artifacts[f"{KEY}-ledger"]["description"]
 
 
-def test_the_promotion_says_why_and_which_slices(made):
-    text = made[f"{KEY}-promotion"]["markdown"]
+def test_the_promotion_says_why_and_which_slices(run_artifacts):
+    text = run_artifacts[f"{KEY}-promotion"]["markdown"]
     assert "**Kept as a candidate. It is worse" in text
     assert "| 1 word (query length) | 60 | 0.500 | 0.400 | -0.100 (too much worse) | -0.020 |" in text
     assert "too few to decide" in text
     assert "judged by clicks" in text
 
 
-def test_drift_failure_links_and_card_say_what_they_are_for(made):
-    assert "- ⚠ half It stopped the run." in made[f"{KEY}-drift"]["markdown"]
-    assert made[f"{KEY}-drift"]["description"] == "1 figure out of the usual"
-    assert "The disk is full." in made[f"{KEY}-failure"]["markdown"]
-    assert "What to do: Make room" in made["clicktower-failure"]["markdown"]
-    assert "| report |  | https://here/report.html |" in made[f"{KEY}-links"]["markdown"]
-    assert "| ingest | was damaged and made again | /store/ingest |" in made[f"{KEY}-links"]["markdown"]
-    assert made[f"{KEY}-model-card"]["markdown"].startswith("\n# lstm-96\n\n---\nmore")
+def test_drift_failure_links_and_card_say_what_they_are_for(run_artifacts):
+    assert "- ⚠ half It stopped the run." in run_artifacts[f"{KEY}-drift"]["markdown"]
+    assert run_artifacts[f"{KEY}-drift"]["description"] == "1 figure out of the usual"
+    assert "The disk is full." in run_artifacts[f"{KEY}-failure"]["markdown"]
+    assert "What to do: Make room" in run_artifacts["clicktower-failure"]["markdown"]
+    assert "| report |  | https://here/report.html |" in run_artifacts[f"{KEY}-links"]["markdown"]
+    assert "| ingest | was damaged and made again | /store/ingest |" in run_artifacts[f"{KEY}-links"]["markdown"]
+    assert run_artifacts[f"{KEY}-model-card"]["markdown"].startswith("\n# lstm-96\n\n---\nmore")
 
 
 def test_outside_of_a_run_nothing_is_made_and_nobody_is_asked(monkeypatch):

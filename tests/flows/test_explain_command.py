@@ -15,7 +15,7 @@ from schemas.manifest import Outcome, Request
 from schemas.release import Pointer, Release
 from schemas.stage import open_result, run_stage
 from tests.flows.test_report import Page, loads_nothing
-from tests.recipes import made, varied
+from tests.recipes import recipe_with, varied
 from tests.trained_model import trained_stage
 from tests.training.analysis.small_models import small_model
 from training.analysis.classifying import of_vectors
@@ -25,7 +25,7 @@ from training.model.model import load_model, write_model
 from training.model.named_recipes import recipe
 
 torch.set_num_threads(1)
-SIAMESE = made(
+SIAMESE = recipe_with(
     name="siamese",
     tower="bilstm",
     objective="classify",

@@ -9,7 +9,7 @@ from flows.commands.train_and_evaluate import train
 from flows.config.pipeline_config import read_pipeline
 from flows.config.toml_file import recipe_named
 from schemas.errors import UsageError
-from tests.recipes import made, varied
+from tests.recipes import recipe_with, varied
 from training.model.named_recipes import names, recipe
 from training.model.recipe import Recipe
 from training.sweep.sweep_stage import best_toml
@@ -45,7 +45,7 @@ def test_what_a_sweep_writes_is_the_whole_recipe(tmp_path, name):
 
 
 def test_a_recipe_of_somebodys_own_is_written_as_one(tmp_path):
-    asked = made(name='of "mine"', cells=8, forget_gate=True)
+    asked = recipe_with(name='of "mine"', cells=8, forget_gate=True)
     path = tmp_path / "best.toml"
     path.write_text(written(asked), encoding="utf-8")
     assert recipe_named(str(path)) == (asked, None)

@@ -10,7 +10,7 @@ from rich.console import Console
 from flows.cli import run
 from flows.show import console, present
 from tests.training.objectives.labelled_builds import built, questions
-from tests.training.small_shards import shop, write_build
+from tests.training.small_shards import write_shop
 
 SETTINGS = (
     "tower.cells=8",
@@ -23,23 +23,20 @@ SETTINGS = (
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory) -> str:
-    pairs, pool = shop(100)
-    dev, _ = shop(20, seed=9)
-    shards = {"train-00000": pairs, "dev-00000": dev}
-    return write_build(str(tmp_path_factory.mktemp("build")), shards, pool, labels={"simulated": True})
+def shop_shards(tmp_path_factory) -> str:
+    return write_shop(str(tmp_path_factory.mktemp("build")), 100, 20, labels={"simulated": True})
 
 
-def train(build: str, store: str, *more: str) -> list[str]:
+def train(shop_shards: str, store: str, *more: str) -> list[str]:
     sets = [word for setting in SETTINGS for word in ("--set", setting)]
-    return ["train", "--shards", build, "--into", store, "--threads", "1", *sets, *more]
+    return ["train", "--shards", shop_shards, "--into", store, "--threads", "1", *sets, *more]
 
 
-def test_a_page_about_the_training_is_written_of_a_finished_model_too(build, tmp_path, capsys):
+def test_a_page_about_the_training_is_written_of_a_finished_model_too(shop_shards, tmp_path, capsys):
     page = tmp_path / "training.html"
-    assert run(train(build, str(tmp_path), "--json")) == 0
+    assert run(train(shop_shards, str(tmp_path), "--json")) == 0
     assert not json.loads(capsys.readouterr().out)["reused"]
-    assert run(train(build, str(tmp_path), "--report", str(page), "--json")) == 0
+    assert run(train(shop_shards, str(tmp_path), "--report", str(page), "--json")) == 0
     assert json.loads(capsys.readouterr().out)["reused"]
     html = page.read_text(encoding="utf-8")
     assert html.count("<svg") == 3

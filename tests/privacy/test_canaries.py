@@ -104,7 +104,7 @@ def place(tmp_path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Made:
+def finished_run(tmp_path_factory) -> Made:
     """What one process made; to be read or copied."""
     return _make(_place(tmp_path_factory.mktemp("made")))
 
@@ -150,8 +150,8 @@ def _assert_nothing_private(place: Path) -> set[tuple[str, str]]:
 @pytest.mark.parametrize(
     "engine", [pytest.param((), id="in memory"), pytest.param(TWO_PROCESSES, id="two", marks=pytest.mark.engine)]
 )
-def test_nothing_private_is_found_outside_the_private_aggregate(made, tmp_path, engine):
-    place, day, built = _make(_place(tmp_path), engine) if engine else made
+def test_nothing_private_is_found_outside_the_private_aggregate(finished_run, tmp_path, engine):
+    place, day, built = _make(_place(tmp_path), engine) if engine else finished_run
     # the rules caught whom they should, so there was something to hide
     caught = day["metrics"]["bots"]
     assert caught.keys() >= {"user_agent", "pace", "clicks_everything", "around_the_clock", "crowd", "unsure_pace"}
@@ -178,14 +178,14 @@ def test_a_whole_run_to_release_and_report_and_what_reads_it_say_nothing_private
     _run(place, "check", str(place / "input" / "log.ndjson"))
     _run(place, "search", "--release", "release", "red hammer")
     _assert_nothing_private(place)
-    for made in ("release", "report.html", "tmp/prefect"):
-        assert (place / "work" / made).exists()
+    for finished_run in ("release", "report.html", "tmp/prefect"):
+        assert (place / "work" / finished_run).exists()
     seen = {Path(path).name for _, path in places_of([PUBLIC[1]], [place / "work"])}
     assert "report.html" in seen  # the search finds what may be there
 
 
 @pytest.mark.slow
-def test_failing_runs_say_nothing_private_and_leave_nothing(place, made):
+def test_failing_runs_say_nothing_private_and_leave_nothing(place, finished_run):
     log, documents = str(place / "input" / "log.ndjson"), str(place / "input" / "documents.tsv")
     cut = place / "input" / "cut.ndjson.gz"
     cut.write_bytes(gzip.compress(Path(log).read_bytes())[:-500])
@@ -199,9 +199,9 @@ def test_failing_runs_say_nothing_private_and_leave_nothing(place, made):
     assert _assert_nothing_private(place) == set()
 
     for store in ("store", "damaged/store"):
-        shutil.copytree(made.place / "work/store/ingest", place / "work" / store / "ingest", dirs_exist_ok=True)
-    day = Path(made.day["path"]).relative_to("store")
-    victim = next((place / "work/damaged" / made.day["data"]).glob("queries-*.arrow"))
+        shutil.copytree(finished_run.place / "work/store/ingest", place / "work" / store / "ingest", dirs_exist_ok=True)
+    day = Path(finished_run.day["path"]).relative_to("store")
+    victim = next((place / "work/damaged" / finished_run.day["data"]).glob("queries-*.arrow"))
     victim.write_bytes(victim.read_bytes()[:-200])
     other = place / "input" / "other.tsv"
     other.write_bytes(b"E1\tAnother catalogue\n")
@@ -214,11 +214,11 @@ def test_failing_runs_say_nothing_private_and_leave_nothing(place, made):
     _assert_nothing_private(place)
 
 
-def test_rejected_lines_are_named_by_their_places_alone(made):
-    content = (made.place / "input" / "log.ndjson").read_bytes()
+def test_rejected_lines_are_named_by_their_places_alone(finished_run):
+    content = (finished_run.place / "input" / "log.ndjson").read_bytes()
     broken = set(planted_log().broken)
     rejected = set()
-    for path in (made.place / "work" / made.day["data"]).glob("rejects-*.arrow"):
+    for path in (finished_run.place / "work" / finished_run.day["data"]).glob("rejects-*.arrow"):
         for row in read_table(str(path)).to_pylist():
             rejected.add(content[row["offset"] : content.index(b"\n", row["offset"])])
             assert row.keys() == {"file", "offset", "reason"}

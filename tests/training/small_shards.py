@@ -104,6 +104,16 @@ THINGS = {
 KINDS = ("steel", "oak", "small", "heavy duty", "garden", "indoor")
 
 
+def write_shop(
+    store: str, num_train: int, num_dev: int, *, first: int = 0, labels: Mapping[str, object] | None = None
+) -> str:
+    """The stage folder of a build of a shop's pairs, the `first` of them in a shard of their own."""
+    pairs, pool = shop(num_train)
+    dev, _ = shop(num_dev, seed=9)
+    train = {"train-00000": pairs[:first], "train-00001": pairs[first:]} if first else {"train-00000": pairs}
+    return write_build(store, {**train, "dev-00000": dev}, pool, labels=labels)
+
+
 def shop(num_pairs: int, *, seed: int = 0, num_negatives: int = 4) -> tuple[list[Pair], list[str]]:
     """(pairs, pool): queries whose right titles share a meaning with them that only clicks can teach."""
     rng = np.random.default_rng(seed)

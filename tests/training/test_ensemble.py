@@ -9,7 +9,7 @@ from flows.cli import run
 from schemas.errors import StageError, UsageError
 from schemas.manifest import Outcome, Request
 from schemas.stage import open_result, run_stage
-from tests.recipes import made, varied
+from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.trained_model import trained_stage, untrained
 from training.model.model import Ensemble, combine, load_encoder, load_model, write_model
@@ -25,7 +25,7 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 def other_tower(store: str, *, rows: int = 51_000) -> str:
     """A small bag of another size, as `train` would leave it."""
-    recipe = made(name="small bag", tower="bag", cells=6, initial_range=5.0)
+    recipe = recipe_with(name="small bag", tower="bag", cells=6, initial_range=5.0)
 
     def produce(folder: str) -> Outcome:
         layout = layout_of(recipe, rows)

@@ -18,8 +18,8 @@ import torch
 from schemas import storage
 from schemas.errors import Diverged, StageError, UsageError
 from schemas.stage import StageResult, open_result
-from tests.recipes import made, varied
-from tests.training.small_shards import shop, write_build
+from tests.recipes import recipe_with, varied
+from tests.training.small_shards import write_shop
 from tests.training.test_large_update import Together
 from tests.waiting import SECONDS
 from training.model.parameters import initial_parameters, layout_of
@@ -35,26 +35,23 @@ from training.trainer.worker import require_equal, state_sums
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).parents[2]
-RECIPE = made(name="small", cells=8, epochs=3, minibatch=32, micro_batch=8, step=0.02, clip_norm=20.0)
+RECIPE = recipe_with(name="small", cells=8, epochs=3, minibatch=32, micro_batch=8, step=0.02, clip_norm=20.0)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> str:
-    pairs, pool = shop(150)
-    dev, _ = shop(40, seed=9)
-    shards = {"train-00000": pairs[:90], "train-00001": pairs[90:], "dev-00000": dev}
-    return write_build(str(tmp_path_factory.mktemp("build")), shards, pool)
+def intact_shards(tmp_path_factory) -> str:
+    return write_shop(str(tmp_path_factory.mktemp("build")), 150, 40, first=90)
 
 
 @pytest.fixture
-def build(made, tmp_path) -> str:
+def damaged_shards(intact_shards, tmp_path) -> str:
     """A copy that a test may damage."""
-    return shutil.copytree(made, str(tmp_path / os.path.basename(made)))
+    return shutil.copytree(intact_shards, str(tmp_path / os.path.basename(intact_shards)))
 
 
 @pytest.fixture(scope="module")
-def expected(made, tmp_path_factory) -> bytes:
-    return weights(train(made, store=str(tmp_path_factory.mktemp("store")), recipe=RECIPE, threads=1))
+def expected(intact_shards, tmp_path_factory) -> bytes:
+    return weights(train(intact_shards, store=str(tmp_path_factory.mktemp("store")), recipe=RECIPE, threads=1))
 
 
 def weights(result) -> bytes:
@@ -91,17 +88,17 @@ def killed() -> None:
 
 
 @pytest.mark.slow
-def test_a_damaged_checkpoint_is_told_of_and_the_one_before_leads_to_the_same_bytes(made, expected, tmp_path):
+def test_a_damaged_checkpoint_is_told_of_and_the_one_before_leads_to_the_same_bytes(intact_shards, expected, tmp_path):
     settings = {"store": str(tmp_path), "recipe": RECIPE, "threads": 1, "checkpoint_seconds": 0.0}
     with pytest.raises(Killed):
-        train(made, progress=once(200, killed), **settings)
+        train(intact_shards, progress=once(200, killed), **settings)
     [folder] = map(str, tmp_path.glob("train/*/checkpoints"))
     newest, before = list_updates(folder)
     damaged = Path(folder, f"update-{newest:09d}.safetensors")
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
 
     reported = []
-    result = train(made, progress=lambda what, *_: reported.append(what), **settings)
+    result = train(intact_shards, progress=lambda what, *_: reported.append(what), **settings)
     assert weights(result) == expected
     metrics = result.manifest.outcome.metrics
     assert metrics["resumed"] == [{"update": before, "workers": 1}]
@@ -110,24 +107,24 @@ def test_a_damaged_checkpoint_is_told_of_and_the_one_before_leads_to_the_same_by
 
 
 @pytest.mark.slow
-def test_a_killed_run_still_says_that_a_checkpoint_was_refused(made, tmp_path):
+def test_a_killed_run_still_says_that_a_checkpoint_was_refused(intact_shards, tmp_path):
     settings = {"store": str(tmp_path), "recipe": RECIPE, "threads": 1, "checkpoint_seconds": 0.0}
     with pytest.raises(Killed):
-        train(made, progress=once(200, killed), **settings)
+        train(intact_shards, progress=once(200, killed), **settings)
     [folder] = map(str, tmp_path.glob("train/*/checkpoints"))
     newest, before = list_updates(folder)
     Path(folder, f"update-{newest:09d}.json").write_text("{")
     with pytest.raises(Killed):
-        train(made, progress=once(350, killed), **settings)
+        train(intact_shards, progress=once(350, killed), **settings)
     assert newest not in list_updates(folder)
-    metrics = train(made, **settings).manifest.outcome.metrics
+    metrics = train(intact_shards, **settings).manifest.outcome.metrics
     assert metrics["refused_checkpoints"] == [f"the checkpoint of update {newest} cannot be read"]
     assert metrics["resumed"][0] == {"update": before, "workers": 1}
     assert len(metrics["resumed"]) == 2
 
 
 @pytest.mark.slow
-def test_a_full_disk_ends_the_run_and_the_next_one_goes_on(made, expected, tmp_path, monkeypatch):
+def test_a_full_disk_ends_the_run_and_the_next_one_goes_on(intact_shards, expected, tmp_path, monkeypatch):
     settings = {"store": str(tmp_path), "recipe": RECIPE, "threads": 1, "checkpoint_seconds": 0.0}
     sync, synced = os.fsync, 0
 
@@ -140,9 +137,9 @@ def test_a_full_disk_ends_the_run_and_the_next_one_goes_on(made, expected, tmp_p
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(WriteError, match=r"checkpoint of update \d+ .*No space left.* is whole"):
-        train(made, **settings)
+        train(intact_shards, **settings)
     monkeypatch.undo()
-    result = train(made, **settings)
+    result = train(intact_shards, **settings)
     assert result.manifest.outcome.metrics["resumed_at"] > 0
     assert weights(result) == expected
 
@@ -150,47 +147,47 @@ def test_a_full_disk_ends_the_run_and_the_next_one_goes_on(made, expected, tmp_p
 # Shards.
 
 
-def overwrite(build: str, file: str) -> None:
-    path = Path(open_result(build).data, file)
+def overwrite(damaged_shards: str, file: str) -> None:
+    path = Path(open_result(damaged_shards).data, file)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
 
-def test_shards_that_are_not_what_the_build_wrote_are_refused_by_name(build, tmp_path):
-    overwrite(build, "train-00001/pairs.arrow")
+def test_shards_that_are_not_what_the_build_wrote_are_refused_by_name(damaged_shards, tmp_path):
+    overwrite(damaged_shards, "train-00001/pairs.arrow")
     with pytest.raises(StageError, match=r"Before training.*train-00001/pairs.arrow has other bytes"):
-        train(build, store=str(tmp_path), recipe=RECIPE, threads=1)
+        train(damaged_shards, store=str(tmp_path), recipe=RECIPE, threads=1)
 
 
 @pytest.mark.parametrize(("pairs", "when"), [(100, "After epoch 1"), (350, "After epoch 3")])
-def test_a_shard_that_changes_under_a_run_ends_it_by_name(build, tmp_path, pairs, when):
-    act = once(pairs, lambda: overwrite(build, "pool/words.arrow"))
+def test_a_shard_that_changes_under_a_run_ends_it_by_name(damaged_shards, tmp_path, pairs, when):
+    act = once(pairs, lambda: overwrite(damaged_shards, "pool/words.arrow"))
     with pytest.raises(StageError, match=rf"{when}.*pool/words.arrow has other bytes"):
-        train(build, store=str(tmp_path), recipe=RECIPE, threads=1, progress=act)
+        train(damaged_shards, store=str(tmp_path), recipe=RECIPE, threads=1, progress=act)
     assert not storage.list_files(f"{tmp_path}/train")
 
 
 @pytest.mark.slow
-def test_a_shard_that_changed_before_a_run_is_taken_up_again_ends_it(build, expected, tmp_path):
+def test_a_shard_that_changed_before_a_run_is_taken_up_again_ends_it(damaged_shards, expected, tmp_path):
     settings = {"store": str(tmp_path), "recipe": RECIPE, "threads": 1, "checkpoint_seconds": 0.0}
     with pytest.raises(Killed):
-        train(build, progress=once(200, killed), **settings)
-    overwrite(build, "train-00000/texts.arrow")
+        train(damaged_shards, progress=once(200, killed), **settings)
+    overwrite(damaged_shards, "train-00000/texts.arrow")
     with pytest.raises(StageError, match=r"train-00000/texts\.arrow"):
-        train(build, **settings)
-    overwrite(build, "train-00000/texts.arrow")  # the same bit again: as it was
-    assert weights(train(build, **settings)) == expected
+        train(damaged_shards, **settings)
+    overwrite(damaged_shards, "train-00000/texts.arrow")  # the same bit again: as it was
+    assert weights(train(damaged_shards, **settings)) == expected
 
 
 # Numbers that run away.
 
 
-def test_a_step_that_throws_the_towers_off_ends_the_run_and_names_update_micro_batch_and_file(made, tmp_path):
+def test_a_step_that_throws_the_towers_off_ends_the_run_and_names_update_micro_batch_and_file(intact_shards, tmp_path):
     recipe = varied(RECIPE, step=1e4, clip_norm=0.0)
     where = r"(?i)update 1 would move the \w+ tower.*micro-batch \d of 4 of update 1.*rows [\d, ]+ and 3 more of"
     with pytest.raises(Diverged, match=rf"{where} train-0000\d/pairs.arrow"):
-        train(made, store=str(tmp_path), recipe=recipe, threads=1)
+        train(intact_shards, store=str(tmp_path), recipe=recipe, threads=1)
 
 
 def test_an_update_may_be_as_long_as_the_parameters_but_no_longer():
@@ -207,9 +204,9 @@ def test_an_update_may_be_as_long_as_the_parameters_but_no_longer():
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_every_worker_names_the_micro_batch_that_is_not_finite(made, size):
+def test_every_worker_names_the_micro_batch_that_is_not_finite(intact_shards, size):
     """A parameter of one word is NaN, and one micro-batch alone has that word."""
-    data = load_shards(open_result(made).data, RECIPE)
+    data = load_shards(open_result(intact_shards).data, RECIPE)
     order = Order(lengths=[pair_lengths(shard) for shard in data.train], micro_batch=8, minibatch=32, seed=1)
     minibatch, path = order.epoch(0)[0], ReferencePath()
     batches = [path.prepare(pairs_of(m, data, RECIPE, 0)) for m in minibatch]
@@ -301,7 +298,7 @@ def test_workers_of_unequal_state_end_the_run_and_drop_what_cannot_be_trusted(tm
 # Held-out data.
 
 
-def test_training_goes_on_while_an_epoch_is_measured(made, expected, tmp_path, monkeypatch):
+def test_training_goes_on_while_an_epoch_is_measured(intact_shards, expected, tmp_path, monkeypatch):
     """The first measurement ends only when the second epoch has made a step, and nothing waits for it before that."""
     measure, stepped, waited = WatchedClicks.measure, threading.Event(), []
 
@@ -310,22 +307,22 @@ def test_training_goes_on_while_an_epoch_is_measured(made, expected, tmp_path, m
         return measure(self, encoder)
 
     monkeypatch.setattr(WatchedClicks, "measure", measure_late)
-    result = train(made, store=str(tmp_path), recipe=RECIPE, threads=1, progress=once(182, stepped.set))
+    result = train(intact_shards, store=str(tmp_path), recipe=RECIPE, threads=1, progress=once(182, stepped.set))
     assert waited == [True] * 3
     assert weights(result) == expected
     assert result.manifest.outcome.metrics["epoch"] == 3
 
 
-def test_measuring_is_of_the_towers_as_they_were(made, tmp_path):
+def test_measuring_is_of_the_towers_as_they_were(intact_shards, tmp_path):
     """Each epoch's figures are those of a run that ends there, though training has gone on meanwhile."""
 
     def points(result: StageResult) -> list[dict]:
         return json.loads(storage.read_bytes(f"{result.data}/curves.json"))
 
     constant = varied(RECIPE, momentum_edge=0.9, momentum_middle=0.9)
-    whole = points(train(made, store=str(tmp_path), recipe=constant, threads=1))
+    whole = points(train(intact_shards, store=str(tmp_path), recipe=constant, threads=1))
     for epochs in (1, 2):
-        ended = points(train(made, store=str(tmp_path), recipe=replace(constant, epochs=epochs), threads=1))
+        ended = points(train(intact_shards, store=str(tmp_path), recipe=replace(constant, epochs=epochs), threads=1))
         assert [(p["dev_loss"], p["dev_ndcg@3"]) for p in ended] == [
             (p["dev_loss"], p["dev_ndcg@3"]) for p in whole[:epochs]
         ]
@@ -334,12 +331,12 @@ def test_measuring_is_of_the_towers_as_they_were(made, tmp_path):
 # Who adds up.
 
 
-def test_a_path_is_part_of_the_request(made, tmp_path):
-    torch_path = train(made, store=str(tmp_path), recipe=replace(RECIPE, epochs=1), threads=1, path="torch")
+def test_a_path_is_part_of_the_request(intact_shards, tmp_path):
+    torch_path = train(intact_shards, store=str(tmp_path), recipe=replace(RECIPE, epochs=1), threads=1, path="torch")
     assert torch_path.manifest.request.config["arithmetic"] == REFERENCE
     assert torch_path.manifest.outcome.metrics["arithmetic"] == REFERENCE
     with pytest.raises(UsageError, match="one of auto, compiled, torch"):
-        train(made, store=str(tmp_path), recipe=RECIPE, path="fastest")
+        train(intact_shards, store=str(tmp_path), recipe=RECIPE, path="fastest")
 
 
 @pytest.mark.parametrize("serves", [True, False])
@@ -369,8 +366,8 @@ def test_a_worker_that_cannot_add_up_as_the_others_do_says_so(monkeypatch):
 # Asking again.
 
 
-def test_the_same_request_is_answered_without_starting_workers(made, tmp_path):
-    train(made, store=str(tmp_path), recipe=RECIPE, threads=1)
+def test_the_same_request_is_answered_without_starting_workers(intact_shards, tmp_path):
+    train(intact_shards, store=str(tmp_path), recipe=RECIPE, threads=1)
     script = (
         "import json, sys; from training.trainer.launch import train; from training.model.recipe import Recipe\n"
         "recipe = Recipe(**json.loads(sys.argv[3]))\n"
@@ -378,7 +375,7 @@ def test_the_same_request_is_answered_without_starting_workers(made, tmp_path):
         "    assert train(sys.argv[1], store=sys.argv[2], recipe=recipe, workers=workers, in_cluster=True).reused\n"
         "assert 'ray' not in sys.modules\n"
     )
-    given = [made, str(tmp_path), json.dumps(asdict(RECIPE))]
+    given = [intact_shards, str(tmp_path), json.dumps(asdict(RECIPE))]
     subprocess.run([sys.executable, "-c", script, *given], cwd=ROOT, check=True)
 
 
@@ -391,6 +388,6 @@ def test_the_same_request_is_answered_without_starting_workers(made, tmp_path):
         ({"workers": "auto", "recipe": replace(RECIPE, reduction="fast")}, "depends on their number"),
     ],
 )
-def test_numbers_of_workers_must_make_sense(made, tmp_path, settings, message):
+def test_numbers_of_workers_must_make_sense(intact_shards, tmp_path, settings, message):
     with pytest.raises(UsageError, match=message):
-        train(made, store=str(tmp_path), **{"recipe": RECIPE, **settings})
+        train(intact_shards, store=str(tmp_path), **{"recipe": RECIPE, **settings})

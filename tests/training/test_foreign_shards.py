@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from schemas.errors import StageError
 from schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, open_table
 from schemas.stage import open_result
-from tests.recipes import made
+from tests.recipes import recipe_with
 from tests.training.small_shards import shop, write_build
 from training.kernel.kernel_library import status
 from training.model.kernel_towers import kernel_batch
 from training.trainer.shard_data import load_shards
 
-RECIPE = made(name="small", cells=8, epochs=1, minibatch=32, micro_batch=8)
+RECIPE = recipe_with(name="small", cells=8, epochs=1, minibatch=32, micro_batch=8)
 FILES = {"words": WORDS, "texts": TEXTS, "pairs": PAIRS, "exclusions": EXCLUSIONS}
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from schemas.errors import StageError
-from tests.recipes import made, varied
+from tests.recipes import recipe_with, varied
 from tests.training import reference
 from tests.training.texts import random_texts
 from training.compute.reduction import Workers
@@ -23,7 +23,7 @@ from training.trainer.shard_data import apart
 torch.set_num_threads(1)
 TRIGRAMS = 40
 THREADS = compute_threads(2)
-RECIPE = made(
+RECIPE = recipe_with(
     name="small",
     cells=5,
     gamma=4.0,

@@ -8,7 +8,7 @@ import torch
 
 from schemas.errors import StageError, UnknownVersionError, UsageError
 from schemas.text_contract import trigram_ids, words
-from tests.recipes import made, varied
+from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from training.model.model import Model, load_model, write_model
@@ -17,7 +17,7 @@ from training.model.parameters import initial_parameters, layout_of, tower_of
 
 torch.set_num_threads(1)
 ROWS = 50_700
-RECIPE = made(name="small", cells=4, initial_range=0.4)
+RECIPE = recipe_with(name="small", cells=4, initial_range=0.4)
 TEXTS = ["Angle bracket", "", "2 in. x 4 ft. plank", "東京の金槌", "a", "angle  BRACKET", "  "]
 
 

@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 from schemas.errors import StageError, UsageError
 from schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, open_table
 from schemas.stage import open_result
-from tests.recipes import made, varied
+from tests.recipes import recipe_with, varied
 from tests.training.dense import dense
 from tests.training.small_shards import shop, write_build
 from tests.training.test_large_update import run
@@ -24,7 +24,7 @@ from training.trainer.click_loss import pair_batch, pair_gradient
 from training.trainer.shard_data import Order, Pairs, ShardData, apart, load_shards, pair_lengths, pairs_of
 
 torch.set_num_threads(1)
-RECIPE = made(name="small", cells=8, epochs=1, minibatch=32, micro_batch=8, step=0.02, gamma=4.0)
+RECIPE = recipe_with(name="small", cells=8, epochs=1, minibatch=32, micro_batch=8, step=0.02, gamma=4.0)
 POOL_RECIPE = varied(RECIPE, negatives="pool", pool_size=20)
 SOFTMAX = varied(POOL_RECIPE, pool_softmax=True)
 SHARED = pytest.mark.parametrize("recipe", [POOL_RECIPE, SOFTMAX], ids=["n of the pool", "all of the pool"])

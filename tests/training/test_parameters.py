@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.recipes import made
+from tests.recipes import recipe_with
 from training.model.parameters import Layout, initial_parameters, layout_of
 from training.towers.text_table import WordRows
 
@@ -14,7 +14,7 @@ TABLE_ROWS = 200
 
 
 def start(name: str, **changes) -> torch.Tensor:
-    recipe = made(name="small", cells=4, **changes)
+    recipe = recipe_with(name="small", cells=4, **changes)
     return initial_parameters(recipe, layout_of(recipe, TABLE_ROWS), name)
 
 
@@ -30,7 +30,7 @@ def test_the_start_is_a_function_of_the_seed_within_its_range():
 
 
 def test_the_start_is_one_draw_of_numbers_however_many_rows():
-    recipe = made(name="small", cells=4, same_start=False)
+    recipe = recipe_with(name="small", cells=4, same_start=False)
     layout = layout_of(recipe, 5_000)
     one_draw = np.random.Generator(np.random.Philox(key=np.array([recipe.seed, 1], np.uint64)))
     expected = (2 * one_draw.random((layout.rows, layout.columns)) - 1) * recipe.initial_range
@@ -39,7 +39,7 @@ def test_the_start_is_one_draw_of_numbers_however_many_rows():
 
 
 def parts_of(**changes) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    recipe = made(name="small", cells=4, forget_gate=True, peepholes=True, **changes)
+    recipe = recipe_with(name="small", cells=4, forget_gate=True, peepholes=True, **changes)
     layout = layout_of(recipe, TABLE_ROWS)
     return layout.split(initial_parameters(recipe, layout, "query"))
 
@@ -63,7 +63,7 @@ def test_the_forget_bias_moves_the_forget_gates_of_each_direction_and_nothing_el
 
 
 def test_row_weights_multiply_the_rows_of_the_table_and_no_other_part():
-    recipe = made(name="small", cells=4)
+    recipe = recipe_with(name="small", cells=4)
     layout = layout_of(recipe, TABLE_ROWS)
     weights = np.linspace(0, 3, TABLE_ROWS, dtype=np.float32)
     even, weighted = (initial_parameters(recipe, layout, "query", given) for given in (None, weights))
@@ -99,7 +99,7 @@ def test_parts_come_out_of_the_matrix_as_they_went_in_each_from_a_row_of_its_own
 
 
 def test_what_fills_up_a_parts_last_row_starts_at_zero():
-    recipe = made(name="small", cells=4, forget_gate=True, peepholes=True)
+    recipe = recipe_with(name="small", cells=4, forget_gate=True, peepholes=True)
     layout = layout_of(recipe, TABLE_ROWS)
     matrix = initial_parameters(recipe, layout, "query")
     # 3 x 4 peepholes in a row of 4 x 4 columns

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.recipes import made, varied
+from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training.texts import table_of
 from training.model.parameters import initial_parameters, layout_of, tower_of
@@ -26,7 +26,7 @@ OTHER = np.random.default_rng(2).normal(size=CELLS)  # y_D
 
 
 def tower(name: str, **changes) -> Recipe:
-    return varied(made(name=name, cells=CELLS, dtype="float64", initial_range=0.2), tower=name, **changes)
+    return varied(recipe_with(name=name, cells=CELLS, dtype="float64", initial_range=0.2), tower=name, **changes)
 
 
 def parameters(recipe: Recipe) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:

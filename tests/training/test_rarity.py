@@ -6,13 +6,13 @@ import pytest
 
 from schemas.stage import open_result
 from schemas.text_contract import trigram_ids
-from tests.recipes import made, varied
+from tests.recipes import recipe_with, varied
 from tests.training.small_shards import TABLE_ROWS, write_build
 from training.model.recipe import Recipe
 from training.trainer.clicks import rarity
 from training.trainer.shard_data import load_shards
 
-RECIPE = made(name="small", tower="bag", cells=8, start="idf", num_negatives=1, minibatch=2, micro_batch=1)
+RECIPE = recipe_with(name="small", tower="bag", cells=8, start="idf", num_negatives=1, minibatch=2, micro_batch=1)
 PAIRS = [("aa", "ab", ["b"]), ("ab", "aa", ["b"])]
 
 

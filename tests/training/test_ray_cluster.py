@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from schemas.errors import StageError
-from tests.recipes import made
+from tests.recipes import recipe_with
 from tests.training.small_shards import shop, write_build
 from training.trainer.launch import train
 
@@ -35,7 +35,7 @@ def test_workers_of_this_machine_give_the_bytes_of_one_and_nobody_else_gets_in(t
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     pairs, pool = shop(320)
     build = write_build(str(tmp_path / "build"), {"train-00000": pairs}, pool)
-    small = made(name="small", cells=16, epochs=2)
+    small = recipe_with(name="small", cells=16, epochs=2)
     monkeypatch.setattr("training.trainer.launch.gpus_here", lambda: 0)
     alone = train(build, store=str(tmp_path / "1"), recipe=small, workers="auto", threads=1, device="cpu")
     assert alone.manifest.outcome.metrics["workers"] == 1

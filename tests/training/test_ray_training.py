@@ -26,8 +26,8 @@ import torch
 from flows import cli
 from schemas import storage
 from schemas.errors import StageError
-from tests.recipes import made
-from tests.training.small_shards import shop, write_build
+from tests.recipes import recipe_with
+from tests.training.small_shards import write_shop
 from tests.waiting import SECONDS, wait_until
 from training.compute.device import can_compile
 from training.model.recipe import Recipe
@@ -36,24 +36,22 @@ from training.trainer.launch import train
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).parents[2]
-RECIPE = made(name="small", cells=16, epochs=3, minibatch=32, micro_batch=8, step=0.02, momentum_middle=0.95,
+RECIPE = recipe_with(name="small", cells=16, epochs=3, minibatch=32, micro_batch=8, step=0.02, momentum_middle=0.95,
                 clip_norm=5.0)  # fmt: skip
 # Ray takes a report of each epoch, two a second: a run of this lasts long enough for nodes to go, on any machine.
 LONG = replace(RECIPE, epochs=40, minibatch=160)
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory) -> str:
-    pairs, pool = shop(320)
-    dev, _ = shop(30, seed=9)
-    return write_build(str(tmp_path_factory.mktemp("build")), {"train-00000": pairs, "dev-00000": dev}, pool)
+def shop_shards(tmp_path_factory) -> str:
+    return write_shop(str(tmp_path_factory.mktemp("build")), 320, 30)
 
 
 @pytest.fixture(scope="module")
-def expected(build, tmp_path_factory) -> Callable[[Recipe], bytes]:
+def expected(shop_shards, tmp_path_factory) -> Callable[[Recipe], bytes]:
     """The weights of an uninterrupted run in process."""
     store = str(tmp_path_factory.mktemp("alone"))
-    return lambda recipe: weights(train(build, store=store, recipe=recipe, threads=1))
+    return lambda recipe: weights(train(shop_shards, store=store, recipe=recipe, threads=1))
 
 
 class Nodes:
@@ -110,12 +108,12 @@ def nodes():
 class Run:
     """`train` in a thread: nodes can be added from the main one alone."""
 
-    def __init__(self, build: str, store: Path, **settings: Any) -> None:
+    def __init__(self, shop_shards: str, store: Path, **settings: Any) -> None:
         self.store, self._ended = store, []
 
         def run() -> None:
             try:
-                self._ended.append(train(build, store=str(store), threads=1, checkpoint_seconds=0.0, **settings))
+                self._ended.append(train(shop_shards, store=str(store), threads=1, checkpoint_seconds=0.0, **settings))
             except BaseException as error:
                 self._ended.append(error)
 
@@ -188,10 +186,10 @@ JOB = (
 )
 
 
-def kill_at(update: int, build: str, store: Path) -> None:
+def kill_at(update: int, shop_shards: str, store: Path) -> None:
     """Run a job as a process of its own, and kill -9 it when it has a checkpoint of that update."""
     process = subprocess.Popen(
-        [sys.executable, "-c", JOB, build, str(store)],
+        [sys.executable, "-c", JOB, shop_shards, str(store)],
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -205,26 +203,28 @@ def kill_at(update: int, build: str, store: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_process_is_continued_to_the_same_bytes(build, expected, tmp_path):
+def test_a_killed_process_is_continued_to_the_same_bytes(shop_shards, expected, tmp_path):
     """kill -9 at two moments, then once more to the end."""
     for update in (4, 15):
-        kill_at(update, build, tmp_path)
+        kill_at(update, shop_shards, tmp_path)
     assert not list(tmp_path.glob("train/*/manifest.json")), "it was to be killed before it finished"
-    result = train(build, store=str(tmp_path), recipe=RECIPE, threads=1)
+    result = train(shop_shards, store=str(tmp_path), recipe=RECIPE, threads=1)
     assert result.manifest.outcome.metrics["resumed_at"] >= 15
     assert weights(result) == expected(RECIPE)
 
 
 @pytest.mark.engine
 @pytest.mark.several_machines
-def test_in_a_cluster_one_worker_is_on_it_too_and_auto_is_one_for_each_gpu(build, tmp_path, nodes, monkeypatch, capsys):
+def test_in_a_cluster_one_worker_is_on_it_too_and_auto_is_one_for_each_gpu(
+    shop_shards, tmp_path, nodes, monkeypatch, capsys
+):
     """`threads` is left out: what this machine has is more than a node does."""
     nodes.be(2)
 
     def trained(workers: str, store: str) -> tuple[dict[str, Any], bytes]:
         settings = ("tower.cells=16", "minibatch=32", "micro_batch=8", "epochs=3")
         sets = [word for setting in settings for word in ("--set", setting)]
-        folders = ["--shards", build, "--into", str(tmp_path / store)]
+        folders = ["--shards", shop_shards, "--into", str(tmp_path / store)]
         assert cli.run(["train", *folders, *sets, "--workers", workers, "--device", "cpu", "--json"]) == 0
         result = json.loads(capsys.readouterr().out)
         return result["metrics"], Path(result["data"], "model.safetensors").read_bytes()
@@ -254,7 +254,7 @@ def cpu_for_gpu(config: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.engine
 @pytest.mark.several_machines
-def test_a_machine_without_a_gpu_trains_on_those_of_the_cluster(build, expected, tmp_path, nodes, monkeypatch):
+def test_a_machine_without_a_gpu_trains_on_those_of_the_cluster(shop_shards, expected, tmp_path, nodes, monkeypatch):
     """`auto` is the nodes' device. It is part of the request, so a model of the CPU is another one."""
     from training.trainer import ray_workers
     from training.trainer.ray_cluster import device_of_cluster
@@ -264,7 +264,7 @@ def test_a_machine_without_a_gpu_trains_on_those_of_the_cluster(build, expected,
     assert on_gpu == ("cuda" if can_compile() else "cuda-eager")
     monkeypatch.setattr(ray_workers, "_ray_worker", cpu_for_gpu)
     monkeypatch.setattr(ray_workers, "process_group_backend", lambda *_: "gloo")  # NCCL needs real ones
-    result = train(build, store=str(tmp_path), recipe=RECIPE, workers="auto", threads=1, in_cluster=True)
+    result = train(shop_shards, store=str(tmp_path), recipe=RECIPE, workers="auto", threads=1, in_cluster=True)
     metrics = result.manifest.outcome.metrics
     assert (metrics["device"], metrics["workers"]) == (on_gpu, 2)
     assert metrics["arithmetic"].startswith("triton-cuda" if on_gpu == "cuda" else "torch-cuda")
@@ -277,12 +277,14 @@ def test_a_machine_without_a_gpu_trains_on_those_of_the_cluster(build, expected,
 
 @pytest.mark.engine
 @pytest.mark.several_machines
-def test_a_worker_and_a_node_are_lost_and_come_back_and_the_bytes_stay(build, expected, tmp_path, nodes, monkeypatch):
+def test_a_worker_and_a_node_are_lost_and_come_back_and_the_bytes_stay(
+    shop_shards, expected, tmp_path, nodes, monkeypatch
+):
     """kill -9 of a worker; then a node goes: on with one worker; then there is a node again, and the run grows."""
     monkeypatch.setattr("training.trainer.ray_workers.GROW_SECONDS", 2.0)
     monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "3")
     nodes.be(2)
-    run = Run(build, tmp_path, recipe=LONG, workers=2, min_workers=1)
+    run = Run(shop_shards, tmp_path, recipe=LONG, workers=2, min_workers=1)
     run.wait_for_update(2)
     os.kill(own_train_workers()[0], signal.SIGKILL)
     taken_up = run.wait_until_resumed_with(2)
@@ -300,39 +302,41 @@ def test_a_worker_and_a_node_are_lost_and_come_back_and_the_bytes_stay(build, ex
 
 @pytest.mark.engine
 @pytest.mark.several_machines
-def test_a_node_that_nothing_replaces_ends_the_run_and_says_what_to_do(build, expected, tmp_path, nodes, monkeypatch):
+def test_a_node_that_nothing_replaces_ends_the_run_and_says_what_to_do(
+    shop_shards, expected, tmp_path, nodes, monkeypatch
+):
     monkeypatch.setattr("training.trainer.ray_workers.ROOM_SECONDS", 5.0)
     monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "3")
     nodes.be(2)
-    run = Run(build, tmp_path, recipe=LONG, workers=2)
+    run = Run(shop_shards, tmp_path, recipe=LONG, workers=2)
     run.wait_for_update(2)
     nodes.be(1)
     with pytest.raises(StageError, match=r"no room for 2 Ray workers: a node is missing.*fewer --workers"):
         run.result()
-    result = train(build, store=str(tmp_path), recipe=LONG, workers=1, threads=1)
+    result = train(shop_shards, store=str(tmp_path), recipe=LONG, workers=1, threads=1)
     assert result.manifest.outcome.metrics["resumed_at"] >= 2
     assert weights(result) == expected(LONG)
 
 
 @pytest.mark.engine
 @pytest.mark.several_machines
-def test_an_error_that_one_worker_meets_ends_the_run_at_once(build, tmp_path, nodes):
+def test_an_error_that_one_worker_meets_ends_the_run_at_once(shop_shards, tmp_path, nodes):
     """The first worker alone writes, and cannot: the other one is not waited for, and nobody tries again."""
     nodes.be(2)
     store = tmp_path / "store"
-    blocked = store / "train" / train_digest(build) / "checkpoints"
+    blocked = store / "train" / train_digest(shop_shards) / "checkpoints"
     blocked.parent.mkdir(parents=True)
     blocked.write_text("a file where the folder of the checkpoints should be")
-    run = Run(build, store, recipe=RECIPE, workers=2)
+    run = Run(shop_shards, store, recipe=RECIPE, workers=2)
     with pytest.raises(StageError, match="checkpoint of update 1 could not be written"):
         run.result()
 
 
-def train_digest(build: str) -> str:
+def train_digest(shop_shards: str) -> str:
     from schemas.stage import open_result
     from training.trainer.launch import train_request
 
-    return train_request(open_result(build), RECIPE).digest
+    return train_request(open_result(shop_shards), RECIPE).digest
 
 
 def test_ray_keeps_its_files_on_the_file_system_of_the_store():

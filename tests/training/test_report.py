@@ -7,28 +7,28 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from schemas import storage
-from tests.recipes import made, varied
-from tests.training.small_shards import shop, write_build
+from tests.recipes import recipe_with, varied
+from tests.training.small_shards import write_shop
 from training.trainer.launch import train
 
 torch.set_num_threads(1)
-RECIPE = made(name="small", cells=8, epochs=3, minibatch=32, micro_batch=8, step=0.02, clip_norm=12.0)
+RECIPE = recipe_with(name="small", cells=8, epochs=3, minibatch=32, micro_batch=8, step=0.02, clip_norm=12.0)
 NOT_OF_TIME = ("update", "epoch", "pairs", "loss", "gradient_norm_query", "gradient_norm_document", "clipped_query",
                "clipped_document", "momentum", "sent_bytes")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory) -> str:
-    pairs, pool = shop(150)
-    dev, _ = shop(20, seed=9)
-    return write_build(str(tmp_path_factory.mktemp("build")), {"train-00000": pairs, "dev-00000": dev}, pool)
+def shop_shards(tmp_path_factory) -> str:
+    return write_shop(str(tmp_path_factory.mktemp("build")), 150, 20)
 
 
 @pytest.fixture(scope="module")
-def trained(build, tmp_path_factory):
+def trained(shop_shards, tmp_path_factory):
     reported = []
     store = str(tmp_path_factory.mktemp("store"))
-    return train(build, store=store, recipe=RECIPE, threads=1, progress=lambda *what: reported.append(what)), reported
+    return train(
+        shop_shards, store=store, recipe=RECIPE, threads=1, progress=lambda *what: reported.append(what)
+    ), reported
 
 
 def steps(result) -> list[dict]:
@@ -91,7 +91,7 @@ class Killed(BaseException):
     """What a test raises where a process would die."""
 
 
-def test_a_run_that_was_killed_twice_has_every_step_once(build, trained, tmp_path, monkeypatch):
+def test_a_run_that_was_killed_twice_has_every_step_once(shop_shards, trained, tmp_path, monkeypatch):
     monkeypatch.setattr("training.trainer.run_report.REPORT_SECONDS", 0.0)
 
     def killer(at: int):
@@ -104,8 +104,8 @@ def test_a_run_that_was_killed_twice_has_every_step_once(build, trained, tmp_pat
     settings = {"store": str(tmp_path), "recipe": RECIPE, "threads": 1}
     for pairs, often in ((230, 0.0), (400, 0.0)):  # in the middle of epochs 2 and 3
         with pytest.raises(Killed):
-            train(build, progress=killer(pairs), checkpoint_seconds=often, **settings)
-    again = train(build, checkpoint_seconds=1e9, **settings)
+            train(shop_shards, progress=killer(pairs), checkpoint_seconds=often, **settings)
+    again = train(shop_shards, checkpoint_seconds=1e9, **settings)
     assert again.manifest.outcome.metrics["resumed_at"] >= 10
     assert [{k: line[k] for k in NOT_OF_TIME} for line in steps(again)] == [
         {k: line[k] for k in NOT_OF_TIME} for line in steps(trained[0])
@@ -117,21 +117,21 @@ def test_a_run_that_was_killed_twice_has_every_step_once(build, trained, tmp_pat
     assert [event.step for event in events.Scalars("step/loss")] == list(range(1, 16))
 
 
-def test_a_run_in_an_object_store_has_its_steps_and_events_too(build, trained):
-    result = train(build, store="memory://report", recipe=RECIPE, threads=1)
+def test_a_run_in_an_object_store_has_its_steps_and_events_too(shop_shards, trained):
+    result = train(shop_shards, store="memory://report", recipe=RECIPE, threads=1)
     assert [line["loss"] for line in steps(result)] == [line["loss"] for line in steps(trained[0])]
     assert [name.split(".")[0] for name in storage.list_files(f"{result.data}/curves")] == ["events"]
 
 
-def test_figures_of_time_are_in_no_digest(build, trained, tmp_path):
-    again = train(build, store=str(tmp_path), recipe=RECIPE, threads=1)
+def test_figures_of_time_are_in_no_digest(shop_shards, trained, tmp_path):
+    again = train(shop_shards, store=str(tmp_path), recipe=RECIPE, threads=1)
     assert steps(again) != steps(trained[0])  # when they were made differs
     assert again.manifest.digest == trained[0].manifest.digest
     assert again.manifest.outcome.logical_digest == trained[0].manifest.outcome.logical_digest
 
 
-def test_one_tower_for_both_sides_has_one_norm(build, tmp_path):
-    tied = train(build, store=str(tmp_path), recipe=varied(RECIPE, tie_towers=True, epochs=1, clip_norm=0.0))
+def test_one_tower_for_both_sides_has_one_norm(shop_shards, tmp_path):
+    tied = train(shop_shards, store=str(tmp_path), recipe=varied(RECIPE, tie_towers=True, epochs=1, clip_norm=0.0))
     for line in steps(tied):
         assert [name for name in line if name.startswith("gradient_norm_")] == ["gradient_norm_shared"]
         assert line["clipped_shared"] is False

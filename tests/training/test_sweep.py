@@ -14,9 +14,9 @@ from schemas.errors import StageError, UsageError
 from schemas.judgments import Judged
 from schemas.manifest import Outcome, Request
 from schemas.stage import open_result, run_stage
-from tests.recipes import made, varied
+from tests.recipes import recipe_with, varied
 from tests.training.dying_trial import die
-from tests.training.small_shards import shop, write_build
+from tests.training.small_shards import shop, write_build, write_shop
 from tests.training.trials_here import here
 from tests.waiting import SECONDS
 from training.sweep.sweep_stage import UnfinishedSweep, plan, sweep
@@ -24,15 +24,12 @@ from training.sweep.sweep_table import Point, Trial
 from training.sweep.trial_process import Processes, TrialOutcome, TrialProcess, TrialStatus
 from training.trainer.launch import train
 
-RECIPE = made(name="small", cells=8, epochs=2, minibatch=32, micro_batch=32, step=0.02)
+RECIPE = recipe_with(name="small", cells=8, epochs=2, minibatch=32, micro_batch=32, step=0.02)
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory) -> str:
-    pairs, pool = shop(120)
-    dev, _ = shop(30, seed=9)
-    shards = {"train-00000": pairs, "dev-00000": dev}
-    return write_build(str(tmp_path_factory.mktemp("build")), shards, pool, labels={"simulated": True})
+def shop_shards(tmp_path_factory) -> str:
+    return write_shop(str(tmp_path_factory.mktemp("build")), 120, 30, labels={"simulated": True})
 
 
 def point(**fields) -> Point:
@@ -44,13 +41,13 @@ POINTS = [point(gamma=1e6), point(step=0.02), point(step=0.001)]
 
 
 @pytest.fixture(scope="module")
-def swept(build, tmp_path_factory):
+def swept(shop_shards, tmp_path_factory):
     """(result, store, what was told of each trial, the result of the one trained by hand before)."""
     store = str(tmp_path_factory.mktemp("store"))
-    by_hand = train(build, store=store, recipe=POINTS[1].recipes[0], threads=1)
+    by_hand = train(shop_shards, store=store, recipe=POINTS[1].recipes[0], threads=1)
     reported: list[tuple[dict, Trial, int, int]] = []
     result = sweep(
-        build,
+        shop_shards,
         POINTS,
         store=store,
         measure="dev_ndcg@10",
@@ -96,9 +93,9 @@ def _rows(result) -> list[dict]:
     return result.manifest.outcome.metrics["rows"]
 
 
-def test_a_trial_is_what_train_would_have_made(build, swept, tmp_path):
+def test_a_trial_is_what_train_would_have_made(shop_shards, swept, tmp_path):
     """Another process, another store: the same bytes."""
-    alone = train(build, store=str(tmp_path), recipe=POINTS[2].recipes[0], threads=1)
+    alone = train(shop_shards, store=str(tmp_path), recipe=POINTS[2].recipes[0], threads=1)
     [row] = [row for row in _rows(swept[0]) if row["fields"] == {"step": 0.001}]
     there = open_result(f"{swept[1]}/train/{row['trials'][0]['digest']}")
     model = [storage.read_bytes(f"{result.data}/model.safetensors") for result in (alone, there)]
@@ -113,12 +110,12 @@ def test_the_table_is_in_the_store_for_programs_and_for_people(swept):
     assert manifest.damaged_files(result.folder, result.manifest.files, hashes=True) == []
 
 
-def test_the_same_sweep_is_reused_whatever_its_order_and_a_larger_one_takes_its_trials(build, swept):
+def test_the_same_sweep_is_reused_whatever_its_order_and_a_larger_one_takes_its_trials(shop_shards, swept):
     result, store, *_ = swept
-    again = sweep(build, POINTS[::-1], store=store, measure="dev_ndcg@10")
+    again = sweep(shop_shards, POINTS[::-1], store=store, measure="dev_ndcg@10")
     assert again.reused
     assert again.manifest.digest == result.manifest.digest
-    larger = plan(build, [*POINTS, point(step=0.5)], store=store, measure="dev_ndcg@10")
+    larger = plan(shop_shards, [*POINTS, point(step=0.5)], store=store, measure="dev_ndcg@10")
     assert [(dict(p.fields), there) for p, [(_, there)] in larger] == [
         ({"gamma": 1e6}, False),  # a trial that diverged has left no model
         ({"step": 0.02}, True),
@@ -127,28 +124,28 @@ def test_the_same_sweep_is_reused_whatever_its_order_and_a_larger_one_takes_its_
     ]
 
 
-def test_a_trial_that_dies_leaves_the_sweep_unfinished_with_the_others_kept(build, swept, tmp_path, monkeypatch):
+def test_a_trial_that_dies_leaves_the_sweep_unfinished_with_the_others_kept(shop_shards, swept, tmp_path, monkeypatch):
     """As when memory runs out. The same sweep again tries only that one, and is finished."""
     _, store, *_ = swept
     points = [*POINTS[1:], point(step=0.004)]
     monkeypatch.setattr("training.sweep.trial_process._work", die)
     with pytest.raises(UnfinishedSweep, match="The training of the trial was ended by signal") as caught:
-        sweep(build, points, store=store, measure="dev_ndcg@10", threads=1)
+        sweep(shop_shards, points, store=store, measure="dev_ndcg@10", threads=1)
     monkeypatch.setattr("training.sweep.sweep_stage.Processes", lambda at_once, gpus: here())
     assert [row.fields for row in caught.value.rows if row.mean is not None] == [
         row["fields"] for row in _rows(swept[0])[:-1]
     ]
     assert os.listdir(f"{store}/sweep") == [swept[0].manifest.digest]
-    done = sweep(build, points, store=store, measure="dev_ndcg@10", threads=1)
+    done = sweep(shop_shards, points, store=store, measure="dev_ndcg@10", threads=1)
     assert done.manifest.outcome.counts["trials_reused"] == 2
     assert all(row["mean"] is not None for row in _rows(done))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["asked to", "nobody listens"])
-def test_a_trial_ends_with_the_one_that_started_it_and_clears_its_attempt_away(build, tmp_path, ending):
+def test_a_trial_ends_with_the_one_that_started_it_and_clears_its_attempt_away(shop_shards, tmp_path, ending):
     long = replace(RECIPE, epochs=10_000)
-    arguments = {"shards": build, "store": str(tmp_path), "recipe": long, "threads": 1, "checkpoint_seconds": 0.0}
+    arguments = {"shards": shop_shards, "store": str(tmp_path), "recipe": long, "threads": 1, "checkpoint_seconds": 0.0}
     with TrialProcess(arguments) as trial:
         reported = trial.read()
         while (
@@ -195,8 +192,8 @@ def test_trials_of_one_machine_take_the_gpu_with_the_fewest_of_them(monkeypatch)
     assert taken[-1] is None
 
 
-def test_a_trial_tells_an_error_as_it_was_raised(build, tmp_path):
-    arguments = {"shards": build, "store": str(tmp_path), "recipe": POINTS[0].recipes[0], "threads": 0}
+def test_a_trial_tells_an_error_as_it_was_raised(shop_shards, tmp_path):
+    arguments = {"shards": shop_shards, "store": str(tmp_path), "recipe": POINTS[0].recipes[0], "threads": 0}
     with TrialProcess(arguments) as trial:
         assert wait([trial.pipe], SECONDS)
         ended = trial.read()
@@ -207,22 +204,22 @@ def test_a_trial_tells_an_error_as_it_was_raised(build, tmp_path):
 
 def test_what_was_not_measured_cannot_choose(tmp_path):
     pairs, pool = shop(40)
-    build = write_build(str(tmp_path / "build"), {"train-00000": pairs}, pool)
+    shop_shards = write_build(str(tmp_path / "build"), {"train-00000": pairs}, pool)
     store = str(tmp_path / "store")
-    train(build, store=store, recipe=RECIPE, threads=1)
+    train(shop_shards, store=store, recipe=RECIPE, threads=1)
     with pytest.raises(StageError, match=r"has no dev_loss to compare the trials by."):
-        sweep(build, [point(step=0.02)], store=store, measure="dev_loss")
+        sweep(shop_shards, [point(step=0.02)], store=store, measure="dev_loss")
 
 
 @pytest.mark.parametrize(("measure", "with_judgments"), [("dev_loss", True), ("dev_ndcg@10", False)])
 def test_shards_without_held_out_pairs_are_refused_before_anything_is_trained(tmp_path, measure, with_judgments):
     request = Request(stage="build", stage_version=1, config={}, inputs={})
-    build = run_stage(str(tmp_path), request, lambda folder: Outcome(counts={"dev_pairs": 0})).folder
+    shop_shards = run_stage(str(tmp_path), request, lambda folder: Outcome(counts={"dev_pairs": 0})).folder
     judged = Judged(documents="d", queries="q", qrels="r") if with_judgments else None
     with pytest.raises(UsageError, match="Build with a dev_share above 0, or give judged"):
-        sweep(build, POINTS, store=str(tmp_path), measure=measure, judged=judged)
+        sweep(shop_shards, POINTS, store=str(tmp_path), measure=measure, judged=judged)
 
 
-def test_no_trials_at_once_is_refused(build, tmp_path):
+def test_no_trials_at_once_is_refused(shop_shards, tmp_path):
     with pytest.raises(UsageError, match="at least 1"):
-        sweep(build, POINTS, store=str(tmp_path), measure="dev_loss", at_once=0)
+        sweep(shop_shards, POINTS, store=str(tmp_path), measure="dev_loss", at_once=0)

@@ -9,15 +9,15 @@ from schemas import storage
 from schemas.errors import StoppedEarly, UsageError
 from schemas.section import changed
 from schemas.stage import open_result, stage_folder
-from tests.recipes import made, varied
-from tests.training.small_shards import shop, write_build
+from tests.recipes import recipe_with, varied
+from tests.training.small_shards import write_shop
 from tests.training.trials_here import here
 from training.sweep.sweep_stage import Halving, Rung, UnfinishedSweep, rungs_of, sweep
 from training.sweep.sweep_table import Point, cells, notes
 from training.trainer.checkpoint import read_curve
 from training.trainer.launch import train, train_request
 
-RECIPE = made(name="small", cells=8, epochs=4, minibatch=32, micro_batch=32, step=0.02)
+RECIPE = recipe_with(name="small", cells=8, epochs=4, minibatch=32, micro_batch=32, step=0.02)
 STEPS = (0.002, 0.02, 0.001, 0.008, 0.0005)
 POINTS = [
     Point(fields={"step": step}, recipes=[varied(RECIPE, step=step, seed=seed) for seed in (1, 2)]) for step in STEPS
@@ -26,10 +26,8 @@ HALVING = Halving(eta=2)
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory) -> str:
-    pairs, pool = shop(120)
-    dev, _ = shop(30, seed=9)
-    return write_build(str(tmp_path_factory.mktemp("build")), {"train-00000": pairs, "dev-00000": dev}, pool)
+def shop_shards(tmp_path_factory) -> str:
+    return write_shop(str(tmp_path_factory.mktemp("build")), 120, 30)
 
 
 @pytest.mark.parametrize(
@@ -54,16 +52,16 @@ def test_halving_that_makes_no_sense_is_refused(wrong):
         changed(Halving(), wrong)
 
 
-def test_training_that_stops_early_keeps_a_checkpoint_and_goes_on_to_the_same_bytes(build, tmp_path):
-    whole = train(build, store=str(tmp_path / "whole"), recipe=RECIPE, threads=1)
-    store, request = str(tmp_path / "store"), train_request(open_result(build), RECIPE)
+def test_training_that_stops_early_keeps_a_checkpoint_and_goes_on_to_the_same_bytes(shop_shards, tmp_path):
+    whole = train(shop_shards, store=str(tmp_path / "whole"), recipe=RECIPE, threads=1)
+    store, request = str(tmp_path / "store"), train_request(open_result(shop_shards), RECIPE)
     for epochs in (1, 3, 2):  # 2: is behind it already
         with pytest.raises(StoppedEarly, match=f"stopped after {epochs} of 4 epochs"):
-            train(build, store=store, recipe=RECIPE, threads=1, stop_after=epochs)
+            train(shop_shards, store=store, recipe=RECIPE, threads=1, stop_after=epochs)
     checkpoints = f"{stage_folder(store, request)}/checkpoints"
     kept = read_curve(checkpoints, request.digest)
     assert read_curve(checkpoints, "another request") == []
-    result = train(build, store=store, recipe=RECIPE, threads=1, stop_after=4)  # that is the end
+    result = train(shop_shards, store=store, recipe=RECIPE, threads=1, stop_after=4)  # that is the end
     assert result.manifest.digest == whole.manifest.digest == request.digest
     assert result.manifest.outcome.metrics["resumed_at"] == 3 * 4  # 120 pairs in minibatches of 32
     curves = [json.loads(storage.read_bytes(f"{r.data}/curves.json")) for r in (whole, result)]
@@ -74,24 +72,24 @@ def test_training_that_stops_early_keeps_a_checkpoint_and_goes_on_to_the_same_by
 
 
 @pytest.fixture(scope="module")
-def full(build, tmp_path_factory) -> tuple[str, dict[float, list[list[float]]]]:
+def full(shop_shards, tmp_path_factory) -> tuple[str, dict[float, list[list[float]]]]:
     """A store with all trials trained to the end, and their dev losses after each epoch, by step and seed."""
     store = str(tmp_path_factory.mktemp("full"))
     losses = {}
     for point in POINTS:
-        results = [train(build, store=store, recipe=recipe, threads=1) for recipe in point.recipes]
+        results = [train(shop_shards, store=store, recipe=recipe, threads=1) for recipe in point.recipes]
         curves = [json.loads(storage.read_bytes(f"{result.data}/curves.json")) for result in results]
         losses[point.fields["step"]] = [[at["dev_loss"] for at in curve] for curve in curves]
     return store, losses
 
 
 @pytest.fixture
-def halved(build, monkeypatch):
+def halved(shop_shards, monkeypatch):
     """Sweeps by halving into a store; what is told of their rows, but for seconds."""
 
     def sweep_into(store: str, **settings: Any) -> list:
         monkeypatch.setattr("training.sweep.sweep_stage.Processes", lambda at_once, gpus: here(**settings))
-        result = sweep(build, POINTS, store=store, measure="dev_loss", halving=HALVING, threads=1)
+        result = sweep(shop_shards, POINTS, store=store, measure="dev_loss", halving=HALVING, threads=1)
         return _told(result.manifest.outcome.metrics["rows"])
 
     return sweep_into
@@ -115,7 +113,7 @@ def expected(losses: dict[float, list[list[float]]]) -> list:
 
 
 @pytest.mark.slow
-def test_the_best_go_on_and_the_others_are_told_with_how_far_they_came(build, full, halved, tmp_path):
+def test_the_best_go_on_and_the_others_are_told_with_how_far_they_came(shop_shards, full, halved, tmp_path):
     assert rungs_of(HALVING, 5, 4) == [Rung(points=5, epochs=1), Rung(points=3, epochs=2), Rung(points=2, epochs=4)]
     assert halved(str(tmp_path)) == expected(full[1])
     assert len(list(tmp_path.glob("train/*/manifest.json"))) == 4
@@ -153,12 +151,12 @@ def test_a_trial_that_could_not_be_carried_out_holds_its_rung_until_the_same_swe
     assert halved(str(tmp_path), order=by_point) == expected(full[1])
 
 
-def test_a_point_that_diverges_does_not_go_on(build, tmp_path, monkeypatch):
+def test_a_point_that_diverges_does_not_go_on(shop_shards, tmp_path, monkeypatch):
     monkeypatch.setattr("training.sweep.sweep_stage.Processes", lambda at_once, gpus: here())
     # A gradient is γ times a difference: with γ = 1e6 it leaves the fixed point of the exact sum at the first update.
     wild = [varied(RECIPE, gamma=gamma) for gamma in (1e6, 0.9e6)]
     points = [Point(fields={"gamma": recipe.clicks.gamma}, recipes=[recipe]) for recipe in [*wild, RECIPE]]
-    result = sweep(build, points, store=str(tmp_path), measure="dev_ndcg@10", halving=HALVING, threads=1)
+    result = sweep(shop_shards, points, store=str(tmp_path), measure="dev_ndcg@10", halving=HALVING, threads=1)
     rows = result.manifest.outcome.metrics["rows"]
     assert [(row["fields"]["gamma"], row["rung"], row["mean"] is None) for row in rows] == [
         (5.0, 2, False),

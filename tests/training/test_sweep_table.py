@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.recipes import made
+from tests.recipes import recipe_with
 from training.sweep.sweep_table import Point, Trial, cells, measures, notes, ranked
 
 
 def point(step: float, seeds: int = 1) -> Point:
-    recipes = [made(name="r", step=step, seed=seed + 1) for seed in range(seeds)]
+    recipes = [recipe_with(name="r", step=step, seed=seed + 1) for seed in range(seeds)]
     return Point(fields={"step": step}, recipes=recipes, options=("--recipe", "r", "--set", f"step={step}"))
 
 

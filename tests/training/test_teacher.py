@@ -10,11 +10,11 @@ from flows.cli import run
 from schemas import storage
 from schemas.errors import UsageError
 from schemas.stage import open_result
-from tests.recipes import made, varied
+from tests.recipes import recipe_with, varied
 from tests.rounding import gamma
 from tests.training.finite_differences import require_gradient
 from tests.training.gloo_workers import Death, run_workers
-from tests.training.small_shards import shop, write_build
+from tests.training.small_shards import write_shop
 from tests.training.test_click_loss import loss_and_gradients
 from tests.training.test_exactness import alone, job, sha256
 from training.model.kernel_towers import moves_rows
@@ -27,16 +27,13 @@ from training.trainer.launch import train
 from training.trainer.shard_data import MicroBatch
 
 torch.set_num_threads(1)
-RECIPE = made(name="small", cells=16, epochs=2, minibatch=48, micro_batch=8, step=0.01)
+RECIPE = recipe_with(name="small", cells=16, epochs=2, minibatch=48, micro_batch=8, step=0.01)
 TAUGHT = varied(RECIPE, teacher_share=0.5, teacher_gamma=8.0)
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory) -> str:
-    pairs, pool = shop(300)
-    dev, _ = shop(30, seed=9)
-    shards = {"train-00000": pairs[:170], "train-00001": pairs[170:], "dev-00000": dev}
-    return write_build(str(tmp_path_factory.mktemp("build")), shards, pool)
+def shop_shards(tmp_path_factory) -> str:
+    return write_shop(str(tmp_path_factory.mktemp("build")), 300, 30, first=170)
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +42,10 @@ def store(tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope="module")
-def members(build, store) -> list[str]:
+def members(shop_shards, store) -> list[str]:
     lstm = replace(RECIPE, micro_batch=48, epochs=4)
     bag = varied(RECIPE, micro_batch=48, name="bag", tower="bag", tie_towers=True, start="idf")
-    return [train(build, store=store, recipe=one, threads=1).folder for one in (lstm, bag)]
+    return [train(shop_shards, store=store, recipe=one, threads=1).folder for one in (lstm, bag)]
 
 
 @pytest.fixture(scope="module")
@@ -128,8 +125,8 @@ def test_its_probabilities_are_the_hand_worked_softmax():
     [{}, {"negatives": "fixed"}, {"negatives": "pool", "pool_size": 20}, {"negatives": "pool", "pool_softmax": True}],
     ids=["redrawn", "fixed", "n of the pool", "all of the pool"],
 )
-def test_every_candidate_has_what_the_mean_of_the_members_cosines_says(build, teacher, members, changes):
-    task = clicks.load(open_result(build).data, varied(TAUGHT, **changes), (), open_result(teacher).data)
+def test_every_candidate_has_what_the_mean_of_the_members_cosines_says(shop_shards, teacher, members, changes):
+    task = clicks.load(open_result(shop_shards).data, varied(TAUGHT, **changes), (), open_result(teacher).data)
     models = [load_model(open_result(member).data) for member in members]
     strings = {
         id(table): of
@@ -161,8 +158,8 @@ def normed(model, texts: list[str], side: str) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_what_is_taught_comes_nearer_to_the_teacher(build, store, teacher):
-    task = clicks.load(open_result(build).data, TAUGHT, (), open_result(teacher).data)
+def test_what_is_taught_comes_nearer_to_the_teacher(shop_shards, store, teacher):
+    task = clicks.load(open_result(shop_shards).data, TAUGHT, (), open_result(teacher).data)
     pairs = task.examples(MicroBatch(0, np.arange(100), 0), 0)
     shard, pool = task.data.train[0].strings.to_pylist(), task.data.pool_strings.to_pylist()
     (_, clicked), (_, negatives) = pairs.documents
@@ -174,7 +171,7 @@ def test_what_is_taught_comes_nearer_to_the_teacher(build, store, teacher):
         recipe = varied(TAUGHT, teacher_share=share) if share else RECIPE
         recipe = varied(recipe, epochs=6, micro_batch=48)
         taught_by = teacher if share else None
-        model = load_model(train(build, store=store, recipe=recipe, threads=1, teacher=taught_by).data)
+        model = load_model(train(shop_shards, store=store, recipe=recipe, threads=1, teacher=taught_by).data)
         of_all = normed(model, queries, "query") @ normed(model, titles, "document").T
         scores = torch.from_numpy(np.take_along_axis(of_all, pairs.candidates, axis=1))
         return teacher_losses(scores, recipe.clicks.gamma, torch.from_numpy(pairs.taught)).mean()
@@ -183,9 +180,9 @@ def test_what_is_taught_comes_nearer_to_the_teacher(build, store, teacher):
     assert all_of_it < half < without
 
 
-def test_it_is_part_of_the_request(build, store, teacher, members):
+def test_it_is_part_of_the_request(shop_shards, store, teacher, members):
     def trained(by: str | None, **changes):
-        return train(build, store=store, recipe=varied(RECIPE, micro_batch=48, **changes), threads=1, teacher=by)
+        return train(shop_shards, store=store, recipe=varied(RECIPE, micro_batch=48, **changes), threads=1, teacher=by)
 
     by_both, by_one = trained(teacher), trained(members[0])
     assert by_both.manifest.request.inputs["teacher"] == open_result(teacher).manifest.digest
@@ -200,9 +197,9 @@ def test_it_is_part_of_the_request(build, store, teacher, members):
 
 
 @pytest.mark.slow
-def test_any_number_of_workers_and_a_kill_give_the_same_bytes(build, teacher, tmp_path):
+def test_any_number_of_workers_and_a_kill_give_the_same_bytes(shop_shards, teacher, tmp_path):
     def asked(name: str, seconds: float = 60.0):
-        made = job(build, tmp_path / name, recipe=TAUGHT, seconds=seconds)
+        made = job(shop_shards, tmp_path / name, recipe=TAUGHT, seconds=seconds)
         return replace(made, teacher=open_result(teacher).data)
 
     expected = alone(asked("alone"), tmp_path / "alone")
@@ -222,27 +219,27 @@ def test_gradients_with_a_teacher_are_torchs():
         arithmetic_of("compiled", TAUGHT, "cpu")
 
 
-def test_a_share_without_a_teacher_and_a_teacher_that_is_none_are_refused(build, store, teacher):
+def test_a_share_without_a_teacher_and_a_teacher_that_is_none_are_refused(shop_shards, store, teacher):
     for field, value in (("teacher_share", 0.5), ("teacher_gamma", 8.0)):
         with pytest.raises(UsageError, match=r"a teacher's, and no teacher is given"):
-            train(build, store=store, recipe=varied(RECIPE, **{field: value}))
+            train(shop_shards, store=store, recipe=varied(RECIPE, **{field: value}))
     with pytest.raises(UsageError, match=r"is the output of build."):
-        train(build, store=store, recipe=RECIPE, teacher=build)
+        train(shop_shards, store=store, recipe=RECIPE, teacher=shop_shards)
     generate = varied(
         RECIPE, objective="generate", tower="variational", latent=4, decoder_cells=4,
         decoder_columns=3, vocabulary=20, optimiser="adam",
     )  # fmt: skip
     with pytest.raises(UsageError, match="objective of small is generate"):
-        train(build, store=store, recipe=generate, teacher=teacher)
-    by_distance = train(build, store=store, recipe=varied(generate, epochs=1, kappa_rate=0.01), threads=1)
+        train(shop_shards, store=store, recipe=generate, teacher=teacher)
+    by_distance = train(shop_shards, store=store, recipe=varied(generate, epochs=1, kappa_rate=0.01), threads=1)
     with pytest.raises(UsageError, match="compares by distance"):
-        train(build, store=store, recipe=RECIPE, threads=1, teacher=by_distance.folder)
+        train(shop_shards, store=store, recipe=RECIPE, threads=1, teacher=by_distance.folder)
     with pytest.raises(UsageError, match="less than or equal to 1"):
         varied(RECIPE, teacher_share=1.5)
 
 
-def test_a_user_names_it_on_the_command_line(build, store, teacher, capsys):
+def test_a_user_names_it_on_the_command_line(shop_shards, store, teacher, capsys):
     sets = [word for one in ("tower.cells=16", "epochs=1", "minibatch=48", "micro_batch=8") for word in ("--set", one)]
-    assert run(["train", "--shards", build, "--into", store, "--threads", "1", *sets, "--teacher", teacher]) == 0
-    assert run(["train", "--shards", build, "--into", store, *sets, "--set", "objective.teacher.share=0.3"]) == 2
+    assert run(["train", "--shards", shop_shards, "--into", store, "--threads", "1", *sets, "--teacher", teacher]) == 0
+    assert run(["train", "--shards", shop_shards, "--into", store, *sets, "--set", "objective.teacher.share=0.3"]) == 2
     assert "Give `train --teacher FOLDER`" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from tests.recipes import made
+from tests.recipes import recipe_with
 from training.model.model import write_model
 from training.model.model_folder import read_arrays, safetensors_pieces
 from training.model.parameters import initial_parameters, layout_of
@@ -43,7 +43,7 @@ def test_other_types_are_refused():
 
 def test_no_copy_of_a_run_is_made_to_start_it_to_keep_it_or_to_write_its_model(tmp_path):
     """Of a table of many rows a copy more or less decides whether training fits the machine."""
-    recipe = made(name="wide", tower="clsm", window=3, hidden=64, same_start=False)
+    recipe = recipe_with(name="wide", tower="clsm", window=3, hidden=64, same_start=False)
     layout = layout_of(recipe, 20_000)
     size = layout.rows * layout.columns * np.dtype(np.float32).itemsize
 

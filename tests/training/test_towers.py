@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.recipes import made, varied
+from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from tests.training.dense import dense
@@ -57,7 +57,7 @@ every_tower = pytest.mark.parametrize("tower", TOWERS)
 
 
 def small(tower: str, **changes) -> Recipe:
-    base = made(name="small", cells=3, dtype="float64", gamma=GAMMA, initial_range=0.7)
+    base = recipe_with(name="small", cells=3, dtype="float64", gamma=GAMMA, initial_range=0.7)
     return varied(base, **{**TOWERS[tower], **changes})
 
 

@@ -17,30 +17,27 @@ from schemas.errors import StageError, UnknownVersionError, UsageError
 from schemas.judgments import Judged
 from schemas.negatives import draw
 from schemas.stage import open_result
-from tests.recipes import made, varied
-from tests.training.small_shards import shop, write_build
+from tests.recipes import recipe_with, varied
+from tests.training.small_shards import shop, write_build, write_shop
 from training.model.model import load_model
 from training.trainer import shard_data
 from training.trainer.launch import train
 from training.trainer.shard_data import load_shards
 
 torch.set_num_threads(1)
-RECIPE = made(name="small", cells=8, epochs=4, minibatch=32, micro_batch=8, step=0.02, clip_norm=20.0)
+RECIPE = recipe_with(name="small", cells=8, epochs=4, minibatch=32, micro_batch=8, step=0.02, clip_norm=20.0)
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory) -> str:
-    pairs, pool = shop(300)
-    dev, _ = shop(40, seed=9)
-    shards = {"train-00000": pairs[:180], "train-00001": pairs[180:], "dev-00000": dev}
-    return write_build(str(tmp_path_factory.mktemp("build")), shards, pool, labels={"simulated": True})
+def shop_shards(tmp_path_factory) -> str:
+    return write_shop(str(tmp_path_factory.mktemp("build")), 300, 40, first=180, labels={"simulated": True})
 
 
 @pytest.fixture(scope="module")
-def trained(build, tmp_path_factory):
+def trained(shop_shards, tmp_path_factory):
     output = []
     store = str(tmp_path_factory.mktemp("store"))
-    return train(build, store=store, recipe=RECIPE, threads=1, progress=lambda *what: output.append(what)), output
+    return train(shop_shards, store=store, recipe=RECIPE, threads=1, progress=lambda *what: output.append(what)), output
 
 
 def curves(result) -> list[dict]:
@@ -66,14 +63,14 @@ def test_loss_goes_down_and_held_out_clicks_are_ranked_far_better_than_at_random
     assert points[-1]["dev_ndcg@1"] > 0.8
 
 
-def test_the_same_request_is_answered_from_the_store(build, trained):
-    again = train(build, store=os.path.dirname(os.path.dirname(trained[0].folder)), recipe=RECIPE, threads=1)
+def test_the_same_request_is_answered_from_the_store(shop_shards, trained):
+    again = train(shop_shards, store=os.path.dirname(os.path.dirname(trained[0].folder)), recipe=RECIPE, threads=1)
     assert again.reused
     assert again.data == trained[0].data
 
 
-def test_another_step_is_another_request(build, trained, tmp_path):
-    other = train(build, store=str(tmp_path), recipe=varied(RECIPE, step=0.01, epochs=1), threads=1)
+def test_another_step_is_another_request(shop_shards, trained, tmp_path):
+    other = train(shop_shards, store=str(tmp_path), recipe=varied(RECIPE, step=0.01, epochs=1), threads=1)
     assert other.manifest.digest != trained[0].manifest.digest
 
 
@@ -121,7 +118,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.slow
-def test_a_run_that_was_interrupted_goes_on_and_ends_with_the_same_bytes_and_curves(build, trained, tmp_path):
+def test_a_run_that_was_interrupted_goes_on_and_ends_with_the_same_bytes_and_curves(shop_shards, trained, tmp_path):
     def killer(at: int):
         def progress(what, done, total):
             if done >= at:
@@ -132,8 +129,8 @@ def test_a_run_that_was_interrupted_goes_on_and_ends_with_the_same_bytes_and_cur
     settings = {"store": str(tmp_path), "recipe": RECIPE, "threads": 1, "checkpoint_seconds": 0.0}
     for pairs in (400, 900):  # in the middle of epochs 2 and 3 (the last update told is not always the last made)
         with pytest.raises(Killed):
-            train(build, progress=killer(pairs), **settings)
-    again = train(build, store=str(tmp_path), recipe=RECIPE, threads=1)
+            train(shop_shards, progress=killer(pairs), **settings)
+    again = train(shop_shards, store=str(tmp_path), recipe=RECIPE, threads=1)
     assert again.manifest.outcome.metrics["resumed_at"] >= 29
     assert weights(again) == weights(trained[0])
     for found, expected in zip(curves(again), curves(trained[0]), strict=True):
@@ -141,14 +138,14 @@ def test_a_run_that_was_interrupted_goes_on_and_ends_with_the_same_bytes_and_cur
             assert found[name] == pytest.approx(expected[name], rel=1e-12)
 
 
-def test_the_number_of_threads_does_not_show_in_the_bytes(build, trained, tmp_path):
-    several = train(build, store=str(tmp_path), recipe=RECIPE, threads=3)
+def test_the_number_of_threads_does_not_show_in_the_bytes(shop_shards, trained, tmp_path):
+    several = train(shop_shards, store=str(tmp_path), recipe=RECIPE, threads=3)
     assert weights(several) == weights(trained[0])
     assert several.manifest.digest == trained[0].manifest.digest
 
 
-def test_shuffled_clicks_teach_nothing(build, trained, tmp_path):
-    shuffled = train(build, store=str(tmp_path), recipe=varied(RECIPE, shuffle_clicks=True), threads=1)
+def test_shuffled_clicks_teach_nothing(shop_shards, trained, tmp_path):
+    shuffled = train(shop_shards, store=str(tmp_path), recipe=varied(RECIPE, shuffle_clicks=True), threads=1)
     assert curves(shuffled)[-1]["dev_ndcg@1"] < 0.5 < curves(trained[0])[-1]["dev_ndcg@1"]
 
 
@@ -171,15 +168,15 @@ def test_shuffled_clicks_teach_nothing(build, trained, tmp_path):
         {"start": "idf"},
     ],
 )
-def test_variants_learn_too(build, tmp_path, changes):
+def test_variants_learn_too(shop_shards, tmp_path, changes):
     recipe = varied(RECIPE, micro_batch=32, **changes)
-    points = curves(train(build, store=str(tmp_path), recipe=recipe, threads=1))
+    points = curves(train(shop_shards, store=str(tmp_path), recipe=recipe, threads=1))
     assert points[-1]["train_loss"] < points[0]["train_loss"]
     assert points[-1]["dev_ndcg@1"] > 0.5
 
 
-def test_redrawn_negatives_are_the_keyed_draw_of_the_epoch(build):
-    data = load_shards(open_result(build).data, RECIPE)
+def test_redrawn_negatives_are_the_keyed_draw_of_the_epoch(shop_shards):
+    data = load_shards(open_result(shop_shards).data, RECIPE)
     shard, pairs = data.train[1], np.array([5, 0, 7])
     of_pair = [shard.exclusions.take(shard.exclusion[[p]]).values.tolist() for p in pairs]
     lists = pa.array(of_pair, pa.list_(pa.int32()))
@@ -190,13 +187,13 @@ def test_redrawn_negatives_are_the_keyed_draw_of_the_epoch(build):
 
 def test_without_dev_pairs_training_says_that_nothing_was_watched(tmp_path):
     pairs, pool = shop(64)
-    build = write_build(str(tmp_path), {"train-00000": pairs}, pool)
-    result = train(build, store=str(tmp_path), recipe=replace(RECIPE, epochs=1), threads=1)
+    shop_shards = write_build(str(tmp_path), {"train-00000": pairs}, pool)
+    result = train(shop_shards, store=str(tmp_path), recipe=replace(RECIPE, epochs=1), threads=1)
     assert result.manifest.outcome.metrics["watched"] == "nothing: no dev pairs, no judgments"
     assert curves(result)[0]["dev_loss"] is None
 
 
-def test_judged_documents_are_watched_where_they_are_given(build, tmp_path):
+def test_judged_documents_are_watched_where_they_are_given(shop_shards, tmp_path):
     (tmp_path / "documents.tsv").write_text("a\toak rug no 3\nb\tsteel hammer no 2\nc\tsteel tap no 1\n")
     (tmp_path / "queries.tsv").write_text("q1\tsteel mallet\n")
     (tmp_path / "qrels.txt").write_text("q1 0 a 0\nq1 0 b 3\nq1 0 c 0\nq1 0 unknown 0\nq2 0 a 1\n")
@@ -206,7 +203,7 @@ def test_judged_documents_are_watched_where_they_are_given(build, tmp_path):
             for name, file in (("documents", "documents.tsv"), ("queries", "queries.tsv"), ("qrels", "qrels.txt"))
         }
     )
-    result = train(build, store=str(tmp_path), recipe=RECIPE, threads=1, judged=judged)
+    result = train(shop_shards, store=str(tmp_path), recipe=RECIPE, threads=1, judged=judged)
     assert result.manifest.outcome.metrics["watched"] == "judgments"
     assert curves(result)[-1]["dev_ndcg@1"] == 1.0
     assert curves(result)[-1]["dev_loss"] is not None
@@ -215,30 +212,30 @@ def test_judged_documents_are_watched_where_they_are_given(build, tmp_path):
 # What a user can get wrong.
 
 
-def test_judged_files_that_are_not_there_are_wrong_usage(build, tmp_path):
+def test_judged_files_that_are_not_there_are_wrong_usage(shop_shards, tmp_path):
     judged = Judged(documents=str(tmp_path / "none.tsv"), queries="none", qrels="none")
     with pytest.raises(UsageError, match="There is no file"):
-        train(build, store=str(tmp_path), recipe=RECIPE, judged=judged)
+        train(shop_shards, store=str(tmp_path), recipe=RECIPE, judged=judged)
 
 
 def test_fewer_pairs_than_a_micro_batch_is_an_error_that_says_what_to_do(tmp_path):
     pairs, pool = shop(5)
-    build = write_build(str(tmp_path), {"train-00000": pairs}, pool)
+    shop_shards = write_build(str(tmp_path), {"train-00000": pairs}, pool)
     with pytest.raises(StageError, match=r"shards hold 5.*one full micro-batch \(8 pairs\).*micro_batch=5"):
-        train(build, store=str(tmp_path), recipe=RECIPE, threads=1)
+        train(shop_shards, store=str(tmp_path), recipe=RECIPE, threads=1)
     assert not storage.list_files(f"{tmp_path}/train")
 
 
-def test_more_fixed_negatives_than_the_shards_hold_is_an_error(build, tmp_path):
+def test_more_fixed_negatives_than_the_shards_hold_is_an_error(shop_shards, tmp_path):
     recipe = varied(RECIPE, negatives="fixed", num_negatives=5)
     with pytest.raises(StageError, match="num_negatives=4"):
-        train(build, store=str(tmp_path), recipe=recipe, threads=1)
+        train(shop_shards, store=str(tmp_path), recipe=recipe, threads=1)
 
 
 @pytest.mark.parametrize("workers", [0, -1])
-def test_no_workers_is_wrong_usage(build, tmp_path, workers):
+def test_no_workers_is_wrong_usage(shop_shards, tmp_path, workers):
     with pytest.raises(UsageError, match="at least 1"):
-        train(build, store=str(tmp_path), recipe=RECIPE, workers=workers)
+        train(shop_shards, store=str(tmp_path), recipe=RECIPE, workers=workers)
 
 
 def test_a_folder_that_is_no_build_is_refused(tmp_path):
@@ -247,9 +244,9 @@ def test_a_folder_that_is_no_build_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("file", ["train-00001/pairs.arrow", "pool/words.arrow", "catalogue.json"])
-def test_a_missing_or_cut_file_of_the_shards_is_an_error(build, tmp_path, file):
+def test_a_missing_or_cut_file_of_the_shards_is_an_error(shop_shards, tmp_path, file):
     data = str(tmp_path / "data")
-    shutil.copytree(open_result(build).data, data)
+    shutil.copytree(open_result(shop_shards).data, data)
     content = Path(data, file).read_bytes()
     Path(data, file).write_bytes(content[: len(content) // 2])
     with pytest.raises(StageError, match=r"unreadable|readable"):
@@ -260,18 +257,18 @@ def test_a_missing_or_cut_file_of_the_shards_is_an_error(build, tmp_path, file):
 
 
 @pytest.mark.parametrize("change", [{"schema_version": "1.0"}, {"schema_version": "3.0"}, {"text_contract": "2.0"}])
-def test_shards_of_another_major_version_are_refused(build, tmp_path, change):
+def test_shards_of_another_major_version_are_refused(shop_shards, tmp_path, change):
     data = str(tmp_path / "data")
-    shutil.copytree(open_result(build).data, data)
+    shutil.copytree(open_result(shop_shards).data, data)
     catalogue = json.loads(Path(data, shard_data.CATALOGUE).read_text())
     Path(data, shard_data.CATALOGUE).write_text(json.dumps(catalogue | change))
     with pytest.raises(UnknownVersionError):
         load_shards(data, RECIPE)
 
 
-def test_a_table_too_small_for_the_ids_is_an_error(build, tmp_path):
+def test_a_table_too_small_for_the_ids_is_an_error(shop_shards, tmp_path):
     data = str(tmp_path / "data")
-    shutil.copytree(open_result(build).data, data)
+    shutil.copytree(open_result(shop_shards).data, data)
     catalogue = json.loads(Path(data, shard_data.CATALOGUE).read_text())
     Path(data, shard_data.CATALOGUE).write_text(json.dumps(catalogue | {"table_rows": 1_000}))
     with pytest.raises(StageError, match="1,000 rows"):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from schemas.errors import StageError, UsageError
-from tests.recipes import made
+from tests.recipes import recipe_with
 from training.model.recipe import Recipe
 from training.model.word_vectors import columns_of, read_vectors, with_word_vectors
 
@@ -117,12 +117,12 @@ def test_the_file_completes_the_recipe_and_another_dimension_is_refused(files):
     path, plain = str(files / "glove.txt"), Recipe(name="plain")
     completed = with_word_vectors(plain, path)
     assert (completed.word_vectors.kind, completed.word_vectors.columns) == ("tuned", 5)
-    frozen = with_word_vectors(made(name="frozen", word_vectors="frozen"), path)
+    frozen = with_word_vectors(recipe_with(name="frozen", word_vectors="frozen"), path)
     assert (frozen.word_vectors.kind, frozen.word_vectors.columns) == ("frozen", 5)
     assert with_word_vectors(plain, None) is plain
     with pytest.raises(UsageError, match=r"of 300 columns.*have 5.*word_vectors.columns=5"):
-        with_word_vectors(made(name="wide", word_vectors="tuned", word_columns=300), path)
+        with_word_vectors(recipe_with(name="wide", word_vectors="tuned", word_columns=300), path)
     with pytest.raises(UsageError, match="no file of them is given"):
         with_word_vectors(frozen, None)
     with pytest.raises(UsageError, match="must be one of tuned, frozen"):
-        made(name="odd", word_columns=300)
+        recipe_with(name="odd", word_columns=300)

@@ -17,12 +17,12 @@ from schemas.manifest import Outcome, Request
 from schemas.shard import LABELLED_CATALOGUE, LABELLED_VERSION, labelled_schema
 from schemas.stage import open_result, run_stage
 from schemas.text_contract import CONTRACT_VERSION, trigram_ids, words
-from tests.recipes import made, varied
+from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from tests.training.dense import dense
 from tests.training.finite_differences import STEP
-from tests.training.small_shards import TABLE_ROWS, shop, write_build, write_texts
+from tests.training.small_shards import TABLE_ROWS, write_shop, write_texts
 from tests.training.texts import random_texts
 from training.analysis.traces import trace
 from training.model.encoder import Encoder, encoded, gradients
@@ -41,7 +41,7 @@ torch.set_num_threads(1)
 KNOWN = ["steel", "hammer", "unheard", "no", "mallet", "indoor"]
 VECTORS = np.random.default_rng(7).normal(size=(len(KNOWN), 5)).astype(np.float32)
 IN_SHARDS = ("hammer", "indoor", "mallet", "no", "steel")  # by their code points
-RECIPE = made(name="small", cells=6, epochs=1, minibatch=32, micro_batch=8, step=0.02)
+RECIPE = recipe_with(name="small", cells=6, epochs=1, minibatch=32, micro_batch=8, step=0.02)
 GENERATE = {"objective": "generate", "tower": "variational", "latent": 3, "decoder_cells": 4,
             "decoder_columns": 3, "vocabulary": 20, "optimiser": "adam"}  # fmt: skip
 TOWERS = {
@@ -58,10 +58,8 @@ def where(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def build(where) -> str:
-    pairs, pool = shop(96)
-    dev, _ = shop(20, seed=9)
-    return write_build(str(where / "build"), {"train-00000": pairs, "dev-00000": dev}, pool)
+def shop_shards(where) -> str:
+    return write_shop(str(where / "build"), 96, 20)
 
 
 @pytest.fixture(scope="module")
@@ -76,18 +74,20 @@ def files(where) -> dict[str, str]:
     return {name: str(where / name) for name in ("text", "binary")}
 
 
-def trained(build: str, where: Path, file: str | None, **changes):
-    return train(build, store=str(where / "store"), recipe=varied(RECIPE, **changes), threads=1, word_vectors=file)
+def trained(shop_shards: str, where: Path, file: str | None, **changes):
+    return train(
+        shop_shards, store=str(where / "store"), recipe=varied(RECIPE, **changes), threads=1, word_vectors=file
+    )
 
 
 @pytest.fixture(scope="module")
-def tuned(build, where, files):
-    return trained(build, where, files["text"])
+def tuned(shop_shards, where, files):
+    return trained(shop_shards, where, files["text"])
 
 
 @pytest.fixture(scope="module")
-def frozen(build, where, files):
-    return trained(build, where, files["text"], word_vectors="frozen")
+def frozen(shop_shards, where, files):
+    return trained(shop_shards, where, files["text"], word_vectors="frozen")
 
 
 def weights(result) -> bytes:
@@ -149,12 +149,12 @@ def test_embeddings_equal_the_equations_with_the_vectors_of_the_file(tower):
     assert_equal_but_for_rounding(model.encode(TEXTS, "query"), by_reference(recipe, towers["query"], TEXTS), 2)
 
 
-def test_a_loaded_model_encodes_by_the_equations_and_as_training_did(build, tuned):
+def test_a_loaded_model_encodes_by_the_equations_and_as_training_did(shop_shards, tuned):
     model = load_model(tuned.data)
     assert model.layout.word_rows.words == IN_SHARDS
     found = model.encode(TEXTS, "document")
     assert_equal_but_for_rounding(found, by_reference(model.recipe, model.towers["document"], TEXTS))
-    data = load_shards(open_result(build).data, model.recipe, IN_SHARDS)
+    data = load_shards(open_result(shop_shards).data, model.recipe, IN_SHARDS)
     texts = data.train[0].strings.to_pylist()
     as_trained = encode_table(model.encoder, data.train[0].texts, "document")
     np.testing.assert_array_equal(model.encode(texts, "document"), as_trained)
@@ -223,23 +223,23 @@ def test_the_first_matrix_has_glorots_range_whatever_the_recipes(tuned):
         assert table[:TABLE_ROWS].abs().max() <= scale
 
 
-def test_the_form_of_the_file_and_the_order_of_its_words_do_not_show_in_the_bytes(build, where, files, tuned):
-    binary = trained(build, where, files["binary"])
+def test_the_form_of_the_file_and_the_order_of_its_words_do_not_show_in_the_bytes(shop_shards, where, files, tuned):
+    binary = trained(shop_shards, where, files["binary"])
     assert binary.manifest.digest != tuned.manifest.digest  # it is another file
     assert weights(binary) == weights(tuned)
-    assert trained(build, where, files["text"]).reused
+    assert trained(shop_shards, where, files["text"]).reused
 
 
-def test_without_a_file_nothing_is_another(build, where):
-    plain = trained(build, where, None)
+def test_without_a_file_nothing_is_another(shop_shards, where):
+    plain = trained(shop_shards, where, None)
     assert "words" not in json.loads(storage.read_bytes(f"{plain.data}/model.json"))
     assert "word_vectors" not in plain.manifest.request.inputs
     assert "known_words" not in plain.manifest.outcome.metrics
     assert safetensors.numpy.load(weights(plain))["query.W"].shape == (TABLE_ROWS, 18)
 
 
-def test_the_generative_objective_takes_them_too(build, where, files):
-    result = trained(build, where, files["text"], word_vectors="frozen", **GENERATE)
+def test_the_generative_objective_takes_them_too(shop_shards, where, files):
+    result = trained(shop_shards, where, files["text"], word_vectors="frozen", **GENERATE)
     model = load_model(result.data)
     assert model.layout.word_rows.words == IN_SHARDS
     np.testing.assert_array_equal(
@@ -322,16 +322,16 @@ def test_a_model_folder_without_its_words_is_refused(damage, tuned, tmp_path):
         load_model(str(tmp_path))
 
 
-def test_a_file_with_none_of_the_shards_words_is_refused_and_leaves_nothing(build, tmp_path):
+def test_a_file_with_none_of_the_shards_words_is_refused_and_leaves_nothing(shop_shards, tmp_path):
     (tmp_path / "other").write_text("Steel 1 2\nunheard 3 4\n")
     with pytest.raises(UsageError, match=r"None of the shards' 29 words .in lower case. has a vector"):
-        trained(build, tmp_path, str(tmp_path / "other"))
+        trained(shop_shards, tmp_path, str(tmp_path / "other"))
     assert not list(tmp_path.glob("store/train/*/manifest.json"))
 
 
-def test_a_merged_bag_of_words_adds_known_ones_up(build):
+def test_a_merged_bag_of_words_adds_known_ones_up(shop_shards):
     recipe = replace(RECIPE, max_words=2)
-    shard = load_shards(open_result(build).data, recipe, IN_SHARDS).train[0]
+    shard = load_shards(open_result(shop_shards).data, recipe, IN_SHARDS).train[0]
     table, texts = shard.texts, shard.strings.to_pylist()
     at, text = next((at, text) for at, text in enumerate(texts) if text.startswith("heavy duty hammer no"))
     bag = table.trigrams.take(table.words.take(np.array([at])).values[-1:]).values.tolist()

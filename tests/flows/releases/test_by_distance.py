@@ -19,7 +19,7 @@ from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError
 from schemas.stage import open_result
 from tests.flows.releases.catalogue import CONFIG
-from tests.recipes import made
+from tests.recipes import recipe_with
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.trained_model import trained_stage
 from training.analysis.classifying import confidence_of
@@ -27,7 +27,7 @@ from training.model.model import combine, load_model
 from training.ranking.bm25 import TitleBM25
 
 QUERY = "steel angle hose"
-RECIPE = made(
+RECIPE = recipe_with(
     name="by distance",
     tower="variational",
     cells=16,

@@ -1,6 +1,6 @@
 """Small models with random weights, one for each tower that reads word by word."""
 
-from tests.recipes import made, varied
+from tests.recipes import recipe_with, varied
 from training.model.model import Model
 from training.model.parameters import initial_parameters, layout_of
 
@@ -22,7 +22,7 @@ TOWERS = {
 def small_model(tower: str = "lstm", **changes) -> Model:
     """A model that was never trained. Its cells differ enough to be told apart."""
     switches = TOWERS.get(tower, {"tower": tower})
-    recipe = varied(made(name="small", cells=5, initial_range=0.4), **switches, **changes)
+    recipe = varied(recipe_with(name="small", cells=5, initial_range=0.4), **switches, **changes)
     layout = layout_of(recipe, ROWS)
     towers = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
     return Model(recipe=recipe, layout=layout, towers=towers, text_contract={})

@@ -15,7 +15,7 @@ NAMES = ("lstm_forward", "full_lstm_backward")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> dict[str, dict]:
+def kernels(tmp_path_factory) -> dict[str, dict]:
     """What became of some kernels on Hopper (compute capability 9.0), compiled anew."""
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     environment["TRITON_CACHE_DIR"] = str(tmp_path_factory.mktemp("triton"))
@@ -27,8 +27,8 @@ def made(tmp_path_factory) -> dict[str, dict]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_a_kernel_compiles_for_hopper_and_fits_its_registers(name, made):
-    kernel = made[name]
+def test_a_kernel_compiles_for_hopper_and_fits_its_registers(name, kernels):
+    kernel = kernels[name]
     assert kernel["local_bytes"] == 0  # nothing spilled
     threads = 32 * OPTIONS["num_warps"]
     assert 4 * threads * kernel["registers"] <= 65_536  # four programs share the registers of a multiprocessor
@@ -36,13 +36,13 @@ def test_a_kernel_compiles_for_hopper_and_fits_its_registers(name, made):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_fetched_ahead_crosses_no_barrier(name, made):
+def test_what_is_fetched_ahead_crosses_no_barrier(name, kernels):
     """y(t-1) goes from step to step through the trace: a copy that began before the barrier would read the old one."""
-    assert made[name]["copies_at_barriers"] == 0
+    assert kernels[name]["copies_at_barriers"] == 0
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_products_are_float32_multiply_adds_and_never_tensor_cores(name, made):
-    words = made[name]["instructions"]
+def test_products_are_float32_multiply_adds_and_never_tensor_cores(name, kernels):
+    words = kernels[name]["instructions"]
     assert words["HMMA"] == 0  # what TF32 would be
     assert words["FFMA"] >= 4 * words["LDS"]  # operands are used several times for each read of shared memory

@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tests.recipes import made, varied
+from tests.recipes import recipe_with, varied
 from tests.training.dense import dense
 from tests.training.finite_differences import by_autograd
 from tests.training.texts import random_texts, table_of
@@ -21,7 +21,7 @@ from training.trainer.shard_data import apart
 
 torch.set_num_threads(1)
 TRIGRAMS = 30
-RECIPE = made(name="small", cells=16, initial_range=0.4, num_negatives=2)
+RECIPE = recipe_with(name="small", cells=16, initial_range=0.4, num_negatives=2)
 TOWERS = {
     "lstm, two blocks of cells": {"cells": 32},  # of 32, and 48 is three of 16
     "lstm, three blocks of cells": {"cells": 48},

@@ -10,9 +10,9 @@ import safetensors.torch
 import torch
 
 from schemas import storage
-from tests.recipes import made
+from tests.recipes import recipe_with
 from tests.training.dense import dense
-from tests.training.small_shards import shop, write_build
+from tests.training.small_shards import write_shop
 from tests.training.texts import random_texts
 from training.model.encoder import CPU, Device, Encoder, encode_batch, open_device
 from training.model.parameters import initial_parameters, layout_of
@@ -36,11 +36,11 @@ TOWERS = {
     "variational": {"tower": "variational", "latent": 32},
 }
 FUSED = ("lstm", "full lstm", "bilstm")
-SMALL = made(name="small", cells=32, epochs=3, minibatch=32, micro_batch=8, step=0.02, clip_norm=20.0)
+SMALL = recipe_with(name="small", cells=32, epochs=3, minibatch=32, micro_batch=8, step=0.02, clip_norm=20.0)
 
 
 def of(tower: str, **changes) -> Recipe:
-    return made(name="on a GPU", initial_range=0.1, **{"cells": 96, **TOWERS[tower], **changes})
+    return recipe_with(name="on a GPU", initial_range=0.1, **{"cells": 96, **TOWERS[tower], **changes})
 
 
 def batch_of(num_pairs: int, n: int = 4) -> PairBatch:
@@ -122,10 +122,8 @@ def test_nothing_waits_for_the_gpu_between_a_batch_and_its_gradient(tower, devic
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory) -> str:
-    pairs, pool = shop(300)
-    dev, _ = shop(40, seed=9)
-    return write_build(str(tmp_path_factory.mktemp("build")), {"train-00000": pairs, "dev-00000": dev}, pool)
+def shop_shards(tmp_path_factory) -> str:
+    return write_shop(str(tmp_path_factory.mktemp("build")), 300, 40)
 
 
 def weights(result) -> bytes:
@@ -134,13 +132,13 @@ def weights(result) -> bytes:
 
 @pytest.mark.parametrize("reduction", ["exact", "fast"])
 @pytest.mark.parametrize("device", ["cuda", "cuda-eager"])
-def test_a_run_on_a_gpu_gives_the_same_bytes_again_and_nearly_the_cpus_model(device, reduction, build, tmp_path):
+def test_a_run_on_a_gpu_gives_the_same_bytes_again_and_nearly_the_cpus_model(device, reduction, shop_shards, tmp_path):
     recipe = replace(SMALL, reduction=reduction)
-    runs = [train(build, store=str(tmp_path / name), recipe=recipe, device=device) for name in "ab"]
+    runs = [train(shop_shards, store=str(tmp_path / name), recipe=recipe, device=device) for name in "ab"]
     assert weights(runs[0]) == weights(runs[1])
     found, expected = (
         safetensors.torch.load(weights(run))
-        for run in (runs[0], train(build, store=str(tmp_path / "cpu"), recipe=recipe, device="cpu"))
+        for run in (runs[0], train(shop_shards, store=str(tmp_path / "cpu"), recipe=recipe, device="cpu"))
     )
     for name, values in expected.items():
         torch.testing.assert_close(found[name], values, rtol=0, atol=1e-3 * values.abs().max().item())
@@ -149,23 +147,25 @@ def test_a_run_on_a_gpu_gives_the_same_bytes_again_and_nearly_the_cpus_model(dev
 
 
 @pytest.mark.engine
-def test_two_workers_on_gpus_give_the_bytes_of_one(build, tmp_path):
+def test_two_workers_on_gpus_give_the_bytes_of_one(shop_shards, tmp_path):
     """Over NCCL with a GPU each where there are two, else both on one GPU over gloo."""
-    alone = train(build, store=str(tmp_path / "one"), recipe=SMALL, device="cuda")
-    both = train(build, store=str(tmp_path / "two"), recipe=SMALL, device="cuda", workers=2, threads=1)
+    alone = train(shop_shards, store=str(tmp_path / "one"), recipe=SMALL, device="cuda")
+    both = train(shop_shards, store=str(tmp_path / "two"), recipe=SMALL, device="cuda", workers=2, threads=1)
     assert weights(alone) == weights(both)
 
 
-def test_a_killed_run_goes_on_from_its_checkpoint_to_the_same_bytes(build, tmp_path):
-    expected = weights(train(build, store=str(tmp_path / "whole"), recipe=SMALL, device="cuda"))
+def test_a_killed_run_goes_on_from_its_checkpoint_to_the_same_bytes(shop_shards, tmp_path):
+    expected = weights(train(shop_shards, store=str(tmp_path / "whole"), recipe=SMALL, device="cuda"))
 
     def stop(message: str, done: int, total: int | None) -> None:
         if total and done > total / 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(build, store=str(tmp_path / "cut"), recipe=SMALL, device="cuda", progress=stop, checkpoint_seconds=0.0)
-    assert weights(train(build, store=str(tmp_path / "cut"), recipe=SMALL, device="cuda")) == expected
+        train(
+            shop_shards, store=str(tmp_path / "cut"), recipe=SMALL, device="cuda", progress=stop, checkpoint_seconds=0.0
+        )
+    assert weights(train(shop_shards, store=str(tmp_path / "cut"), recipe=SMALL, device="cuda")) == expected
 
 
 def test_throughput_is_printed(capsys):

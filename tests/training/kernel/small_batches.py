@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from tests.recipes import made, varied
+from tests.recipes import recipe_with, varied
 from tests.training.texts import random_texts
 from training.model.encoder import CPU, Encoder
 from training.model.kernel_towers import trains
@@ -29,7 +29,7 @@ GRADIENTS_IN_TORCH = {"dssm": {"tower": "dssm", "hidden": 16}, "clsm": {"tower":
 
 
 def recipe_of(tower: str, cells: int = 16, **fields) -> Recipe:
-    recipe = made(
+    recipe = recipe_with(
         name="small", cells=cells, gamma=4.0, num_negatives=2, minibatch=24, micro_batch=12, step=0.05,
         momentum_edge=0.5, momentum_middle=0.9, initial_range=0.4, same_start=False,
     )  # fmt: skip

@@ -13,7 +13,7 @@ import torch
 
 from schemas.errors import StageError, UsageError
 from schemas.text_contract import trigram_ids, words
-from tests.recipes import made, varied
+from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from training.kernel.kernel_library import status
@@ -29,7 +29,7 @@ from training.towers.text_table import TextTable, WordRows
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
 torch.set_num_threads(1)
 ROWS = 50_700
-LSTM = made(name="small", cells=16, initial_range=0.3, same_start=False)
+LSTM = recipe_with(name="small", cells=16, initial_range=0.3, same_start=False)
 RECIPES = [
     LSTM,
     varied(LSTM, cells=48, tie_towers=True),

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.training.objectives.labelled_builds import built, questions, statements
-from tests.training.small_shards import shop, write_build
+from tests.training.small_shards import write_shop
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +18,4 @@ def texts_build(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="session")
 def clicks_build(tmp_path_factory) -> str:
-    pairs, pool = shop(120)
-    dev, _ = shop(20, seed=9)
-    return write_build(str(tmp_path_factory.mktemp("clicks")), {"train-00000": pairs, "dev-00000": dev}, pool)
+    return write_shop(str(tmp_path_factory.mktemp("clicks")), 120, 20)

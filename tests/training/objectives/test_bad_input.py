@@ -14,7 +14,7 @@ from schemas.errors import Diverged, StageError, UsageError
 from schemas.judgments import Judged
 from schemas.shard import labelled_schema, open_table
 from schemas.stage import open_result
-from tests.recipes import made, varied
+from tests.recipes import recipe_with, varied
 from tests.training.dense import dense
 from tests.training.objectives.examples import labelled_case, rephrasing_case
 from tests.training.objectives.labelled_builds import built, questions
@@ -56,7 +56,7 @@ def rewrite(folder: Path, change) -> None:
     ("build", "recipe", "found"),
     [
         ("clicks_build", PAIRS, r"Give the folder that `clicktower build-labelled` printed."),
-        ("pairs_build", made(name="clicks", cells=4), r"is the output of build-labelled."),
+        ("pairs_build", recipe_with(name="clicks", cells=4), r"is the output of build-labelled."),
         ("texts_build", PAIRS, "Use plain for texts, and w2, siamese or gated"),
         ("pairs_build", TEXTS, "Use plain for texts, and w2, siamese or gated"),
         ("values_build", PAIRS, "learns classes, and the labels of these shards are values.*--label-kind class"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.recipes import made
+from tests.recipes import recipe_with
 from tests.training import reference
 from tests.training.dense import dense
 from tests.training.generative import reference_decoder
@@ -15,13 +15,13 @@ from tests.training.objectives.examples import Case, labelled_case, rephrasing_c
 
 torch.set_num_threads(1)
 CLASSIFY = {"objective": "classify", "dtype": "float64", "cells": 3}
-SNLI = made(name="snli", tower="self_attentive", attention_units=4, hops=2, penalty=0.3, features="gated", factors=3,
-              head_units=5, dropout=0.4, l1=0.02, l2=0.03, **CLASSIFY)  # fmt: skip
-QUORA = made(name="quora", tower="variational", latent=3, features="w2", head_units=6, l1=0.01, **CLASSIFY)
-YELP = made(name="yelp", tower="self_attentive", attention_units=3, hops=2, penalty=1.0, head="pruned", row_units=2,
-              column_units=1, dropout=0.5, l2=0.01, **CLASSIFY)  # fmt: skip
-INFERSENT = made(name="infersent", tower="max_pooled", features="siamese", head_units=5, **CLASSIFY)
-REPEAT = made(name="repeat", objective="generate", tower="variational", latent=3, cells=3,
+SNLI = recipe_with(name="snli", tower="self_attentive", attention_units=4, hops=2, penalty=0.3, features="gated",
+                   factors=3, head_units=5, dropout=0.4, l1=0.02, l2=0.03, **CLASSIFY)  # fmt: skip
+QUORA = recipe_with(name="quora", tower="variational", latent=3, features="w2", head_units=6, l1=0.01, **CLASSIFY)
+YELP = recipe_with(name="yelp", tower="self_attentive", attention_units=3, hops=2, penalty=1.0, head="pruned",
+                   row_units=2, column_units=1, dropout=0.5, l2=0.01, **CLASSIFY)  # fmt: skip
+INFERSENT = recipe_with(name="infersent", tower="max_pooled", features="siamese", head_units=5, **CLASSIFY)
+REPEAT = recipe_with(name="repeat", objective="generate", tower="variational", latent=3, cells=3,
                 decoder_cells=4, decoder_columns=3, vocabulary=4, kappa_rate=0.5, kappa_middle=4,
                 dtype="float64")  # fmt: skip
 CASES = {

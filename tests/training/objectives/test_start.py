@@ -7,7 +7,7 @@ import torch
 
 from schemas.errors import UsageError
 from schemas.stage import open_result
-from tests.recipes import made, varied
+from tests.recipes import recipe_with, varied
 from tests.trained_model import TABLE_ROWS, trained_stage
 from tests.training.objectives.recipes import PAIRS
 from training.model.model import load_model
@@ -15,7 +15,7 @@ from training.model.parameters import Outputs, initial_parameters, layout_of
 from training.trainer.worker import start_of
 
 torch.set_num_threads(1)
-TWO_TOWERS = made(name="clicks", tower="bilstm", cells=8, same_start=False, seed=5)
+TWO_TOWERS = recipe_with(name="clicks", tower="bilstm", cells=8, same_start=False, seed=5)
 OUTPUTS = Outputs(unit="pairs", classes=("other", "same"))
 
 
