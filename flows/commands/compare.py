@@ -77,7 +77,7 @@ def compare(
         logged: A TREC run of the ranking that your search engine showed (`judgments` writes one).
         topics: Topics of PLSA; the paper has 100 to 500. Fewer are faster, and find less in the whole collection.
         word_prior: The Dirichlet prior of each topic's words in plsa-printed, as a count added to each word; 0: none.
-        frequencies: How often each query was asked, query id<TAB>count: defines head, torso and tail.
+        frequencies: How often each query was asked, `query id<TAB>count`: defines head, torso and tail.
         threads: Threads of a training; by default the cores of this machine.
         workers: Data-parallel workers of a training, as in `train`.
         min_workers: Continue a training with as few workers when nodes are lost, as in `train`.

@@ -55,7 +55,7 @@ def explain(
             self-attentive, max-pooled, variational) or RNN.
         side: The tower that reads a single text, and those of --queries; query by default.
         beside: Another model, to compare counts and scores, and the training cost of each.
-        queries: Queries, id<TAB>text, to show which words each cell represents, and whether the input gate closes at
+        queries: Queries, `id<TAB>text`, to show which words each cell represents, and whether the input gate closes at
             unimportant words. With --side document they are titles.
         grid: Also show the first so many of --queries, and which cell takes which of their words.
         label: What a person said of the pair, such as Good, to stand beside the scores.
@@ -207,8 +207,8 @@ def nearest_words(
 
     Without --model, Doc2Vec is trained on all texts of the shards as the paper describes it
     (PV-DM, windows of 5, 100 dimensions), and the score is the cosine of word vectors: words
-    are near that occur in like places. With --model a word's vector is the tower's embedding
-    of that word alone: words are near that lead to the same clicks, or have letters in common.
+    that occur in similar contexts are near. With --model a word's vector is the tower's
+    embedding of that word alone: words that lead to the same clicks or share letters are near.
 
         clicktower nearest-words pizza infection --shards store/build/DIGEST
         clicktower nearest-words bracket brakcet --shards store/build/DIGEST --model store/train/DIGEST

@@ -285,7 +285,7 @@ def build(
         days: A store, or folders that `ingest` printed. For a store: the newest version of every date, and everything
             ingested without a date; with --from, --to or --last only the dates of that window.
         k: How many distinct people must have issued a query. 1 is for a team that trains on its own log in private.
-        judged_queries: Queries (id<TAB>text) that are kept out of training, because the model is evaluated on them.
+        judged_queries: Queries (`id<TAB>text`) that are kept out of training, because the model is evaluated on them.
         adult_list: Your own list of adult words, one per line, instead of the built-in one.
     """
     from beam_jobs.build import build_stage
@@ -331,7 +331,8 @@ def build_labelled(
     Args:
         files: Files, patterns, folders or URIs: delimited text, JSON lines (plain or compressed with gzip or zstd) or
             Parquet.
-        dev: Files to hold out, instead of a share of `files`; lines of `files` with a sentence of these are dropped.
+        dev: Files to hold out, instead of a share of `files`; lines of `files` that share a sentence with them are
+            dropped.
         first: The column of a pair's first text: a name, a dotted path into JSON, or a number from 1.
         second: The column of its second text.
         text: The column of the text, where a line has one text only.

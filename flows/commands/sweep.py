@@ -24,7 +24,7 @@ def sweep(config: str, *, plan: bool = False, json: Json = False) -> None:
     """Train many variants of a recipe that a TOML file describes, and rank them on held-out
     data.
 
-    The repository's sweep.toml is a commented example, docs/sweep-*.toml are the papers' own. A minimal one:
+    The repository's sweep.toml is a commented example, benchmarks/sweep-*.toml are the papers' own. A minimal one:
 
         shards = "store/build/DIGEST"
         into = "store"

@@ -181,7 +181,7 @@ def evaluate(
 
     Args:
         min_judged: Skip queries with fewer judged documents than this; the output says how many.
-        frequencies: How often each query was asked, id<TAB>count: head, torso and tail are then slices of the queries.
+        frequencies: How often each query was asked, `id<TAB>count`: adds the slices head, torso and tail.
     """
     from training.evaluation import evaluate_stage
     from training.evaluation.evaluate_stage import EvaluateConfig
