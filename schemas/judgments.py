@@ -5,6 +5,7 @@ Queries (id TAB text), qrels (query 0 document grade), runs (query Q0 document r
 
 import math
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median_low
@@ -28,6 +29,22 @@ CLICK_DERIVED = "click-derived-"
 
 MAX_GRADE = 1_000_000  # a larger number is not a grade but another column
 _GRADE = re.compile(r"-?[0-9]{1,9}", re.ASCII)
+
+
+# Lower-case letters of other alphabets, and of phonetics, that look like Latin ones.
+_LOOK_ALIKES = str.maketrans("авеікмнорстухһјѕԁԛԝαεικνορτυχγıɑɡ", "abeikmhopctyxhjsdqwaeikvoptuxyiag")
+
+
+def skeleton(normalised: str) -> str:
+    """What a reader sees of a query (after UTS #39): without invisible characters, look-alike letters as Latin ones.
+
+    A log holds such variants by accident of a keyboard or a page that text was copied from. They are the same question,
+    so a judged query keeps all of them out of training, and all of them are on one side of the split.
+    """
+    if normalised.isascii():
+        return normalised
+    visible = "".join(letter for letter in normalised if unicodedata.category(letter) != "Cf")
+    return " ".join(visible.translate(_LOOK_ALIKES).split())
 
 
 def are_click_derived(query_ids: Iterable[str]) -> bool:

@@ -3,8 +3,8 @@
     documents -> exchange by title -> the first document of each title -> the pool of negatives, numbered
               -> exchange by document, with the titles that buckets of queries ask for -.
     exposures ---------------------------------------------------------------------------+-> exchange by query
-    people of queries, judged queries ---------------------------------------------------'
-              -> content filters, privacy gate, split, pairs -> exchange by shard -> negatives, words, texts, pairs
+    people of queries -------------------------------------------------------------------'
+              -> content filters, judged queries, privacy gate, split, pairs -> exchange by shard -> negatives, words, texts
               -> one last step: names for the folders that count, the ledger, the manifest
 
 Reads the days of a window (schemas.search_log) and the documents file; writes schemas.shard to STORE/build/DIGEST.
@@ -36,14 +36,13 @@ from beam_jobs.ingest.days import DayFile, read_day_file
 from schemas import shard, storage
 from schemas.documents import no_title, repeated_ids
 from schemas.errors import StageError
-from schemas.judgments import read_queries
+from schemas.judgments import read_queries, skeleton
 from schemas.ledger import Ledger, continue_with
 from schemas.manifest import Outcome
 from schemas.search_log import QUERIES
 from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION, normalise
 
 READING, PAIRING = "reading the days (files)", "pairing queries with titles (buckets)"
-JUDGED = pa.schema({"query": pa.string()})
 # Pairs with the number of their shard: twice its place among those of its split, plus one for dev.
 SHARDED = CLICK_PAIRS.append(pa.field("shard", pa.int64()))
 
@@ -124,16 +123,15 @@ class BuildJob:
         by_query = {
             "queries": Side(key="query", schema=QUERIES),
             "shown": Side(key="query", schema=titles.SHOWN),
-            "judged": Side(key="query", schema=JUDGED),
             "answered": Side(key="bucket", schema=titles.ANSWERED, holds_bucket=True),
         }
         pairs = (
-            {"queries": queries, "shown": shown, "judged": judged, "answered": answered.rows}
+            {"queries": queries, "shown": shown, "answered": answered.rows}
             | JointExchange("By query", by_query, num_buckets, scratch)
             | "Pair behind the gate"
-            >> beam.FlatMap(_pair, self.settings, self.adult_terms, scratch, attempt.notes).with_outputs(
-                "tally", "size", main="records"
-            )
+            >> beam.FlatMap(
+                _pair, AsSingleton(judged, frozenset()), self.settings, self.adult_terms, scratch, attempt.notes
+            ).with_outputs("tally", "size", main="records")
         )
 
         num_pairs = pairs.size | "Count pairs" >> beam.CombinePerKey(sum)
@@ -166,9 +164,8 @@ def _read_shown(file: DayFile, notes: str) -> pa.Table:
 
 
 @relay_stage_errors
-def _read_judged(uri: str) -> pa.Table:
-    judged = sorted({normalise(text) for text in read_queries(uri).values()})
-    return pa.table([judged], schema=JUDGED)
+def _read_judged(uri: str) -> frozenset[str]:
+    return frozenset(skeleton(normalise(text)) for text in read_queries(uri).values())
 
 
 @relay_stage_errors
@@ -225,13 +222,18 @@ def _answer_titles(bucket: Bucket, documents: str) -> Iterator[Any]:
 
 
 def _pair(
-    bucket: Bucket, settings: Mapping[str, Any], adult_terms: tuple[str, ...], scratch: str | None, notes: str
+    bucket: Bucket,
+    judged: frozenset[str],
+    settings: Mapping[str, Any],
+    adult_terms: tuple[str, ...],
+    scratch: str | None,
+    notes: str,
 ) -> Iterator[Any]:
     _, tables = bucket
     pairs, tally = click_pairs(
         tables["queries"],
         titles.title_rows(tables["shown"], tables["answered"]),
-        tables["judged"]["query"].combine_chunks(),
+        judged,
         k=settings["k"],
         split_salt=settings["split_salt"],
         dev_share=settings["dev_share"],

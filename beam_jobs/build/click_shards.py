@@ -1,6 +1,6 @@
 """Queries with their clicks -> pairs behind the privacy gate, and a fate for every line they came from -> shards."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Annotated
 
 import numpy as np
@@ -12,6 +12,7 @@ from beam_jobs.compiled.log_library import keyed_hashes, row_digest
 from beam_jobs.engine.arrow_files import BATCH_ROWS, write_tables
 from beam_jobs.engine.beam_stage import FolderMade, Tally
 from beam_jobs.ingest.content_filters import CONTENT_FATES, content_fates
+from schemas.judgments import skeleton
 from schemas.negatives import draw, pair_keys, sampling_probability
 from schemas.search_log import PEOPLE_CAP
 from schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, LogicalDigest
@@ -53,7 +54,7 @@ REPORTED_K = (0, 1, 2, 3, 5, 10, 20)
 def click_pairs(
     queries: pa.Table,
     shown: pa.Table,
-    judged: pa.Array,
+    judged: Set[str],
     *,
     k: int,
     split_salt: str,
@@ -63,7 +64,7 @@ def click_pairs(
     """CLICK_PAIRS of the queries that at least k people issued, and the tally of all their lines.
 
     `queries`: day.QUERIES; `shown`: SHOWN_TITLED; both hold all rows of each of their queries, from any number
-    of days. `judged`: normalised queries that are kept aside for evaluation. The fate of a line is decided by its
+    of days. `judged`: skeletons of the queries that are kept aside for evaluation. The fate of a line is decided by its
     query first (content, then judged, then below k) and then by its document (unknown). `adult_terms` stand in for
     the shipped list.
     """
@@ -75,10 +76,11 @@ def click_pairs(
     num_people = people["num_people"].to_numpy()
     texts = people["query"].to_pylist()
     content = np.array(content_fates(texts, adult_terms), object)
-    is_judged = pc.is_in(people["query"], value_set=judged).to_numpy() & (content == None)  # noqa: E711 (element-wise)
+    skeletons = [skeleton(text) for text in texts]
+    is_judged = np.array([text in judged for text in skeletons], bool) & (content == None)  # noqa: E711 (element-wise)
     is_set_aside = is_judged | (content != None)  # noqa: E711
     is_published = ~is_set_aside & (num_people >= k)
-    is_dev = held_out(texts, salt=split_salt, share=dev_share)
+    is_dev = held_out(skeletons, salt=split_salt, share=dev_share)
 
     searches = people["searches"].to_numpy()
     impressions, clicks = shown["impressions"].to_numpy(), shown["clicks"].to_numpy()

@@ -237,9 +237,8 @@ def kept_at_k(day: SampledDay, titled: pa.Array | None, k: int) -> list[dict[str
     if titled is not None:
         title = pc.if_else(pc.is_in(title, value_set=titled), title, pa.scalar(None, pa.string()))
     columns = [shown["query"], title, np.full(len(shown), -1, np.int32), shown["impressions"], shown["clicks"]]
-    none = pa.array([], pa.string())
     shown = pa.table(columns, schema=SHOWN_TITLED)
-    _, tally = click_pairs(day.queries, shown, none, k=k, split_salt="", dev_share=0.0)
+    _, tally = click_pairs(day.queries, shown, frozenset(), k=k, split_salt="", dev_share=0.0)
     names = ("queries", "clicks", "pairs")
     values = sorted({*REPORTED_K, k})
     return [{"k": each, **{name: tally.counts[f"{name}_at_{each}"] for name in names}} for each in values]

@@ -62,7 +62,7 @@ def test_pairs_and_fates_are_those_of_a_reference_that_takes_a_row_at_a_time(iss
             ],
             schema=SHOWN_TITLED,
         ),
-        pa.array(sorted(judged), pa.string()),
+        judged,
         k=k,
         split_salt="s",
         dev_share=0.4,
@@ -76,3 +76,21 @@ def test_pairs_and_fates_are_those_of_a_reference_that_takes_a_row_at_a_time(iss
     assert all(rows == sorted(excluded.get(query, ())) for query, rows in held)
     assert +Counter(tally.fates) == +fates
     assert (tally.counts[f"pairs_at_{k}"], tally.counts[f"clicks_at_{k}"]) == (len(clicks), sum(clicks.values()))
+
+
+def test_a_judged_query_is_kept_out_in_every_disguise_and_all_disguises_are_on_one_side():
+    disguises = ["deck screw", "deck scr\u200bew", "\u2060deck screw", "d\u0435ck s\u0441rew", "deck\u00ad screw"]
+    queries = pa.Table.from_pylist(
+        [{"query": query, "people": [1, 2], "searches": 3} for query in [*disguises, "deck screws"]], schema=QUERIES
+    )
+    row = {"title": "screw", "pool_row": 1, "impressions": 1, "clicks": 1}
+    shown = pa.Table.from_pylist(
+        [{"query": query} | row for query in queries["query"].to_pylist()], schema=SHOWN_TITLED
+    )
+    pairs, tally = click_pairs(queries, shown, frozenset({"deck screw"}), k=2, split_salt="s", dev_share=0.0)
+    assert pairs["query"].to_pylist() == ["deck screws"]
+    assert tally.fates["query_judged"] == len(disguises) * (3 + 1 + 1)
+    for salt in "abcdefgh":
+        pairs, _ = click_pairs(queries, shown, frozenset(), k=2, split_salt=salt, dev_share=0.5)
+        sides = {row["query"]: row["dev"] for row in pairs.to_pylist()}
+        assert len({sides[query] for query in disguises}) == 1

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import StageError, UsageError
-from schemas.judgments import read_qrels, read_queries, read_run, run_lines
+from schemas.judgments import read_qrels, read_queries, read_run, run_lines, skeleton
 
 IDS = st.text("abcXYZ019-_", min_size=1, max_size=6)
 
@@ -78,3 +78,18 @@ def test_a_missing_file_is_wrong_usage_and_other_bytes_are_told(tmp_path, read):
     (tmp_path / "bytes").write_bytes(b"q1\t\xff\n")
     with pytest.raises(StageError, match="not UTF-8"):
         read(str(tmp_path / "bytes"))
+
+
+@pytest.mark.parametrize(
+    ("query", "seen"),
+    [
+        ("deck screw", "deck screw"),
+        ("deck\u200b screw\ufeff", "deck screw"),  # a zero-width space, a byte-order mark
+        ("\u202edeck scr\u00adew", "deck screw"),  # right-to-left override, soft hyphen
+        ("\u0441\u043e\u0440", "cop"),  # Cyrillic es, o, er
+        ("größe 窓", "größe 窓"),
+        ("\u200b", ""),
+    ],
+)
+def test_a_skeleton_is_what_a_reader_sees(query, seen):
+    assert skeleton(query) == seen
