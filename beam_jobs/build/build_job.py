@@ -4,8 +4,8 @@
               -> exchange by document, with the titles that buckets of queries ask for -.
     exposures ---------------------------------------------------------------------------+-> exchange by query
     people of queries -------------------------------------------------------------------'
-              -> content filters, judged queries, privacy gate, split, pairs -> exchange by shard -> negatives, words, texts
-              -> one last step: names for the folders that count, the ledger, the manifest
+              -> content filters, judged queries, privacy gate, split, pairs -> exchange by shard
+              -> negatives, words, texts -> one last step: names for the folders that count, the ledger, the manifest
 
 Reads the days of a window (schemas.search_log) and the documents file; writes schemas.shard to STORE/build/DIGEST.
 Whatever the runner, the number of workers and the cut of the days, the logical rows are the same.
