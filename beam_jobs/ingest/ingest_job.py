@@ -381,9 +381,8 @@ def check_readable(tally: Tally, num_rejects: int, folders: Sequence[FolderMade]
         raise StageError("There is not one line in the log.", "Give a log with at least one line.")
     if 2 * (far := tally.fates.get("time_implausible", 0)) > tally.lines:
         raise StageError(
-            f"{far:,} of the log's {tally.lines:,} lines are of a time far from the day {job.date}. Nothing was"
-            " ingested.",
-            "Give the day that the log is of; a log of many days goes without --date.",
+            f"The times of {far:,} of the log's {tally.lines:,} lines are far from {job.date}. Nothing was ingested.",
+            "Give the day of the log with --date; ingest a log of many days without it.",
         )
     if num_rejects <= job.max_unreadable_share * tally.lines:
         return

@@ -85,7 +85,9 @@ def promotion(decision: Mapping[str, Any], click_derived: bool) -> list[Block]:
 
 
 def drift(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """The alarms, or a line that says there are no alarms, and every figure beside its usual value."""
+    """The alarms, or that there are none, and every figure beside its usual value; empty without earlier runs."""
+    if all(row["usual"] == "—" for row in rows):
+        return []
     alarms = [row["alarm"] + (" It stopped the run." if row.get("stops") else "") for row in rows if row["alarm"]]
     return [
         Items(items=alarms, tone="alarm") if alarms else Text(text=usual(rows)),
@@ -104,7 +106,7 @@ def usual(rows: Sequence[Mapping[str, Any]]) -> str:
     compared = sum(row["usual"] != "—" for row in rows)
     if not compared:
         return "There are too few earlier runs to say what is unusual."
-    return f"Nothing is unusual, of {compared} figures that could be compared."
+    return f"No figure is unusual, of {compared} compared with earlier runs."
 
 
 def ledger_table(ledger: Ledger) -> Table:

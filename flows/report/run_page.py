@@ -106,13 +106,13 @@ def run_page(run: Run) -> Page:
     by_clicks = evaluation["labels"].get("judgments") == "click-derived"
     stages = [result for result in results.values() if isinstance(result, Mapping)]
     text = f"A query is learned from only if at least k people typed it; here k = {run.k}."
-    compared = any(row["usual"] != "—" for row in results["drift"])  # with earlier runs
+    unusual = drift(results["drift"])
     outputs = [[stage["stage"], stage["digest"], stage["path"]] for stage in stages]
     blocks = [
         Section(title="Result", blocks=_result(run)),
         Section(title="Ranking", blocks=ranking(evaluation["metrics"])),
         *([Section(title="Promotion", blocks=promotion(run.promotion, by_clicks))] if run.promotion else []),
-        *([Section(title="Unusual since the last runs", blocks=drift(results["drift"]))] if compared else []),
+        *([Section(title="Unusual since the last runs", blocks=unusual)] if unusual else []),
         Section(title="How it was made", blocks=_stages(stages)),
         Section(title="What became of every line", blocks=[ledger_table(Ledger.from_json(build["ledger"]))]),
         Section(title="What privacy costs", blocks=[Text(text=text), gate_table(build["metrics"]["left_at_k"], run.k)]),

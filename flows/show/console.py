@@ -151,7 +151,7 @@ _OS_REASONS = {
     errno.ENOSPC: ("The disk is full", "Free some space and run the same command again."),
     errno.EDQUOT: ("The disk quota is used up", "Free some space and run the same command again."),
     errno.EFBIG: ("A file grew past the limit set for this process", "Raise the limit (ulimit -f) and run again."),
-    errno.EACCES: ("The permission is denied", "Check who owns the folder, or choose another."),
+    errno.EACCES: ("Permission is denied", "Check who owns the folder, or choose another."),
     errno.EPERM: ("The operation is not permitted", "Check who owns the folder, or choose another."),
     errno.EROFS: ("The file system is read-only", "Choose a folder that can be written."),
     errno.ENOENT: ("There is no such file", "Check the path."),

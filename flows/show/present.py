@@ -138,7 +138,7 @@ def standing(results: Mapping[str, Any]) -> list[Block]:
         blocks.append(Text(text="All of this comes from a simulated log.", tone="open"))
     if decision := published.get("decision"):
         blocks += promotion({"live": published["live"], **decision}, False)[:1]
-    return blocks + drift(rows)[:1] if rows else blocks
+    return blocks + drift(rows)[:1]
 
 
 def as_one(command: str, results: Mapping[str, Any]) -> dict:

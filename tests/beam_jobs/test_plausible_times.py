@@ -86,6 +86,6 @@ def test_a_log_of_another_day_than_was_said_is_refused_and_nothing_is_kept(tmp_p
     log = write_lines(tmp_path / "log.ndjson", LINES)
     with pytest.raises(StageError) as raised:
         ingest_log([log], store=str(tmp_path / "store"), config=IngestConfig(date="2025-09-01"))
-    assert "5 of the log's 6 lines are of a time far from the day" in str(raised.value)
+    assert "The times of 5 of the log's 6 lines are far from" in str(raised.value)
     assert not list((tmp_path / "store").rglob("manifest.json"))
     assert not list((tmp_path / "store" / "days").rglob("*.json"))
