@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from flows.report import renderers
-from flows.report.blocks import Block
+from flows.report.blocks import Block, visible
 from schemas.errors import StageError, os_error_kind, place, store_error
 from schemas.stage import Progress as Tell
 
@@ -84,8 +84,8 @@ def ended(state: str, name: str, time: str, text: str) -> None:
 
 
 def plain(text: str) -> str:
-    """Foreign text, so that neither rich's markup nor a control character in it reaches the terminal."""
-    return escape("".join(char if char.isprintable() else "�" for char in text))
+    """Foreign text, line by line, so that neither rich's markup nor a control character in it reaches the terminal."""
+    return escape("\n".join(map(visible, text.split("\n"))))
 
 
 def _plain_lines(stage: str) -> Tell:
@@ -118,7 +118,7 @@ def report_error(error: BaseException, stage: str, json: bool) -> int:
         value = {"kind": kind, "problem": facts.problem, "fix": facts.fix}
         sys.stdout.write(json_module.dumps({"stage": stage, "error": value}, ensure_ascii=False) + "\n")
     else:
-        errors.print(f"[bold red]clicktower {stage}:[/] {escape(str(facts))}", soft_wrap=True)
+        errors.print(f"[bold red]clicktower {stage}:[/] {plain(str(facts))}", soft_wrap=True)
     from flows.config.settings import Settings  # takes longer to load than all else of a short command
 
     if Settings().debug:

@@ -90,6 +90,11 @@ def test_foreign_text_cannot_write_markup_or_escapes_to_a_terminal():
     assert console.plain("[red]x\x1b[2J") == r"\[red]x�[2J"
 
 
+def test_an_error_that_names_a_strangers_file_writes_no_escape_to_a_terminal(capsys):
+    assert console.report_error(StageError("Line 2 repeats q\x1b[31m1.", "Look at\nit."), "evaluate", False) == 1
+    assert "repeats q�[31m1. Look at\nit." in capsys.readouterr().err
+
+
 def test_an_interrupted_submitter_takes_its_stage_with_it(tmp_path):
     """SIGINT to the submitting process: the child that it started is gone."""
     marker = tmp_path / "child.pid"
