@@ -9,7 +9,9 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, TypeAdapter
 
 from schemas import storage
 from schemas.errors import StageError, require_major
@@ -17,6 +19,16 @@ from schemas.ledger import Ledger
 
 SCHEMA_VERSION = "1.0"
 FILE_NAME = "manifest.json"
+
+
+def _inside(path: str) -> str:
+    if not path or path.startswith("/") or "\\" in path or ".." in path.split("/"):
+        raise ValueError("it leads out of its folder")
+    return path
+
+
+# What a record may name: a record from a stranger could point anywhere.
+InnerPath = Annotated[str, AfterValidator(_inside)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +53,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputFile:
-    path: str  # relative to the folder of the manifest
+    path: InnerPath  # relative to the folder of the manifest
     size_bytes: int
     sha256: str
 
@@ -75,7 +87,7 @@ class Manifest:
     request: Request
     outcome: Outcome
     files: Sequence[OutputFile]
-    attempt: str
+    attempt: InnerPath
     created: str  # ISO 8601, UTC
     duration_seconds: float
     software: Mapping[str, str]
@@ -98,31 +110,34 @@ class Manifest:
         }
 
 
+_MANIFEST = TypeAdapter(Manifest)
+
+
 def from_json(value: Mapping[str, Any], where: str = "a manifest") -> Manifest:
-    """The manifest in a parsed JSON object. Raises UnknownVersionError for another major version."""
+    """The manifest in a parsed JSON object.
+
+    Raises UnknownVersionError for another major version, ValueError for anything that no manifest says.
+    """
     require_major(where, value.get("schema_version"), SCHEMA_VERSION)
     outcome = dict(value["outcome"])
     outcome["ledger"] = Ledger.from_json(outcome["ledger"]) if outcome.get("ledger") else None
-    as_it_is = {name: value[name] for name in ("attempt", "created", "duration_seconds", "software")}
-    files = [OutputFile(**file) for file in value["files"]]
-    return Manifest(request=Request(**value["request"]), outcome=Outcome(**outcome), files=files, **as_it_is)
+    return _MANIFEST.validate_python({**value, "outcome": outcome})
 
 
 def read(folder: str) -> Manifest:
     """The manifest of a finished stage. Raises StageError if it is missing or cannot be read."""
     where = storage.join(folder, FILE_NAME)
     try:
-        value = json.loads(storage.read_bytes(where))
+        return from_json(json.loads(storage.read_bytes(where)), where)
     except FileNotFoundError:
         raise StageError(
             f"The folder {folder} has no {FILE_NAME}: it is not the output of a stage, or that stage never finished.",
             "Give the path that the stage printed, or run the stage again.",
         ) from None
-    except ValueError:
+    except (ValueError, TypeError, KeyError, AttributeError):
         raise StageError(
-            f"The manifest {where} is not JSON.", "Run the stage again; it sets the damaged manifest aside."
+            f"The manifest {where} is damaged.", "Run the stage again; it sets the damaged manifest aside."
         ) from None
-    return from_json(value, where)
 
 
 def damaged_files(folder: str, files: Sequence[OutputFile], *, hashes: bool = False) -> list[str]:

@@ -20,8 +20,10 @@ can change unseen.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, TypeVar
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, TypeAdapter
 
 from schemas import storage
 from schemas.errors import StageError, require_major
@@ -50,9 +52,12 @@ DECISIONS = "decisions"
 ENCODING = "encoding"
 
 
+Digest = Annotated[str, Field(pattern=r"^\w+$")]  # the name of a release's folder, and no path
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Release:
-    digest: str
+    digest: Digest
     text_contract: Mapping[str, Any]  # trigram contract version, Unicode version, table rows
     num_documents: int
     dimensions: int
@@ -61,7 +66,7 @@ class Release:
     inputs: Mapping[str, str]  # digests of the model and the documents
     labels: Mapping[str, Any] = field(default_factory=dict)
     created: str = ""
-    files: list[Mapping[str, Any]] = field(default_factory=list)  # path, size_bytes, sha256
+    files: list[OutputFile] = field(default_factory=list)
     # Since 1.1:
     evaluated: Mapping[str, Any] = field(default_factory=dict)  # `inputs` and `config` of the evaluation; empty: none
     query_tower: Mapping[str, Any] = field(default_factory=dict)  # file and largest difference, or the reason of none
@@ -70,19 +75,14 @@ class Release:
     # Since 1.2. What reads 1.1 takes every release for one of cosines, but knows no tower that is compared otherwise.
     similarity: Similarity = "cosine"
 
-    @property
-    def written(self) -> list[OutputFile]:
-        """Its files, as they were written."""
-        return [OutputFile(path=f["path"], size_bytes=f["size_bytes"], sha256=f["sha256"]) for f in self.files]
-
     def to_json(self) -> dict:
         return sealed({"schema_version": SCHEMA_VERSION, **asdict(self)})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pointer:
-    release: str
-    previous: str | None
+    release: Digest
+    previous: Digest | None
     swapped: str
     number: int = 0  # of swaps since the first; since 1.1
 
@@ -179,7 +179,7 @@ def _read(kind: type[Record], folder: str, name: str, fix: str) -> Record | None
         require_major(f"{name} of {folder}", value.get("schema_version"), SCHEMA_VERSION)
         if is_broken(value, since="1.1"):
             raise ValueError("the seal is broken")
-        return kind(**{f.name: value[f.name] for f in fields(kind) if f.name in value})  # a later version may say more
+        return TypeAdapter(kind).validate_python(value)  # a later version may say more
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, AttributeError):

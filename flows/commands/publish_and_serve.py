@@ -142,8 +142,9 @@ def verify(folder: str, *, json: Json = False) -> None:
     with console.progress_bar("verify") as progress:
         findings = verify.verify(folder, progress=progress)
     if findings:
+        shown = "; ".join(finding.rstrip(".") for finding in findings[:10])
         raise StageError(
-            f"{len(findings)} files of {folder} do not match its manifest: {'; '.join(findings[:10])}.",
+            f"What {folder} holds differs from what was written: {shown}.",
             "Run the stage again (it notices and makes the output anew), or restore the files.",
         )
     console.emit(

@@ -195,7 +195,7 @@ def _same_model(uri: str, trained: StageResult, model: Encoder) -> str | None:
             continue
         if is_alike(release):
             is_live = pointer is not None and pointer.release == digest
-            candidates.append((is_live, release.created, folder, release.written))
+            candidates.append((is_live, release.created, folder, release.files))
     for _, _, folder, files in sorted(candidates, key=lambda candidate: candidate[:3], reverse=True):
         if not damaged_files(folder, files, hashes=True):
             return folder

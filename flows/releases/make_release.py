@@ -83,7 +83,7 @@ def make_release(
         )
         card = model_card(release, model, trained)
         storage.write_atomic(storage.join(built, CARD), card.encode("utf-8", "replace"))
-        release = replace(release, files=[asdict(file) for file in release_folder.list_built(built)])
+        release = replace(release, files=release_folder.list_built(built))
         release_folder.place(built, release, folder)
     for part in titles.parts:
         storage.remove(part)

@@ -285,7 +285,7 @@ def rollback(uri: str, *, release: str | None = None) -> Published:
     folder = release_folder(uri, digest)
     release_there = read_folder(folder)
     require_major(f"the text contract of {digest}", release_there.text_contract.get("trigrams"), CONTRACT_VERSION)
-    if wrong := damaged_files(folder, release_there.written, hashes=True):
+    if wrong := damaged_files(folder, release_there.files, hashes=True):
         raise StageError(
             f"The release {digest} cannot go live: {'; '.join(wrong[:3])}. The live release stays.",
             "Name another release, or publish again: that repairs it.",

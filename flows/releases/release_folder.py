@@ -94,8 +94,8 @@ def place(built: str, release: contract.Release, folder: str) -> None:
     else:
         fs, root = storage.filesystem(folder)
         for file in release.files:
-            fs.put_file(os.path.join(built, file["path"]), f"{root}/{file['path']}")
-        if wrong := damaged_files(folder, release.written, hashes=True):
+            fs.put_file(os.path.join(built, file.path), f"{root}/{file.path}")
+        if wrong := damaged_files(folder, release.files, hashes=True):
             raise StageError(
                 f"The release uploaded to {folder} is damaged: {'; '.join(wrong[:5])}. What is live stays as it is.",
                 "Publish again.",
@@ -111,7 +111,7 @@ def find(folder: str) -> tuple[contract.Release | None, list[str]]:
         release = contract.read_folder(folder)
     except StageError as error:
         return None, [error.problem]
-    wrong = damaged_files(folder, release.written)
+    wrong = damaged_files(folder, release.files)
     return (None, wrong) if wrong else (release, [])
 
 

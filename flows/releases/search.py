@@ -62,7 +62,7 @@ class OpenRelease:
         self.uri = uri
         self.folder, self.release = read_release(uri)
         require_major(f"the text contract of {uri}", self.release.text_contract.get("trigrams"), CONTRACT_VERSION)
-        if wrong := damaged_files(self.folder, self.release.written, hashes=hashes):
+        if wrong := damaged_files(self.folder, self.release.files, hashes=hashes):
             raise StageError(
                 f"The release at {uri} cannot be opened: {'; '.join(wrong[:3])}.",
                 "Publish again, which repairs it.",

@@ -73,7 +73,7 @@ def _of_unit(folder: str) -> list[str]:
         if storage.exists(storage.join(folder, RELEASE)):
             release = read_folder(folder)
             digest, record = release.digest, RELEASE
-            files: Sequence[OutputFile] = release.written
+            files: Sequence[OutputFile] = release.files
             present, findings = storage.list_files(folder), _of_record(folder, RELEASE)
         else:
             manifest = manifests.read(folder)

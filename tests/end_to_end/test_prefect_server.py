@@ -197,7 +197,7 @@ def test_a_stage_that_a_signal_ended_is_tried_again_and_a_cancelled_run_takes_it
     config.write_text(text.replace("[limits]", "[limits]\ntimeout_minutes = {train = 0.05}"), encoding="utf-8")
     ended = server.end_of(server.trigger(config, DATE))
     assert ended["type"] == "FAILED"
-    assert "in 0.05 minutes" in ended["message"]
+    assert "after 0.05 minutes" in ended["message"]
     assert "raise train in [limits.timeout_minutes]" in ended["message"]
     wait_until(lambda: running_stages(store) == [], "the stage to end")
 

@@ -1,11 +1,12 @@
+import json
 from pathlib import Path
 
 import pytest
 
 from flows.releases.verify import verify
-from schemas.errors import UsageError
-from schemas.manifest import Outcome, Request, to_bytes
-from schemas.release import Pointer
+from schemas.errors import StageError, UsageError
+from schemas.manifest import Outcome, Request, read, sealed, to_bytes
+from schemas.release import Pointer, read_folder, read_pointer
 from schemas.stage import StageResult, run_stage
 from schemas.storage import write_atomic
 
@@ -52,12 +53,67 @@ def test_missing_cut_and_foreign_files_are_found(tmp_path):
     assert any("foreign.bin is not of this output" in sentence for sentence in found)
 
 
+RELEASED = Path(__file__).parents[1] / "schemas" / "released"
+
+
+def change(value: dict, path: tuple, new: object) -> dict:
+    """The parsed record with one value replaced."""
+    at = value
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = new
+    return value
+
+
+@pytest.mark.parametrize(
+    ("path", "new"),
+    [
+        (("files", 0, "path"), "../../../etc/passwd"),
+        (("files", 0, "path"), "/etc/passwd"),
+        (("files", 0, "size_bytes"), "many"),
+        (("attempt",), "../elsewhere"),
+        (("request",), ["none"]),
+        (("outcome",), None),
+        (("files",), {"path": "x"}),
+    ],
+)
+def test_a_manifest_of_a_stranger_is_refused_in_one_sentence(tmp_path, path, new):
+    value = json.loads((RELEASED / "manifest-1.0.json").read_text())
+    (tmp_path / "manifest.json").write_text(json.dumps(change(value, path, new)))
+    with pytest.raises(StageError, match=r"^The manifest \S+ is damaged\. Run the stage again"):
+        read(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("path", "new"),
+    [
+        (("digest",), "../elsewhere"),
+        (("files", 0, "path"), "model/../../../etc/passwd"),
+        (("num_documents",), "many"),
+        (("similarity",), "closeness"),
+        (("index",), []),
+    ],
+)
+def test_a_release_of_a_stranger_is_refused_in_one_sentence(tmp_path, path, new):
+    value = json.loads((RELEASED / "release-1.2.json").read_text())
+    (tmp_path / "release.json").write_bytes(to_bytes(sealed(change(value, path, new))))
+    with pytest.raises(StageError, match=r"^The file release\.json of \S+ is damaged\. Publish again\."):
+        read_folder(str(tmp_path))
+
+
+def test_a_pointer_leads_to_no_folder_outside(tmp_path):
+    value = json.loads((RELEASED / "pointer-1.2.json").read_text())
+    (tmp_path / "pointer.json").write_bytes(to_bytes(sealed(value | {"release": "../../elsewhere"})))
+    with pytest.raises(StageError, match=r"^The file pointer\.json of \S+ is damaged\."):
+        read_pointer(str(tmp_path))
+
+
 def test_a_renamed_folder_and_a_damaged_manifest_are_found(tmp_path):
     result = a_stage(tmp_path)
     renamed = Path(result.folder).rename(tmp_path / "build" / ("0" * 24))
     assert "a folder was renamed" in verify(str(renamed))[0]
     Path(renamed, "manifest.json").write_text("{")
-    assert verify(str(renamed)) == [f"The manifest {renamed}/manifest.json is not JSON."]
+    assert verify(str(renamed)) == [f"The manifest {renamed}/manifest.json is damaged."]
 
 
 def test_what_a_killed_attempt_left_is_not_held_against_the_output(tmp_path):

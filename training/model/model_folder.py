@@ -94,7 +94,7 @@ def model_source(uri: str) -> ModelSource:
 
 
 def _of_release(folder: str, release: Release) -> ModelSource:
-    of_model = [file for file in release.written if file.path.startswith(f"{MODEL}/")]
+    of_model = [file for file in release.files if file.path.startswith(f"{MODEL}/")]
     _require_whole(folder, of_model, "Publish the model again from where it was trained.")
     return ModelSource(digest=release.inputs["model"], folder=storage.join(folder, MODEL), labels=dict(release.labels))
 
