@@ -107,7 +107,7 @@ def as_documents(table: pa.Table) -> pa.Table:
 
 def not_of_form(uri: str, error: Exception) -> StageError:
     reason = str(error).splitlines()[0][:160]
-    return StageError(f"The file {uri} is not of the form that its name says ({reason}).", _FORM)
+    return StageError(f"The file {uri} does not have the format that its name says ({reason}).", _FORM)
 
 
 def repeated_ids(uri: str, ids: pa.ChunkedArray, *, is_all: bool = True) -> StageError | None:

@@ -155,7 +155,7 @@ def _draw_in_turn(slots: np.ndarray, exclusion: np.ndarray, exclusions: Exclusio
 
 
 def sampling_probability(exclusion: np.ndarray, exclusions: pa.ListArray, pool_size: int) -> np.ndarray:
-    """The probability with which one draw for a pair gives a certain allowed row, float64 [pairs].
+    """The probability that one draw for a pair gives a certain allowed row, float64 [pairs].
 
     The pool is uniform, and a row that is refused is drawn again: 1 / (pool size - number of excluded rows).
     """

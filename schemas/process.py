@@ -42,7 +42,7 @@ def make_scratch() -> str:
 
 
 def use_scratch() -> None:
-    """Let temporary files of this process, and of all that it starts, be made in a scratch folder of its own."""
+    """Put the temporary files of this process, and of all processes that it starts, in a scratch folder of its own."""
     tempfile.tempdir = os.environ["TMPDIR"] = make_scratch()
 
 

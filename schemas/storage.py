@@ -74,7 +74,7 @@ def list_folders(uri: str) -> list[str]:
 
 
 def list_names(uri: str) -> list[str]:
-    """The names of the files in a folder, but for those in folders of it, sorted; empty where there is no folder."""
+    """The names of the files directly in a folder, sorted; empty without the folder."""
     return _names(uri, "file")
 
 

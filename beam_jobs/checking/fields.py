@@ -1,6 +1,6 @@
 """The fields of a log by its first lines: their names, what their values look like, the mapping that the names suggest.
 
-Lines are looked at and never shown; of what is in them only names that look like those of fields are.
+Lines are never shown; of their content only names that look like field names are.
 """
 
 import csv
@@ -288,7 +288,7 @@ def suggest_mapping(fields: Fields) -> Mapping | None:
 
 
 def suggest_events(values: Iterable[str]) -> Events:
-    """The usual values of an event column, and those of these that are surely searches, impressions and clicks."""
+    """The usual values of an event column, and the ones among them that are surely searches, impressions or clicks."""
     usual = Events()
     more = sorted(value for value in values if value not in usual.kinds())
     of_kind = {kind: [value for value in more if event_kind(value) == kind] for kind in EVENT_NAMES}

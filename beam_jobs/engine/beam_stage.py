@@ -108,7 +108,7 @@ class Attempt:
 class FolderMade:
     """A folder that one try of a bundle wrote, what is in it, and the digest of its rows.
 
-    Of those of one name any may be chosen: they hold the same.
+    Folders of one name hold the same, so any may be chosen.
     """
 
     folder: str  # where it was written, under a name of this try

@@ -116,7 +116,7 @@ MAX_PROCESSES = 16  # each holds a bucket or two and what it gathers: about 0.4 
 def with_local_workers(
     beam_options: Sequence[str], input_bytes: int, worth_bytes: int = WORTH_PROCESSES_BYTES
 ) -> tuple[str, ...]:
-    """The options; without any about runner or mode, and for much input, those of one worker process for each core.
+    """The options. Where they name no runner or mode and the input is large: one worker process per core.
 
     `input_bytes`: uncompressed. `worth_bytes`: what is much.
     """

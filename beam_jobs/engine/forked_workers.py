@@ -95,8 +95,8 @@ class ForkedWorkers:
             self.lost = TransientError(
                 f"{signal.Signals(int(number)).name} ended a process of the job on this machine. Nothing was"
                 " published.",
-                "Run the same command again; where the system ended it for want of memory, put `--"
-                " --direct_running_mode=in_memory` behind it, which takes one process.",
+                "Run the same command again; if the system ended it for lack of memory, put `--"
+                " --direct_running_mode=in_memory` behind it, which uses one process.",
             )
             # Without a name where it ended before it was noted: then all are reported, since the job fails anyway.
             for fail in [self._fail[name]] if name in self._fail else list(self._fail.values()):

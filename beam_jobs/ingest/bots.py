@@ -22,8 +22,8 @@ from schemas.errors import UsageError
 from schemas.search_log import KINDS, PEOPLE_CAP
 from schemas.section import Count, section
 
-# A client is surely a bot, surely no bot, or unsure: kept out of training, counted apart. Each rule, and the fate
-# (schemas.search_log) of the lines of whom it catches. The first that holds for a client is what it is counted under.
+# A client is surely a bot, surely no bot, or unsure: kept out of training, counted apart. Each rule has a fate
+# (schemas.search_log) for the lines of the clients that it catches. A client counts under the first rule that applies.
 FATE_OF_RULE = {
     "user_agent": "bot_user_agent",
     "pace": "bot_behaviour",
@@ -337,7 +337,7 @@ class _Parts:
         return _Parts(person=sums["person"].to_numpy(), part=sums["part"].to_numpy(), value=sums["value"].to_numpy())
 
     def per(self, size: int) -> "_Parts":
-        """The sums of so many parts each."""
+        """The sums of consecutive parts of a given number."""
         return _Parts(person=self.person, part=self.part // size, value=self.value).added()
 
     def largest(self, num_people: int) -> np.ndarray:
@@ -519,7 +519,7 @@ def _smallest_between(values: np.ndarray, begin: np.ndarray) -> np.ndarray:
 
 
 def _expected_share(first_ms: np.ndarray, minutes: int, activity: Activity) -> np.ndarray:
-    """The share of the log's passers-by that come in so many minutes from each time on; at least that of one more."""
+    """The share of the log's passers-by that come within some minutes of each time; at least that of one more."""
     first, last = first_ms // MS_PER_HOUR, (first_ms + minutes * MS_PER_MINUTE) // MS_PER_HOUR
     summed = np.concatenate([[0], np.cumsum(activity.by_hour)])
     begin, end = (np.searchsorted(activity.hours, hour % MAX_HOURS) for hour in (first, last + 1))

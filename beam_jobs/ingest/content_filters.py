@@ -45,7 +45,7 @@ def read_list(uri: str) -> TermList:
     except (OSError, UnicodeDecodeError) as error:
         raise StageError(
             f"The list of terms {uri} is not UTF-8 text ({type(error).__name__}).",
-            "Give a text file with one term a line.",
+            "Give a text file with one term per line.",
         ) from None
     return _parse(text, uri)
 
@@ -60,7 +60,7 @@ def _parse(text: str, name: str) -> TermList:
     if not terms:
         raise StageError(
             f"The list of terms {name} has no term: nothing would be filtered.",
-            "Give a file with one term a line.",
+            "Give a file with one term per line.",
         )
     return TermList(terms=terms, digest=sha256("\n".join(terms).encode()).hexdigest()[:16])
 
@@ -129,7 +129,7 @@ def content_fates(queries: Iterable[str], adult_terms: tuple[str, ...] | None = 
 
 
 def _may_have_fate(texts: pa.Array, adult: Mapping[str, Sequence[str]]) -> np.ndarray:
-    """Whether `content_fate` has to look at a query, bool [queries]: at all that have a fate, and at few others.
+    """Whether `content_fate` has to check a query, bool [queries]: true for all that have a fate, and for few others.
 
     Nearly all queries are seen to be plain by their words, and each distinct word is looked at once.
     """

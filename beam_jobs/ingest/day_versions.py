@@ -44,7 +44,7 @@ class LineSample:
     num_lines: int
 
     def overlaps(self, sample: "LineSample") -> bool:
-        """Whether both logs have so many lines in common that it cannot be chance."""
+        """Whether both logs have more lines in common than chance allows."""
         num_lines, theirs, num_common = self._beside(sample)
         return num_common > MIN_SHARE * min(num_lines, theirs)
 
@@ -224,7 +224,7 @@ def _next_parts(store: str, newest: versions.DayVersion, part: versions.DayPart)
         return bool(set(part.logs) & set(other.logs)) or bool(sample and theirs and sample.overlaps(theirs))
 
     def holds(one: versions.DayPart, other: versions.DayPart) -> bool:
-        """Whether all that the other part read is in the first, too."""
+        """Whether the first part holds everything that the other read."""
         sample, theirs = samples[one.ingest], samples[other.ingest]
         return set(other.logs) <= set(one.logs) or bool(sample and theirs and sample.holds(theirs))
 
@@ -329,7 +329,7 @@ def _is_current(result: StageResult) -> bool:
 
 
 def finished_ingests(store: str) -> list[StageResult]:
-    """Every ingest of a store whose rows count, those of older versions of a day too."""
+    """Every ingest of a store whose rows count, including older versions of a day."""
     folder = storage.join(store, "ingest")
     names = storage.list_folders(folder)
     folders = [storage.join(folder, name) for name in names]

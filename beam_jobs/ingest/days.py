@@ -55,7 +55,7 @@ class Window:
         if self.first and self.until and self.first > self.until:
             raise UsageError(
                 f"The window from {self.first} to {self.until} ends before it begins.",
-                "Exchange the two dates.",
+                "Swap the two dates.",
             )
 
     @property
@@ -63,7 +63,7 @@ class Window:
         return self.first is None and self.until is None and self.last is None
 
     def span(self, held: Sequence[str]) -> tuple[str, str]:
-        """The first and the last date, among the dates that are held. Raises UsageError where none of them is in it."""
+        """The first and last date of the window among the store's dates. Raises UsageError for a window without one."""
         until = self.until or max(held, default="")
         first = self.first or min(held, default="")
         if self.last and until:
@@ -280,7 +280,7 @@ def _require_disjoint_logs(days: Sequence[StageResult]) -> None:
             holder_folder = holder.setdefault(fingerprint, result.folder)
             if holder_folder != result.folder:
                 raise StageError(
-                    f"{holder_folder} and {result.folder} are of the same log file (fingerprint {fingerprint[:12]}),"
+                    f"{holder_folder} and {result.folder} come from the same log file (fingerprint {fingerprint[:12]}),"
                     " whose clicks would count twice.",
                     "Name the days that belong to the window one by one, each log once.",
                 )
@@ -303,7 +303,7 @@ def _require_disjoint_lines(days: Sequence[StageResult]) -> None:
         )  # fmt: skip
         if not may_repeat and mine.overlaps(theirs):
             raise StageError(
-                f"{first.folder} and {second.folder} are of the same lines, in files that differ: their clicks would"
+                f"{first.folder} and {second.folder} hold the same lines in different files: their clicks would"
                 " count twice.",
                 "Ingest both logs together, or keep one of the two folders and remove the other.",
             )

@@ -52,7 +52,7 @@ class MadeFrom:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Erasure:
-    """What was done, without a word about whom.
+    """What was done, without naming anybody.
 
     `dates`: of dated ingests, the version that is the newest now. `keyless`: ingests whose key is gone, so that nobody
     can tell any more who is in them. `unfinished`: what killed ingests left behind. `made_before`: outputs that were
@@ -78,7 +78,7 @@ def erase(
     and StageError (a damaged ingest, a key that others may read, no space).
     """
     if not client_ids:
-        raise UsageError("There is no client id to erase.", "Give one client id a line.")
+        raise UsageError("There is no client id to erase.", "Give one client id per line.")
     if not day_versions.finished_ingests(store):
         raise UsageError(f"There is no finished ingest in {store}.", "Check the path of the store.")
     paths = [*key_paths(store), *([person_key] if person_key else [])]
@@ -133,7 +133,7 @@ class Change:
 
 
 def without_people(queries: pa.Table, exposures: pa.Table, people: pa.Array) -> Change | None:
-    """A bucket from which these people (hashes) are gone, or None where none of them is in it."""
+    """A bucket without these people (hashes), or None where it has none of them."""
     sets = queries["people"].combine_chunks()
     owner = pc.list_parent_indices(sets).to_numpy(zero_copy_only=False)
     is_theirs = pc.is_in(pc.list_flatten(sets), value_set=people).to_numpy(zero_copy_only=False)

@@ -378,7 +378,7 @@ def check_readable(tally: Tally, num_rejects: int, folders: Sequence[FolderMade]
     be read: the reasons and some places.
     """
     if not tally.lines:
-        raise StageError("There is not one line in the log.", "Give a log with at least one line.")
+        raise StageError("The log has no line.", "Give a log with at least one line.")
     if 2 * (far := tally.fates.get("time_implausible", 0)) > tally.lines:
         raise StageError(
             f"The times of {far:,} of the log's {tally.lines:,} lines are far from {job.date}. Nothing was ingested.",
@@ -400,7 +400,7 @@ def check_readable(tally: Tally, num_rejects: int, folders: Sequence[FolderMade]
     raise StageError(
         f"{num_rejects:,} of {tally.lines:,} lines are unreadable ({reasons}), for example at {places} (file:byte); at"
         f" most {job.max_unreadable_share:.1%} may be.{looks} Nothing was ingested.",
-        "Look at these lines; if they may go, raise max_unreadable_share.",
+        "Look at these lines; if you can spare them, raise max_unreadable_share.",
     )
 
 

@@ -35,7 +35,7 @@ class IngestConfig:
     `max_unreadable_share`: of the lines; above it the run fails, because the log is probably not what it was taken for.
     `person_key`: a key file to use instead of the store's own. `renew_key`: where the store's own has expired, make a
     new one and begin a new window. `date`: the day that the log is of (ISO 8601), or none. `replace_day`: these files
-    are all that the date consists of from now on, whatever it was made of before.
+    make up the date from now on and replace what it was made of.
     Raises UsageError for a value out of range.
     """
 
@@ -53,7 +53,7 @@ class IngestConfig:
         if self.date is not None:
             parse_date(self.date)
         elif self.replace_day:
-            raise UsageError("--replace-day has no date.", "Give the day with --date, or leave --replace-day out.")
+            raise UsageError("--replace-day needs a date.", "Give the day with --date, or leave --replace-day out.")
 
 
 def open_source(config: IngestConfig) -> Source:

@@ -268,7 +268,7 @@ def _catalogue(shards: Sequence[FolderMade], decision: labelled_rows.SplitDecisi
 def _require_readable(ledger: Ledger, rejects: Sequence[tuple[str, int, str]], job: LabelledJob) -> None:
     if not ledger.total:
         raise StageError(
-            "There is not one labelled line in the files.",
+            "The files have no labelled line.",
             "Give a file with at least one line below its header.",
         )
     share = job.config.max_unreadable_share
@@ -278,7 +278,7 @@ def _require_readable(ledger: Ledger, rejects: Sequence[tuple[str, int, str]], j
     raise StageError(
         f"Of {ledger.total:,} labelled lines {_of(ledger, 'unreadable')}, for example at {places} (file:byte); at most"
         f" {share:.1%} may be. Nothing was kept.",
-        "Look at these lines and at which columns are named; if they may go, raise max_unreadable_share.",
+        "Look at these lines and at which columns are named; if you can spare them, raise max_unreadable_share.",
     )
 
 

@@ -376,7 +376,7 @@ def require_usable(decision: SplitDecision, config: LabelledConfig, *, has_dev_f
         raise StageError(
             f"{num_train:,} training lines have {num_classes:,} different labels; classes may be at most"
             f" {MAX_CLASSES:,}.",
-            "Say --label-kind value if they are numbers, or look at which column the label is.",
+            "Use --label-kind value if they are numbers, or look at which column the label is.",
         )
 
 

@@ -70,7 +70,7 @@ def paths(columns: NamedColumns) -> dict[str, Path]:
     for name, column in columns.named().items():
         if isinstance(column, int) or not all(column.split(".")):
             raise UsageError(
-                f"The mapping gives {name} the column {column!r} of JSON lines: that is no key, and no path of keys.",
+                f"The mapping gives {name} the column {column!r} of JSON lines: neither a key nor a path of keys.",
                 "Give a key (`query`) or a dotted path (`search.query`).",
             )
         result[name] = tuple(column.split("."))

@@ -137,6 +137,6 @@ class Mapping(ColumnMapping):
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """A hint at the name that was probably meant, for an error; empty where none is near."""
+    """A hint at the name that was probably meant, for an error; empty without a similar one."""
     near = difflib.get_close_matches(name, list(names), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""

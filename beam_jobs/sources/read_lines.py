@@ -130,7 +130,7 @@ def find_files(logs: Sequence[str]) -> list[str]:
 def nothing_in(logs: Sequence[str], files: Sequence[str]) -> StageError:
     """The error for files that are all empty."""
     return StageError(
-        f"There is not one byte in the {len(files):,} files of {', '.join(logs)}.",
+        f"The {len(files):,} files of {', '.join(logs)} are empty.",
         "Give a file with at least one line.",
     )
 
@@ -224,7 +224,7 @@ def endless(file: str, position: int) -> StageError:
     return StageError(
         f"{file} has no line end within {MAX_LINE_BYTES >> 20} MiB after byte {position:,}: it is no file of one"
         " record a line.",
-        "Give a file of one record a line.",
+        "Give a file with one record per line.",
     )
 
 

@@ -126,7 +126,7 @@ def backfill(
 
     if every and ingest_only:
         raise UsageError(
-            "With --every all of every date is made, and with --ingest-only nothing but its ingest.",
+            "--every makes everything for each date, and --ingest-only makes nothing but ingests.",
             "Give one of them.",
         )
     require_date_in_log(read_pipeline(config).log.files, config)

@@ -168,10 +168,10 @@ def read_client_ids(client_id: str | None, file: str | None) -> list[str]:
     except FileNotFoundError:
         raise UsageError(f"There is no file of client ids {file}.", "Check the path.") from None
     except UnicodeDecodeError:
-        raise UsageError("The client ids are not UTF-8 text.", "Give one id a line.") from None
+        raise UsageError("The client ids are not UTF-8 text.", "Give one id per line.") from None
     ids = list(dict.fromkeys(line.removesuffix("\r") for line in lines if line.strip()))
     if not ids:
-        raise UsageError("There is no client id to erase.", "Give one client id a line.")
+        raise UsageError("There is no client id to erase.", "Give one client id per line.")
     return ids
 
 

@@ -179,7 +179,7 @@ def _key(config: PipelineConfig, date: str, day: Mapping[str, Any]) -> str:
 
 
 def _judged(evaluation: Mapping[str, Any]) -> str:
-    """The inputs of an NDCG value besides the model. Click-derived judgments are expected to differ every time."""
+    """The inputs of an NDCG value except the model. Click-derived judgments are expected to differ every time."""
     request = open_result(evaluation["path"]).manifest.request
     files = {} if evaluation["labels"].get("judgments") == "click-derived" else request.inputs
     return _digest([request.config, files.get("queries"), files.get("qrels")])
@@ -211,7 +211,7 @@ def write(store: str, seen: Observation) -> None:
 
 
 def earlier(store: str, today: Observation, *, days: int) -> list[Observation]:
-    """The earlier observations, oldest first; for a dated log those of at most so many days before.
+    """The earlier observations, oldest first; for a dated log those of at most `days` days before.
 
     A damaged file is left out: it decides nothing that is published.
     """

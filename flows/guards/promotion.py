@@ -304,7 +304,7 @@ def _evaluation(folder: str, inputs: Any, config: Any) -> Evaluation | None:
 
 
 def _protocol(inputs: Any, config: Any) -> dict[str, Any]:
-    """Everything besides the model that determines its values, as JSON."""
+    """Everything that determines its values except the model, as JSON."""
     return json.loads(json.dumps({"inputs": {k: v for k, v in inputs.items() if k != "model"}, "config": dict(config)}))
 
 

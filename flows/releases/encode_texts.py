@@ -176,7 +176,7 @@ def _take_known(
 
 
 def _same_model(uri: str, trained: StageResult, model: Encoder) -> str | None:
-    """The folder of the live release if it is of this model, else of the newest that is; None where none is whole."""
+    """The folder of the live release if it is of this model, else of the newest intact one; None without any."""
 
     def is_alike(release: Release) -> bool:
         return (

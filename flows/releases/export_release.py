@@ -46,7 +46,7 @@ def export(
         problem = "A TREC run needs queries." if form == "trec" else f"The form {form} takes no queries."
         raise UsageError(problem, "Give --queries FILE with --form trec, and only there.")
     if k < 1:
-        raise UsageError(f"An export of {k} documents per query is empty.", "Give --k 1 or more.")
+        raise UsageError(f"An export needs at least 1 document per query, not {k}.", "Give --k 1 or more.")
     if storage.exists(into):
         raise UsageError(f"Something named {into} exists.", "Give another name, or remove it first.")
     opened = OpenRelease(release)

@@ -120,7 +120,7 @@ def publish(
     if workers < 1:
         raise UsageError(f"Titles cannot be encoded by {workers} workers.", "Give --workers 1 or more.")
     if candidate and decide:
-        raise UsageError("A release is either a candidate or decided on.", "Leave one of the two out.")
+        raise UsageError("A release is either kept as a candidate or decided on.", "Leave one of the two out.")
     trained = open_result(model)
     evaluated = _evaluation_of(trained, evaluation)
     if storage.size_bytes(documents) is None:

@@ -301,7 +301,7 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Golden:
-    """Texts with all that a client computes on the way to their vectors, float32 [texts, dimensions]."""
+    """Texts with everything that a client computes on the way to their vectors, float32 [texts, dimensions]."""
 
     texts: Sequence[str]
     words: Sequence[Sequence[str]]

@@ -140,7 +140,7 @@ class IndexSearch(Nearest):
     steps: Sequence[Mapping[str, Any]] = ()
 
     def best(self, query_D: np.ndarray, k: int, num_probes: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """(rows, scores) of the k nearest documents to a query's vector, in no order; more where several are k-th."""
+        """(rows, scores) of the k documents nearest to a query's vector, unordered; more if several tie for place k."""
         if num_probes is None:
             num_probes = next((step["num_probes"] for step in self.steps if k <= step["recall_at"]), None)
         return super().best(query_D, k, num_probes)

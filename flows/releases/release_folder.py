@@ -116,7 +116,7 @@ def find(folder: str) -> tuple[contract.Release | None, list[str]]:
 
 
 def prune(uri: str, keep: int, *, made: str = "") -> list[str]:
-    """Remove all but the `keep` newest releases besides the live one, its predecessor and the one just made.
+    """Remove all but the live release, its predecessor, the one just made and the `keep` newest others.
 
     Returns their digests. What publishers left that were killed more than a day ago goes too. What cannot be removed
     stays: the release that was published is live all the same.

@@ -232,7 +232,7 @@ def search(
 
 def _require(text: str, k: int, mode: str, weight: float) -> None:
     if k < 1:
-        raise UsageError(f"A search for k = {k} documents is empty.", "Set k to 1 or more.")
+        raise UsageError(f"A search needs k = 1 or more, not {k}.", "Set k to 1 or more.")
     if mode not in get_args(Mode):
         raise UsageError(
             f"There is no mode {mode!r} of search.",

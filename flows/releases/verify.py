@@ -19,7 +19,7 @@ def verify(folder: str, *, progress: Progress = silent) -> list[str]:
     """
     units = _units(folder)
     if not units:
-        raise UsageError(f"{folder} is no stage's output, no store and no release.", "Check the path.")
+        raise UsageError(f"{folder} is neither a stage's output nor a store nor a release.", "Check the path.")
     findings = []
     if storage.exists(storage.join(folder, POINTER)):
         findings += _of_pointer(folder)

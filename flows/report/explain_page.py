@@ -274,7 +274,7 @@ def _topics(explanation: Explanation) -> Section:
 
 
 def _grid(queries: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """A row for each query, a column for each cell that took a word of any, those of most queries first (Table III)."""
+    """A row per query, a column per cell that took a word of any, cells with most queries first (Table III)."""
     taken = [
         {f"{query['cell']} {ARROWS[query['direction']]}": ", ".join(query["words"]) for query in q["cells"]}
         for q in queries

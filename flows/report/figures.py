@@ -35,7 +35,7 @@ KINDS = {  # of a dot: (colour, whether it is full)
 
 
 def _figure(width: float, height: float, layout: str | None = "constrained") -> Any:
-    """An empty figure of so many pixels."""
+    """An empty figure of this size in pixels."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width / 72, height / 72), dpi=72, layout=layout)  # type: ignore[arg-type]
@@ -293,7 +293,7 @@ def interval_pictures(
 
 
 def shortened(name: str, chars: int = 15) -> str:
-    """Foreign text as a name in a figure, with at most so many characters."""
+    """Foreign text as a name in a figure, cut to at most `most` characters."""
     name = visible(name)
     return name if len(name) <= chars else f"{name[: chars - 1].rstrip()}…"
 
@@ -367,7 +367,7 @@ class WordColumns:
 
 
 def word_columns(words: Sequence[str]) -> WordColumns:
-    """The columns of a text: its words, or runs of so many words that there are at most MOST."""
+    """The columns of a text: its words, or equal runs of words, at most MOST."""
     each = -(-len(words) // MOST)
     starts = tuple(range(0, len(words), each))
     if each == 1:

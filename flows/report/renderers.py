@@ -125,7 +125,7 @@ WORDS = 400  # of a text that are shown
 
 
 def terminal(blocks: Sequence[Block], width: int) -> Iterator[Line | Grid]:
-    """What to print for the blocks in a terminal of so many columns."""
+    """What to print for the blocks in a terminal of this width."""
     for block in shown(blocks, "terminal"):
         match block:
             case Section():

@@ -203,7 +203,7 @@ def explain_model(
 ) -> Explanation:
     """A model's reading of one text, or of a query and a title, and of a set of queries (or titles, as `side` says).
 
-    grid: so many of the queries are shown themselves.
+    grid: the number of queries that are shown themselves.
 
     Raises UsageError for a tower without traces, a text without a word, or queries none of which has one.
     """

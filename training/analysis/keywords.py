@@ -26,7 +26,7 @@ SHARE = 0.4
 
 @section
 class CountingRule:
-    """The paper's, but for the threshold, which it does not give."""
+    """The paper's, except for the threshold, which it does not give."""
 
     top_cells: Count = 10
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.2  # of a cell's range over the text

@@ -40,7 +40,7 @@ class RowGradient:
 
 
 def fixed_point_limit(num_addends: int) -> float:
-    """The limit for the values of each of so many addends."""
+    """The limit for the values of an addend of a sum of `num_addends`."""
     return LARGEST * UNIT / max(1, num_addends)
 
 
@@ -204,7 +204,7 @@ class Workers:
         """Replace values by their sum over all workers, in place. Never the mean."""
 
     def report(self, figures: Mapping[str, Any]) -> None:
-        """Report an epoch's figures to whoever started the workers. All call it; those of the first one count."""
+        """Report an epoch's figures to whoever started the workers. All call it; the first worker's figures count."""
 
 
 class ProcessGroup(Workers):

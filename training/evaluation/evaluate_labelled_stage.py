@@ -76,7 +76,7 @@ class EvaluateLabelledConfig:
     """How similarities are measured.
 
     sides: by which tower of a model the two texts are read; crossed is what clicks train. max_train_pairs: thresholds
-    are chosen on a sample of so many training pairs where there are more. word_movers: seconds for a thousand pairs.
+    are chosen on a sample of this many training pairs if there are more. word_movers: seconds for a thousand pairs.
     """
 
     sides: Literal["crossed", "query", "document"] = "crossed"
@@ -318,6 +318,6 @@ def _require_measurable(data: LabelledData, labelled: str) -> None:
     if data.unit == "pairs" and len(data.classes) > MAX_CLASSES:
         raise StageError(
             f"The labelled rows in {labelled} have {len(data.classes):,} classes, and thresholds of a similarity tell"
-            f" at most {MAX_CLASSES} apart to any use.",
+            f" at most {MAX_CLASSES} apart usefully.",
             "Build them with --label-kind value if the labels are numbers.",
         )

@@ -74,9 +74,9 @@ class Int8Rows:
         self._rounding = 2 * (dimensions + 8) * _UNIT_ROUNDOFF
 
     def candidates(self, query_D: np.ndarray, k: int, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Places (int32, ascending) that hold the k nearest of starts[i] to ends[i] for all i, and few besides.
+        """Places (int32, ascending) that include the k nearest of starts[i] to ends[i] for all i, and few others.
 
-        query_D: float32, by cosine of length 1 or 0. Places of which several are k-th are all there. starts, ends:
+        query_D: float32, by cosine of length 1 or 0. All places that tie for the k-th are included. starts, ends:
         int64; ranges that come first should hold the nearest, for speed.
         """
         codes, *bounds = self._rounded(query_D)
@@ -124,7 +124,7 @@ class Postings:
         self._postings = _Postings(titles.ctypes.data, parts.ctypes.data)
 
     def best(self, starts: np.ndarray, ends: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """(titles, scores) of the k best by the sum of their entries in starts[i] to ends[i] for all i, in no order.
+        """(titles, scores) of the k best by the sum of their entries in starts[i] to ends[i] for all i, unordered.
 
         starts, ends: int64, one range a word. int32 and float32; more than k where several have the k-th score, fewer
         where fewer have any.

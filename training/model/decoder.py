@@ -50,7 +50,7 @@ class Targets(OnDevice):
 
 
 def targets_of(ids: Ragged, vocabulary: int, kept: np.ndarray | None = None) -> Targets:
-    """The targets of some texts (`word_ids`), in a vocabulary of so many ids.
+    """The targets of some texts (`word_ids`), in a vocabulary of this size.
 
     The start of a text is read as the id after the last, `vocabulary`. `kept`, bool [P]: whether the word before each
     position is read as it is; where not, it is read as unknown, so that more has to come from z (word dropout, Bowman

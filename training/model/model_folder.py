@@ -30,7 +30,7 @@ WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
 
 
 class ShapesDiffer(Exception):
-    """The weights are not those of the recipe beside them."""
+    """The weights do not match the recipe beside them."""
 
 
 @contextmanager

@@ -137,7 +137,7 @@ class Generate(ObjectiveSettings, Rephrasing):
 
 @section
 class Pretraining(Rephrasing):
-    """First so many epochs of `generate` on the same texts."""
+    """First train this many epochs of `generate` on the same texts."""
 
     epochs: Count = 10
 

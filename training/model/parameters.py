@@ -29,7 +29,7 @@ from training.towers.tower_settings import GatedRecurrent, Recurrent
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outputs:
-    """What a model says of a text besides its embedding; nothing, as after clicks, unless an objective says otherwise.
+    """What a model outputs for a text besides its embedding: classes or words; after clicks nothing.
 
     It comes from the data and decides the shapes of parameters, so the model's description holds it.
     """
@@ -40,7 +40,7 @@ class Outputs:
 
     @staticmethod
     def from_json(value: Mapping[str, Any] | None) -> "Outputs":
-        """The inverse of `asdict`; None: those of a model from before there were any."""
+        """The inverse of `asdict`; None, as models of earlier versions have it, gives empty outputs."""
         if value is None:
             return Outputs()
         return Outputs(unit=value["unit"], classes=tuple(value["classes"]), vocabulary=tuple(value["vocabulary"]))

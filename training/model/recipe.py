@@ -101,7 +101,7 @@ class Recipe:
 
     @property
     def as_printed(self) -> bool:
-        """Whether all that the paper prints of its training is so here, whatever the values that it leaves open."""
+        """Whether training follows everything that the paper prints, whatever the values that it leaves open."""
         clicks, optimiser = self.clicks, self.optimiser
         ours = ("recurrent_range", "recurrent_step", "forget_gate", "peepholes")
         return (

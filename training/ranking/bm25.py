@@ -62,7 +62,7 @@ class TitleBM25:
         return scores_BN
 
     def best(self, query: str, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """(titles, scores) of the k best that share a word with a query, int32 and float32, in no order.
+        """(titles, scores) of the k best that share a word with a query, int32 and float32, unordered.
 
         There are more than k where several have the k-th score, fewer where fewer share a word.
         """

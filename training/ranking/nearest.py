@@ -73,7 +73,7 @@ class Nearest:
         return len(self._vectors_ND)
 
     def best(self, query_D: np.ndarray, k: int, num_probes: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """(rows, scores) of the k nearest vectors, int64 and float32, in no order; more where several are k-th.
+        """(rows, scores) of the k nearest vectors, int64 and float32, unordered; more if several tie for place k.
 
         num_probes: the number of partitions to visit; all vectors are compared without it, or if those partitions hold
         fewer than k.

@@ -1,6 +1,6 @@
 """How often each word occurs in each title, sparse: one entry for each title and distinct word of it.
 
-Words are those of the text contract. A column of titles is cut into words as a whole, a million titles in seconds.
+Words follow the text contract. A column of titles is cut into words as a whole, a million titles in seconds.
 """
 
 import math
@@ -71,5 +71,5 @@ def known_words(query: str, vocabulary: Mapping[str, int]) -> list[int]:
 
 
 def idf(num_titles: int, having: int) -> float:
-    """The rarity of a word that so many of the titles have, in Lucene's form: never negative."""
+    """The rarity of a word by the number of titles that have it, in Lucene's form: never negative."""
     return math.log(1 + (num_titles - having + 0.5) / (having + 0.5))

@@ -314,14 +314,14 @@ class Halving:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rung:
-    """So many points train until they have so many epochs behind them."""
+    """A number of points, trained up to a number of epochs."""
 
     points: int
     epochs: int
 
 
 def rungs_of(halving: Halving | None, points: int, epochs: int) -> list[Rung]:
-    """The rungs of a sweep of so many points, of which the longest has so many epochs; the last goes to the end."""
+    """The rungs of a sweep of `points` points whose longest recipe has `epochs` epochs; the last trains to the end."""
     rungs: list[Rung] = []
     reached = halving.min_epochs if halving else epochs
     while halving and points > 1 and reached < epochs:

@@ -76,7 +76,7 @@ class SweepRow:
 def ranked(points: Sequence[tuple[Point, Sequence[Trial]]], measure: str) -> list[SweepRow]:
     """A row for each point and its trials, best first by `measure`, one of `measures`.
 
-    A point with a seed that failed comes after all without, since a recipe that fails now and then is none to publish;
+    Points with a failed seed come last, since nobody publishes a recipe that fails now and then;
     those where every seed failed come last. Of the others, one that reached a later rung comes before those that were
     left behind: their figures are of fewer epochs.
     """

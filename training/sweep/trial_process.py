@@ -63,7 +63,7 @@ class TrialProcess:
         theirs.close()
 
     def read(self) -> TrialStatus | TrialOutcome:
-        """The next it tells; waits for it. `pipe` can be waited for with those of others."""
+        """The next message of the trial; waits for it. `pipe` can be waited for together with other trials' pipes."""
         try:
             message = self.pipe.recv()
         except (EOFError, OSError):  # OSError: it died while it was telling
@@ -138,7 +138,7 @@ def _work(pipe: Connection, arguments: dict[str, Any], gpu: int | None) -> None:
 
 
 def carried_out(arguments: Mapping[str, Any], tell: Progress) -> TrialOutcome:
-    """Train here and now, whatever comes of it. `arguments`: of launch.train, but for its progress."""
+    """Train in this process. `arguments`: of launch.train, but for its progress."""
     from training.trainer.launch import train
 
     try:

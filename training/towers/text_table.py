@@ -1,4 +1,4 @@
-"""Texts as words and words as letter trigrams, in flat arrays. Free of torch, as all that search of a release needs.
+"""Texts as words and words as letter trigrams, in flat arrays. Free of torch, like everything that a search needs.
 
 TextTable    distinct texts and distinct words, in ragged lists
 WordRows     which rows of the table W a word's input is the sum of

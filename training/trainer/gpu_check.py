@@ -91,7 +91,7 @@ def kinds_of_workers(kind: str, workers: Workers) -> list[str]:
 
 
 def difference(device: Device) -> str:
-    """How a device's gradients differ from those of the CPU, or from its own in a second run; empty if they do not."""
+    """How a device's gradients differ from the CPU's, or from its own in a second run; empty if they do not."""
     for tower in CHECKED:
         recipe = replace(LSTM_96, tower=tower, initial_range=0.1)
         try:

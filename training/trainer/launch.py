@@ -54,7 +54,7 @@ def train(
     cost. `device`: cpu, cuda, cuda-eager, or auto for a GPU where the workers have one; `path`, on a CPU: torch,
     compiled, or auto for the compiled one where it serves the recipe. Each adds up in its own way and is another
     request (job).
-    `stop_after`: so many epochs keep a checkpoint and raise StoppedEarly; the request stays the same, and asked again
+    `stop_after`: after this many epochs keep a checkpoint and raise StoppedEarly; the request stays the same, and
     without it goes on to the end.
     `start`: the folder of a training whose towers this one starts from. `word_vectors`: a file that words start from
     (model.word_vectors); they are tuned unless the recipe says frozen. `teacher`: the folder of a training, or of

@@ -60,7 +60,7 @@ class Task(Protocol):
         """What each row of W starts multiplied by, float32 [rows of W]; None: 1."""
 
     def examples(self, micro_batch: MicroBatch, epoch: int) -> Any:
-        """A micro-batch's examples as indices, with all that is drawn for them in an epoch. Depends on nothing else."""
+        """A micro-batch's examples as indices, with everything that is drawn for them in an epoch."""
 
     def watched(self, judged: Judged | None) -> Watched: ...
 

@@ -61,7 +61,7 @@ def lost_cluster(error: BaseException) -> TransientError:
     """The error for a cluster whose head, or node of this process, is gone."""
     return TransientError(
         f"The Ray cluster does not answer ({type(error).__name__}). The last checkpoint is kept.",
-        "Look whether its head runs (RAY_ADDRESS names it), then run the same command again to go on.",
+        "Check that its head runs (RAY_ADDRESS names it), then run the same command again to go on.",
     )
 
 
@@ -95,7 +95,7 @@ def _device_of_node() -> str:
 
 
 def on_this_node() -> dict[str, Any]:
-    """Options of an actor on the node of this process, which is the one that it cannot lose."""
+    """Options of an actor on the node of this process, whose loss would end the process too."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     return {"num_cpus": 0, "scheduling_strategy": here}
 
@@ -179,8 +179,8 @@ class _Board:
 def board_of(checkpoints: str, progress: Progress) -> Iterator[Any]:
     """The run's board, whose name the cluster gives once: of two runs with one output the second waits for the first.
 
-    Where a run's own process was killed, that is until Ray has ended all that belonged to it, so that its workers do
-    not write checkpoints beside those of the next.
+    Where a run's own process was killed, that lasts until Ray has ended everything that belonged to it, so that its
+    workers do not write checkpoints beside those of the next.
     """
     actor_class = cast(Any, ray.remote(**on_this_node())(_Board))
     name = f"clicktower-train-{hashlib.sha256(checkpoints.encode()).hexdigest()[:24]}"

@@ -185,7 +185,7 @@ def _restore(job: TrainingJob, workers: Workers) -> tuple[Position, dict[str, Ro
             if workers.rank == 0:
                 raise
             raise StageError(
-                f"{error.problem} So it is on the machine of worker {workers.rank + 1}; the first one can.",
+                f"On the machine of worker {workers.rank + 1}, and not on that of the first: {error.problem}",
                 "Put the store where every node sees it: a shared folder, or a URI.",
             ) from None
         position = replace(position, resumed=[*position.resumed, (update, workers.size)])
