@@ -9,8 +9,8 @@ holds it ends, also by kill -9, so nothing has to expire and no clock has to be 
 it: what they write after the holder's end is in an attempt that nobody commits, so the next process need not wait for
 them. The file says who holds the claim, for people.
 
-A stage waits only for others of the same digest. A digest covers everything that a stage reads, so processes cannot wait
-for each other in a circle: what a stage starts itself (the trainings of a sweep) never has its own digest.
+A stage waits only for others of the same digest. A digest covers everything that a stage reads, so processes cannot
+wait for each other in a circle: what a stage starts itself (the trainings of a sweep) never has its own digest.
 
 An object store has no such lock. There a claim is an object that is created only if it does not exist
 (`claim-000001.json`), and that its holder rewrites every BEAT_SECONDS while it works. A waiting process that sees no
