@@ -1,4 +1,4 @@
-"""Artifacts: what a run's page in Prefect shows beside its stages, made as soon as it is known.
+"""Artifacts: what a run's page in Prefect shows beside its stages, as soon as it is known.
 
 So a run that fails shows what is known by then, and what went wrong. Their keys are stable, TITLE-NAME, so that Prefect
 keeps the history of each. A page is no reason to end a run: what cannot be shown is said in the terminal.

@@ -54,7 +54,7 @@ def ended(flow: Any, flow_run: Any, state: State) -> None:
 def pipeline(config: str, data_date: datetime.date | None = None, until: Literal["ingest", "report"] = "report") -> Any:
     """Run the pipeline that a TOML file describes, for one date of data.
 
-    Returns the JSON result of each stage by name. A stage that fails ends the run with what it said as its state.
+    Returns the JSON result of each stage by name. A stage that fails ends the run with its error as the state.
 
     Args:
         config: Path of a pipeline.toml, as the machine that runs the flow sees it.
@@ -180,7 +180,7 @@ def slot_name(uri: str) -> str:
 
 
 def survive_worker() -> None:
-    """Let this process go on where its worker is killed, which read what it prints: from then on nobody does.
+    """Let this process go on when the worker that reads its output is killed.
 
     Otherwise the next line that any library prints would end it.
     """

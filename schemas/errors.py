@@ -35,7 +35,7 @@ class StoppedEarly(StageError):
 
 
 class JobGoesOn(StageError):
-    """An engine's job is out of reach, or not this process's any more: what it writes to must stay, for it commits."""
+    """An engine's job is out of reach or belongs to another process: its output folder must stay, since it commits."""
 
 
 class TransientError(StageError):

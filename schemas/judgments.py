@@ -68,7 +68,7 @@ def read_queries(uri: str) -> dict[str, str]:
 def read_qrels(uri: str) -> ReadQrels:
     """Grades by query and document, all from people or all from clicks.
 
-    Several judges may have graded a pair: of different grades the lower median counts, whatever their order, and such
+    Several judges may have graded a pair: of different grades the lower median counts, in any order, and such
     pairs are counted. Raises UsageError, or StageError for a line of another form, or both kinds together.
     """
     qrels = ReadQrels()

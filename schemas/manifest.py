@@ -177,7 +177,7 @@ def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_bytes(value: Mapping[str, Any] | Collection[Any]) -> bytes:
-    """A record as it is written."""
+    """The bytes of a record."""
     return json.dumps(value, indent=1, ensure_ascii=False).encode()
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 
 def not_null(metadata: dict[bytes, bytes] | None = None, **columns: pa.DataType) -> pa.Schema:
-    """A schema of these columns, none of which holds a null."""
+    """A schema of these columns, without nulls."""
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns.items()], metadata=metadata)
 
 

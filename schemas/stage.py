@@ -50,7 +50,7 @@ class Stage:
     version: int
 
     def request(self, config: Any, inputs: Mapping[str, Any]) -> Request:
-        """What is asked of the stage. `inputs`: the digest or fingerprint of whatever is read, by name."""
+        """A request to the stage. `inputs`: the digest or fingerprint of each input, by name."""
         return Request(
             stage=self.name,
             stage_version=self.version,

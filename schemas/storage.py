@@ -118,13 +118,13 @@ def open_read(uri: str) -> IO[bytes]:
 
 
 def read_bytes(uri: str) -> bytes:
-    """A file's bytes, in one request: as they are now, whatever was listed before."""
+    """A file's bytes, in one request: as they are now, not as a cached listing has them."""
     fs, path = filesystem(uri)
     return fs.cat_file(path)
 
 
 def read_writable(uri: str) -> bytearray:
-    """A file's bytes in memory that may be written to: for what is used where it was read, since it is large."""
+    """A file's bytes in writable memory: for large arrays that are used where they were read."""
     fs, path = filesystem(uri)
     with fs.open(path, "rb") as file:
         content = bytearray(file.seek(0, os.SEEK_END))

@@ -49,7 +49,7 @@ SHARDED = CLICK_PAIRS.append(pa.field("shard", pa.int64()))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildJob:
-    """One run of the pipeline: what it reads, and what its last step must know."""
+    """One run of the pipeline: its inputs, and what its last step must know."""
 
     attempt: Attempt
     queries: tuple[DayFile, ...]  # of day.QUERIES

@@ -1,4 +1,4 @@
-"""`check_log`: a sample of any supported log -> what it holds, what would become of it, what looks wrong.
+"""`check_log`: a sample of any supported log -> its content, the fate of its lines, and what looks wrong.
 
 Nothing is written anywhere, and no result holds a line, a query, a client id or a user agent.
 """
@@ -190,7 +190,7 @@ def _facts_of_lines(
 
 
 def mapping_toml(mapping: Mapping) -> str:
-    """The file that a mapping is read from; what is as it would be without it is left out."""
+    """The mapping as a file; settings with their default values are left out."""
     usual, value = Mapping(), partial(json.dumps, ensure_ascii=False)  # such values are in TOML as they are in JSON
     settings = [name for name in ("time_format", "delimiter") if getattr(mapping, name) != getattr(usual, name)]
     lines = [f"{name} = {value(getattr(mapping, name))}" for name in settings]

@@ -136,7 +136,7 @@ class Fields:
 
 
 def read_fields(file: str, size: int) -> Fields:
-    """The fields of a file's first lines. Raises StageError where it is damaged or no file of lines."""
+    """The fields of a file's first lines. Raises StageError for a damaged file or one that does not hold lines."""
     try:
         with storage.open_read(file) as opened:
             kind = kind_of(opened.read(MAGIC_BYTES))
@@ -239,7 +239,7 @@ def is_header(names: Sequence[str], records: Sequence[Sequence[str]]) -> bool:
 
 
 def plain_name(name: str) -> str:
-    """A name without what it may be spelt with or without."""
+    """A name as lower-case letters and digits alone."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
@@ -262,7 +262,7 @@ def best_name(ours: str, names: Iterable[str]) -> str | None:
 
 
 def event_kind(value: str) -> str | None:
-    """What a value of an event column probably means: search, impression, click, or None where it is unknown."""
+    """What a value of an event column probably means: search, impression, click, or None if unknown."""
     return next((kind for kind, names in EVENT_NAMES.items() if plain_name(value) in names), None)
 
 

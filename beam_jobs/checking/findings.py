@@ -1,4 +1,4 @@
-"""What looks wrong with a log, in its fields, its lines and what is left of them, each with what to do."""
+"""What looks wrong with a log's fields, lines and kept rows, each with a remedy."""
 
 import json
 from collections import Counter

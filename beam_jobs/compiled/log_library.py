@@ -1,4 +1,4 @@
-"""The compiled library of the Beam jobs, and what it computes, in Python where it is not there."""
+"""The compiled library of the Beam jobs, and the same functions in Python where there is none."""
 
 import ctypes
 from functools import cache
@@ -30,7 +30,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {  # what each returns, and what it tak
 
 
 def library() -> ctypes.CDLL | None:
-    """The shared library; None where it is not available: everything is then done in Python, to the same rows."""
+    """The shared library; without it None, and Python does everything, to the same rows."""
     return _loaded()[0]
 
 
@@ -55,7 +55,7 @@ _OFFSET_BYTES = np.dtype(np.int32).itemsize
 def text_buffers(texts: pa.Array) -> tuple[int | None, int]:
     """(address of the bytes, None where there are none; address of the first text's offset, int32).
 
-    `texts`: string or binary, with at least one row; it must outlive what is returned. Raises TypeError for others,
+    `texts`: string or binary, with at least one row; it must outlive the result. Raises TypeError for others,
     whose offsets are twice as long.
     """
     if not (pa.types.is_string(texts.type) or pa.types.is_binary(texts.type)):
@@ -131,7 +131,7 @@ def _is_text(column: pa.Array | pa.ChunkedArray) -> bool:
 
 
 def _column(array: pa.Array) -> _Column:
-    """Where its values are in memory; it must outlive what is returned."""
+    """Where its values are in memory; it must outlive the result."""
     if not _is_text(array):
         return _Column(None, None, array.buffers()[1].address + array.offset * np.dtype(np.int64).itemsize)
     return _Column(*text_buffers(array), None)

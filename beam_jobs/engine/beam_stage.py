@@ -106,7 +106,7 @@ class Attempt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FolderMade:
-    """A folder that one try of a bundle wrote, what is in it, and the digest of its rows.
+    """A folder that one try of a bundle wrote, its files, and the digest of its rows.
 
     Folders of one name hold the same, so any may be chosen.
     """

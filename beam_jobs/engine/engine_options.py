@@ -1,4 +1,4 @@
-"""What Beam's options say about the engine, read without importing Beam; and what is filled in where they are silent.
+"""What Beam's options say about the engine, read without importing Beam, and the defaults that complete them.
 
 with_engines(["--runner=PrismRunner"], ".engines")  # adds --prism_location=.engines/prism
 """
@@ -118,7 +118,7 @@ def with_local_workers(
 ) -> tuple[str, ...]:
     """The options. Where they name no runner or mode and the input is large: one worker process per core.
 
-    `input_bytes`: uncompressed. `worth_bytes`: what is much.
+    `input_bytes`: uncompressed. `worth_bytes`: from here on processes are worth their start.
     """
     options = tuple(beam_options)
     chosen = any(option.startswith(("--runner", "--direct_")) for option in options)

@@ -61,7 +61,7 @@ _ENDED_ON_FLINK = {"CANCELED", "FAILED", "FINISHED"}
 def started(
     name: str, options: PipelineOptions, log_folder: str, workers: ForkedWorkers | None = None
 ) -> Iterator[PipelineRunner | str]:
-    """The runner to give to Beam, with what it needs running; `options` are changed to lead there.
+    """The runner to give to Beam, with the services that it needs running; `options` are changed to point to them.
 
     `workers`: what forks worker processes where the options ask for such, if the caller has started it already.
 
@@ -108,7 +108,7 @@ def on_a_cluster(name: str, options: PipelineOptions) -> bool:
 
 
 def name_job(name: str, options: PipelineOptions, job_name: str) -> None:
-    """Call the job so, where it is found again by its name; Beam keeps that among Google's options."""
+    """Name the job, so that it can be found again; Beam keeps the name among Google's options."""
     named = options.view_as(GoogleCloudOptions)
     if name in ("FlinkRunner", "PrismRunner"):
         named.job_name = named.job_name or job_name or f"clicktower-{uuid.uuid4().hex[:12]}"

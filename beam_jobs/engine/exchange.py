@@ -183,7 +183,7 @@ def _joined(gathered: tuple[int, Mapping[str, Iterable[Record]]], sides: Mapping
 class CommitAll(beam.PTransform):
     """The last step of a job: hands `commit` a list of all results, the elements of several PCollections.
 
-    It is one element: only the results that reached it count, whatever else retried bundles left behind.
+    It is one element: only the results that reached it count, not what retried bundles left behind.
     """
 
     def __init__(self, commit: Callable[[list[Any]], None], folder: str) -> None:

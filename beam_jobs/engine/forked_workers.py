@@ -42,7 +42,7 @@ Fail = Callable[[Exception], object]
 def forked_workers(*loaders: Callable[[], object]) -> Iterator["ForkedWorkers"]:
     """What forks workers in which each of `loaders`, functions of modules, has been called; the block ends after them.
 
-    Raises TransientError where the block fails and a signal had ended a worker, whatever Beam makes of that.
+    Raises TransientError where the block fails and a signal had ended a worker, whatever error Beam raises for it.
     """
     workers = ForkedWorkers([f"{loader.__module__}:{loader.__name__}" for loader in loaders])
     try:

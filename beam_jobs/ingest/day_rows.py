@@ -136,7 +136,7 @@ def _chosen_search(rows: pa.Table, kind: np.ndarray, query_id: np.ndarray) -> np
 
 
 def _kind_codes(kinds: pa.ChunkedArray) -> np.ndarray:
-    """Indices into KINDS, whatever order the dictionary came in."""
+    """Indices into KINDS, for a dictionary in any order."""
     kinds = kinds.combine_chunks()
     meaning = np.array([KINDS.index(kind) for kind in kinds.dictionary.to_pylist()], np.int8)
     return meaning[_numpy(kinds.indices)]

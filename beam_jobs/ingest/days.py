@@ -183,7 +183,7 @@ def open_window(days: Sequence[str], window: Window | None = None) -> OpenDays:
 
 @dataclass(frozen=True, slots=True)
 class DayFile:
-    """A file of a day, and what it held when it was written."""
+    """A file of a day, with its hash as it was written."""
 
     uri: str
     sha256: str
@@ -287,7 +287,7 @@ def _require_disjoint_logs(days: Sequence[StageResult]) -> None:
 
 
 def _require_disjoint_lines(days: Sequence[StageResult]) -> None:
-    """Raises StageError where two days were made from the same lines, whatever their files were then.
+    """Raises StageError where two days were made from the same lines, even from different files.
 
     Lines without a time may well be the same on two dates.
     """

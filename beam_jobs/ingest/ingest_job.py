@@ -271,7 +271,7 @@ BEFORE, AFTER = timedelta(days=1), timedelta(days=2)
 def plausible_rows(rows: pa.RecordBatch, date: str | None) -> pa.RecordBatch:
     """The LOG_ROW rows whose time may be of a date: within [date - 1 day, date + 2 days) in UTC, or unknown.
 
-    Without a date all of them: what is implausible would depend on the hour at which the log is read.
+    Without a date all times: plausibility would depend on the hour at which the log is read.
     """
     if date is None:
         return rows
@@ -298,7 +298,7 @@ CLIENTS_BY_FATE = {
 
 def commit_day(results: Sequence[Result], job: IngestJob) -> None:
     """Commit the day. Raises StageError: what check_readable refuses, a wrong ledger, no space; and TransientError
-    where a log file is no longer what it was when its state was taken.
+    where a log file has changed since its state was taken.
 
     Results of a bundle that ran twice arrive once, or twice with the same content: one of them is chosen, moved from
     the scratch folder to its name, and listed. Runs again without harm after a failure at any point.

@@ -32,7 +32,7 @@ class IngestConfig:
     """How a log is read.
 
     `mapping`: what the columns of a delimited, jsonl or parquet log mean; for ubi, which actions are what.
-    `max_unreadable_share`: of the lines; above it the run fails, because the log is probably not what it was taken for.
+    `max_unreadable_share`: of the lines; above it the run fails, because the log probably has another format.
     `person_key`: a key file to use instead of the store's own. `renew_key`: where the store's own has expired, make a
     new one and begin a new window. `date`: the day that the log is of (ISO 8601), or none. `replace_day`: these files
     make up the date from now on and replace what it was made of.
@@ -62,7 +62,7 @@ def open_source(config: IngestConfig) -> Source:
 
 
 def ingest_request(files: Sequence[str], key_id: str, config: IngestConfig) -> Request:
-    """The request for files, by their content and whatever they are called, and for the key of this id."""
+    """The request for files, by content and not by name, and for the key of this id."""
     inputs = {
         "logs": sorted(storage.map_files(storage.fingerprint, files)),
         "bot_user_agents": shipped_list(BOT_USER_AGENTS).digest,

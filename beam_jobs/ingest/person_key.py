@@ -101,7 +101,7 @@ def ensure_key(path: str, *, create: bool, today: date | None = None) -> PersonK
 
 @lru_cache(maxsize=8)
 def worker_key(path: str, key_id: str) -> bytes:
-    """The key that the job was submitted with, read once in a process. Raises StageError where it is another by now."""
+    """The key that the job was submitted with, read once in a process. Raises StageError if it has changed since."""
     current = read_key(path)
     if current.id != key_id:
         raise StageError(

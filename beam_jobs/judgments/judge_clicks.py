@@ -34,7 +34,7 @@ class JudgmentsConfig:
     """What decides the judgments (docs/results.md).
 
     k: distinct people that must have issued a query (as in build). click_model: `pbm`, or `ctr`, the plain share of
-    clicks, for a log whose ranks hardly vary. prior: what is expected of a document before its clicks are counted:
+    clicks, for a log whose ranks hardly vary. prior: the expectation for a document before its clicks are counted:
     `query_and_rank`, or `query`, which leans to nothing that the logged order says. min_impressions: of a document for
     a query; below it there is no judgment, and no say in the propensities. min_documents: judged ones of a query.
     max_propensity_error: the largest relative standard error of a propensity that is used. max_rank: deeper ranks are

@@ -47,7 +47,7 @@ READING, GRADING = "reading days (files)", "grading documents (buckets)"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgmentsJob:
-    """One run of the pipeline: what it reads, and what its last step must know."""
+    """One run of the pipeline: its inputs, and what its last step must know."""
 
     attempt: Attempt
     config: judging.JudgmentsConfig

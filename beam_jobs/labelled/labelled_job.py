@@ -56,7 +56,7 @@ Result = Tally | Rejects | labelled_rows.SplitDecision | FolderMade
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelledJob:
-    """One run of the pipeline: what it reads, and what its last step must know."""
+    """One run of the pipeline: its inputs, and what its last step must know."""
 
     attempt: Attempt
     config: labelled_rows.LabelledConfig
@@ -212,7 +212,7 @@ def _split(record: Record, decisions: Iterable[labelled_rows.SplitDecision], job
 def _write_shard(
     shard: tuple[int, pa.Table], decisions: Iterable[labelled_rows.SplitDecision], job: LabelledJob
 ) -> FolderMade:
-    """The words, texts and labelled rows of one shard, in the order of the rows' keys, whatever order they came in."""
+    """The words, texts and labelled rows of one shard, in the order of the rows' keys, for any order of arrival."""
     (decision,), (number, rows) = decisions, shard
     split = "dev" if number % 2 else "train"
     name = f"{split}-{number // 2:05d}"

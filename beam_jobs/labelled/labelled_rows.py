@@ -142,7 +142,7 @@ def labelled_source(config: LabelledConfig) -> Source:
 
 
 def labelled_request(files: Sequence[str], dev: Sequence[str], config: LabelledConfig) -> Request:
-    """The request for files, by their content and whatever they are called."""
+    """The request for files, by content and not by name."""
     inputs = {
         "labelled": sorted(storage.map_files(storage.fingerprint, files)),
         "dev": sorted(storage.map_files(storage.fingerprint, dev)),

@@ -98,7 +98,7 @@ def _kind_codes(event: Values | None, document_id: pa.Array, kinds: Mapping[str,
 
 
 def _few(column: pa.Array) -> pa.DictionaryArray:
-    """The column with 16-bit indices. No log has as many applications: what is over is forgotten, and null fails."""
+    """The column with 16-bit indices. No log has as many applications: an overflow becomes null, and null fails."""
     encoded = column.dictionary_encode()
     indices = encoded.indices
     if len(encoded.dictionary) > _MAX_APPLICATIONS:
@@ -233,7 +233,7 @@ _MIN_EPOCH_DIGITS = 10  # fewer digits are a date without dashes
 
 
 def time_of(value: str | int | float, time_format: str) -> int:
-    """Milliseconds since 1970. Raises ValueError, TypeError or OverflowError for what is no time.
+    """Milliseconds since 1970. Raises ValueError, TypeError or OverflowError for anything but a time.
 
     iso: ISO 8601, no zone is UTC; a number, also as text of ten digits or more, is in milliseconds, as OpenSearch date
     fields take it. epoch_s, epoch_ms: a number, also as text. Fractions of a millisecond are cut off.

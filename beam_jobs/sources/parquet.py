@@ -207,7 +207,7 @@ def _size(file: str) -> int:
 
 @contextmanager
 def _opened(file: str) -> Iterator[pq.ParquetFile]:
-    """An open Parquet file; whatever is wrong with it while it is open becomes a StageError."""
+    """An open Parquet file; any error while it is open becomes a StageError."""
     try:
         with storage.open_read(file) as opened:
             yield pq.ParquetFile(opened)

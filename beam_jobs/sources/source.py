@@ -1,4 +1,4 @@
-"""What the job knows of a log, whatever form the log has: what there is to read, and the rows of one part of it.
+"""What the job knows of a log of any form: the parts to read, and the rows of a part.
 
 A source is small and is pickled to the workers. The job asks it for a plan where it starts, and for the blocks of one
 unit wherever that unit is read; whoever wants a sample reads the first blocks of some units.

@@ -100,7 +100,7 @@ def as_result(
 
 
 def report(result: Mapping[str, Any]) -> list[Block]:
-    """The whole check: the format, what looks wrong, the content, what k would keep, what it would take."""
+    """The whole check: format, findings, content, what k would keep, time and memory."""
     blocks = [*_headline(result), *_findings(result["findings"])]
     if result["fields"]:
         blocks.append(_fields(result))

@@ -117,7 +117,7 @@ def gpu() -> Finding:
 
 
 def log_reader(reason: str) -> Finding:
-    """The compiled reader of regular lines, or Python; `reason`: why nothing compiled is used, empty where it is."""
+    """The compiled reader of regular lines, or Python; `reason`: why nothing compiled is used; empty otherwise."""
     if not reason:
         return Finding("log reader", "good", "compiled, for UBI; Python for other logs")
     return Finding("log reader", "look", f"Python, several times slower for UBI logs: {reason}", COMPILE)

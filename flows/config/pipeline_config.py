@@ -153,7 +153,7 @@ def read_pipeline(path: str) -> PipelineConfig:
 
 
 def _check_settings(config: PipelineConfig, path: str) -> None:
-    """Raise UsageError where a stage would refuse what is set for it, before any is started."""
+    """Raise UsageError before any stage starts if a stage would refuse its settings."""
     check_fields(path, "ingest", {"format": config.log.format, **config.ingest}, IngestConfig())
     check_fields(path, "build", config.build, BuildConfig())
     check_fields(path, "train.set", config.train.set, recipe_named(config.train.recipe)[0])

@@ -1,4 +1,4 @@
-"""sweep.toml -> SweepConfig: what is tried, on which shards, what chooses; and its points and criterion."""
+"""sweep.toml -> SweepConfig: the variants, the shards, the measure that chooses; and its points."""
 
 import math
 import random
@@ -88,7 +88,7 @@ def expand_points(config: SweepConfig) -> list[Point]:
     """Every point, checked, in the file's order; of two that are the same recipe the first.
 
     Raises UsageError: nothing is varied, a field without values, more trials than the limit, or a point that is no
-    valid recipe, named with what is wrong about it.
+    valid recipe, with the reason.
     """
     seeds = tuple(dict.fromkeys(config.seeds))
     if not config.fields and not config.trial and len(seeds) < 2:

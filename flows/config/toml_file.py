@@ -38,7 +38,7 @@ def with_fields(config: Config, assignments: Sequence[str]) -> Config:
 
 
 def assignments(fields: Mapping[str, Any]) -> list[str]:
-    """`field=value` as `with_fields` reads it: text as it is, anything else as JSON; nothing for a None."""
+    """`field=value` as `with_fields` reads it: text as it is, anything else as JSON; None is left out."""
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
     return [f"{name}={text}" for name, text in texts.items() if fields[name] is not None]
 

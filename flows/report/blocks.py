@@ -30,7 +30,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """only: page (HTML and Markdown) or terminal; everywhere where it is empty."""
+    """only: page (HTML and Markdown) or terminal; empty: everywhere."""
 
     only: str = ""
 
@@ -65,7 +65,7 @@ class Code(Block):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Words(Block):
-    """A text, word by word: (word, shade from 0 to 5, whether it is marked, what is said where the page points)."""
+    """A text, word by word: (word, shade from 0 to 5, whether it is marked, tooltip)."""
 
     words: Sequence[tuple[str, int, bool, str]]
 
@@ -215,6 +215,6 @@ def duration(seconds: float | None) -> str:
 
 
 def visible(text: str) -> str:
-    """Foreign text without what is not seen and does something: control characters, and marks that turn the
+    """Foreign text without invisible characters that have effects: control characters, and marks that turn the
     direction of writing. Joiners stay: scripts and emoji are written with them."""
     return "".join(char if char.isprintable() or char in "\u200c\u200d" else "�" for char in text)

@@ -1,4 +1,4 @@
-"""A comparison -> blocks: the answer, the tables with what stands in every cell, and what is behind them.
+"""A comparison -> blocks: the answer, the tables, and the rules behind them.
 
 A comparison here is the value of comparison.json. A row is `done`, `failed` or `empty`; only rows that are done have
 values. All sentences follow from the values.

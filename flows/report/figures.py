@@ -187,7 +187,7 @@ class Dot:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChartRow:
     """remark: what stands at its right. ours: the row to look at first. aloof: it does not make the scale more than
-    twice as long, so that the others are not pressed together; what is off the scale is an arrow at its edge."""
+    twice as long, so that the others are not pressed together; values off the scale are arrows at its edge."""
 
     name: str
     dots: Sequence[Dot]

@@ -64,7 +64,7 @@ def escaped(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Foreign text on one line, without what is not seen and does something."""
+    """Foreign text on one line, without invisible characters that have effects."""
     return visible(" ".join(text.split()))
 
 

@@ -29,7 +29,7 @@ output = Console(highlight=False)
 def progress_bar(stage: str, *, share: bool = False) -> Iterator[Tell]:
     """A Progress for a stage: a bar on a terminal, a line now and then elsewhere.
 
-    The text may go on in a second line, below the bar. `share`: show what is done as a percentage,
+    The text may go on in a second line, below the bar. `share`: show progress as a percentage,
     where counts of it would mean nothing to a person.
     """
     if not errors.is_terminal:

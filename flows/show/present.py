@@ -69,7 +69,7 @@ def day_of(store: str, result: StageResult) -> dict:
 
 
 def stage_with_details(result: dict) -> None:
-    """A single stage's result: its line, its ledger or table, and where it is."""
+    """A single stage's result: its line, its ledger or table, and its path."""
     stage_result(result)
     show(details(result))
     output.print(plain(result["path"]), soft_wrap=True)
@@ -162,7 +162,7 @@ def next_commands(release: str, evaluation: Mapping[str, Any]) -> list[str]:
 
 
 def program() -> str:
-    """What to type for this program: its name if the shell finds it, otherwise where it is."""
+    """What to type for this program: its name if the shell finds it, otherwise its path."""
     return "clicktower" if shutil.which("clicktower") else from_here(str(Path(sys.executable).parent / "clicktower"))
 
 

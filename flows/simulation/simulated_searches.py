@@ -1,4 +1,4 @@
-"""Who searches and when, what they type, what the shop's own engine shows for it, and what is clicked.
+"""Who searches and when, what they type, what the shop's engine shows, and what they click.
 
 Everybody is a person (with a long tail), a heavy or professional one, or a bot of one of several kinds. Each search
 number leads to one place in the list of all actors' searches by a permutation, so every stretch of search numbers holds

@@ -107,7 +107,7 @@ class Catalogue:
 
 
 def draw_catalogue(seed: int, num_documents: int, shared_titles: float) -> Catalogue:
-    """The catalogue of a seed. Document i is the same whatever `num_documents` is."""
+    """The catalogue of a seed. Document i does not depend on `num_documents`."""
     vocabulary = shop_vocabulary()
     source = _sources(seed, np.arange(num_documents), shared_titles)
     num_types = len(vocabulary.types)

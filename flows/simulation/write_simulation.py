@@ -93,7 +93,7 @@ def simulate(out: str, *, config: SimulationConfig, progress: Progress = silent)
 def simulate_block(
     config: SimulationConfig, catalogue: simulated_shop.Catalogue, population: Population, numbers: np.ndarray
 ) -> tuple[Searches, Lines]:
-    """The searches of these numbers and their lines: a slice of the log, the same whatever slice it is part of."""
+    """The searches of these numbers and their lines: a slice of the log, independent of other slices."""
     searches = draw_searches(config, catalogue, population, numbers)
     return searches, log_lines(config, population, searches, result_pages(catalogue, searches))
 
@@ -212,7 +212,7 @@ class LogFiles:
         self._turn += 1
 
     def _write_lines(self, at: int, lines: Lines, rows: np.ndarray) -> pa.Table:
-        """Append lines to file `at`: what is true of them."""
+        """Append the truth about lines to file `at`."""
         text = "".join(f"{lines.text[row]}\n" for row in rows.tolist())
         self._files[at].write(text.encode("utf-8", "surrogateescape"))
         numbers = np.arange(len(rows)) + self._num_lines[at] + 1
