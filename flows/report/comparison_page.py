@@ -540,9 +540,10 @@ def _measured(comparison: Comparison) -> list[Block]:
 
 def measured(metrics: Mapping[str, Any]) -> list[Block]:
     """How a comparison or an evaluation was measured."""
+    uniform = metrics["n"] - metrics["n_informative"]
     facts = [
-        f"{counted(metrics['n'], 'query')}, of which {metrics['n_informative']:,} can tell rankings apart: in the"
-        " others all judged documents have one grade. All of them count in every mean.",
+        f"{counted(metrics['n'], 'query')}"
+        + (f", of which {uniform:,} cannot tell rankings apart: their documents have one grade." if uniform else "."),
         f"Gain: {GAINS[metrics['gain']]}. Intervals: {metrics['confidence']:.0%}.",
     ]
     rules = [sentence(f"{name.replace('_', ' ')}: {rule}") for name, rule in metrics["rules"].items()]
