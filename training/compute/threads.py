@@ -40,7 +40,7 @@ _lock = Lock()
 
 
 def empty(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
-    """A tensor of this shape, of the kind of another one and on its device; whatever was in its memory before.
+    """An uninitialised tensor of this shape, with another tensor's dtype and device.
 
     Its memory is used again once nothing refers to it. The C library gives blocks of megabytes back to the system and
     asks for them anew, so that each of their pages is fetched and zeroed again when it is first written: a seventh of a

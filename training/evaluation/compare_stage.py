@@ -139,7 +139,7 @@ def compare(
 
 
 def _when(row: Row) -> int:
-    """What takes seconds first, then what is trained, then what is made from the others."""
+    """Rows that take seconds first, then trained ones, then those made from others."""
     return 2 if row.name == HYBRID else 1 if row.recipe else 0
 
 
@@ -189,7 +189,7 @@ class _Work:
         return slices(self.sources.collection, clicks=self.clicks, frequencies=counts)
 
     def request(self, against: str) -> Request:
-        """What the comparison is: every row by what it is made from, so that it is known before any is made."""
+        """The comparison's request: every row by its inputs, so that it is known before any row is made."""
         return Request(
             stage="compare",
             stage_version=STAGE_VERSION,
@@ -283,7 +283,7 @@ class _Work:
         return [changed(recipe, {"seed": seed}) for seed in self.seeds] or [recipe]
 
     def _trained(self, recipe: Recipe, tell: Progress) -> StageResult:
-        """The trained model of a recipe: that of the store, or trained now, in a process of its own.
+        """The trained model of a recipe: from the store, or trained now in a process of its own.
 
         A training that watched the judgments of this comparison (as a pipeline's does) made the same bytes, and counts.
         One that runs out of memory or diverges ends its process and its row, not the comparison. Raises the training's

@@ -196,7 +196,7 @@ def table(
 
 
 def _details(scores: Mapping[str, Scores], data: LabelledData, thresholds: Mapping[str, Any]) -> dict[str, Any]:
-    """How our own similarities lie beside word mover's distance, and what our classifier says against what is true."""
+    """The distributions of our similarities and of word mover's distance, and our classifier against the labels."""
     labels, shown = data.dev.labels, (W2, COSINE, WORD_MOVERS, VECTOR_MOVERS)
     similarities = {name: scores[name][1] for name in shown if name in thresholds}
     cuts = {name: thresholds[name]["cuts"] for name in similarities}

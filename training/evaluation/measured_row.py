@@ -121,7 +121,7 @@ def _train_seconds(trained: StageResult) -> float:
 def measure_request(row: Row, inputs: Mapping[str, Any], config: EvaluateConfig) -> Request:
     """What measuring a row is. `inputs`: fingerprints of the judged files and of what the row is made from.
 
-    A model or a run is the same by any name; what is made from the documents is what its name says.
+    A model or a run is the same under any name; a row made from the documents is what its name says.
     """
     decides = asdict(config)
     for name in ("num_examples", "confidence", "num_resamples"):  # of the table, not of a row
@@ -174,7 +174,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 class EndedRow:
     """How a row ended: with its result, or with a sentence that says why it has no result.
 
-    `state`: done; failed; or empty, where what it needs was not given.
+    `state`: done, failed, or empty for a row whose input is missing.
     """
 
     row: Row

@@ -66,7 +66,7 @@ class Row:
 
     @property
     def paper_to_baseline(self) -> dict[str, float] | None:
-        """What the paper prints for the row minus what it prints for BM25, in points of NDCG by measure."""
+        """The paper's figure of the row minus its figure of BM25, in points of NDCG by measure."""
         if self.paper is None:
             return None
         return {f"ndcg@{k}": round(a - b, 1) for k, a, b in zip(CUTOFFS, self.paper, BM25_IN_THE_PAPER, strict=True)}

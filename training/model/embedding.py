@@ -79,7 +79,7 @@ class TitleEmbeddings:
 
 
 def minus_distances(queries_QD: np.ndarray, vectors_TD: np.ndarray) -> np.ndarray:
-    """float32 [Q, T]; in double precision, so that what is near to the query is not lost in rounding."""
+    """float32 [Q, T]; in double precision, so that rounding does not lose differences near the query."""
     queries = queries_QD.astype(np.float64)
     squares_QT = np.empty((len(queries_QD), len(vectors_TD)))
     for start in range(0, len(vectors_TD), _BLOCK_TITLES):

@@ -33,7 +33,7 @@ class Device:
     fused: bool = False
 
     def tower(self, recipe: Recipe) -> Tower:
-        """A recipe's tower as it is computed here. The kernels know float32; everything else is computed eagerly."""
+        """A recipe's tower on this device. The kernels know float32; everything else is computed eagerly."""
         tower = tower_of(recipe)
         if not self.fused or recipe.dtype != "float32":
             return tower

@@ -185,12 +185,12 @@ def gated(a_Bd: torch.Tensor, b_Bd: torch.Tensor, W_fp: torch.Tensor, W_fh: torc
 
 
 def pruned(features_BF: torch.Tensor, W_v: torch.Tensor, W_h: torch.Tensor) -> torch.Tensor:
-    """What arrives at hidden units each of which sees one row or one column of M (Lin et al., appendix A), [B, H].
+    """The input of hidden units that each see one row or one column of M (Lin et al., appendix A), [B, H].
 
         M^v   r groups of p units; group i sees row i of M alone           W_v [r, 2u, p]
         M^h   2u groups of q units; group j sees column j of M alone       W_h [2u, r, q]
 
-    Hidden units are those of M^v, group after group, then those of M^h. M is a matrix of any features; for SNLI it is
+    Hidden units come in groups: first of M^v, then of M^h. M is a matrix of any features; for SNLI it is
     the gated encoder's F_r. The appendix calls M r by u; the numbers of weights in its Table 4 need 2u.
     """
     features_Brw = features_BF.unflatten(1, (len(W_v), -1))

@@ -223,7 +223,7 @@ class TowerStruct(ctypes.Structure):
 
 
 def kernel_shapes(tower: TowerSettings) -> dict[str, tuple[int, ...]]:
-    """The shapes of all parts of a tower that the kernels serve, but for its table W."""
+    """The shapes of all parts of a tower that the kernels serve, except its table W."""
     cells, ways, gates = tower.cells, 2 if isinstance(tower, BOTH_WAYS) else 1, 1
     if isinstance(tower, GatedRecurrent):
         gates = 4 if tower.forget_gate else 3

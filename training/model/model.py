@@ -90,7 +90,7 @@ class Model:
 
     @cached_property
     def compiled(self) -> CompiledModel | None:
-        """This model on the compiled path, prepared at the first text; None where it is not served there."""
+        """This model on the compiled path, prepared at the first text; None if the kernels do not serve it."""
         if not serves(self.recipe):
             return None
         rows = self.layout.word_rows
@@ -273,7 +273,7 @@ STAGE_VERSION = 1
 
 
 def combine(models: Sequence[str], *, store: str) -> StageResult:
-    """The ensemble of all these models (folders that `train` made), whatever their order.
+    """The ensemble of these models (folders that `train` made), in any order.
 
     Writes a model folder to STORE/combine/DIGEST; evaluate, compare, publish and search read it as any model. Raises
     UsageError for fewer than two, one given twice, models of different text contracts, or one that compares by

@@ -100,7 +100,7 @@ def _of_release(folder: str, release: Release) -> ModelSource:
 
 
 def _require_whole(folder: str, files: Sequence[OutputFile], fix: str) -> None:
-    """Every byte: a model is small, and what is wrong with one does not show in its figures."""
+    """Every byte is read: a model is small, and damage does not show in its figures."""
     if wrong := damaged_files(folder, files, hashes=True):
         raise StageError(f"The model in {folder} is not as it was written: {'; '.join(wrong[:3])}.", fix)
 

@@ -55,7 +55,7 @@ Piece = tuple[torch.Tensor | slice, torch.Tensor, float]
 def head_or_decoder(recipe: Recipe, outputs: Outputs) -> Head | Decoder | None:
     """What an objective puts beside the tower: a head above it, or a decoder.
 
-    Its parts stand in the tower's matrix after the tower's own, so whatever is done to parameters is done to them.
+    Its parts stand in the tower's matrix after the tower's own, so every operation on parameters includes them.
     """
     if outputs.classes:
         return head_of_model(recipe, outputs)
@@ -227,7 +227,7 @@ def initial_parameters(
 
     `row_weights`: float32 [rows of W], what each is multiplied by (rarity); None: 1. `word_vectors`: float32
     [words, columns], what the words' rows start as. W_in starts uniform in ±√(6 / (rows + columns)) (Glorot and Bengio,
-    AISTATS 2010, eq. 16), whatever initial_range is: the inner tower's inputs are then about as large as the vectors.
+    AISTATS 2010, eq. 16), independent of initial_range: the inner tower's inputs are then as large as the vectors.
 
     Two towers with the same start give two texts of the same words the same embedding before the first update: cosine
     begins as a measure of shared trigrams, not as noise that clicks must first undo.

@@ -115,7 +115,7 @@ class Recipe:
 
     @property
     def clicks(self) -> Clicks:
-        """How click shards are read: as the objective says, or as by default where it is another than Clicks."""
+        """How click shards are read: as the objective says, or by Clicks' defaults for another objective."""
         return self.objective if isinstance(self.objective, Clicks) else Clicks()
 
 

@@ -2,7 +2,7 @@
 
 The file is Parquet with a column `text` and a column `vector` of as many numbers each. Both sides of a comparison are
 normalised, so it may hold texts as they were written or as `clicktower texts` lists them; of those that are one text
-then, the first counts. Vectors are compared by cosine, whatever their lengths. Free of torch.
+then, the first counts. Vectors are compared by cosine, so their lengths do not matter. Free of torch.
 
 Shapes: T texts, D columns.
 """

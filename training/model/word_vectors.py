@@ -1,4 +1,4 @@
-"""Files of word vectors: those of the words that occur in the shards start the rows of these words.
+"""Files of word vectors: words that occur in the shards start their rows from them.
 
 A word that the file knows is one row of the table W, its vector; any other word is the sum of its letter trigrams'
 rows, which start small and random as ever. The words stand in the order of their code points, so the model depends
@@ -204,7 +204,7 @@ def _is_binary(line: bytes, columns: int) -> bool:
 
 
 def _count_numbers(line: bytes) -> int:
-    """How many numbers stand behind the word of a line; 0 where it is not such a line."""
+    """The number of numbers behind the word of a line; 0 for another kind of line."""
     try:
         return len([float(field) for field in line.decode().split()[1:]])
     except ValueError:

@@ -90,7 +90,7 @@ class TitleBM25:
     def parts(self, query: str, title: str) -> list[float]:
         """The contribution of each word of a query to the score of a title, 0 if the title lacks it.
 
-        The title need not be of the collection: it is scored as if it were, with the collection's counts as they are.
+        The title need not be in the collection: it is scored as if it were, with the collection's counts.
         """
         of_title = Counter(words(title))
         saturation = K1 * (1 - B + B * of_title.total() / self._mean_words)

@@ -28,7 +28,7 @@ _CUTOFF = 10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CrossFitted:
-    """Two weights: `of_half[0]` is used by the queries of half 0, and was chosen on those of half 1."""
+    """Two weights: the queries of half 0 use `of_half[0]`, which was chosen on half 1."""
 
     of_half: tuple[float, float]
     seed: int

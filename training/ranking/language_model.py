@@ -6,7 +6,7 @@ c counts occurrences, |d| is the number of words of title d, and p(w | C) the sh
 whole collection (Zhai and Lafferty 2001). A title that has the word gains log(1 + c(w, d) / (mu p(w | C))); all others
 differ by their length alone, so only matching titles are looked up.
 
-A query word that no title has (p(w | C) = 0) is left out of the query: the scores are those of the query without it.
+A query word that no title has (p(w | C) = 0) is left out of the query: the scores equal those of the query without it.
 Giving it a small probability instead would change the order for no reason found in the titles, in favour of the
 shorter ones. A query of such words alone scores 0 everywhere.
 

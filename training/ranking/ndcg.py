@@ -77,7 +77,7 @@ def ndcg(
     cutoffs: Sequence[int] = CUTOFFS,
     gain: Gain = "exponential",
 ) -> dict[int, np.ndarray]:
-    """NDCG of a run, for every query of the qrels (and no other of the run): by cutoff, float64 [queries].
+    """NDCG of a run for the queries of the qrels alone: by cutoff, float64 [queries].
 
     Raises ValueError for a score that is not a number.
     """
@@ -113,7 +113,7 @@ def descending_order(document_ids: Sequence[str]) -> np.ndarray:
 def _over_ideal(
     judged: JudgedPairs, returned: JudgedPairs, scores: np.ndarray, cutoffs: Sequence[int], gain: Gain
 ) -> dict[int, np.ndarray]:
-    """The DCG of what was returned, ranked by its scores, over that of all judged documents in their best order."""
+    """The DCG of the returned documents in the order of their scores, over the DCG of the ideal order."""
     if np.isnan(scores).any():
         raise ValueError("a score is not a number (NaN), so it has no place in a ranking")
     with np.errstate(over="ignore"):  # beyond the range of 32 bits is infinite in trec_eval too

@@ -116,7 +116,7 @@ def train_topics(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(p(w | z) as [V, Z], p(z | d) as [D, Z]), float32, after `iterations` steps from a seeded start.
 
-    `num_teaching`: the topics are made from so many of the titles, the first; None: from all. A title without a word
+    `num_teaching`: the topics are made from the first titles, as many as this; None: from all. A title without a word
     has the mean of its prior, equal shares; a topic that lost every word has zeros.
     """
     rng = np.random.default_rng(seed)

@@ -179,7 +179,7 @@ def _requests(
     start: str | None,
     teacher: str | None,
 ) -> tuple[list[list[Request]], Request]:
-    """The request of every trial, by point, and that of the sweep. `where`: workers, device and path of a trial."""
+    """The requests of all trials, by point, and of the sweep. `where`: workers, device and path of a trial."""
     built = open_result(shards)
     counts = built.manifest.outcome.counts
     if 0 in (counts.get("dev_pairs"), counts.get("dev_rows")) and (measure == "dev_loss" or not judged):
@@ -333,14 +333,14 @@ def rungs_of(halving: Halving | None, points: int, epochs: int) -> list[Rung]:
 class TrialExecutor(Protocol):
     """Where trials are trained: in processes of this machine (trial_process) or on a Ray cluster (sweep_on_ray).
 
-    It trains what it is given; what that is, what counts already and what comes next is decided here.
+    It trains the trials that it is given; this module decides which come next and which exist already.
     """
 
     def has_room(self) -> bool:
         """Whether another trial may be started."""
 
     def start(self, key: Key, arguments: Mapping[str, Any]) -> None:
-        """Start a trial. `arguments`: of launch.train, but for its progress."""
+        """Start a trial. `arguments`: of launch.train, except progress."""
 
     def news(self) -> list[tuple[Key, TrialStatus | TrialOutcome]]:
         """What trials report, for each at last its outcome. Waits for it, but not for long."""
@@ -356,7 +356,7 @@ Arguments = Callable[[Point, Recipe, int], Mapping[str, Any]]
 
 
 class Trials:
-    """The trials of some points; `requests` are those of each point's recipes.
+    """The trials of some points; `requests`: one per recipe of each point.
 
     `ended` holds those that ended, as they were in their last rung, `broken` the errors of those that could not be
     carried out.

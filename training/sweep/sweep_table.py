@@ -25,7 +25,7 @@ def measures() -> dict[str, bool]:
 class Point:
     """A setting to try: a recipe for each seed.
 
-    `fields`: what it varies, for people. `options`: those of `clicktower train` that say the same, but for the seed.
+    `fields`: what it varies, for people. `options`: the options of `clicktower train` for the same, without the seed.
     `word_vectors`: the file that its words start from (model.word_vectors), which the recipes know of.
     """
 

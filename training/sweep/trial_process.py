@@ -49,7 +49,7 @@ class TrialProcess:
     """A trial that runs from the moment it is made. Leaving its context ends it."""
 
     def __init__(self, arguments: Mapping[str, Any], gpu: int | None = None) -> None:
-        """`arguments`: of launch.train, but for its progress. `gpu`: the one that it computes on; None: the first."""
+        """`arguments`: of launch.train, except progress. `gpu`: the one that it computes on; None: the first."""
         context = multiprocessing.get_context("spawn")  # a fork would carry over half of torch's and Ray's threads
         self.pipe, theirs = context.Pipe(duplex=False)
         self._ended = False
@@ -138,7 +138,7 @@ def _work(pipe: Connection, arguments: dict[str, Any], gpu: int | None) -> None:
 
 
 def carried_out(arguments: Mapping[str, Any], tell: Progress) -> TrialOutcome:
-    """Train in this process. `arguments`: of launch.train, but for its progress."""
+    """Train in this process. `arguments`: of launch.train, except progress."""
     from training.trainer.launch import train
 
     try:

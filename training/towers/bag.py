@@ -5,7 +5,7 @@
     CLSM    h = max_t tanh(Σ_k W_k l(t + k) + b), unit by unit                    y = tanh(W_s h + b_s)
 
 CLSM's k goes from -w to w for a window of 2w + 1 words, with zero vectors beyond the text's ends; its columns are W_-w,
-..., W_w. The maximum is taken before tanh, which leaves it where it is.
+..., W_w. The maximum is taken before tanh, which does not move it.
 
 With rows of random numbers the cosine of two bags is that of their trigram counts, to within 1/√d (Johnson and
 Lindenstrauss); with rows that start in proportion to the trigrams' rarity (`start = idf`) it is that of their weighted

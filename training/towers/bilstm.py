@@ -19,7 +19,7 @@ counted. Columns are those of the first LSTM, then those of the second, and so i
 
 Of a self-attentive text the embedding is the rows of M concatenated, or their mean. r = 1 is the vector form
 (eq. 5). W_s1 and W_s2 are stored transposed, as they multiply rows. In a text of one word every hop gives it the weight
-1, and P is r² - r whatever the parameters are.
+1, and P is r² - r for any parameters.
 
 Of a variational text it is μ and σ concatenated, so the Euclidean distance of two embeddings is the Wasserstein
 distance W₂ of their distributions: W₂² = ||μ1 - μ2||² + ||σ1 - σ2||². Our decision: where e^x underflows, σ is

@@ -1,4 +1,4 @@
-"""The LSTM of eq. 2 as it is printed: with a forget gate, and with matrices as peepholes (recurrent has diagonals).
+"""The LSTM of eq. 2 as printed: with a forget gate, and with matrices as peepholes (recurrent has diagonals).
 
     i(t) = sigmoid(W3 l + Wrec3 y(t-1) + Wp3 c(t-1) + b3)        f(t) likewise; o(t) with Wp1 c(t)
 

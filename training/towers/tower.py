@@ -88,7 +88,7 @@ class _Gathered(torch.autograd.Function):
 
 
 def gathered(rows: torch.Tensor, there: Gather, back: Gather | None = None) -> torch.Tensor:
-    """Rows of a matrix, or sums of them. `back`: for each row what it was taken for; None: found when it is needed."""
+    """Rows of a matrix, or sums of them. `back`: for each row its places in `there`; None: computed when needed."""
     return _Gathered.apply(rows, there, back)
 
 

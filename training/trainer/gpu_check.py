@@ -1,6 +1,6 @@
 """Whether a GPU computes what the CPU does, before anything is trained on it.
 
-    gpu_problem("cuda")    empty, or what is wrong with that device
+    gpu_problem("cuda")    empty, or the device's defect
 
 The gradient of one micro-batch is computed twice there and once on the CPU in float64: for the paper's LSTM, and for a
 bidirectional one with all gates, which together run every branch of the kernels. The answer is kept in the user's cache

@@ -209,7 +209,7 @@ def _fixed(losses: np.ndarray) -> np.ndarray:
 
 
 class Addend(ctypes.Structure):
-    """One side's gradient from one micro-batch, where it is in memory."""
+    """One side's gradient from one micro-batch, as memory of the kernel."""
 
     _fields_ = fields(rows="p", values="p", num_rows="q")
 

@@ -104,7 +104,7 @@ def _touched(tower: str, share: Sequence[Any], towers: Towers, workers: Workers)
 def require_sane(loss: float, norms: Mapping[str, float], recipe: Recipe, layout: Layout, update: int) -> None:
     """Raise Diverged before an update that is not finite, or longer than the parameters were when training began.
 
-    Nothing else would stop it. The loss is bounded whatever the parameters are (cosines are), and a step that throws
+    Nothing else would stop it. The loss is bounded for any parameters (cosines are), and a step that throws
     the parameters far off leaves finite numbers that mean nothing.
 
     Those are uniform in ±initial_range, so their length is initial_range √(numbers / 3). `norms`: of each tower's

@@ -1,4 +1,4 @@
-"""The Ray cluster of a command: the one it is connected to, that of RAY_ADDRESS, or one that it starts.
+"""The Ray cluster of a command: the connected one, the one of RAY_ADDRESS, or one that it starts.
 
 A cluster that it starts is reachable from this machine only and requires its token, which is in the environment of its
 processes and nowhere else. By default Ray opens its ports to every network, and writes the token to a file in the home
@@ -200,7 +200,7 @@ def board_of(checkpoints: str, progress: Progress) -> Iterator[Any]:
 
 @contextmanager
 def relayed(board: Any, progress: Progress) -> Iterator[None]:
-    """Within, a thread passes on what is posted."""
+    """Within the context a thread passes on the posted figures."""
     stop, last = threading.Event(), None
 
     def relay() -> None:

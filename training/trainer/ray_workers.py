@@ -163,7 +163,7 @@ def _gpus(job: TrainingJob) -> int:
 
 
 def _most_threads(workers: int) -> int:
-    """The most threads that each of so many workers can have, on the nodes that the cluster has now."""
+    """The most threads that each of a number of workers can have on the cluster's current nodes."""
     cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
     fitting = (
         threads for threads in range(max(cores), 1, -1) if sum(num_cores // threads for num_cores in cores) >= workers

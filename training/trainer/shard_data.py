@@ -285,7 +285,7 @@ def require_rows(table: TextTable, word_rows: WordRows, folder: str, command: st
 def local_folder(uri: str) -> str:
     """The folder itself if it is on this machine, otherwise a local copy that can be memory-mapped.
 
-    The copy goes when this process ends; that of one that was killed, when the next one is made.
+    The copy is removed when this process ends, or, after a kill, when the next copy is made.
     """
     if storage.is_local(uri):
         return storage.filesystem(uri)[1]
