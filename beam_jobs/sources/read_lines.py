@@ -130,7 +130,7 @@ def find_files(logs: Sequence[str]) -> list[str]:
 def nothing_in(logs: Sequence[str], files: Sequence[str]) -> StageError:
     """The error for files that are all empty."""
     return StageError(
-        f"The {len(files):,} files of {', '.join(logs)} are empty.",
+        f"Every file of {', '.join(logs)} is empty.",
         "Give a file with at least one line.",
     )
 
@@ -222,8 +222,8 @@ def check_kind(file: str, kind: str) -> None:
 def endless(file: str, position: int) -> StageError:
     """The error for a line that is longer than any line of a log."""
     return StageError(
-        f"{file} has no line end within {MAX_LINE_BYTES >> 20} MiB after byte {position:,}: it is no file of one"
-        " record a line.",
+        f"{file} has no line end within {MAX_LINE_BYTES >> 20} MiB after byte {position:,}: it does not hold one"
+        " record per line.",
         "Give a file with one record per line.",
     )
 

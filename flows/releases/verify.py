@@ -48,7 +48,12 @@ def _of_pointer(uri: str) -> list[str]:
         pointer = read_pointer(uri)
     except StageError as error:
         return [error.problem]
-    records = [f"{folder}/{name}" for folder in (SWAPS, DECISIONS) for name in storage.list_files(f"{uri}/{folder}")]
+    records = [
+        f"{folder}/{name}"
+        for folder in (SWAPS, DECISIONS)
+        for name in storage.list_files(f"{uri}/{folder}")
+        if name.endswith(".json")  # and not a file that a kill left half-written
+    ]
     findings = [sentence for name in (POINTER, *records) for sentence in _of_record(uri, name)]
     for digest in (pointer.release, pointer.previous) if pointer else ():
         if digest and not storage.exists(storage.join(release_folder(uri, digest), RELEASE)):

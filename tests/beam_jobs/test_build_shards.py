@@ -303,7 +303,7 @@ def test_days_under_different_person_keys_are_not_united(window, tmp_path):
 @pytest.mark.slow
 def test_days_that_share_a_log_file_are_not_united(window):
     other = make_day(window["store"], **DAY_2, logs=["z", "a"])
-    with pytest.raises(StageError, match=r"are of the same log file .fingerprint a., whose"):
+    with pytest.raises(StageError, match=r"come from the same log file .fingerprint a., whose"):
         build_shards(**(window | {"days": [window["store"]]}), config=_config())
     assert not build_shards(**(window | {"days": [other]}), config=_config(k=2, dev_share=0)).reused
 

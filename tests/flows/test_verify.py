@@ -132,5 +132,5 @@ def test_a_pointer_to_nothing_is_found(tmp_path):
 
 
 def test_a_folder_with_nothing_to_verify_is_wrong_usage(tmp_path):
-    with pytest.raises(UsageError, match="no stage's output, no store and no release"):
+    with pytest.raises(UsageError, match="neither a stage's output nor a store nor a release"):
         verify(str(tmp_path))

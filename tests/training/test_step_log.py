@@ -47,6 +47,15 @@ def test_every_update_is_there_once_however_often_the_run_was_killed(tmp_path_fa
     assert found == [{"update": u, "loss": 1 / u} for u in range(1, start + last + 1)]
 
 
+def test_a_part_that_a_kill_left_half_written_is_removed(tmp_path):
+    checkpoints = tmp_path / "checkpoints"
+    life(tmp_path / "a", str(checkpoints), 0, 5, {2, 4})
+    (checkpoints / "steps" / f"000000005.jsonl.{'0' * 32}.partial").write_bytes(b'{"upd')
+    life(tmp_path / "b", str(checkpoints), 4, 7, {6})
+    assert [step["update"] for step in lines(tmp_path / "b")] == [1, 2, 3, 4, 5, 6, 7]
+    assert len(storage.list_files(str(checkpoints))) == 3
+
+
 def test_lines_are_kept_beside_checkpoints_that_are_in_an_object_store(tmp_path):
     checkpoints = "memory://step-log/checkpoints"
     life(tmp_path / "a", checkpoints, 0, 5, {2, 4})

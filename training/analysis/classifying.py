@@ -71,7 +71,7 @@ def confidence_of(model: Model | Ensemble, class_name: str | None = None) -> Con
     """
     if isinstance(model, Ensemble) or model.layout.outputs.unit != "pairs" or model.similarity != "euclidean":
         raise UsageError(
-            "The classifier of this model does not use the distance that it searches by.",
+            "This model has no classifier by the distance that it searches by.",
             "Train one with objective = classify and features = w2.",
         )
     at = _place(model.layout.outputs.classes, class_name)

@@ -362,11 +362,13 @@ class StepLog:
     def kept(self) -> Iterator[dict[str, Any]]:
         """The steps made before this process began, up to the checkpoint it resumes from; call it first.
 
-        What was written of later updates is removed: they will be made again.
+        What was written of later updates is removed, since they will be made again, and so is a file that a kill left
+        half-written.
         """
         for name in storage.list_files(self._parts):
             part = storage.join(self._parts, name)
-            if int(name.removesuffix(".jsonl")) > self._update:
+            update, _, ending = name.partition(".")
+            if ending != "jsonl" or int(update) > self._update:
                 storage.remove(part)
                 continue
             content = storage.read_bytes(part)

@@ -155,7 +155,7 @@ def test_a_head_is_asked_how_sure_it_is(opened, model, tmp_path):
     assert other_way == pytest.approx([1 - hits[-1].confidence], abs=1e-5)
     with pytest.raises(UsageError, match="2 classes apart"):
         confidence_of(opened.model, "2")
-    with pytest.raises(UsageError, match="does not tell pairs apart"):
+    with pytest.raises(UsageError, match="has no classifier by the distance"):
         confidence_of(load_model(open_result(trained_stage(str(tmp_path))).data))
 
 

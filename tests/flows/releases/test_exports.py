@@ -133,7 +133,7 @@ def test_what_cannot_be_exported_is_said_and_nothing_is_written(published, tmp_p
         ({"form": "opensearch", "into": str(tmp_path)}, "Give another name, or remove it first."),
         ({"form": "trec", "into": into}, "A TREC run needs queries"),
         ({"form": "parquet", "into": into, "queries": queries}, "parquet takes no queries"),
-        ({"form": "trec", "into": into, "queries": queries, "k": 0}, "0 documents per query"),
+        ({"form": "trec", "into": into, "queries": queries, "k": 0}, "at least 1 document per query, not 0"),
         ({"form": "trec", "into": into, "queries": queries}, "no such file|no queries file|cannot be read"),
     ):
         with pytest.raises(UsageError, match=f"(?i){said}"):
