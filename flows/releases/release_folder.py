@@ -46,10 +46,17 @@ class PublishConfig:
 
 @contextmanager
 def building(uri: str, digest: str) -> Iterator[str]:
-    """A new local folder to build a release in; removed afterwards in any case."""
-    name = f"{_BUILDING}{digest}-{uuid.uuid4().hex[:12]}"
+    """A new local folder to build a release in; removed afterwards in any case.
+
+    The caller holds the claim on the digest, so what a killed publisher left of it goes first.
+    """
+    prefix, releases = f"{_BUILDING}{digest}-", storage.join(uri, "releases")
+    name = f"{prefix}{uuid.uuid4().hex[:12]}"
     if storage.is_local(uri):
-        folder = storage.filesystem(storage.join(uri, "releases", name))[1]
+        for left_behind in storage.list_folders(releases):
+            if left_behind.startswith(prefix):
+                storage.remove(storage.join(releases, left_behind))
+        folder = storage.filesystem(storage.join(releases, name))[1]
         os.makedirs(folder)
     else:
         folder = tempfile.mkdtemp(prefix=name)
@@ -125,8 +132,13 @@ def prune(uri: str, keep: int, *, made: str = "") -> list[str]:
     with claimed(uri, silent):  # nobody makes one live meanwhile
         live = contract.read_pointer(uri)
         spared = {made, *((live.release, live.previous) if live else ())}
-        parts = storage.list_files(storage.join(uri, contract.ENCODING)) if storage.is_local(uri) else ()
-        removed, earlier, abandoned = [], [], [storage.join(uri, contract.ENCODING, name) for name in parts]
+        removed, earlier, abandoned = [], [], []
+        if storage.is_local(uri):
+            encoding, decisions = storage.join(uri, contract.ENCODING), storage.join(uri, contract.DECISIONS)
+            abandoned += [storage.join(encoding, name) for name in storage.list_files(encoding)]
+            half_written = [(uri, name) for name in storage.list_names(uri)]
+            half_written += [(decisions, name) for name in storage.list_names(decisions)]
+            abandoned += [storage.join(folder, name) for folder, name in half_written if name.endswith(".partial")]
         for name in storage.list_folders(releases):
             if name.startswith(_BUILDING):  # only a local publisher builds there
                 abandoned.append(storage.join(releases, name))

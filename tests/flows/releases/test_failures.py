@@ -50,10 +50,22 @@ publishing.publish({model!r}, documents={new!r}, to={live!r}, config=publishing.
     assert verify(live) == []
     made = publish(model, documents=new, to=live, config=CONFIG)
     assert read_pointer(live).release == made.release.digest
-    abandoned = next(Path(live, "releases").glob(".building-*"))
-    os.utime(abandoned, (0, 0))  # left long ago
+    assert not list(Path(live, "releases").glob(".building-*")), "the same request clears it away"
+    folder, *files = abandoned = [
+        Path(live, "releases", ".building-000000000000000000000000-0"),
+        Path(live, "pointer.json.0.partial"),
+        Path(live, "decisions", "0.json.0.partial"),
+    ]
+    folder.mkdir()
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("{")
     publish(model, documents=write_documents(tmp_path / "newer.tsv", seed=3), to=live, config=CONFIG)
-    assert not abandoned.exists()
+    assert all(path.exists() for path in abandoned), "another publisher may be at it"
+    for path in abandoned:
+        os.utime(path, (0, 0))  # left long ago
+    publish(model, documents=write_documents(tmp_path / "newest.tsv", seed=4), to=live, config=CONFIG)
+    assert not any(path.exists() for path in abandoned)
 
 
 def test_a_full_disk_is_an_error_and_the_old_release_stays_live(live, model, tmp_path, monkeypatch):
