@@ -192,9 +192,13 @@ def _make(store: str, request: Request, produce: Callable[[str], Outcome | None]
 
 def _clear_others(finished: StageResult) -> None:
     """Remove what other attempts at a finished output, and its own scratch files, left behind."""
-    for list_folder in storage.list_folders(finished.folder):
-        if list_folder.startswith("attempt-") and list_folder != finished.manifest.attempt:
-            storage.remove(storage.join(finished.folder, list_folder))
+    for name in storage.list_folders(finished.folder):
+        if name.startswith("attempt-") and name != finished.manifest.attempt:
+            storage.remove(storage.join(finished.folder, name))
+    if storage.is_local(finished.folder):
+        for name in storage.list_names(finished.folder):
+            if name.endswith(".partial"):  # of a manifest, by a process that was killed as it wrote it
+                storage.remove(storage.join(finished.folder, name))
 
 
 def commit(folder: str, request: Request, attempt: str, outcome: Outcome, started: float) -> bool:

@@ -110,6 +110,15 @@ def test_what_a_killed_attempt_left_is_cleared_by_the_next(tmp_path):
     assert manifests.damaged_files(result.folder, result.manifest.files) == []
 
 
+def test_a_half_written_manifest_of_a_killed_process_goes_when_the_output_is_next_asked_for(tmp_path):
+    """Killed after another had committed, or between the manifest's two names."""
+    made = run_stage(str(tmp_path), request(), produce)
+    stray = f"{made.folder}/{manifests.FILE_NAME}.{'0' * 32}.partial"
+    storage.write_atomic(stray, b"{")
+    assert run_stage(str(tmp_path), request(), fail_if_called).reused
+    assert not storage.exists(stray)
+
+
 def test_an_attempt_whose_files_a_faster_one_cleared_away_answers_with_that_one_s(no_claims, tmp_path):
     def overtaken(folder: str) -> Outcome:
         run_stage(str(tmp_path), request(stage="overtaken"), produce)
