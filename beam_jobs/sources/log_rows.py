@@ -43,7 +43,7 @@ def log_rows(
     """(LOG_ROW rows in the order of the lines, the numbers of the others ascending, why each is not a row).
 
     `hashes`: LINE_HASH_BYTES of each line. `columns`: by the names of mapping.Columns the values line by line, of those
-    that the log has: text or integers, of `position` and `time` also other numbers; None stands for null.
+    that the log has: text or integers, of `position` and `time` also other numbers; None stands for a missing value.
     `kinds`: what the values of `event` mean. Without that column, or a value in it, a line with a document is a click
     and one without is a search. In UBI a line without is a search whatever it has, and a search must have an id.
     """
@@ -98,7 +98,7 @@ def _kind_codes(event: Values | None, document_id: pa.Array, kinds: Mapping[str,
 
 
 def _few(column: pa.Array) -> pa.DictionaryArray:
-    """The column with 16-bit indices. No log has as many applications: an overflow becomes null, and null fails."""
+    """The column with 16-bit indices. No log has as many applications: an overflow becomes null, and no line fails."""
     encoded = column.dictionary_encode()
     indices = encoded.indices
     if len(encoded.dictionary) > _MAX_APPLICATIONS:
@@ -107,7 +107,7 @@ def _few(column: pa.Array) -> pa.DictionaryArray:
 
 
 def _without_empty(query: pa.Array, is_event: np.ndarray) -> pa.Array:
-    """An event with an empty query says null of its query; a search with one is a search for null."""
+    """An event with an empty query says nothing of its query; a search with one is a search for nothing."""
     if not pc.any(is_empty := pc.equal(query, "")).as_py():
         return query
     return pc.if_else(pc.and_(is_empty, pa.array(is_event)), None, query)
@@ -129,7 +129,7 @@ def _numpy(array: pa.Array) -> np.ndarray:
     return array.to_numpy(zero_copy_only=False)
 
 
-# Columns of texts and ranks from what logs hold: text, numbers, null.
+# Columns of texts and ranks from what logs hold: text, numbers, nothing.
 
 
 MAX_POSITION = 2**31 - 1
@@ -204,7 +204,7 @@ def _is_within(column: pa.Array, least: int, most: int) -> bool:
 
 
 def _parse_distinct(values: Values, parse: Callable[[Any], int], null: int | None) -> tuple[pa.Array, np.ndarray]:
-    """(int64, `null` where there is no value or a bad one; whether each value is bad), each distinct value once."""
+    """(int64, `null` for a missing or bad value; whether each value is bad), each distinct value once."""
     parsed: dict[Any, tuple[int | None, bool]] = {None: (null, False), "": (null, False)}
     rows = []
     for value in values.to_pylist() if isinstance(values, pa.Array) else values:
