@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.cost_model import Load, Slopes, measured, report, stage_table, step_seconds
 
-PAGE = (Path(__file__).parents[2] / "docs" / "running.md").read_text(encoding="utf-8")
+PAGE = " ".join((Path(__file__).parents[2] / "docs" / "running.md").read_text(encoding="utf-8").split())
 
 
 def test_the_page_quotes_what_the_model_prints():
