@@ -217,7 +217,8 @@ def write_new(uri: str, content: bytes) -> bool:
     except FileExistsError:
         return False
     finally:
-        os.unlink(attempt)
+        with suppress(OSError):  # the file is there under its name
+            os.unlink(attempt)
     _sync(fs._parent(path))
     return True
 

@@ -85,9 +85,7 @@ def promotion(decision: Mapping[str, Any], click_derived: bool) -> list[Block]:
 
 
 def drift(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """The alarms, or that there are none, and every figure beside its usual value; empty without earlier runs."""
-    if all(row["usual"] == "—" for row in rows):
-        return []
+    """The alarms, or that there are none, and every figure beside its usual value."""
     alarms = [row["alarm"] + (" It stopped the run." if row.get("stops") else "") for row in rows if row["alarm"]]
     return [
         Items(items=alarms, tone="alarm") if alarms else Text(text=usual(rows)),
@@ -101,10 +99,14 @@ def drift(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     ]
 
 
+def num_compared(rows: Sequence[Mapping[str, Any]]) -> int:
+    """The number of figures that have a usual value, from earlier runs."""
+    return sum(row["usual"] != "—" for row in rows)
+
+
 def usual(rows: Sequence[Mapping[str, Any]]) -> str:
     """The sentence where no figure alarms."""
-    compared = sum(row["usual"] != "—" for row in rows)
-    if not compared:
+    if not (compared := num_compared(rows)):
         return "There are too few earlier runs to say what is unusual."
     return f"No figure is unusual, of {compared} compared with earlier runs."
 

@@ -29,6 +29,7 @@ from flows.report.run_blocks import (
     gate_table,
     headline,
     ledger_table,
+    num_compared,
     promotion,
     ranking,
     result,
@@ -106,7 +107,7 @@ def run_page(run: Run) -> Page:
     by_clicks = evaluation["labels"].get("judgments") == "click-derived"
     stages = [result for result in results.values() if isinstance(result, Mapping)]
     text = f"A query is learned from only if at least k people typed it; here k = {run.k}."
-    unusual = drift(results["drift"])
+    unusual = drift(results["drift"]) if num_compared(results["drift"]) else []
     outputs = [[stage["stage"], stage["digest"], stage["path"]] for stage in stages]
     blocks = [
         Section(title="Result", blocks=_result(run)),

@@ -150,6 +150,7 @@ def explain(error: BaseException) -> StageError:
 _OS_REASONS = {
     errno.ENOSPC: ("The disk is full", "Free some space and run the same command again."),
     errno.EDQUOT: ("The disk quota is used up", "Free some space and run the same command again."),
+    errno.EIO: ("The disk reports an input/output error", "Check the disk, then run the same command again."),
     errno.EFBIG: ("A file grew past the limit set for this process", "Raise the limit (ulimit -f) and run again."),
     errno.EACCES: ("Permission is denied", "Check who owns the folder, or choose another."),
     errno.EPERM: ("The operation is not permitted", "Check who owns the folder, or choose another."),

@@ -10,7 +10,7 @@ from typing import Any
 from rich.text import Text as Line
 
 from flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text
-from flows.report.run_blocks import drift, headline, ledger_table, promotion, ranking
+from flows.report.run_blocks import drift, headline, ledger_table, num_compared, promotion, ranking
 from flows.show.console import ended, errors, output, plain, show
 from schemas.day_version import newest_version, version_uri
 from schemas.ledger import Ledger
@@ -138,7 +138,7 @@ def standing(results: Mapping[str, Any]) -> list[Block]:
         blocks.append(Text(text="All of this comes from a simulated log.", tone="open"))
     if decision := published.get("decision"):
         blocks += promotion({"live": published["live"], **decision}, False)[:1]
-    return blocks + drift(rows)[:1]
+    return blocks + drift(rows)[:1] if num_compared(rows) else blocks
 
 
 def as_one(command: str, results: Mapping[str, Any]) -> dict:
