@@ -327,11 +327,11 @@ def measure(judged: Judged, seeds: Sequence[Mapping[str, Model]]) -> list[dict]:
 
 def alike(dev: Judges, shards: str) -> dict:
     """Of baselines with each of the settings in ALIKE what they rank better than with their own."""
-    sources, found = dev.sources(shards), {}
+    inputs, found = dev.inputs(shards), {}
     for name, others in ALIKE.items():
         make = ROWS[name].make
         assert make
-        own, *rest = (of_measures(dev.measure(make(sources, silent, **settings))) for settings in ({}, *others))
+        own, *rest = (of_measures(dev.measure(make(inputs, silent, **settings))) for settings in ({}, *others))
         for settings, of in zip(others, rest, strict=True):
             ((field, given),) = settings.items()
             found[f"{name}: {field}={given}"] = of - own

@@ -197,7 +197,7 @@ class Judges:
     def measure(self, system: System) -> Measured:
         return measure(system, self.collection)
 
-    def sources(self, shards: str) -> ComparisonInputs:
+    def inputs(self, shards: str) -> ComparisonInputs:
         """What baselines are made of."""
         clicks, clicked = (list(training_clicks(shards, of)) for of in ("query", "clicked"))
         return ComparisonInputs(
@@ -207,8 +207,8 @@ class Judges:
 
     def baselines(self, shards: str) -> dict[str, Measured]:
         """The rows of `clicktower compare` that are no towers."""
-        sources = self.sources(shards)
-        return {name: of_baseline(ROWS[name], sources, silent).measured for name in BASELINES}
+        inputs = self.inputs(shards)
+        return {name: of_baseline(ROWS[name], inputs, silent).measured for name in BASELINES}
 
     def with_bm25(self, system: System, weight: float) -> Measured:
         return self.measure(Hybrid(system, self.bm25, CrossFitted(of_half=(weight, weight), seed=0)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from schemas.errors import StageError
 
-# fate -> (kind, what it means in plain words). SectionFamily: kept, dropped (by a named rule), unreadable.
+# fate -> (kind, what it means in plain words). Kinds: kept, dropped (by a named rule), unreadable.
 FATES: Mapping[str, tuple[str, str]] = {
     "unreadable_not_utf8": ("unreadable", "not UTF-8 text"),
     "unreadable_not_json": ("unreadable", "not a JSON object (cut off, say)"),

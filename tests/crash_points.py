@@ -20,13 +20,16 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
-import training.evaluation.evaluate_stage
-import training.model.model
-import training.trainer.worker  # noqa: F401
 from flows import cli
 
+# What the commands load: here once, and not anew in every forked process.
+MODULES = (
+    "beam_jobs.build.build_job", "beam_jobs.ingest.erase", "beam_jobs.ingest.ingest_job", "flows.releases.publish",
+    "training.evaluation.evaluate_stage", "training.model.model", "training.trainer.worker",
+)  # fmt: skip
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.truncate"}
 MODES = ("kill", "fail")
 KILLED = 137
@@ -132,9 +135,10 @@ def enumerate_calls(root: Path, every: int, stages: list[str]) -> dict[str, dict
                 said = output.read_text()
                 again = run(arguments, folder, output)
                 tried += 1
-                difference = [now - then for now, then in zip(state(folder), expected, strict=True)]
-                if again != 0 or any(difference) or "Traceback" in said or first not in (0, 1, KILLED):
-                    wrong.append(f"{mode} at {calls[at - 1]}: {first}, {again}, {difference}, {said[-300:]}")
+                now = state(folder)
+                if again != 0 or now != expected or "Traceback" in said or first not in (0, 1, KILLED):
+                    extra, missing = (list(a[0] - b[0]) for a, b in ((now, expected), (expected, now)))
+                    wrong.append(f"{mode} at {calls[at - 1]}: {first}, {again}, {extra=}, {missing=}, {said[-300:]}")
                 shutil.rmtree(folder)
         results[stage] = {"calls": len(calls), "tried": tried, "wrong": wrong}
         shutil.rmtree(root / "before")
@@ -148,6 +152,8 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="try each Nth call")
     parser.add_argument("--stage", nargs="*", default=names, choices=names)
     arguments = parser.parse_args()
+    for module in MODULES:
+        import_module(module)
     with tempfile.TemporaryDirectory() as root:
         json.dump(enumerate_calls(Path(root), arguments.every, arguments.stage), sys.stdout, indent=1)
 

@@ -321,8 +321,8 @@ def rehearse(
     site.jobs.clear()
     storage.write_new(f"s3://bucket/{name}/{KEY}", (site.work / "undisturbed" / KEY).read_bytes())
     killed, pace = len(site.kills), expected_seconds / max(kills, 1)
-    map_files = [(kills + number) // len(nights) for number in range(len(nights))]
-    seconds = sum(run_night(site, name, date, kills, pace) for date, kills in zip(nights, map_files, strict=True))
+    kills_of_nights = [(kills + number) // len(nights) for number in range(len(nights))]
+    seconds = sum(run_night(site, name, date, kills, pace) for date, kills in zip(nights, kills_of_nights, strict=True))
     settle(site)
     if (found := run_outputs(root)) != expected:
         raise Broken(f"{name}: not what the undisturbed run made: {differences(expected, found)}")

@@ -77,11 +77,11 @@ def test_words_with_a_share_of_a_score_count_in_an_evaluation_and_in_a_compariso
     expected = measure(title_ranking(encoder, documents.titles, 0.4), collection, CONFIG.rules)
     run = read_run(f"{found.data}/runs/model.run")
     assert all(run[query] == rounded(scores) for query, scores in expected.judged.items())
-    sources = ComparisonInputs(
+    inputs = ComparisonInputs(
         documents=documents, collection=collection, training_queries=(), training_titles=(), config=CONFIG
     )
     row = Row(name="words", title="words", family="model", source=words)
-    assert of_model(row, open_result(words), sources, silent).measured.judged == expected.judged
+    assert of_model(row, open_result(words), inputs, silent).measured.judged == expected.judged
     cosines = measure(TitleEmbeddings(encoder, documents.titles), collection, CONFIG.rules)
     assert cosines.judged != expected.judged
 

@@ -104,7 +104,7 @@ def compare(
     def produce(attempt: str) -> Outcome:
         ended: list[EndedRow] = []
         progress("read the documents and the judgments", 0, len(rows))
-        collection = work.sources.collection  # what cannot be measured is refused before anything is trained
+        collection = work.inputs.collection  # what cannot be measured is refused before anything is trained
         for row in sorted(rows, key=_when):
             ended.append(work.end(row, ended, progress))
             row_ended(ended[-1], len(ended), len(rows))
@@ -169,7 +169,7 @@ class _Work:
         return training_clicks(self.shards)
 
     @cached_property
-    def sources(self) -> ComparisonInputs:
+    def inputs(self) -> ComparisonInputs:
         config = self.config
         documents = read_documents(self.files.documents)
         queries, qrels = read_queries(self.files.queries), read_qrels(self.files.qrels)
@@ -186,7 +186,7 @@ class _Work:
     @cached_property
     def slices(self) -> dict[str, Slice]:
         counts = read_frequencies(self.frequencies) if self.frequencies else None
-        return slices(self.sources.collection, clicks=self.clicks, frequencies=counts)
+        return slices(self.inputs.collection, clicks=self.clicks, frequencies=counts)
 
     def request(self, against: str) -> Request:
         """The comparison's request: every row by its inputs, so that it is known before any row is made."""
@@ -238,11 +238,11 @@ class _Work:
         result, _ = find_finished(self.store, request)
         if result is None:
             if best:
-                systems = of_hybrid(row, best.row.name, self._models(best.row, tell), self.sources, tell)
+                systems = of_hybrid(row, best.row.name, self._models(best.row, tell), self.inputs, tell)
             elif row.recipe or row.family == "model":
-                systems = [of_model(row, model, self.sources, tell) for model in self._models(row, tell)]
+                systems = [of_model(row, model, self.inputs, tell) for model in self._models(row, tell)]
             else:
-                systems = [of_baseline(row, self.sources, tell)]
+                systems = [of_baseline(row, self.inputs, tell)]
             result = write_row(self.store, request, row, systems)
         return EndedRow(row=row, state="done", result=result, made_from=(best.row.name, BASELINE) if best else ())
 

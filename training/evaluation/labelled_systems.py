@@ -137,9 +137,9 @@ class LexicalSimilarity:
         parts = self._tf.copy()
         parts.data = parts.data / (parts.data + np.repeat(saturation, np.diff(parts.indptr)))
         parts = parts @ scipy.sparse.diags_array(idf)
-        map_files = np.asarray(self._tf.multiply(parts).sum(axis=1)).ravel()
+        sums = np.asarray(self._tf.multiply(parts).sum(axis=1)).ravel()
         across = _dot(self._tf, first, second, parts) + _dot(self._tf, second, first, parts)
-        return across / (map_files[first] + map_files[second])
+        return across / (sums[first] + sums[second])
 
 
 def _dot(

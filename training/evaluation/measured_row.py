@@ -40,56 +40,56 @@ class MadeSystem:
     notes: Sequence[str] = ()
 
 
-def of_model(row: Row, trained: StageResult, sources: ComparisonInputs, progress: Progress) -> MadeSystem:
+def of_model(row: Row, trained: StageResult, inputs: ComparisonInputs, progress: Progress) -> MadeSystem:
     """A tower's measured model."""
     from training.model.model import load_encoder  # torch is loaded where it is used
 
     model = load_encoder(trained.data)
     began = time.perf_counter()
-    system = title_ranking(model, sources.documents.titles, model.word_share, progress=progress)
+    system = title_ranking(model, inputs.documents.titles, model.word_share, progress=progress)
     encoded_in = time.perf_counter() - began
     return MadeSystem(
-        measured=_measure(system, row.name, sources, progress),
+        measured=_measure(system, row.name, inputs, progress),
         parameters=model.num_parameters,
         dimensions=model.dimensions,
         train_seconds=_train_seconds(trained),
-        texts_per_second=len(sources.documents) / encoded_in,
+        texts_per_second=len(inputs.documents) / encoded_in,
     )
 
 
-def of_baseline(row: Row, sources: ComparisonInputs, progress: Progress) -> MadeSystem:
+def of_baseline(row: Row, inputs: ComparisonInputs, progress: Progress) -> MadeSystem:
     """The measured system of a row that the row itself makes, or the measured run that the user brings."""
     if row.make is None:
         assert row.source
-        measured, notes = measure_run(read_run(row.source), sources.collection, sources.config.rules)
+        measured, notes = measure_run(read_run(row.source), inputs.collection, inputs.config.rules)
         return MadeSystem(measured=measured, notes=notes)
     began = time.perf_counter()
-    system = row.make(sources, progress)
+    system = row.make(inputs, progress)
     seconds = time.perf_counter() - began
     return MadeSystem(
-        measured=_measure(system, row.name, sources, progress),
+        measured=_measure(system, row.name, inputs, progress),
         parameters=getattr(system, "parameters", None),
         dimensions=getattr(system, "dimensions", None),
         train_seconds=seconds if row.family in ("topics", "paragraph") else None,
-        texts_per_second=len(sources.documents) / seconds if row.family == "lexical" else None,
+        texts_per_second=len(inputs.documents) / seconds if row.family == "lexical" else None,
     )
 
 
 def of_hybrid(
-    row: Row, best: str, models: Sequence[StageResult], sources: ComparisonInputs, progress: Progress
+    row: Row, best: str, models: Sequence[StageResult], inputs: ComparisonInputs, progress: Progress
 ) -> list[MadeSystem]:
     """The measured hybrids of BM25 and each of the models of the best row."""
     from training.model.model import load_encoder  # torch is loaded where it is used
 
-    collection, config = sources.collection, sources.config
+    collection, config = inputs.collection, inputs.config
     judged = judged_pairs(collection.qrels)
-    bm25 = TitleBM25(sources.documents.titles)
-    second = scores_of_pairs(_measure(bm25, BASELINE, sources, progress).judged, judged)
+    bm25 = TitleBM25(inputs.documents.titles)
+    second = scores_of_pairs(_measure(bm25, BASELINE, inputs, progress).judged, judged)
     hybrids = []
     for trained in models:
         model = load_encoder(trained.data)
-        tower = title_ranking(model, sources.documents.titles, model.word_share, progress=progress)
-        first = scores_of_pairs(_measure(tower, best, sources, progress).judged, judged)
+        tower = title_ranking(model, inputs.documents.titles, model.word_share, progress=progress)
+        first = scores_of_pairs(_measure(tower, best, inputs, progress).judged, judged)
         weights = cross_fit(first, second, judged, collection.queries, gain=config.gain, seed=config.seed)
         near = "cosine" if model.similarity == "cosine" else "minus the distance"
         note = (
@@ -98,7 +98,7 @@ def of_hybrid(
         )
         hybrids.append(
             MadeSystem(
-                measured=_measure(Hybrid(tower, bm25, weights), row.name, sources, progress),
+                measured=_measure(Hybrid(tower, bm25, weights), row.name, inputs, progress),
                 parameters=model.num_parameters,
                 dimensions=model.dimensions,
                 train_seconds=_train_seconds(trained),
@@ -108,8 +108,8 @@ def of_hybrid(
     return hybrids
 
 
-def _measure(system: System, name: str, sources: ComparisonInputs, progress: Progress) -> Measured:
-    return measure(system, sources.collection, sources.config.rules, what=f"rank with {name}", progress=progress)
+def _measure(system: System, name: str, inputs: ComparisonInputs, progress: Progress) -> Measured:
+    return measure(system, inputs.collection, inputs.config.rules, what=f"rank with {name}", progress=progress)
 
 
 def _train_seconds(trained: StageResult) -> float:
@@ -141,10 +141,10 @@ def measure_request(row: Row, inputs: Mapping[str, Any], config: EvaluateConfig)
 
 def write_row(store: str, request: Request, row: Row, systems: Sequence[MadeSystem]) -> StageResult:
     """The measured row. `systems`: the same one made with several seeds; its value is the mean over them."""
-    first, map_files = systems[0], [system.measured.per_query for system in systems]
+    first, per_seed = systems[0], [system.measured.per_query for system in systems]
 
     def produce(folder: str) -> Outcome:
-        means = {name: np.mean([values[name] for values in map_files], axis=0) for name in map_files[0]}
+        means = {name: np.mean([values[name] for values in per_seed], axis=0) for name in per_seed[0]}
         content = json.dumps({"measures": {name: values.tolist() for name, values in means.items()}})
         storage.write_atomic(storage.join(folder, _PER_QUERY), content.encode())
         for name, run in {_JUDGED: first.measured.judged, _RETRIEVED: first.measured.retrieved}.items():
@@ -153,7 +153,7 @@ def write_row(store: str, request: Request, row: Row, systems: Sequence[MadeSyst
             counts={"queries": len(next(iter(means.values()))), "seeds": len(systems)},
             metrics={
                 **{name: float(values.mean()) for name, values in means.items()},
-                "by_seed": [{name: float(values.mean()) for name, values in system.items()} for system in map_files],
+                "by_seed": [{name: float(values.mean()) for name, values in system.items()} for system in per_seed],
                 "parameters": first.parameters,
                 "dimensions": first.dimensions,
                 "train_seconds": _mean([system.train_seconds for system in systems]),

@@ -125,7 +125,7 @@ def all_rows(
     rows = [
         Row(
             name="random", title="random order", family="floor",
-            make=lambda sources, _: RandomOrder(sources.documents.ids, seed=sources.config.seed),
+            make=lambda inputs, _: RandomOrder(inputs.documents.ids, seed=inputs.config.seed),
         ),
         *([Row(name="logged", title="as the search engine ranked", family="logged", source=logged)] if logged else []),
         Row(
@@ -143,11 +143,11 @@ def all_rows(
         ),
         Row(
             name="ulm", title="ULM, Dirichlet", family="lexical", paper=(30.4, 32.7, 38.5),
-            make=lambda sources, _: TitleLanguageModel(sources.documents.titles),
+            make=lambda inputs, _: TitleLanguageModel(inputs.documents.titles),
         ),
         Row(
             name=BASELINE, title="BM25", family="lexical", paper=BM25_IN_THE_PAPER,
-            make=lambda sources, _: TitleBM25(sources.documents.titles),
+            make=lambda inputs, _: TitleBM25(inputs.documents.titles),
         ),
         Row(
             name="plsa", title=f"PLSA, {topics} topics", family="topics", paper=(30.8, 33.7, 40.2), table="tuned",
@@ -175,19 +175,19 @@ def all_rows(
 
 
 def _plsa(
-    sources: ComparisonInputs, progress: Progress, *, topics: int, word_prior: float = 0.0, as_printed: bool = False
+    inputs: ComparisonInputs, progress: Progress, *, topics: int, word_prior: float = 0.0, as_printed: bool = False
 ) -> TitlePLSA:
     return TitlePLSA(
-        sources.documents.titles, topics=topics, seed=sources.config.seed, word_prior=word_prior,
-        training_titles=sources.training_titles if as_printed else (),
+        inputs.documents.titles, topics=topics, seed=inputs.config.seed, word_prior=word_prior,
+        training_titles=inputs.training_titles if as_printed else (),
         tell=lambda step: progress("train topics", step, ITERATIONS),
     )  # fmt: skip
 
 
-def _doc2vec(sources: ComparisonInputs, progress: Progress, **settings: Any) -> TitleDoc2Vec:
-    judged = [sources.collection.queries[query_id] for query_id in sources.collection.searchable]
-    texts = [*sources.training_queries, *judged]
-    return TitleDoc2Vec(sources.documents.titles, texts, seed=sources.config.seed, progress=progress, **settings)
+def _doc2vec(inputs: ComparisonInputs, progress: Progress, **settings: Any) -> TitleDoc2Vec:
+    judged = [inputs.collection.queries[query_id] for query_id in inputs.collection.searchable]
+    texts = [*inputs.training_queries, *judged]
+    return TitleDoc2Vec(inputs.documents.titles, texts, seed=inputs.config.seed, progress=progress, **settings)
 
 
 def _printed(name: str, title: str, paper: Figures, change: Change) -> Row:
