@@ -1,7 +1,7 @@
 """Artifacts: what a run's page in Prefect shows beside its stages, as soon as it is known.
 
-So a run that fails shows what is known by then, and what went wrong. Their keys are stable, TITLE-NAME, so that Prefect
-keeps the history of each. A page is no reason to end a run: what cannot be shown is said in the terminal.
+A failed run therefore shows what was known by then, and what went wrong. The keys are stable, TITLE-NAME, so Prefect
+keeps the history of each. A page must not end a run: if an artifact cannot be created, the terminal says so.
 """
 
 import re
@@ -28,7 +28,7 @@ NAMES = ("ledger", "ndcg", "drift", "promotion", "model-card", "links", "failure
 
 
 def newest(config: PipelineConfig, results: Mapping[str, Any]) -> None:
-    """What the newest of some results shows."""
+    """What the newest result shows."""
     name = list(results)[-1]
     shown = {"build": _ledger, "evaluate": _ranking, "publish": _release}
     if name in shown:
@@ -75,7 +75,7 @@ def _release(config: PipelineConfig, published: Mapping[str, Any]) -> None:
 
 
 def links(config: PipelineConfig, results: Mapping[str, Any]) -> None:
-    """Where everything is."""
+    """Links to every output."""
     stages = [value for value in results.values() if isinstance(value, Mapping)]
     new = ["was damaged and made again" if result.get("repaired") else "new" for result in stages]
     rows = [[r["stage"], "reused" if r["reused"] else how, r["path"]] for r, how in zip(stages, new, strict=True)]
@@ -86,13 +86,13 @@ def links(config: PipelineConfig, results: Mapping[str, Any]) -> None:
 
 
 def failed(config: PipelineConfig | None, error: StageError) -> None:
-    """Why a run ended, and what to do. Without a config: it could not be read."""
+    """Why a run failed, and what to do. Without a config: it could not be read."""
     blocks: list[Block] = [Text(text=error.problem), Text(text=f"What to do: {error.fix}")]
     _keep(config, "failure", "This run failed", blocks, "What to do")
 
 
 def key_of(config: PipelineConfig | None, name: str) -> str:
-    """The key of an artifact: the run's title as Prefect takes it, and what it shows."""
+    """The key of an artifact: the run's title in Prefect's spelling, and what it shows."""
     title = re.sub(r"[^a-z0-9]+", "-", config.title.lower()).strip("-") if config else ""
     return f"{title or 'clicktower'}-{name}"
 

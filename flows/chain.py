@@ -1,11 +1,11 @@
 """The chain of stages: log -> day -> shards -> model -> evaluation [-> comparison] -> release -> report.
 
-Every stage runs as a process of its own (submit): the section of the config that concerns it becomes the arguments of
-its command, and its JSON result is handed on; nothing heavy happens here. A stage whose request is unchanged answers
-"reused", so running the chain again is cheap and safe; one that is being made by another process is waited for
+Every stage runs in a process of its own (submit): its section of the config becomes the arguments of its command, and
+its JSON result is passed on; nothing heavy happens here. A stage whose request is unchanged answers "reused", so
+running the chain again is cheap and safe; if another process is making the output, the stage waits for it
 (schemas.claim).
 
-It is run by hand (commands.pipelines), or as a flow of a Prefect server, with its tasks, retries and pages (pipeline).
+It is run by hand (commands.pipelines), or as a flow on a Prefect server, with tasks, retries and pages (pipeline).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,10 +35,10 @@ def run(
     step: Callable[[Stage], Stage] = lambda stage: stage,
     page: ModuleType | None = None,
 ) -> dict:
-    """The whole way, as a sentence. Returns the JSON result of each stage by name; raises a stage's own StageError.
+    """The whole chain. Returns the JSON result of each stage by name; raises a stage's own StageError.
 
-    until: "ingest" only reads the day into the store, as a backfill does with all days but the last. step: wraps what
-    carries out a stage. page: shows what comes of them (flows.artifacts).
+    until: "ingest" only reads the day into the store, as a backfill does for all days but the last. step: wraps the
+    execution of a stage. page: shows the results (flows.artifacts).
     """
     date = config.log.date or date
     check_inputs(config, date)
@@ -64,9 +64,9 @@ def run(
 def _compare_with_earlier_runs(
     config: PipelineConfig, date: str, results: Mapping[str, Any], page: ModuleType | None
 ) -> list[dict[str, Any]]:
-    """Every watched figure beside what earlier runs saw.
+    """Compare every watched figure with those of earlier runs.
 
-    Raises StageError where the newest stage's figures are so far from usual that the run stops.
+    Raises StageError if the newest stage's figures are unusual enough to stop the run.
     """
     if page:
         page.newest(config, results)
@@ -86,7 +86,7 @@ def ingest(config: PipelineConfig, date: str) -> dict:
 
 
 def build(config: PipelineConfig, day: dict, date: str) -> dict:
-    """Training shards from the day; of a dated log from the days of the store, or the last of them up to the date."""
+    """Training shards from the day; for a dated log from the days of the store, or the last of them up to the date."""
     window = config.window
     options = {
         "days": config.store if is_dated(config) else day["path"],
@@ -145,7 +145,7 @@ def compare(config: PipelineConfig, shards: dict) -> dict:
 
 
 def publish(config: PipelineConfig, model: dict, evaluation: dict) -> dict:
-    """The live release, or by the rules of a promotion a candidate beside it."""
+    """The live release, or by the promotion rules a candidate beside it."""
     defaults = asdict(PromotionRules())
     changed = {name: value for name, value in asdict(config.promotion).items() if value != defaults[name]}
     options = {
@@ -182,10 +182,10 @@ def _workers(section: TrainSection) -> dict[str, Any]:
 
 
 def _live_model(config: PipelineConfig, shards: dict) -> str | None:
-    """The training whose model is live; None where nothing is, or its folder is not in the store.
+    """The training whose model is live; None if nothing is live, or its folder is not in the store.
 
-    Where the live model was itself trained on these shards, it is the training that that one started from: a run that
-    is repeated after its release went live asks for the same model again.
+    If the live model was itself trained on these shards, it is the training that that one started from: a run that is
+    repeated after its release went live requests the same model again.
     """
     if read_pointer(config.publish.to) is None:
         return None
@@ -197,7 +197,7 @@ def _live_model(config: PipelineConfig, shards: dict) -> str | None:
 
 
 def _training(config: PipelineConfig, digest: str | None) -> str | None:
-    """The folder of a training in the store, if it is there."""
+    """The folder of a training in the store, if it exists."""
     folder = storage.join(config.store, "train", digest) if digest else ""
     return folder if digest and storage.exists(storage.join(folder, manifest.FILE_NAME)) else None
 
@@ -213,7 +213,7 @@ def _run(
     fields: Mapping[str, Any],
     beam_options: Sequence[str] = (),
 ) -> dict:
-    """The JSON result of a command with options by name. One that is None, False or empty is left out."""
+    """The JSON result of a command with options by name. Options that are None, False or empty are omitted."""
     stage, arguments = command[0], list(command)
     sets = assignments(fields)
     for name, value in {**options, "set": sets}.items():

@@ -1,4 +1,4 @@
-"""The chain of stages as a Prefect flow: its tasks are tried again, its page shows what comes of each.
+"""The chain of stages as a Prefect flow: it retries tasks, and its page shows the result of each.
 
 Prefect decides when and where.
 """
@@ -41,7 +41,7 @@ LOOK_SECONDS = 2.0
 
 
 def ended(flow: Any, flow_run: Any, state: State) -> None:
-    """Say that a run has ended, in an event that follows no other (deploy/lost-runs.yaml has the reason)."""
+    """Emit the event that a run has ended; it follows no other event (deploy/lost-runs.yaml says why)."""
     role = {"prefect.resource.role": "flow", "prefect.resource.name": flow.name}
     emit_event(
         "clicktower.run.ended",
@@ -78,7 +78,7 @@ def pipeline(config: str, data_date: datetime.date | None = None, until: Literal
 
 
 def is_deployed() -> bool:
-    """Whether this run is one of a deployment, and not one typed by a person."""
+    """Whether this run belongs to a deployment, and was not started by hand."""
     return bool(runtime.deployment.id)
 
 
@@ -90,8 +90,8 @@ def _day_before_schedule() -> str:
 def step(stage: chain.Stage) -> chain.Stage:
     """A stage of the chain as a Prefect task: its JSON result, or the StageError that it raised last.
 
-    Under a deployment the stage's progress goes to the run's log, and what may succeed later is tried again. A run
-    typed by a person shows its progress in the terminal, and tries nothing again: whoever sees the error decides.
+    Under a deployment the stage's progress goes to the run's log, and a stage that may succeed later is retried. A run
+    started by hand shows its progress in the terminal and retries nothing: the person who sees the error decides.
     """
 
     @task(name=stage.__name__)
@@ -122,23 +122,23 @@ def step(stage: chain.Stage) -> chain.Stage:
 
 
 def failed(error: StageError) -> State:
-    """The state of a task or run that ends with this error. Its message is what the run's page says."""
+    """The state of a task or run that fails with this error. The run's page shows its message."""
     logging.getLogger("prefect.flow_runs").addFilter(_is_no_stage_error)
     return Failed(message=str(error), data=error)
 
 
 def _is_no_stage_error(record: logging.LogRecord) -> bool:
-    """Prefect raises the error of a failed run once more as the run's process ends, and logs its trace on the page."""
+    """Prefect raises the error of a failed run again as the run's process ends, and logs its trace on the page."""
     return not (record.exc_info and isinstance(record.exc_info[1], StageError))
 
 
 @contextmanager
 def pointer_slot(uri: str) -> Iterator[None]:
-    """The only run of the Prefect server that is set up here to hold the slot of a release URI; waits for it.
+    """Hold the slot of a release URI, of which the Prefect server that is set up here gives one; waits for it.
 
-    The pointer itself is swapped by compare-and-swap: the second of two publishers would work on a release that loses.
-    The slot spares it that, for all runs of one server. Without a server there is nobody to share a slot with, and one
-    that is restarted meanwhile ends no run: it is waited for before the release, and not needed after.
+    The pointer itself is swapped by compare-and-swap: without the slot, the second of two publishers would do its work
+    in vain. The slot covers all runs of one server. Without a server there is nothing to share, and a server that
+    restarts ends no run: the run waits for it before the release, and does not need it after.
     """
     if not get_current_settings().api.url:
         yield
@@ -154,7 +154,9 @@ def pointer_slot(uri: str) -> Iterator[None]:
 
 
 def _acquired(name: str) -> ExitStack:
-    """The slot, to be closed. A client of Prefect waits for a server that it has reached before, and these are new."""
+    """The slot, which the caller closes. A Prefect client waits for a server that it has reached before, so these are
+    new.
+    """
     until = time.monotonic() + SERVER_SECONDS
     while True:
         try:
@@ -173,7 +175,7 @@ def _acquired(name: str) -> ExitStack:
 
 
 def slot_name(uri: str) -> str:
-    """The name of a URI's limit: readable, and without the characters that Prefect refuses in names."""
+    """The name of a URI's limit: readable, and without characters that Prefect refuses."""
     where = storage.absolute(uri).rstrip("/")
     readable = "-".join(re.findall(r"[\w.]+", where)[-2:])
     return f"clicktower-pointer-{readable}-{hashlib.sha256(where.encode()).hexdigest()[:8]}"
@@ -182,7 +184,7 @@ def slot_name(uri: str) -> str:
 def survive_worker() -> None:
     """Let this process go on when the worker that reads its output is killed.
 
-    Otherwise the next line that any library prints would end it.
+    Otherwise the next line that any library prints would end this process.
     """
     readers = select.poll()
     for stream in (sys.stdout, sys.stderr):

@@ -1,4 +1,4 @@
-"""Run a stage as a process of its own and take its result: the flow's process holds no heavy work.
+"""Run a stage as a process and return its result: the flow's process does no heavy work.
 
 The command line is the interface: `clicktower STAGE ... --json` prints one JSON object, progress goes to stderr.
 
@@ -97,7 +97,7 @@ class _Progress:
             self.target.close()
 
     def relay(self) -> None:
-        """Pass on what was printed since the last time, whole lines only."""
+        """Pass on the whole lines printed since the last time."""
         if not self.target or not self._listener:
             return
         file = self.target.fileno()
@@ -112,7 +112,7 @@ class _Progress:
 
 
 def _wait(process: subprocess.Popen, progress: _Progress, timeout_seconds: float | None) -> bool:
-    """Whether the process ended by itself in time."""
+    """Whether the process ended in time."""
     until = time.monotonic() + timeout_seconds if timeout_seconds else None
     while until is None or time.monotonic() < until:
         with suppress(subprocess.TimeoutExpired):

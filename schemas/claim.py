@@ -1,16 +1,17 @@
-"""Claims: one process at a time makes an output. A claim on STORE/STAGE/DIGEST is held while a stage works, one on
-RELEASE/encoding/DIGEST while a release is made, and one on RELEASE itself while its pointer or its releases change.
+"""Claims: one process at a time makes an output. A stage holds a claim on STORE/STAGE/DIGEST while it works; publishing
+holds one on RELEASE/encoding/DIGEST while it makes a release, and one on RELEASE itself while it changes the pointer or
+the releases.
 
     with claimed(folder, progress):
         ...                        # another process with the same request waits, and then finds the output
 
-The claim is a lock of the operating system on a small file in the folder. The kernel releases it when the process that
-holds it ends, also by kill -9, so nothing has to expire and no clock has to be right. Child processes do not inherit
-it: what they write after the holder's end is in an attempt that nobody commits, so the next process need not wait for
-them. The file says who holds the claim, for people.
+The claim is a lock of the operating system on a small file in the folder. The kernel releases it when its holder ends,
+even by kill -9, so nothing has to expire and no clock has to be right. Child processes do not inherit it: what they
+write after the holder's end is in an attempt that nobody commits, so the next process need not wait for them. The file
+names the holder, for people.
 
-A stage waits only for others of the same digest. A digest covers everything that a stage reads, so processes cannot
-wait for each other in a circle: what a stage starts itself (the trainings of a sweep) never has its own digest.
+A stage waits only for others with the same digest. A digest covers everything that a stage reads, so processes cannot
+wait for each other in a circle: a stage's own children (the trainings of a sweep) never have its digest.
 
 An object store has no such lock. There a claim is an object that is created only if it does not exist
 (`claim-000001.json`), and that its holder rewrites every BEAT_SECONDS while it works. A waiting process that sees no
@@ -72,7 +73,7 @@ def claimed(folder: str, progress: Callable[[str, int, int | None], None]) -> It
 
 
 def _wait_for(lock: BaseFileLock, path: str, progress: Callable[[str, int, int | None], None]) -> None:
-    """Acquire the lock, or leave it open where the file system knows no locks."""
+    """Acquire the lock, or proceed without it if the file system has no locks."""
     while True:
         storage.make_folder(os.path.dirname(path))
         try:
@@ -114,7 +115,7 @@ def _claimed_by_an_object(folder: str, progress: Callable[[str, int, int | None]
 
 
 def _create(folder: str, progress: Callable[[str, int, int | None], None]) -> str:
-    """Create this process's claim once no other exists, or the newest is no longer renewed; returns its URI."""
+    """Create this process's claim once no other exists, or once the newest is no longer renewed; returns its URI."""
     seen: tuple[str, bytes] = ("", b"")
     since = time.monotonic()
     while True:
@@ -147,7 +148,7 @@ def _claims(folder: str) -> list[str]:
 
 
 def _read(claim: str) -> bytes | None:
-    """What a claim says; None where it was given back meanwhile."""
+    """The content of a claim; None if its holder has released it meanwhile."""
     try:
         return storage.read_bytes(claim)
     except FileNotFoundError:

@@ -2,9 +2,9 @@
 
     STORE/days/2026-09-01/version-00002.json
 
-A late log file is ingested alone, and the next version lists its aggregate beside those that were there: aggregates
-merge where they are read. Versions are numbered from 1 without a gap, since a version is only written where the one
-before it is the newest, and of two writers of one number exactly one wins.
+A late log file is ingested alone, and the next version lists its aggregate with the existing ones: aggregates merge
+when they are read. Versions are numbered from 1 without gaps, since a version is only written if the one before it is
+the newest, and of two writers of one number exactly one wins.
 """
 
 import json
@@ -30,10 +30,10 @@ ERASED = "a person was erased"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DayPart:
-    """One of the ingests of a date.
+    """One ingest of a date.
 
-    `ingest`: its digest. `logs`: fingerprints of its log files, ascending. `person_key`: the id of the key that its
-    people are hashed under. `settings`: a digest of all else that it was asked for.
+    `ingest`: its digest. `logs`: fingerprints of its log files, ascending. `person_key`: the id of the key that hashes
+    its people. `settings`: a digest of all other settings.
     """
 
     ingest: str
@@ -72,7 +72,7 @@ def list_dates(store: str) -> list[str]:
 
 
 def newest_version(store: str, date: str) -> DayVersion | None:
-    """The newest version of a date, or None where the date is not there. Raises StageError for a damaged file."""
+    """The newest version of a date, or None for an unknown date. Raises StageError for a damaged file."""
     folder = storage.join(store, _FOLDER, date)
     names = [name for name in storage.list_files(folder) if name.startswith(_PREFIX) and name.endswith(_SUFFIX)]
     return read_version(storage.join(folder, max(names))) if names else None
@@ -98,7 +98,7 @@ def read_version(uri: str) -> DayVersion:
 
 
 def write_version(store: str, version: DayVersion) -> bool:
-    """Write a version. False, and nothing written, if somebody else wrote that number first."""
+    """Write a version. False, and nothing is written, if another process wrote that number first."""
     content = json.dumps(version.to_json(), indent=1).encode()
     return storage.write_new(version_uri(store, version), content)
 

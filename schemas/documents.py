@@ -1,7 +1,7 @@
 """The documents that are searched, each with an id and a title.
 
-Read from tab-separated text (`id TAB title`, no header), JSON lines (`{"id": ..., "title": ...}`) or Parquet with the
-columns id and title; .gz is understood.
+The file is tab-separated text (`id TAB title`, no header), JSON lines (`{"id": ..., "title": ...}`) or Parquet with the
+columns id and title; text may be compressed (.gz).
 """
 
 import gzip
@@ -47,7 +47,8 @@ class Documents:
 def read_documents(uri: str) -> Documents:
     """All documents of a file.
 
-    Raises UsageError (no file, unknown form) and StageError (no title at all, an id twice, bytes of another form).
+    Raises UsageError (no file, unknown format) and StageError (no title at all, a repeated id, bytes in another
+    format).
     """
     form = require_documents(uri)
     content = storage.read_bytes(uri)
@@ -69,9 +70,9 @@ def read_documents(uri: str) -> Documents:
 
 
 def require_documents(uri: str) -> str:
-    """The format of a documents file, by the ending of its name: one of FORMS.
+    """The format of a documents file, by its extension: one of FORMS.
 
-    Raises UsageError (no file, unknown form) and StageError (an empty file).
+    Raises UsageError (no file, unknown format) and StageError (an empty file).
     """
     name = uri.removesuffix(".gz").lower()
     form = next((form for form in FORMS if name.endswith(form)), None)
@@ -90,9 +91,9 @@ def _empty(uri: str) -> StageError:
 
 
 def parse_documents(uri: str, form: str, content: bytes) -> pa.Table:
-    """The ids and titles in some bytes of a file: whole lines, or all of a Parquet file. A title may be null.
+    """The ids and titles in some bytes of a file: whole lines, or a whole Parquet file. A title may be null.
 
-    Raises StageError where the bytes are not of that form.
+    Raises StageError if the bytes have another format.
     """
     try:
         return as_documents(_parse(form, content))
@@ -101,7 +102,7 @@ def parse_documents(uri: str, form: str, content: bytes) -> pa.Table:
 
 
 def as_documents(table: pa.Table) -> pa.Table:
-    """The columns id and title as text. Raises KeyError or ArrowInvalid where they are not there."""
+    """The columns id and title as text. Raises KeyError or ArrowInvalid if they are missing."""
     return table.select(["id", "title"]).cast(pa.schema([("id", pa.string()), ("title", pa.string())]))
 
 
@@ -111,7 +112,7 @@ def not_of_form(uri: str, error: Exception) -> StageError:
 
 
 def repeated_ids(uri: str, ids: pa.ChunkedArray, *, is_all: bool = True) -> StageError | None:
-    """The error to raise where an id occurs more than once. `is_all`: these are the ids of the whole file."""
+    """The error for ids that occur more than once. `is_all`: these are the ids of the whole file."""
     counted = pc.value_counts(ids)
     repeated = counted.filter(pc.greater(pc.struct_field(counted, "counts"), 1))
     if not len(repeated):

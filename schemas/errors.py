@@ -6,8 +6,8 @@ import errno
 class StageError(Exception):
     """A stage failed (exit code 1).
 
-    `problem` says in one or two sentences what is wrong with which value, `fix` is one imperative that says what to do;
-    `str(error)` is both. Neither may quote log text: a rejected line is named by file, offset and reason.
+    `problem` says in one or two sentences what is wrong with which value, `fix` says in one imperative what to do;
+    `str(error)` is both. Neither may quote log text: a rejected line is identified by file, offset and reason.
     """
 
     exit_code = 1
@@ -21,36 +21,38 @@ class StageError(Exception):
 
 
 class UsageError(StageError):
-    """The request itself is wrong: an option out of range, a file that is not there (exit code 2)."""
+    """The request itself is wrong: an option out of range, a missing file (exit code 2)."""
 
     exit_code = 2
 
 
 class Diverged(StageError):
-    """Training diverged: its numbers are no longer finite. The same request would end the same way."""
+    """Training diverged: its numbers are no longer finite. The same request would end in the same way."""
 
 
 class StoppedEarly(StageError):
-    """Training was asked to stop before its end, and did: its checkpoint is kept, and the same request goes on."""
+    """Training stopped early, as requested: its checkpoint is kept, and the same request continues from it."""
 
 
 class JobGoesOn(StageError):
-    """An engine's job is out of reach or belongs to another process: its output folder must stay, since it commits."""
+    """An engine's job is out of reach or belongs to another process: its output folder must stay, since the job
+    commits.
+    """
 
 
 class TransientError(StageError):
     """A failure of the environment: an engine was lost, a disk was full, a signal ended the stage.
 
-    Nothing is wrong with the request, so the same one may succeed later: a scheduler retries it.
+    The request is fine, so it may succeed later: a scheduler retries it.
     """
 
 
 class LostSight(JobGoesOn, TransientError):
-    """An engine's job cannot be followed any more. The same request waits for it, so a scheduler retries it."""
+    """An engine's job is out of sight. The same request waits for it, so a scheduler retries it."""
 
 
 class UnknownVersionError(StageError):
-    """A file has an unknown major version. Nothing of it was read."""
+    """A file has an unknown major version; it was not read."""
 
 
 def require_major(what: str, found: object, known: str) -> None:
@@ -98,7 +100,7 @@ def store_error(error: BaseException) -> StageError | None:
 
 
 def place(error: BaseException) -> str:
-    """The place where an error was raised, module:line, without its message, which may quote data."""
+    """Where an error was raised, module:line, without its message, which may quote data."""
     trace = error.__traceback__
     while trace and trace.tb_next:
         trace = trace.tb_next

@@ -18,7 +18,7 @@ Run = Mapping[str, Mapping[str, float]]  # query id -> document id -> score
 
 
 class ReadQrels(Qrels):
-    """The qrels of a file. `several_grades`: how many of its pairs were given more than one grade."""
+    """The qrels of a file. `several_grades`: the number of pairs with more than one grade."""
 
     several_grades = 0
 
@@ -36,10 +36,10 @@ _LOOK_ALIKES = str.maketrans("авеікмнорстухһјѕԁԛԝαεικνο
 
 
 def skeleton(normalised: str) -> str:
-    """What a reader sees of a query (after UTS #39): without invisible characters, look-alike letters as Latin ones.
+    """A query as a reader sees it (after UTS #39): without invisible characters, with look-alike letters as Latin ones.
 
-    A log holds such variants by accident of a keyboard or a page that text was copied from. They are the same question,
-    so a judged query keeps all of them out of training, and all of them are on one side of the split.
+    A log contains such variants by accident, from a keyboard or a page that text was copied from. They are the same
+    question, so a judged query keeps all of them out of training, and all of them are on one side of the split.
     """
     if normalised.isascii():
         return normalised
@@ -48,12 +48,12 @@ def skeleton(normalised: str) -> str:
 
 
 def are_click_derived(query_ids: Iterable[str]) -> bool:
-    """Whether any of these queries has its judgments from clicks."""
+    """Whether any of these queries has click-derived judgments."""
     return any(query_id.startswith(CLICK_DERIVED) for query_id in query_ids)
 
 
 def read_queries(uri: str) -> dict[str, str]:
-    """Query texts by id, in file order. Raises UsageError or StageError (a line of another form, a repeated id)."""
+    """Query texts by id, in file order. Raises UsageError or StageError (a malformed line, a repeated id)."""
     queries: dict[str, str] = {}
     for number, line in _lines(uri, "queries"):
         query_id, tab, text = line.partition("\t")
@@ -68,8 +68,8 @@ def read_queries(uri: str) -> dict[str, str]:
 def read_qrels(uri: str) -> ReadQrels:
     """Grades by query and document, all from people or all from clicks.
 
-    Several judges may have graded a pair: of different grades the lower median counts, in any order, and such
-    pairs are counted. Raises UsageError, or StageError for a line of another form, or both kinds together.
+    Several judges may have graded a pair: of different grades the lower median counts, in any order, and such pairs are
+    counted. Raises UsageError, or StageError for a malformed line, or both kinds together.
     """
     qrels = ReadQrels()
     several: dict[tuple[str, str], list[int]] = {}
@@ -102,10 +102,10 @@ def run_lines(run: Run, tag: str) -> Iterable[str]:
 
 
 def read_run(uri: str) -> dict[str, dict[str, float]]:
-    """Scores by query and document; as in trec_eval, they alone make the order, and the ranks are not looked at.
+    """Scores by query and document; as in trec_eval, only the scores determine the order, and ranks are ignored.
 
-    Raises UsageError, or StageError for a line of another form, a score that is not finite, or a document twice for
-    one query.
+    Raises UsageError, or StageError for a malformed line, a score that is not finite, or a document twice for one
+    query.
     """
     run: dict[str, dict[str, float]] = {}
     for number, line in _lines(uri, "scores"):

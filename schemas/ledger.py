@@ -1,7 +1,7 @@
 """The ledger: each line of a log has exactly one fate, and the fates of all lines add up to the lines read.
 
-Line mass travels as a column through every partial aggregate; engine metrics are not used, because a retried bundle
-counts twice there.
+Line counts travel as a column through every partial aggregate; engine metrics are not used, because they count a
+retried bundle twice.
 """
 
 from collections.abc import Iterable, Mapping
@@ -55,7 +55,7 @@ FATES: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ledger:
-    """Lines by fate. `total` is counted where lines are read, on its own, so that `check` can fail."""
+    """Lines by fate. `total` is counted independently, where lines are read, so that `check` can fail."""
 
     total: int
     lines: Mapping[str, int] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Ledger:
             raise ValueError(f"fates without a name in FATES: {unknown}")
 
     def of_kind(self, kind: str) -> int:
-        """The number of lines whose fate is of a kind: kept, dropped or unreadable."""
+        """The number of lines with a kind of fate: kept, dropped or unreadable."""
         return sum(count for fate, count in self.lines.items() if FATES[fate][0] == kind)
 
     def check(self) -> "Ledger":
@@ -88,7 +88,7 @@ class Ledger:
 
 
 def merge_ledgers(ledgers: Iterable[Ledger]) -> Ledger:
-    """The ledger of several disjoint inputs together."""
+    """The joint ledger of several disjoint inputs."""
     total, lines = 0, dict[str, int]()
     for ledger in ledgers:
         total += ledger.total
@@ -98,6 +98,6 @@ def merge_ledgers(ledgers: Iterable[Ledger]) -> Ledger:
 
 
 def continue_with(before: Ledger, after: Mapping[str, int]) -> Ledger:
-    """The ledger from the log to the shards: the day_* lines of `before` replaced by the fates that build gave them."""
+    """The ledger from the log to the shards: the fates from build replace the day_* lines of `before`."""
     ended = {fate: count for fate, count in before.lines.items() if not fate.startswith("day_")}
     return merge_ledgers([Ledger(total=before.total, lines=ended), Ledger(total=0, lines=after)]).check()

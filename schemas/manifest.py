@@ -1,8 +1,8 @@
-"""The manifest of a stage's output: written last and atomically, so that if it is there, the stage finished.
+"""The manifest of a stage's output: written last and atomically, so if it exists, the stage has finished.
 
 `STORE/STAGE/DIGEST/manifest.json`, with the data beside it under the attempt that made it
-(`STORE/STAGE/DIGEST/ATTEMPT/...`). Two attempts at one digest write under different names, and the one
-that creates the manifest first wins. The digest is of what was asked: inputs, config, stage version, seed.
+(`STORE/STAGE/DIGEST/ATTEMPT/...`). Two attempts at one digest write under different names, and the first to create the
+manifest wins. The digest identifies the request: inputs, config, stage version, seed.
 """
 
 import hashlib
@@ -35,8 +35,8 @@ InnerPath = Annotated[str, AfterValidator(_inside)]
 class Request:
     """Everything that a stage is asked to do: equal requests have equal digests.
 
-    `inputs` maps a name to the digest or fingerprint of what is read. `stage_version` is an integer raised on
-    purpose when the stage's results change.
+    `inputs` maps a name to the digest or fingerprint of an input. `stage_version` is an integer, incremented when the
+    stage's results change.
     """
 
     stage: str
@@ -62,8 +62,8 @@ class OutputFile:
 class Outcome:
     """The result of a stage before its manifest: counts and metrics for people, labels that later stages inherit.
 
-    `logical_digest` is of the logical rows in any order; it does not change with file names, the number of
-    workers or the version of the Arrow library.
+    `logical_digest` covers the logical rows in any order; it does not depend on file names, the number of workers or
+    the version of the Arrow library.
     """
 
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -116,7 +116,7 @@ _MANIFEST = TypeAdapter(Manifest)
 def from_json(value: Mapping[str, Any], where: str = "a manifest") -> Manifest:
     """The manifest in a parsed JSON object.
 
-    Raises UnknownVersionError for another major version, ValueError for anything that no manifest says.
+    Raises UnknownVersionError for another major version, ValueError for an invalid manifest.
     """
     require_major(where, value.get("schema_version"), SCHEMA_VERSION)
     outcome = dict(value["outcome"])
@@ -141,7 +141,7 @@ def read(folder: str) -> Manifest:
 
 
 def damaged_files(folder: str, files: Sequence[OutputFile], *, hashes: bool = False) -> list[str]:
-    """The damage of files below a folder, one sentence each; empty without one.
+    """The damage of files below a folder, one sentence each; empty if there is none.
 
     Sizes are always compared; `hashes` reads every byte as well.
     """
@@ -182,7 +182,7 @@ def to_bytes(value: Mapping[str, Any] | Collection[Any]) -> bytes:
 
 
 def is_respelled(content: bytes) -> bool:
-    """Whether a sealed record differs from the bytes of `to_bytes` but parses to the same, as 1e-5 and 1E-5 do."""
+    """Whether a sealed record differs from the bytes of `to_bytes` but parses to the same value, as 1e-5 and 1E-5 do."""
     value = json.loads(content)
     return SEAL in value and to_bytes(value) != content
 
@@ -190,8 +190,8 @@ def is_respelled(content: bytes) -> bool:
 def is_broken(value: Mapping[str, Any], *, since: str) -> bool:
     """Whether a parsed record does not match its seal.
 
-    since: the schema version from which on records of this kind are sealed; an earlier one may be without. One that
-    names no version is of none.
+    since: the schema version from which on records of this kind are sealed; an earlier record may lack a seal. A record
+    that lacks both version and seal is broken.
     """
     if SEAL not in value:
         version = value.get("schema_version")

@@ -1,13 +1,12 @@
 """The draw of unclicked negatives: which rows of the pool are a pair's negatives (docs/model.md section 6).
 
-A pure function of the pair, the seed and the epoch: it does not know of shards, workers or order. The shards
-hold the draw of epoch 0; training may draw again with the epoch in the key, from the exclusions and the
-pool's size.
+It is a pure function of the pair, the seed and the epoch, independent of shards, workers and order. The shards hold the
+draw of epoch 0; training may draw again with the epoch in the key, from the exclusions and the pool's size.
 
 The j-th negative of a pair is the pool row `hash(pair key, seed, epoch, j, retry) mod pool size` of the smallest
 `retry` whose row is neither excluded nor an earlier negative of that pair. The hash is the finaliser of splitmix64
-(Steele, Lea & Flood 2014) over the five 64-bit numbers in that order. After MAX_RETRIES refusals the choice is made
-among the rows that are left, by the next hash: still uniform, and it ends however few are left.
+(Steele, Lea & Flood 2014) over the five 64-bit numbers in that order. After MAX_RETRIES refusals the next hash chooses
+among the remaining rows: the draw is still uniform, and it ends however few rows remain.
 """
 
 import hashlib
@@ -48,7 +47,7 @@ class Exclusions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ListedExclusions:
-    """Lists end to end, as Arrow holds them: list i is rows[offsets[i]:offsets[i + 1]], ascending, without repeats."""
+    """Concatenated lists, as Arrow holds them: list i is rows[offsets[i]:offsets[i + 1]], ascending, without repeats."""
 
     offsets: np.ndarray  # int64 [lists + 1]
     rows: np.ndarray  # integers
@@ -107,9 +106,9 @@ def draw(
 ) -> np.ndarray:
     """Pool rows of the n negatives of each pair, int32 [pairs, n]: distinct within a pair, none excluded.
 
-    `keys`: uint64 [pairs], from `pair_keys`. `exclusion`: int [pairs], which list of `exclusions` holds for each pair.
-    `exclusions`: lists of pool rows, ascending, without repeats (schemas.shard).
-    Raises StageError where a pair has fewer than n rows to draw from.
+    `keys`: uint64 [pairs], from `pair_keys`. `exclusion`: int [pairs], each pair's list in `exclusions`. `exclusions`:
+    lists of pool rows, ascending, without repeats (schemas.shard). Raises StageError if a pair has fewer than n allowed
+    rows.
     """
     listed = ListedExclusions(*_offsets_and_rows(exclusions), pool_size)
     return draw_allowed(keys, exclusion, listed, n=n, seed=seed, epoch=epoch)
@@ -118,7 +117,7 @@ def draw(
 def draw_allowed(
     keys: np.ndarray, exclusion: np.ndarray, exclusions: Exclusions, *, n: int, seed: int = 0, epoch: int = 0
 ) -> np.ndarray:
-    """The same from exclusions in any form: what `draw` gives, int32 [pairs, n]."""
+    """As `draw`, from exclusions in any form: int32 [pairs, n]."""
     if len(keys) != len(exclusion):
         raise ValueError(f"{len(keys)} pair keys and {len(exclusion)} indices of exclusions")
     exclusion = exclusion.astype(np.int64)
@@ -157,14 +156,14 @@ def _draw_in_turn(slots: np.ndarray, exclusion: np.ndarray, exclusions: Exclusio
 def sampling_probability(exclusion: np.ndarray, exclusions: pa.ListArray, pool_size: int) -> np.ndarray:
     """The probability that one draw for a pair gives a certain allowed row, float64 [pairs].
 
-    The pool is uniform, and a row that is refused is drawn again: 1 / (pool size - number of excluded rows).
+    The pool is uniform, and a refused row is drawn again: 1 / (pool size - number of excluded rows).
     """
     offsets, _ = _offsets_and_rows(exclusions)
     return 1.0 / (pool_size - np.diff(offsets))[exclusion]
 
 
 def absorb(state: np.ndarray, number: int | np.ndarray) -> np.ndarray:
-    """Splitmix64's finaliser over states and one more number, or a number for each state: uint64, of their shape."""
+    """Splitmix64's finaliser over states and one more number, or one number per state: uint64, same shape."""
     mixed: np.ndarray = state ^ (np.uint64(number & _MASK) if isinstance(number, int) else number.astype(np.uint64))
     mixed += _GAMMA
     mixed ^= mixed >> np.uint64(30)

@@ -1,4 +1,6 @@
-"""A process and its machine: temporary folders that go even if it is killed, its end by SIGTERM, compiled libraries."""
+"""A process and its machine: temporary folders that are removed even after a kill, its end by SIGTERM, compiled
+libraries.
+"""
 
 import atexit
 import ctypes
@@ -21,9 +23,9 @@ _KEPT_SECONDS = 7 * 24 * 3600  # after which nobody looks at it any more
 
 
 def make_scratch() -> str:
-    """The path of a new folder that is removed when this process ends, or, where it is killed, by the next call.
+    """The path of a new folder that is removed when this process ends, or after a kill by the next call.
 
-    This process and its forks hold a lock on the folder as long as they live; folders that nobody holds are removed.
+    This process and its forks hold a lock on the folder while they live; folders without a holder are removed.
     """
     parent = tempfile.gettempdir()
     if os.path.basename(parent).startswith(_PREFIX):  # another process's, which this one may outlive
@@ -55,7 +57,7 @@ def kept_path(folder: str) -> str:
 
 
 def keep_folder(folder: str) -> None:
-    """Let a folder of temporary files outlive this process; a call of `make_scratch` a week later removes it."""
+    """Let a temporary folder outlive this process; a call of `make_scratch` a week later removes it."""
     os.rename(folder, kept_path(folder))
 
 
@@ -82,9 +84,10 @@ def _remove_left_behind(parent: str) -> None:
 
 @contextmanager
 def sigterm_as_exit() -> Iterator[None]:
-    """Within, SIGTERM raises SystemExit, so that what was started is ended too; unless somebody handles it already.
+    """Within the context, SIGTERM raises SystemExit, so that child processes end too, unless SIGTERM is already
+    handled.
 
-    It is by SIGTERM that schedulers and shells end what they started.
+    Schedulers and shells end processes by SIGTERM.
     """
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
@@ -97,12 +100,11 @@ def sigterm_as_exit() -> Iterator[None]:
 
 
 def load_compiled(name: str, interface_of: str, interface: int) -> tuple[ctypes.CDLL | None, str]:
-    """(the library of plain C functions in the place of a module `name`, or None; the reason for None).
+    """(the library of plain C functions compiled for a module `name`, or None; the reason for None).
 
-    Its build is optional (pyproject.toml), so that an install without a compiler succeeds: whatever is compiled has a
-    reference in Python.
-    `interface_of`: its function that says which interface it was built with; another one than `interface` is not
-    called.
+    Its build is optional (pyproject.toml), so that an install without a compiler succeeds: all compiled code has a
+    reference in Python. `interface_of`: its function that returns its interface version; a library with another version
+    than `interface` is not used.
     """
     spec = importlib.util.find_spec(name)
     if spec is None or not isinstance(spec.loader, importlib.machinery.ExtensionFileLoader):

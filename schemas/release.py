@@ -13,9 +13,9 @@
     URI/releases/DIGEST/ivf.safetensors  the index, where there is one (release_documents)
     URI/releases/DIGEST/per_query.json   every measure of every system for every judged query: ids and numbers only
 
-A reader resolves the pointer once and then stays in that release's folder. Pointer, decision and release.json carry a
-seal (schemas.manifest) over their own content, and release.json the hash of every other file, so no byte
-can change unseen.
+A reader resolves the pointer once and then stays in that release's folder. Pointer, decision and release.json have a
+seal (schemas.manifest) over their own content, and release.json has the hash of every other file, so no byte can change
+unnoticed.
 """
 
 import json
@@ -106,10 +106,10 @@ Decide = Callable[[Release | None, str | None, Release, str], Decision]
 
 
 def read_pointer(uri: str) -> Pointer | None:
-    """The live pointer of a release URI, or None where nothing was published yet. Raises StageError if damaged.
+    """The live pointer of a release URI, or None if nothing was published yet. Raises StageError if damaged.
 
-    On an object store pointer.json may lag behind the swaps: whoever made one may have died before writing the pointer,
-    or have written it late. So the swaps that follow it are looked for, which ends at the first that is not there.
+    On an object store pointer.json may lag behind the swaps: a publisher may have died before writing the pointer, or
+    may have written it late. So this function looks for the swaps that follow it, until one is missing.
     """
 
     def read(name: str) -> Pointer | None:
@@ -123,7 +123,7 @@ def read_pointer(uri: str) -> Pointer | None:
 
 
 def swap_name(number: int) -> str:
-    """Where the pointer that a swap made is, below the URI of an object store."""
+    """The path, below the URI of an object store, of the pointer that a swap created."""
     return f"{SWAPS}/{number:010}.json"
 
 
@@ -132,7 +132,7 @@ def release_folder(uri: str, digest: str) -> str:
 
 
 def read_release(uri: str) -> tuple[str, Release]:
-    """(folder, release) that the pointer names now. Raises StageError where nothing was published."""
+    """(folder, release) that the pointer names now. Raises StageError if nothing was published."""
     pointer = read_pointer(uri)
     if pointer is None:
         raise StageError(f"Nothing is published at {uri} yet.", "Run `clicktower publish` first, or check the URI.")
@@ -141,7 +141,7 @@ def read_release(uri: str) -> tuple[str, Release]:
 
 
 def read_folder(folder: str) -> Release:
-    """The release in a folder. Raises StageError if it is missing or cannot be read."""
+    """The release in a folder. Raises StageError if it is missing or unreadable."""
     release = _read(Release, folder, RELEASE, "Publish again.")
     if release is None:
         raise StageError(f"The folder {folder} has no {RELEASE}: it is no release.", "Publish again.")
@@ -149,7 +149,7 @@ def read_folder(folder: str) -> Release:
 
 
 def write_decision(uri: str, digest: str, decision: Decision, *, against: str | None, decided: str) -> None:
-    """Record why a release went live, or did not, in place of what was decided about it before.
+    """Record why a release went live, or did not, replacing an earlier decision about it.
 
     against: the release that was live then; decided: ISO 8601, UTC.
     """
@@ -173,7 +173,7 @@ def _decision_file(digest: str) -> str:
 
 
 def _read(kind: type[Record], folder: str, name: str, fix: str) -> Record | None:
-    """The sealed record in a file of a folder, or None without one. Raises StageError where it is damaged."""
+    """The sealed record in a file of a folder, or None without one. Raises StageError if it is damaged."""
     try:
         value = json.loads(storage.read_bytes(storage.join(folder, name)))
         require_major(f"{name} of {folder}", value.get("schema_version"), SCHEMA_VERSION)

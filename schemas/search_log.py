@@ -1,4 +1,4 @@
-"""Tables of a search log: its lines as rows of one common form, and the private daily aggregate that they become.
+"""Tables of a search log: its lines as rows of one common form, and the private daily aggregate made from them.
 
 A day has no text of a line and no raw client ids. It is private all the same: it contains queries that a single person
 may have typed, and keyed person hashes. It never leaves the store; only the output of `build` does, behind the k-gate.

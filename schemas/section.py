@@ -1,7 +1,7 @@
-"""What recipes and settings are made of: sections, frozen dataclasses that pydantic checks whenever one is made.
+"""The building blocks of recipes and settings: sections, frozen dataclasses that pydantic checks when they are made.
 
-A kind is a class below its family's (TowerSettings, ObjectiveSettings, ...) that says its own `kind`; that is all of
-its registration. `changed` sets fields by name: `--set tower.cells=32`, a table of a TOML file, an axis of a sweep.
+A kind is a subclass in a family (TowerSettings, ObjectiveSettings, ...) that states its `kind`; nothing else registers
+it. `changed` sets fields by name: `--set tower.cells=32`, a table of a TOML file, an axis of a sweep.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ Section = TypeVar("Section", bound=type)
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def section(kind: Section) -> Section:
-    """The class as a section: frozen, made by keywords, each value checked and none that it does not know."""
+    """Make the class a section: frozen, with keyword arguments, each checked, and no unknown ones."""
     strict = ConfigDict(extra="forbid", allow_inf_nan=False)
     return cast(Section, dataclass(frozen=True, kw_only=True, config=strict)(kind))
 
@@ -37,7 +37,7 @@ Confidence = Annotated[float, Field(gt=0, lt=1)]
 
 @section
 class SectionFamily:
-    """A family of sections, of which a recipe has one kind. Raises ValueError for a kind that there is already."""
+    """A family of sections, of which a recipe has one kind. Raises ValueError for a repeated kind."""
 
     kinds: ClassVar[dict[str, type[Any]]]  # by name, of each family its own
     kind: str
@@ -52,7 +52,7 @@ class SectionFamily:
 
 
 def one_of(family: type[SectionFamily]) -> Any:
-    """The validator of a field that holds one of a family: its kind's name alone, or with its fields as a mapping."""
+    """The validator of a field that holds one of a family: the name of its kind, or a mapping with its fields."""
 
     def read(value: Any) -> Any:
         if isinstance(value, str):
@@ -67,7 +67,7 @@ def one_of(family: type[SectionFamily]) -> Any:
 
 
 def or_none(value: Any) -> Any:
-    """What `none` stands for in a file and on a command line, which know no None."""
+    """Reads `none` as None, which files and command lines cannot express."""
     return None if value == "none" else value
 
 
@@ -76,16 +76,16 @@ Config = TypeVar("Config")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unnamed:
-    """Marks a setting that does not name the result: where a file lies, say, whose content is an input instead.
+    """Marks a setting that does not identify the result: for example a path, if the file's content is an input instead.
 
-    `at`: only where it has this value, for a setting that came later and leaves earlier digests as they are.
+    `at`: only at this value, for a newer setting that leaves earlier digests unchanged.
     """
 
     at: Any = ...
 
 
 def named_settings(config: Any) -> dict[str, Any]:
-    """The settings that name the result of a stage: all fields but those that are Unnamed."""
+    """The settings that identify the result of a stage: all fields except those that are Unnamed."""
     settings = dataclasses.asdict(config)
     for name, hint in get_type_hints(type(config), include_extras=True).items():
         for marker in getattr(hint, "__metadata__", ()):
@@ -95,7 +95,7 @@ def named_settings(config: Any) -> dict[str, Any]:
 
 
 def beside_file(uri: str, info: pydantic.ValidationInfo) -> str:
-    """A path as the TOML file that names it means it; unchanged if it is a URI or absolute, or comes from no file."""
+    """A path relative to the TOML file that names it; unchanged if it is a URI, absolute, or not from a file."""
     return str(info.context / uri) if info.context and "://" not in uri else uri
 
 
@@ -103,10 +103,10 @@ Uri = Annotated[str, AfterValidator(beside_file)]
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    """The config with some fields set: `{"tower.cells": 32}`, or the same nested, `{"tower": {"cells": 32}}`.
+    """The config with some fields set: `{"tower.cells": 32}`, or nested, `{"tower": {"cells": 32}}`.
 
     Another kind of a section (`{"tower": "rnn"}`) keeps the fields that both have. Raises UsageError for an unknown
-    field, naming the nearest, and for a value that this field, or another one beside it, does not allow.
+    field, naming the nearest, and for a value that this field, or a combination of fields, does not allow.
     """
     hints = get_type_hints(type(config), include_extras=True)
     values = {}
@@ -126,7 +126,7 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
 
 
 def flat(fields: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    """Tables of a file as fields by dotted name, as far as `kind` has sections: `{"tower": {"cells": 32}}` as above."""
+    """Tables of a file as fields by dotted name, as deep as `kind` has sections: `{"tower": {"cells": 32}}` as above."""
     kinds = kinds_of_fields(kind)
 
     def pairs(fields: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
@@ -141,7 +141,7 @@ def flat(fields: Mapping[str, Any], kind: type) -> dict[str, Any]:
 
 
 def kinds_of_fields(kind: type) -> dict[str, list[str]]:
-    """Every field that a config may have, by dotted name, with the kinds of its section that have it."""
+    """Every possible field of a config, by dotted name, with the kinds of its section that have it."""
     result: dict[str, list[str]] = {}
 
     def add(kind: Any, before: str) -> None:
@@ -158,7 +158,7 @@ def kinds_of_fields(kind: type) -> dict[str, list[str]]:
 
 
 def nearest(name: str, kind: type) -> str:
-    """ " (did you mean tower.cells?)" for the fields of a config that an unknown name is most like; or nothing."""
+    """ " (did you mean tower.cells?)" for the fields of a config that are most similar to an unknown name; or nothing."""
     kinds = kinds_of_fields(kind)
     last = {field.rpartition(".")[2]: field for field in sorted(kinds, key=len, reverse=True)}
     # The last parts of a place, or the place or its last part misspelt.
@@ -184,7 +184,7 @@ def _nested(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merged(old: Any, change: Any) -> Any:
-    """What validates to a section with some of its fields changed."""
+    """The input from which pydantic makes a section with some fields changed."""
     if not is_dataclass(old) or change == "none":
         return change
     if isinstance(change, str):
@@ -197,7 +197,7 @@ def _merged(old: Any, change: Any) -> Any:
 
 
 def _problem(config: object, name: str, problem: Any) -> str:
-    """What pydantic found wrong, with its place."""
+    """Pydantic's complaint, with its field."""
     place = ".".join(map(str, filter(None, (name, *problem["loc"]))))
     if problem["type"] == "unexpected_keyword_argument":
         kinds = kinds_of_fields(type(config)).get(place)

@@ -11,7 +11,7 @@ Below the data folder of a build:
                               POOL    the documents negatives are drawn from, in the order of their keyed hash
     catalogue.json            text contract, table rows, n, counts: see `build_shards`
 
-All pairs of a query are in one shard. Indices are local to the folder, but for `exclusions`, which point into the pool.
+All pairs of a query are in one shard. Indices are local to the folder, except `exclusions`, which refer to the pool.
 Text `i` of `texts` has the words words[texts.words[i]]; its trigram counts are the repeats in the ids.
 """
 
@@ -49,8 +49,8 @@ POOL = not_null(_METADATA, document_id=pa.string(), text=pa.int32(), probability
 def open_table(path: str, schema: pa.Schema) -> pa.Table:
     """A shard's table, memory-mapped from a local file, with every offset validated, since compiled code follows them.
 
-    The major version it must have is the schema's own. Raises UnknownVersionError, or ValueError for what is no table,
-    for other columns and for lists or texts that lie outside of the file.
+    The major version must match that of the schema. Raises UnknownVersionError, or ValueError for an invalid table,
+    other columns, and lists or texts that lie outside the file.
     """
     try:
         with pa.memory_map(path) as source:
@@ -67,7 +67,7 @@ def open_table(path: str, schema: pa.Schema) -> pa.Table:
 
 
 def require_within(indices: np.ndarray, num_rows: int, subject: str) -> None:
-    """Raise ValueError where an index is not one of `num_rows` rows."""
+    """Raise ValueError if an index is not one of `num_rows` rows."""
     if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < num_rows:
         raise ValueError(f"{subject} points to rows {indices.min():,} to {indices.max():,} of {num_rows:,}")
 
@@ -79,7 +79,7 @@ def _columns(schema: pa.Schema) -> str:
 class LogicalDigest:
     """A digest of rows in any order: the sum of the rows' SHA-256, modulo 2^256.
 
-    Sums merge, so that every bucket of a job digests its own rows; which bucket a row was in does not show.
+    Sums merge, so every bucket of a job digests its own rows; the digest does not depend on the buckets.
     """
 
     def __init__(self) -> None:

@@ -3,8 +3,8 @@
     result = run_stage(store, request, produce)
 
 `produce(folder)` writes files below `folder` (the attempt's own, fresh URI) and returns an Outcome. A stage that runs
-on an engine calls `commit` inside its last step instead, so that a client that dies after submitting loses nothing,
-and its `produce` returns None.
+on an engine calls `commit` inside its last step instead, so that a client that dies after submitting loses nothing, and
+its `produce` returns None.
 """
 
 import json
@@ -41,9 +41,9 @@ def silent(what: str, done: int, total: int | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage as its settings (a section) and inputs name its results.
+    """A stage: its name, and the settings (a section) and inputs that identify its results.
 
-    `version` is raised on purpose when the same request gives other files.
+    `version` is incremented when the same request gives other files.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageResult:
-    """A finished output: its place, its manifest, whether it was reused, and what was found damaged."""
+    """A finished output: its place, its manifest, whether it was reused, and any damage that was repaired."""
 
     folder: str  # STORE/STAGE/DIGEST
     manifest: Manifest
@@ -94,8 +94,8 @@ class StageResult:
 def scratch_folder(attempt: str) -> str:
     """The folder for intermediate files of an attempt's workers; removed when the stage ends.
 
-    Beside the attempt's own folder, so that what a worker given up for dead still writes is never listed, or seen,
-    as output.
+    It is beside the attempt's own folder, so a worker that was given up for dead can write there without its files
+    being listed, or seen, as output.
     """
     return f"{attempt}-scratch"
 
@@ -105,8 +105,9 @@ def stage_folder(store: str, request: Request) -> str:
 
 
 def open_result(folder: str, *stages: str, fix: str = "") -> StageResult:
-    """A finished output by its folder. Raises StageError where it is not finished, UsageError where it is of another
-    stage than these, with `fix`, by default to give the folder that one of them printed."""
+    """A finished output by its folder. Raises StageError if it is not finished, UsageError if it belongs to another
+    stage than these, with `fix`, by default to give a folder that one of them printed.
+    """
     result = StageResult(folder=folder, manifest=manifests.read(folder), reused=True)
     if stages and (stage := result.manifest.request.stage) not in stages:
         commands = " or ".join(f"`clicktower {name}`" for name in stages)
@@ -115,10 +116,10 @@ def open_result(folder: str, *stages: str, fix: str = "") -> StageResult:
 
 
 def find_finished(store: str, request: Request) -> tuple[StageResult | None, list[str]]:
-    """The finished output of a request if it is there and intact, otherwise its damage.
+    """The finished output of a request if it exists and is intact, otherwise its damage.
 
-    Every byte of a small output is looked at; of a large one the sizes, since whoever reads it looks at the bytes: days
-    when they are read (days), shards before they are trained on (shard_data).
+    Every byte of a small output is checked. For a large one the sizes are, since its readers check the bytes: days when
+    they are read (days), shards before training (shard_data).
     """
     folder = stage_folder(store, request)
     if not storage.exists(storage.join(folder, manifests.FILE_NAME)):
@@ -135,11 +136,11 @@ def find_finished(store: str, request: Request) -> tuple[StageResult | None, lis
 def run_stage(
     store: str, request: Request, produce: Callable[[str], Outcome | None], progress: Progress = silent
 ) -> StageResult:
-    """The output of a request: reused if it is there and intact, otherwise made by `produce` and committed.
+    """The output of a request: reused if it exists and is intact, otherwise made by `produce` and committed.
 
-    Where another process is making it, this one waits, says so, and then answers "reused"; or makes it itself, if that
-    one failed or died (schemas.claim). A damaged output is set aside under another name and made again; what was wrong
-    is in `repaired`. An attempt that fails leaves nothing behind, unless an engine's job goes on with it (JobGoesOn).
+    If another process is making it, this one waits, says so, and then answers "reused"; or makes it itself, if that one
+    failed or died (schemas.claim). A damaged output is set aside under another name and made again; `repaired` says
+    what was wrong. A failed attempt leaves nothing behind, unless an engine's job continues with it (JobGoesOn).
     """
     finished, _ = _find_and_clear(store, request)
     if finished:
@@ -152,7 +153,7 @@ def run_stage(
 
 
 def _find_and_clear(store: str, request: Request) -> tuple[StageResult | None, list[str]]:
-    """find_finished; of a job that committed when whoever submitted it was gone, what it left is removed."""
+    """As find_finished; it also removes the remains of a job that committed after its client was gone."""
     finished, wrong = find_finished(store, request)
     if finished:
         with suppress(OSError):  # it harms nobody
@@ -161,7 +162,7 @@ def _find_and_clear(store: str, request: Request) -> tuple[StageResult | None, l
 
 
 def _make(store: str, request: Request, produce: Callable[[str], Outcome | None], wrong: Sequence[str]) -> StageResult:
-    """A new output. Where no claim could be had, another process may be at it too: the first to commit counts."""
+    """A new output. If there is no claim, another process may be making it too: the first to commit counts."""
     folder = stage_folder(store, request)
     if wrong:
         fs, path = storage.filesystem(storage.join(folder, manifests.FILE_NAME))
@@ -191,7 +192,7 @@ def _make(store: str, request: Request, produce: Callable[[str], Outcome | None]
 
 
 def _clear_others(finished: StageResult) -> None:
-    """Remove what other attempts at a finished output, and its own scratch files, left behind."""
+    """Remove the remains of other attempts at a finished output, and its own scratch files."""
     for name in storage.list_folders(finished.folder):
         if name.startswith("attempt-") and name != finished.manifest.attempt:
             storage.remove(storage.join(finished.folder, name))
@@ -202,10 +203,10 @@ def _clear_others(finished: StageResult) -> None:
 
 
 def commit(folder: str, request: Request, attempt: str, outcome: Outcome, started: float) -> bool:
-    """Write the manifest of an attempt, with the size and hash of every file below it, as the very last thing.
+    """Write the manifest of an attempt, with the size and hash of every file below it, as the last step.
 
-    `started` is in seconds since the epoch. False if another attempt had committed before: that one counts.
-    Raises StageError if the ledger does not add up.
+    `started` is in seconds since the epoch. False if another attempt has already committed: that one counts. Raises
+    StageError if the ledger does not add up.
     """
     if outcome.ledger:
         outcome.ledger.check()
@@ -231,7 +232,7 @@ def commit(folder: str, request: Request, attempt: str, outcome: Outcome, starte
 
 
 def software_versions() -> dict[str, str]:
-    """Versions of what this process has loaded, for the record."""
+    """Versions of the packages that this process has loaded, for the record."""
     loaded = [name for name in ("numpy", "pyarrow", "apache_beam", "torch", "ray", "lancedb") if name in sys.modules]
     return {
         "python": platform.python_version(),

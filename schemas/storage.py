@@ -1,8 +1,8 @@
 """Storage by URI: a local folder by default, or any fsspec file system (s3://, gs://, memory://).
 
 Three guarantees: a file under its final name is complete (`write_atomic`); of two writers of one name exactly one wins
-(`write_new`); and on this machine everything made below a private folder (`make_folder`) is private too. The rest of
-the project relies on these.
+(`write_new`); and on this machine everything below a private folder (`make_folder`) is private too. The rest of the
+project relies on these.
 """
 
 import errno
@@ -24,7 +24,7 @@ Found = TypeVar("Found")
 
 
 def filesystem(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    """The file system of a URI, and the path of the URI in it."""
+    """The file system of a URI, and the URI's path in it."""
     fs, path = url_to_fs(str(uri), use_listings_cache=False)  # others write, too: what was listed before may be old
     return fs, path
 
@@ -60,7 +60,7 @@ def size_bytes(uri: str) -> int | None:
 
 
 def list_files(uri: str) -> list[str]:
-    """Every file below a folder, as sorted paths relative to it; empty where there is no folder."""
+    """Every file below a folder, as sorted paths relative to it; empty if there is no folder."""
     fs, root = filesystem(uri)
     if not fs.exists(root):
         return []
@@ -69,12 +69,12 @@ def list_files(uri: str) -> list[str]:
 
 
 def list_folders(uri: str) -> list[str]:
-    """The names of the folders in a folder, sorted; empty where there is no folder."""
+    """The names of the folders in a folder, sorted; empty if there is no folder."""
     return _names(uri, "directory")
 
 
 def list_names(uri: str) -> list[str]:
-    """The names of the files directly in a folder, sorted; empty without the folder."""
+    """The names of the files directly in a folder, sorted; empty if there is no folder."""
     return _names(uri, "file")
 
 
@@ -88,9 +88,9 @@ def _names(uri: str, kind: str) -> list[str]:
 
 
 def make_folder(uri: str, *, private: bool = False) -> None:
-    """Make a folder, if it is not there. `private`: for its owner alone, also if it was open to others before.
+    """Make a folder, unless it exists. `private`: for its owner alone, even if it was open to others before.
 
-    Who may read an object store is a matter of the bucket's own rules.
+    The bucket's own rules govern who may read an object store.
     """
     fs, path = filesystem(uri)
     _make(fs, path)
@@ -100,9 +100,9 @@ def make_folder(uri: str, *, private: bool = False) -> None:
 
 
 def remove(uri: str) -> None:
-    """Remove a file or a folder with all below it; nothing happens if it is missing.
+    """Remove a file or a folder with everything below it; a missing one is no error.
 
-    Two processes may remove the same folder at once: what the other took first is no error.
+    Two processes may remove the same folder at once: a file that the other has removed is no error.
     """
     fs, path = filesystem(uri)
     for _ in range(REMOVE_TRIES):
@@ -118,13 +118,13 @@ def open_read(uri: str) -> IO[bytes]:
 
 
 def read_bytes(uri: str) -> bytes:
-    """A file's bytes, in one request: as they are now, not as a cached listing has them."""
+    """A file's current bytes, in one request, without cached listings."""
     fs, path = filesystem(uri)
     return fs.cat_file(path)
 
 
 def read_writable(uri: str) -> bytearray:
-    """A file's bytes in writable memory: for large arrays that are used where they were read."""
+    """A file's bytes in writable memory: for large arrays that are used in place."""
     fs, path = filesystem(uri)
     with fs.open(path, "rb") as file:
         content = bytearray(file.seek(0, os.SEEK_END))
@@ -135,9 +135,9 @@ def read_writable(uri: str) -> bytearray:
 
 
 def read_ranges(ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
-    """The bytes of each (file, first byte, number of bytes); those of an object store are fetched in parallel.
+    """The bytes of each (file, first byte, number of bytes); an object store's are fetched in parallel.
 
-    Raises OSError where a file is shorter than that.
+    Raises OSError if a file is too short.
     """
     if not ranges:
         return []
@@ -166,7 +166,7 @@ def move(source: str, target: str) -> None:
 
 
 def copy(source: str, target: str) -> None:
-    """Copy a file within a file system, by a hard link where possible, since files never change."""
+    """Copy a file within a file system, by a hard link if possible, since files never change."""
     fs, path = filesystem(source)
     to = filesystem(target)[1]
     _make(fs, fs._parent(to))
@@ -178,10 +178,10 @@ def copy(source: str, target: str) -> None:
 
 
 def write_atomic(uri: str, *pieces: bytes | memoryview) -> None:
-    """Replace a file by `pieces`, one after the other: a reader sees the old bytes or the new ones, never a mixture.
+    """Replace a file by the concatenated `pieces`: a reader sees the old bytes or the new ones, never a mixture.
 
-    A failure (disk full) leaves the old file as it was and removes what was begun. On a local disk pieces are written
-    from where they lie; an object store is given them as one.
+    A failure (disk full) leaves the old file unchanged and removes the partial one. On a local disk pieces are written
+    without copying; an object store receives them as one.
     """
     fs, path = filesystem(uri)
     _make(fs, fs._parent(path))
@@ -197,9 +197,9 @@ def write_atomic(uri: str, *pieces: bytes | memoryview) -> None:
 
 
 def write_new(uri: str, content: bytes) -> bool:
-    """Create a file that must not exist yet. False, and nothing written, if somebody else created it first.
+    """Create a file that must not exist yet. False, and nothing is written, if another process created it first.
 
-    On an object store also True where somebody else created it with the very same bytes.
+    On an object store also True if another process created it with the very same bytes.
     """
     fs, path = filesystem(uri)
     _make(fs, fs._parent(path))
@@ -224,7 +224,7 @@ def write_new(uri: str, content: bytes) -> bool:
 
 
 def _make(fs: fsspec.AbstractFileSystem, path: str) -> None:
-    """Make a folder with those above it; below a private one each is private. An object store has none."""
+    """Make a folder and its parents; below a private one each is private. An object store has none."""
     if _NO_FOLDERS & set(_protocols(fs)):
         return  # s3fs would ask for the bucket each time, and make one where its name is misspelt
     if not isinstance(fs, LocalFileSystem):
@@ -236,7 +236,7 @@ def _make(fs: fsspec.AbstractFileSystem, path: str) -> None:
 
 
 def _as_its_folder(path: str, flags: int) -> int:
-    """An opener of files that gives nobody more than the folder does."""
+    """An opener of files that gives no one more access than the folder does."""
     return os.open(path, flags, _mode_below(path) & 0o666)
 
 
@@ -245,7 +245,7 @@ def _mode_below(path: str) -> int:
 
 
 def _sync(folder: str) -> None:
-    """The folder's entries to the disk: without it a name that was just given may be gone when the power is."""
+    """Sync the folder's entries to the disk: otherwise a new name may be lost in a power failure."""
     entries = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(entries)
@@ -274,10 +274,10 @@ def sha256(uri: str) -> str:
 
 
 def fingerprint(uri: str) -> str:
-    """The identity of an input file: its content on a local disk, the store's own key (ETag and the like) elsewhere.
+    """The identity of an input file: its content on a local disk, the store's own key (ETag or similar) elsewhere.
 
-    Hashing a terabyte behind a network only to learn that nothing changed would cost more than the stage. A web server
-    that gives a file neither ETag nor date has its content hashed all the same.
+    Hashing a terabyte over a network only to learn that nothing changed would cost more than the stage. If a web server
+    gives a file neither ETag nor date, its content is hashed all the same.
     """
     if is_local(uri) or not (seen := state(uri)):
         return sha256(uri)
@@ -285,7 +285,7 @@ def fingerprint(uri: str) -> str:
 
 
 def state(uri: str) -> str:
-    """A value that changes with every write to a file, read in one request; empty where a web server gives none."""
+    """A value that changes with every write to a file, read in one request; empty if a web server gives none."""
     fs, path = filesystem(uri)
     if is_local(uri):
         status = os.stat(path)  # without the inode: machines may number a shared folder in their own way
@@ -303,13 +303,14 @@ def _protocols(fs: fsspec.AbstractFileSystem) -> Sequence[str]:
 
 def map_files(function: Callable[[str], Found], uris: Iterable[str]) -> list[Found]:
     """`function` of each file, in order, computed by several threads: hashing and waiting for a disk or a network
-    release the interpreter."""
+    release the interpreter.
+    """
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(function, uris))
 
 
 def expand(pattern: str) -> list[str]:
-    """The files a path or pattern names (`logs/*.gz`), or the files of a folder, sorted."""
+    """The files that a path or pattern names (`logs/*.gz`), or the files of a folder, sorted."""
     fs, path = filesystem(pattern)
     if fs.isdir(path):
         paths = [p for p in fs.ls(path, detail=False) if fs.isfile(p) and not p.rsplit("/", 1)[-1].startswith(".")]

@@ -1,7 +1,7 @@
 """Text -> words -> letter-trigram ids: W_h of eq. 1 as a public contract, with a version and a golden file.
 
-Whoever serves a model, in any language, must cut a text into the same words and trigrams. The definition of the words
-is Python's `unicodedata` and `str.lower`; the Unicode version in use is recorded with every model.
+A system that serves a model, in any language, must split a text into the same words and trigrams. Python's
+`unicodedata` and `str.lower` define the words; the Unicode version in use is recorded with every model.
 
 A word stands between two boundary marks and is cut into letter trigrams: `good` -> #go goo ood od#. The mark is a
 position, not a character; a literal `#` in a text is an ordinary other character. A word of L characters has
@@ -39,7 +39,7 @@ _UNSPACED_RUN = re.compile("([" + "".join(f"{chr(a)}-{chr(b)}" for a, b in UNSPA
 def normalise(text: str) -> str:
     """The normalised form of a text: NFKC, lower case, NFKC again, runs of white space as one space.
 
-    Digits stay and nothing is stemmed. Two queries with the same form are the same query.
+    Digits stay and there is no stemming. Two queries with the same form are the same query.
     """
     if text.isascii():  # NFKC is the identity on ASCII
         return " ".join(text.lower().split())
@@ -48,7 +48,7 @@ def normalise(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text in reading order; a text without any has no embedding.
+    """The words of a text in reading order; a text without words has no embedding.
 
     White space separates words. A run of an unspaced script is cut into overlapping pairs of characters, as Lucene's
     CJKBigramFilter does; a lone character stays alone.
@@ -57,7 +57,7 @@ def words(text: str) -> list[str]:
 
 
 def split_normalised(normalised: str) -> list[str]:
-    """`words` of a text that `normalise` made."""
+    """`words` of a text that is already normalised."""
     if normalised.isascii():
         return normalised.split()
     result: list[str] = []
@@ -122,7 +122,7 @@ def trigram_ids(
 
 
 def keyed_digest(text: str, seed: int, purpose: bytes, size: int = 8) -> bytes:
-    """What orders or splits texts at random, the same on every machine: the keyed BLAKE2b of a text."""
+    """A pseudo-random order or split of texts, the same on every machine: the keyed BLAKE2b of a text."""
     key = seed.to_bytes(8, "big", signed=True)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size, key=key, person=purpose).digest()
 
@@ -171,7 +171,7 @@ def normalise_column(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def words_of_column(normalised: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, pa.DictionaryArray]:
-    """The words of texts that `normalise` made, one after the other: (offsets, words).
+    """The words of normalised texts, concatenated: (offsets, words).
 
     Text t has words[offsets[t]:offsets[t + 1]]; offsets: int64 (len(normalised) + 1). The dictionary holds each
     distinct word once, in order of first appearance.
@@ -191,7 +191,7 @@ def words_of_column(normalised: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray,
 
 
 def _cut_unspaced(offsets: np.ndarray, codes: pa.Array, spaced: pa.Array) -> tuple[np.ndarray, pa.DictionaryArray]:
-    """Offsets and words, from those that white space parts: the words of unspaced scripts are cut in pieces."""
+    """Offsets and words, from words separated by white space: those of unspaced scripts are cut further."""
     rows = np.flatnonzero(~pc.string_is_ascii(spaced).to_numpy(zero_copy_only=False))
     parts = map(split_normalised, spaced.take(pa.array(rows)).to_pylist())
     cut = {code: pieces for code, pieces in zip(rows.tolist(), parts, strict=True) if len(pieces) > 1}
@@ -212,7 +212,7 @@ def _cut_unspaced(offsets: np.ndarray, codes: pa.Array, spaced: pa.Array) -> tup
 
 
 def _has_odd_space(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Whether each text has white space that is not one space between two words, bool; its ASCII alone is looked at."""
+    """Whether each text has white space other than single spaces between words, bool; only ASCII is checked."""
     at = np.flatnonzero(data <= _SPACE)
     codes = data[at]
     is_space = codes == _SPACE

@@ -7,8 +7,8 @@
               -> content filters, judged queries, privacy gate, split, pairs -> exchange by shard
               -> negatives, words, texts -> one last step: names for the folders that count, the ledger, the manifest
 
-Reads the days of a window (schemas.search_log) and the documents file; writes schemas.shard to STORE/build/DIGEST.
-Whatever the runner, the number of workers and the cut of the days, the logical rows are the same.
+Reads the days of a window (schemas.search_log) and the documents file; writes schemas.shard to STORE/build/DIGEST. The
+logical rows do not depend on the runner, the number of workers or how the days are split into files.
 """
 
 import json
@@ -49,7 +49,7 @@ SHARDED = CLICK_PAIRS.append(pa.field("shard", pa.int64()))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildJob:
-    """One run of the pipeline: its inputs, and what its last step must know."""
+    """One run of the pipeline: its inputs, and what its last step needs."""
 
     attempt: Attempt
     queries: tuple[DayFile, ...]  # of day.QUERIES
@@ -250,7 +250,7 @@ def _pair(
 
 @relay_stage_errors
 def _number_by_shard(record: Record, pairs_per_shard: int, num_pairs: dict[str, int]) -> pa.Table:
-    """SHARDED: as many shards as the pairs of a split fill, all pairs of a query in one."""
+    """SHARDED: as many shards as the pairs of a split fill; all pairs of a query are in one."""
     pairs = get([record])
     is_dev = pairs["dev"].to_numpy()
     shard = np.zeros(len(pairs), np.int64)
@@ -283,10 +283,10 @@ def _open_pool(uri: str) -> pa.Table:
 
 
 def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
-    """Give the shards their names, write the catalogue and, last, the manifest.
+    """Move the shards to their final names, write the catalogue and, last, the manifest.
 
-    May run again after a failure at any point. Raises StageError where no click can be used, no training pair is left,
-    or the ledger does not add up.
+    It can run again after a failure at any point. Raises StageError if no click is usable, no training pair is left, or
+    the ledger does not add up.
     """
     if job.attempt.has_committed():
         return

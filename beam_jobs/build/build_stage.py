@@ -1,4 +1,4 @@
-"""The stage build: days + documents -> shards. What Beam does for it is in build_job.
+"""The stage build: days + documents -> shards. build_job is its Beam pipeline.
 
 build_shards(["store"], "documents.tsv", store="store", config=BuildConfig(k=5))
 """
@@ -31,15 +31,15 @@ BUILD = Stage("build", version=3)
 
 @section
 class BuildConfig:
-    """What decides the rows of the shards.
+    """The settings that determine the rows of the shards.
 
-    k: distinct people that must have issued a query before it leaves the private aggregate (up to PEOPLE_CAP; 1 is for
-    a team that trains on its own log in private, and 0, no gate at all, for a log that was published already and names
-    no people). num_negatives: unclicked documents for each pair. dev_share: share of
-    the queries that is held out. split_salt: the key of that split; permanent, or held-out queries end up in training.
-    seed: of the negatives. pool_size: documents that negatives are drawn from, at most. table_rows: rows of the letter-
-    trigram table. pairs_per_shard: 100,000 pairs with four negatives are about 64 MiB. adult_list: a file of adult
-    terms, one a line, to use instead of the shipped list.
+    k: the number of distinct people that must have issued a query before it leaves the private aggregate (at most
+    PEOPLE_CAP; 1 is for a team that trains on its own log in private, and 0, no gate at all, for a log that is already
+    public and names nobody). num_negatives: unclicked documents per pair. dev_share: the share of queries that is held
+    out. split_salt: the key of that split; permanent, or held-out queries end up in training. seed: of the negatives.
+    pool_size: the maximum number of documents that negatives are drawn from. table_rows: rows of the letter-trigram
+    table. pairs_per_shard: 100,000 pairs with four negatives take about 64 MiB. adult_list: a file of adult terms, one
+    per line, that replaces the built-in list.
     """
 
     k: Annotated[int, Field(ge=0, le=PEOPLE_CAP)] = 5  # a day keeps so many people of a query
@@ -60,7 +60,9 @@ def build_request(
     config: BuildConfig,
     window: Mapping[str, Any] | None = None,
 ) -> Request:
-    """The request for the days of these digests, found by a window. Raises UsageError for a file that is missing."""
+    """The request to build from the days with these digests, which a window selected. Raises UsageError if a file is
+    missing.
+    """
     for uri in filter(None, (documents, judged_queries)):
         if not storage.exists(uri):
             raise UsageError(f"There is no file {uri}.", "Check the path.")
@@ -93,10 +95,10 @@ def build_shards(
 ) -> StageResult:
     """The shards of a window, in STORE/build/DIGEST.
 
-    `days`: ingest folders or versions of days, or stores, of which the dates of the window are taken, or everything.
+    `days`: ingest folders, versions of days, or stores; of a store the dates of the window, or everything.
     `judged_queries`: a file of `id TAB query` whose queries are kept out of training. Raises UsageError and StageError
-    (see `open_window`, `read_documents`; ids that do not match, nothing left behind the gate, a pool too small to draw
-    from).
+    (see `open_window` and `read_documents`; also if ids do not match, the gate leaves nothing, or the pool is too
+    small).
     """
     opened = open_window(days, window)
     ingests = opened.ingests

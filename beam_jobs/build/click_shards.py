@@ -1,4 +1,4 @@
-"""Queries with their clicks -> pairs behind the privacy gate, and a fate for every line they came from -> shards."""
+"""Queries with their clicks -> pairs behind the privacy gate, and a fate for every log line -> shards."""
 
 from collections.abc import Iterable, Set
 from typing import Annotated
@@ -63,10 +63,9 @@ def click_pairs(
 ) -> tuple[pa.Table, Tally]:
     """CLICK_PAIRS of the queries that at least k people issued, and the tally of all their lines.
 
-    `queries`: day.QUERIES; `shown`: SHOWN_TITLED; both hold all rows of each of their queries, from any number
-    of days. `judged`: skeletons of the queries that are kept aside for evaluation. The fate of a line is decided by its
-    query first (content, then judged, then below k) and then by its document (unknown). `adult_terms` stand in for
-    the shipped list.
+    `queries`: day.QUERIES; `shown`: SHOWN_TITLED; both hold all rows of each of their queries, from any number of days.
+    `judged`: skeletons of the queries that are reserved for evaluation. The fate of a line depends first on its query
+    (content, then judged, then below k) and then on its document (unknown). `adult_terms` replace the built-in list.
     """
     people = count_people(queries)
     query_of_row = pc.index_in(shown["query"], value_set=people["query"]).combine_chunks()
@@ -133,7 +132,7 @@ def click_pairs(
 
 
 def _excluded_rows(query_of_row: np.ndarray, pool_row: np.ndarray, num_queries: int) -> pa.ListArray:
-    """Of each query its distinct pool rows, ascending."""
+    """The distinct pool rows of each query, ascending."""
     in_pool = pool_row >= 0
     distinct = np.unique(np.stack([query_of_row[in_pool], pool_row[in_pool]], axis=1), axis=0)
     offsets = np.searchsorted(distinct[:, 0], np.arange(num_queries + 1))
@@ -159,7 +158,8 @@ PEOPLE_COUNTED = pa.schema(
 def count_people(queries: pa.Table) -> pa.Table:
     """PEOPLE_COUNTED: one row per query of day.QUERIES rows of any number of days, in order of appearance.
 
-    All rows of a query must be there. People in several days count once, and a line without a client id is nobody.
+    The input must hold all rows of a query. A person who appears on several days counts once, and a line without a
+    client id counts for nobody.
     """
     encoded = pc.dictionary_encode(queries["query"].combine_chunks())
     num_queries = len(encoded.dictionary)
@@ -182,9 +182,9 @@ def count_people(queries: pa.Table) -> pa.Table:
 
 
 def held_out(queries: Iterable[str], *, salt: str, share: float) -> np.ndarray:
-    """Whether each normalised query is held out for dev, bool [queries]; about `share` of all queries are.
+    """Whether each normalised query is held out for dev, bool [queries]: about `share` of all queries.
 
-    A larger share holds out the same queries and more. `salt`: up to 64 bytes; `share`: below 1.
+    A larger share holds out the same queries and more. `salt`: at most 64 bytes; `share`: below 1.
     """
     texts, limit = pa.array(queries, pa.string()), np.uint64(share * 2**64)
     return keyed_hashes(texts, key=salt.encode(), person=b"split") < limit
@@ -198,9 +198,8 @@ def write_shard(
 ) -> FolderMade:
     """Write the words, texts, pairs and exclusions of one shard below `folder`, in the order of the pairs' keys.
 
-    `pairs`: CLICK_PAIRS, all pairs of their queries, all of one split. `pool`: TITLED, in pool
-    order. What is written depends on these rows alone, not on their order. Raises StageError where the pool is too
-    small to draw from.
+    `pairs`: CLICK_PAIRS, all pairs of their queries, all in one split. `pool`: TITLED, in pool order. The files depend
+    on these rows but not on their order. Raises StageError if the pool is too small.
     """
     keys = pair_keys(pairs["query"].to_pylist(), pairs["title"].to_pylist())
     order = np.lexsort((pairs["title"].to_numpy(), pairs["query"].to_numpy(), keys))
@@ -276,7 +275,7 @@ def _lists(offsets: np.ndarray, values: pa.Array) -> pa.ListArray:
 
 
 def _exclusions_of_queries(pairs: pa.Table) -> tuple[np.ndarray, pa.ListArray]:
-    """For each pair the index of its query's exclusions, int32 [pairs], and these, in order of first appearance."""
+    """The index of each pair's exclusions, int32 [pairs], and the exclusions, in order of first appearance."""
     query = pairs["query"].combine_chunks().dictionary_encode()
     of_pair = query.indices.to_numpy()
     excluded = pairs["excluded"].combine_chunks()
@@ -297,7 +296,7 @@ def _logical_digest(split: str, pairs: pa.Table, texts: pa.Table, exclusions: pa
 
 
 def _logical_pairs(split: str, pairs: pa.Table, texts: pa.Table) -> pa.Array:
-    """Each pair as the texts it stands for, so that no index, file or order shows in the digest."""
+    """Each pair as its texts, so that the digest does not depend on indices, files or order."""
     text = texts["text"].combine_chunks()
     num_negatives = len(pairs["negatives"][0])
     negatives = pairs["negatives"].combine_chunks().flatten().to_numpy().reshape(len(pairs), num_negatives)
@@ -315,7 +314,7 @@ def _logical_pairs(split: str, pairs: pa.Table, texts: pa.Table) -> pa.Array:
 def _logical_exclusions(
     split: str, pairs: pa.Table, texts: pa.Table, exclusions: pa.ListArray, pool: pa.Table
 ) -> pa.Array:
-    """Each query with the titles that are excluded for it, in the order of their code points."""
+    """Each query with its excluded titles, in code point order."""
     query = np.zeros(len(exclusions), np.int32)
     query[pairs["exclusion"].to_numpy()] = pairs["query"].to_numpy()
     titles = pool["title"].take(exclusions.flatten()).combine_chunks()
@@ -328,5 +327,7 @@ def _logical_exclusions(
 
 
 def joined_fields(*fields: str | pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Each row as one text for a digest; null is no field. No normalised text holds a line end, and none is empty."""
+    """Each row as one text for a digest; a null adds no field. No normalised text contains a line end, and none is
+    empty.
+    """
     return pc.binary_join_element_wise(*fields, "\n", null_handling="skip")

@@ -1,11 +1,11 @@
 """Documents: their published titles, the pool that negatives are drawn from, and the join of exposures by id.
 
-Titles come from the documents file, which is published anyway, and not from the log: the k-gate does not concern
-them, neither in pairs nor in the pool.
+Titles come from the documents file, which is public, and not from the log: the k-gate does not apply to them, neither
+in pairs nor in the pool.
 
-The pool is the at most `pool_size` documents with the smallest keyed hash of their id, one document for each distinct
-title (the one with the smallest hash). The key is fixed: the pool depends on the documents alone, not on days, seed or
-salt, and a document that joins the catalogue leaves the order of the others as it was (docs/model.md section 6).
+The pool consists of the `pool_size` documents with the smallest keyed hash of their id, one document per distinct title
+(the one with the smallest hash). The key is fixed: the pool depends on the documents alone, not on days, seed or salt,
+and a new document leaves the order of the others unchanged (docs/model.md section 6).
 """
 
 from collections.abc import Iterator
@@ -79,12 +79,12 @@ def group_by_title(hashed: pa.Table) -> pa.Table:
 
 
 def count_hash_ranges(grouped: pa.Table) -> np.ndarray:
-    """How many titles begin in each range of hashes, int64 [HASH_RANGES]; these add up."""
+    """How many titles begin in each range of hashes, int64 [HASH_RANGES]; the counts of several tables add up."""
     return np.bincount(_hash_range(grouped["hash"].filter(grouped["is_first"])), minlength=HASH_RANGES)
 
 
 def pool_candidates(grouped: pa.Table, num_in_range: np.ndarray, pool_size: int) -> pa.Table:
-    """HASHED: the first documents of their titles that may be in the pool: all of it, and at most one range more.
+    """HASHED: the first document of each title that may be in the pool: the whole pool and at most one more range.
 
     `num_in_range`: the sum of `count_hash_ranges` over all documents.
     """
@@ -94,7 +94,7 @@ def pool_candidates(grouped: pa.Table, num_in_range: np.ndarray, pool_size: int)
 
 
 def pool_of(candidates: pa.Table, pool_size: int) -> pa.Table:
-    """HASHED: the pool in its order, from all its candidates."""
+    """HASHED: the pool in order, from all its candidates."""
     return candidates.sort_by([("hash", "ascending"), ("document_id", "ascending")]).slice(0, pool_size)
 
 
@@ -122,7 +122,9 @@ def sum_positions(exposures: pa.Table) -> pa.Table:
 
 
 def wanted_titles(shown: pa.Table, bucket_of_row: np.ndarray) -> pa.Table:
-    """WANTED: the distinct documents of each bucket of queries. `bucket_of_row`: int64, of each SHOWN row's query."""
+    """WANTED: the distinct documents of each bucket of queries. `bucket_of_row`: int64, the bucket of each SHOWN row's
+    query.
+    """
     rows = pa.table(
         {
             "document_id": shown["document_id"],
@@ -134,7 +136,7 @@ def wanted_titles(shown: pa.Table, bucket_of_row: np.ndarray) -> pa.Table:
 
 
 def answer_titles(requests: pa.Table, titled: pa.Table) -> tuple[pa.Table, int, int]:
-    """ANSWERED, how many distinct documents were clicked, and how many of those have a title.
+    """ANSWERED, the number of distinct clicked documents, and how many of them have a title.
 
     Both tables hold all rows of their documents: the join is per document id.
     """
@@ -150,7 +152,7 @@ def answer_titles(requests: pa.Table, titled: pa.Table) -> tuple[pa.Table, int, 
 
 
 def title_rows(shown: pa.Table, answered: pa.Table) -> pa.Table:
-    """SHOWN_TITLED, from the rows of a bucket of queries and the titles it asked for."""
+    """SHOWN_TITLED, from the rows of a bucket of queries and the titles it requested."""
     at = pc.index_in(shown["document_id"], value_set=answered["document_id"])
     columns = [
         shown["query"],
@@ -175,7 +177,7 @@ def _hash_range(hashes: pa.ChunkedArray) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DocumentsPart:
-    """What one worker reads in one go: a unit of lines, or a row group of a Parquet file."""
+    """What one worker reads at a time: a unit of lines, or a row group of a Parquet file."""
 
     uri: str
     form: str  # one of documents.FORMS
@@ -184,7 +186,7 @@ class DocumentsPart:
 
 
 def plan_documents(uri: str) -> list[DocumentsPart]:
-    """The parts of a documents file; at most its footer is read for it. Raises UsageError and StageError."""
+    """The parts of a documents file; planning reads at most its footer. Raises UsageError and StageError."""
     form = require_documents(uri)
     if form != ".parquet":
         return [DocumentsPart(uri=uri, form=form, lines=unit) for unit in plan_reading([uri]).units]
@@ -197,7 +199,7 @@ def plan_documents(uri: str) -> list[DocumentsPart]:
 
 
 def read_documents_part(part: DocumentsPart) -> Iterator[pa.Table]:
-    """Ids and titles (which may be null) of one part, some at a time. Raises StageError for bytes of another form."""
+    """Ids and titles (possibly null) of one part, in chunks. Raises StageError if the bytes have another format."""
     if part.lines is not None:
         for block in read_blocks(part.lines):
             yield parse_documents(part.uri, part.form, block.data)

@@ -1,1 +1,1 @@
-"""What `clicktower check` finds out about a log from a sample of it, before it is ingested. Nothing is written."""
+"""`clicktower check`: what a sample of a log reveals about it before ingest. It writes nothing."""

@@ -1,6 +1,6 @@
-"""`check_log`: a sample of any supported log -> its content, the fate of its lines, and what looks wrong.
+"""`check_log`: a sample of a log in any supported format -> its content, the fate of its lines, and possible problems.
 
-Nothing is written anywhere, and no result holds a line, a query, a client id or a user agent.
+It writes nothing, and no result contains a line, a query, a client id or a user agent.
 """
 
 import json
@@ -39,7 +39,7 @@ _MAX_FIELDS = 30
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checked:
-    """A check: `facts` as JSON, and `findings`, worst first."""
+    """The result of a check: `facts` as JSON, and `findings`, worst first."""
 
     facts: dict[str, Any]
     findings: tuple[LogFinding, ...]
@@ -59,9 +59,9 @@ def check_log(
     sample_lines: int = log_sample.SAMPLE_LINES,
     progress: Progress = silent,
 ) -> Checked:
-    """What a sample of about `sample_lines` lines says of a log. Without a format its first lines tell it.
+    """What a sample of about `sample_lines` lines says about a log. By default its first lines determine the format.
 
-    Raises UsageError: no such file, a format or mapping that cannot be, documents that are not there.
+    Raises UsageError for a missing file, an invalid format or mapping, or a missing documents file.
     """
     sizes = {file: storage.size_bytes(file) or 0 for file in find_files(logs)}
     first = next((file for file, size in sizes.items() if size), None)
@@ -114,7 +114,7 @@ def check_log(
 
 
 def _config(log_format: str | None, mapping: Mapping | None, of_log: Fields) -> IngestConfig | None:
-    """How ingest would read the log; None where neither what was given nor its first lines say how."""
+    """How ingest would read the log; None if neither the options nor its first lines say how."""
     name = log_format or of_log.format
     if mapping and mapping.columns.named() and not log_format:
         name = "jsonl" if name == "ubi" else name
@@ -126,7 +126,7 @@ def _config(log_format: str | None, mapping: Mapping | None, of_log: Fields) -> 
 
 
 def _about_fields(config: IngestConfig, names: dict[str, str], of_log: Fields) -> Iterator[LogFinding]:
-    """What is wrong with the fields for a log that is read like this."""
+    """Problems with the fields of a log that is read with this config."""
     mapping = config.mapping or Mapping()
     if config.format == "ubi":
         names = {"time": "timestamp", "event": "action_name"}
@@ -137,7 +137,7 @@ def _about_fields(config: IngestConfig, names: dict[str, str], of_log: Fields) -
 
 
 def _column_names(mapping: Mapping | None, of_log: Fields) -> dict[str, str]:
-    """Ours -> the name, in the log's fields, of the column that a mapping gives it."""
+    """Our column -> the name that the log's fields have for it, by the mapping."""
     columns = mapping.columns.named() if mapping else {}
     names = dict(enumerate(of_log.header, start=1))
     return {
@@ -147,7 +147,7 @@ def _column_names(mapping: Mapping | None, of_log: Fields) -> dict[str, str]:
 
 
 def _about_names(of_log: Fields) -> dict[str, Any]:
-    """The fields that more than a few lines have: name, share of the lines, what the values look like."""
+    """The fields of more than a few lines: name, share of the lines, what the values look like."""
     few = min(5, max(1, of_log.num_lines // 2))
     shown = [path for path in of_log.leaves() if of_log.paths[path] >= few][:_MAX_FIELDS]
     rows = [{"name": path, "share": round(of_log.share(path), 4), "looks_like": of_log.shape(path)} for path in shown]
@@ -162,7 +162,7 @@ def _facts_of_lines(
     k: int,
     progress: Progress,
 ) -> dict[str, Any]:
-    """What the sample holds, and what ingest and build would make of it."""
+    """What the sample contains, and what ingest and build would do with it."""
     rows = sample.rows()
     progress("joining, detecting bots, counting people", 0, None)
     day = log_sample.day_of_sample(rows, config.bots)
@@ -190,7 +190,7 @@ def _facts_of_lines(
 
 
 def mapping_toml(mapping: Mapping) -> str:
-    """The mapping as a file; settings with their default values are left out."""
+    """The mapping as a TOML file, without settings that have their default values."""
     usual, value = Mapping(), partial(json.dumps, ensure_ascii=False)  # such values are in TOML as they are in JSON
     settings = [name for name in ("time_format", "delimiter") if getattr(mapping, name) != getattr(usual, name)]
     lines = [f"{name} = {value(getattr(mapping, name))}" for name in settings]

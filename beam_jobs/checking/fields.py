@@ -1,6 +1,6 @@
-"""The fields of a log by its first lines: their names, what their values look like, the mapping that the names suggest.
+"""The fields of a log's first lines: their names, what their values look like, the mapping that the names suggest.
 
-Lines are never shown; of their content only names that look like field names are.
+Lines are never shown; only names that look like field names are.
 """
 
 import csv
@@ -82,11 +82,11 @@ EVENT_NAMES = {
 
 @dataclass(kw_only=True, slots=True)
 class Fields:
-    """What the first lines of a log hold. `paths`: lines with each key or dotted path; `shapes`: what its values look
-    like.
+    """What the first lines of a log contain. `paths`: the number of lines with each key or dotted path; `shapes`: what
+    its values look like.
 
-    `texts`: the short values of each path that may name events. They are compared with known words, and never shown
-    otherwise. `format`: what `ingest` reads the log as, "" where --format must say it; `delimiter`: of delimited text.
+    `texts`: the short values of each path that may name events; they are compared with known words and never shown
+    otherwise. `format`: the format that `ingest` would use, "" if --format must say it; `delimiter`: of delimited text.
     """
 
     format: str = ""
@@ -108,7 +108,7 @@ class Fields:
         return counts.most_common(1)[0][0] if counts else "nothing"
 
     def leaves(self) -> list[str]:
-        """Paths that hold values, and names that may be shown, the most frequent first."""
+        """Paths that hold values and names that may be shown, most frequent first."""
         return [path for path, _ in self.paths.most_common() if self.shape(path) != "object" and is_showable(path)]
 
     def note(self, path: str, value: Any) -> None:
@@ -123,7 +123,7 @@ class Fields:
                 texts[value] += 1
 
     def add_object(self, value: dict[str, Any], name: str = "", depth: int = 0) -> None:
-        """Count the values of an object, by their paths."""
+        """Count the values of an object by their paths."""
         if depth and len(value) > _MAX_KEYS:
             return  # a table of values, not names of fields
         for key in list(value)[:_MAX_KEYS]:
@@ -154,7 +154,7 @@ def read_fields(file: str, size: int) -> Fields:
 
 
 def fields_of_json(lines: Iterable[bytes]) -> Fields:
-    """The fields of lines of JSON; of exported hits those of the event. Bulk action lines do not count."""
+    """The fields of JSON lines; of exported hits those of the event. Bulk action lines do not count."""
     fields = Fields()
     for line in lines:
         value: Any = None
@@ -178,7 +178,7 @@ def fields_of_json(lines: Iterable[bytes]) -> Fields:
 
 
 def fields_of_rows(rows: pa.RecordBatch | None) -> Fields:
-    """The columns of Parquet, those of structs by their paths."""
+    """The columns of Parquet, structs as dotted paths."""
     fields = Fields(format="parquet", what="Parquet")
     if rows is not None:
         fields.paths.update(dict.fromkeys(rows.schema.names, 0))
@@ -189,7 +189,7 @@ def fields_of_rows(rows: pa.RecordBatch | None) -> Fields:
 
 
 def fields_of_text(lines: Sequence[bytes]) -> Fields:
-    """The columns of delimited text whose first line names them; of other text nothing."""
+    """The columns of delimited text whose first line names them; none for other text."""
     texts = [line.decode(errors="replace").removeprefix("\ufeff") for line in lines]
     for delimiter, named in _DELIMITERS.items():
         header, *records = list(csv.reader(texts, delimiter=delimiter)) or [[]]
@@ -228,8 +228,8 @@ def shape_of(value: Any) -> str:
 
 
 def is_header(names: Sequence[str], records: Sequence[Sequence[str]]) -> bool:
-    """Whether a first line names columns: all look like names, none twice, two are known for what we need, and none is
-    a value of its column too, so that no line of a log without a header is taken for one.
+    """Whether a first line names columns: every field looks like a name, none occurs twice, at least two are known, and
+    none is also a value of its column, so that no line of a log without a header is mistaken for one.
     """
     if len(set(names)) < len(names) or not all(map(is_showable, names)):
         return False
@@ -239,18 +239,19 @@ def is_header(names: Sequence[str], records: Sequence[Sequence[str]]) -> bool:
 
 
 def plain_name(name: str) -> str:
-    """A name as lower-case letters and digits alone."""
+    """A name reduced to lower-case letters and digits."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def is_showable(name: str) -> bool:
-    """Whether a key looks like the name of a field, and not like a value that serves as a key."""
+    """Whether a key looks like the name of a field, and not like a value used as a key."""
     return bool(_NAME.fullmatch(name.strip())) and not _LONG_DIGITS.search(name)
 
 
 def best_name(ours: str, names: Iterable[str]) -> str | None:
-    """The name among these (keys, or dotted paths) that most likely means ours: the most usual of ALIASES, then the
-    least nested."""
+    """Which of these names (keys or dotted paths) most likely means our column: the first in ALIASES, then the least
+    nested.
+    """
     ranked = []
     for name in names:
         parts = name.split(".")
@@ -267,7 +268,7 @@ def event_kind(value: str) -> str | None:
 
 
 def suggest_mapping(fields: Fields) -> Mapping | None:
-    """The mapping that the names of fields suggest; None where query or document are not among them."""
+    """The mapping that the field names suggest; None if query or document is missing."""
     free = [name for name in fields.leaves() if fields.shape(name) not in ("list", "true or false")]
     columns: dict[str, str] = {}
     for ours in ALIASES:
@@ -288,7 +289,7 @@ def suggest_mapping(fields: Fields) -> Mapping | None:
 
 
 def suggest_events(values: Iterable[str]) -> Events:
-    """The usual values of an event column, and the ones among them that are surely searches, impressions or clicks."""
+    """The usual values of an event column, and those that are certainly searches, impressions or clicks."""
     usual = Events()
     more = sorted(value for value in values if value not in usual.kinds())
     of_kind = {kind: [value for value in more if event_kind(value) == kind] for kind in EVENT_NAMES}

@@ -1,4 +1,4 @@
-"""What looks wrong with a log's fields, lines and kept rows, each with a remedy."""
+"""Problems with a log's fields, lines and kept rows, each with a remedy."""
 
 import json
 from collections import Counter
@@ -20,7 +20,7 @@ _ENOUGH = 200  # lines, for a share to say anything
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogFinding:
-    """`code` names its kind for programs; `problem` and `fix` are sentences. Nothing of a line is in them."""
+    """`code` names its kind for programs; `problem` and `fix` are sentences. They quote nothing from a line."""
 
     level: str
     code: str
@@ -30,14 +30,14 @@ class LogFinding:
 
 
 def in_order(findings: Sequence[LogFinding]) -> tuple[LogFinding, ...]:
-    """The worst first; about one field only that another looks like it, if one does."""
+    """The findings, worst first; where a field seems to have another name, other findings about it are dropped."""
     elsewhere = {finding.about for finding in findings if finding.code == "near_miss"}
     kept = [finding for finding in findings if finding.code == "near_miss" or finding.about not in elsewhere]
     return tuple(sorted(dict.fromkeys(kept), key=lambda finding: LEVELS.index(finding.level)))
 
 
 def damaged(error: StageError) -> LogFinding:
-    """A file that cannot be read."""
+    """A file is unreadable."""
     return LogFinding(level=FAILS, code="damaged", problem=error.problem, fix=error.fix)
 
 
@@ -51,7 +51,7 @@ def unknown_form() -> LogFinding:
 
 
 def lacks_mapping(fields: Fields, has_proposal: bool) -> LogFinding:
-    """Fields without a meaning."""
+    """The fields have no known meaning."""
     step = "Save the mapping below and check it" if has_proposal else "Write a mapping with query and document_id"
     return LogFinding(
         level=FAILS,
@@ -80,7 +80,7 @@ UBI_FIELDS = {
 
 
 def wrong_in_ubi(fields: Fields) -> Iterator[LogFinding]:
-    """Expected fields that are missing while another is named like them, or is within the wrong object."""
+    """Expected fields are missing while others have similar names or are inside the wrong object."""
     taken = {path for paths, _ in UBI_FIELDS.values() for path in paths}
     for ours, (paths, follows) in UBI_FIELDS.items():
         count = max(fields.paths[path] for path in paths)
@@ -107,7 +107,7 @@ def wrong_in_ubi(fields: Fields) -> Iterator[LogFinding]:
 
 
 def wrong_time_unit(fields: Fields, path: str, time_format: str) -> Iterator[LogFinding]:
-    """Numbers of another unit than the one they are read in."""
+    """Numeric times have another unit than the one they are read in."""
     shapes = fields.shapes.get(path, Counter())
     unit = "seconds" if time_format == "epoch_s" else "milliseconds"
     fixes = {
@@ -129,7 +129,7 @@ def wrong_time_unit(fields: Fields, path: str, time_format: str) -> Iterator[Log
 
 
 def unknown_events(fields: Fields, path: str, mapping: LogMapping) -> Iterator[LogFinding]:
-    """Names of events that mean clicks or impressions, and are not read as such."""
+    """Names of events that mean clicks or impressions are not read as such."""
     values = fields.texts.get(path, Counter[str]())
     kind_of_value, total = mapping.events.kinds(), values.total()
     missed = {
@@ -151,7 +151,7 @@ def unknown_events(fields: Fields, path: str, mapping: LogMapping) -> Iterator[L
 
 
 def unreadable_lines(sample: Sample, max_share: float) -> Iterator[LogFinding]:
-    """Unreadable lines, with some places (file:byte, or file:row of Parquet) of the most frequent kind."""
+    """Unreadable lines, with some places (file:byte, or file:row of Parquet) for the most frequent reason."""
     share = sample.unreadable_share
     if not share:
         return
@@ -169,7 +169,9 @@ def unreadable_lines(sample: Sample, max_share: float) -> Iterator[LogFinding]:
 
 
 def wrong_clients(clients: Mapping[str, Any], lines: int, column: str) -> Iterator[LogFinding]:
-    """Clients that are missing, one that is much of the log, or new ones for every search. `column` holds them."""
+    """Clients that are missing, one client with a large part of the log, or a new one for every search. `column` is the
+    client column.
+    """
     if clients["lines_with"] < 0.9 * lines:
         yield LogFinding(
             level=LOOK,
@@ -205,7 +207,7 @@ def wrong_clients(clients: Mapping[str, Any], lines: int, column: str) -> Iterat
 
 
 def wrong_events(facts: Mapping[str, Any]) -> Iterator[LogFinding]:
-    """Lines without a time, without a click, or events that do not find their searches, as far as a sample can tell."""
+    """Lines without a time, without clicks, or events whose searches are missing, as far as a sample can tell."""
     joins, sample = facts["joins"], facts["sample"]
     if not facts["times"]["first"]:
         yield LogFinding(
@@ -234,7 +236,7 @@ def wrong_events(facts: Mapping[str, Any]) -> Iterator[LogFinding]:
 
 
 def useless_result(facts: Mapping[str, Any]) -> Iterator[LogFinding]:
-    """Clicks on documents without a title, or no pair at this k."""
+    """Clicks on documents without a title, or no pairs at this k."""
     documents, k, is_whole = facts["documents"], facts["k"], facts["sample"]["is_whole"]
     if documents and documents["clicks_titled"] < 0.95 * documents["clicks"]:
         share = documents["clicks_titled"] / documents["clicks"]

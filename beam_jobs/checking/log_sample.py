@@ -1,7 +1,7 @@
-"""A bounded sample of a log, and what `ingest` and `build` would make of it by their own functions.
+"""A bounded sample of a log, and what the functions of `ingest` and `build` make of it.
 
-The sample is whole blocks from a few places, spread evenly over the files, and over the ranges of big plain ones; a
-compressed file is read from its head. A log that fits is read whole.
+The sample is whole blocks from a few places, spread evenly over the files and over ranges of large plain ones; a
+compressed file is read from its start. A small log is read whole.
 """
 
 import secrets
@@ -39,7 +39,7 @@ _SHOWN_PLACES = 3
 
 @dataclass(kw_only=True, slots=True)
 class Sample:
-    """What was read of a log, or has been so far. A file that cannot be read ends in `errors`."""
+    """What has been read of a log so far. `errors` holds the files that cannot be read."""
 
     num_lines: int = 0
     stored_bytes: int = 0
@@ -61,7 +61,7 @@ class Sample:
         return pa.Table.from_batches(self.batches, LOG_ROW).unify_dictionaries().combine_chunks()
 
     def add(self, unit: Unit, block: ParsedBlock) -> None:
-        """Take in a block of a unit."""
+        """Add a block of a unit."""
         self.batches.append(block.rows)
         self.places.add(unit)
         self.num_lines += block.num_lines
@@ -77,8 +77,9 @@ class Sample:
 def draw_sample(
     source: Source, plan: ReadingPlan, *, sample_lines: int = SAMPLE_LINES, progress: Progress = silent
 ) -> Sample:
-    """About `sample_lines` lines, a block more from each place at most: as many from each place, and what is left of
-    the budget from where reading stopped."""
+    """About `sample_lines` lines, at most one block more from each place: equally many from each place, and the rest of
+    the budget from wherever reading stopped.
+    """
     sample = Sample()
     blocks: dict[Unit, Iterator[ParsedBlock]] = {}
     ended: set[Unit] = set()
@@ -126,7 +127,7 @@ def count_simulated(rows: pa.Table) -> int:
 
 
 def clients_of(rows: pa.Table) -> dict[str, Any]:
-    """`lines_with` one, how many are `distinct`, `largest_lines` of one, `searches` of each (query ids)."""
+    """`lines_with` a client id, how many are `distinct`, `largest_lines` of one client, `searches` of each (query ids)."""
     with_client = rows.select(["client_id", "query_id"]).filter(rows["client_id"].is_valid())
     sizes = pc.struct_field(pc.value_counts(with_client["client_id"].combine_chunks()), "counts")
     num_pairs = with_client.group_by(["client_id", "query_id"]).aggregate([]).num_rows
@@ -139,7 +140,7 @@ def clients_of(rows: pa.Table) -> dict[str, Any]:
 
 
 def times_of(rows: pa.Table) -> dict[str, Any]:
-    """`first` and `last` (ISO 8601, UTC; None where no line has a time), and the number of `dates`."""
+    """`first` and `last` (ISO 8601, UTC; None if no line has a time), and the number of `dates`."""
     moment = rows["time"].combine_chunks().drop_null().cast(pa.int64()).to_numpy()
     if not len(moment):
         return {"first": None, "last": None, "dates": 0}
@@ -150,7 +151,7 @@ def times_of(rows: pa.Table) -> dict[str, Any]:
 
 
 def joins_of(rows: pa.Table) -> dict[str, Any]:
-    """How many `events` need their search, and how many of them have it here (`joined`, `share`)."""
+    """How many `events` need their search, and for how many it is in the sample (`joined`, `share`)."""
     column = rows["kind"].combine_chunks()
     kind = np.array([KINDS.index(name) for name in column.dictionary.to_pylist()], np.int8)[column.indices.to_numpy()]
     query_id = rows["query_id"].combine_chunks().dictionary_encode().indices.to_numpy()
@@ -165,7 +166,9 @@ def joins_of(rows: pa.Table) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampledDay:
-    """The day that a sample makes. `fates`: of its lines, by ingest; `seconds` of work on `joined_bytes` of rows."""
+    """The day made from a sample. `fates`: of its lines, by ingest; `seconds`: the time to process `joined_bytes` of
+    rows.
+    """
 
     queries: pa.Table  # day.QUERIES
     exposures: pa.Table  # day.EXPOSURES
@@ -175,7 +178,7 @@ class SampledDay:
 
 
 def day_of_sample(rows: pa.Table, rules: BotRules) -> SampledDay:
-    """The day of LOG_ROW rows. People are hashed by a key that is made here and forgotten."""
+    """The day made from LOG_ROW rows. People are hashed with a temporary key."""
     begun = time.perf_counter()
     joined, fates = join_search_events(rows, secrets.token_bytes(KEY_BYTES))
     bots, passers_by = tell_clients(client_statistics(joined), rules)
@@ -195,14 +198,14 @@ def day_of_sample(rows: pa.Table, rules: BotRules) -> SampledDay:
 
 
 def ledger_of(sample: Sample, day: SampledDay) -> Ledger:
-    """The fate of every line of a sample. Raises StageError where they do not add up."""
+    """The fate of every line of a sample. Raises StageError if they do not add up."""
     lines = {**sample.rejects, **day.fates, "action_line": sample.action_lines}
     return Ledger(total=sample.num_lines, lines=lines).check()
 
 
 def titled_clicks(uri: str, exposures: pa.Table, progress: Progress = silent) -> tuple[pa.Array, dict[str, int]]:
-    """(the ids, of those in EXPOSURES, that the documents file has a title of; how many documents it has, and how many
-    clicks are on one with a title). The file is read once; of its titles nothing is kept.
+    """(the ids in EXPOSURES whose documents have a title; how many documents there are, and how many clicks are on one
+    with a title). The file is read once; no title is kept.
 
     Raises UsageError and StageError, as reading documents does.
     """
@@ -227,10 +230,10 @@ def titled_clicks(uri: str, exposures: pa.Table, progress: Progress = silent) ->
 
 
 def kept_at_k(day: SampledDay, titled: pa.Array | None, k: int) -> list[dict[str, int]]:
-    """The queries, clicks and pairs that `build` would keep of a day at each usual k and at this one, by its own
-    function; k = 0 is no gate.
+    """The queries, clicks and pairs that `build` would keep of a day at each usual k and at this one, computed by its
+    own function; k = 0 is no gate.
 
-    `titled`: ids of the documents that have a title; without it each document stands for its own.
+    `titled`: ids of the documents with a title; by default every document counts as titled.
     """
     shown = sum_positions(day.exposures)
     title = shown["document_id"]
@@ -267,9 +270,9 @@ SHARD_BYTES_PER_PAIR = 700  # BuildConfig: 100,000 pairs with four negatives are
 
 
 def estimate_whole(sample: Sample, day: SampledDay, pairs: int, plan: ReadingPlan) -> dict[str, Any]:
-    """What ingest and build of the whole log would take. `pairs`: that the sample would give.
+    """What ingest and build of the whole log would take. `pairs`: those of the sample.
 
-    Day and shards grow slower than the log: they are at most so large.
+    Day and shards grow more slowly than the log, so these are upper bounds.
     """
     times = plan.stored_bytes / max(sample.stored_bytes, 1)
     options = with_local_workers((), plan.estimated_bytes)

@@ -1,1 +1,1 @@
-"""What of reading a log is compiled, where the package was built with a compiler. Its definition is in Python."""
+"""The compiled part of reading a log, if the package was built with a compiler. Python functions define it."""

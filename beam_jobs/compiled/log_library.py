@@ -1,4 +1,4 @@
-"""The compiled library of the Beam jobs, and the same functions in Python where there is none."""
+"""The compiled library of the Beam jobs, and the same functions in Python where it is missing."""
 
 import ctypes
 from functools import cache
@@ -30,12 +30,12 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {  # what each returns, and what it tak
 
 
 def library() -> ctypes.CDLL | None:
-    """The shared library; without it None, and Python does everything, to the same rows."""
+    """The shared library, or None: then Python computes the same rows."""
     return _loaded()[0]
 
 
 def why_not() -> str:
-    """The reason why there is no library, as a sentence; empty where there is one."""
+    """Why the library is missing, as a sentence; empty if it is there."""
     return _loaded()[1]
 
 
@@ -53,9 +53,9 @@ _OFFSET_BYTES = np.dtype(np.int32).itemsize
 
 
 def text_buffers(texts: pa.Array) -> tuple[int | None, int]:
-    """(address of the bytes, None where there are none; address of the first text's offset, int32).
+    """(address of the bytes, None for no bytes; address of the first text's offset, int32).
 
-    `texts`: string or binary, with at least one row; it must outlive the result. Raises TypeError for others,
+    `texts`: string or binary, with at least one row; it must outlive the result. Raises TypeError for other types,
     whose offsets are twice as long.
     """
     if not (pa.types.is_string(texts.type) or pa.types.is_binary(texts.type)):
@@ -90,7 +90,7 @@ NO_TEXT = np.uint64(crc32(b""))  # the hash of the empty text, and of none
 
 
 def text_hashes(texts: pa.Array) -> np.ndarray:
-    """The CRC-32 of each text's UTF-8 bytes, uint64 [texts]. `texts`: string or binary; null is as the empty text."""
+    """The CRC-32 of each text's UTF-8 bytes, uint64 [texts]. `texts`: string or binary; null counts as the empty text."""
     compiled = library()
     if compiled is None or not len(texts):
         return np.array([crc32(text or b"") for text in texts.cast(pa.binary()).to_pylist()], np.uint64)
@@ -106,10 +106,10 @@ class _Column(ctypes.Structure):
 
 
 def row_digest(*columns: pa.Array | pa.ChunkedArray, plain: bool = False) -> str:
-    """The hexdigest of a LogicalDigest of rows: their values as text, with a line end between two columns.
+    """The hexdigest of a LogicalDigest of rows: their values as text, with a line end between columns.
 
-    `columns`: of one length, string, binary or integer, without nulls; beside binary no other. `plain`: without the
-    processor's instructions for SHA-256, where there are any.
+    `columns`: of equal length, string, binary or integer, without nulls; a binary column must be the only one. `plain`:
+    do not use the processor's instructions for SHA-256.
     """
     compiled = library()
     if compiled is None or not len(columns[0]):
@@ -131,7 +131,7 @@ def _is_text(column: pa.Array | pa.ChunkedArray) -> bool:
 
 
 def _column(array: pa.Array) -> _Column:
-    """Where its values are in memory; it must outlive the result."""
+    """The memory address of its values; the column must outlive the result."""
     if not _is_text(array):
         return _Column(None, None, array.buffers()[1].address + array.offset * np.dtype(np.int64).itemsize)
     return _Column(*text_buffers(array), None)
@@ -141,7 +141,7 @@ _HASH = LOG_ROW.field("line_hash").type
 
 
 def first_rows(hashes: pa.Array) -> np.ndarray:
-    """For each row whether it is the first with its hash, bool [rows]. `hashes`: LOG_ROW's line_hash, without nulls."""
+    """Whether each row is the first with its hash, bool [rows]. `hashes`: LOG_ROW's line_hash, without nulls."""
     is_first = np.zeros(len(hashes), bool)
     compiled = library()
     begin = hashes.buffers()[1].address + hashes.offset * _HASH.byte_width if len(hashes) else None

@@ -1,1 +1,1 @@
-"""Beam under every job: runners and what they need beside the pipeline, exchanges of Arrow rows, progress, counters."""
+"""What every job shares on Beam: runners and their services, exchanges of Arrow rows, progress, counters."""

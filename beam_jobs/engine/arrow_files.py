@@ -1,4 +1,4 @@
-"""Arrow IPC files by URI: written under their name at once, or not at all."""
+"""Arrow IPC files by URI, each written completely or not at all."""
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ BATCH_ROWS = 65_536  # rows of a record batch: the least that a reader of a part
 
 
 def write_table(table: pa.Table, folder: str, name: str) -> str:
-    """Write NAME.arrow below a folder; its URI."""
+    """Write NAME.arrow below a folder; returns its URI."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks(), max_chunksize=BATCH_ROWS)
@@ -23,20 +23,20 @@ def write_table(table: pa.Table, folder: str, name: str) -> str:
 
 
 def write_tables(tables: Mapping[str, pa.Table], folder: str) -> tuple[str, ...]:
-    """Write each as NAME.arrow below a folder; the names of the files."""
+    """Write each table as NAME.arrow below a folder; returns the names of the files."""
     for name, table in tables.items():
         write_table(table, folder, name)
     return tuple(f"{name}.arrow" for name in tables)
 
 
 def read_table(uri: str) -> pa.Table:
-    """The table in a file of this form."""
+    """The table in a file that `write_table` wrote."""
     with storage.open_read(uri) as file:
         return pa.ipc.open_file(file).read_all()
 
 
 def map_table(uri: str) -> pa.Table:
-    """The same, memory-mapped where the file is on this machine: parallel workers share one copy."""
+    """As `read_table`, memory-mapped for a local file: parallel workers share one copy."""
     if not storage.is_local(uri):
         return read_table(uri)
     return pa.ipc.open_file(pa.memory_map(storage.filesystem(uri)[1])).read_all()
@@ -44,7 +44,7 @@ def map_table(uri: str) -> pa.Table:
 
 @contextmanager
 def writing_errors(where: str) -> Iterator[None]:
-    """OSErrors of writing as the StageError a user reads."""
+    """Turns OSErrors of writing into the StageError that a user reads."""
     try:
         yield
     except OSError as error:
@@ -77,15 +77,15 @@ def to_ipc(table: pa.Table) -> bytes:
 
 
 def from_ipc(records: Iterable[bytes | pa.Buffer]) -> pa.Table:
-    """The tables of one or more Arrow IPC streams of one schema, one after the other, each column in one chunk."""
+    """The rows of one or more Arrow IPC streams of one schema, in order, each column in one chunk."""
     tables = [pa.ipc.open_stream(record).read_all() for record in records]
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
 
 def put(tables: Sequence[pa.Table], scratch: str | None) -> list[Record]:
-    """A record for each table: references into one new file below `scratch`, or the bytes without one.
+    """A record for each table: a reference into one new file below `scratch`, or without scratch the bytes themselves.
 
-    Raises StageError where the file cannot be written whole.
+    Raises StageError if the file cannot be written completely.
     """
     if scratch is None:
         return [to_ipc(table) for table in tables]
@@ -104,7 +104,7 @@ def put(tables: Sequence[pa.Table], scratch: str | None) -> list[Record]:
 def get(records: Iterable[Record]) -> pa.Table:
     """The rows of records of one schema as one table, each column in one chunk; at least one record.
 
-    Raises StageError where a scratch file is gone.
+    Raises StageError if a scratch file is missing.
     """
     records = list(records)
     by_value = [record for record in records if isinstance(record, bytes)]

@@ -1,10 +1,9 @@
-"""How both jobs run on Beam: the default runner, quiet, with errors that arrive as what they were.
+"""How the jobs run on Beam: the default runner, quietly, with errors that keep their type.
 
     run_pipeline(lambda pipeline: pipeline | ..., beam_options)
 
 An exception crosses a runner as the text of a traceback. So functions that may raise a StageError on a worker are
-decorated with `relay_stage_errors`: it puts the error into the exception's text, where `run_pipeline` finds it
-again.
+decorated with `relay_stage_errors`, which puts the error into the exception's text; `run_pipeline` finds it there.
 """
 
 import base64
@@ -54,7 +53,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class HandedOver(JobGoesOn):
-    """The job was described and left to somebody else to start: no failure (exit code 0), and no result yet."""
+    """The job was described and left for another program to start: no failure (exit code 0), and no result yet."""
 
     exit_code = 0
 
@@ -68,15 +67,15 @@ def run_pipeline(
     progress: Progress = silent,
     workers: ForkedWorkers | None = None,
 ) -> None:
-    """Nothing, when the pipeline that `build` makes has run to its end.
+    """Run the pipeline that `build` makes to its end.
 
-    Where a job of the same `job_name` runs on the cluster already (the client that submitted it was killed), it is
-    waited for, and another one submitted only if it has not committed.
+    If a job with the same `job_name` already runs on the cluster (the client that submitted it was killed), wait for
+    it, and submit another one only if it has not committed.
 
-    Without a `--runner` it runs in this process, or in `workers` where the options ask for processes and the caller has
-    started what forks them. Raises the StageError that a worker raised, UsageError for options
-    Beam refuses or an engine that is not there, StageError where the runner ends the job otherwise. Where the caller
-    is interrupted (Ctrl-C, SIGTERM) the job is cancelled; where it is killed, a job on a cluster goes on.
+    Without a `--runner` it runs in this process, or in `workers` if the options ask for processes and the caller has
+    started them. Raises the StageError that a worker raised, UsageError for options that Beam refuses or a missing
+    engine, StageError if the runner ends the job in any other way. If the caller is interrupted (Ctrl-C, SIGTERM) the
+    job is cancelled; if it is killed, a job on a cluster goes on.
     """
     name, options = runner_name(beam_options), _options(beam_options)
     name_job(name, options, job_name)
@@ -111,7 +110,7 @@ def run_pipeline(
 
 
 def _refuse_dry_run(name: str, pipeline: beam.Pipeline, options: PipelineOptions) -> None:
-    """Nothing, unless the options say `--dry_run`: then the job is translated as for running, and UsageError raised."""
+    """With the option `--dry_run`, translate the job as for running and raise UsageError."""
     if not options.view_as(TestOptions).dry_run:
         return
     if name == "DataflowRunner":
@@ -129,7 +128,7 @@ def _refuse_dry_run(name: str, pipeline: beam.Pipeline, options: PipelineOptions
 
 
 def _submit_and_wait(pipeline: beam.Pipeline, name: str, options: PipelineOptions, log: "EngineLog") -> None:
-    """Nothing, when the runner reports DONE; it cancels the job if this process is interrupted."""
+    """Return when the runner reports DONE; cancel the job if this process is interrupted."""
     result: PipelineResult | None = None
     cause: Exception | None = None
     try:
@@ -171,7 +170,7 @@ def _submit_and_wait(pipeline: beam.Pipeline, name: str, options: PipelineOption
 
 
 def _leave_to_launcher(name: str, options: PipelineOptions) -> None:
-    """Nothing, unless Dataflow's template launcher asked for the job: it was written down, and HandedOver is raised."""
+    """If Dataflow's template launcher requested the job, its description is written: raise HandedOver."""
     if name == "DataflowRunner" and options.view_as(GoogleCloudOptions).template_location:
         raise HandedOver(
             "The job is written down for Dataflow's template launcher (--template_location) and starts after this"
@@ -221,7 +220,7 @@ class CarriedError(Exception):
 
 
 def relay_stage_errors(function: Function) -> Function:
-    """The function (or generator function), whose StageErrors reach the caller of `run_pipeline`."""
+    """Decorates a function (or generator function) so that its StageErrors reach the caller of `run_pipeline`."""
     if not inspect.isgeneratorfunction(function):
         return _relaying_stage_errors()(function)
 
@@ -258,15 +257,16 @@ def _find_carried(error: BaseException | None) -> StageError | None:
 
 
 class EngineLog:
-    """The folder of the files to which Beam and the engines write while a job runs, for this user's eyes: a traceback
-    may quote data. It goes with the job, unless it is kept."""
+    """The folder where Beam and the engines write their logs while a job runs. It is private, since a traceback may
+    quote data, and is removed with the job unless it is kept.
+    """
 
     def __init__(self) -> None:
         self.folder = tempfile.mkdtemp(prefix="engine-")
         self.keep = False
 
     def keep_if_engines_wrote(self) -> str:
-        """Keep the folder where a process other than this one wrote into it: where it is then, or nothing."""
+        """Keep the folder if another process wrote into it; returns its path, or None."""
         engine_logs = (name for name in os.listdir(self.folder) if name.endswith(".log") and name != OWN_LOG)
         self.keep = any(os.path.getsize(os.path.join(self.folder, name)) for name in engine_logs)
         return kept_path(self.folder) if self.keep else ""
@@ -274,11 +274,11 @@ class EngineLog:
 
 @contextmanager
 def engine_log() -> Iterator[EngineLog]:
-    """A log for one job, and nothing on the terminal: what matters is an exception.
+    """A log folder for one job; nothing goes to the terminal, since errors arrive as exceptions.
 
-    Where an unexpected exception leaves the block the log is kept, and named in the exception. Beam logs to its own
-    loggers, to the root (what a runner reports) and to one for each server; each exception with its traceback at every
-    level that it passes.
+    If an unexpected exception leaves the block, the log is kept and the exception names it. Beam logs to its own
+    loggers, to the root logger (what a runner reports) and to one for each server, and logs each exception with its
+    traceback at every level.
     """
     log = EngineLog()
     handler = logging.FileHandler(os.path.join(log.folder, OWN_LOG), delay=True, encoding="utf-8")
@@ -305,5 +305,5 @@ def engine_log() -> Iterator[EngineLog]:
 
 
 def _log_failed_thread(arguments: threading.ExceptHookArgs) -> None:
-    """Beam's threads that listen to a server fail when it ends."""
+    """Log the failure of Beam's threads, which listen to a server and fail when it ends."""
     logging.getLogger(__name__).warning("%s in thread %s", arguments.exc_type.__name__, arguments.thread)

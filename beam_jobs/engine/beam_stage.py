@@ -1,4 +1,4 @@
-"""The way of every Beam stage: request -> reused, or an attempt -> engine -> pipeline, whose last step commits."""
+"""The path of every Beam stage: request -> reused, or an attempt -> engine -> pipeline, whose last step commits."""
 
 import hashlib
 import json
@@ -33,9 +33,9 @@ NOTE_SECONDS = 1.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tally:
-    """Sums over a part of the work; `first_ms` and `last_ms` are the span of its times, in milliseconds since 1970.
+    """Sums over a part of the work; `first_ms` and `last_ms` are its first and last times, in milliseconds since 1970.
 
-    `sampled`: of its lines (day_versions).
+    `sampled`: the sampled lines (day_versions).
     """
 
     lines: int = 0  # counted where blocks are cut, before anything is parsed
@@ -65,10 +65,10 @@ def add_up(tallies: Iterable[Tally]) -> Tally:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
-    """One try at a request, as its workers and its last step know it.
+    """One attempt at a request, as its workers and its last step see it.
 
     `folder`: STORE/STAGE/DIGEST/ATTEMPT, where files have their final names. `scratch`: where rows wait between two
-    steps, or None for the runner's own shuffle (arrow_files).
+    steps, or None if they travel through the runner's own shuffle (arrow_files).
     """
 
     request: Request
@@ -79,27 +79,28 @@ class Attempt:
 
     @property
     def made(self) -> str:
-        """Where workers write, under names of their own, until the last step chooses."""
+        """The folder where workers write, under unique names, until the last step selects files."""
         return scratch_folder(self.folder)
 
     @property
     def notes(self) -> str:
-        """Where workers note their progress."""
+        """The folder where workers note their progress."""
         return storage.join(self.scratch or self.made, "progress")
 
     @property
     def job_name(self) -> str:
-        """The job's name on an engine, which may outlive the process that submitted it: unique for a request into a
-        store."""
+        """The job's name on an engine, which may outlive the process that submitted it: unique for a request and a
+        store.
+        """
         where = hashlib.sha256(storage.absolute(self.folder.rpartition("/")[0]).encode()).hexdigest()[:8]
         return f"clicktower-{self.request.stage}-{self.request.digest}-{where}"
 
     def has_committed(self) -> bool:
-        """Whether this or another attempt at the request has ended."""
+        """Whether this or another attempt at the request has committed."""
         return storage.exists(storage.join(self.folder.rpartition("/")[0], manifest.FILE_NAME))
 
     def commit(self, outcome: Outcome) -> None:
-        """Write the manifest. Raises StageError where the ledger does not add up."""
+        """Write the manifest. Raises StageError if the ledger does not add up."""
         folder, _, name = self.folder.rpartition("/")
         stage.commit(folder, self.request, name, outcome, self.started)
 
@@ -108,7 +109,7 @@ class Attempt:
 class FolderMade:
     """A folder that one try of a bundle wrote, its files, and the digest of its rows.
 
-    Folders of one name hold the same, so any may be chosen.
+    Folders with the same name have the same content, so the last step may select any of them.
     """
 
     folder: str  # where it was written, under a name of this try
@@ -123,9 +124,10 @@ class FolderMade:
 
 
 def move_to_final_names(folders: Iterable[FolderMade], attempt: str, *, flat: bool = False) -> LogicalDigest:
-    """Move files to their final names: ATTEMPT/NAME/FILE, or ATTEMPT/FILE where `flat`. The digest of all their rows.
+    """Move files to their final names: ATTEMPT/NAME/FILE, or ATTEMPT/FILE if `flat`. Returns the digest of all their
+    rows.
 
-    May run again after a failure: what was moved before stays. Raises OSError for a lost file.
+    It can run again after a failure: files that were moved stay. Raises OSError if a file is lost.
     """
     digest = LogicalDigest()
     for written in folders:
@@ -162,12 +164,12 @@ def run_beam_stage(
     beam_options: Sequence[str],
     progress: Progress,
 ) -> StageResult:
-    """The output of a request, reused if it is there, made on Beam if not.
+    """The output of a request: reused if it exists, otherwise made on Beam.
 
-    `job_class`: a function of a module that imports the class of the job and returns it, called once Beam is wanted,
-    since that takes seconds; worker processes of this machine call it meanwhile. The job is made of the attempt and of
-    `fields`. `input_bytes`: uncompressed; from `worth_bytes` on a job without options about its runner takes a process
-    for each core. Raises what the job raises (beam_engine), and StageError where the store cannot be written.
+    `job_class`: a module's function that imports the class of the job and returns it, called when Beam is needed, since
+    that takes seconds; worker processes of this machine call it at the same time. The job is made of the attempt and of
+    `fields`. `input_bytes`: uncompressed; from `worth_bytes` on a job without runner options gets a process per core.
+    Raises what the job raises (beam_engine), and StageError if the store is not writable.
     """
 
     def produce(folder: str) -> None:
@@ -212,9 +214,9 @@ def run_beam_stage(
 
 @contextmanager
 def listening(progress: Progress, steps: Mapping[str, int], folder: str) -> Iterator[str]:
-    """What to hand to `advance`, while the block runs. `steps`: the total of each, in the order they come in.
+    """What to pass to `advance` while the block runs. `steps`: the total of each, in their order.
 
-    The last step that anything is done of is reported. A folder that cannot be made or read only silences this.
+    It reports the last step that has any progress. A folder that cannot be created or read only turns reports off.
     """
     progress(next(iter(steps)), 0, next(iter(steps.values())))
     with suppress(OSError):
@@ -242,13 +244,13 @@ def listening(progress: Progress, steps: Mapping[str, int], folder: str) -> Iter
 
 
 def advance(notes: str, step: str, by: int) -> None:
-    """Note that `by` more of a step are done. Without a folder nobody listens."""
+    """Note that `by` more of a step is done. Without a folder nothing is noted."""
     if notes:
         _note(notes).add(step, by)
 
 
 class _Note:
-    """What this process did for one job."""
+    """What this process has done for one job."""
 
     def __init__(self, folder: str) -> None:
         self._uri = storage.join(folder, f"{uuid.uuid4().hex}.json")

@@ -1,4 +1,4 @@
-"""What Beam's options say about the engine, read without importing Beam, and the defaults that complete them.
+"""What Beam's options say about the engine, read without importing Beam, and defaults for the rest.
 
 with_engines(["--runner=PrismRunner"], ".engines")  # adds --prism_location=.engines/prism
 """
@@ -25,7 +25,7 @@ PYTHON_WORKER = "python-worker"
 
 
 def runner_name(beam_options: Sequence[str]) -> str:
-    """The runner that the options ask for, by Beam's own full name: FnApiRunner without one, and for DirectRunner.
+    """The runner that the options select, by Beam's full name: FnApiRunner by default, and for DirectRunner.
 
     Beam's DirectRunner first tries to download another runner, so here it means the one that needs nothing.
     """
@@ -37,11 +37,11 @@ def runner_name(beam_options: Sequence[str]) -> str:
 
 @contextmanager
 def exchange_scratch(beam_options: Sequence[str], folder: str) -> Iterator[str | None]:
-    """Where rows wait between two steps, for a runner that would keep them all in memory; None where its own shuffle
-    does well (see arrow_files).
+    """Where rows wait between two steps, for a runner that would keep them all in memory; None for a runner with a
+    shuffle of its own (see arrow_files).
 
-    `folder` if it is on this machine, as all workers of these runners are; else a folder for temporary files, which is
-    gone afterwards: on an object store these rows would be many times the output.
+    `folder` if it is local, as all workers of these runners are; otherwise a temporary folder, because on an object
+    store these rows would be many times the output.
     """
     name = runner_name(beam_options)
     if name not in ("FnApiRunner", "PrismRunner"):
@@ -57,17 +57,17 @@ def exchange_scratch(beam_options: Sequence[str], folder: str) -> Iterator[str |
 
 
 def asks_for_processes(beam_options: Sequence[str]) -> bool:
-    """Whether the job runs in worker processes of this machine, which FnApiRunner starts."""
+    """Whether the options ask for worker processes on this machine, which FnApiRunner starts."""
     return (
         runner_name(beam_options) == "FnApiRunner" and _value("direct_running_mode", beam_options) == "multi_processing"
     )
 
 
 def with_engines(beam_options: Sequence[str], engines: str) -> tuple[str, ...]:
-    """The options, and after them what they leave open and `make engines` provides below the folder `engines`.
+    """The options, followed by those that they leave open and that `make engines` provides below the folder `engines`.
 
-    Nothing is looked at: what is not there is found missing when it is to be started. An option that the user gave
-    stays as it is, and with a `--job_endpoint` somebody else has started the engine.
+    Files are not checked: a missing one is reported when it is to be started. The user's own options stay unchanged,
+    and with a `--job_endpoint` the engine already runs.
     """
     options, name = list(beam_options), runner_name(beam_options)
     if _value("job_endpoint", options):
@@ -94,7 +94,7 @@ def _fill_in(options: list[str], name: str, value: str) -> None:
 
 
 def _value(name: str, options: Sequence[str]) -> str | None:
-    """The value of `--name=value` or `--name value`; of several the last, as Beam reads them."""
+    """The value of `--name=value` or `--name value`; the last one counts, as in Beam."""
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
     parser.add_argument(f"--{name}", dest="value", nargs="?")
     try:
@@ -116,9 +116,9 @@ MAX_PROCESSES = 16  # each holds a bucket or two and what it gathers: about 0.4 
 def with_local_workers(
     beam_options: Sequence[str], input_bytes: int, worth_bytes: int = WORTH_PROCESSES_BYTES
 ) -> tuple[str, ...]:
-    """The options. Where they name no runner or mode and the input is large: one worker process per core.
+    """The options; for a large input, if they name no runner or mode, one worker process per core is added.
 
-    `input_bytes`: uncompressed. `worth_bytes`: from here on processes are worth their start.
+    `input_bytes`: uncompressed. `worth_bytes`: the size from which processes are worth their start.
     """
     options = tuple(beam_options)
     chosen = any(option.startswith(("--runner", "--direct_")) for option in options)

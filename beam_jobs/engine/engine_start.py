@@ -1,7 +1,7 @@
-"""What each runner needs beside the pipeline, started for one job and ended with it.
+"""The services that each runner needs, started for one job and ended with it.
 
-FnApiRunner needs nothing, or worker processes (forked_workers). Prism and Flink take jobs through a server,
-which is started here unless `--job_endpoint` names one.
+FnApiRunner needs none, or worker processes (forked_workers). Prism and Flink take jobs through a server, which is
+started here unless `--job_endpoint` names one.
 """
 
 import json
@@ -61,11 +61,11 @@ _ENDED_ON_FLINK = {"CANCELED", "FAILED", "FINISHED"}
 def started(
     name: str, options: PipelineOptions, log_folder: str, workers: ForkedWorkers | None = None
 ) -> Iterator[PipelineRunner | str]:
-    """The runner to give to Beam, with the services that it needs running; `options` are changed to point to them.
+    """The runner for Beam, with its services running; `options` are changed to point to them.
 
-    `workers`: what forks worker processes where the options ask for such, if the caller has started it already.
+    `workers`: forks worker processes if the options ask for them and the caller has started it.
 
-    Raises UsageError where an engine's files are missing, StageError where its server does not start.
+    Raises UsageError if an engine's files are missing, StageError if its server does not start.
     """
     portable = options.view_as(PortableOptions)
     with ExitStack() as stack:
@@ -101,23 +101,23 @@ def started(
 
 
 def on_a_cluster(name: str, options: PipelineOptions) -> bool:
-    """Whether the job runs somewhere else, and goes on where this process ends."""
+    """Whether the job runs elsewhere and continues after this process ends."""
     if name == "FlinkRunner":
         return options.view_as(FlinkRunnerOptions).flink_master not in MINI_CLUSTER
     return name not in ("FnApiRunner", "PrismRunner")
 
 
 def name_job(name: str, options: PipelineOptions, job_name: str) -> None:
-    """Name the job, so that it can be found again; Beam keeps the name among Google's options."""
+    """Name the job so that another process can find it; Beam keeps the name among Google's options."""
     named = options.view_as(GoogleCloudOptions)
     if name in ("FlinkRunner", "PrismRunner"):
         named.job_name = named.job_name or job_name or f"clicktower-{uuid.uuid4().hex[:12]}"
 
 
 def cancel(result: PipelineResult | None, name: str, options: PipelineOptions) -> None:
-    """End a submitted job. Raises JobGoesOn where it is on a cluster and may go on there.
+    """End a submitted job. Raises JobGoesOn if it is on a cluster and may still run there.
 
-    What runs in this process, or in a server that was started for the job, ends with it.
+    A job in this process, or in a server that was started for it, ends with it.
     """
     try:
         if on_flink := flink_job(name, options):
@@ -202,9 +202,9 @@ exit $code
 
 @contextmanager
 def job_server(command: Sequence[str], log: str, preload: str = "") -> Iterator[str]:
-    """The address (localhost:port) of the server while the block runs. What it says goes to the file `log`.
+    """The address (localhost:port) of the server while the block runs. Its output goes to the file `log`.
 
-    `preload`: a library to load into it (LD_PRELOAD). Raises TransientError where it does not start.
+    `preload`: a library to load into it (LD_PRELOAD). Raises TransientError if it does not start.
     """
     with closing(socket.socket()) as probe:
         probe.bind(("localhost", 0))
@@ -262,15 +262,15 @@ def _end(process: subprocess.Popen) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FlinkJob:
-    """A job on a Flink cluster: `master`, http://host:port, and the name under which any process finds it again."""
+    """A job on a Flink cluster: `master`, http://host:port, and the name by which any process finds it."""
 
     master: str
     name: str
 
     def wait(self, tell: Callable[[str], None]) -> None:
-        """Nothing, when the job does not run (any more): one that a killed client left there goes on.
+        """Wait until the job no longer runs; a job that a killed client left behind goes on.
 
-        Raises TransientError where no cluster answers, or it falls silent while the job runs.
+        Raises TransientError if no cluster answers, or if it stops answering while the job runs.
         """
         require_cluster(self.master)
         heard = time.monotonic()
@@ -290,9 +290,9 @@ class FlinkJob:
             time.sleep(1)
 
     def cancel(self) -> None:
-        """Nothing, when the job does not run any more.
+        """Cancel the job and wait until it no longer runs.
 
-        Raises OSError where the cluster does not answer, TimeoutError where the job does not end.
+        Raises OSError if the cluster does not answer, TimeoutError if the job does not end.
         """
         until = time.monotonic() + CANCEL_SECONDS
         while running := self._running():
@@ -303,7 +303,7 @@ class FlinkJob:
             time.sleep(1)
 
     def was_cancelled(self) -> bool:
-        """Whether the cluster answers, and says so of the newest job of this name."""
+        """Whether the cluster answers and reports the newest job of this name as cancelled."""
         with suppress(OSError):
             newest = max(self._all(), key=lambda job: job["start-time"], default={"state": ""})
             return newest["state"] in ("CANCELED", "CANCELLING")
@@ -317,7 +317,7 @@ class FlinkJob:
 
 
 def flink_job(name: str, options: PipelineOptions) -> FlinkJob | None:
-    """The job on its Flink cluster; None where it runs on none."""
+    """The job on its Flink cluster; None if it does not run on one."""
     if name != "FlinkRunner" or not on_a_cluster(name, options):
         return None
     master = FlinkRunner.add_http_scheme(options.view_as(FlinkRunnerOptions).flink_master)
@@ -325,7 +325,7 @@ def flink_job(name: str, options: PipelineOptions) -> FlinkJob | None:
 
 
 def require_cluster(master: str) -> None:
-    """Nothing. Raises TransientError where no cluster with a task manager answers at `master` (http://host:port)."""
+    """Raise TransientError if no cluster with a task manager answers at `master` (http://host:port)."""
     try:
         has_room = bool(_ask(f"{master}/overview", "GET")["taskmanagers"])
         problem = "" if has_room else f"The Flink cluster at {master} has no task manager."
@@ -353,7 +353,7 @@ _ENVIRONMENTS: dict[bytes, "ForkedEnvironment"] = {}
 
 
 class ForkedEnvironment(Environment):
-    """The environment of one job. What workers say goes to the file `log`."""
+    """The environment of one job. The output of its workers goes to the file `log`."""
 
     def __init__(self, workers: ForkedWorkers, cache_bytes: int, log: str) -> None:
         super().__init__(capabilities=python_sdk_capabilities())
@@ -365,9 +365,9 @@ class ForkedEnvironment(Environment):
 
 
 class _PrivateServer(worker_handlers.GrpcServer):
-    """What a runner's workers talk to: one unix socket, in a folder that only this user can enter.
+    """The server that a runner's workers connect to: one unix socket, in a folder that only this user can enter.
 
-    Beam's own listens on four ports of every interface, and hands out any file that this user can read.
+    Beam's own listens on four ports of every interface, and serves any file that this user can read.
     """
 
     def __init__(self, state: Any, provision_info: Any, worker_manager: Any) -> None:
@@ -419,7 +419,7 @@ class _Handler(GrpcWorkerHandler):
         )  # fmt: skip
 
     def stop_worker(self) -> None:
-        """Nothing: it ends with its connection."""
+        """Do nothing: a worker ends with its connection."""
 
     def port_from_worker(self, port: int) -> str:
         assert isinstance(self._grpc_server, _PrivateServer)
@@ -435,7 +435,7 @@ class _Handler(GrpcWorkerHandler):
 
 @contextmanager
 def worker_pool(cache_bytes: int, log: str) -> Iterator[str]:
-    """The address at which an engine asks for workers. What they say goes to the file `log`."""
+    """The address at which an engine requests workers. Their output goes to the file `log`."""
     with forked_workers() as workers:
         server = grpc.server(ThreadPoolExecutor(max_workers=4))
         pool = _Pool(workers, cache_bytes, log)
@@ -466,5 +466,5 @@ class _Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         return beam_fn_api_pb2.StartWorkerResponse()
 
     def StopWorker(self, request, context):
-        """Nothing: a worker ends with its connection."""
+        """Do nothing: a worker ends with its connection."""
         return beam_fn_api_pb2.StopWorkerResponse()

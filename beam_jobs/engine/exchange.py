@@ -2,9 +2,9 @@
 
     buckets = tables | Exchange("Group by query", "query", num_buckets, scratch)     # yields (bucket, pa.Table)
 
-All rows of one key are in one bucket. A shuffle thus moves a few records per table instead of a row at a time, and what
-follows works on whole buckets with Arrow and NumPy kernels. Nothing is promised about the order of rows in a bucket:
-whoever needs one sorts. With a `scratch` folder records travel by reference (arrow_files).
+All rows of a key are in one bucket. So a shuffle moves a few records per table instead of one row at a time, and the
+next step works on whole buckets with Arrow and NumPy kernels. The order of rows in a bucket is arbitrary: a step that
+needs an order sorts. With a `scratch` folder records travel by reference (arrow_files).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,8 +41,8 @@ def bucket_of(keys: pa.Array | pa.ChunkedArray, num_buckets: int) -> np.ndarray:
     """The bucket of each key, as int64 in [0, num_buckets).
 
     Strings by the CRC-32 of their UTF-8 bytes, integers by their value, both then mixed by splitmix64: the same in
-    every process, on every machine, for ever. A null key is an empty string or a zero. `num_buckets` is a power of
-    two.
+    every process, on every machine, in every version. A null key counts as an empty string or a zero. `num_buckets` is
+    a power of two.
     """
     if num_buckets & (num_buckets - 1) or num_buckets < 1:
         raise ValueError(f"num_buckets must be a power of two, not {num_buckets}")
@@ -61,7 +61,7 @@ def bucket_of(keys: pa.Array | pa.ChunkedArray, num_buckets: int) -> np.ndarray:
 def split_by_bucket(table: pa.Table, key: str, num_buckets: int | None) -> Iterator[tuple[int, pa.Table]]:
     """(bucket, its rows) for each bucket that has rows, ascending; rows keep their order within a bucket.
 
-    Without `num_buckets` the key column holds the numbers of the buckets themselves.
+    Without `num_buckets` the key column holds bucket numbers.
     """
     if not len(table):
         return
@@ -77,7 +77,7 @@ def split_by_bucket(table: pa.Table, key: str, num_buckets: int | None) -> Itera
 class ExchangeRecords(beam.PTransform):
     """(bucket, its records) from pa.Table or pa.RecordBatch elements of one schema; `arrow_files.get` reads them.
 
-    For whoever cannot hold a whole bucket: see `Exchange`.
+    For a step that cannot hold a whole bucket: see `Exchange`.
     """
 
     def __init__(self, label: str, key_column: str, num_buckets: int | None, scratch: str | None) -> None:
@@ -142,9 +142,9 @@ def _bucket_table(bucket: int, records: Iterable[Record]) -> tuple[int, pa.Table
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Side:
-    """A kind of table: the column it is regrouped by, and its columns, for a bucket to which it has nothing.
+    """A kind of table: the column that regroups it, and its columns, for a bucket without rows of this kind.
 
-    `holds_bucket`: the column holds the number of the bucket, and not a key to be hashed.
+    `holds_bucket`: the column holds bucket numbers instead of keys to hash.
     """
 
     key: str
@@ -183,7 +183,7 @@ def _joined(gathered: tuple[int, Mapping[str, Iterable[Record]]], sides: Mapping
 class CommitAll(beam.PTransform):
     """The last step of a job: hands `commit` a list of all results, the elements of several PCollections.
 
-    It is one element: only the results that reached it count, not what retried bundles left behind.
+    The list is one element, so only results that reached it count, not what retried bundles left behind.
     """
 
     def __init__(self, commit: Callable[[list[Any]], None], folder: str) -> None:

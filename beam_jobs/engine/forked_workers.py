@@ -1,18 +1,18 @@
-"""Worker processes of one job on this machine, forked from one that has imported what they need.
+"""Worker processes of one job on this machine, forked from a process that has imported what they need.
 
     with forked_workers(job_class) as workers:  # that process starts, and imports the job
         import apache_beam                                          # meanwhile this one does the same
         workers.start(address, name, cache_bytes=0, log="workers.log", fail=print)
 
-Importing Beam takes as long as reading some forty megabytes of log. It is done once for all workers, and on a core that
-has nothing else to do yet.
+Importing Beam takes as long as reading some forty megabytes of log. Forking imports it once for all workers, on a core
+that has nothing else to do yet.
 
     python -m beam_jobs.engine.forked_workers MODULE...
 
-is the process that forks: one worker for each line of its input, which holds the address of the runner's control
-service, the worker's name, the bytes of its cache and the file that takes what it says, with tabs between. Of a worker
-that a signal ended its output has a line: the name, a tab, the signal's number. It ends when its input and its workers
-have: it has no thread and no connection of its own, so that nothing is lost in a fork.
+is the forking process. It forks one worker for each line of its input: the address of the runner's control service, the
+worker's name, the bytes of its cache and the file for its output, separated by tabs. If a signal ends a worker, it
+prints a line: the name, a tab, the signal's number. It ends when its input and its workers have ended. It has no thread
+and no connection of its own, so a fork loses nothing.
 """
 
 import gc
@@ -40,9 +40,9 @@ Fail = Callable[[Exception], object]
 
 @contextmanager
 def forked_workers(*loaders: Callable[[], object]) -> Iterator["ForkedWorkers"]:
-    """What forks workers in which each of `loaders`, functions of modules, has been called; the block ends after them.
+    """A process that forks workers in which each of `loaders`, functions of modules, has run; it ends after the block.
 
-    Raises TransientError where the block fails and a signal had ended a worker, whatever error Beam raises for it.
+    Raises TransientError if the block fails after a signal ended a worker, whatever error Beam raises for it.
     """
     workers = ForkedWorkers([f"{loader.__module__}:{loader.__name__}" for loader in loaders])
     try:
@@ -57,7 +57,7 @@ def forked_workers(*loaders: Callable[[], object]) -> Iterator["ForkedWorkers"]:
 
 
 class ForkedWorkers:
-    """The process that forks the workers, running."""
+    """The running process that forks the workers."""
 
     def __init__(self, loaders: Sequence[str]) -> None:
         # A process group of its own: interrupts are the caller's affair, and all of it can be ended at once.
@@ -77,10 +77,10 @@ class ForkedWorkers:
         self._listener.start()
 
     def start(self, address: str, name: str, *, cache_bytes: int, log: str, fail: Fail) -> None:
-        """One more worker, for the runner whose control service is at `address`; it ends with that connection.
+        """Start another worker for the runner whose control service is at `address`; it ends with that connection.
 
-        What it says goes to the file `log`. `fail` is called, by another thread, with what to raise where a signal ends
-        the worker: Beam would wait for its answer for ever. Raises OSError where the process that forks is gone,
+        Its output goes to the file `log`. If a signal ends the worker, `fail` is called, in another thread, with the
+        error to raise: Beam would wait for an answer for ever. Raises OSError if the forking process has ended,
         ValueError after `end`.
         """
         assert self._server.stdin
@@ -103,7 +103,7 @@ class ForkedWorkers:
                 fail(self.lost)
 
     def end(self) -> None:
-        """Wait for the workers, which have nothing to do any more; not for one that does not end."""
+        """Wait for the workers, which have no work left; do not wait for one that does not end."""
         assert self._server.stdin
         with self._lock:
             self._server.stdin.close()
@@ -117,7 +117,7 @@ class ForkedWorkers:
 
 
 def _fork_for_each_line(loaders: list[str]) -> None:
-    """The process that forks, from its start to its end."""
+    """The forking process, from start to end."""
     gc.disable()  # it would look at what is imported again and again
     keep_out_unused_imports()
     import_module("apache_beam.runners.worker.sdk_worker")
@@ -149,7 +149,7 @@ def _fork_for_each_line(loaders: list[str]) -> None:
 
 
 def _work(address: str, name: str, cache_bytes: int, log: str) -> None:
-    """What a worker does from the fork to its end."""
+    """A worker, from its fork to its end."""
     output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.dup2(output, sys.stdout.fileno())
     os.dup2(output, sys.stderr.fileno())

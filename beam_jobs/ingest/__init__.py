@@ -1,1 +1,1 @@
-"""A search log -> the private daily aggregate; the days of a store, and the erasure of a person from them."""
+"""A search log -> the private daily aggregate; a store's days, and erasing a person from them."""

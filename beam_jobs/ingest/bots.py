@@ -1,7 +1,7 @@
-"""Who is a program: by the user agent of a search, by what a client does over the whole log, by the crowd it is in.
+"""Bot detection: by the user agent of a search, by a client's behaviour over the whole log, by crowds.
 
-A client's verdict needs everything it did, so its statistics travel through one exchange (by client), and those of
-clients who did little through a second one (by query). The bots are few, and their list is broadcast.
+A client's verdict depends on everything it did, so its statistics travel through one exchange (by client), and those of
+clients with few searches through a second one (by query). Bots are few, and their list is broadcast.
 """
 
 import re
@@ -51,13 +51,14 @@ Fraction = Annotated[float, Field(gt=0, le=1)]  # with 0 every client, or none, 
 
 @section
 class BotRules:
-    """From where on a client's behaviour is surely no person's, and (`unsure_...`) from where on it may not be.
+    """From which values on a client's behaviour is certainly no person's, and (`unsure_...`) from which on it may not
+    be.
 
-    The rates are of people at their busiest, not of the average: the most eager shoppers look a search's results
-    over, so one search a minute for a whole hour without a pause, or 300 within a day, is a program. Volume over the
-    whole log is no sign: a shared or professional account may search every day for months. The click rules ask for
-    enough searches that chance cannot explain them: even at a click rate of 70% on the first result, 30 searches in a
-    row answered by it alone have a probability of 2e-5.
+    The rates are those of the busiest people, not of the average: the most eager shoppers look through the results of a
+    search, so one search a minute for a whole hour without a pause, or 300 in a day, is a program. Volume over the
+    whole log is no sign: a shared or professional account may search every day for months. The click rules need enough
+    searches to rule out chance: even if 70% of clicks are on the first result, 30 searches in a row with only that
+    click have a probability of 2e-5.
     """
 
     version: int = RULES_VERSION
@@ -145,7 +146,7 @@ _READ = ["kind", "query", "person", "names_bot", "position", "time", "owns_query
 
 
 def client_statistics(joined: pa.Table) -> pa.Table:
-    """STATISTICS of some JOINED rows; lines of nobody are in none."""
+    """STATISTICS of some JOINED rows; a line without a client is in none."""
     lines = joined.select(_READ).filter(joined["person"].is_valid())
     kind, person = lines["kind"].to_numpy(), lines["person"].to_numpy()
     time = pc.fill_null(pc.cast(lines["time"], pa.int64()), NO_TIME).to_numpy()
@@ -180,7 +181,7 @@ def client_statistics(joined: pa.Table) -> pa.Table:
 
 
 def keep_smallest(rows: pa.Table) -> pa.Table:
-    """Of the rows, one for each person and query, those of each person's QUERIES_KEPT smallest query hashes."""
+    """Of rows with one row per person and query, those of each person's QUERIES_KEPT smallest query hashes."""
     rows = rows.sort_by([("person", "ascending"), ("query", "ascending")])
     person = rows["person"].to_numpy()
     first = np.append(True, person[1:] != person[:-1]) if len(person) else np.zeros(0, bool)
@@ -209,9 +210,9 @@ _EVEN_DAYS, _PER_EVEN_DAY = 14, 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bots:
-    """Hashed clients that are not surely people, ascending, and for each the number in RULES of the rule that says so.
+    """Hashed clients that may not be people, ascending, and for each the number in RULES of the rule that applies.
 
-    `num_clients` are all clients that were looked at.
+    `num_clients` is the number of all clients examined.
     """
 
     clients: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint64))
@@ -236,7 +237,7 @@ class Bots:
 
 
 def is_bot_user_agent(user_agents: pa.Array) -> pa.Array:
-    """Whether each user agent is a program's; a missing one says nothing (false)."""
+    """Whether each user agent is a program's; false for a missing one."""
     pattern = _user_agent_pattern()
     encoded = user_agents.dictionary_encode()
     verdicts = [bool(pattern.search(agent)) for agent in encoded.dictionary.to_pylist()]
@@ -244,8 +245,9 @@ def is_bot_user_agent(user_agents: pa.Array) -> pa.Array:
 
 
 def tell_clients(statistics: pa.Table, rules: BotRules) -> tuple[Bots, pa.Table]:
-    """The bots among the clients of some STATISTICS rows, which must be all rows of these clients; and PASSERS_BY of
-    the clients that none of these rules caught."""
+    """The bots among the clients of some STATISTICS rows, which must be all rows of these clients; and PASSERS_BY for
+    the clients that no rule caught.
+    """
     columns = ["person", "searches", "impressions", "clicks", "named"]
     totals = _sum_by(statistics.select(columns), ["person"]).sort_by("person")
     person, searches, impressions, clicks, named = (totals[name].to_numpy() for name in columns)
@@ -299,7 +301,7 @@ def tell_clients(statistics: pa.Table, rules: BotRules) -> tuple[Bots, pa.Table]
 
 
 def merge_bots(parts: Iterable[Bots]) -> Bots:
-    """The bots of several lists together; a client in several of them under the first rule in the order of RULES."""
+    """The bots of several lists; a client in several of them has the first rule in the order of RULES."""
     parts = list(parts)
     clients = np.concatenate([np.zeros(0, np.uint64), *(part.clients for part in parts)])
     rules = np.concatenate([np.zeros(0, np.int8), *(part.rules for part in parts)])
@@ -309,10 +311,10 @@ def merge_bots(parts: Iterable[Bots]) -> Bots:
 
 
 def rule_of_lines(joined: pa.Table, bots: Bots) -> np.ndarray:
-    """For each JOINED row the number of the rule that takes it for a bot's, NO_RULE for none: int8.
+    """For each JOINED row the number of the rule that makes it a bot's, NO_RULE for none: int8.
 
-    A line is a bot's if its client or its search's client is one, or if its search has a bot's user agent; where
-    several rules hold, the first in the order of RULES counts.
+    A line is a bot's if its client or its search's client is one, or if its search has a bot's user agent; if several
+    rules apply, the first in the order of RULES counts.
     """
     rules_of_lines = np.where(joined["names_bot"].to_numpy(), RULE["user_agent"], NO_RULE).astype(np.int8)
     if len(bots.clients):
@@ -325,29 +327,29 @@ def rule_of_lines(joined: pa.Table, bots: Bots) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Parts:
-    """Sums by person and part: `person` are places in the list of people, and no (person, part) comes twice."""
+    """Sums by person and part: `person` indexes the list of people, and each (person, part) occurs once."""
 
     person: np.ndarray
     part: np.ndarray
     value: np.ndarray
 
     def added(self) -> "_Parts":
-        """With rows of one person and part as one."""
+        """The sums with rows of the same person and part added up."""
         sums = _sum_by(pa.table({"person": self.person, "part": self.part, "value": self.value}), ["person", "part"])
         return _Parts(person=sums["person"].to_numpy(), part=sums["part"].to_numpy(), value=sums["value"].to_numpy())
 
     def per(self, size: int) -> "_Parts":
-        """The sums of consecutive parts of a given number."""
+        """The sums over groups of `num` consecutive parts."""
         return _Parts(person=self.person, part=self.part // size, value=self.value).added()
 
     def largest(self, num_people: int) -> np.ndarray:
-        """For each person the largest sum; 0 without any."""
+        """The largest sum of each person; 0 for a person without any."""
         maxima = np.zeros(num_people, np.int64)
         np.maximum.at(maxima, self.person, self.value.astype(np.int64))
         return maxima
 
     def is_even(self, num_people: int, dispersion: float, fewest_parts: int, fewest_per_part: float) -> np.ndarray:
-        """For each person whether the sums vary little, over all parts strictly between their first and last."""
+        """Whether each person's sums vary little, over all parts strictly between the first and last."""
         first, last = np.full(num_people, 2**31), np.full(num_people, -1)
         np.minimum.at(first, self.person, self.part)
         np.maximum.at(last, self.person, self.part)
@@ -400,7 +402,7 @@ SILENT_WINDOWS = (1, 10, 60, 24 * 60)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Activity:
-    """When passers-by come, over some of them: their number by hour (of a clock of MAX_HOURS), by minute of an hour."""
+    """When passers-by come: their number by hour (of a clock of MAX_HOURS) and by minute of an hour."""
 
     hours: np.ndarray  # the hours with any, ascending
     by_hour: np.ndarray
@@ -441,9 +443,10 @@ def merge_activity(parts: Iterable[Activity]) -> Activity:
 
 
 def find_crowds(passers_by: pa.Table, activity: Activity, rules: BotRules) -> Bots:
-    """The clients in crowds, among PASSERS_BY rows that are all rows of their queries; `activity` is the whole log's.
+    """The clients in crowds among PASSERS_BY rows, which must be all rows of their queries; `activity` is the whole
+    log's.
 
-    They were counted as clients before, so `num_clients` is 0.
+    These clients were counted before, so `num_clients` is 0.
     """
     rows = passers_by.sort_by([("query", "ascending"), ("first_ms", "ascending"), ("person", "ascending")])
     query = np.unique(rows["query"].to_numpy(), return_inverse=True)[1]
@@ -482,9 +485,9 @@ def _chances(
     activity: Activity,
     fewest: int,
 ) -> np.ndarray:
-    """For each row an upper bound of the chance of the least likely gathering that it is in, 1 without one.
+    """For each row an upper bound of the chance of its least likely gathering, 1 for a row in none.
 
-    Rows are in order of query and time; `share`, for each, is of the clients that could be among them at all.
+    Rows are in order of query and time; `share`, for each row, is the share of clients that could be in its gathering.
     """
     chances = np.ones(len(query))
     if not len(query):
@@ -506,7 +509,7 @@ def _chances(
 
 
 def _smallest_between(values: np.ndarray, begin: np.ndarray) -> np.ndarray:
-    """For each place the smallest of the values from `begin` to it, both included."""
+    """For each place the smallest value from `begin` up to it, inclusive."""
     place = np.arange(len(values))
     level = np.frexp(place - begin + 1)[1] - 1  # the whole part of the logarithm to base 2, exactly
     minima = np.empty(len(values))
@@ -519,7 +522,7 @@ def _smallest_between(values: np.ndarray, begin: np.ndarray) -> np.ndarray:
 
 
 def _expected_share(first_ms: np.ndarray, minutes: int, activity: Activity) -> np.ndarray:
-    """The share of the log's passers-by that come within some minutes of each time; at least that of one more."""
+    """The share of the log's passers-by that come within some minutes of each time, as if there were one more."""
     first, last = first_ms // MS_PER_HOUR, (first_ms + minutes * MS_PER_MINUTE) // MS_PER_HOUR
     summed = np.concatenate([[0], np.cumsum(activity.by_hour)])
     begin, end = (np.searchsorted(activity.hours, hour % MAX_HOURS) for hour in (first, last + 1))

@@ -1,6 +1,6 @@
-"""Which queries are left out for what they say: empty, adult, spam. A normalised query always has the same verdict.
+"""Which queries are excluded by their content: empty, adult, spam. A normalised query always has the same verdict.
 
-The lists of terms are files: one term a line, `#` begins a comment, the first line is `# version: N`. A list's digest
+The lists of terms are files: one term per line, `#` begins a comment, the first line is `# version: N`. A list's digest
 is part of every request that uses it.
 """
 
@@ -32,12 +32,12 @@ class TermList:
 
 @lru_cache(maxsize=8)
 def shipped_list(name: str) -> TermList:
-    """A list of beam_jobs/content_lists."""
+    """A built-in list, from beam_jobs/content_lists."""
     return _parse(files("beam_jobs").joinpath("content_lists", name).read_text("utf-8"), name)
 
 
 def read_list(uri: str) -> TermList:
-    """A list of the user's own. Raises UsageError or StageError."""
+    """A user's own list. Raises UsageError or StageError."""
     try:
         text = storage.read_bytes(uri).decode("utf-8")
     except FileNotFoundError:
@@ -51,7 +51,7 @@ def read_list(uri: str) -> TermList:
 
 
 def adult_list(uri: str | None) -> TermList:
-    """The list of adult terms: a file of the user's own, or the shipped one."""
+    """The list of adult terms: a user's own file, or the built-in one."""
     return read_list(uri) if uri else shipped_list(ADULT_ENGLISH)
 
 
@@ -96,17 +96,17 @@ MAX_WORDS = 64
 
 
 def says_nothing(query: str) -> bool:
-    """Whether a normalised query holds no letter, digit or pictograph: no list and no setting makes anything of it."""
+    """Whether a normalised query has no letter, digit or pictograph: no list or setting changes its verdict."""
     if query[:1].isalnum():  # most queries
         return False
     return not any(character.isalnum() or unicodedata.category(character) == "So" for character in query)
 
 
 def content_fate(query: str, adult: Mapping[str, Sequence[str]]) -> str | None:
-    """The fate that a normalised query's lines have for its content, or None where nothing is against it.
+    """The fate of a normalised query's lines by its content, or None if it is acceptable.
 
     `query_empty`: no letter, digit or pictograph; `query_adult`: a term of the list, as whole words; `query_spam`: an
-    address, a telephone number, endless repetition, or longer than a query is. The first that holds, in this order.
+    address, a telephone number, endless repetition, or longer than any query. The first that applies, in this order.
     `adult`: terms `by_first_run`.
     """
     if says_nothing(query):
@@ -119,7 +119,7 @@ def content_fate(query: str, adult: Mapping[str, Sequence[str]]) -> str | None:
 
 
 def content_fates(queries: Iterable[str], adult_terms: tuple[str, ...] | None = None) -> list[str | None]:
-    """`content_fate` of each normalised query. `adult_terms` stand in for the shipped list."""
+    """`content_fate` of each normalised query. `adult_terms` replace the built-in list."""
     texts = pa.array(queries, pa.string())
     adult = by_first_run(adult_terms or shipped_list(ADULT_ENGLISH).terms)
     fates = np.full(len(texts), None)
@@ -129,9 +129,9 @@ def content_fates(queries: Iterable[str], adult_terms: tuple[str, ...] | None = 
 
 
 def _may_have_fate(texts: pa.Array, adult: Mapping[str, Sequence[str]]) -> np.ndarray:
-    """Whether `content_fate` has to check a query, bool [queries]: true for all that have a fate, and for few others.
+    """Whether `content_fate` has to check a query, bool [queries]: true for all with a fate, and for few others.
 
-    Nearly all queries are seen to be plain by their words, and each distinct word is looked at once.
+    The words of a query show that nearly all queries are plain, and each distinct word is checked once.
     """
     words = pc.split_pattern(texts, " ")
     encoded = words.flatten().dictionary_encode()
@@ -153,7 +153,7 @@ def _may_have_fate(texts: pa.Array, adult: Mapping[str, Sequence[str]]) -> np.nd
 
 @lru_cache(maxsize=8)
 def by_first_run(terms: tuple[str, ...]) -> dict[str, list[str]]:
-    """The terms by their first run of letters and digits, "" without one: where a term is, it stands alone."""
+    """The terms by their first run of letters and digits, or "": that run stands alone wherever the term occurs."""
     terms_of_run: dict[str, list[str]] = {}
     for term in map(normalise, terms):
         run = _RUN.search(term)
@@ -163,6 +163,6 @@ def by_first_run(terms: tuple[str, ...]) -> dict[str, list[str]]:
 
 @lru_cache(maxsize=4096)
 def _pattern(term: str) -> re.Pattern[str]:
-    """A term as whole words; between two of its words anything may stand that is no letter or digit."""
+    """A pattern for a term as whole words; between two words any characters but letters and digits may stand."""
     before, after = _NOT_INSIDE_WORD
     return re.compile(before + r"[\W_]+".join(map(re.escape, term.split())) + after)

@@ -1,8 +1,8 @@
 """Lines of a log (LOG_ROW) -> joined to their searches (JOINED) -> added up (PARTIAL) -> the rows of a day.
 
-The lines of a bucket of query ids are joined: repeats dropped, and every event given the query and client of its
-search; an event whose search is not in the log can still be used if it carries the query itself. Once the bots are
-known, what is left is added up by query, document and position: first in parts, then all of a bucket of queries.
+The lines of a bucket of query ids are joined: repeats are dropped, and every event gets the query and client of its
+search; an event whose search is not in the log is usable if it carries the query itself. Once the bots are known, the
+remaining lines are added up by query, document and position: first in parts, then for a whole bucket of queries.
 """
 
 from collections import Counter
@@ -46,11 +46,11 @@ JOINED = pa.schema(
 
 
 def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Counter[str]]:
-    """JOINED rows, and the lines that were dropped, by fate; from all LOG_ROW rows of some query ids.
+    """JOINED rows, and the dropped lines by fate; from all LOG_ROW rows of some query ids.
 
-    Of identical lines one stays. Of several different search lines of one query id the earliest stays, and among
-    equally early ones (or without a time: these come last) the one with the smallest line hash. `key` hashes the
-    client ids.
+    Of identical lines one is kept. Of several different search lines with one query id the earliest is kept, and among
+    equally early ones (or without a time: these come last) the one with the smallest line hash. `key` hashes the client
+    ids.
     """
     dropped: Counter[str] = Counter()
     is_first = first_rows(rows["line_hash"].combine_chunks())
@@ -97,9 +97,10 @@ def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Counter[st
 
 
 def choose_searches(searches: pa.Table, chosen: pa.Table | None) -> tuple[pa.Table, Counter[str]]:
-    """Of some LOG_ROW rows of searches, and of those `chosen` before, the one of each query id that stays; the dropped.
+    """The search that is kept for each query id, among some LOG_ROW rows of searches and those `chosen` before; the
+    dropped lines.
 
-    In parts, for `join_search_events` to be handed the rows that stayed: no line is in two parts.
+    It takes the searches in parts, and `join_search_events` takes the result; no line is in two parts.
     """
     is_first = first_rows(searches["line_hash"].combine_chunks())
     dropped = Counter(repeat=int((~is_first).sum()))
@@ -113,14 +114,14 @@ def choose_searches(searches: pa.Table, chosen: pa.Table | None) -> tuple[pa.Tab
 
 
 def _normalised(queries: pa.Array) -> pa.DictionaryArray:
-    """The texts normalised, each distinct one in the dictionary once."""
+    """The normalised texts, each distinct one in the dictionary once."""
     spellings = queries.dictionary_encode()
     distinct = normalise_column(spellings.dictionary).dictionary_encode()
     return pa.DictionaryArray.from_arrays(distinct.indices.take(spellings.indices), distinct.dictionary)
 
 
 def _chosen_search(rows: pa.Table, kind: np.ndarray, query_id: np.ndarray) -> np.ndarray:
-    """For each query id the row of the search line that stays, -1 without one."""
+    """The row of the search line that is kept for each query id, -1 for none."""
     chosen = np.full(query_id.max(initial=-1) + 1, -1, np.int64)
     searches = np.flatnonzero(kind == SEARCH)
     lines = pa.table(
@@ -158,7 +159,7 @@ PART_BYTES = 256 << 20  # of records; the join holds a few times as much
 
 
 def join_in_parts(records: Sequence[Record], key: bytes) -> Iterator[tuple[pa.Table, Counter[str]]]:
-    """JOINED rows and dropped lines by fate (join_search_events), some at a time, of all records of a bucket."""
+    """JOINED rows and dropped lines by fate (join_search_events), in chunks, of all records of a bucket."""
     num_parts = -(-sum(map(num_bytes, records)) // PART_BYTES)
     if num_parts <= 1:
         yield join_search_events(get(records), key)
@@ -203,9 +204,9 @@ PARTIAL = pa.schema(
 
 
 def aggregate_joined(joined: pa.Table, bots: Bots) -> tuple[pa.Table, Tally]:
-    """PARTIAL rows of some JOINED lines, and the lines that were dropped: by fate, those of bots also by rule.
+    """PARTIAL rows of some JOINED lines, and the dropped lines: by fate, those of bots also by rule.
 
-    Empty queries go here. Adult and spam queries stay in the private day: their lists are settings of build.
+    Empty queries are dropped here. Adult and spam queries stay in the private day: their lists are settings of build.
     """
     rule = rule_of_lines(joined, bots)
     lines_of_rule = np.bincount(rule, minlength=len(RULES)).tolist()
@@ -245,7 +246,7 @@ def merge_bucket(partial: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def logical_digest(queries: pa.Table, exposures: pa.Table) -> LogicalDigest:
-    """The digest of a day's rows; of a query's people only the number counts, which no key changes."""
+    """The digest of a day's rows; of a query's people only their number, which no key changes."""
     digest = LogicalDigest()
     # No query holds a line end, no number does, and what may hold one comes last.
     digest.merge(row_digest(queries["query"], pc.list_value_length(queries["people"]), queries["searches"]))
@@ -306,7 +307,7 @@ def _exposures(rows: pa.Table) -> pa.Table:
 def collect_people(groups: np.ndarray, people: np.ndarray, num_groups: int, cap: int = PEOPLE_CAP) -> pa.Array:
     """For each group 0..num_groups-1 the `cap` smallest distinct people, ascending, as list<uint64>.
 
-    `groups` and `people` are of equal length, one entry for each time a person is seen in a group.
+    `groups` and `people` have equal length, one entry for each time a person occurs in a group.
     """
     order = np.lexsort((people, groups))
     groups, people = groups[order], people[order]

@@ -1,10 +1,10 @@
-"""What becomes of a date when something is ingested for it: its first version, a late part, or a day made anew.
+"""What an ingest does to a date: its first version, a late part, or a replaced day.
 
-No line counts twice. That two ingests read the same lines is known from their files' content, and, for a file that was
-delivered again longer, packed in another way, cut or joined, from samples of their lines.
+No line counts twice. Two ingests with the same lines are recognised by their files' content, and, for a file that was
+delivered again longer, recompressed, split or joined, by samples of their lines.
 
-Decided twice: before the job, so that nobody waits for what will be refused, and when its day is committed, by what
-is the newest version then. Two late files that are ingested concurrently both end up in the day, in either order.
+The decision is made twice: before the job, so that nobody waits for a refusal, and when its day is committed, against
+the newest version then. Two late files that are ingested concurrently both end up in the day, in either order.
 """
 
 import json
@@ -35,7 +35,7 @@ _ZERO_BITS = b"zero_bits"
 class LineSample:
     """`lines`: distinct keyed hashes, uint64, ascending. `zeros`: how many zeros each began with before, uint8.
 
-    `zero_bits`: the least of them that is asked for. `num_lines`: of the log, sampled or not.
+    `zero_bits`: the minimum number of zeros. `num_lines`: of the log, sampled or not.
     """
 
     lines: np.ndarray
@@ -44,29 +44,29 @@ class LineSample:
     num_lines: int
 
     def overlaps(self, sample: "LineSample") -> bool:
-        """Whether both logs have more lines in common than chance allows."""
+        """Whether the two logs have more lines in common than chance explains."""
         num_lines, theirs, num_common = self._beside(sample)
         return num_common > MIN_SHARE * min(num_lines, theirs)
 
     def holds(self, sample: "LineSample") -> bool:
-        """Whether every line of the other sample is in this one's log, as far as the samples show."""
+        """Whether the log of this sample has every line of the other's, as far as the samples show."""
         _, theirs, num_common = self._beside(sample)
         return self.num_lines >= sample.num_lines and num_common == theirs
 
     def _beside(self, sample: "LineSample") -> tuple[int, int, int]:
-        """Of the lines of both that would be in either sample: how many each has, and how many both."""
+        """Of the lines that would be in either sample: how many each has, and how many both have."""
         least = max(self.zero_bits, sample.zero_bits)
         lines, theirs = self.lines[self.zeros >= least], sample.lines[sample.zeros >= least]
         return len(lines), len(theirs), len(np.intersect1d(lines, theirs, assume_unique=True))
 
 
 def zero_bits_for(log_bytes: int) -> int:
-    """How many zeros the hash of a sampled line begins with, for a log of this size (uncompressed)."""
+    """The number of zeros that the hash of a sampled line begins with, for a log of this size (uncompressed)."""
     return (log_bytes // SAMPLED_BYTES).bit_length()
 
 
 def sampled(line_hashes: pa.FixedSizeBinaryArray, zero_bits: int) -> bytes:
-    """Of those hashes (LOG_ROW's `line_hash`) that are in the sample the first eight bytes, one after the other."""
+    """The first eight bytes of each hash (LOG_ROW's `line_hash`) that is in the sample, concatenated."""
     width = line_hashes.type.byte_width
     raw = np.frombuffer(line_hashes.buffers()[1], np.uint8)[line_hashes.offset * width :][: len(line_hashes) * width]
     first = raw.reshape(-1, width)[:, :8].copy().view(">u8").ravel()
@@ -74,7 +74,7 @@ def sampled(line_hashes: pa.FixedSizeBinaryArray, zero_bits: int) -> bytes:
 
 
 def write_sample(folder: str, hashes: bytes, zero_bits: int, key: bytes) -> None:
-    """Write the sample of an ingest below `folder`, from what `sampled` gave for all its lines, in any order."""
+    """Write the sample of an ingest below `folder`, from the results of `sampled` for all its lines, in any order."""
     distinct = np.unique(np.frombuffer(hashes, ">u8"))
     zeros = 32 - np.frexp((distinct >> np.uint64(32)).astype(np.float64))[1]
     words = pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(distinct), [None, pa.py_buffer(distinct.tobytes())])
@@ -85,7 +85,7 @@ def write_sample(folder: str, hashes: bytes, zero_bits: int, key: bytes) -> None
 
 
 def read_sample(ingest: StageResult) -> LineSample | None:
-    """The sample of an ingest, or None of one that was made before there were any."""
+    """The sample of an ingest, or None for one that predates samples."""
     name = f"{_NAME}.arrow"
     if not any(file.path == f"{ingest.manifest.attempt}/{name}" for file in ingest.manifest.files):
         return None
@@ -103,7 +103,7 @@ _NOT_SETTINGS = ("logs", "person_key", "erased_from", "erased_people", "erasure"
 
 
 def part_of(request: Request) -> versions.DayPart:
-    """An ingest as the part of a day."""
+    """An ingest as a part of a day."""
     settings = {name: value for name, value in request.inputs.items() if name not in _NOT_SETTINGS}
     return versions.DayPart(
         ingest=request.digest,
@@ -119,11 +119,11 @@ def data_date(request: Request) -> str | None:
 
 
 def find_held(store: str, request: Request, *, replace_day: bool = False) -> str | None:
-    """The folder of an ingest that already stands for this one, or None where there is something to ingest.
+    """The folder of an ingest that already covers this one, or None if there is something to ingest.
 
-    That is the one an erasure left of it; or, where its log files are all part of the date's newest version, the part
-    that holds the first of them, unless they are to replace all others (`replace_day`). Raises StageError where it is
-    plain already that the date cannot take these files (see `_next_parts`).
+    It is the ingest that an erasure left; or, if all its log files are part of the date's newest version, the part that
+    holds the first of them, unless they are to replace all others (`replace_day`). Raises StageError if the date
+    certainly cannot take these files (see `_next_parts`).
     """
     folder = storage.join(store, "ingest", request.digest)
     if successor(folder):
@@ -146,9 +146,9 @@ def find_held(store: str, request: Request, *, replace_day: bool = False) -> str
 
 
 def register(store: str, request: Request, *, replace_day: bool = False) -> versions.DayVersion | None:
-    """The version of its date that a finished ingest is in, written if need be; None for an undated one.
+    """The version of its date that contains a finished ingest, written if necessary; None for an undated one.
 
-    `replace_day`: the date consists of this ingest alone from then on. May run again at any time: what is in already
+    `replace_day`: the date consists of this ingest alone from now on. It can run again at any time: a registered ingest
     stays as it is. Raises StageError (see `_next_parts`).
     """
     date = data_date(request)
@@ -169,7 +169,7 @@ def register(store: str, request: Request, *, replace_day: bool = False) -> vers
 
 
 def replace_erased(store: str, date: str) -> versions.DayVersion | None:
-    """The newest version of a date, in which every part that was erased has given way to what the erasure left."""
+    """The newest version of a date, in which the remainder of an erasure replaces each erased part."""
 
     def decide(newest: versions.DayVersion | None) -> Parts | None:
         parts = newest.parts if newest else ()
@@ -187,8 +187,9 @@ Parts = tuple[Iterable[versions.DayPart], str]  # what a date consists of, and w
 def _write_next(
     store: str, date: str, decide: Callable[[versions.DayVersion | None], Parts | None]
 ) -> versions.DayVersion | None:
-    """The newest version of a date: what `decide` makes of the one before, written, or that one where it makes
-    nothing. Decided anew where somebody else was first."""
+    """The newest version of a date: what `decide` makes of the version before, written, or that version if `decide`
+    makes nothing. If another process wrote first, it decides again.
+    """
     while True:
         newest = versions.newest_version(store, date)
         decided = decide(newest)
@@ -207,9 +208,9 @@ def _write_next(
 
 
 def _next_parts(store: str, newest: versions.DayVersion, part: versions.DayPart) -> Parts | None:
-    """What the date consists of once this part is there, and why; None where its files are in it already.
+    """What the date consists of with this part, and why; None if it already has its files.
 
-    Raises StageError where lines would count twice, or people under two keys.
+    Raises StageError if lines would count twice, or people under two keys.
     """
     if set(part.logs) >= newest.logs:
         return (part,), versions.ANEW
@@ -219,7 +220,7 @@ def _next_parts(store: str, newest: versions.DayVersion, part: versions.DayPart)
     samples = {one.ingest: _sample(store, one) for one in (part, *newest.parts)}
 
     def overlap(other: versions.DayPart) -> bool:
-        """Whether both read the same files, or the same lines of others."""
+        """Whether both read the same files, or other files with the same lines."""
         sample, theirs = samples[part.ingest], samples[other.ingest]
         return bool(set(part.logs) & set(other.logs)) or bool(sample and theirs and sample.overlaps(theirs))
 
@@ -249,8 +250,9 @@ def _next_parts(store: str, newest: versions.DayVersion, part: versions.DayPart)
 
 
 def _holder(newest: versions.DayVersion, part: versions.DayPart) -> versions.DayPart | None:
-    """The part of the date that holds the first of these files, if all of them are in it. Raises StageError where
-    they are, and were read in another way: part of a day cannot be made anew."""
+    """The part of the date that holds the first of these files, if all of them are in it. Raises StageError if they
+    are, but were read with other settings: part of a day cannot be replaced.
+    """
     files = set(part.logs)
     holders = [earlier for earlier in newest.parts if files & set(earlier.logs)]
     if not files <= newest.logs:
@@ -297,7 +299,7 @@ FILE_NAME = "erased.json"
 
 
 def successor(folder: str) -> str | None:
-    """The digest of the ingest that took the place of an erased one; None for one that was not erased."""
+    """The digest of the ingest that replaced an erased one; None for one that was not erased."""
     uri = storage.join(folder, FILE_NAME)
     if not storage.exists(uri):
         return None
@@ -307,20 +309,22 @@ def successor(folder: str) -> str | None:
 
 
 def follow(folder: str) -> str:
-    """The folder that an ingest's rows are in now: its own, or that of what the last erasure left of it."""
+    """The folder that now holds an ingest's rows: its own, or what the last erasure left of it."""
     while by := successor(folder):
         folder = storage.join(folder.rsplit("/", 1)[0], by)
     return folder
 
 
 def mark_erased(folder: str, by: str) -> bool:
-    """Let another ingest take the place of this one. False if another did before."""
+    """Let another ingest replace this one. False if another did before."""
     content = json.dumps({"schema_version": SCHEMA_VERSION, "by": by}, indent=1).encode()
     return storage.write_new(storage.join(folder, FILE_NAME), content)
 
 
 def _is_current(result: StageResult) -> bool:
-    """Whether an ingest's rows count: it was not erased; if it is what an erasure left, it is the one that won."""
+    """Whether an ingest's rows count: it was not erased, and if it is the remainder of an erasure, it is the one that
+    won.
+    """
     if successor(result.folder):
         return False
     source = result.manifest.request.inputs.get("erased_from")

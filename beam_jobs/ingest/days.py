@@ -1,8 +1,7 @@
-"""The days a window is built from: found, checked to be countable together, and read as Arrow tables.
+"""The days of a window: selected, checked to be countable together, and read as Arrow tables.
 
-What a store stands for: of every date the newest version (schemas.day_version), and all ingests without a date. A
-window takes dates only. What an older version of a day was made of stays readable: by the folder
-of an ingest, or by the version's file.
+A store stands for the newest version of every date (schemas.day_version), and for all ingests without a date. A window
+selects dates only. The ingests of an older version stay readable: by the folder of an ingest, or by the version's file.
 """
 
 import datetime
@@ -27,10 +26,10 @@ NUM_EXAMPLES = 10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Window:
-    """Which dates of a store are united: `first` to `until` (ISO 8601, both included), or the `last` N up to `until`.
+    """The dates of a store to unite: `first` to `until` (ISO 8601, inclusive), or the `last` N up to `until`.
 
-    What is not given is the first, and the newest, date of the store. With none of the three everything is taken,
-    undated ingests too. `allow_missing`: go on where the store has nothing for a date in between. Raises UsageError.
+    By default `first` is the store's first date, and `until` its newest. With none of the three everything is used,
+    undated ingests too. `allow_missing`: continue if the store has nothing for a date in between. Raises UsageError.
     """
 
     first: str | None = None
@@ -90,7 +89,7 @@ def parse_date(value: str) -> datetime.date:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenDays:
-    """`ingests`: what is read, in the order of the digests, each once. The dates they are of, if they are dated."""
+    """`ingests`: what is read, in the order of the digests, each once. Their dates, if they have any."""
 
     ingests: list[StageResult]
     versions: dict[str, int]  # date -> the version that was taken
@@ -101,11 +100,11 @@ class OpenDays:
     num_undated_left_out: int = 0
 
     def request_key(self) -> dict[str, Any]:
-        """What of them names a build, beside the digests of the ingests: the window, and its holes."""
+        """What identifies a build beside the digests of the ingests: the window, and its missing dates."""
         return {"from": self.first, "to": self.until, "missing": self.missing}
 
     def to_json(self) -> dict[str, Any]:
-        """What a manifest says of them."""
+        """What a manifest records about them."""
         return {
             **self.request_key(),
             "versions": self.versions,
@@ -115,12 +114,12 @@ class OpenDays:
 
 
 def open_window(days: Sequence[str], window: Window | None = None) -> OpenDays:
-    """The finished ingests that some days consist of, as one day or many.
+    """The finished ingests behind some days, as one day or many.
 
     `days`: ingest folders, files of versions (STORE/days/DATE/version-N.json), or stores; of a store the dates of the
-    window, or everything where no window is asked for. Raises UsageError (none there, another stage's folder, a window
-    of something else than a store) and StageError (a damaged day, a date missing, other person keys, a log file that
-    two days hold).
+    window, or everything without a window. Raises UsageError (missing, another stage's folder, a window of something
+    other than a store) and StageError (a damaged day, a missing date, different person keys, a log file that two days
+    contain).
     """
     window = window or Window()
     singles = {uri: _parts_of(uri) for uri in days}
@@ -183,7 +182,7 @@ def open_window(days: Sequence[str], window: Window | None = None) -> OpenDays:
 
 @dataclass(frozen=True, slots=True)
 class DayFile:
-    """A file of a day, with its hash as it was written."""
+    """A file of a day, with its recorded hash."""
 
     uri: str
     sha256: str
@@ -200,9 +199,9 @@ def day_files(days: Sequence[StageResult], kind: str) -> list[DayFile]:
 
 
 def read_day_file(file: DayFile) -> pa.Table:
-    """The rows of one day file, every byte of it as it was written: disks change some, and sizes do not tell.
+    """The rows of a day file, with every byte checked: a disk may change some, and the size does not show it.
 
-    Raises StageError where it is not, and UnknownVersionError for another major version.
+    Raises StageError if it is damaged, and UnknownVersionError for another major version.
     """
     content = storage.read_bytes(file.uri)
     if sha256(content).hexdigest() != file.sha256:
@@ -221,18 +220,18 @@ def day_bytes(days: Sequence[StageResult]) -> int:
 
 
 def inherited_labels(days: Sequence[StageResult]) -> dict:
-    """The labels of all days together; what one of them is labelled, the whole is (`simulated` above all)."""
+    """The labels of all days together; a label of one day (`simulated` above all) applies to the whole."""
     return {name: value for result in days for name, value in result.manifest.outcome.labels.items() if value}
 
 
 def dates(first: str, until: str) -> list[str]:
-    """Every date from the first to the last, ISO 8601; none where the first is later. Raises UsageError."""
+    """Every date from the first to the last, ISO 8601; none if the first is later. Raises UsageError."""
     begin, end = parse_date(first), parse_date(until)
     return [(begin + datetime.timedelta(days=number)).isoformat() for number in range((end - begin).days + 1)]
 
 
 def _parts_of(uri: str) -> list[str]:
-    """The folders of the ingest, or of the version of a day, that this is; none of a store."""
+    """The folders of this ingest, or of this version of a day; none for a store."""
     if is_version_file(uri):
         store = uri.rsplit("/", 3)[0]
         return [follow(storage.join(store, "ingest", part.ingest)) for part in read_version(uri).parts]
@@ -287,9 +286,9 @@ def _require_disjoint_logs(days: Sequence[StageResult]) -> None:
 
 
 def _require_disjoint_lines(days: Sequence[StageResult]) -> None:
-    """Raises StageError where two days were made from the same lines, even from different files.
+    """Raises StageError if two days were made from the same lines, even from different files.
 
-    Lines without a time may well be the same on two dates.
+    Lines without a time may legitimately be equal on two dates.
     """
     samples = [(result, sample) for result in days if (sample := read_sample(result))]
     if not samples:

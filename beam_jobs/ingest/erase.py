@@ -1,16 +1,15 @@
-"""Erase people who ask for it from the private aggregates of a store: every ingest, also those of older versions.
+"""Erasing people at their request from a store's private aggregates: every ingest, including older versions.
 
-A day holds no rows of a person, only the keyed hashes of (at most PEOPLE_CAP) people beside each query. So what can
-be taken out is: every query that nobody else issued, with all that was shown and clicked for it; and the person's
-hash from every other query's set. The sums of queries that others issued too stay as they are: nothing in them says
-which line was whose. A set that was full may count one person less than there were, which errs to the side of the
-privacy gate.
+A day has no rows of a person, only the keyed hashes of (at most PEOPLE_CAP) people beside each query. So an erasure
+removes every query that nobody else issued, with everything shown and clicked for it, and the person's hash from the
+set of every other query. The sums of queries that others issued too stay unchanged: nothing in them says which line was
+whose. A full set may then count one person too few, which errs on the side of privacy.
 
-It is no Beam job but a loop over files: one bucket is in memory at a time, buckets without the person are copied (or
-linked) as they are. Killed at any moment it leaves each ingest as it was or erased, and runs again to its end: what is
-left of an ingest is committed as an ingest of its own, then takes the place of the first (day_versions), then
-the date gets its new version, and last the first ingest's files are removed. One erasure at a time: of two, one
-may fail with an error and must be run again.
+It is not a Beam job but a loop over files: one bucket is in memory at a time, and buckets without the person are copied
+(or linked) unchanged. If it is killed, each ingest is either unchanged or erased, and the next run finishes: the
+remainder of an ingest is committed as an ingest of its own, then replaces the first (day_versions), then the date gets
+its new version, and finally the first ingest's files are removed. Only one erasure runs at a time: of two, one may fail
+with an error and must be repeated.
 """
 
 import json
@@ -42,7 +41,7 @@ BEGUN = "erasing"  # in the folder of what will be left: what a killed erasure b
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MadeFrom:
-    """What else in a store was made from an output: shards from days, models from shards, and so on."""
+    """Other outputs of a store that were made from an output: shards from days, models from shards, and so on."""
 
     stage: str
     digest: str
@@ -52,11 +51,11 @@ class MadeFrom:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Erasure:
-    """What was done, without naming anybody.
+    """What an erasure did, without naming anybody.
 
-    `dates`: of dated ingests, the version that is the newest now. `keyless`: ingests whose key is gone, so that nobody
-    can tell any more who is in them. `unfinished`: what killed ingests left behind. `made_before`: outputs that were
-    made from days as they were before this erasure or an earlier one.
+    `dates`: those whose newest version changed. `keyless`: ingests whose key is gone, so that nobody can tell any more
+    who is in them. `unfinished`: the remains of killed ingests. `made_before`: outputs made from days before this
+    erasure or an earlier one.
     """
 
     num_ingests: int = 0
@@ -72,10 +71,10 @@ class Erasure:
 def erase(
     client_ids: Sequence[str], *, store: str, person_key: str | None = None, progress: Progress = silent
 ) -> Erasure:
-    """Take people out of all ingests of a store, by their client ids as the log spells them.
+    """Erase people from all ingests of a store, by their client ids as the log spells them.
 
-    `person_key`: a key file that ingests were made with beside the store's own. Raises UsageError (no id, no ingest)
-    and StageError (a damaged ingest, a key that others may read, no space).
+    `person_key`: a key file of ingests that did not use the store's own. Raises UsageError (no id, no ingest) and
+    StageError (a damaged ingest, a key that others may read, no space).
     """
     if not client_ids:
         raise UsageError("There is no client id to erase.", "Give one client id per line.")
@@ -123,8 +122,9 @@ def erase(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """A bucket without the people: `taken` are the rows that are gone, the lines that they stood for, and the sets
-    that a hash was taken out of; `digest` adds to the day's."""
+    """A bucket without the people: `taken` counts the removed rows, their lines, and the sets that lost a hash;
+    `digest` adds to the day's.
+    """
 
     queries: pa.Table
     exposures: pa.Table
@@ -133,7 +133,7 @@ class Change:
 
 
 def without_people(queries: pa.Table, exposures: pa.Table, people: pa.Array) -> Change | None:
-    """A bucket without these people (hashes), or None where it has none of them."""
+    """A bucket without these people (hashes), or None if it contains none of them."""
     sets = queries["people"].combine_chunks()
     owner = pc.list_parent_indices(sets).to_numpy(zero_copy_only=False)
     is_theirs = pc.is_in(pc.list_flatten(sets), value_set=people).to_numpy(zero_copy_only=False)
@@ -171,7 +171,7 @@ def without_people(queries: pa.Table, exposures: pa.Table, people: pa.Array) -> 
 
 
 def _erase_from(store: str, result: StageResult, people: pa.Array, progress: Progress) -> Counter[str] | None:
-    """What was taken (Change); nothing where they are not in this ingest; None where somebody else was first."""
+    """What was removed (Change); an empty one if they are not in this ingest; None if another process was first."""
     if damage := manifest.damaged_files(result.folder, result.manifest.files):
         raise StageError(
             f"{result.folder} is damaged, and people in the damaged files cannot be erased from them:"
@@ -227,8 +227,9 @@ def _people_found(result: StageResult, people: pa.Array, progress: Progress) -> 
 def _rewrite(
     result: StageResult, people: pa.Array, folder: str, progress: Progress, taken: Counter[str], rewritten: set[str]
 ) -> LogicalDigest:
-    """Write every file of an ingest below `folder` without these people: the digest of all rows. What is taken is
-    counted, and the names of the files that change are noted."""
+    """Write every file of an ingest below `folder` without these people; returns the digest of all rows. It counts what
+    it removes and notes the names of changed files.
+    """
     digest = LogicalDigest()
     digest.merge(result.manifest.outcome.logical_digest)
     for files in _buckets(result, progress, "erasing from"):
@@ -267,7 +268,7 @@ def _versions(store: str) -> dict[str, int]:
 
 
 def _finish(store: str) -> None:
-    """Bring to its end what this or an earlier erasure began."""
+    """Finish what this or an earlier erasure began."""
     for date in list_dates(store):
         day_versions.replace_erased(store, date)
     for folder in _ingests(store):
@@ -287,7 +288,7 @@ def _finish(store: str) -> None:
 
 
 def _require_copied(before: Manifest, after: Manifest, rewritten: set[str]) -> None:
-    """Raises StageError where a file was copied with other bytes than were written once."""
+    """Raises StageError if a copied file has other bytes than those recorded."""
     written, copied = ({_name(file.path): file.sha256 for file in part.files} for part in (before, after))
     wrong = [name for name in written if name not in rewritten and copied.get(name) != written[name]]
     if wrong:
@@ -311,7 +312,7 @@ def _name(path: str) -> str:
 
 
 def made_from(store: str, digests: Collection[str]) -> list[MadeFrom]:
-    """The finished outputs, but ingests, whose requests name one of these digests or of an output found so."""
+    """The finished outputs, except ingests, whose requests name one of these digests or of an output found so."""
     stages = [name for name in storage.list_folders(store) if name not in ("ingest", "days", "private")]
     folders = [folder for stage in stages for folder in _folders(storage.join(store, stage)) if _is_finished(folder)]
     waiting = {folder: manifest.read(folder) for folder in folders}

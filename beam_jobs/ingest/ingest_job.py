@@ -7,10 +7,10 @@
     unreadable lines -> exchange by place -> rejects-*.arrow
           -> one last step: names for the files that count, the ledger, the manifest
 
-Every line ends in exactly one fate. Where several apply, the first in this order counts: unreadable, bulk action
-line, a time far from the day, exact repeat, other action, no document, repeated search, unknown search, bot (by user
-agent, then by behaviour, as one of a crowd, unsure), query without a word, kept. None of them depends on the order of
-lines, on files or on workers.
+Every line has exactly one fate. If several apply, the first in this order counts: unreadable, bulk action line, a time
+far from the day, exact repeat, other action, no document, repeated search, unknown search, bot (by user agent, then by
+behaviour, as one of a crowd, unsure), query without a word, kept. No fate depends on the order of lines, on files or on
+workers.
 """
 
 import uuid
@@ -72,7 +72,7 @@ Result = Tally | Bots | FolderMade
 class IngestJob:
     """One run of the pipeline. The settings are those of IngestConfig.
 
-    `states`: of the plan's files, from before they were looked at (storage.state).
+    `states`: of the plan's files, taken before they were read (storage.state).
     """
 
     attempt: Attempt
@@ -147,7 +147,7 @@ class IngestJob:
         _ = results | CommitAll(self.commit, attempt.folder)
 
     def commit(self, results: Sequence[Result]) -> None:
-        """Commit the day, and make it part of its date."""
+        """Commit the day, and add it to its date."""
         commit_day(results, self)
         store = self.attempt.folder.rsplit("/", 3)[0]
         with suppress(StageError):  # a day that cannot take it: the caller registers too, and gets the error
@@ -208,7 +208,7 @@ def _aggregate(joined: Record, bots: Bots, notes: str) -> Iterator[Any]:
 
 @relay_stage_errors
 def _write_bucket(bucket: tuple[int, pa.Table], output: str, notes: str) -> FolderMade:
-    """Both files of a bucket."""
+    """Write both files of a bucket."""
     number, partial = bucket
     queries, exposures = merge_bucket(partial)
     folder = join(output, f"day-{number:05d}-{uuid.uuid4().hex}")  # a bundle may run twice
@@ -236,7 +236,7 @@ def _write_bucket(bucket: tuple[int, pa.Table], output: str, notes: str) -> Fold
 
 @relay_stage_errors
 def _write_rejects(bucket: tuple[int, pa.Table], output: str) -> FolderMade:
-    """The places of a bucket's unreadable lines, in order."""
+    """Write the places of a bucket's unreadable lines, in order."""
     number, rejects = bucket
     name = f"{REJECTS}-{number:05d}"
     folder = join(output, f"{name}-{uuid.uuid4().hex}")
@@ -269,9 +269,9 @@ BEFORE, AFTER = timedelta(days=1), timedelta(days=2)
 
 
 def plausible_rows(rows: pa.RecordBatch, date: str | None) -> pa.RecordBatch:
-    """The LOG_ROW rows whose time may be of a date: within [date - 1 day, date + 2 days) in UTC, or unknown.
+    """The LOG_ROW rows whose time may belong to a date: within [date - 1 day, date + 2 days) in UTC, or unknown.
 
-    Without a date all times: plausibility would depend on the hour at which the log is read.
+    Without a date all times are plausible: otherwise the result would depend on when the log is read.
     """
     if date is None:
         return rows
@@ -283,7 +283,7 @@ def plausible_rows(rows: pa.RecordBatch, date: str | None) -> pa.RecordBatch:
 
 
 def count_later(rows: pa.RecordBatch, started: float) -> int:
-    """How many rows are of a time after `started` (seconds since the epoch)."""
+    """How many rows have a time after `started` (seconds since the epoch)."""
     return pc.sum(pc.greater(rows["time"].cast(pa.int64()), round(started * 1000))).as_py() or 0
 
 
@@ -297,14 +297,14 @@ CLIENTS_BY_FATE = {
 
 
 def commit_day(results: Sequence[Result], job: IngestJob) -> None:
-    """Commit the day. Raises StageError: what check_readable refuses, a wrong ledger, no space; and TransientError
-    where a log file has changed since its state was taken.
+    """Commit the day. Raises StageError: what check_readable refuses, a wrong ledger, no space; and TransientError if a
+    log file has changed since its state was taken.
 
-    Results of a bundle that ran twice arrive once, or twice with the same content: one of them is chosen, moved from
-    the scratch folder to its name, and listed. Runs again without harm after a failure at any point.
+    The results of a bundle that ran twice arrive once, or twice with the same content: one of them is selected, moved
+    from the scratch folder to its final name, and listed. It can run again after a failure at any point.
 
-    The day's own fates are counted from the rows that were written, not where they were kept, so a row lost on the way
-    shows in the ledger.
+    The day's own fates are counted from the rows that were written, not from those that were kept, so the ledger shows
+    a row that was lost on the way.
     """
     attempt = job.attempt
     if attempt.has_committed():
@@ -360,7 +360,7 @@ def commit_day(results: Sequence[Result], job: IngestJob) -> None:
 
 
 def require_unchanged(states: Mapping[str, str]) -> None:
-    """Nothing. Raises TransientError where one of the files has been written to since its state was taken."""
+    """Raise TransientError if a file has changed since its state was taken."""
     changed = [file for file, now in zip(states, storage.map_files(storage.state, states), strict=True)
                if now != states[file]]  # fmt: skip
     if not changed:
@@ -374,8 +374,8 @@ def require_unchanged(states: Mapping[str, str]) -> None:
 
 
 def check_readable(tally: Tally, num_rejects: int, folders: Sequence[FolderMade], job: IngestJob) -> None:
-    """Nothing. Raises StageError where there is no line, most are not of the day that was said, or too many could not
-    be read: the reasons and some places.
+    """Raise StageError if there is no line, if most lines are not of the requested date, or if too many are unreadable,
+    with the reasons and some places.
     """
     if not tally.lines:
         raise StageError("The log has no line.", "Give a log with at least one line.")

@@ -1,4 +1,4 @@
-"""The stage ingest: a search log -> the private daily aggregate. What Beam does for it is in ingest_job."""
+"""The stage ingest: a search log -> the private daily aggregate. ingest_job is its Beam pipeline."""
 
 from collections.abc import Sequence
 from dataclasses import field
@@ -31,12 +31,11 @@ INGEST = Stage("ingest", version=2)
 class IngestConfig:
     """How a log is read.
 
-    `mapping`: what the columns of a delimited, jsonl or parquet log mean; for ubi, which actions are what.
+    `mapping`: what the columns of a delimited, jsonl or parquet log mean; for ubi, what the actions mean.
     `max_unreadable_share`: of the lines; above it the run fails, because the log probably has another format.
-    `person_key`: a key file to use instead of the store's own. `renew_key`: where the store's own has expired, make a
-    new one and begin a new window. `date`: the day that the log is of (ISO 8601), or none. `replace_day`: these files
-    make up the date from now on and replace what it was made of.
-    Raises UsageError for a value out of range.
+    `person_key`: a key file to use instead of the store's own. `renew_key`: if the store's own key has expired, create
+    a new one and begin a new window. `date`: the date of the log (ISO 8601), or none. `replace_day`: these files alone
+    make up the date from now on. Raises UsageError for a value out of range.
     """
 
     format: str = "ubi"
@@ -57,12 +56,12 @@ class IngestConfig:
 
 
 def open_source(config: IngestConfig) -> Source:
-    """The source of a config's format; nothing is opened yet."""
+    """The source of a config's format; it opens nothing yet."""
     return form_of(config.format).open(config.mapping or Mapping())
 
 
 def ingest_request(files: Sequence[str], key_id: str, config: IngestConfig) -> Request:
-    """The request for files, by content and not by name, and for the key of this id."""
+    """The request for files, identified by content and not by name, and for the key with this id."""
     inputs = {
         "logs": sorted(storage.map_files(storage.fingerprint, files)),
         "bot_user_agents": shipped_list(BOT_USER_AGENTS).digest,
@@ -85,12 +84,12 @@ def ingest_log(
     beam_options: Sequence[str] = (),
     progress: Progress = silent,
 ) -> StageResult:
-    """The daily aggregate of a log, reused if it is there: STORE/ingest/DIGEST.
+    """The daily aggregate of a log, reused if it exists: STORE/ingest/DIGEST.
 
-    `logs` are paths, patterns or folders. Raises UsageError or StageError: nothing to read, files that cannot be read
-    whole, that are written to meanwhile, too many unreadable lines, an expired person key, a store that cannot be
-    written; and for a date that was ingested before: lines of which some are in that day already, or another person key
-    (see day_versions).
+    `logs` are paths, patterns or folders. Raises UsageError or StageError: no files, files that cannot be read
+    completely or that change meanwhile, too many unreadable lines, an expired person key, a store that is not writable;
+    and for a date that was ingested before: files with some lines that the day already has, or another person key (see
+    day_versions).
     """
     files = find_files(logs)
     # Before anything of them is looked at, so that whatever is written from here on is seen.

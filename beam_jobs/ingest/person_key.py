@@ -1,12 +1,12 @@
-"""The key under which client ids are hashed: one for a window, kept apart from the data, with an expiry.
+"""The key that hashes client ids: one per window, kept apart from the data, with an expiry date.
 
 `STORE/private/person-key.json`: {"version": 1, "key": 64 hexadecimal digits, "created": date, "expires": date},
-readable by its owner alone. Whoever deletes it makes the hashes in all days meaningless, which is its purpose. The
-key itself goes nowhere else, not even into the job's graph: workers read it from the file.
+readable by its owner alone. Deleting it makes the hashes in all days meaningless; that is its purpose. The key itself
+is stored nowhere else, not even in the job's graph: workers read it from the file.
 
-When it has expired, a new window begins, under `person-key-2.json`, and so on: the highest number is the store's key.
-Files are only ever created, never moved or changed, so that of two processes that renew a key one does. The key of an
-old window stays until its owner deletes it; until then a person can still be erased from that window's days.
+After its expiry a new window begins, under `person-key-2.json`, and so on: the highest number is the store's key. Files
+are only created, never moved or changed, so if two processes renew a key, one succeeds. The key of an old window stays
+until its owner deletes it; until then people can be erased from that window's days.
 """
 
 import json
@@ -42,7 +42,7 @@ class PersonKey:
 
     @property
     def id(self) -> str:
-        """A name of the key that does not give it away."""
+        """A name of the key that does not reveal it."""
         return blake2b(self.key, digest_size=8, person=b"person-key-id").hexdigest()
 
 
@@ -54,7 +54,7 @@ def key_paths(store: str) -> list[str]:
 
 
 def default_path(store: str) -> str:
-    """The file of a store's key, of the newest window; where it will be if it is not there yet."""
+    """The file of a store's newest key, whether it exists yet or not."""
     return next(reversed(key_paths(store)), storage.join(store, FOLDER, "person-key.json"))
 
 
@@ -64,9 +64,9 @@ def _window_number(path: str) -> int:
 
 
 def ensure_store_key(store: str, *, renew: bool, today: date | None = None) -> tuple[str, PersonKey]:
-    """The store's key that is valid today, and its file; made first if it is missing.
+    """The store's key that is valid today, and its file; created if it is missing.
 
-    `renew`: an expired key gives way to a new one, and a new window begins. Raises StageError (see `ensure_key`).
+    `renew`: replace an expired key and begin a new window. Raises StageError (see `ensure_key`).
     """
     today = today or datetime.now(UTC).date()
     path = default_path(store)
@@ -76,7 +76,7 @@ def ensure_store_key(store: str, *, renew: bool, today: date | None = None) -> t
 
 
 def ensure_key(path: str, *, create: bool, today: date | None = None) -> PersonKey:
-    """The key in a file that is valid today; made there first if it is missing and `create` is set.
+    """The key in a file that is valid today; with `create`, a missing one is created.
 
     Raises UsageError (no file) and StageError (expired, damaged, readable by others).
     """
@@ -101,7 +101,7 @@ def ensure_key(path: str, *, create: bool, today: date | None = None) -> PersonK
 
 @lru_cache(maxsize=8)
 def worker_key(path: str, key_id: str) -> bytes:
-    """The key that the job was submitted with, read once in a process. Raises StageError if it has changed since."""
+    """The key that the job was submitted with, read once per process. Raises StageError if it has changed since."""
     current = read_key(path)
     if current.id != key_id:
         raise StageError(
@@ -157,10 +157,10 @@ def _refuse_if_others_can_read(path: str) -> None:
 
 
 def hash_people(client_ids: pa.Array, key: bytes) -> pa.Array:
-    """A keyed 64-bit BLAKE2b hash of each client id, as uint64; null for null: a line without client is nobody's.
+    """A keyed 64-bit BLAKE2b hash of each client id, as uint64; null for null: a line without a client is nobody's.
 
-    Ids that a log's writer spells with noise are one person: with space around them, invisible characters (Unicode's
-    Cf, such as U+200B) or composed letters. Ids that differ in case are two people, as base64 has them.
+    Noisy spellings of an id are one person: surrounding space, invisible characters (Unicode's Cf, such as U+200B) or
+    composed letters. Ids that differ in case are two people, since base64 ids do.
     """
     encoded = client_ids.dictionary_encode()
     names = pc.utf8_trim_whitespace(encoded.dictionary)

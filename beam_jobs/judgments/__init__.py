@@ -1,1 +1,1 @@
-"""Days -> relevance judgments derived from their clicks, corrected for the position that a result was shown at."""
+"""Days -> relevance judgments derived from clicks, corrected for the positions at which results were shown."""

@@ -1,10 +1,10 @@
 """The position-based click model, PBM: P(click | query q, document d, rank r) = theta_r * alpha_qd.
 
-theta_r, the propensity, is how probably somebody looks at rank r; alpha_qd, the attractiveness, how probably somebody
-who looks clicks. Richardson et al. (2007, "Predicting clicks"), Joachims et al. (2017, "Unbiased learning-to-rank with
-biased feedback", section 3.1). Propensities are estimated by the EM of Wang et al. (2018, "Position bias estimation
-for unbiased learning to rank in personal search", section 4.1) without its regression: one free alpha for each pair of
-query and document. Only ratios of propensities can be known, so the largest is 1.
+theta_r, the propensity, is the probability that a person looks at rank r; alpha_qd, the attractiveness, the probability
+that a person who looks clicks. Richardson et al. (2007, "Predicting clicks"), Joachims et al. (2017, "Unbiased
+learning-to-rank with biased feedback", section 3.1). Propensities are estimated by the EM of Wang et al. (2018,
+"Position bias estimation for unbiased learning to rank in personal search", section 4.1) without its regression: one
+free alpha for each pair of query and document. Only ratios of propensities are identifiable, so the largest is 1.
 """
 
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ ALMOST_ONE = 1 - 1e-12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cells:
-    """What was shown and clicked at each rank of each pair of query and document: arrays over C cells.
+    """Impressions and clicks at each rank of each pair of query and document: arrays over C cells.
 
-    `pair` counts from 0 to P - 1, `rank` from 0 to R - 1 (places in a list of ranks); no pair is twice at one rank, and
-    no cell has more clicks than impressions.
+    `pair` counts from 0 to P - 1, `rank` from 0 to R - 1 (indices into a list of ranks); each pair and rank occurs
+    once, and no cell has more clicks than impressions.
     """
 
     pair: np.ndarray  # int64 (C)
@@ -30,7 +30,7 @@ class Cells:
     clicks: np.ndarray  # float64 (C)
 
     def where(self, of_pair: np.ndarray) -> "Cells":
-        """The cells of some pairs, bool (P), numbered anew."""
+        """The cells of some pairs, bool (P), renumbered."""
         kept = of_pair[self.pair]
         number = np.cumsum(of_pair) - 1
         return Cells(
@@ -41,7 +41,7 @@ class Cells:
         )
 
     def sum_of_pair(self, values: np.ndarray) -> np.ndarray:
-        """Values of cells added up by pair: float64 (P)."""
+        """Cell values summed by pair: float64 (P)."""
         return np.bincount(self.pair, values, self.num_pairs)
 
     @property
@@ -58,10 +58,10 @@ class Fit:
 
 
 def informative(cells: Cells) -> np.ndarray:
-    """Which pairs distinguish ranks, bool (P): those that were clicked, and shown at two ranks or more.
+    """Which pairs distinguish ranks, bool (P): those with a click and with impressions at two ranks or more.
 
-    The others leave the likelihood's maximum over propensities where it is: one rank, and alpha follows whatever theta
-    is; no click, and alpha is 0.
+    The others do not change the maximum of the likelihood over propensities: with one rank, alpha follows any theta;
+    without a click, alpha is 0.
     """
     return (cells.sum_of_pair(cells.clicks) > 0) & (np.bincount(cells.pair, minlength=cells.num_pairs) > 1)
 
@@ -69,9 +69,9 @@ def informative(cells: Cells) -> np.ndarray:
 def fit_propensities(
     cells: Cells, num_ranks: int, *, tolerance: float = 1e-6, max_iterations: int = 2_000, start: float = 0.5
 ) -> Fit:
-    """The most likely propensities and attractivenesses of some cells, by EM.
+    """The maximum-likelihood propensities and attractivenesses of some cells, by EM.
 
-    It ends when no propensity moves by more than `tolerance`. A rank that no cell has keeps the propensity `start`.
+    It ends when no propensity changes by more than `tolerance`. A rank without cells keeps the propensity `start`.
     """
     shown = np.bincount(cells.rank, cells.impressions, num_ranks)
     clicked = np.bincount(cells.rank, cells.clicks, num_ranks)
@@ -99,10 +99,10 @@ def fit_propensities(
 
 
 def relative_errors(cells: Cells, propensities: np.ndarray) -> tuple[np.ndarray, int]:
-    """(standard error of each log propensity relative to one rank, that rank), infinite where nothing links the two.
+    """(standard error of each log propensity relative to one rank, that rank), infinite where no pairs connect the two.
 
-    The rank is the one with the most clicks among informative cells. Given how often a pair was clicked in all, its
-    clicks fall on its ranks in proportion to impressions * theta (exactly so where clicks are rare): the information
+    The rank is the one with the most clicks among informative cells. Given the total clicks of a pair, they are
+    distributed over its ranks in proportion to impressions * theta (exactly so if clicks are rare): the information
     about log theta is the Laplacian of a graph whose vertices are ranks and whose edges are pairs shown at both.
     """
     num_ranks = len(propensities)
@@ -133,7 +133,7 @@ def relative_errors(cells: Cells, propensities: np.ndarray) -> tuple[np.ndarray,
 def most_probable_attractiveness(
     cells: Cells, propensities: np.ndarray, clicked: np.ndarray, unclicked: np.ndarray
 ) -> np.ndarray:
-    """The alpha of each pair that is most probable given theta and a prior, float64 (P).
+    """The most probable alpha of each pair given theta and a prior, float64 (P).
 
     The prior says as much as `clicked` and `unclicked` examined impressions, float64 (P), both above 0: it is
     Beta(clicked + 1, unclicked + 1). The maximum is where
@@ -164,7 +164,7 @@ def _log_likelihood(cells: Cells, click: np.ndarray) -> float:
 
 
 def _linked(information: np.ndarray, start: int) -> np.ndarray:
-    """The ranks that a path of pairs links to `start`, itself among them, ascending."""
+    """The ranks that a path of pairs connects to `start`, including itself, ascending."""
     reached = np.zeros(len(information), bool)
     reached[start] = True
     while True:
@@ -211,13 +211,13 @@ class Prior:
     strength: float  # in examined impressions
 
     def expected(self, pairs: ShownPairs) -> np.ndarray:
-        """The expected attractiveness of each pair, float64 (P); all pairs of their queries are there."""
+        """The expected attractiveness of each pair, float64 (P), from all pairs of their queries."""
         level = np.interp(pairs.mean_rank, self.ranks, self.levels)
         return np.clip(odds_to_share(level + query_shifts(pairs, level)[pairs.query]), LEAST, MOST)
 
 
 def add_up(cells: Cells, query_of_pair: np.ndarray, ranks: np.ndarray, propensities: np.ndarray) -> ShownPairs:
-    """The sums of each pair; `ranks` and `propensities` are those that `cells.rank` counts through."""
+    """The sums of each pair; `ranks` and `propensities` are those that `cells.rank` indexes."""
     impressions = cells.sum_of_pair(cells.impressions)
     return ShownPairs(
         query=query_of_pair,
@@ -230,9 +230,9 @@ def add_up(cells: Cells, query_of_pair: np.ndarray, ranks: np.ndarray, propensit
 def query_shifts(
     pairs: ShownPairs, level: np.ndarray, start: np.ndarray | None = None, rounds: int = ROUNDS
 ) -> np.ndarray:
-    """How much more than `level`, float64 (P), the documents of each query were clicked, in log-odds: float64 (Q).
+    """By how much each query's documents were clicked more than `level`, float64 (P), in log-odds: float64 (Q).
 
-    Where clicks - sum of examined * share(level + shift) = PRECISION * shift, by Newton's steps.
+    It solves clicks - sum of examined * share(level + shift) = PRECISION * shift by Newton's method.
     """
     num_queries = int(pairs.query.max(initial=-1)) + 1
     shift = np.zeros(num_queries) if start is None else start
@@ -248,9 +248,9 @@ def query_shifts(
 
 
 def fit_levels(pairs: ShownPairs, ranks: np.ndarray, *, by_rank: bool) -> np.ndarray:
-    """How attractive documents shown around each rank are, in log-odds, queries' own shifts apart: float64 (R).
+    """How attractive documents shown around each rank are, in log-odds, without the queries' shifts: float64 (R).
 
-    Without `by_rank` one level for all ranks.
+    Without `by_rank` there is one level for all ranks.
     """
     overall = np.clip(pairs.clicks.sum() / max(pairs.examined.sum(), TINY), LEAST, MOST)
     middles = (ranks[1:] + ranks[:-1]) / 2
@@ -273,10 +273,10 @@ def odds_to_share(log_odds: np.ndarray) -> np.ndarray:
 
 
 def fit_strength(cells: Cells, propensities: np.ndarray, expected: np.ndarray) -> float:
-    """The strength, of STRENGTHS, under which the clicks are most probable, alpha being Beta with that expectation.
+    """The strength, of STRENGTHS, under which the clicks are most probable if alpha is Beta with that expectation.
 
-    `expected`: float64 (P). Of very many pairs the first are taken. The integral over alpha is a sum over some sixty
-    values.
+    `expected`: float64 (P). Of very many pairs only the first are used. The integral over alpha is a sum over some
+    sixty values.
     """
     taken = np.arange(len(expected)) < MAX_PAIRS
     cells, expected = cells.where(taken), expected[taken]

@@ -1,6 +1,6 @@
-"""Click judgments: days -> cells behind the privacy gate -> what the log says of ranks and documents -> grades.
+"""Click judgments: days -> cells behind the privacy gate -> estimates for ranks and documents -> grades.
 
-First what a user can set, and what names the result.
+The settings come first, and what identifies the result.
 """
 
 import hashlib
@@ -31,17 +31,17 @@ GRADE_SHARES = ((2**0.5 - 1) / 7, (2**1.5 - 1) / 7, (2**2.5 - 1) / 7)
 
 @section
 class JudgmentsConfig:
-    """What decides the judgments (docs/results.md).
+    """The settings that determine the judgments (docs/results.md).
 
-    k: distinct people that must have issued a query (as in build). click_model: `pbm`, or `ctr`, the plain share of
-    clicks, for a log whose ranks hardly vary. prior: the expectation for a document before its clicks are counted:
-    `query_and_rank`, or `query`, which leans to nothing that the logged order says. min_impressions: of a document for
-    a query; below it there is no judgment, and no say in the propensities. min_documents: judged ones of a query.
-    max_propensity_error: the largest relative standard error of a propensity that is used. max_rank: deeper ranks are
-    left out. max_unseen_clicks: share of clicks without an impression, above which the run fails. grade_shares: from
-    which share of the typical attractiveness on there is grade 1, 2 and so on. sample_cells: about
-    how many rows of query, document and rank, at most, are those that propensities and prior are estimated from.
-    id_salt: key of the query ids. adult_list: a file to use instead of the shipped list.
+    k: distinct people that must have issued a query (as in build). click_model: `pbm`, or `ctr`, the plain click rate,
+    for a log whose ranks hardly vary. prior: the expectation for a document before its clicks are counted:
+    `query_and_rank`, or `query`, which does not use the logged order. min_impressions: of a document for a query; with
+    fewer it gets no judgment and does not count for propensities. min_documents: the minimum of judged documents per
+    query. max_propensity_error: the largest relative standard error of a usable propensity. max_rank: deeper ranks are
+    ignored. max_unseen_clicks: the share of clicks without an impression above which the run fails. grade_shares: the
+    shares of the typical attractiveness from which on a document gets grade 1, 2 and so on. sample_cells: about how
+    many rows of query, document and rank are sampled to estimate propensities and prior. id_salt: key of the query ids.
+    adult_list: a file that replaces the built-in list.
     """
 
     k: Annotated[int, Field(ge=0, le=PEOPLE_CAP)] = 5
@@ -97,7 +97,7 @@ def gated_cells(
     """CELLS of the queries that at least k people issued, and counts.
 
     `queries`, `exposures`: all rows of each of their queries, from any number of days (search_log). The counts are
-    `impressions:FATE` and `clicks:FATE` of what is left out; `impressions:all`, `clicks:all`; `clicks_unseen`, those
+    `impressions:FATE` and `clicks:FATE` of dropped lines; `impressions:all`, `clicks:all`; `clicks_unseen`, those
     beyond the impressions of their row, of all queries; `queries`, and `queries_at_k`, those behind the gate.
     """
     people = count_people(queries)
@@ -145,10 +145,10 @@ def sample_of(cells: pa.Table) -> pa.Table:
 
 
 def merge_samples(samples: Iterable[pa.Table], max_cells: int) -> pa.Table:
-    """SAMPLE of the queries that come first by their hash: whole ones, until there are `max_cells` cells.
+    """SAMPLE of the queries with the smallest hashes: whole queries, until there are `max_cells` cells.
 
-    Cutting parts first, and their union after, leaves the same queries: before whatever is cut off a part there are
-    `max_cells` cells in the union too.
+    Cutting parts and then their union gives the same queries: what a part keeps already fills `max_cells` cells of the
+    union.
     """
     keys = [(name, "ascending") for name in ("query", "document", "rank")]
     united = pa.concat_tables([SAMPLE.empty_table(), *samples]).sort_by(keys).combine_chunks()
@@ -159,7 +159,7 @@ def merge_samples(samples: Iterable[pa.Table], max_cells: int) -> pa.Table:
 
 
 def numbered(*columns: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-    """(the group of each row, counted from 0; the first row of each group), int64, of rows sorted by these columns."""
+    """(the group of each row, counted from 0; the first row of each group), int64, for rows sorted by these columns."""
     num_rows = len(columns[0])
     differs = np.zeros(num_rows, bool)
     differs[:1] = True
@@ -182,9 +182,9 @@ LOGGED = not_null(query_id=pa.string(), document_id=pa.string(), place=pa.int32(
 
 
 def logged_ranking(cells: pa.Table, judged: pa.Table, *, min_impressions: int) -> pa.Table:
-    """LOGGED: of each query of `judged`, the documents that were shown for it at least `min_impressions` times.
+    """LOGGED: for each query of `judged`, the documents shown for it at least `min_impressions` times.
 
-    `cells`: CELLS, all those of their queries; `judged`: JUDGED.
+    `cells`: CELLS, all cells of their queries; `judged`: JUDGED.
     """
     pair, first = numbered(cells["query"], cells["document_id"])
     shown = cells["impressions"].to_numpy()
@@ -211,11 +211,11 @@ JUDGED = not_null(query_id=pa.string(), query=pa.string(), document_id=pa.string
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredClicks:
-    """What was estimated from the whole log, and is needed to grade a part of it.
+    """Estimates from the whole log that grading a part of it needs.
 
-    `errors`: relative standard errors, against the rank `reference`. `unmeasured`: ranks of which the log says too
-    little. `typical_attractiveness`: the mean of what would be clicked if all documents that can be judged were looked
-    at alike (sum of alpha^2 / sum of alpha): what grades are measured by.
+    `errors`: relative standard errors, against the rank `reference`. `unmeasured`: ranks with too few data.
+    `typical_attractiveness`: the expected attractiveness of a click if all documents that can be judged were looked at
+    equally (sum of alpha^2 / sum of alpha): the scale of grades.
     """
 
     ranks: tuple[int, ...]
@@ -233,7 +233,7 @@ class MeasuredClicks:
 def measure(sample: pa.Table, config: JudgmentsConfig) -> MeasuredClicks:
     """The propensities, the prior and the scale of grades, from SAMPLE.
 
-    Raises StageError where the propensities of fewer than two ranks can be estimated from the log.
+    Raises StageError if the log gives propensities for fewer than two ranks.
     """
     every_rank = np.unique(sample["rank"].to_numpy())
     cells, query_of_pair = _cells_of(sample, every_rank, "query", "document")
@@ -287,9 +287,9 @@ def attractiveness(cells: pa.Table, measured: MeasuredClicks) -> tuple[pa.Table,
 
 
 def judge(cells: pa.Table, measured: MeasuredClicks, config: JudgmentsConfig) -> tuple[pa.Table, Counter[str]]:
-    """JUDGED of CELLS that hold all cells of their queries, and counts as `gated_cells` has.
+    """JUDGED of CELLS that hold all cells of their queries, and counts as in `gated_cells`.
 
-    Further counts: `queries_judged`, `judgments` and `grade_G`.
+    It adds the counts `queries_judged`, `judgments` and `grade_G`.
     """
     counts = Counter[str]()
     is_measured = np.isin(cells["rank"].to_numpy(), measured.ranks)
@@ -325,7 +325,7 @@ def judge(cells: pa.Table, measured: MeasuredClicks, config: JudgmentsConfig) ->
 
 
 def query_id(query: str, salt: str) -> str:
-    """The id of a normalised query: the same on every day, and it says what its judgments are."""
+    """The id of a normalised query: the same on every day, with the prefix that marks click-derived judgments."""
     digest = hashlib.blake2b(query.encode(), digest_size=8, key=salt.encode(), person=b"judged query")
     return CLICK_DERIVED + digest.hexdigest()
 

@@ -5,7 +5,7 @@
               -> grades of every bucket, and the ranking that was shown -> its lines
               -> one last step: queries.tsv, qrels.txt, logged.run, propensities.json, the manifest
 
-Whatever the runner, the number of workers and the cut of the days, the judgments are the same. The files:
+The judgments do not depend on the runner, the number of workers or how the days are split into files. The files:
 
     queries.tsv        query id TAB query
     qrels.txt          query id, 0, document id, grade
@@ -47,7 +47,7 @@ READING, GRADING = "reading days (files)", "grading documents (buckets)"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgmentsJob:
-    """One run of the pipeline: its inputs, and what its last step must know."""
+    """One run of the pipeline: its inputs, and what its last step needs."""
 
     attempt: Attempt
     config: judging.JudgmentsConfig
@@ -94,7 +94,7 @@ class JudgmentsJob:
     def commit(self, results: Sequence[Tally | judging.MeasuredClicks | FolderMade]) -> None:
         """Write the files and, last, the manifest.
 
-        May run again after a failure at any point. Raises StageError where no judgment is left.
+        It can run again after a failure at any point. Raises StageError if no judgment is left.
         """
         if self.attempt.has_committed():
             return
@@ -197,7 +197,7 @@ def _grade(bucket: tuple[int, Record], measured: judging.MeasuredClicks, job: Ju
 
 
 def _write_part(judged: pa.Table, logged: pa.Table, folder: str, name: str) -> FolderMade:
-    """The lines of JUDGED (judge_clicks) and LOGGED (logged_ranking), written below a folder of their own."""
+    """Write the lines of JUDGED (judge_clicks) and LOGGED (logged_ranking) below a folder of their own."""
     _, first = judging.numbered(judged["query_id"])
     queries = judged.take(pa.array(first)).select(["query_id", "query"]).to_pylist()
     run: dict[str, dict[str, float]] = {}  # its scores are the places, the first the largest
@@ -216,7 +216,7 @@ def _write_part(judged: pa.Table, logged: pa.Table, folder: str, name: str) -> F
 
 
 def require_impressions(tally: Tally, config: judging.JudgmentsConfig) -> None:
-    """Nothing. Raises StageError where the window has nothing to estimate from: its clicks, impressions or queries."""
+    """Raise StageError if the window has no clicks, impressions or queries to estimate from."""
     counts = tally.counts
     queries, at_k = counts.get("queries", 0), counts.get("queries_at_k", 0)
     impressions, clicks = counts.get("impressions:all", 0), counts.get("clicks:all", 0)
@@ -248,7 +248,7 @@ def require_impressions(tally: Tally, config: judging.JudgmentsConfig) -> None:
 
 
 def describe(measured: judging.MeasuredClicks, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The click model and what was estimated of it, for people and for propensities.json."""
+    """The click model and its estimates, for people and for propensities.json."""
     return {
         "click_model": config["click_model"],
         "click_model_name": NAMES[config["click_model"]],

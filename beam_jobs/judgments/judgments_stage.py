@@ -1,4 +1,4 @@
-"""The stage judgments: days -> click-derived judgments. What Beam does for it is in judgments_job.
+"""The stage judgments: days -> click-derived judgments. judgments_job is its Beam pipeline.
 
 derive_judgments(["store"], store="store", config=JudgmentsConfig(k=5))
 """
@@ -40,8 +40,8 @@ def derive_judgments(
 ) -> StageResult:
     """The judgments of a window, in STORE/judgments/DIGEST: its queries, qrels, logged run, propensities.
 
-    `days`: ingest folders or versions of days, or stores, of which the dates of the window are taken, or everything.
-    `trained_on`: the build a model is trained on, whose days must be others, and earlier. Raises UsageError and
+    `days`: ingest folders, versions of days, or stores; of a store the dates of the window, or everything.
+    `trained_on`: the build that a model is trained on; its days must be other, earlier ones. Raises UsageError and
     StageError (see `open_window`; no impressions, no query behind the gate, ranks that hardly vary).
     """
     opened = open_window(days, window)
@@ -84,7 +84,7 @@ def derive_judgments(
 
 
 def span(days: Sequence[StageResult]) -> dict[str, str | None]:
-    """The first and the last time of a window, from the manifests of its ingests; None where no line has a time."""
+    """The first and the last time of a window, from the manifests of its ingests; None if no line has a time."""
     metrics = [day.manifest.outcome.metrics for day in days]
     firsts = [each["first_time"] for each in metrics if each.get("first_time")]
     lasts = [each["last_time"] for each in metrics if each.get("last_time")]
@@ -92,8 +92,8 @@ def span(days: Sequence[StageResult]) -> dict[str, str | None]:
 
 
 def refuse_trained_days(build: str, days: Sequence[StageResult]) -> None:
-    """Nothing. Raises StageError where one of these ingests, its date or one of its log files is one that `build` was
-    made from, or where they do not begin after it; UsageError where `build` is no output of that stage.
+    """Raise StageError if `build` was made from one of these ingests, dates or log files, or if they do not begin after
+    it; UsageError if `build` is not a build.
 
     Dates, log files and times are compared for those days of the build that are still in its store, or in theirs.
     """
@@ -117,7 +117,7 @@ def refuse_trained_days(build: str, days: Sequence[StageResult]) -> None:
 
 
 def _find(digests: Iterable[str], folders: Sequence[str]) -> list[StageResult]:
-    """The ingests of these digests, or what erasures left of them, in the stores that hold some folders."""
+    """The ingests with these digests, or what erasures left of them, in the stores of some folders."""
     stores = sorted({folder.rstrip("/").rsplit("/", 2)[0] for folder in folders if folder.count("/") >= 2})
     ingests = {}
     for store in stores:

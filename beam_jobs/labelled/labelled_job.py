@@ -5,8 +5,8 @@
           -> rows of each split -> exchange by shard -> words, texts, labelled rows
           -> one last step: names for the folders that count, the ledger, the manifest
 
-Reads files through the sources of ingest; writes schemas.shard to STORE/build-labelled/DIGEST. Whatever the runner,
-the number of workers, the file names and the order of the lines, the logical rows are the same.
+Reads files through the sources of ingest; writes schemas.shard to STORE/build-labelled/DIGEST. The logical rows do not
+depend on the runner, the number of workers, file names or the order of lines.
 """
 
 import uuid
@@ -56,7 +56,7 @@ Result = Tally | Rejects | labelled_rows.SplitDecision | FolderMade
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelledJob:
-    """One run of the pipeline: its inputs, and what its last step must know."""
+    """One run of the pipeline: its inputs, and what its last step needs."""
 
     attempt: Attempt
     config: labelled_rows.LabelledConfig
@@ -100,9 +100,9 @@ class LabelledJob:
         _ = results | CommitAll(self.commit, attempt.folder)
 
     def commit(self, results: Sequence[Result]) -> None:
-        """Give the shards their names, write the catalogue and, last, the manifest.
+        """Move the shards to their final names, write the catalogue and, last, the manifest.
 
-        May run again after a failure at any point. Raises StageError where too many lines are unreadable, none is left,
+        It can run again after a failure at any point. Raises StageError if too many lines are unreadable, none is left,
         there is nothing to train on, to hold out or to distinguish (`require_usable`), or the ledger does not add up.
         """
         if self.attempt.has_committed():
@@ -212,7 +212,7 @@ def _split(record: Record, decisions: Iterable[labelled_rows.SplitDecision], job
 def _write_shard(
     shard: tuple[int, pa.Table], decisions: Iterable[labelled_rows.SplitDecision], job: LabelledJob
 ) -> FolderMade:
-    """The words, texts and labelled rows of one shard, in the order of the rows' keys, for any order of arrival."""
+    """Write the words, texts and labelled rows of one shard, in the order of the rows' keys, for any order of arrival."""
     (decision,), (number, rows) = decisions, shard
     split = "dev" if number % 2 else "train"
     name = f"{split}-{number // 2:05d}"

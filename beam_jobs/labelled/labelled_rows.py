@@ -1,6 +1,6 @@
-"""Labelled files: what a user can set, what names the result, what lines mean, and which rows are held out. No engine.
+"""Labelled files: settings, what identifies the result, what lines mean, and which rows are held out. No engine.
 
-Which columns are the texts and the label, flags say, or a TOML file like that of a log:
+Flags say which columns are the texts and the label, or a TOML file like the mapping of a log:
 
     header = false                 # delimited text only, as are delimiter, quote and quoted_newlines
 
@@ -56,7 +56,7 @@ class LabelledColumns(NamedColumns):
 
 @section
 class LabelledMapping(ColumnMapping):
-    """What the columns mean. Raises UsageError where they are neither of pairs nor of texts."""
+    """What the columns mean. Raises UsageError if they describe neither pairs nor texts."""
 
     columns: LabelledColumns = field(default_factory=LabelledColumns)
 
@@ -82,15 +82,15 @@ _ENDINGS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "
 
 @section
 class LabelledConfig:
-    """What decides the rows of labelled shards.
+    """The settings that determine the rows of labelled shards.
 
-    label: what a label is, one of some classes or a real value. classes: those that may occur; none named, those that
-    training lines have. lowest, highest: of a value, both included. ordered: whether a pair and the same pair the other
-    way round are two; if not they are one, with the text that sorts first as `first`. dev_share: of the connected
-    components of sentences that is held out where no dev file is given. split_salt: the key of that.
-    max_unreadable_share: of the lines; above it the run fails. words: how texts are cut into words, at white space or
-    by Unicode's rule, which parts punctuation from them (as_words). keep_shared: with a dev file, training lines with a
-    sentence of it stay, as in splits that were published so.
+    label: whether a label is a class or a real value. classes: the allowed classes; by default those of the training
+    lines. lowest, highest: the bounds of a value, inclusive. ordered: whether swapping a pair's texts makes another
+    pair; if not, the two are one, with the text that sorts first as `first`. dev_share: the share of the connected
+    components of sentences that is held out if there is no dev file. split_salt: its key. max_unreadable_share: of the
+    lines; above it the run fails. words: how texts are cut into words: at white space, or by Unicode's rule, which
+    splits off punctuation (as_words). keep_shared: with a dev file, keep training lines that share a sentence with it,
+    as some published splits do.
     """
 
     mapping: LabelledMapping
@@ -124,13 +124,13 @@ class LabelledConfig:
 
 
 def format_of(name: str) -> Format:
-    """The form of a file by the ending of its name: JSON lines, Parquet, or else delimited text."""
+    """The format of a file by its extension: JSON lines, Parquet, or else delimited text."""
     plain = name.removesuffix(".gz").removesuffix(".zst").lower()
     return next((form for ending, form in _ENDINGS.items() if plain.endswith(ending)), "delimited")
 
 
 def labelled_source(config: LabelledConfig) -> Source:
-    """What reads the files; nothing is opened yet."""
+    """The source that reads the files; it opens nothing yet."""
     rows_of = partial(labelled_rows, config=config)
     match config.format:
         case "delimited":
@@ -142,7 +142,7 @@ def labelled_source(config: LabelledConfig) -> Source:
 
 
 def labelled_request(files: Sequence[str], dev: Sequence[str], config: LabelledConfig) -> Request:
-    """The request for files, by content and not by name."""
+    """The request for files, identified by content and not by name."""
     inputs = {
         "labelled": sorted(storage.map_files(storage.fingerprint, files)),
         "dev": sorted(storage.map_files(storage.fingerprint, dev)),
@@ -152,7 +152,7 @@ def labelled_request(files: Sequence[str], dev: Sequence[str], config: LabelledC
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelledPart:
-    """What one worker reads in one go; `dev`: of the dev file."""
+    """What one worker reads at a time; `dev`: from the dev file."""
 
     unit: read_lines.Unit
     dev: bool
@@ -178,7 +178,7 @@ FIELD, LABEL, EMPTY = "unreadable_field", "unreadable_label", "sentence_empty"
 def labelled_rows(
     _hashes: pa.FixedSizeBinaryArray, columns: Mapping[str, Values], _mapping: Any, *, config: LabelledConfig
 ) -> tuple[pa.RecordBatch, np.ndarray, list[str]]:
-    """(LABELLED_LINE rows in the order of the lines, the numbers of the others ascending, the fate of each)."""
+    """(LABELLED_LINE rows in the order of the lines, the numbers of the rejected lines ascending, the fate of each)."""
     texts_of_columns = [texts(columns[name]) for name in ("text", "first", "second") if name in columns]
     labels = pa.array(_labels(columns["label"], config), pa.string())
     is_missing = ~np.logical_and.reduce(
@@ -213,8 +213,8 @@ def as_words(column: pa.Array) -> pa.Array:
 def sentence_ids(sentences: Iterable[str]) -> np.ndarray:
     """64 bits of the BLAKE2b of each normalised sentence, uint64.
 
-    Two sentences of one id (among a million the chance is 3e-8) would be kept on one side of the split together, which
-    parts nothing.
+    Two sentences with the same id (among a million the chance is 3e-8) would stay on one side of the split together,
+    which is harmless.
     """
     digests = [hashlib.blake2b(each.encode(), digest_size=8, person=b"sentence").digest() for each in sentences]
     return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
@@ -231,7 +231,7 @@ def _labels(values: Values, config: LabelledConfig) -> Sequence[str | None]:
 
 
 def read_label(value: Any, config: LabelledConfig) -> str | None:
-    """The one spelling of a label; None for an invalid label: a class that is not named, a number out of bounds."""
+    """The canonical spelling of a label; None for an invalid label: an unknown class, a number out of bounds."""
     if value is None:
         return None
     if config.label == "class":
@@ -248,7 +248,9 @@ def read_label(value: Any, config: LabelledConfig) -> str | None:
 
 
 def _class_name(value: Any) -> str | None:
-    """A class as text without space around it: a number without a fraction in decimal, a truth as `true` or `false`."""
+    """A class as text without surrounding space: a number without a fraction in decimal, a boolean as `true` or
+    `false`.
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -267,7 +269,7 @@ _SAME = ["dev", "first", "second", "first_id", "second_id", "key"]
 
 
 def keyed(lines: pa.RecordBatch, *, ordered: bool, dev: bool) -> pa.Table:
-    """KEYED rows. Not `ordered`: the text that sorts first (by its UTF-8 bytes) is `first`. dev: of the dev file."""
+    """KEYED rows. If not `ordered`, the text that sorts first (by its UTF-8 bytes) is `first`. dev: from the dev file."""
     columns = {name: lines[name] for name in LABELLED_LINE.names}
     if not ordered:
         is_turned = pc.fill_null(pc.less(columns["second"], columns["first"]), False)
@@ -280,7 +282,7 @@ def keyed(lines: pa.RecordBatch, *, ordered: bool, dev: bool) -> pa.Table:
 
 
 def distinct(lines: pa.Table) -> tuple[pa.Table, dict[str, int]]:
-    """(KEYED: one row for all lines of the same texts and file, in no order; the lines dropped, by fate).
+    """(KEYED: one row for all lines of the same texts and file, in any order; the dropped lines, by fate).
 
     `lines`: all KEYED rows of their keys. Lines of the same texts with different labels are all dropped: which of them
     is right is unknown.
@@ -301,7 +303,7 @@ MAX_CLASSES = 1_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SplitDecision:
-    """`dev_sentences`: the URI of a table of their ids, ascending. `classes`: in order; none for values."""
+    """`dev_sentences`: the URI of a table of their ids, ascending. `classes`: in order; empty for values."""
 
     dev_sentences: str
     classes: tuple[str, ...]
@@ -310,7 +312,7 @@ class SplitDecision:
 
 
 def decide(rows: pa.Table, config: LabelledConfig, *, has_dev_file: bool) -> tuple[np.ndarray, SplitDecision]:
-    """(the ids of the held-out sentences, uint64 ascending; what else was decided, without its URI).
+    """(the ids of the held-out sentences, uint64 ascending; the rest of the decision, without its URI).
 
     rows: first_id, second_id, dev and label of all distinct rows.
     """
@@ -340,7 +342,7 @@ def is_held_out(first: np.ndarray, second: np.ndarray, dev_ids: np.ndarray) -> n
 
 
 def in_order(names: set[str]) -> tuple[str, ...]:
-    """Classes by their number where all are whole numbers, else by their name."""
+    """Classes by their number if all are whole numbers, otherwise by their name."""
     try:
         return tuple(sorted(names, key=lambda name: (int(name), name)))
     except ValueError:
@@ -348,7 +350,7 @@ def in_order(names: set[str]) -> tuple[str, ...]:
 
 
 def require_usable(decision: SplitDecision, config: LabelledConfig, *, has_dev_file: bool) -> None:
-    """Nothing. Raises StageError where there is nothing to train on or to hold out, one class only, or too many."""
+    """Raise StageError if there is nothing to train on or to hold out, only one class, or too many."""
     num_train, num_classes = decision.num_rows["train"], len(decision.classes)
     if not num_train:
         raise StageError(
@@ -393,12 +395,12 @@ def require_usable(decision: SplitDecision, config: LabelledConfig, *, has_dev_f
 
 
 def components(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(the distinct ids ascending, uint64 [S]; the representative of each one's component as its place there, int64).
+    """(the distinct ids ascending, uint64 [S]; the index of each one's representative among them, int64).
 
-    first, second: ids that a row links, uint64 [rows]; a row of one sentence links it with itself.
+    first, second: ids that a row connects, uint64 [rows]; a row with one sentence connects it with itself.
 
-    By rounds until nothing changes: both sentences of a row, and their representatives of the round before, take the
-    smaller of these; then every sentence takes its representative's own.
+    It works in rounds until nothing changes: both sentences of a row, and their representatives of the round before,
+    take the smaller of these; then every sentence takes its representative's.
     """
     ids, places = np.unique(np.concatenate([first, second]), return_inverse=True)
     a, b = np.split(places.reshape(-1), 2)
@@ -418,7 +420,7 @@ def components(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.nd
 def held_out_sentences(
     first: np.ndarray, second: np.ndarray, *, salt: str, share: float
 ) -> tuple[np.ndarray, dict[str, int]]:
-    """(the ids of the held-out sentences, uint64 ascending; counts of the components), as the module says."""
+    """(the ids of the held-out sentences, uint64 ascending; counts of the components); see above."""
     ids, representative = components(first, second)
     present, of_sentence = np.unique(representative, return_inverse=True)
     of_row = of_sentence[np.searchsorted(ids, first)]

@@ -1,4 +1,4 @@
-"""The stage build-labelled: labelled files -> labelled shards. What Beam does for it is in labelled_job.
+"""The stage build-labelled: labelled files -> labelled shards. labelled_job is its Beam pipeline.
 
 build_labelled_shards(["pairs.tsv"], store="store", config=LabelledConfig(mapping=...))
 """
@@ -39,10 +39,10 @@ def build_labelled_shards(
 ) -> StageResult:
     """The labelled shards of some files, in STORE/build-labelled/DIGEST.
 
-    files, dev: paths, patterns or folders. With `dev` its lines are what is held out, and a line of `files` that has a
-    sentence of it is left out; without, whole components of sentences are held out by a keyed hash. Raises UsageError
-    and StageError: nothing to read, columns that are not there, too many unreadable lines, nothing left to train on or
-    to hold out, one class only.
+    files, dev: paths, patterns or folders. With `dev` its lines are held out, and lines of `files` that share a
+    sentence with it are dropped; without it, whole components of sentences are held out by a keyed hash. Raises
+    UsageError and StageError: no files, missing columns, too many unreadable lines, nothing left to train on or to hold
+    out, only one class.
     """
     source = labelled_source(config)
     train_plan = source.plan(files)

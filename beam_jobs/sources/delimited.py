@@ -1,10 +1,10 @@
-"""Delimited text (CSV, TSV and the like) with a column mapping; and ORCAS, whose columns are known.
+"""Delimited text (CSV, TSV and similar) with a column mapping; and ORCAS, whose columns are known.
 
-A line is a record. With `quoted_newlines` a record goes on while a quote is open, and a file is read from its start by
-one worker: where a record begins cannot be told from the middle of a file. Otherwise plain files are cut like any log,
-and a line that leaves a quote open is unreadable. A quote mark within a quoted field is doubled (RFC 4180).
+A line is a record. With `quoted_newlines` a record continues while a quote is open, and one worker reads a file from
+its start, because record boundaries are not recognisable in the middle of a file. Otherwise plain files are split like
+any log, and a line that leaves a quote open is unreadable. A quote mark within a quoted field is doubled (RFC 4180).
 
-The header is no line of the log: it is in no count.
+The header is not a line of the log: no count includes it.
 """
 
 import csv
@@ -53,7 +53,7 @@ class DelimitedSource:
     rows_of: RowsOf = mapped_log_rows
 
     def plan(self, logs: Sequence[str]) -> ReadingPlan:
-        """Raises also UsageError for a header without a mapped column, naming two files that differ in it."""
+        """Also raises UsageError for a header without a mapped column, or two files with different headers."""
         plan = plan_reading(logs, split=not self.mapping.quoted_newlines)
         if not self.mapping.header:
             _check_numbers(self.mapping)
@@ -73,7 +73,7 @@ class DelimitedSource:
             yield parsed.placed(offset, num_lines=len(records), offset=offset, stored_bytes=stored_bytes)
 
     def _records(self, unit: Unit, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int, bytes, int]]:
-        """(offset, whole records, bytes read of the file) of one block after the other."""
+        """(offset, whole records, bytes read from the file) of each block in order."""
         held, quote = b"", self.mapping.quote_mark.encode()
         offset, stored = unit.start, 0
         for block in read_blocks(unit, block_bytes):
@@ -134,7 +134,7 @@ class DelimitedSource:
 
 
 def split_records(data: bytes, mapping: ColumnMapping) -> list[bytes]:
-    """The records of some whole lines: lines, or with `quoted_newlines` lines joined while a quote is open."""
+    """The records in some whole lines: the lines, or with `quoted_newlines` lines joined while a quote is open."""
     lines = split_lines(data)
     quote = mapping.quote_mark.encode()
     if not mapping.quoted_newlines or not quote or quote not in data:
@@ -152,7 +152,7 @@ def split_records(data: bytes, mapping: ColumnMapping) -> list[bytes]:
 
 
 def split_fields(line: str, mapping: ColumnMapping) -> list[str] | None:
-    """The fields of one record; None where a quote is left open or text follows a closing one."""
+    """The fields of a record; None if a quote is left open or text follows a closing one."""
     quote = mapping.quote_mark
     if not quote or quote not in line:
         return line.split(mapping.delimiter)
@@ -175,7 +175,7 @@ def _check_numbers(mapping: ColumnMapping) -> None:
 
 
 def _end_of_records(data: bytes, quote: bytes) -> int:
-    """Where the last whole record ends. `data` begins with a record and ends with a line."""
+    """The end of the last whole record. `data` begins with a record and ends with a line."""
     if data.count(quote) % 2 == 0:
         return len(data)
     marks = np.frombuffer(data, np.uint8)

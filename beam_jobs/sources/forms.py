@@ -1,4 +1,4 @@
-"""The forms of log that ingest and check know: a new one is a file that defines a LogForm, and its place below."""
+"""The log formats of ingest and check: a new one is a file that defines a LogForm, and an entry below."""
 
 from beam_jobs.sources import delimited, jsonl, parquet, ubi
 from beam_jobs.sources.mapping import Events, Mapping
@@ -11,14 +11,14 @@ FORMS: dict[str, LogForm] = {
 
 
 def form_of(name: str) -> LogForm:
-    """The form of that name. Raises UsageError if it is missing."""
+    """The format with that name. Raises UsageError for an unknown name."""
     if name not in FORMS:
         raise UsageError(f"The format `{name}` of a log is unknown.", f"Use one of {', '.join(FORMS)}.")
     return FORMS[name]
 
 
 def check_mapping(form: LogForm, mapping: Mapping | None) -> None:
-    """Raises UsageError where a form needs a mapping, has no use for one, or for something in it."""
+    """Raises UsageError if a format lacks a mapping that it needs, or has one that it cannot use."""
     if form.mapping == "columns":
         named = mapping.columns.named() if mapping else {}
         lacking = [name for name in ("query", "document_id") if name not in named]

@@ -1,7 +1,7 @@
 """JSON lines with a column mapping: names at the top, dotted paths into nested objects.
 
-For each mapping one struct type is made that has the mapped fields and no others.
-A mapped field that a line lacks is nothing; one of another type makes the line unreadable. Lists cannot be mapped.
+Each mapping gets a struct type with the mapped fields and no others. A mapped field that a line lacks is null; one of
+another type makes the line unreadable. Lists cannot be mapped.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +33,7 @@ class JsonSource:
     rows_of: RowsOf = mapped_log_rows
 
     def plan(self, logs: Sequence[str]) -> read_lines.ReadingPlan:
-        """Raises also UsageError where the first lines of the files show that a mapped key is misspelt."""
+        """Also raises UsageError if the first lines of the files show that a mapped key is misspelt."""
         path_of = paths(self.mapping.columns)
         plan = read_lines.plan_reading(logs)
         starts = [unit for unit in plan.units if unit.start == 0]
@@ -65,7 +65,7 @@ def parse_block(block: bytes, mapping: ColumnMapping, rows_of: RowsOf = mapped_l
 
 
 def paths(columns: NamedColumns) -> dict[str, Path]:
-    """Our name -> the path of keys. Raises UsageError for a number, and for a path that leads through another."""
+    """Our name -> the path of keys. Raises UsageError for a number, and for a path that runs through another."""
     result: dict[str, Path] = {}
     for name, column in columns.named().items():
         if isinstance(column, int) or not all(column.split(".")):
@@ -87,7 +87,7 @@ def paths(columns: NamedColumns) -> dict[str, Path]:
 
 @cache
 def _decoder(columns: NamedColumns) -> tuple[Callable[[bytes], Any], dict[str, tuple[str, ...]]]:
-    """How lines are decoded, and the attribute names that lead to each of our columns."""
+    """How to decode lines, and the attribute names that lead to each of our columns."""
     path_of = paths(columns)
     leaves = {path: _KINDS.get(name, _Text) for name, path in sorted(path_of.items())}
     struct, attributes = _struct(leaves, 0)
@@ -95,7 +95,7 @@ def _decoder(columns: NamedColumns) -> tuple[Callable[[bytes], Any], dict[str, t
 
 
 def _struct(leaves: dict[Path, Any], level: int) -> tuple[Any, dict[Path, tuple[str, ...]]]:
-    """A struct type for the paths that agree up to `level`, and the attributes that lead to each leaf in it."""
+    """A struct type for the paths that agree up to `level`, and the attributes that lead to each of its leaves."""
     fields: list[tuple[str, Any, None]] = []
     names: dict[str, str] = {}
     attributes: dict[Path, tuple[str, ...]] = {}
@@ -120,7 +120,7 @@ def _follow(values: Sequence[Any], attributes: tuple[str, ...]) -> list[Any]:
 
 
 def _keys(data: bytes, depth: int) -> set[str]:
-    """The keys of some lines, those within objects as dotted paths."""
+    """The keys of some lines; keys of nested objects as dotted paths."""
     result: set[str] = set()
     for line in read_lines.split_lines(data)[:_LOOK_LINES]:
         if read_lines.is_too_deep(line):
@@ -139,7 +139,9 @@ def _visit(value: Any, name: str, depth: int, names: set[str]) -> None:
 
 
 def _check_keys(seen: set[str], paths: dict[str, Path], expected: Sequence[str]) -> None:
-    """A key that no line has may come later, or never; but not if it is expected, or another is all but its name."""
+    """Check the mapped keys against those seen. A key that no line has may come later or never; but it is probably
+    misspelt if it is expected, or nearly equal to another.
+    """
     names = {ours: ".".join(path) for ours, path in paths.items()}
     unmapped = seen - set(names.values())
     for ours, name in names.items():

@@ -1,6 +1,6 @@
-"""Columns of a log, as their names were mapped -> LOG_ROW rows and the lines that give none.
+"""Mapped columns of a log -> LOG_ROW rows, and the lines that are not rows.
 
-The one place that says what a readable line is, once its form has been parsed; every source ends here. A line must say
+This is the one definition of a readable line, once its format has been parsed; every source ends here. A line must say
 which query it belongs to: by a query id, by the query itself, or by both. A search must have its query.
 """
 
@@ -40,12 +40,12 @@ def log_rows(
     *,
     is_ubi: bool = False,
 ) -> tuple[pa.RecordBatch, np.ndarray, list[str]]:
-    """(LOG_ROW rows in the order of the lines, the numbers of the others ascending, why each is not a row).
+    """(LOG_ROW rows in the order of the lines, the numbers of the rejected lines ascending, the fate of each).
 
-    `hashes`: LINE_HASH_BYTES of each line. `columns`: by the names of mapping.Columns the values line by line, of those
-    that the log has: text or integers, of `position` and `time` also other numbers; None stands for a missing value.
-    `kinds`: what the values of `event` mean. Without that column, or a value in it, a line with a document is a click
-    and one without is a search. In UBI a line without is a search whatever it has, and a search must have an id.
+    `hashes`: LINE_HASH_BYTES of each line. `columns`: for each of mapping.Columns that the log has, its values line by
+    line: text or integers, for `position` and `time` also other numbers; None for a missing value. `kinds`: the meaning
+    of the values of `event`. Without that column, or a value in it, a line with a document is a click and one without
+    is a search. In UBI a line without a value is a search in any case, and a search must have an id.
     """
     num_lines = len(hashes)
 
@@ -98,7 +98,7 @@ def _kind_codes(event: Values | None, document_id: pa.Array, kinds: Mapping[str,
 
 
 def _few(column: pa.Array) -> pa.DictionaryArray:
-    """The column with 16-bit indices. No log has as many applications: an overflow becomes null, and no line fails."""
+    """The column with 16-bit indices. No log has so many applications: an overflow becomes null, and no line fails."""
     encoded = column.dictionary_encode()
     indices = encoded.indices
     if len(encoded.dictionary) > _MAX_APPLICATIONS:
@@ -107,14 +107,14 @@ def _few(column: pa.Array) -> pa.DictionaryArray:
 
 
 def _without_empty(query: pa.Array, is_event: np.ndarray) -> pa.Array:
-    """An event with an empty query says nothing of its query; a search with one is a search for nothing."""
+    """An event with an empty query says nothing about its query; a search with an empty query remains a search."""
     if not pc.any(is_empty := pc.equal(query, "")).as_py():
         return query
     return pc.if_else(pc.and_(is_empty, pa.array(is_event)), None, query)
 
 
 def _own_ids(hashes: pa.FixedSizeBinaryArray) -> pa.Array:
-    """A query id for each line, made of its hash."""
+    """A query id for each line, derived from its hash."""
     size = len(_OWN_ID) + 2 * LINE_HASH_BYTES
     texts_of = np.empty((len(hashes), size), np.uint8)
     texts_of[:, : len(_OWN_ID)] = np.frombuffer(_OWN_ID, np.uint8)
@@ -161,7 +161,7 @@ def empty_as_null(column: pa.Array) -> pa.Array:
 
 
 def position_of(value: str | int | float) -> int:
-    """A rank, 0 or more, also as text, also as a whole number with a fraction of 0. ValueError for anything else."""
+    """A rank, 0 or more, also as text, or as a float without a fraction. ValueError for anything else."""
     number = _number(value)
     if number != int(number) or not 0 <= number <= MAX_POSITION:
         raise ValueError("no rank")
@@ -169,7 +169,7 @@ def position_of(value: str | int | float) -> int:
 
 
 def positions(values: Values) -> tuple[pa.Array, np.ndarray]:
-    """(ranks as int32, -1 without one; whether each value is no rank), of numbers, text and None."""
+    """(ranks as int32, -1 for none; whether each value is not a rank), from numbers, text and None."""
     column = _column(values)
     if column is not None and pa.types.is_null(column.type):
         column = column.cast(pa.int64())
@@ -180,7 +180,7 @@ def positions(values: Values) -> tuple[pa.Array, np.ndarray]:
 
 
 def _number(value: str | int | float) -> int | float:
-    """A number, also from text: plain and decimal, of at most 18 digits on each side of the point."""
+    """A number, also from plain decimal text with at most 18 digits on each side of the point."""
     if not isinstance(value, str):
         return value
     if not _NUMBER.fullmatch(value):
@@ -189,7 +189,7 @@ def _number(value: str | int | float) -> int | float:
 
 
 def _column(values: Values) -> pa.Array | None:
-    """The values as Arrow sees them; None where it sees no one type."""
+    """The values as an Arrow array; None if they have no common type."""
     if isinstance(values, pa.Array):
         return values
     try:
@@ -204,7 +204,7 @@ def _is_within(column: pa.Array, least: int, most: int) -> bool:
 
 
 def _parse_distinct(values: Values, parse: Callable[[Any], int], null: int | None) -> tuple[pa.Array, np.ndarray]:
-    """(int64, `null` for a missing or bad value; whether each value is bad), each distinct value once."""
+    """(int64, `null` for a missing or bad value; whether each value is bad); each distinct value is parsed once."""
     parsed: dict[Any, tuple[int | None, bool]] = {None: (null, False), "": (null, False)}
     rows = []
     for value in values.to_pylist() if isinstance(values, pa.Array) else values:
@@ -235,8 +235,8 @@ _MIN_EPOCH_DIGITS = 10  # fewer digits are a date without dashes
 def time_of(value: str | int | float, time_format: str) -> int:
     """Milliseconds since 1970. Raises ValueError, TypeError or OverflowError for anything but a time.
 
-    iso: ISO 8601, no zone is UTC; a number, also as text of ten digits or more, is in milliseconds, as OpenSearch date
-    fields take it. epoch_s, epoch_ms: a number, also as text. Fractions of a millisecond are cut off.
+    iso: ISO 8601, UTC by default; a number, also as text of ten digits or more, is in milliseconds, as in OpenSearch
+    date fields. epoch_s, epoch_ms: a number, also as text. Fractions of a millisecond are cut off.
     """
     is_long = isinstance(value, str) and len(value) >= _MIN_EPOCH_DIGITS
     if time_format == "iso" and isinstance(value, str) and not (is_long and value.isascii() and value.isdigit()):
@@ -253,7 +253,7 @@ def time_of(value: str | int | float, time_format: str) -> int:
 
 
 def times(values: Values, time_format: str) -> tuple[pa.Array, np.ndarray]:
-    """(TIME, null without one; whether each value is no time), of text, numbers and None. "" is no value."""
+    """(TIME, null for none; whether each value is not a time), from text, numbers and None. "" counts as missing."""
     column = _column(values)
     moments = None if column is None else _whole_column(column, time_format)
     if moments is not None:
@@ -265,7 +265,7 @@ def times(values: Values, time_format: str) -> tuple[pa.Array, np.ndarray]:
 
 
 def _whole_column(column: pa.Array, time_format: str) -> pa.Array | None:
-    """The times of a column, all of which Arrow takes; None where it does not."""
+    """The times of a column that Arrow parses completely; None otherwise."""
     kind = column.type
     if pa.types.is_null(kind):
         return column.cast(TIME)
@@ -286,7 +286,7 @@ def _whole_column(column: pa.Array, time_format: str) -> pa.Array | None:
 
 
 def _of_moments(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
-    """Of Arrow's own timestamps and dates; without a zone they are UTC."""
+    """The times of Arrow's own timestamps and dates; without a zone they are in UTC."""
     if pa.types.is_date(column.type):
         column = column.cast(pa.date32()).cast(pa.timestamp("s"))
     is_valid = column.is_valid().to_numpy(zero_copy_only=False)

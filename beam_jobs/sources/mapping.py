@@ -1,4 +1,4 @@
-"""What the columns of a log mean, where its form does not say: a TOML file, or the same table in a config.
+"""What the columns of a log mean if its format does not say: a TOML file, or the same table in a config.
 
 Labelled pairs and texts are mapped in the same way (labelled_rows).
 
@@ -12,8 +12,8 @@ Labelled pairs and texts are mapped in the same way (labelled_rows).
     [events]                       # values of the column that `event` names; every other value is some other action
     click = ["click", "tap"]
 
-Without an `event` column a row that has a document is a click that carries its query, and one without is a search: so
-are logs of one search a line with what was clicked.
+Without an `event` column a row with a document is a click that carries its query, and one without is a search: this
+fits logs with one search per line and its clicks.
 """
 
 import difflib
@@ -30,9 +30,9 @@ Column = str | int | None
 
 @section
 class NamedColumns:
-    """A file's column for each of ours: a name, a dotted path, or a number from 1; None where it has none.
+    """The file's column for each of ours: a name, a dotted path, or a number from 1; None if it has none.
 
-    EXPECTED: ours that some of the first lines must have.
+    EXPECTED: those of our columns that some of the first lines must have.
     """
 
     EXPECTED: ClassVar[tuple[str, ...]] = ()
@@ -46,7 +46,7 @@ class NamedColumns:
                 )
 
     def named(self) -> dict[str, str | int]:
-        """Our name -> the file's column, of those that it has."""
+        """Our name -> the file's column, for the columns that it has."""
         return {f.name: column for f in fields(self) if (column := getattr(self, f.name)) not in (None, "")}
 
 
@@ -54,7 +54,9 @@ class NamedColumns:
 class Columns(NamedColumns):
     """The log's columns.
 
-    `line_id`, for Parquet alone: what tells two rows apart that agree in all else. A line of text is its bytes."""
+    `line_id`, for Parquet only: distinguishes rows that agree in all other columns. A line of text is identified by its
+    bytes.
+    """
 
     EXPECTED: ClassVar[tuple[str, ...]] = ("query",)
 
@@ -72,7 +74,7 @@ class Columns(NamedColumns):
 
 @section
 class Events:
-    """The values of the event column that mean a search, an impression and a click."""
+    """The values of the event column that mean a search, an impression or a click."""
 
     search: tuple[str, ...] = ("search",)
     impression: tuple[str, ...] = ("impression",)
@@ -95,11 +97,11 @@ class Events:
 
 @section
 class ColumnMapping:
-    """Which columns mean what, and how delimited text holds them. Raises UsageError for a value out of range.
+    """What the columns mean, and how delimited text holds them. Raises UsageError for a value out of range.
 
-    `header`: the first line of each file names its columns. `quote`: the mark around fields that hold the delimiter;
-    "" for none, by default `"`, and none where tabs delimit. `quoted_newlines`: a quoted field may hold line ends; then
-    a file is read by one worker, since where a line begins cannot be told from its middle.
+    `header`: the first line of each file names its columns. `quote`: the mark around fields that contain the delimiter;
+    "" for none; by default `"`, or none if tabs delimit. `quoted_newlines`: a quoted field may contain line ends; then
+    one worker reads each file, because record boundaries are not recognisable in its middle.
     """
 
     columns: NamedColumns = field(default_factory=NamedColumns)
@@ -128,7 +130,7 @@ class ColumnMapping:
 class Mapping(ColumnMapping):
     """What the columns of a log mean. Raises UsageError for a value out of range.
 
-    `time_format`: iso (ISO 8601; a bare number is milliseconds since 1970), epoch_s or epoch_ms; no zone is UTC.
+    `time_format`: iso (ISO 8601; a bare number is milliseconds since 1970), epoch_s or epoch_ms; UTC by default.
     """
 
     columns: Columns = field(default_factory=Columns)
@@ -137,6 +139,6 @@ class Mapping(ColumnMapping):
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """A hint at the name that was probably meant, for an error; empty without a similar one."""
+    """A hint at the name that was probably meant, for an error; empty if no name is similar."""
     near = difflib.get_close_matches(name, list(names), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""

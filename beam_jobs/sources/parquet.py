@@ -1,7 +1,7 @@
 """Parquet with a column mapping: names of columns, or dotted paths into structs.
 
-A line is a row, its place is its number in the file. A unit is some row groups. Two rows are exact repeats if they
-agree in every mapped column; `line_id` of the mapping can name a column that tells rows apart.
+A line is a row, and its place is its row number. A unit is some row groups. Two rows are exact repeats if they agree in
+every mapped column; the mapping's `line_id` can name a column that distinguishes rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ class ParquetSource:
     rows_of: RowsOf = mapped_log_rows
 
     def plan(self, logs: Sequence[str]) -> read_lines.ReadingPlan:
-        """Raises also UsageError for a mapped column that a file lacks or that is of no use, naming the files."""
+        """Also raises UsageError for a mapped column that is missing from a file or has an unusable type."""
         files = read_lines.find_files(logs)
         units: list[read_lines.Unit] = []
         schemas: dict[str, pa.Schema] = {}
@@ -146,7 +146,7 @@ def _name(schema: pa.Schema, column: str | int) -> str:
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """A column of a batch as text, integers, other numbers or times; never a dictionary, nor of a wide or view form."""
+    """A column of a batch as text, integers, other numbers or times; never a dictionary, nor a large or view type."""
     if name in batch.schema.names:
         column = batch.column(name)
     else:
@@ -171,7 +171,9 @@ def _not_utf8(column: pa.Array) -> Any:
 
 
 def _row_bytes(columns: dict[str, pa.Array], num_rows: int) -> list[bytes]:
-    """What identifies a row: its mapped values, each with its length before it, so that none can be taken for two."""
+    """The identity of a row: its mapped values, each preceded by its length, so that different rows never have the same
+    bytes.
+    """
     parts = []
     for _, column in sorted(columns.items()):
         if pa.types.is_timestamp(column.type):
@@ -184,7 +186,7 @@ def _row_bytes(columns: dict[str, pa.Array], num_rows: int) -> list[bytes]:
 
 
 def _units(file: str, sizes: list[int]) -> list[read_lines.Unit]:
-    """Row groups together until they are worth a unit."""
+    """Row groups, combined until they are worth a unit."""
     units, start, size = [], 0, 0
     for number, group in enumerate(sizes):
         size += group

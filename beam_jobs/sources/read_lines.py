@@ -1,8 +1,8 @@
-"""Log files -> units of reading -> blocks of whole lines -> lines, and what text sources do with them.
+"""Log files -> units of reading -> blocks of whole lines -> lines, and the shared functions of text sources.
 
-A line is what a newline ends, and what follows the last newline if that is anything. Plain files are cut into byte
-ranges, so that one big file uses every core: a line belongs to the range that holds its first byte. A compressed file
-is one unit, read as a stream. What a file is, its first bytes say.
+A line ends with a newline; anything after the last newline is a line too. Plain files are split into byte ranges, so
+that one big file uses every core: a line belongs to the range that holds its first byte. A compressed file is one unit,
+read as a stream. The first bytes of a file determine its type.
 """
 
 import io
@@ -50,9 +50,9 @@ _DECODER_ERRORS: tuple[type[Exception], ...] = (EOFError, OSError, isal_zlib.err
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unit:
-    """What one worker reads in one go: a byte range of a plain file, a whole compressed one, a Parquet row group.
+    """What one worker reads at a time: a byte range of a plain file, a whole compressed one, Parquet row groups.
 
-    `header` names the columns, where a file says them in its first line.
+    `header` names the columns, if the file's first line does.
     """
 
     file: str
@@ -64,7 +64,7 @@ class Unit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadingPlan:
-    """All bytes to read."""
+    """Everything to read."""
 
     files: Sequence[str]
     units: Sequence[Unit]
@@ -74,7 +74,7 @@ class ReadingPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LineBlock:
-    """Whole lines. `offset` is where they start in the uncompressed file; `stored_bytes` what was read of the file."""
+    """Whole lines. `offset` is their start in the uncompressed file; `stored_bytes` the bytes read from the file."""
 
     offset: int
     data: bytes
@@ -89,8 +89,8 @@ class LineBlock:
 def plan_reading(logs: Sequence[str], *, split: bool = True) -> ReadingPlan:
     """The units of all files that paths, patterns and folders name; a file named twice is read once.
 
-    With `split` a plain file becomes many units. Raises UsageError (no such file, nothing matches) and StageError (not
-    readable, of a kind that is no text, all files empty).
+    With `split` a plain file becomes many units. Raises UsageError (no such file, no match) and StageError (unreadable,
+    not text, all files empty).
     """
     files = find_files(logs)
     units: list[Unit] = []
@@ -128,7 +128,7 @@ def find_files(logs: Sequence[str]) -> list[str]:
 
 
 def nothing_in(logs: Sequence[str], files: Sequence[str]) -> StageError:
-    """The error for files that are all empty."""
+    """The error for input files that are all empty."""
     return StageError(
         f"Every file of {', '.join(logs)} is empty.",
         "Give a file with at least one line.",
@@ -138,7 +138,7 @@ def nothing_in(logs: Sequence[str], files: Sequence[str]) -> StageError:
 def read_blocks(unit: Unit, block_bytes: int = BLOCK_BYTES) -> Iterator[LineBlock]:
     """The lines that begin in a unit, in blocks of about `block_bytes`.
 
-    Raises StageError where the file cannot be read to its end (truncated or damaged gzip) or a line has no end.
+    Raises StageError if the file is truncated or damaged, or if a line has no end.
     """
     try:
         with storage.open_read(unit.file) as file:
@@ -174,7 +174,9 @@ def _cut(unit: Unit, file: IO[bytes], stream: Any, block_bytes: int) -> Iterator
 
 
 def _read(unit: Unit, stream: Any, size: int, position: int) -> bytes:
-    """Up to `size` bytes, fewer only at the end. Says how far a damaged compressed file could be read."""
+    """Up to `size` bytes, fewer only at the end. The error for a damaged compressed file says how much of it is
+    readable.
+    """
     if unit.kind == PLAIN:
         return stream.read(size)
     pieces: list[bytes] = []
@@ -189,7 +191,7 @@ def _read(unit: Unit, stream: Any, size: int, position: int) -> bytes:
 
 
 def _read_line(unit: Unit, stream: Any, position: int) -> bytes:
-    """The rest of a line, with its end."""
+    """The rest of a line, including its end."""
     try:
         line = stream.readline(MAX_LINE_BYTES)
     except _DECODER_ERRORS as error:
@@ -200,12 +202,12 @@ def _read_line(unit: Unit, stream: Any, position: int) -> bytes:
 
 
 def kind_of(start: bytes) -> str:
-    """The kind of a file that starts with these bytes (MAGIC_BYTES of them are enough)."""
+    """The type of a file that starts with these bytes (MAGIC_BYTES of them suffice)."""
     return next((kind for magic, kind in _MAGICS.items() if start.startswith(magic)), PLAIN)
 
 
 def check_kind(file: str, kind: str) -> None:
-    """Nothing. Raises StageError where a file is not what its name says, or cannot be read as lines of text."""
+    """Raise StageError if a file does not match its name, or cannot be read as lines of text."""
     promised = next((named for suffix, named in _SUFFIXES.items() if file.endswith(suffix)), kind)
     if kind != promised:
         raise StageError(
@@ -229,7 +231,7 @@ def endless(file: str, position: int) -> StageError:
 
 
 def _sniff(file: str) -> tuple[int, str]:
-    """(size in bytes, kind) of a text file. Raises StageError for a file of another kind than its name or its use."""
+    """(size in bytes, type) of a text file. Raises StageError for a file of another type than its name or use requires."""
     try:
         size = storage.size_bytes(file) or 0
         with storage.open_read(file) as opened:
@@ -242,7 +244,7 @@ def _sniff(file: str) -> tuple[int, str]:
 
 
 def unreadable(file: str, error: OSError) -> StageError:
-    """The error for a file that the system does not give."""
+    """The error for a file that the system cannot read."""
     return StageError(
         f"{file} cannot be read: {error.strerror or type(error).__name__}. Nothing of it was kept.",
         "Make the file readable, or leave it out.",
@@ -272,14 +274,14 @@ def split_lines(block: bytes) -> list[bytes]:
 
 
 def without_returns(block: bytes, lines: list[bytes]) -> list[bytes]:
-    """The lines without the carriage return that some have before the newline: it belongs to the line end."""
+    """The lines without a carriage return before the newline: it belongs to the line end."""
     if b"\r" not in block:
         return lines
     return [line.removesuffix(b"\r") for line in lines]
 
 
 def not_utf8(block: bytes, lines: Sequence[bytes]) -> list[int]:
-    """The numbers of the lines that are not UTF-8. `block` is all of them, so that one look mostly does."""
+    """The numbers of the lines that are not UTF-8. `block` is all of them, so that one check usually suffices."""
     bounds = pa.py_buffer(np.array([0, len(block)], np.int64))
     try:
         pa.LargeStringArray.from_buffers(1, bounds, pa.py_buffer(block)).validate(full=True)
@@ -289,14 +291,14 @@ def not_utf8(block: bytes, lines: Sequence[bytes]) -> list[int]:
 
 
 def line_hashes(lines: Iterable[bytes]) -> pa.FixedSizeBinaryArray:
-    """The first LINE_HASH_BYTES of the SHA-256 of each line: of the strong hashes the fastest on today's processors."""
+    """The first LINE_HASH_BYTES of the SHA-256 of each line: the fastest strong hash on today's processors."""
     digests = np.frombuffer(b"".join([sha256(line).digest() for line in lines]), np.uint8).reshape(-1, 32)
     hashes = np.ascontiguousarray(digests[:, :LINE_HASH_BYTES])
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(LINE_HASH_BYTES), len(hashes), [None, pa.py_buffer(hashes)])
 
 
 def is_utf8(text: bytes | None) -> bool:
-    """Whether bytes are UTF-8, as nothing is."""
+    """Whether bytes are UTF-8; true for no bytes."""
     try:
         (text or b"").decode()
     except UnicodeDecodeError:
@@ -315,7 +317,7 @@ as_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 def decode_lines(
     block: bytes, lines: Sequence[bytes], decode: Callable[[bytes], Any]
 ) -> tuple[list[Any], dict[int, str]]:
-    """(what `decode` makes of each line, None where it fails; why it fails, by the line's number).
+    """(the result of `decode` for each line, None if it fails; the reason for each failure, by the line's number).
 
     `block` is all the lines together.
     """
@@ -340,7 +342,7 @@ def decode_lines(
 
 
 def is_too_deep(line: bytes) -> bool:
-    """Whether a line nests more than MAX_DEPTH values. Whatever is no JSON may be called either."""
+    """Whether a line nests more than MAX_DEPTH values; for a line that is not JSON either answer is fine."""
     if line.count(b"{") + line.count(b"[") <= MAX_DEPTH:
         return False
     marks = np.frombuffer(_STRING.sub(b"", line), np.uint8)

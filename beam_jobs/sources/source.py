@@ -1,7 +1,7 @@
-"""What the job knows of a log of any form: the parts to read, and the rows of a part.
+"""The job's view of a log in any format: the parts to read, and the rows of a part.
 
-A source is small and is pickled to the workers. The job asks it for a plan where it starts, and for the blocks of one
-unit wherever that unit is read; whoever wants a sample reads the first blocks of some units.
+A source is small and is pickled to the workers. The job asks it for a plan at the start, and for the blocks of a unit
+wherever that unit is read; a sample reads the first blocks of some units.
 """
 
 import re
@@ -29,7 +29,7 @@ BOM = b"\xef\xbb\xbf"  # what some programs write before UTF-8; no part of the f
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParsedBlock:
-    """Some lines: of each a row, a reject (its place), or (in a bulk file) only a count; and where they stand."""
+    """Some lines and their place: each is a row, a reject (its place), or (in a bulk file) only a count."""
 
     rows: pa.RecordBatch  # LOG_ROW, or whatever the source's `rows_of` makes
     reject_offsets: np.ndarray  # int64, ascending: in bytes of the file, in rows for Parquet
@@ -40,7 +40,7 @@ class ParsedBlock:
     stored_bytes: int = 0  # what was read of the file for it, as it lies on disk
 
     def placed(self, begin: int, *, num_lines: int, offset: int, stored_bytes: int) -> "ParsedBlock":
-        """These lines, parsed as if a file began with them, where they stand. `begin`: of the first in the file."""
+        """These lines, parsed as if a file began with them, with their real places. `begin`: the place of the first."""
         offsets = self.reject_offsets + begin
         return replace(self, reject_offsets=offsets, num_lines=num_lines, offset=offset, stored_bytes=stored_bytes)
 
@@ -48,7 +48,7 @@ class ParsedBlock:
 def parsed_lines(
     rows: pa.RecordBatch, lines: Sequence[bytes], rejects: dict[int, str], num_action_lines: int = 0
 ) -> ParsedBlock:
-    """`rows` with the places of the lines that gave none: `rejects` is the reason by the line's number."""
+    """`rows` with the places of the rejected lines: `rejects` is the reason by the line's number."""
     numbers = sorted(rejects)
     offsets = np.zeros(0, np.int64)
     if numbers:
@@ -64,10 +64,10 @@ def parsed_lines(
 
 @runtime_checkable  # Beam checks arguments against their annotations
 class Source(Protocol):
-    """A form of log with its settings. Errors: plan raises UsageError and StageError, read StageError."""
+    """A log format with its settings. Errors: plan raises UsageError and StageError, read StageError."""
 
     def plan(self, logs: Sequence[str]) -> ReadingPlan:
-        """What there is to read under some paths, patterns, folders and URIs."""
+        """What to read under some paths, patterns, folders and URIs."""
         ...
 
     def read(self, unit: Unit) -> Iterator[ParsedBlock]:
@@ -77,7 +77,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LineSource:
-    """A log of one event a line. `parse` gives the rows of whole lines; it must be picklable."""
+    """A log with one event per line. `parse` gives the rows of whole lines; it must be picklable."""
 
     parse: Callable[[bytes], ParsedBlock]
 
@@ -96,9 +96,9 @@ class LineSource:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogForm:
-    """A form of log, as `--format` names it (forms.FORMS).
+    """A log format, as `--format` names it (forms.FORMS).
 
-    `open` gives its source. `mapping`: what of it a user says, the columns or only what events mean.
+    `open` returns its source. `mapping`: what a user specifies: the columns, or only the meaning of events.
     """
 
     name: str
@@ -113,9 +113,9 @@ _MAX_LISTED = 40
 
 
 def check_columns(headers: Mapping[str, Sequence[str]], mapping: ColumnMapping) -> None:
-    """Nothing. Raises UsageError where a mapped column is in no file, in one file but not in another, or in one twice.
+    """Raise UsageError if a mapped column is in no file, in only some of them, or in one twice.
 
-    `headers` holds the names of the columns of each file.
+    `headers` holds the column names of each file.
     """
     for ours, column in mapping.columns.named().items():
         lacking = [
@@ -148,7 +148,7 @@ def check_columns(headers: Mapping[str, Sequence[str]], mapping: ColumnMapping) 
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names of columns for an error. What does not look like names is not quoted: it may be a line of the log."""
+    """Column names for an error. Values that do not look like names are not quoted: they may be a line of the log."""
     names = list(names)
     if not all(_NAME.fullmatch(name) for name in names) or len(set(names)) < len(names):
         return f"{len(names)} that do not look like names (they are not quoted, since they may be a line of the log)"

@@ -1,16 +1,16 @@
 """OpenSearch User Behavior Insights (UBI 1.0-1.3) as newline-delimited JSON.
 
-A search line has `user_query`; an event line has `action_name`, and in some logs the query once more. Used of both:
-query_id, client_id, timestamp, user_query, application, query_attributes.user_agent; of an event also action_name and
+A search line has `user_query`; an event line has `action_name`, and in some logs the query again. Fields used in both:
+query_id, client_id, timestamp, user_query, application, query_attributes.user_agent; in an event also action_name and
 
     event_attributes.object.object_id         text or integer; if it is missing, internal_id, the engine's own id
     event_attributes.position.ordinal         1.3: an integer;  1.0-1.2: an object whose `index` is one
 
-Files for the bulk API, with their action lines, are understood, and so are exports in which each line is a hit whose
+Files for the bulk API, with their action lines, are supported, and so are exports in which each line is a hit whose
 `_source` is the event.
 
-The structs below say the types. A line that is JSON but not of these types is unreadable, whichever field it is. Nearly
-all lines of a log are plain ones, which compiled code reads (`everyday_rows`), to the same rows.
+The structs below define the types. A line that is JSON but has other types is unreadable, whichever field differs.
+Nearly all lines of a log are regular; compiled code reads them (`everyday_rows`), to the same rows.
 """
 
 import ctypes
@@ -34,9 +34,9 @@ from schemas.search_log import KINDS, LOG_ROW
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EverydayRows:
-    """Of a block of lines the everyday ones, in their order, and the numbers and the places of the others.
+    """The regular lines of a block, in order, and the numbers and places of the others.
 
-    `odd`: int64, ascending. `odd_spans`: int64 [others, 2], where in the block each begins and ends, without line end.
+    `odd`: int64, ascending. `odd_spans`: int64 [others, 2], where each begins and ends in the block, without line end.
     """
 
     rows: pa.RecordBatch
@@ -50,7 +50,7 @@ class _Action(ctypes.Structure):
 
 
 class _Columns:
-    """Columns in the library's own memory, which is given back with this object."""
+    """Columns in the library's own memory, which is freed with this object."""
 
     def __init__(self, compiled: ctypes.CDLL, handle: int) -> None:
         self._compiled, self._handle, self._next = compiled, handle, 0
@@ -61,7 +61,7 @@ class _Columns:
         return self._compiled.ubi_rows_num_lines(self._handle)
 
     def buffer(self) -> pa.Buffer:
-        """The next array, which keeps this object."""
+        """The next array, which keeps this object alive."""
         num_bytes = ctypes.c_int64()
         address = self._compiled.ubi_rows_array(self._handle, self._next, ctypes.byref(num_bytes))
         self._next += 1
@@ -76,9 +76,9 @@ class _Columns:
 
 
 def everyday_rows(block: bytes, kinds: Table[str, str]) -> EverydayRows | None:
-    """The everyday lines of a block of whole lines; `kinds` says which `action_name` is what.
+    """The regular lines of a block of whole lines; `kinds` gives the meaning of each `action_name`.
 
-    None where nothing was compiled, or a block is too large.
+    None if the library is missing or the block is too large.
     """
     if (compiled := library()) is None:
         return None
@@ -155,12 +155,12 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 def kinds_of_actions(events: Events) -> dict[str, str]:
-    """What each `action_name` is. A search is a line without one: an action `search` tells of it once more."""
+    """The meaning of each `action_name`. A search is a line without one: an action `search` reports it a second time."""
     return {action: kind for action, kind in events.kinds().items() if kind != "search"}
 
 
 def parse_block(block: bytes, kinds: Table[str, str]) -> ParsedBlock:
-    """The rows of a block of whole lines, in their order; `kinds` says which `action_name` is what."""
+    """The rows of a block of whole lines, in their order; `kinds` gives the meaning of each `action_name`."""
     everyday = everyday_rows(block, kinds)
     if everyday is None or len(everyday.odd) > MOST_ODD * everyday.num_lines:
         cut = read_lines.split_lines(block)
@@ -181,7 +181,7 @@ def parse_block(block: bytes, kinds: Table[str, str]) -> ParsedBlock:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Read:
-    """What some lines gave: rows and the numbers of their lines, ascending; why others gave none, by their numbers."""
+    """The result of some lines: rows and the numbers of their lines, ascending; the reasons of the others, by number."""
 
     rows: pa.RecordBatch
     numbers: np.ndarray
@@ -190,7 +190,7 @@ class _Read:
 
 
 def _read(block: bytes, cut: list[bytes], kinds: Table[str, str]) -> _Read:
-    """Any lines, `block` all of them together, and so the definition of what `everyday_rows` gives."""
+    """Reads any lines, `block` being all of them together; it defines the result of `everyday_rows`."""
     lines = read_lines.without_returns(block, cut)
     values, rejects = read_lines.decode_lines(block, lines, _decode)
     num_action_lines = 0
@@ -217,7 +217,7 @@ def _read(block: bytes, cut: list[bytes], kinds: Table[str, str]) -> _Read:
 
 
 def _merged(everyday: EverydayRows, irregular: _Read) -> pa.RecordBatch:
-    """The rows of both in the order of their lines."""
+    """The rows of both, in the order of their lines."""
     if not irregular.rows.num_rows:
         return everyday.rows
     places = (everyday.odd - np.arange(len(everyday.odd)))[irregular.numbers].tolist()  # among the everyday rows
@@ -231,9 +231,9 @@ def _merged(everyday: EverydayRows, irregular: _Read) -> pa.RecordBatch:
 
 
 def _without_id(line: bytes, value: _Line) -> tuple[_Line | None, bool]:
-    """(the event, whether the line is a bulk action instead) of a line without a query id.
+    """(the event, whether the line is a bulk action instead) for a line without a query id.
 
-    The event is the line's own, or that of its `_source`; None for a bulk action, or a `_source` that is no event.
+    The event is the line's own, or its `_source`; None for a bulk action, or a `_source` that is not an event.
     """
     fields = read_lines.as_object(line)
     if len(fields) == 1 and (name := next(iter(fields))) in _ACTIONS and bytes(fields[name])[:1] == b"{":
@@ -269,7 +269,7 @@ def _columns(values: list[_Line]) -> dict[str, list]:
 
 
 def _other_id(item: _Object) -> _Text:
-    """The id of a document without an `object_id`, or whose `object_id` is 0, which is one."""
+    """The id of a document without an `object_id`, or whose `object_id` is 0, which is a valid id."""
     return item.object_id if item.object_id == 0 else item.internal_id
 
 

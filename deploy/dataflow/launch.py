@@ -1,4 +1,4 @@
-"""What Dataflow's template launcher runs: the parameters of a template as a clicktower command, the rest to Beam.
+"""The program of Dataflow's template launcher: template parameters as a clicktower command, the rest for Beam.
 
 CLICKTOWER_TEMPLATE names the template, of which NAME.json beside this file describes the parameters.
 """

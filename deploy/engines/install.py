@@ -7,9 +7,9 @@
     dataflow          a Python environment for translating     needs uv, which `make setup` brings
     s3-server         an S3 server on a folder, to try one     needs go
 
-Every version is pinned; a piece that is there in its version stays. Go checks what it downloads against its public
-checksum database, Maven against the repository's checksums, pip against the SHA-256 below. With binaries of your own
-you need none of this: give Beam their paths (docs/running.md).
+Every version is pinned; a piece that is already there in its version stays. Go checks its downloads against its public
+checksum database, Maven against the repository's checksums, pip against the SHA-256 below. If you have the binaries,
+you need none of this: pass their paths to Beam (docs/running.md).
 """
 
 import hashlib
@@ -54,7 +54,7 @@ class Missing(Exception):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make the pieces that are not there yet. The exit code: 1 if one of them could not be made."""
+    """Make the missing pieces. The exit code: 1 if one of them cannot be made."""
     named, *names = arguments or [str(HERE.parent.parent / ".engines")]
     folder = Path(named).resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def make_prism(work: Path, _target: Path) -> Path:
-    """Beam's own but for one line: it would listen to every network, and hand out what workers are to be given."""
+    """Beam's own except for one line: it would listen on every network and serve the files meant for workers."""
     _need("go", GO)
     module = f"{BEAM_IN_GO}@v{BEAM}"
     module_json = _run(["go", "mod", "download", "-json", module], "go could not fetch Beam's sources", cwd=work)
@@ -96,7 +96,7 @@ def make_prism(work: Path, _target: Path) -> Path:
 
 
 def make_python_worker(work: Path, target: Path) -> Path:
-    """The script that sets the environment, beside the program of Beam's worker image that starts and ends Python."""
+    """The script that sets the environment, and the program of Beam's worker image that starts and ends Python."""
     boot = target.with_name("python-worker-boot")
     os.replace(_go_install(f"{BEAM_IN_GO}/python/container@v{BEAM}", work) / "container", boot)
     script = work / "script"
@@ -151,7 +151,9 @@ def make_flink(work: Path, _target: Path) -> Path:
 
 
 def make_dataflow(work: Path, target: Path) -> Path:
-    """An environment apart: Google's packages add a second to the start of every Beam process, and old ones to ours."""
+    """A separate environment: Google's packages add a second to the start of every Beam process, and conflict with
+    ours.
+    """
     root, pins = HERE.parent.parent, work / "constraints.txt"
     pins.write_text("\n".join((_pins(root / "constraints.txt") | _pins(HERE / "dataflow-constraints.txt")).values()))
     uv, failed = [sys.executable, "-m", "uv"], "uv could not make the environment"
@@ -174,7 +176,7 @@ def _pins(path: Path) -> dict[str, str]:
 
 
 def _our_dependencies() -> str:
-    """A name of what our own packages ask for, so that the environment is made anew when that changes."""
+    """A name derived from our own dependencies, so that the environment is rebuilt when they change."""
     declared = [HERE.parent.parent / "pyproject.toml", HERE / "dataflow-constraints.txt"]
     return hashlib.sha256(b"".join(path.read_bytes() for path in declared)).hexdigest()[:8]
 
@@ -205,7 +207,7 @@ def _need(program: str, do: str) -> None:
 
 
 def _run(command: Sequence[str], failed: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> str:
-    """What the command prints."""
+    """The output of the command."""
     process = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, check=False)
     if process.returncode:
         output = "\n".join((process.stdout + process.stderr).strip().splitlines()[-15:])

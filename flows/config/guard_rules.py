@@ -1,4 +1,4 @@
-"""Sections [drift] and [promotion] of a pipeline.toml: what is watched, and what a candidate has to show."""
+"""Sections [drift] and [promotion] of a pipeline.toml: what is watched, and what a candidate must show."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,8 +13,9 @@ Kind = Literal["times", "points", "drop", "distribution"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
-    """What is watched, once `stage` is done. `limit`: times (1.5: half as much again, or two thirds), points (a
-    difference of shares), a drop, or a PSI. `of_window`: it depends on how many days a build united."""
+    """A watched figure, known after `stage`. `limit`: times (1.5: half as much again, or two thirds), points (a
+    difference of shares), a drop, or a PSI. `of_window`: it depends on how many days a build united.
+    """
 
     words: str
     stage: str
@@ -43,7 +44,7 @@ _MAY_STOP = [name for name, figure in FIGURES.items() if figure.stage != "publis
 
 @section
 class DriftRules:
-    """`stop`: figures whose alarm stops the run. `accept`: dates whose alarms somebody looked at and found right."""
+    """`stop`: figures whose alarm stops the run. `accept`: dates whose alarms a person has examined and accepted."""
 
     stop: tuple[str, ...] = ()
     accept: tuple[str, ...] = ()
@@ -75,7 +76,7 @@ Drop = Annotated[float, Field(ge=0)]
 
 @section
 class PromotionRules:
-    """What a candidate has to show before it goes live. Values are means over queries, from 0 to 1."""
+    """What a candidate must show before it goes live. Values are means over queries, from 0 to 1."""
 
     rule: Literal["better", "always", "never"] = "better"  # never: candidates are made, a person makes one live
     measure: str = "ndcg@10"

@@ -1,4 +1,4 @@
-"""pipeline.toml -> PipelineConfig: what a run reads, how each stage is set, where the release goes."""
+"""pipeline.toml -> PipelineConfig: inputs, the settings of each stage, and where the release goes."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -77,7 +77,7 @@ class TrainSection:
 
 @section
 class CompareSection:
-    """`rows`: by name, all of the table where it is empty. `set`: fields of every tower's recipe."""
+    """`rows`: names of rows, by default all. `set`: fields of every tower's recipe."""
 
     rows: tuple[str, ...] = ()
     against: str = "bm25"
@@ -95,9 +95,9 @@ class PublishSection:
 
 @section
 class LimitsSection:
-    """How often a deployed run tries a stage again that may succeed later, and how long a stage may take in any run.
+    """How often a deployed run retries a stage, and how long a stage may take in any run.
 
-    `timeout_minutes`: by stage, {"train": 600}; a stage without one may take as long as it likes.
+    `timeout_minutes`: by stage, {"train": 600}; other stages have no limit.
     """
 
     retries: Natural = 2
@@ -108,7 +108,7 @@ class LimitsSection:
 @section
 class PipelineConfig:
     """One run. `ingest`, `build` and `evaluate` hold fields of those stages' configs, by name. Without `compare` the
-    model is only set beside BM25 and a random order.
+    model is only compared with BM25 and a random order.
 
     Relative paths are relative to the TOML file's folder. `{date}` in `log.files` is the data date of a scheduled run,
     and `log.date` a fixed one; with either the log is dated: every run ingests one date, and `build` unites the days of
@@ -135,7 +135,7 @@ class PipelineConfig:
 
 
 def read_pipeline(path: str) -> PipelineConfig:
-    """The run that a TOML file describes, its paths made absolute.
+    """The run that a TOML file describes, with absolute paths.
 
     Raises UsageError: no such file, not TOML, an unknown or missing field, a value of the wrong type.
     """
@@ -177,7 +177,7 @@ def dated(files: tuple[str, ...], date: str) -> tuple[str, ...]:
 
 
 def check_inputs(config: PipelineConfig, date: str) -> None:
-    """Raise UsageError naming all inputs that are missing, so that a typing error costs seconds and not a night."""
+    """Raise UsageError naming all missing inputs, so that a typing error costs seconds and not a night."""
     missing = [name for name in dated(config.log.files, date) if not storage.expand(name)]
     compared = (config.compare.logged, config.compare.frequencies) if config.compare else ()
     judged = (config.judgments.queries, config.judgments.qrels, config.judgments.frequencies)

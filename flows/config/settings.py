@@ -8,8 +8,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 class Settings(BaseSettings):
     """Set as CLICKTOWER_NAME in the environment.
 
-    debug: show the traceback of an unexpected error. It may quote data, so it is off unless asked for.
-    engines: where `make engines` put Prism, Flink and an S3 server.
+    debug: show the traceback of an unexpected error. It may quote data, so it is off by default. engines: where `make
+    engines` put Prism, Flink and an S3 server.
     """
 
     model_config = SettingsConfigDict(env_prefix="CLICKTOWER_", frozen=True)
@@ -19,7 +19,7 @@ class Settings(BaseSettings):
 
 
 class Surroundings(BaseSettings):
-    """Variables of others that tell where things run: of Ray and Prefect."""
+    """Environment variables of Ray and Prefect that determine where things run."""
 
     model_config = SettingsConfigDict(frozen=True, extra="ignore")
 

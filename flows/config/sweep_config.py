@@ -1,4 +1,4 @@
-"""sweep.toml -> SweepConfig: the variants, the shards, the measure that chooses; and its points."""
+"""sweep.toml -> SweepConfig: the variants, the shards, the deciding measure; and its points."""
 
 import math
 import random
@@ -35,10 +35,9 @@ class SweepConfig:
     """One sweep. Relative paths are relative to the TOML file's folder.
 
     `word_vectors`, `start`, `teacher`, `workers`, `min_workers`, `threads`, `device` and `path` are those of `train`.
-    `set`: recipe fields that all trials share. `fields`:
-    the grid, a list of values for each recipe field (or of recipes, for `recipe`), of which `sample` takes some points
-    at random. `trial`: points given one by one. `engine`: processes, ray, or auto for Ray where RAY_ADDRESS names a
-    cluster.
+    `set`: recipe fields that all trials share. `fields`: the grid, a list of values for each recipe field (or of
+    recipes, for `recipe`); with `sample` only so many random points of it. `trial`: points given one by one. `engine`:
+    processes, ray, or auto for Ray if RAY_ADDRESS names a cluster.
     """
 
     shards: Uri
@@ -67,7 +66,7 @@ class SweepConfig:
 
 
 def read_sweep(path: str) -> SweepConfig:
-    """The sweep that a TOML file describes, its paths made absolute.
+    """The sweep that a TOML file describes, with absolute paths.
 
     Raises UsageError: no such file, not TOML, an unknown or missing field, a wrong type, an unknown measure.
     """
@@ -85,10 +84,10 @@ def read_sweep(path: str) -> SweepConfig:
 
 
 def expand_points(config: SweepConfig) -> list[Point]:
-    """Every point, checked, in the file's order; of two that are the same recipe the first.
+    """Every point, checked, in the file's order; of two points with the same recipe only the first.
 
-    Raises UsageError: nothing is varied, a field without values, more trials than the limit, or a point that is no
-    valid recipe, with the reason.
+    Raises UsageError: nothing varies, a field without values, more trials than the limit, or a point whose recipe is
+    invalid, with the reason.
     """
     seeds = tuple(dict.fromkeys(config.seeds))
     if not config.fields and not config.trial and len(seeds) < 2:
@@ -122,10 +121,10 @@ def expand_points(config: SweepConfig) -> list[Point]:
 
 
 def measure_of(config: SweepConfig, points: Sequence[Point]) -> str:
-    """What chooses; where nothing is set the NDCG of judgments, of classifiers the accuracy, else the held-out loss if
-    it can compare the points.
+    """The measure that decides: as set, or the NDCG of judgments, for classifiers the accuracy, otherwise the held-out
+    loss if it can compare the points.
 
-    Raises UsageError where dev_loss was asked for and cannot.
+    Raises UsageError if dev_loss is set but cannot compare them.
     """
     objectives = {recipe.objective.kind: recipe.objective for point in points for recipe in point.recipes}
     alternatives = objectives[min(objectives)].measures
@@ -164,7 +163,7 @@ def _grid_size(fields: Mapping[str, Any]) -> int:
 
 
 def _combination(fields: Mapping[str, Any], at: int) -> dict[str, Any]:
-    """One of the combinations, the last field's values changing first. A grid may be too large to make all of them."""
+    """One of the combinations; the last field's values change first. A grid may be too large to list completely."""
     combination = {}
     for name, values in reversed(list(fields.items())):
         at, place = divmod(at, len(values))
@@ -173,7 +172,7 @@ def _combination(fields: Mapping[str, Any], at: int) -> dict[str, Any]:
 
 
 def _chosen(config: SweepConfig, size: int) -> Sequence[int]:
-    """Which points of the grid are tried. A larger sample holds a smaller one of the same seed: trials are reused."""
+    """The points of the grid to try. A larger sample contains a smaller one with the same seed: trials are reused."""
     if not config.sample or config.sample.points >= size:
         return range(size)
     if config.sample.points < 1:

@@ -1,4 +1,4 @@
-"""A TOML file that a user writes, or `--set field=value` -> the frozen config that it describes."""
+"""A user's TOML file, or `--set field=value` -> the frozen config that it describes."""
 
 import json
 import tomllib
@@ -20,10 +20,10 @@ Parsed = TypeVar("Parsed")
 
 
 def with_fields(config: Config, assignments: Sequence[str]) -> Config:
-    """The config with `field=value` assignments applied, `section.field=value` for a field of a section.
+    """The config with `field=value` assignments applied; `section.field=value` for a field of a section.
 
-    Values are read as the field's type, lists and tables as JSON. Raises UsageError for an assignment of another form,
-    and as `changed`.
+    Values are read as the field's type, lists and tables as JSON. Raises UsageError for other assignments, and as
+    `changed` does.
     """
     changes: dict[str, Any] = {}
     for assignment in assignments:
@@ -38,7 +38,7 @@ def with_fields(config: Config, assignments: Sequence[str]) -> Config:
 
 
 def assignments(fields: Mapping[str, Any]) -> list[str]:
-    """`field=value` as `with_fields` reads it: text as it is, anything else as JSON; None is left out."""
+    """`field=value` as `with_fields` reads it: text unchanged, other values as JSON; None is omitted."""
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
     return [f"{name}={text}" for name, text in texts.items() if fields[name] is not None]
 
@@ -64,7 +64,7 @@ def read_toml(path: str, kind: type[Parsed], *, what: str, see: str) -> Parsed:
 
 
 def beside_file(uri: str, info: pydantic.ValidationInfo) -> str:
-    """A path as the TOML file that names it means it; unchanged if it is a URI or absolute, or comes from no file."""
+    """A path relative to the TOML file that names it; unchanged if it is a URI, absolute, or not from a file."""
     return str(info.context / uri) if info.context and "://" not in uri else uri
 
 
@@ -94,10 +94,10 @@ def is_file(name: str) -> bool:
 
 
 def recipe_named(name: str) -> tuple[Recipe, str | None]:
-    """(the recipe of a name or of a TOML file, the file of word vectors that this names, relative to its own folder).
+    """(the recipe of a name or of a TOML file, the file of word vectors that it names, relative to its own folder).
 
-    The file is a [train] section: `recipe`, fields of it in [train.set], and `word_vectors` where words start from a
-    file. Raises UsageError: an unknown name, no such file, another form, an unknown field or a value it cannot have.
+    The file is a [train] section: `recipe`, fields of it in [train.set], and `word_vectors` if words start from a file.
+    Raises UsageError: an unknown name, no such file, another format, an unknown field or an invalid value.
     """
     if not is_file(name):
         return recipe(name), None
@@ -109,7 +109,7 @@ def recipe_named(name: str) -> tuple[Recipe, str | None]:
 
 
 def check_fields(path: str, section: str, fields: Mapping[str, Any], config: object) -> None:
-    """Raise UsageError where `config` would refuse the `fields` that a section of the file sets."""
+    """Raise UsageError if `config` would refuse the `fields` that a section of the file sets."""
     try:
         with_fields(config, assignments(flat(fields, type(config))))
     except UsageError as error:
@@ -117,7 +117,7 @@ def check_fields(path: str, section: str, fields: Mapping[str, Any], config: obj
 
 
 def check_names(path: str, section: str, names: Iterable[str], kind: type, also: Sequence[str] = ()) -> None:
-    """Raise UsageError for a name in a section that no field of a dataclass has, nor is one of `also`."""
+    """Raise UsageError for a name in a section that is neither a field of a dataclass nor in `also`."""
     names_of_fields = [*also, *kinds_of_fields(kind)]
     for name in names:
         if name not in names_of_fields:

@@ -1,1 +1,1 @@
-"""Guards against a worse search: promotion of a model, and drift between days."""
+"""Guards against worse search results: promotion of a model, and drift between days."""

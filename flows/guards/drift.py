@@ -1,6 +1,6 @@
 """Drift: whether a run's figures are usual compared with earlier runs, by simple rules.
 
-A few numbers of every run are kept, only counts, shares, means and quantiles of cosines: no text, no ids.
+A few numbers of every run are kept: only counts, shares, means and quantiles of cosines, no text and no ids.
 
     STORE/observed/2026-09-01.json          of a dated log: the newest run of that date counts
     STORE/observed/ingest-DIGEST.json       of a log without a date: one for each log
@@ -51,8 +51,8 @@ _WEEKDAYS = ("Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Satur
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observation:
-    """`values`: figure -> number. `asked`: figure -> a digest of the settings it was measured under: figures measured
-    under others are not compared. `scores`: the best cosine of each judged query, as points of equal mass, ascending.
+    """`values`: figure -> number. `asked`: figure -> a digest of the settings it was measured under; figures with other
+    settings are not compared. `scores`: the best cosine of each judged query, as points of equal mass, ascending.
     """
 
     key: str  # as [drift] accept names it
@@ -71,7 +71,7 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WatchedFigure:
-    """One figure of today and its usual value. `alarm`: a sentence, empty without one."""
+    """One figure of today and its usual value. `alarm`: a sentence, or empty."""
 
     figure: str
     words: str
@@ -83,7 +83,7 @@ class WatchedFigure:
 
 
 def watched(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> list[WatchedFigure]:
-    """Compare every figure of the stages done so far with its usual value. `results`: theirs, the newest last.
+    """Compare every figure of the finished stages with its usual value. `results`: theirs, the newest last.
 
     The observation is kept in the store.
     """
@@ -121,7 +121,7 @@ def alarms_of_newest(rows: Sequence[WatchedFigure], results: Mapping[str, Any]) 
 
 
 def observe(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> Observation:
-    """The observation of a run from the JSON results of its finished stages by name: `ingest` at least."""
+    """The observation of a run, from the JSON results of its finished stages by name: at least `ingest`."""
     day, shards = results["ingest"], results.get("build")
     evaluation, published = results.get("evaluate"), results.get("publish")
     values: dict[str, float] = {}
@@ -190,13 +190,13 @@ def _digest(value: Any) -> str:
 
 
 def points(ascending: Sequence[float]) -> list[float]:
-    """NUM_POINTS points of equal mass that stand for sorted numbers; fewer numbers are repeated."""
+    """NUM_POINTS points of equal mass that represent sorted numbers; fewer numbers are repeated."""
     count = len(ascending)
     return [round(ascending[(2 * i + 1) * count // (2 * NUM_POINTS)], 4) for i in range(NUM_POINTS)] if count else []
 
 
 def write(store: str, seen: Observation) -> None:
-    """Write an observation. Further values of an earlier run of the same key stay: a run may have ended early."""
+    """Write an observation. Further values of an earlier run with the same key stay: a run may have ended early."""
     if before := _read(store, seen.key):
         seen = replace(
             seen,
@@ -213,7 +213,7 @@ def write(store: str, seen: Observation) -> None:
 def earlier(store: str, today: Observation, *, days: int) -> list[Observation]:
     """The earlier observations, oldest first; for a dated log those of at most `days` days before.
 
-    A damaged file is left out: it decides nothing that is published.
+    A damaged file is ignored: it decides nothing that is published.
     """
     since = (today.date - timedelta(days=days)).isoformat() if today.dated else ""
     names = [name.removesuffix(".json") for name in storage.list_files(storage.join(store, FOLDER))]
@@ -344,7 +344,7 @@ def _distribution(today: Observation, history: Sequence[Observation], rules: Dri
 def population_stability(expected: Sequence[float], actual: Sequence[float], *, bins: int = 10) -> float:
     """The population stability index of two samples over the deciles of the first: sum of (a - e) ln(a / e).
 
-    An empty bin counts as half a point of a sketch. 0: alike; above 0.25 is commonly taken for another population.
+    An empty bin counts as half a point of a sketch. 0 means alike; above 0.25 is commonly taken for another population.
     """
     cuts = np.unique(np.quantile(expected, np.linspace(0, 1, bins + 1)[1:-1]))
     shares = [
@@ -356,7 +356,7 @@ def population_stability(expected: Sequence[float], actual: Sequence[float], *, 
 
 
 def _comparable(name: str, earlier: Observation, today: Observation) -> bool:
-    """Whether it was measured under the same settings, and in builds over about as many days."""
+    """Whether it was measured with the same settings, and in builds over about as many days."""
     apart = abs(earlier.num_days - today.num_days)
     is_alike = not FIGURES[name].of_window or apart <= DAYS_ALIKE * today.num_days
     return is_alike and earlier.asked.get(name) == today.asked.get(name)

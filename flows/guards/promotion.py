@@ -1,7 +1,7 @@
 """The decision whether a candidate's model replaces the live one: pure functions of evaluations.
 
 Two models are compared on the same queries, judgments and documents, under one protocol: the decision is about the
-models, even if the documents changed since the live release was made (the live model is then evaluated again).
+models, even if the documents have changed since the live release was made (the live model is then evaluated again).
 """
 
 import json
@@ -38,7 +38,7 @@ class Evaluation:
 
 
 def decide_first(candidate: Evaluation | None, rules: PromotionRules) -> Decision:
-    """The decision when nothing is live yet. Raises UsageError if the measure is not one of the evaluation's."""
+    """The decision when nothing is live yet. Raises UsageError if the evaluation lacks the measure."""
     if rules.first == "always":
         return Decision(promote=True, reason="Nothing was live yet, so the first release goes live.",
                         figures={"case": "first"})  # fmt: skip
@@ -64,10 +64,11 @@ def decide_same_model(live: Release, candidate: Release) -> Decision:
 
 
 def decide(live: Evaluation, candidate: Evaluation, rules: PromotionRules) -> Decision:
-    """The decision by the rules: the paired interval of the gain above `min_gain`, and no slice worse than its limit.
+    """The decision by the rules: the paired interval of the gain is above `min_gain`, and no slice is worse than its
+    limit.
 
-    Raises UsageError where the two were not measured on the same queries under the same protocol, or where the measure
-    is not among those of the evaluations.
+    Raises UsageError if the two were not measured on the same queries under the same protocol, or if the evaluations
+    lack the measure.
     """
     if list(live.query_ids) != list(candidate.query_ids) or live.protocol != candidate.protocol:
         raise _incomparable("the two evaluations are of other queries, judgments, documents or settings.")
@@ -115,7 +116,7 @@ def _difference(
 
 
 def _slices(live: Evaluation, candidate: Evaluation, rules: PromotionRules) -> list[dict[str, Any]]:
-    """Every part of every slice that has a query: its size, the two means, its limit, and whether it decides."""
+    """Every part of every slice that has queries: its size, the two means, its limit, and whether it decides."""
     live_Q = _chosen(live.values, rules)
     gained_Q = _chosen(candidate.values, rules) - live_Q
     rows = []
@@ -216,12 +217,12 @@ def decide_by(
 ) -> Decide:
     """The decision function for `publish`. Without judgments the live model is not evaluated again.
 
-    A release holds its model and what was measured of it. Where the live one was measured on other judgments, documents
-    or settings than the candidate, its model is evaluated again on today's: an ordinary evaluation in the store, so it
-    is reused where it was made before, and anybody can make it by hand (`clicktower evaluate --model release ...`).
+    A release holds its model and its evaluation. If the live one was evaluated on other judgments, documents or
+    settings than the candidate, its model is evaluated again on today's: an ordinary evaluation in the store, reused if
+    it exists, and reproducible by hand (`clicktower evaluate --model release ...`).
 
-    previous: the digest of the release that was live before; it was rolled back, or replaced by a better one, and does
-    not come back because a run is repeated.
+    previous: the digest of the release that was live before; it was rolled back or replaced by a better one, and must
+    not return because a run is repeated.
     """
 
     def decided(live: Release | None, live_folder: str | None, candidate: Release, candidate_folder: str) -> Decision:
@@ -257,7 +258,7 @@ def decide_by(
 
 
 def of_release(release: Release, folder: str) -> Evaluation | None:
-    """The evaluation in a release, or None if it has none, or none with slices."""
+    """The evaluation in a release, or None without one, or without slices."""
     if not release.evaluated:
         return None
     try:

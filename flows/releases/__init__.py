@@ -1,1 +1,1 @@
-"""Releases of embeddings: making, checking, publishing, listing, rolling back, exporting."""
+"""Releases of embeddings: build, check, publish, list, roll back, export."""

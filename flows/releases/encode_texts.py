@@ -6,8 +6,8 @@ same titles takes them. A catalogue of one part is encoded in a second and write
 
 With one worker the parts are encoded here, by all cores of this machine: 400,000 titles a second on two cores on the
 compiled path, so a cluster is worth its start only for slower recipes or very many titles. With more workers they are
-tasks of a Ray cluster: each reads the model from the store and writes its part, so store and release URI must be where
-every node sees them. A part that is lost with its node is encoded again.
+tasks of a Ray cluster: each reads the model from the store and writes its part, so every node must see the store and
+the release URI. A part that is lost with its node is encoded again.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class TitleVectors:
 def encode_titles(
     uri: str, trained: StageResult, model: Encoder, titles: Sequence[str], *, workers: int, progress: Progress
 ) -> TitleVectors:
-    """The vectors of all titles as the document tower sees them and searches compare them.
+    """The vectors of all titles from the document tower, in the form that searches compare.
 
-    Raises StageError for one that is not finite.
+    Raises StageError for a vector that is not finite.
     """
     row_of: dict[str, int] = {}
     text_of_N = np.array([row_of.setdefault(normalise(title), len(row_of)) for title in titles], np.int64)
@@ -103,10 +103,10 @@ def _here(model: Encoder, texts: Mapping[int, list[str]], names: Sequence[str]) 
 def _by_workers(
     trained: StageResult, texts: Mapping[int, list[str]], names: Sequence[str], model: Encoder, workers: int
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Each part's number and vectors, in the order in which they are finished.
+    """The number and vectors of each part, in the order of completion.
 
-    By the cluster that this process is connected to or that RAY_ADDRESS names; without either it starts one of its own
-    and ends it. Raises StageError where a part fails again and again.
+    It uses the cluster that this process is connected to or that RAY_ADDRESS names; without either it starts one and
+    ends it. Raises StageError if a part fails repeatedly.
     """
     import ray
 
@@ -138,7 +138,7 @@ def _by_workers(
 
 
 def _encode_part(model: str, texts: Sequence[str], name: str) -> None:
-    """What a worker does."""
+    """A worker's task."""
     _write_part(name, search_vectors(_loaded(model), texts, "document"))
 
 
@@ -150,7 +150,9 @@ def _loaded(model: str) -> Encoder:
 def _take_known(
     uri: str, trained: StageResult, model: Encoder, distinct: Sequence[str], vectors_TD: np.ndarray
 ) -> np.ndarray:
-    """Fill in the vectors of titles that an earlier release of the same model has; whether each title is known, [T]."""
+    """Fill in the vectors of titles that an earlier release of the same model has; returns whether each title is known,
+    [T].
+    """
     known_T = np.zeros(len(distinct), bool)
     folder = _same_model(uri, trained, model)
     if folder is None:
@@ -176,7 +178,9 @@ def _take_known(
 
 
 def _same_model(uri: str, trained: StageResult, model: Encoder) -> str | None:
-    """The folder of the live release if it is of this model, else of the newest intact one; None without any."""
+    """The folder of the live release if it has this model, otherwise of the newest intact one that does; None without
+    one.
+    """
 
     def is_alike(release: Release) -> bool:
         return (
@@ -211,13 +215,13 @@ def _part_name(uri: str, trained: StageResult, texts: Sequence[str]) -> str:
 
 
 def _write_part(name: str, vectors: np.ndarray) -> None:
-    """A hash of the rest, then float32 [titles, dimensions]."""
+    """Write a hash of the rest, then float32 [titles, dimensions]."""
     content = np.ascontiguousarray(vectors, "<f4").tobytes()
     storage.write_atomic(name, hashlib.sha256(content).digest() + content)
 
 
 def _read_part(name: str, num_titles: int, dimensions: int) -> np.ndarray | None:
-    """The vectors of a finished part; None without one, or a damaged one."""
+    """The vectors of a finished part; None if it is missing or damaged."""
     try:
         content = storage.read_bytes(name)
     except OSError:
@@ -243,10 +247,10 @@ def open_encoder(model: str | None, release: str | None) -> Encoder:
 def encode_lines(
     encoder: Encoder, stream: BinaryIO, side: Side, *, raw: bool = False, objects: bool = False
 ) -> Iterator[bytes]:
-    """The vectors of every line, in order, in blocks, without waiting for a block to fill.
+    """The vectors of every line, in order, in blocks; it does not wait for a block to fill.
 
-    One line per vector, a JSON array or {"vector": array}, null where there is no word; or with `raw` little-endian
-    float32, zeros if it is missing. Raises StageError for bytes that are not UTF-8.
+    One line per vector, a JSON array or {"vector": array}, null if the text has no word; or with `raw` little-endian
+    float32, zeros for such a text. Raises StageError for bytes that are not UTF-8.
     """
     number = 0
     for block in _blocks(stream):

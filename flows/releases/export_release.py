@@ -2,7 +2,7 @@
 
     export("release", form="parquet", into="titles.parquet")
 
-A target that exists is never overwritten, and an export that fails leaves nothing under its name.
+An existing target is never overwritten, and a failed export leaves nothing under its name.
 """
 
 import json
@@ -32,9 +32,10 @@ _COMPARED = {"cosine": "dot product = cosine", "euclidean": "Euclidean distance"
 def export(
     release: str, *, form: str, into: str, queries: str | None = None, k: int = 100, progress: Progress = silent
 ) -> dict[str, Any]:
-    """Write the live release at a URI to `into`: a file (parquet, trec) or a folder (opensearch); what `--json` prints.
+    """Write the live release at a URI to `into`: a file (parquet, trec) or a folder (opensearch); returns what `--json`
+    prints.
 
-    queries: of a TREC run, `id<TAB>text` lines; k: its documents a query. Raises UsageError or StageError.
+    queries: for a TREC run, `id<TAB>text` lines; k: its documents per query. Raises UsageError or StageError.
     """
     started = time.monotonic()
     if form not in get_args(Form):
@@ -79,7 +80,7 @@ def export(
 
 
 def _write_documents(where: str, opened: OpenRelease, form: str, progress: Progress) -> dict[str, int]:
-    """Counts of what was written, a batch at a time."""
+    """Write the documents, a batch at a time; returns counts."""
     release = opened.release
     reader = open_table(opened.folder).search().select(["id", "title", "vector"]).to_batches(_BATCH_ROWS)
 
@@ -114,9 +115,9 @@ _SPACE_TYPES = {"cosine": "cosinesimil", "euclidean": "l2"}
 
 
 def write_opensearch(folder: str, release: Release, batches: Iterable[pa.RecordBatch]) -> int:
-    """The index's definition and the bulk bodies; returns how many bodies there are.
+    """Write the index definition and the bulk bodies; returns the number of bodies.
 
-    A folder that OpenSearch loads with two commands: index.json, a k-NN index, and bulk bodies of at most BULK_BYTES.
+    The folder loads into OpenSearch with two commands: index.json, a k-NN index, and bulk bodies of at most BULK_BYTES.
 
         curl -X PUT localhost:9200/titles -H 'Content-Type: application/json' --data-binary @index.json
         for f in documents-*.ndjson; do
@@ -179,14 +180,16 @@ def _documents(batch: pa.RecordBatch) -> Iterator[bytes]:
 
 
 def _written(vectors: pa.FixedSizeListArray) -> pa.StringArray:
-    """Each vector's numbers with commas between, in the fewest digits that name the float32."""
+    """The numbers of each vector, separated by commas, in the fewest digits that identify the float32."""
     numbers = pc.cast(vectors.flatten(), pa.string())
     offsets = pa.array(range(0, len(numbers) + 1, vectors.type.list_size), pa.int32())
     return pc.binary_join(pa.ListArray.from_arrays(offsets, numbers), ",")
 
 
 def write_trec(where: str, opened: OpenRelease, queries: str, k: int, progress: Progress) -> dict[str, int]:
-    """Counts of the queries, and of those without a word, which have no results. Raises UsageError or StageError."""
+    """Write the run; returns the numbers of queries and of those without a word, which have no results. Raises
+    UsageError or StageError.
+    """
     text_of_query = read_queries(queries)
     tag = f"clicktower-{opened.release.digest}"
     with storage.open_new(where) as file:

@@ -42,7 +42,7 @@ def make_release(
     *,
     workers: int = 1,
 ) -> tuple[Release, float]:
-    """(the release, written and placed but not live; milliseconds per search)."""
+    """(the release, complete but not live; milliseconds per search)."""
     digest, catalogue = request.digest, read_documents(documents)
     folder = release_folder_of(to, digest)
     with release_folder.building(to, digest) as built:
@@ -107,7 +107,7 @@ def _copy_evaluation(evaluated: StageResult | None, built: str) -> dict[str, Any
 
 
 def _write_query_tower(model: Model | Ensemble, expected: in_onnx.Golden, built: str) -> dict[str, Any]:
-    """Write query.onnx if it reproduces the golden vectors; otherwise give the reason."""
+    """Write query.onnx if it reproduces the golden vectors; otherwise return the reason."""
     try:
         graph = in_onnx.query_onnx(model)
     except in_onnx.CannotExport as error:
@@ -121,7 +121,7 @@ def _write_query_tower(model: Model | Ensemble, expected: in_onnx.Golden, built:
 
 
 def _copy(stage: StageResult, name: str, to: str) -> None:
-    """Copy a file of a stage's output after checking that it is byte for byte what was written."""
+    """Copy a file of a stage's output after checking every byte against its recorded hash."""
     recorded = {file.path: file.sha256 for file in stage.manifest.files}
     content = storage.read_bytes(storage.join(stage.data, name))
     if hashlib.sha256(content).hexdigest() != recorded.get(f"{stage.manifest.attempt}/{name}"):
@@ -152,7 +152,7 @@ _COUNTS = {
 
 
 def model_card(release: Release, model: Model | Ensemble, trained: StageResult) -> str:
-    """README.md of a release, of a model's stage and the builds behind it, found in the store that it is in."""
+    """README.md of a release, from the model's stage and the builds behind it, in the same store."""
     cards = Environment(
         loader=PackageLoader("flows", "releases"), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )  # Markdown: nothing is escaped

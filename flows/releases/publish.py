@@ -1,4 +1,4 @@
-"""Publishing, listing and rolling back: what moves the pointer of a release URI.
+"""Publishing, listing and rolling back: the operations that move the pointer of a release URI.
 
     publish("store/train/DIGEST", documents="documents.tsv", to="release", config=PublishConfig())
     list_releases("release")                newest first, with why a candidate is not live
@@ -7,10 +7,10 @@
 
 `publish` encodes the titles whose vectors no earlier release has, writes URI/releases/DIGEST (schemas.release), reads
 it back, measures its index against exact search, and only then moves the pointer. A failure before that leaves the old
-release live. A candidate is made completely, but does not go live.
+release live. A candidate is complete, but does not go live.
 
-`rollback` checks every byte of the release first. The pointer moves by compare-and-swap, so a publisher at work
-meanwhile reports that the pointer moved. Rolling back twice returns to the start.
+`rollback` checks every byte of the release first. The pointer moves by compare-and-swap, so a concurrent publisher
+reports that the pointer moved. Rolling back twice returns to the start.
 """
 
 import time
@@ -106,15 +106,15 @@ def publish(
     workers: int = 1,
     progress: Progress = silent,
 ) -> Published:
-    """Publish a model over documents, live at `to`; reused if it is live already and intact.
+    """Publish a model over documents, live at `to`; reused if it is already live and intact.
 
-    model, evaluation: folders of those stages. candidate: make it, and leave the pointer where it is. decide: asked
-    once, when the release is made and before the pointer moves, whether it goes live; what it answers is recorded
-    beside the release. The live release it is given is None where nothing is live, or what is cannot be read. workers:
+    model, evaluation: folders of those stages. candidate: make it, and leave the pointer unchanged. decide: called
+    once, after the release is made and before the pointer moves, to decide whether it goes live; the answer is recorded
+    beside the release. The live release passed to it is None if nothing is live or the live one is unreadable. workers:
     of encoding (encode_texts); they change no byte.
 
-    Raises UsageError or StageError; the pointer then stays where it was, and StageError too if another publisher moved
-    it in the meantime.
+    Raises UsageError or StageError; the pointer then stays unchanged, and StageError too if another publisher moved it
+    in the meantime.
     """
     started = time.monotonic()
     if workers < 1:
@@ -195,7 +195,7 @@ def _decision(
     candidate: bool,
     decide: Decide | None,
 ) -> Decision | None:
-    """The decision whether it goes live, recorded before it does; None without a `decide` function."""
+    """The decision whether it goes live, recorded beforehand; None without a `decide` function."""
     if candidate:
         decision = Decision(promote=False, reason=AS_A_CANDIDATE)
     elif decide:
@@ -221,8 +221,8 @@ def list_releases(uri: str) -> list[dict[str, Any]]:
     """All kept releases, newest first, as `clicktower releases --json` lists them.
 
     `state`: live, previous, candidate (made and not promoted), kept (it was live once, or is older than the previous
-    one) or damaged. `ndcg@10`: of its model with its interval, as it was evaluated. Raises UsageError where there is
-    none, StageError for a damaged pointer.
+    one) or damaged. `ndcg@10`: of its model with its interval, from its evaluation. Raises UsageError if there is no
+    release, StageError for a damaged pointer.
     """
     pointer = read_pointer(uri)
     folders = storage.list_folders(storage.join(uri, "releases"))
@@ -263,10 +263,10 @@ def _kept(uri: str, digest: str, state: str | None) -> dict[str, Any]:
 
 
 def rollback(uri: str, *, release: str | None = None) -> Published:
-    """Make `release`, or the one that was live before, live again; returns it.
+    """Make `release`, or the previously live one, live again; returns it.
 
-    Raises UsageError (nothing was published there, no such release, none was live before) and StageError (it is
-    damaged, of an unknown version, or somebody moved the pointer meanwhile); the pointer then stays where it was.
+    Raises UsageError (nothing was published there, no such release, no previous one) and StageError (it is damaged, of
+    an unknown version, or the pointer moved meanwhile); the pointer then stays unchanged.
     """
     before = read_pointer(uri)
     if before is None:

@@ -1,18 +1,19 @@
-"""What a client in another language needs: the query tower as an ONNX graph, and golden texts that it must reproduce.
+"""For clients in other languages: the query tower as an ONNX graph, and golden texts that a client must reproduce.
 
 query.onnx takes the trigrams of one text and gives its vector:
 
-    trigram_ids      int64 [trigrams]   the ids of all words' trigrams, word after word (schemas.text_contract)
-    word_of_trigram  int64 [trigrams]   the word each belongs to: 0 for those of the first, then 1, ...
-    vector           float32 [dimensions], of length 1 where vectors are compared by cosine
+The client splits a text into words and trigrams; the graph handles words beyond the recipe's max_words. A text without
+a word has no vector and must not be passed.
 
-Splitting a text into words and trigrams is the client's part; words beyond the recipe's max_words are handled in the
-graph. A text without a word has no vector and must not be passed.
+golden.jsonl has one JSON object per line: the texts of the text contract (many scripts, signs, widths), titles of the
+release, and one text of many words. None is a query that a person typed.
 
 golden.jsonl has one JSON object per line, the texts those of the text contract (many scripts, signs, widths), titles
 of the release, and one text of many words. None is a query that a person typed.
 
-    {"text", "words": [...], "trigram_ids": [[ids of the first word], ...], "vector": [...]}
+The graph uses only stock operators of opset 17, none unrolled over time: a loop exported from Python accepts any length
+but is right for only one. The rows of W are already the gates' inputs, so the input weights of LSTM and RNN are a
+selection; a cell without forget gate is an LSTM whose forget gate has the bias 100, and sigmoid(100) is 1 in float32.
 
 Only stock operators of opset 17, none of them unrolled over time: a loop exported from Python is accepted at any length
 and right at one. The rows of W are already the gates' inputs, so the input weights of LSTM and RNN are a selection; a
@@ -95,7 +96,7 @@ class _Graph:
         return self.constant(np.array(values, np.int64))
 
     def add(self, operator: str, *inputs: str, output: str = "", outputs: int = 1, at: int = 0, **attributes) -> str:
-        """A node; the name of its output number `at` of `outputs`."""
+        """Add a node; returns the name of output number `at` of `outputs`."""
         names = [output or f"{operator.lower()}_{len(self._nodes)}_{i}" for i in range(outputs)]
         self._nodes.append(helper.make_node(operator, inputs, names, **attributes))
         return names[at]
@@ -146,7 +147,7 @@ def _tower(graph: _Graph, model: Model) -> str:
 
 
 def _word_inputs(graph: _Graph, recipe: Recipe, table: np.ndarray) -> str:
-    """W l of each word, [T, G]: the rows of its trigrams added up."""
+    """W l of each word, [T, G]: the sum of its trigrams' rows."""
     rows = graph.add("Gather", graph.constant(table), "trigram_ids", axis=0)
     word = "word_of_trigram"
     if recipe.max_words:
@@ -238,7 +239,7 @@ def _states(
 
 
 def _self_attentive(graph: _Graph, tower: towers.SelfAttentive, words: str, part: Mapping[str, np.ndarray]) -> str:
-    """The hops' sums of the states, one after the other or their mean: the softmax is over the words, which T is."""
+    """The hops' sums of the states, concatenated or their mean; the softmax is over the T words."""
     recurrent = {name: value for name, value in part.items() if name not in ("W_s1", "W_s2")}
     states_TD = _bilstm(graph, tower, words, recurrent, every=True)
     hidden = graph.add("Tanh", graph.add("MatMul", states_TD, graph.constant(part["W_s1"])))
@@ -250,7 +251,7 @@ def _self_attentive(graph: _Graph, tower: towers.SelfAttentive, words: str, part
 
 
 def _variational(graph: _Graph, tower: towers.Variational, words: str, part: Mapping[str, np.ndarray]) -> str:
-    """μ and σ of the last states, one after the other."""
+    """μ and σ of the last states, concatenated."""
     ours = ("W_mu", "b_mu", "W_sigma", "b_sigma")
     recurrent = {name: value for name, value in part.items() if name not in ours}
     state = graph.add("Unsqueeze", _bilstm(graph, tower, words, recurrent), graph.ints(0))
@@ -301,7 +302,7 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Golden:
-    """Texts with everything that a client computes on the way to their vectors, float32 [texts, dimensions]."""
+    """Texts with every intermediate result that a client computes, and their vectors, float32 [texts, dimensions]."""
 
     texts: Sequence[str]
     words: Sequence[Sequence[str]]
@@ -312,7 +313,7 @@ class Golden:
         return len(self.texts)
 
     def lines(self) -> Iterator[str]:
-        """golden.jsonl: nine digits name one float32."""
+        """golden.jsonl: nine digits identify a float32."""
         for text, of_text, ids, vector in zip(self.texts, self.words, self.trigram_ids, self.vectors_ND, strict=True):
             yield json.dumps(
                 {
@@ -326,7 +327,7 @@ class Golden:
 
 
 def golden(model: Model | Ensemble, titles: Sequence[str]) -> Golden:
-    """Texts of the contract and some titles, each of which has a word, as the query tower sees them."""
+    """Texts of the contract and some titles with at least one word, as the query tower sees them."""
     contract = [text for text, of_text, _ in golden_cases() if of_text]
     many = " ".join(word for title in titles for word in title.split())
     texts = list(dict.fromkeys([*contract, *titles, " ".join(many.split()[:NUM_LONG_WORDS])]))
@@ -341,7 +342,7 @@ def golden(model: Model | Ensemble, titles: Sequence[str]) -> Golden:
 
 
 def onnx_difference(graph: bytes, expected: Golden) -> float:
-    """The largest difference of a component between an ONNX query tower's vectors and the golden ones."""
+    """The largest component difference between an ONNX query tower's vectors and the golden ones."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -1,9 +1,9 @@
 """The documents of a release: a LanceDB table of ids, titles and vectors, and the index that searches them (IVF).
 
-An index that reached the required recall in `publish` is used for as many results as it was measured at (`recall_at`
-and ten times that); any other request compares the query with every document. Indices that earlier versions made in
-the table itself (kinds ivf-flat and hnsw) are ignored: all vectors are compared, which is exact, and up to 100,000
-documents faster than those indices were.
+An index that reached the required recall in `publish` is used for result counts up to those measured (`recall_at` and
+ten times that); any other request compares the query with every document. Indices that earlier versions made in the
+table itself (kinds ivf-flat and hnsw) are ignored: all vectors are compared, which is exact, and up to 100,000
+documents faster than those indices.
 
 ivf.safetensors   centres: float32 [partitions, dimensions]; partition_of: int32 [documents], in the table's order
 """
@@ -69,7 +69,7 @@ class Rows:
 def write_rows(folder: str, rows: Rows) -> None:
     """Write a new table in a folder and read it back: every id, title and vector is there, bit for bit.
 
-    Raises StageError where it could not be written or came back different.
+    Raises StageError if it could not be written or came back different.
     """
     try:
         reader = pa.RecordBatchReader.from_batches(rows.schema, rows.batches())
@@ -130,7 +130,7 @@ def _unreadable(folder: str, error: BaseException) -> StageError:
 
 
 def _reason(error: BaseException) -> str:
-    """The first sentence of LanceDB's message, without the place in its source."""
+    """The first sentence of LanceDB's message, without its source location."""
     return str(error).splitlines()[0].split(", /")[0][:200] if str(error) else type(error).__name__
 
 
@@ -146,12 +146,12 @@ class IndexSearch(Nearest):
         return super().best(query_D, k, num_probes)
 
     def exact(self, query_D: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """As `best`, with every document compared."""
+        """As `best`, comparing every document."""
         return super().best(query_D, k)
 
 
 def open_search(folder: str, index: Mapping[str, Any], vectors_ND: np.ndarray, similarity: Similarity) -> IndexSearch:
-    """The search of a release, from its table's vectors. Raises StageError where its index cannot be read."""
+    """The search of a release, from its table's vectors. Raises StageError if its index is unreadable."""
     try:
         search = IndexSearch(vectors_ND, _read_ivf(folder) if index["kind"] == "ivf" else None, similarity=similarity)
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError):
@@ -172,12 +172,12 @@ def build_index(
     similarity: Similarity,
     progress: Progress,
 ) -> tuple[dict[str, Any], IndexSearch]:
-    """(the index as recorded in a release, the search as `open_search` will open it).
+    """(the index as recorded in a release, the search that `open_search` will return).
 
-    The index looks into as few partitions as reach `min_recall` against exact search, at `recall_at` results and at ten
-    times as many; if no number of them does, it is left aside, the search is exact, and `note` says so. The recall is
-    measured on the given queries. Raises StageError if even the exact search misses, which means that
-    the vectors are not what was encoded.
+    The index visits as few partitions as reach `min_recall` against exact search, at `recall_at` results and at ten
+    times as many; if no number of partitions does, the search is exact, and `note` says so. Recall is measured on the
+    given queries. Raises StageError if even the exact search misses documents, which means that the vectors are not
+    those that were encoded.
     """
     vectors_ND = rows.vectors_TD[rows.text_of_N]
     depths = sorted({min(depth, len(rows)) for depth in (config.recall_at, DEEP * config.recall_at)})
@@ -246,7 +246,7 @@ def _least(
 def _kth_scores(rows: Rows, queries_QD: np.ndarray, depths: Sequence[int], similarity: Similarity) -> np.ndarray:
     """The exact score of each query's k-th nearest document, for each k of `depths`, float32 [queries, depths].
 
-    All documents are compared at once, which rounds; the scores of the nearest are then computed as searches do it.
+    All documents are compared at once, with rounding; the scores of the nearest are then recomputed as searches do.
     """
     of_texts, limits = keys_at_once(similarity, rows.vectors_TD), []
 
@@ -262,6 +262,6 @@ def _kth_scores(rows: Rows, queries_QD: np.ndarray, depths: Sequence[int], simil
 
 
 def recall(scores: Sequence[np.ndarray], limits_Q: np.ndarray, k: int) -> float:
-    """The share of the k nearest that searches found. Any document as near as the k-th counts: titles repeat."""
+    """The share of the k nearest that searches found. Any document as near as the k-th counts, since titles repeat."""
     hits = [min(k, int((hits >= limit).sum())) for hits, limit in zip(scores, limits_Q, strict=True)]
     return sum(hits) / (k * len(hits))

@@ -1,9 +1,9 @@
-"""The folder of a release: built under another name, renamed in one step, removed when it is old.
+"""The folder of a release: built under a temporary name, renamed in one step, removed when it is old.
 
-On a local disk the folder is built beside its place and renamed, so URI/releases/DIGEST is whole or not there. On an
-object store there is no renaming of folders: the release is built on this machine, its files are uploaded, and
-release.json, without which no reader accepts a folder, is created last. A publisher that dies in between leaves
-objects that no pointer names; publishing the same request again sets them aside.
+On a local disk the folder is built beside its final place and renamed, so URI/releases/DIGEST is complete or absent. An
+object store cannot rename folders: the release is built on this machine, its files are uploaded, and release.json,
+without which no reader accepts a folder, is created last. A publisher that dies in between leaves objects that no
+pointer names; publishing the same request again sets them aside.
 """
 
 import os
@@ -46,9 +46,9 @@ class PublishConfig:
 
 @contextmanager
 def building(uri: str, digest: str) -> Iterator[str]:
-    """A new local folder to build a release in; removed afterwards in any case.
+    """A new local folder to build a release in; always removed afterwards.
 
-    The caller holds the claim on the digest, so what a killed publisher left of it goes first.
+    The caller holds the claim on the digest, so the remains of a killed publisher are removed first.
     """
     prefix, releases = f"{_BUILDING}{digest}-", storage.join(uri, "releases")
     name = f"{prefix}{uuid.uuid4().hex[:12]}"
@@ -80,8 +80,8 @@ def list_built(folder: str) -> list[OutputFile]:
 def place(built: str, release: contract.Release, folder: str) -> None:
     """Rename a built folder to its final name. If another publisher of the same release was first, theirs stays.
 
-    A damaged one at that place is given another name, not deleted. Raises StageError where what arrived is not what
-    was built.
+    A damaged folder at that place is renamed, not deleted. Raises StageError if the uploaded files differ from those
+    built.
     """
     content = to_bytes(release.to_json())
     if find(folder)[1]:
@@ -125,8 +125,8 @@ def find(folder: str) -> tuple[contract.Release | None, list[str]]:
 def prune(uri: str, keep: int, *, made: str = "") -> list[str]:
     """Remove all but the live release, its predecessor, the one just made and the `keep` newest others.
 
-    Returns their digests. What publishers left that were killed more than a day ago goes too. What cannot be removed
-    stays: the release that was published is live all the same.
+    Returns their digests. The remains of publishers that were killed more than a day ago go too. Anything that cannot
+    be removed stays: the new release is live regardless.
     """
     releases = storage.join(uri, "releases")
     with claimed(uri, silent):  # nobody makes one live meanwhile
@@ -157,20 +157,20 @@ def prune(uri: str, keep: int, *, made: str = "") -> list[str]:
 
 
 def swap(uri: str, *, expected: contract.Pointer | None, release: str) -> contract.Pointer:
-    """Swap the live pointer to `release` if it is still `expected`, or names that release already; returns it.
+    """Swap the live pointer to `release` if it is still `expected`, or already names that release; returns it.
 
     The comparison and the replacement happen under the URI's claim (schemas.claim), as does the removal of old
     releases. On a local disk, or a network file system with locks, that is all it takes.
 
-    On an object store a claim may be taken over, and nothing can be replaced "if unchanged", but an object can be
-    created only if it is not there (S3 and compatible stores, Google Cloud Storage and Azure: fsspec's mode "create").
-    So each swap has a number, and is made by creating URI/swaps/NUMBER.json with the next one: of two publishers that
-    saw the same pointer one creates it. Then pointer.json is written, for readers to begin at; they look for later
-    swaps from there (schemas.release). Where a file system's create is only "look, then write", as in fsspec's
-    default, one of two swaps in the same milliseconds is lost.
+    On an object store a claim may be taken over, and no object can be replaced "if unchanged", but an object can be
+    created only if it does not exist (S3 and compatible stores, Google Cloud Storage and Azure: fsspec's mode
+    "create"). So each swap has a number, and creates URI/swaps/NUMBER.json with the next one: of two publishers that
+    saw the same pointer one creates it. Then pointer.json is written as the starting point for readers; they look for
+    later swaps from there (schemas.release). If a file system's create is only "check, then write", as in fsspec's
+    default, one of two swaps within the same milliseconds is lost.
 
-    Raises StageError if it moved elsewhere: somebody else published in the meantime; and where the release is not
-    there (any more).
+    Raises StageError if the pointer moved elsewhere because another publisher was first, or if the release no longer
+    exists.
     """
     with claimed(uri, silent):
         current = contract.read_pointer(uri)

@@ -50,14 +50,14 @@ class Hit:
 class OpenRelease:
     """An open release: the pointer is resolved once, and every search stays in that release's folder.
 
-    Its documents are read into memory at the first search, and its titles indexed at the first that takes BM25;
-    `load` does both. Afterwards it is safe to ask from many threads.
+    Its documents are read into memory at the first search, and its titles indexed at the first that needs BM25; `load`
+    does both. Afterwards many threads may use it.
     """
 
     def __init__(self, uri: str, *, hashes: bool = False) -> None:
-        """Raises StageError where nothing was published, or it is damaged or of another version.
+        """Raises StageError if nothing is published, or if the release is damaged or of another version.
 
-        The size of every file is looked at; with `hashes` every byte.
+        It checks the size of every file; with `hashes` every byte.
         """
         self.uri = uri
         self.folder, self.release = read_release(uri)
@@ -83,7 +83,7 @@ class OpenRelease:
 
     @cached_property
     def word_matches(self) -> WordMatches:
-        """The titles' words, encoded one by one, for a model whose words have a share of a score."""
+        """The titles' words, encoded individually, for a model that matches words."""
         return WordMatches(self.encoder, self.titles)
 
     @property
@@ -102,20 +102,20 @@ class OpenRelease:
         return self._documents[2]
 
     def load(self) -> None:
-        """Read and prepare everything now, the whole model too. Raises StageError where something cannot be read."""
+        """Read and prepare everything now, the whole model too. Raises StageError if something cannot be read."""
         _, self.encoder = self.bm25, self.model
         self.search(self.titles[0].as_py(), 1)  # the compiled tower is prepared at its first text
 
     def search(
         self, text: str, k: int = 10, mode: Mode = "vector", *, weight: float = WEIGHT, both: bool = False
     ) -> list[Hit]:
-        """The k best documents for a query, best first, equal ones by descending id as in evaluation.
+        """The k best documents for a query, best first, ties by descending id as in evaluation.
 
-        A hybrid is cosine + weight * BM25 over what either has among its best; of a release that compares by distance,
-        minus the distance for the cosine. Where a model's words have a share of a score (ranking.word_matches), they
-        rank again what is nearest by the cosine, and a hybrid has that score for the cosine. By BM25 only documents are
-        found that share a word with the query. both: give each hit both in any mode. Raises UsageError without a word,
-        and for k, mode or weight out of range.
+        A hybrid is cosine + weight * BM25 over the union of each method's best; for a release that compares by
+        distance, minus the distance replaces the cosine. If a model matches words (ranking.word_matches), they rerank
+        the documents nearest by the cosine, and a hybrid uses that score instead of the cosine. BM25 returns only
+        documents that share a word with the query. both: give each hit both scores in any mode. Raises UsageError for a
+        query without a word, and for k, mode or weight out of range.
         """
         _require(text, k, mode, weight)
         search = self.documents_search
@@ -149,7 +149,8 @@ class OpenRelease:
     def rerank(self, text: str, k: int, confidence: Confidence, *, depth: int = RERANKED) -> list[Hit]:
         """The k documents with the highest confidence of a second scorer among the `depth` nearest (rerank).
 
-        Raises UsageError without a word and for k or depth out of range, StageError for what is no confidence.
+        Raises UsageError for a query without a word and for k or depth out of range, StageError for an invalid
+        confidence.
         """
         _require(text, k, "vector", WEIGHT)
         if depth < k:
@@ -175,11 +176,11 @@ class OpenRelease:
         ]
 
     def vector(self, text: str) -> np.ndarray:
-        """The search vector of a query, float32 [dimensions]. Raises UsageError without a word."""
+        """The search vector of a query, float32 [dimensions]. Raises UsageError for a query without a word."""
         return search_vectors(self.encoder, [text], "query")[0]
 
     def _with_words(self, text: str, rows: np.ndarray, near: np.ndarray) -> np.ndarray:
-        """The scores of some documents by what is near to the query, and by their words where these have a share."""
+        """The scores of some documents by their nearness to the query, and by their words if the model matches words."""
         share = self.encoder.word_share
         return with_words(near, self.word_matches.scores_of(text, rows), share) if share else near
 
@@ -201,7 +202,7 @@ class OpenRelease:
         )
 
     def _first(self, k: int, rows: np.ndarray, scores: np.ndarray) -> list[tuple[int, str]]:
-        """(place among the rows, id) of the k best, in order."""
+        """(index among the rows, id) of the k best, in order."""
         if k < len(rows):  # ids are read, and scores compared one by one, only of those that may be among them
             best = np.flatnonzero(scores >= np.partition(scores, len(rows) - k)[len(rows) - k])
         else:
@@ -215,7 +216,8 @@ def search(
     release: str, text: str, k: int = 10, mode: Mode = "vector", *, weight: float = WEIGHT, rerank: int | None = None
 ) -> list[Hit]:
     """The k best documents of the live release at a URI for a query; `rerank`: by the classifier of its model, among
-    so many of the nearest. Raises UsageError or StageError."""
+    that many of the nearest. Raises UsageError or StageError.
+    """
     _require(text, k, mode, weight)  # before anything is loaded
     if rerank is None:
         return OpenRelease(release).search(text, k, mode, weight=weight)

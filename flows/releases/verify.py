@@ -12,7 +12,7 @@ from schemas.stage import Progress, silent
 
 
 def verify(folder: str, *, progress: Progress = silent) -> list[str]:
-    """The damage, one sentence each; empty if every byte is as it was written.
+    """The damage, one sentence each; empty if every byte is as written.
 
     folder: STORE/STAGE/DIGEST, a release's folder, a release URI, or a store, of which all outputs are verified.
     Raises UsageError where there is nothing to verify.
@@ -43,7 +43,7 @@ def _units(folder: str) -> list[str]:
 
 
 def _of_pointer(uri: str) -> list[str]:
-    """The pointer and the decisions of a release URI, each by its seal, and whether what they name is there."""
+    """The damage of a release URI's pointer and decisions: their seals, and whether the releases that they name exist."""
     try:
         pointer = read_pointer(uri)
     except StageError as error:
@@ -62,7 +62,7 @@ def _of_pointer(uri: str) -> list[str]:
 
 
 def _of_record(folder: str, name: str) -> list[str]:
-    """A sealed record by its seal and its bytes; one from before there were seals may be spelled in any way."""
+    """The damage of a sealed record, by its seal and its bytes; a record that predates seals may have any spelling."""
     content = storage.read_bytes(storage.join(folder, name))
     try:
         broken = is_broken(json.loads(content), since="1.1")

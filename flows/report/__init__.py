@@ -1,1 +1,1 @@
-"""What came of a stage as a page of HTML, as Markdown and in a terminal: blocks, their renderers, and the pages."""
+"""Results of a stage as a page of HTML, as Markdown and in a terminal: blocks, their renderers, and the pages."""

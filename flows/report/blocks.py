@@ -1,5 +1,5 @@
-"""What a person is shown: a result becomes blocks once, and renderers.py shows them as HTML, as Markdown and in a
-terminal. Any text may be foreign (a title, a query): the renderers see to it that it stays text.
+"""What a person sees: a result becomes blocks once, and renderers.py shows them as HTML, as Markdown and in a terminal.
+Any text may be foreign (a title, a query): the renderers ensure that it stays text.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,9 +13,9 @@ from markupsafe import Markup
 class Cell:
     """One cell of a table.
 
-    aside: in small below or beside it, such as an interval. mark: a sign after it, which `tone` colours. tone: a class
-    of page.css, alike in a terminal. strong: the best of its column, say. share: from 0 to 1, as a bar. shade: from -1
-    to 1, of the ground. tip: an aside that a page shows where it points at the cell.
+    aside: in small type below or beside it, such as an interval. mark: a sign after it, coloured by `tone`. tone: a
+    class of page.css, with the same colour in a terminal. strong: for example the best of its column. share: from 0 to
+    1, as a bar. shade: from -1 to 1, the background. tip: an aside that a page shows when the pointer is on the cell.
     """
 
     text: str = ""
@@ -37,7 +37,7 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Text(Block):
-    """tone: quiet, or of an outcome: better, worse, open, unknown."""
+    """tone: quiet, or that of an outcome: better, worse, open, unknown."""
 
     text: str
     tone: str = ""
@@ -50,7 +50,7 @@ class Heading(Block):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Items(Block):
-    """Sentences, one below the other. tone: as of a Text, or alarm."""
+    """Sentences, one per line. tone: as of a Text, or alarm."""
 
     items: Sequence[str]
     tone: str = "quiet"
@@ -72,8 +72,9 @@ class Words(Block):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Picture(Block):
-    """A figure, of HTML alone: its numbers stand in a table too. It is drawn when a page is rendered, and left out
-    where nothing came of it. legend: (tone, words)."""
+    """A figure, in HTML only: a table has its numbers too. It is drawn when a page is rendered, and left out if there
+    is nothing to draw. legend: (tone, words).
+    """
 
     title: str = ""
     picture: Callable[[], Markup]
@@ -83,7 +84,7 @@ class Picture(Block):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Beside(Block):
-    """Blocks side by side where there is room; natural: each as wide as it is, otherwise two columns."""
+    """Blocks side by side if there is room; natural: each with its own width, otherwise two columns."""
 
     blocks: Sequence[Block]
     natural: bool = False
@@ -91,8 +92,9 @@ class Beside(Block):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table(Block):
-    """caption: its title. header: one name for each column, none for a table of names and values. groups: of columns,
-    (name, how many columns). left: columns of text, the others are of numbers. strong: rows to look at first."""
+    """caption: its title. header: one name per column, none for a table of names and values. groups: of columns, (name,
+    how many columns). left: text columns; the others hold numbers. strong: rows to look at first.
+    """
 
     caption: str
     header: Sequence[str] = ()
@@ -103,14 +105,14 @@ class Table(Block):
 
 
 def finding_rows(lead: Sequence[Cell | str], text: Cell | str, fix: str) -> list[list[Cell | str]]:
-    """The rows of a finding: what is wrong, and below it what to do, if there is something to do."""
+    """The rows of a finding: what is wrong, and below it what to do, if anything."""
     rows: list[list[Cell | str]] = [[*lead, text]]
     return [*rows, [*[""] * len(lead), f"→ {fix}"]] if fix else rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section(Block):
-    """folded: closed on a page until it is asked for."""
+    """folded: closed on a page until the reader opens it."""
 
     title: str
     blocks: Sequence[Block]
@@ -119,7 +121,7 @@ class Section(Block):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page:
-    """banners: what must be said of all of it, (in bold, the rest)."""
+    """banners: statements about the whole page, (in bold, the rest)."""
 
     kind: str
     title: str
@@ -141,7 +143,7 @@ GRADES = {0: "Bad", 1: "Fair", 2: "Good", 3: "Excellent"}
 
 
 def ranked(name: str, documents: Sequence[Mapping[str, Any]]) -> Table:
-    """A ranking, best first: {"title", "score", "grade"} of each document, no grade where nobody judged it."""
+    """A ranking, best first: {"title", "score", "grade"} of each document; the grade is None without a judgment."""
     if not documents:
         return Table(caption=name, rows=[["no result"]])
     rows = [
@@ -152,7 +154,7 @@ def ranked(name: str, documents: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def grade_cell(grade: int | None) -> Cell:
-    """A grade in its colour; – for a document that nobody judged."""
+    """A grade in its colour; – for a document without a judgment."""
     has_colour = grade is not None and grade in GRADES
     return Cell(text="–" if grade is None else str(grade), tone=f"grade g{grade}" if has_colour else "grade gx")
 
@@ -165,7 +167,7 @@ def grade_legend(click_derived: bool) -> Text:
 
 
 def record(settings: Mapping[str, Any], software: Mapping[str, str], outputs: Sequence[Sequence[str]] = ()) -> Section:
-    """What was made by what, for the record."""
+    """Which output was made from which, for the record."""
     tables: list[tuple[str, Sequence[str], list[list[Any]]]] = [
         ("Outputs", ("Stage", "Digest", "Path"), [list(row) for row in outputs]),
         (
@@ -192,17 +194,17 @@ def counted(count: int, thing: str) -> str:
 
 
 def capital(text: str) -> str:
-    """With a capital, unless it starts with the name of a quantity: p."""
+    """The text with a capital letter, unless it starts with the name of a quantity: p."""
     return text if text[1:2] in ("", ":") else text[0].upper() + text[1:]
 
 
 def sentence(text: str) -> str:
-    """With a capital and an end."""
+    """The text with a capital letter and a full stop."""
     return capital(text) + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def duration(seconds: float | None) -> str:
-    """A time as people say it: 0.4 s, 12 s, 3 min 05 s, 2 h 10 min."""
+    """A duration as people say it: 0.4 s, 12 s, 3 min 05 s, 2 h 10 min."""
     if seconds is None:
         return "—"
     if seconds < 10:
@@ -215,6 +217,7 @@ def duration(seconds: float | None) -> str:
 
 
 def visible(text: str) -> str:
-    """Foreign text without invisible characters that have effects: control characters, and marks that turn the
-    direction of writing. Joiners stay: scripts and emoji are written with them."""
+    """Foreign text without invisible characters that have effects: control characters, and marks that change the
+    direction of writing. Joiners stay: scripts and emoji need them.
+    """
     return "".join(char if char.isprintable() or char in "\u200c\u200d" else "�" for char in text)

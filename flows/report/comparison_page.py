@@ -1,7 +1,7 @@
 """A comparison -> blocks: the answer, the tables, and the rules behind them.
 
-A comparison here is the value of comparison.json. A row is `done`, `failed` or `empty`; only rows that are done have
-values. All sentences follow from the values.
+A comparison here is the value of comparison.json. A row is `done`, `failed` or `empty`; only done rows have values. All
+sentences follow from the values.
 """
 
 import math
@@ -54,9 +54,9 @@ WHY = {"gain": "Gained", "loss": "Lost"}
 
 
 def write_comparison(path: str, result: Mapping[str, Any]) -> None:
-    """Write the page of a comparison; it replaces an older one as a whole. result: the JSON of a compare stage.
+    """Write the page of a comparison, replacing an older one completely. result: the JSON of a compare stage.
 
-    Raises OSError where it cannot be written.
+    Raises OSError if it cannot be written.
     """
     renderers.write_page(path, comparison_page(result))
 
@@ -79,7 +79,7 @@ def comparison_page(result: Mapping[str, Any]) -> Page:
 
 
 def comparison_blocks(comparison: Comparison) -> list[Section]:
-    """The comparison, section by section; one of which nothing is known is left out."""
+    """The comparison, section by section; a section without data is left out."""
     sections = [
         Section(title="Comparison", blocks=_answer(comparison)),
         Section(title="The judged documents, ranked", blocks=_judged(comparison)),
@@ -102,7 +102,7 @@ def done(comparison: Comparison) -> list[Row]:
 
 
 def best(comparison: Comparison) -> Row | None:
-    """The row with the highest NDCG@10; of equals the chosen one, or the first. None where no row is done."""
+    """The row with the highest NDCG@10; among equal ones the chosen row, or the first. None if no row is done."""
 
     def rank(row: Row) -> tuple[float, bool]:
         return row["values"][MEASURE]["mean"], row["name"] == comparison["against"]
@@ -116,17 +116,17 @@ def chosen(comparison: Comparison) -> Row | None:
 
 
 def title_of(comparison: Comparison, name: str | None) -> str:
-    """The title of a row by its name; the name itself where there is no such row."""
+    """The title of the row with this name; the name itself if there is no such row."""
     return next((row["title"] for row in comparison["rows"] if row["name"] == name), name or "none")
 
 
 def against_chosen(row: Row, measure: str = MEASURE) -> Difference:
-    """A row's difference to the chosen one; None for the chosen one itself and where nothing was tested."""
+    """A row's difference to the chosen one; None for the chosen one itself and without tests."""
     return (row.get("to_against") or {}).get(measure)
 
 
 def to_bm25(comparison: Comparison, row: Row, measure: str = MEASURE) -> float | None:
-    """How far a row's mean is above BM25's here; None where either was not measured."""
+    """How far a row's mean is above BM25's; None if either was not measured."""
     bm25 = next((row["values"].get(measure) for row in comparison["rows"] if row["name"] == BM25), None)
     return row["values"][measure]["mean"] - bm25["mean"] if bm25 and measure in row["values"] else None
 
@@ -135,7 +135,7 @@ def to_bm25(comparison: Comparison, row: Row, measure: str = MEASURE) -> float |
 
 
 def side(difference: Difference) -> str:
-    """above, below (both beyond chance) or alike; empty where nothing was tested."""
+    """above, below (both beyond chance) or alike; empty without a test."""
     if difference is None:
         return ""
     if difference["p_holm"] >= LEVEL:
@@ -197,7 +197,7 @@ def _answer(comparison: Comparison) -> list[Block]:
 
 
 def comparison_headline(comparison: Comparison) -> str:
-    """The comparison in a line: how many rows, and the best beside the chosen one."""
+    """The comparison in one line: how many rows, and the best beside the chosen one."""
     rows, measured, top, base = comparison["rows"], done(comparison), best(comparison), chosen(comparison)
     text = counted(len(measured), "row") if len(measured) == len(rows) else f"{len(measured)} of {len(rows)} rows"
     if top is None:
@@ -209,7 +209,7 @@ def comparison_headline(comparison: Comparison) -> str:
 
 
 def answer(comparison: Comparison) -> str:
-    """The outcome in a paragraph: the best row, its lead over the chosen row, and what chance may do."""
+    """The outcome in a paragraph: the best row, its lead over the chosen row, and the role of chance."""
     rows, top, base = done(comparison), best(comparison), chosen(comparison)
     if top is None:
         return "No row could be measured: there is nothing to compare."
@@ -245,7 +245,7 @@ def _lead(comparison: Comparison, top: Row, base: Row | None) -> str:
 
 
 def verdict(comparison: Comparison) -> str:
-    """better or worse (is any row above the chosen one, beyond chance?), open where chance may explain it, unknown."""
+    """better or worse (is any row above the chosen one, beyond chance?), open if chance may explain it, unknown."""
     top, base = best(comparison), chosen(comparison)
     sides = [side(against_chosen(row)) for row in done(comparison)]
     if top is None or base is None or not any(sides):
@@ -256,7 +256,7 @@ def verdict(comparison: Comparison) -> str:
 
 
 def cautions(comparison: Comparison) -> list[str]:
-    """What to beware of, a sentence or two each."""
+    """Caveats, a sentence or two each."""
     notes = [sentence(warning) for warning in comparison["warnings"]]
     names = [name for name in comparison["measures"] if name.startswith("collection_")]
     top, title = best(comparison), title_of(comparison, comparison["against"])
@@ -275,7 +275,7 @@ def cautions(comparison: Comparison) -> list[str]:
 
 
 def without_figures(comparison: Comparison) -> list[str]:
-    """The rows that have no values, and why."""
+    """The rows without values, and why."""
     return [
         f"{row['title']} {'is empty' if row['state'] == 'empty' else row['state']}"
         + (f": {row['why'].rstrip('.')}." if row.get("why") else ".")
@@ -285,7 +285,7 @@ def without_figures(comparison: Comparison) -> list[str]:
 
 
 def legend(comparison: Comparison) -> str:
-    """What the marks mean; empty where nothing was tested."""
+    """What the marks mean; empty without tests."""
     if not any(row.get("to_against") for row in comparison["rows"]):
         return ""
     title = title_of(comparison, comparison["against"])
@@ -365,9 +365,10 @@ def _difference(measure: str, row: Row) -> Cell:
 
 
 def _paper(comparison: Comparison) -> list[Block]:
-    """The two tables beside the paper's figures, and how like the paper's their order is; only rows that the paper has.
+    """The two tables beside the paper's figures, and how similar the order of rows is to the paper's; only the paper's
+    rows.
 
-    A row that is neither as printed nor tuned, such as BM25, is in both tables.
+    A row that is neither printed nor tuned, such as BM25, is in both tables.
     """
     by_paper_row: dict[str, dict[str, Row]] = {}
     for row in comparison["rows"]:
@@ -391,7 +392,7 @@ def _paper(comparison: Comparison) -> list[Block]:
 
 
 def _beside(comparison: Comparison, name: str, rows: Sequence[Row]) -> Table:
-    """A measure, and how far it is above BM25's, in the paper and in the two tables."""
+    """A measure, and its distance from BM25's, in the paper and in the two tables."""
 
     def there(measure: str, show: Callable[[float], str], row: Row) -> Cell:
         points = (row.get(measure) or {}).get(name)  # of a hundred
@@ -438,7 +439,7 @@ def _paper_picture(comparison: Comparison, rows: Sequence[Row]) -> Picture:
 
 
 def _orders(comparison: Comparison, names: Sequence[str]) -> list[Block]:
-    """How like the paper's the order of rows is in each of the two tables."""
+    """How similar the order of rows in each of the two tables is to the paper's."""
     rows: list[list[Cell | str]] = []
     for table, order in (comparison.get("orders") or {}).items():
         count = len(order["rows"])
@@ -463,7 +464,7 @@ def _tau_interval(value: Mapping[str, float]) -> str:
 def _parts(comparison: Comparison) -> list[Block]:
     """Kinds of queries: every row in every part of each slice that has enough of them.
 
-    A slice of which only one part is left is left out: that is nearly all queries again.
+    A slice with only one part left is omitted: that part is nearly all queries.
     """
     rows, columns, groups = done(comparison), Columns(), [("", 1)]
     for name, parts in comparison["slices"].items():
@@ -487,13 +488,13 @@ def _part_value(name: str, part: str, top: float, row: Row) -> Cell:
 
 
 def _in_part(row: Row, name: str, part: str) -> Mapping[str, Any] | None:
-    """What a row is worth in a part of a slice, with the number of queries; None where too few were measured."""
+    """A row's value in a part of a slice, with the number of queries; None if too few were measured."""
     figures = (row.get("slices") or {}).get(name, {}).get(part)
     return figures if figures and figures["n"] >= MIN_PART_QUERIES else None
 
 
 def _costs(comparison: Comparison) -> list[Block]:
-    """What each row costs. What a row does not have, such as parameters of BM25, is empty."""
+    """The cost of each row. A property that a row lacks, such as parameters of BM25, stays empty."""
     names = {"parameters": "Parameters", "dimensions": "Dimensions", "train_seconds": "Training",
              "texts_per_second": "Texts per second"}  # fmt: skip
     rows = [row for row in done(comparison) if any(row.get(name) is not None for name in names)]

@@ -1,4 +1,4 @@
-"""What models read in some texts -> blocks: explain.html and the terminal."""
+"""How models read some texts -> blocks: explain.html and the terminal."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ OF_GATES = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Readings:
-    """Readings of the same texts and queries, by one model or two."""
+    """Readings of the same texts and queries by one model or two."""
 
     models: tuple[Explanation, ...]
     rule: CountingRule
@@ -81,7 +81,7 @@ def explain_page(readings: Readings) -> Page:
 
 
 def explain_blocks(readings: Readings) -> list[Block]:
-    """Scores, each text word by word, cells and their words, gates, what training cost, and the rules."""
+    """Scores, each text word by word, cells and their words, gates, the training cost, and the rules."""
     models = readings.models
     rules = [f"{rule[0].upper()}{rule[1:]}." for rule in readings.rule.sentences.values()]
     private = "This page holds the texts as they were given, and words of the queries: it is as private as they are."
@@ -117,7 +117,7 @@ def _scores(readings: Readings) -> list[Block]:
 
 
 def _text(readings: Readings, number: int) -> Section:
-    """All that is shown of a text: its words shaded, the table of counts, and each model's pictures."""
+    """Everything shown for a text: its shaded words, the table of counts, and each model's pictures."""
     counted_texts = [(reading, reading.texts[number], reading.counted[number]) for reading in readings.models]
     blocks: list[Block] = []
     for reading, text, counted in counted_texts:
@@ -156,7 +156,7 @@ def _shaded(text: TracedText, marks: Keywords) -> Words:
 
 
 def _counts(readings: Sequence[tuple[Explanation, TracedText, Keywords]]) -> Table:
-    """Counts side by side: a row for each word, a column for each model and direction, as Tables I and V to VIII."""
+    """Counts side by side: a row for each word, a column for each model and direction, as in Tables I and V to VIII."""
     longest = max((text for _, text, _ in readings), key=lambda text: len(text.words))
     most: Counter[int] = Counter()
     for _, _, counted in readings:
@@ -318,7 +318,7 @@ def _gates(models: Sequence[Explanation]) -> list[Block]:
 
 
 def _means(gates: Mapping[str, Any]) -> list[figures.ChartRow]:
-    """The mean input gate at keywords beside that at other words: overall, and by the position of the word."""
+    """The mean input gate at keywords and at other words: overall, and by the position of the word."""
     rows = [("all positions", gates), *((f"position {at['position']}", at) for at in gates["by_position"])]
     return [
         figures.ChartRow(name=name, dots=[_mean(gate["keywords"], "ours"), _mean(gate["others"], "others")])
@@ -352,7 +352,7 @@ def _gate(name: str, figures_of_gate: Mapping[str, Any]) -> str:
 
 
 def _cost(models: Sequence[Explanation]) -> list[Block]:
-    """The training loss of each model by epoch, on a logarithmic scale; nothing unless there are two that have it."""
+    """The training loss of each model by epoch, on a logarithmic scale; empty unless two models have it."""
     with_cost = [reading for reading in models if reading.cost]
     if len(with_cost) < 2:
         return []

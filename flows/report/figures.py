@@ -1,7 +1,7 @@
-"""Figures as inline SVG, drawn by matplotlib, which is loaded when the first is drawn.
+"""Figures as inline SVG, drawn by matplotlib, which is loaded when the first one is drawn.
 
-Colours are names of the style sheet, so that a figure follows the page into the dark; the numbers stand in a table
-beside it, and each figure has a label that says what it shows. Equal values give equal bytes.
+Colours are names of the style sheet, so a figure follows the page into dark mode; a table beside it has the numbers,
+and each figure has a label that says what it shows. Equal values give equal bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _figure(width: float, height: float, layout: str | None = "constrained") -> 
 
 
 def _drawn(draw: Callable[[], Any], label: str, kind: str = "figure") -> Markup:
-    """What `draw` returns, a figure, as an element of a page."""
+    """The figure that `draw` returns, as an element of a page."""
     import matplotlib
 
     style: Any = {
@@ -81,10 +81,10 @@ def _drawn(draw: Callable[[], Any], label: str, kind: str = "figure") -> Markup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """A line by its points (epoch, value), in order; values that are None or not finite are left out.
+    """A line through its points (epoch, value), in order; values that are None or not finite are left out.
 
-    band: (epoch, low, high) around it. dots: points to be marked on it; the last of them, or of the line, is its end.
-    aside: thin, without a dot or a name, one of many behind the others.
+    band: (epoch, low, high) around it. dots: marked points; the last of them, or of the line, is its end. aside: thin,
+    without a dot or a name, one of many behind the others.
     """
 
     name: str
@@ -112,10 +112,10 @@ def line_chart(
     show: Callable[[float], str] = "{:.3f}".format,
     along: str = "epoch",
 ) -> Markup:
-    """The figure, with each line's name and end above it; empty where nothing is known.
+    """The figure, with each line's name and end above it; empty if there is nothing to draw.
 
-    log: a logarithmic scale, if all values allow it. most: what no value can be above. level: a name and a value to
-    compare the lines with. show: a value as it stands beside the name of its line.
+    log: a logarithmic scale, if all values allow it. most: an upper bound of all values. level: a name and a value to
+    compare the lines with. show: formats a value beside the name of its line.
     """
     lines = [line for line in lines if line.known]
     if not lines:
@@ -186,8 +186,9 @@ class Dot:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChartRow:
-    """remark: what stands at its right. ours: the row to look at first. aloof: it does not make the scale more than
-    twice as long, so that the others are not pressed together; values off the scale are arrows at its edge."""
+    """remark: text at its right. ours: the row to look at first. aloof: it may stretch the scale to at most twice its
+    length, so that the others are not compressed; values off the scale are arrows at its edge.
+    """
 
     name: str
     dots: Sequence[Dot]
@@ -211,8 +212,8 @@ def row_chart(
 ) -> Markup:
     """The figure; empty without a dot.
 
-    level: a value to compare all with, as a line from top to bottom. joined: the dots of a row lie on one
-    line, with a stroke between them; otherwise one below the other.
+    level: a value to compare all with, as a vertical line. joined: the dots of a row lie on one line, joined by a
+    stroke; otherwise one below the other.
     """
     rows = [row for row in rows if row.dots]
     if not rows:
@@ -247,7 +248,7 @@ def row_chart(
 
 
 def scale_of(rows: Sequence[ChartRow], level: float | None = None) -> tuple[float, float]:
-    """The ends of the scale: of all rows, or without the aloof ones where these would stretch it, and a little room."""
+    """The ends of the scale: of all rows, or without the aloof ones if they would stretch it, plus some margin."""
     near = [end for row in rows if not row.aloof for dot in row.dots for end in dot.ends]
     every = [end for row in rows for dot in row.dots for end in dot.ends]
     edges = every if not near or max(every) - min(every) <= STRETCH * (max(near) - min(near)) else near
@@ -258,7 +259,7 @@ def scale_of(rows: Sequence[ChartRow], level: float | None = None) -> tuple[floa
 
 
 def _dot(axes: Any, dot: Dot, at: float, scale: tuple[float, float], kind: str) -> None:
-    """A dot with its whisker, or an arrow at the edge that it lies beyond."""
+    """A dot with its whisker, or an arrow at the edge of the scale."""
     (low, high), (name, full) = scale, KINDS[kind]
     if not low <= dot.value <= high:
         edge, arrow = (low, "<") if dot.value < low else (high, ">")
@@ -279,7 +280,7 @@ def interval_pictures(
     remark: str = "",
     level_of: str = "",
 ) -> list[Picture]:
-    """A picture for each measure of `titles`, a row for each system. level_of: the system whose value is a line."""
+    """A picture for each measure of `titles`, a row for each system. level_of: the system whose value is the line."""
     pictures = []
     for measure, title in titles.items():
         values = {system: dot_of(measures[measure]) for system, measures in systems.items() if measure in measures}
@@ -304,7 +305,7 @@ def shortened(name: str, chars: int = 15) -> str:
 def histogram(values: Mapping[str, Any], classes: Sequence[tuple[int, str]], label: str) -> Markup:
     """Outlines of the shares of each class over the same bins, with the thresholds.
 
-    found: one of labelled_measures; classes: (place, name), at most as many as SERIES.
+    found: one of labelled_measures; classes: (index, name), at most as many as SERIES.
     """
     edges = values["edges"]
 
@@ -337,7 +338,7 @@ MOST = 80  # columns whose labels are still readable
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WordColumns:
-    """`labels` stand below the columns; column k holds the words from starts[k] up to the next start."""
+    """`labels` are below the columns; column k holds the words from starts[k] up to the next start."""
 
     labels: tuple[str, ...]
     starts: tuple[int, ...]
@@ -352,9 +353,10 @@ class WordColumns:
         return sums / sizes.reshape(-1, *[1] * (rows.ndim - 1))
 
     def label(self, axes: Any, gap: float) -> float:
-        """Name the columns of some axes, `gap` pixels apart; the room that the names need.
+        """Name the columns of some axes, `gap` pixels apart; returns the room that the names need.
 
-        Level if they fit, slanted, or upright; of runs of words every fifth column has a label.
+        Names are horizontal if they fit, otherwise slanted or vertical; with runs of words every fifth column has a
+        label.
         """
         every = 5 if self.words_each > 1 else 1
         longest = 6.8 * max(sum(2 if ord(char) > 0x2E7F else 1 for char in label) for label in self.labels)
@@ -379,7 +381,7 @@ def word_columns(words: Sequence[str]) -> WordColumns:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scale:
-    """What the colours of a heat map mean: `low` and `high` are the ends; one around zero has -high for its low."""
+    """The meaning of a heat map's colours: `low` and `high` are the ends; a scale around zero has -high as its low."""
 
     low: float
     high: float
@@ -389,7 +391,7 @@ class Scale:
         return self.low < 0
 
     def colours(self, values: np.ndarray) -> np.ndarray:
-        """uint8 [..., 4]: one colour, or around zero one for each sign, the fuller the farther from the page's own."""
+        """uint8 [..., 4]: one colour, or around zero one for each sign, fuller with the distance from the page's own."""
         import numpy as np
 
         start = 0.0 if self.around_zero else self.low
@@ -404,7 +406,7 @@ ACTIVE_ROW, REST_HEIGHT = 12, 190
 
 
 def own_scale(values: np.ndarray) -> Scale:
-    """The scale that a panel's values fill: around zero where some are below it."""
+    """The scale that fits a panel's values: around zero if some are negative."""
     low, high = float(values.min()), float(values.max())
     return Scale(low=-max(-low, high), high=max(-low, high)) if low < 0 else Scale(low=low, high=high)
 
@@ -417,9 +419,9 @@ def heat_map(
     title: str,
     names: Sequence[str] = (),
 ) -> Markup:
-    """A column for each word, a row for each cell (Fig. 4 to 6, 9 to 12) or hop, those of `active` on top.
+    """A column for each word, a row for each cell (Fig. 4 to 6, 9 to 12) or hop, with those of `active` at the top.
 
-    values: [words, cells] in the order in which the words stand. names: of the active rows, if not their numbers.
+    values: [words, cells] in text order. names: of the active rows, by default their numbers.
     """
     shown = columns.means(values).T  # [cells, columns]
     quiet_cells = [cell for cell in range(len(shown)) if cell not in set(active)]

@@ -1,4 +1,4 @@
-"""What a model is worth on labelled rows -> blocks. result: the JSON of an evaluate-labelled stage."""
+"""A model's results on labelled rows -> blocks. result: the JSON of an evaluate-labelled stage."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ Examples = Mapping[str, Sequence[Mapping[str, Any]]]  # labelled_examples
 
 
 def write_labelled_page(path: str, result: Mapping[str, Any]) -> None:
-    """Write the page; it replaces an older one as a whole. Raises OSError where it cannot be written."""
+    """Write the page, replacing an older one completely. Raises OSError if it cannot be written."""
     examples: Examples = {}
     if result["metrics"]["classifier"]:
         examples = json.loads(storage.read_bytes(storage.join(result["data"], EXAMPLES)))
@@ -111,7 +111,7 @@ def labelled_blocks(result: Mapping[str, Any]) -> list[Block]:
 
 
 def _answer(metrics: Metrics) -> tuple[str, str]:
-    """(better, worse or open; a sentence): our first system against the best of the others at the first measure."""
+    """(better, worse or open; a sentence): our first system against the best of the others on the first measure."""
     systems, ours = metrics["systems"], metrics["ours"]
     measure = next(iter(systems[ours]))
     value, name = systems[ours][measure], MEASURES[measure]
@@ -132,12 +132,12 @@ def _answer(metrics: Metrics) -> tuple[str, str]:
 
 
 def _ours(metrics: Metrics) -> str:
-    """Our system inside a sentence: our cosine."""
+    """Our system's name within a sentence: our cosine."""
     return SYSTEMS[metrics["ours"]].replace("ours,", "our")
 
 
 def _notes(metrics: Metrics, counts: Mapping[str, int]) -> list[str]:
-    """What was measured on what."""
+    """What was measured, and on what."""
     lines = []
     if metrics["unit"] == "pairs":
         if metrics["thresholds"]:
@@ -150,7 +150,7 @@ def _notes(metrics: Metrics, counts: Mapping[str, int]) -> list[str]:
 
 
 def _table(metrics: Metrics) -> Table:
-    """Every system at each measure, and how far ours is ahead of it."""
+    """Every system's measures, and how far ours is ahead of it."""
     systems, ours = metrics["systems"], metrics["ours"]
     ahead = capital(f"{_ours(metrics)} ahead by")
     header, rows = ["System"], []
@@ -175,7 +175,7 @@ def _cell(value: Mapping[str, float], form: str, best: bool) -> Cell:
 
 
 def _pictures(metrics: Metrics) -> list[Picture]:
-    """Every system at each measure; what one score for all rows gives is a line."""
+    """Every system's measures; a line shows what the same score for all rows gives."""
     systems = metrics["systems"]
     titles = {measure: capital(MEASURES[measure]) for measure in systems[metrics["ours"]]}
     remark = f"with {metrics['confidence']:.0%} intervals{'; dotted: majority' if MAJORITY in systems else ''}"
@@ -183,7 +183,7 @@ def _pictures(metrics: Metrics) -> list[Picture]:
 
 
 def _histograms(metrics: Metrics) -> list[Block]:
-    """A picture of every similarity."""
+    """A picture for every similarity."""
     classes = [(k, metrics["classes"][k]) for k in _drawn_classes(metrics)]
     (first, *_) = metrics["histograms"].values()
     legend = [
@@ -211,7 +211,7 @@ def _histograms(metrics: Metrics) -> list[Block]:
 
 
 def _drawn_classes(metrics: Metrics) -> list[int]:
-    """Which classes a picture shows: the most frequent, of those the most similar pairs' first."""
+    """The classes that a picture shows: the most frequent, the most similar pairs' first."""
     (first, *_) = metrics["histograms"].values()
     ours = next(iter(metrics["histograms"]))
     frequent = sorted(range(len(metrics["classes"])), key=lambda k: -sum(first["counts"][k]))[: len(SERIES)]

@@ -13,17 +13,17 @@ from schemas import storage
 
 
 def shown(blocks: Sequence[Block], where: str) -> list[Block]:
-    """The blocks of a place, page or terminal."""
+    """The blocks of a page or of a terminal."""
     return [block for block in blocks if block.only in ("", where)]
 
 
 def cell(value: Cell | str) -> Cell:
-    """A cell of a plain text."""
+    """A cell as plain text."""
     return value if isinstance(value, Cell) else Cell(text=value)
 
 
 def html(page: Page) -> str:
-    """The page: one file with its style and figures inside, nothing loaded, nothing run."""
+    """The page: one file that contains its style and figures, loads nothing and runs nothing."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -41,7 +41,7 @@ def html(page: Page) -> str:
 
 
 def write_page(path: str, page: Page) -> None:
-    """Write the page; it replaces an older one as a whole. Raises OSError where it cannot be written."""
+    """Write the page, replacing an older one completely. Raises OSError if it cannot be written."""
     storage.write_atomic(path, html(page).encode("utf-8"))
 
 
@@ -53,12 +53,12 @@ def markdown_page(page: Page) -> str:
 
 
 def markdown(blocks: Sequence[Block], depth: int = 2) -> str:
-    """The blocks, a heading for each section; figures are left out, since their numbers stand in tables."""
+    """The blocks, a heading for each section, without figures, since tables have their numbers."""
     return "\n\n".join(filter(None, (_markdown(block, depth) for block in shown(blocks, "page"))))
 
 
 def escaped(text: str) -> str:
-    """Text that Markdown shows as it is: on one line, without markup of its own."""
+    """Text that Markdown shows literally: on one line, without markup of its own."""
     html = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|~#])", r"\\\1", html)
 

@@ -1,4 +1,4 @@
-"""What a run's results say, as blocks: for its page, the terminal and its page in Prefect."""
+"""A run's results as blocks: for its page, the terminal and its page in Prefect."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -55,14 +55,14 @@ def verdict(metrics: Metrics) -> str:
 
 
 def _chosen(metrics: Metrics) -> tuple[str, Mapping[str, float]]:
-    """The measure that decides, NDCG@10 where it was measured, and our difference to BM25 at it."""
+    """The deciding measure, NDCG@10 if it was measured, and our difference to BM25 on it."""
     differences = metrics["difference"]["measures"]
     name = "ndcg@10" if "ndcg@10" in differences else next(iter(differences))
     return name, differences[name]
 
 
 def promotion(decision: Mapping[str, Any], click_derived: bool) -> list[Block]:
-    """Whether the release went live and why, with the slices that were looked at."""
+    """Whether the release went live and why, with the slices considered."""
     live, figures = decision["live"], decision["figures"]
     text = f"{'Live.' if live else 'Kept as a candidate.'} {decision['reason']}"
     blocks: list[Block] = [Text(text=text, tone="better" if live else "open")]
@@ -105,14 +105,14 @@ def num_compared(rows: Sequence[Mapping[str, Any]]) -> int:
 
 
 def usual(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The sentence where no figure alarms."""
+    """The sentence if no figure raises an alarm."""
     if not (compared := num_compared(rows)):
         return "There are too few earlier runs to say what is unusual."
     return f"No figure is unusual, of {compared} compared with earlier runs."
 
 
 def ledger_table(ledger: Ledger) -> Table:
-    """Every line's fate: kept first, each kind's largest first, with a bar for its share."""
+    """Every line's fate: kept first, then each kind's largest first, with a bar for its share."""
     rows: list[list[Cell | str]] = []
     strong = []
     for kind, name in KINDS.items():
@@ -131,7 +131,7 @@ def ledger_table(ledger: Ledger) -> Table:
 
 
 def percent(part: float, total: float) -> str:
-    """A share with as many digits as it needs; never 0% of something that is there."""
+    """A share with as many digits as it needs; never 0% for something that exists."""
     if not total:
         return "—"
     share = 100 * part / total
@@ -141,7 +141,7 @@ def percent(part: float, total: float) -> str:
 
 
 def gate_table(kept: Sequence[Mapping[str, Any]], k: int | None) -> Table:
-    """What the privacy gate leaves at each k: rows of k, queries, clicks and pairs; k = 0 is the log without a gate."""
+    """What the privacy gate keeps at each k: rows of k, queries, clicks and pairs; k = 0 is the log without a gate."""
     rows = sorted(kept, key=lambda row: row["k"])
     most = rows[0]["clicks"]
     return Table(
@@ -189,12 +189,12 @@ def ranking(metrics: Metrics) -> list[Block]:
 
 
 def held_out(measured: Mapping[str, Any]) -> list[str]:
-    """What a finished training says of its last epoch on held-out data, in a fixed order."""
+    """The last epoch of a training on held-out data, in a fixed order."""
     return [form.format(measured[name]) for name, form in HELD_OUT.items() if measured.get(name) is not None]
 
 
 def headline(result: Mapping[str, Any]) -> str:
-    """What a stage did, in a line; empty for a stage that has none."""
+    """A stage's result in one line; empty for a stage without one."""
     c, m = result.get("counts", {}), result.get("metrics", {})
     match result["stage"]:
         case "simulate":

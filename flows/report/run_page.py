@@ -49,10 +49,10 @@ WHY = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """What the report of a run is made of.
+    """The content of a run's report.
 
     k: of the privacy gate. examples: examples.json of the evaluation. promotion: {"live", "reason", "figures"}, None
-    where nothing was asked of the release. commands: what to try next.
+    without a decision. commands: what to try next.
     """
 
     title: str
@@ -67,7 +67,7 @@ class Run:
 
 
 def read_run(title: str, results: Results, commands: Sequence[str] = ()) -> Run:
-    """A run from its results and the files that these point to."""
+    """A run from its results and the files that they name."""
     from flows.report.training_page import read_json, training_blocks  # numpy and the recipes take long to load
     from schemas.section import flat
     from training.model.recipe import Recipe
@@ -88,7 +88,7 @@ def read_run(title: str, results: Results, commands: Sequence[str] = ()) -> Run:
 
 
 def _promotion_of(release: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What was decided about a run's release, now or when it went live; None where nothing was asked."""
+    """The decision about a run's release, now or when it went live; None without one."""
     metrics = release["metrics"]
     decision = metrics.get("decision")
     if (

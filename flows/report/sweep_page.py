@@ -56,7 +56,7 @@ def table_blocks(table: Mapping[str, Any]) -> list[Block]:
 
 
 def _ranking(rows: Sequence[Mapping[str, Any]], measure: str) -> list[Block]:
-    """Each point with a dot for its mean and one for each seed, and how the first is trained."""
+    """Each point with a dot for its mean and one for each seed, and how the first one is trained."""
     drawn = []
     for place, row in enumerate(rows[:ROWS_DRAWN], 1):
         seeds = [trial["measures"][measure] for trial in row["trials"] if trial["measures"]]
@@ -88,7 +88,7 @@ def _ranking(rows: Sequence[Mapping[str, Any]], measure: str) -> list[Block]:
 
 
 def _by_fields(rows: Sequence[Mapping[str, Any]], measure: str) -> list[Section]:
-    """Of each field with three numbers or more the measure at each of them, a line for each choice of the others."""
+    """For each field with three numbers or more, the measure at each of them, with a line per choice of the others."""
     sections = []
     for field in rows[0]["fields"]:
         lines: dict[str, list[tuple[float, float]]] = {}
@@ -133,5 +133,5 @@ def _by_epoch(curve: Sequence[float | None]) -> list[tuple[float, float | None]]
 
 
 def _means(curves: Sequence[Sequence[float | None]]) -> list[float | None]:
-    """Of the epochs that all curves have."""
+    """The means of the epochs that all curves have."""
     return [fmean(values) if None not in values else None for values in zip(*curves, strict=False)]  # type: ignore

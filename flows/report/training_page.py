@@ -1,4 +1,4 @@
-"""The model of a train stage -> the blocks that tell how it was trained, and a page of them alone.
+"""The model of a train stage -> blocks about its training, and a page of them alone.
 
 A result here is the JSON of a train stage.
 """
@@ -39,7 +39,7 @@ Steps = Sequence[Mapping[str, Any]]  # steps.jsonl: {"update", "pairs", "seconds
 
 
 def write_training_page(path: str, result: Mapping[str, Any]) -> None:
-    """Write the page of a training alone; it replaces an older one as a whole. Raises OSError where it cannot."""
+    """Write the page of a training, replacing an older one completely. Raises OSError if it cannot be written."""
     manifest = open_result(result["path"]).manifest
     settings = manifest.request.config["recipe"]
     recipe, counts = Recipe(**settings), result["counts"]
@@ -58,7 +58,7 @@ def write_training_page(path: str, result: Mapping[str, Any]) -> None:
 
 
 def training_blocks(result: Mapping[str, Any]) -> list[Block]:
-    """The curves of a training, and what was trained and how, from the files of its model folder."""
+    """The curves of a training, its data and its settings, from the files of its model folder."""
     recipe = Recipe(**open_result(result["path"]).manifest.request.config["recipe"])
     lines = storage.read_bytes(storage.join(result["data"], "steps.jsonl")).splitlines()
     steps = [json.loads(line) for line in lines]
@@ -81,7 +81,7 @@ def read_json(result: Mapping[str, Any], name: str) -> Any:
 
 
 def pictures(recipe: Recipe, epochs: Epochs, steps: Steps, result: Mapping[str, Any]) -> list[Picture]:
-    """Each figure; one of which nothing was measured is left out when the page is rendered."""
+    """Each figure; one without data is left out when the page is rendered."""
     points = smoothed(steps, result["counts"]["updates"] // recipe.epochs)
     watched = "judged queries" if result["metrics"]["watched"] == "judgments" else "held-out clicks"
     clip, after = recipe.optimiser.clip_norm, "after each epoch"
@@ -126,7 +126,7 @@ def pictures(recipe: Recipe, epochs: Epochs, steps: Steps, result: Mapping[str, 
 
 
 def _many_sizes(epochs: Epochs, points: Sequence[Mapping[str, float]]) -> bool:
-    """Whether the loss falls so far that its end could not be told from zero on a linear scale."""
+    """Whether the loss falls so far that its end looks like zero on a linear scale."""
     losses = [point["train_loss"] for point in epochs]
     return bool(losses) and 0 < 10 * min(losses) < max(losses + [point["loss"] for point in points])
 
@@ -144,7 +144,7 @@ def _of_steps(points: Sequence[Mapping[str, float]], key: str, name: str) -> Lin
 
 
 def smoothed(steps: Steps, steps_per_epoch: int) -> list[dict[str, float]]:
-    """At most 240 points along the steps: means of the steps around each, and what most of those lie between.
+    """At most 240 points along the steps: means of the steps around each, and the range of most of them.
 
     `epoch` is a fraction: 1.5 is the middle of the second epoch.
     """
@@ -169,7 +169,7 @@ def smoothed(steps: Steps, steps_per_epoch: int) -> list[dict[str, float]]:
 def training_facts(
     recipe: Recipe, result: Mapping[str, Any], model: Mapping[str, Any], steps: Steps
 ) -> list[tuple[str, str]]:
-    """(name, value): what came of a training, and how it was done. model: model.json of its folder."""
+    """(name, value): the results of a training, and its settings. model: model.json of its folder."""
     metrics, counts, unit = result["metrics"], result["counts"], recipe.objective.unit
     towers = "one tower for both sides" if len(recipe.objective.towers) == 1 else "a tower each for queries and titles"
     held_out = f", {metrics['dev_loss']:.3f} on held-out ones" if metrics.get("dev_loss") is not None else ""

@@ -1,4 +1,4 @@
-"""The service as an ASGI application: routes, refusals as JSON, metrics, and the release it follows."""
+"""The service as an ASGI application: routes, JSON refusals, metrics, and the release it follows."""
 
 import asyncio
 import logging
@@ -37,7 +37,7 @@ _encoder = msgspec.json.Encoder()
 def build_app(live: Live, metrics: "Metrics", *, poll_seconds: float, hosts: frozenset[str] | None = None) -> ASGIApp:
     """The application that answers from `live` and looks for a new release every `poll_seconds`.
 
-    `hosts`: the names that a request may call it by, without a port; None: any.
+    `hosts`: the names that a request may use, without a port; None: any.
     """
     routes = [
         _post("/v1/search", endpoints.search, Search, live),
@@ -149,8 +149,9 @@ async def _left(request: Request, error: Exception) -> Response:
 
 
 class _Watched:
-    """An application that answers to some host names only, counts its answers, and logs defects without quoting the
-    request. An unknown path is counted as `other`."""
+    """An application that answers only to some host names, counts its answers, and logs defects without quoting the
+    request. An unknown path is counted as `other`.
+    """
 
     def __init__(self, app: ASGIApp, metrics: "Metrics", paths: frozenset[str], hosts: frozenset[str] | None) -> None:
         self._app, self._metrics, self._paths, self._hosts = app, metrics, paths, hosts
@@ -207,8 +208,8 @@ _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 
 class Metrics:
     """The metrics of one worker, or with `shared` of all of them, in Prometheus' text format.
 
-    No label holds what a person typed. With several workers each writes its own numbers to files of a folder that all
-    of them share (PROMETHEUS_MULTIPROC_DIR, set before this module is imported), and any of them adds up all.
+    No label holds what a person typed. With several workers each writes its own numbers to files of a shared folder
+    (PROMETHEUS_MULTIPROC_DIR, set before this module is imported), and any of them adds up all.
     """
 
     def __init__(self, *, shared: bool = False) -> None:
@@ -231,7 +232,7 @@ class Metrics:
             self.swaps.labels(outcome)
 
     def serving(self, served: Served) -> None:
-        """Another release is served from now on."""
+        """A new release is served from now on."""
         if self._current:
             self.swaps.labels("served").inc()
             self.release.labels(self._current).set(0)

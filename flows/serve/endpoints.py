@@ -1,6 +1,6 @@
-"""The endpoints: a body, read or refused in one sentence, -> an object.
+"""The endpoints: a request body, which is checked or refused in one sentence, -> an object.
 
-Each takes the served release once, so its answer is all from that one.
+Each takes the served release once, so its answer is entirely from that one.
 """
 
 import asyncio
@@ -129,7 +129,7 @@ async def embed(body: Embed, served: Served) -> dict[str, Any]:
 
 
 async def search(body: Search, served: Served) -> dict[str, Any]:
-    """In the event loop, where handing it to a thread and waiting for its turn would take longer than the search."""
+    """It runs in the event loop, since a thread's turn would take longer than the search."""
     opened, started = _of_release(body.release, served), time.perf_counter()
     ask = partial(opened.search, body.query, body.k, body.mode, weight=body.weight, both=True)
     try:
@@ -190,7 +190,7 @@ def _unusable(error: UsageError) -> Refused:
 
 
 def explanation(encoder: Model | Ensemble, bm25: TitleBM25 | None, query: str, title: str) -> dict[str, Any]:
-    """What carried the score of a query and a title: {"cosine", "distance", "bm25", "query", "title"}.
+    """The contributions to the score of a query and a title: {"cosine", "distance", "bm25", "query", "title"}.
 
     Of each text: {"text", "num_words", "words"}, and of each of its first words {"word", "share", "moved", "keyword",
     "in_other"}; a query's word also has "bm25", its part of the title's score, and "match", the title's {"word",
@@ -201,7 +201,7 @@ def explanation(encoder: Model | Ensemble, bm25: TitleBM25 | None, query: str, t
         share(word) = R(Q, D) - R(Q without the word, D)       and likewise for the title's words
 
     The model reads every shortened text, so a share is exact, for every tower and for ensembles. Shares do not add up
-    to the score: words depend on each other, and a word that pulls the texts apart has a negative share. R is the
+    to the score: words depend on each other, and a word that moves the texts apart has a negative share. R is the
     cosine, or minus the distance; the other of the two is None. A text without its only word has no embedding: its
     cosine is 0, its distance that of the zero vector.
     """

@@ -1,9 +1,9 @@
-"""The release that is served, replaced as soon as the pointer names another one.
+"""The served release, which is replaced as soon as the pointer names another one.
 
 A new release is opened beside the old one, every byte of it is checked, and it takes over in one assignment. A request
-takes the reference once and keeps it to its end, so its answer is wholly from one release; the old one's memory is
-freed when its last request ends. A release that cannot be opened is logged, counted, and retried after a while; the
-old one stays in service.
+takes the reference once and keeps it to its end, so its answer is entirely from one release; the old one's memory is
+freed when its last request ends. A release that cannot be opened is logged, counted, and retried after a while; the old
+one stays in service.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ log = logging.getLogger("clicktower.serve")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Served:
-    """A release in memory, and queries to begin with."""
+    """A release in memory, and example queries."""
 
     opened: OpenRelease
     examples: list[dict[str, str]]
@@ -39,7 +39,7 @@ class Served:
 
 
 def load(uri: str) -> Served:
-    """The release that the pointer names now, all of it in memory. Raises StageError."""
+    """The release that the pointer names now, completely in memory. Raises StageError."""
     opened = OpenRelease(uri, hashes=True)
     opened.load()
     served = Served(opened, example_queries(opened.titles))
@@ -58,7 +58,7 @@ class Live:
     """The current release of a URI. Calls `changed` with each new one, `failed` with each that could not be opened."""
 
     def __init__(self, uri: str, *, changed: Callable[[Served], None], failed: Callable[[], None]) -> None:
-        """Raises StageError where nothing is published or it cannot be opened."""
+        """Raises StageError if nothing is published or the release cannot be opened."""
         self._uri, self._changed, self._failed = uri, changed, failed
         self._refused, self._retry_at = "", 0.0
         self.current = load(uri)
@@ -71,7 +71,7 @@ class Live:
             await self.look()
 
     async def look(self) -> None:
-        """Take over the release that the pointer names, if it is another one. Never raises."""
+        """Take over the release that the pointer names, if it is a new one. Never raises."""
         digest = ""
         try:
             pointer = await asyncio.to_thread(read_pointer, self._uri)
@@ -122,9 +122,9 @@ def example_queries(titles: Sequence[str] | pa.Array) -> list[dict[str, str]]:
 
 
 def _query(title: str) -> str:
-    """The last words of the longest run of longer words of letters; empty where there are too few.
+    """The last words of the longest run of longer words of letters; empty if there are too few.
 
-    What a title is about mostly stands there: brands come before, sizes and numbers after.
+    They usually say what a title is about: brands come before, sizes and numbers after.
     """
     runs: list[list[str]] = [[]]
     for word in normalise(title).split():

@@ -1,4 +1,4 @@
-"""The description of the service: OpenAPI 3.1 as JSON, and a plain page made of it that loads nothing."""
+"""The description of the service: OpenAPI 3.1 as JSON, and a plain page from it that loads nothing."""
 
 import json
 from typing import Any

@@ -33,8 +33,9 @@ _MOST_HEAD_BYTES = 64 << 10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServeConfig:
-    """`allowed_hosts`: names by which the service may be asked beside this machine's own; none where it listens to
-    other machines: any name."""
+    """`allowed_hosts`: names by which requests may address the service besides this machine's own; if it is empty and
+    the service listens to other machines, any name.
+    """
 
     release: str
     host: str = "127.0.0.1"
@@ -64,8 +65,8 @@ def is_loopback(host: str) -> bool:
 def hosts_of(config: ServeConfig) -> frozenset[str] | None:
     """The host names that a request may use for this service; None: any.
 
-    A page of any site can make a browser ask `evil.example`, whose address its owner changes to 127.0.0.1; only the
-    name that the request still bears tells it from one of this machine.
+    A page of any site can make a browser request `evil.example`, whose owner changes its address to 127.0.0.1; only the
+    name in the request tells it from a request to this machine.
     """
     if not is_loopback(config.host) and not config.allowed_hosts:
         return None
@@ -73,7 +74,7 @@ def hosts_of(config: ServeConfig) -> frozenset[str] | None:
 
 
 def listen(config: ServeConfig) -> socket.socket:
-    """The bound socket. Raises StageError where the address is taken or not of this machine."""
+    """The bound socket. Raises StageError if the address is taken or not this machine's."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     # Naming TCP matters: asyncio sends small packets at once (TCP_NODELAY) only where it is named, and an answer would
     # else wait 40 ms for the acknowledgement of its own head.
@@ -93,7 +94,7 @@ def listen(config: ServeConfig) -> socket.socket:
 
 
 def serve(config: ServeConfig, listening: socket.socket) -> None:
-    """Answer until SIGTERM or SIGINT; requests under way are finished first. Raises StageError at the start."""
+    """Answer until SIGTERM or SIGINT; requests under way are finished first. Raises StageError if it cannot start."""
     if config.workers == 1:
         app = make_app(config)
         uvicorn.Server(_uvicorn(config, app)).run(sockets=[listening])
@@ -119,7 +120,7 @@ def make_app(config: ServeConfig) -> ASGIApp:
 
 
 class _Impatient(HttpToolsProtocol):
-    """Uvicorn's connection with limits on time and length of a request's head, which it lacks itself."""
+    """Uvicorn's connection with limits on time and length of a request's head, which Uvicorn lacks."""
 
     _waiting: asyncio.TimerHandle | None = None
     _head_bytes = 0

@@ -29,8 +29,8 @@ output = Console(highlight=False)
 def progress_bar(stage: str, *, share: bool = False) -> Iterator[Tell]:
     """A Progress for a stage: a bar on a terminal, a line now and then elsewhere.
 
-    The text may go on in a second line, below the bar. `share`: show progress as a percentage,
-    where counts of it would mean nothing to a person.
+    The text may continue on a second line, below the bar. `share`: show progress as a percentage, if counts would mean
+    nothing to a person.
     """
     if not errors.is_terminal:
         yield _plain_lines(stage)
@@ -78,13 +78,13 @@ ENDED = {
 
 
 def ended(state: str, name: str, time: str, text: str) -> None:
-    """One line about a stage, row, trial or date that has ended, on stderr, so that stdout stays the result's."""
+    """Print one line about a finished stage, row, trial or date on stderr, so that stdout is left to the result."""
     line = Text.assemble(ENDED[state], (f"{name:<9}", "bold"), (f"{time:>9}  ", "dim"), renderers.one_line(text))
     errors.print(line, soft_wrap=True)
 
 
 def plain(text: str) -> str:
-    """Foreign text, line by line, so that neither rich's markup nor a control character in it reaches the terminal."""
+    """Foreign text, line by line, without rich's markup and control characters, for the terminal."""
     return escape("\n".join(map(visible, text.split("\n"))))
 
 
@@ -102,7 +102,7 @@ def _plain_lines(stage: str) -> Tell:
 
 
 def emit(result: dict, json: bool, show: Callable[[dict], Any]) -> None:
-    """Print a result: one JSON object with `json`, otherwise what `show` makes of it."""
+    """Print a result: one JSON object with `json`, otherwise through `show`."""
     if json:
         sys.stdout.write(json_module.dumps(result, ensure_ascii=False) + "\n")
         sys.stdout.flush()
@@ -111,7 +111,7 @@ def emit(result: dict, json: bool, show: Callable[[dict], Any]) -> None:
 
 
 def report_error(error: BaseException, stage: str, json: bool) -> int:
-    """Tell a person, or with `json` a program, what went wrong; the exit code. No traceback unless asked for."""
+    """Tell a person, or with `json` a program, what went wrong; returns the exit code. No traceback unless requested."""
     facts = missing_package(error, stage) or explain(error)
     if json:
         kind = type(facts).__name__  # a scheduler tries a TransientError again, and nothing else
@@ -176,7 +176,7 @@ OURS = ("schemas", "beam_jobs", "training", "flows")
 
 
 def missing_package(error: BaseException, command: str) -> StageError | None:
-    """The error that a user can act on, if `error` comes from a package that is not installed; None otherwise."""
+    """The error that a user can act on, if `error` is about a package that is not installed; None otherwise."""
     at = None if isinstance(error, StageError) else error
     while at is not None:
         package = (at.name or "").partition(".")[0] if isinstance(at, ModuleNotFoundError) else ""

@@ -1,4 +1,4 @@
-"""Results in a terminal: a line per stage, the ledger, the NDCG table, what to do next."""
+"""Results in a terminal: a line per stage, the ledger, the NDCG table, next steps."""
 
 import shlex
 import shutil
@@ -42,7 +42,7 @@ def alarms(sentences: Sequence[str]) -> None:
 
 
 def notes(result: Mapping[str, Any]) -> list[str]:
-    """What somebody should look at: what was damaged, late files, wrong clocks, dates that are missing."""
+    """What a person should look at: damage, late files, wrong clocks, missing dates."""
     metrics = result.get("metrics", {})
     notes = [f"was damaged and made again: {wrong}" for wrong in result.get("repaired", ())]
     if (day := result.get("day")) and day["version"] > 1:
@@ -90,8 +90,9 @@ def details(result: Mapping[str, Any]) -> list[Block]:
 
 
 def propensities(result: Mapping[str, Any]) -> list[Block]:
-    """How probably each rank is looked at, relative to the most looked at, with its relative standard error; how
-    judgments came out of clicks, and what they are not."""
+    """The probability of looking at each rank, relative to the highest, with its relative standard error; how judgments
+    were derived from clicks, and their limits.
+    """
     metrics, counts = result["metrics"], result["counts"]
     grades = ", ".join(f"{counts[name]:,} of grade {name[6:]}" for name in sorted(counts) if name.startswith("grade_"))
     lines = [
@@ -113,7 +114,7 @@ def propensities(result: Mapping[str, Any]) -> list[Block]:
 
 
 def run_results(results: dict) -> None:
-    """The end of a run: ledger, table, where everything is, and what to try next."""
+    """The end of a run: ledger, table, where everything is, and next steps."""
     for stage in ("build", "evaluate"):
         output.print()
         show(details(results[stage]))
@@ -132,7 +133,7 @@ def run_results(results: dict) -> None:
 
 
 def standing(results: Mapping[str, Any]) -> list[Block]:
-    """Whether the release went live and why, and what of the run is unusual."""
+    """Whether the release went live and why, and what is unusual about the run."""
     published, rows, blocks = results["publish"]["metrics"], results["drift"], list[Block]()
     if results["evaluate"]["labels"].get("simulated"):
         blocks.append(Text(text="All of this comes from a simulated log.", tone="open"))
@@ -142,7 +143,7 @@ def standing(results: Mapping[str, Any]) -> list[Block]:
 
 
 def as_one(command: str, results: Mapping[str, Any]) -> dict:
-    """The JSON object of a whole run: every stage's result by name, and at the top what a program asks for first."""
+    """The JSON object of a whole run: every stage's result by name, and at the top what a program needs first."""
     stages = [result for result in results.values() if isinstance(result, dict)]
     return {
         "stage": command,
@@ -154,7 +155,7 @@ def as_one(command: str, results: Mapping[str, Any]) -> dict:
 
 
 def next_commands(release: str, evaluation: Mapping[str, Any]) -> list[str]:
-    """What to try after a run: a search for a query that was judged, the page to search on, a check of every byte."""
+    """What to try after a run: a search for a judged query, the search page, a check of every byte."""
     query = shlex.quote((evaluation["metrics"].get("example_queries") or ["angle bracket"])[0])
     place = shlex.quote(release)
     tries = (f"search --release {place} {query}", f"serve --release {place}", f"verify {place}")
@@ -162,11 +163,11 @@ def next_commands(release: str, evaluation: Mapping[str, Any]) -> list[str]:
 
 
 def program() -> str:
-    """What to type for this program: its name if the shell finds it, otherwise its path."""
+    """What to type to run this program: its name if the shell finds it, otherwise its path."""
     return "clicktower" if shutil.which("clicktower") else from_here(str(Path(sys.executable).parent / "clicktower"))
 
 
 def from_here(path: str) -> str:
-    """A local path below the working directory as it can be typed here; anything else as it is."""
+    """A local path relative to the working directory if it is below it; anything else unchanged."""
     here = Path.cwd()
     return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path

@@ -1,1 +1,1 @@
-"""A search log with known truth, hard in the ways real logs are, at any size from a seed."""
+"""A search log with known truth and the difficulties of real logs, in any size, from a seed."""

@@ -1,7 +1,7 @@
 """Searches and their pages -> the lines of the log in UBI's form, with everything that goes wrong in real logs.
 
-The fate of a line is the one that ingest should give it: what cannot be read comes first, then exact repeats, other
-actions, events without a document, events whose search is lost, bots, queries that must not be learned from.
+The fate of a line is the one that ingest should give it: unreadable lines first, then exact repeats, other actions,
+events without a document, events whose search is lost, bots, queries that must not be learned from.
 """
 
 import json
@@ -100,7 +100,7 @@ _ACTION = ("", "impression", "click")
 
 
 def _mishaps(config: SimulationConfig, kind: np.ndarray, unit: np.ndarray) -> np.ndarray:
-    """At most one mishap for each line: _NONE mostly."""
+    """At most one mishap per line, mostly _NONE."""
     rates = (
         config.broken_lines,
         config.repeated_lines,
@@ -115,7 +115,7 @@ def _mishaps(config: SimulationConfig, kind: np.ndarray, unit: np.ndarray) -> np
 
 
 def _break(line: str, kind: int, drawn: int) -> tuple[str, int]:
-    """A line that cannot be read, and the fate that says why."""
+    """An unreadable line, and the fate that says why."""
     way, drawn = drawn % (5 if kind == SEARCH else 4), drawn >> 8
     if way == 0:
         return line[: len(line) * (30 + drawn % 65) // 100], FATE["unreadable_not_json"]
@@ -130,7 +130,7 @@ def _break(line: str, kind: int, drawn: int) -> tuple[str, int]:
 
 
 def _fates(searches: Searches, row: np.ndarray, kind: np.ndarray) -> np.ndarray:
-    """The fates of lines to which nothing happened."""
+    """The fates of lines without a mishap."""
     of_search = np.full(len(searches.numbers), -1)
     of_search[searches.what == EMPTY] = FATE["query_empty"]
     for roles, name in (
@@ -145,8 +145,9 @@ def _fates(searches: Searches, row: np.ndarray, kind: np.ndarray) -> np.ndarray:
 def _moments(
     seed: int, searches: Searches, row: np.ndarray, rank: np.ndarray, kind: np.ndarray, slot: np.ndarray
 ) -> np.ndarray:
-    """When each line was logged, in milliseconds: impressions at once, people's clicks some seconds later, bots' at
-    once as well."""
+    """When each line was logged, in milliseconds: impressions at once, people's clicks some seconds later, bots' clicks
+    at once.
+    """
     unit = uniform(seed, "delay", searches.numbers[row], slot)
     is_human = np.isin(searches.who.role[row], (*HUMAN, CROWD_BOT))
     delay = np.where(
@@ -160,7 +161,7 @@ def _stamps(ms: np.ndarray) -> list[str]:
 
 
 def _client(population: Population, searches: Searches) -> list[str]:
-    """The client_id field of each search's lines, empty for the few that have none."""
+    """The client_id field of each search's lines, empty for a few."""
     return [
         f'"client_id": "{population.client(actor)}", ' if has_client else ""
         for actor, has_client in zip(searches.who.actor.tolist(), searches.has_client.tolist(), strict=True)

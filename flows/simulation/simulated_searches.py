@@ -1,8 +1,8 @@
 """Who searches and when, what they type, what the shop's engine shows, and what they click.
 
-Everybody is a person (with a long tail), a heavy or professional one, or a bot of one of several kinds. Each search
-number leads to one place in the list of all actors' searches by a permutation, so every stretch of search numbers holds
-a bit of everybody, and nothing needs to be looked up.
+Each actor is a person (with a long tail), a heavy or professional user, or a bot of one of several kinds. A permutation
+maps each search number to one entry in the list of all actors' searches, so every range of search numbers has a mix of
+actors, without a lookup table.
 """
 
 import math
@@ -50,7 +50,7 @@ BOT_AGENTS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Searchers:
-    """Arrays over N searches. `actor` numbers everybody, people first; `turn` counts an actor's searches from 0.
+    """Arrays over N searches. `actor` numbers all actors, people first; `turn` counts an actor's searches from 0.
 
     `turn` is 0 for ordinary people, whose searches are not in any order.
     """
@@ -62,7 +62,7 @@ class Searchers:
 
 
 class Population:
-    """Everybody of one simulation."""
+    """All actors of a simulation."""
 
     def __init__(self, config: SimulationConfig) -> None:
         self._config = config
@@ -110,7 +110,7 @@ class Population:
         return Searchers(actor=actor, role=role, turn=turn, time_ms=self._times(place, actor, role, turn))
 
     def client(self, actor: int) -> str:
-        """The client id of an actor; it does not tell the role."""
+        """The client id of an actor; it does not reveal the role."""
         return f"u{(actor * 52_361_807 + 11 * (self._config.seed % 1000)) % 100_000_000:08d}"
 
     def agent(self, actor: int, role: int) -> str:
@@ -118,11 +118,11 @@ class Population:
         return agents[int(bits(self._config.seed, "agent", actor)) % len(agents)]
 
     def crowd(self, actor: np.ndarray) -> np.ndarray:
-        """The number of the crowd that each of these actors is in; means nothing for others."""
+        """The number of the crowd that each of these actors belongs to; meaningless for others."""
         return np.maximum(actor - self._first[CROWD_BOT], 0) // self._config.clients_per_crowd
 
     def victim(self, actor: np.ndarray) -> np.ndarray:
-        """The person whose private query the crowd of each of these actors asks for."""
+        """The person whose private query the crowd of each of these actors repeats."""
         drawn = bits(self._config.seed, "victim", self.crowd(actor))
         return (drawn % np.uint64(self.num_people)).astype(np.int64)
 
@@ -155,7 +155,7 @@ class Population:
         return (np.maximum(room, 0) * self._clock(actor, 4) + since).astype(np.int64)
 
     def _gathering(self, place: np.ndarray, actor: np.ndarray, turn: np.ndarray) -> np.ndarray:
-        """All of a crowd within its minutes; the second search of each follows within half a minute."""
+        """A crowd meets within its minutes; each member's second search follows within half a minute."""
         crowd = self.crowd(actor)
         minutes = np.array(CROWD_MINUTES)[crowd % len(CROWD_MINUTES)]
         first = self._clock(crowd, 6) * (self._config.days * DAY_MS - HOUR_MS)
@@ -172,7 +172,7 @@ class Population:
 
 
 def _coprime_stride(total: int) -> int:
-    """A step that visits every number below `total` once, near the golden section of it."""
+    """A step that visits every number below `total` once, near its golden section."""
     stride = max(1, round(total * 0.6180339887))
     while math.gcd(stride, total) != 1:
         stride += 1
@@ -189,7 +189,7 @@ PRIVATE_OF_HEAVY = 6  # times as often: they repeat their private query more tha
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Searches:
-    """Arrays over N searches. Whoever types something private, adult or spam still gets a page: `intents` has all N."""
+    """Arrays over N searches. A private, adult or spam query also gets a page: `intents` has all N."""
 
     numbers: np.ndarray  # int64 (N)
     who: Searchers
@@ -305,8 +305,8 @@ class Pages:
 def result_pages(catalogue: simulated_shop.Catalogue, searches: Searches) -> Pages:
     """The page of each search, and what was clicked on it.
 
-    The engine knows something, but not all: it likes the right type, what it understands of the attributes and popular
-    products; its errors are partly its own (the same for everybody who types the words) and partly by the day.
+    The engine is imperfect: it likes the right type, the attributes that it understands and popular products; its
+    errors depend partly on the words (the same for everybody who types them) and partly on the day.
     """
     seed, intents, numbers = catalogue.seed, searches.intents, searches.numbers
     documents, again = _candidates(catalogue, intents)
@@ -328,9 +328,9 @@ def result_pages(catalogue: simulated_shop.Catalogue, searches: Searches) -> Pag
 
 
 def _candidates(catalogue: simulated_shop.Catalogue, intents: simulated_shop.Intents) -> tuple[np.ndarray, np.ndarray]:
-    """The documents looked at for each intent and which of them are second mentions: int64 and bool, both (N, C).
+    """The documents considered for each intent and which of them are second mentions: int64 and bool, both (N, C).
 
-    Where a type has too few, documents of any type fill the places.
+    If a type has too few, documents of any type fill the rest.
     """
     near = simulated_shop.near_types()[intents.type]
     sizes = np.diff(catalogue.type_start)

@@ -1,7 +1,7 @@
-"""The simulated shop: its products, what people want of them, how they put it into words, and how well it fits.
+"""The simulated shop: its products, what people want, how they phrase it, and how well products fit.
 
-Document i and intent i are functions of (seed, i), so no title is ever stored. What is kept in memory is a few bytes
-for each document: its type, attributes, brand, and the documents of each type.
+Document i and intent i are functions of (seed, i), so no title is ever stored. Memory holds a few bytes per document:
+its type, attributes, brand, and the documents of each type.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ MAX_ATTRIBUTES = 4  # of a product, its brand not counted
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Term:
-    """A thing with the one name that titles use and the names that people also ask for it by."""
+    """A thing with its one name in titles and the names that people use for it."""
 
     title: str
     asked: tuple[str, ...]
@@ -28,7 +28,7 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProductType:
-    """A kind of product. `near` is the number of the type that is a near miss of it."""
+    """A kind of product. `near` is the number of a type that is a near miss of it."""
 
     name: Term
     category: str
@@ -194,7 +194,7 @@ def titles_of(catalogue: Catalogue, numbers: np.ndarray) -> list[str]:
 
 
 def _part_title(product_type: ProductType, texts: dict[str, str], brand: str, model: str | None) -> str:
-    """A spare part's title holds the product's words, which misleads whoever counts words."""
+    """A spare part's title holds the product's words, which misleads systems that count words."""
     text = " ".join(
         [brand, "Replacement", product_type.part, "for", *list(texts.values())[:1], product_type.name.title]
     )
@@ -202,7 +202,7 @@ def _part_title(product_type: ProductType, texts: dict[str, str], brand: str, mo
 
 
 def _product_title(product_type: ProductType, texts: dict[str, str], brand: str, model: str | None, shape: int) -> str:
-    """A title the way shops write them: brand, what sets the product apart, its name, then sizes and packs."""
+    """A title as shops write them: brand, distinguishing attributes, name, then sizes and packs."""
     measures = [texts[k] for k in texts if k in MEASURES]
     packs = [texts[k] for k in texts if k in PACKS]
     plain = [texts[k] for k in texts if k not in MEASURES and k not in PACKS]
@@ -218,7 +218,7 @@ def _product_title(product_type: ProductType, texts: dict[str, str], brand: str,
 
 
 def _sources(seed: int, numbers: np.ndarray, share: float) -> np.ndarray:
-    """Each document's own number, or for a `share` of them the number of an earlier document with the same title."""
+    """Each document's own number, or for a `share` of them that of an earlier document with the same title."""
     source = numbers
     while True:
         shared = (uniform(seed, "shared title", source) < share) & (source > 0)
@@ -263,7 +263,7 @@ def draw_popular(seed: int, counters: np.ndarray, num_intents: int, head: float)
 
 
 def draw_intents(catalogue: Catalogue, numbers: np.ndarray) -> Intents:
-    """The intents of these numbers."""
+    """The intents with these numbers."""
     seed = catalogue.seed
     sold = np.where(catalogue.num_products > 0, catalogue.type_share, 0)
     kind = pick(sold, uniform(seed, "intent type", numbers))
@@ -288,8 +288,8 @@ def draw_intents(catalogue: Catalogue, numbers: np.ndarray) -> Intents:
 def match_shares(intents: Intents, catalogue: Catalogue, documents: np.ndarray) -> np.ndarray:
     """The share of an intent's attributes that a document has, 1 where it has none: float32 (N, C).
 
-    documents: int (N, C), the candidates of each intent; attributes are compared by kind number, so the share means
-    something only where the types are equal.
+    documents: int (N, C), the candidates of each intent; attributes are compared by kind number, so the share is
+    meaningful only for equal types.
     """
     hits = np.zeros(documents.shape, np.float32)
     for slot in range(MAX_ATTRIBUTES + 1):
@@ -302,8 +302,8 @@ def match_shares(intents: Intents, catalogue: Catalogue, documents: np.ndarray) 
 def grades(intents: Intents, catalogue: Catalogue, documents: np.ndarray) -> np.ndarray:
     """The true grade (0-3) of each candidate: int8 (N, C); documents: int (N, C).
 
-    3: the right product with everything asked for. 2: at least half of it. 1: the right product with less, a part for
-    it, or a near miss (a loveseat for a sofa). 0: anything else. Who asks by model number wants that product.
+    3: the right product with all requested attributes. 2: at least half of them. 1: the right product with fewer, a
+    part for it, or a near miss (a loveseat for a sofa). 0: anything else. A query by model number wants that product.
     """
     kind = catalogue.type[documents]
     is_type = kind == intents.type[:, None]
@@ -350,7 +350,7 @@ class Dice:
 
 @lru_cache(maxsize=50_000)
 def phrase(seed: int, intent: Intent, form: int) -> tuple[str, bool]:
-    """What form `form` of an intent says, and whether it names the product as its title does, spelled rightly."""
+    """The words of an intent in form `form`, and whether they name the product as its title does, correctly spelled."""
     number, kind, (*values, brand), source, by_model = intent
     dice, vocabulary = Dice(seed, "phrase", number, form), shop_vocabulary()
     product_type = vocabulary.types[kind]
@@ -385,7 +385,9 @@ def _by_model(seed: int, source: int, brand: str, name: str, dice: Dice) -> str:
 
 
 def private_text(seed: int, person: int) -> str:
-    """What only this person types: a name with a telephone number, an order, an address. No two people share one."""
+    """A text that only this person types: a name with a telephone number, an order, an address. No two people share
+    one.
+    """
     dice, lists = Dice(seed, "private", person), shop_vocabulary().lists
     name = f"{dice.choice(lists['given_names'])} {dice.choice(lists['family_names'])}"
     unique = f"{person:08d}"
@@ -413,7 +415,7 @@ def empty_text(dice: Dice) -> str:
 
 
 def _misspell(word: str, dice: Dice) -> str:
-    """A word with one slip: two letters swapped, one dropped, doubled, or the key beside it."""
+    """A word with one slip: two letters swapped, one dropped or doubled, or a neighbouring key."""
     if len(word) < 5 or not (word.isascii() and word.isalpha()):  # short words are seldom misspelled
         return word
     at = 1 + dice.roll(len(word) - 2)

@@ -1,4 +1,4 @@
-"""What a simulation is asked for. Everything that changes a byte of it is here."""
+"""The settings of a simulation. Everything that changes a byte of it is here."""
 
 import hashlib
 import math
@@ -20,7 +20,7 @@ Rate = Annotated[float, Field(ge=0, le=0.5)]
 class SimulationConfig:
     """A search log of `num_searches` searches with known truth. Rates are shares of searches unless they say of lines.
 
-    Zero documents or files: as many as suit the searches.
+    Zero documents or files means a number that fits the searches.
     """
 
     num_searches: Count = 30_000
@@ -77,14 +77,16 @@ class SimulationConfig:
 
     @property
     def intents(self) -> int:
-        """How many different things people want; like a vocabulary, it grows a little slower than the searches."""
+        """The number of different things that people want; like a vocabulary, it grows a little more slowly than the
+        searches.
+        """
         return max(200, round(0.9 * self.num_searches**0.94))
 
     @property
     def flattened_head(self) -> float:
         """How many things share the top of the popularity: it falls with 1 / (rank + this) (Zipf-Mandelbrot).
 
-        It grows too, or else nearly every query of a large log would be typed by many people.
+        It grows too; otherwise many people would type nearly every query of a large log.
         """
         return 25 * (self.num_searches / 30_000) ** 0.6
 
@@ -97,9 +99,9 @@ _TO_UNIT = 2.0**-53
 def bits(seed: int, purpose: str, *counters: np.ndarray | int) -> np.ndarray:
     """64 random bits for each combination of counters (which broadcast), as uint64.
 
-    Bits of different purposes have nothing to do with each other. The counters are mixed one after the other into a key
-    with SplitMix64's finaliser (Steele et al., 2014): search 7,000,000 costs as much as search 0, no state is kept, and
-    the order of drawing changes nothing.
+    Bits of different purposes are independent. The counters are mixed one after the other into a key with SplitMix64's
+    finaliser (Steele et al., 2014): search 7,000,000 costs as much as search 0, there is no state, and the order of
+    drawing changes nothing.
     """
     key = hashlib.blake2b(f"{seed}:{purpose}".encode(), digest_size=8).digest()
     mixed = np.asarray(np.uint64(int.from_bytes(key, "little")))

@@ -53,10 +53,10 @@ SENTENCE = (
 
 
 def simulate(out: str, *, config: SimulationConfig, progress: Progress = silent) -> dict:
-    """What was made: path, counts, ledger and the label `simulated`; the same config gives the same bytes.
+    """Simulate a log. Returns path, counts, ledger and the label `simulated`; the same config gives the same bytes.
 
-    Written beside OUT and renamed at the end, so OUT is whole if it is there. Raises UsageError (OUT holds something
-    else, or is not a local folder) and StageError (it cannot be written).
+    It is written beside OUT and renamed at the end, so OUT is complete if it exists. Raises UsageError (OUT holds
+    something else, or is not a local folder) and StageError (it cannot be written).
     """
     if not storage.is_local(out):
         raise UsageError(
@@ -104,7 +104,7 @@ def _result(counts: dict, out: str, config: SimulationConfig, *, reused: bool) -
 
 
 def _finished(folder: Path, config: SimulationConfig) -> dict | None:
-    """What is recorded in a folder made by the same config, if all its files are there with their sizes."""
+    """The record of a folder made with the same config, if all its files are there with their sizes."""
     try:
         record = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
         same = record["version"] == VERSION and record["config"] == dataclasses.asdict(config)
@@ -140,7 +140,7 @@ def _write(folder: Path, config: SimulationConfig, progress: Progress) -> dict:
 def _write_log(
     folder: Path, config: SimulationConfig, catalogue: simulated_shop.Catalogue, progress: Progress
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Counts of searches, lines and difficulties, and of lines by fate."""
+    """Write the log; returns counts of searches, lines and difficulties, and of lines by fate."""
     population, counts, fates = Population(config), Counter[str](), np.zeros(len(FATE_NAMES), int)
     with ExitStack() as open_files:
         files = LogFiles(folder, config.files, open_files)
@@ -185,7 +185,7 @@ SEARCHES = pa.schema(
 class LogFiles:
     """`log/` and the two Parquet files of `truth/` below a folder.
 
-    A block's lines are shuffled over all files, so that a search and its events are in different ones.
+    A block's lines are shuffled over all files, so a search and its events are in different files.
     """
 
     def __init__(self, folder: Path, num_files: int, open_files: ExitStack) -> None:
@@ -270,7 +270,7 @@ _BATCH = 256
 def draw_judged(config: SimulationConfig, catalogue: simulated_shop.Catalogue) -> dict[str, list[JudgedQuery]]:
     """The judged queries of dev and of test, no text twice. Fewer than asked for if the shop is too small for more.
 
-    Their intents come after those of the log in number, so what they ask for may occur in the log only by chance.
+    Their intents follow those of the log in number, so the log contains what they ask for only by chance.
     """
     sets: dict[str, list[JudgedQuery]] = {"dev": [], "test": []}
     seen: set[str] = set()

@@ -1,1 +1,1 @@
-"""What a trained tower does while it reads (section V-A, appendices B, C, E): traces, keywords, topics, input gates."""
+"""What a trained tower does as it reads (section V-A, appendices B, C, E): traces, keywords, topics, input gates."""

@@ -1,4 +1,4 @@
-"""What a trained classifier says of labelled pairs or texts."""
+"""A trained classifier's answers for labelled pairs or texts."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ AT_ONCE = 4_096  # rows
 
 
 def refused_because(model: Model, data: LabelledData) -> str:
-    """Why a model cannot tell the classes of some labelled rows; empty where it can."""
+    """Why a model cannot classify some labelled rows; empty if it can."""
     outputs = model.layout.outputs
     if not outputs.classes:
         return "the model was not trained on labels"
@@ -32,9 +32,9 @@ def refused_because(model: Model, data: LabelledData) -> str:
 def probabilities(
     model: Model, texts: list[str], sides: tuple[np.ndarray, ...], classes: tuple[str, ...], progress: Progress = silent
 ) -> np.ndarray:
-    """p of each class for each row, float64 [rows, classes], the classes in the order asked for.
+    """p of each class for each row, float64 [rows, classes], with the classes in the requested order.
 
-    `sides`: the rows as places in `texts`, as labelled_shards.LabelledRows.
+    `sides`: the rows as indices into `texts`, as in labelled_shards.LabelledRows.
     """
     result = of_vectors(model, encoded_sides(model, texts, sides, progress))
     return result[:, [model.layout.outputs.classes.index(name) for name in classes]]
@@ -64,10 +64,10 @@ def of_vectors(model: Model, vectors: tuple[np.ndarray, ...]) -> np.ndarray:
 
 
 def confidence_of(model: Model | Ensemble, class_name: str | None = None) -> Confidence:
-    """The probability of a class (of two the second, unless one is named) for pairs of vectors, the query's first.
+    """The probability of a class (of two the second, by default) for pairs of vectors, the query's first.
 
-    Raises UsageError for a model that classifies no pairs or whose releases keep only directions, of length 1, where
-    its head takes embeddings as they are; and where it is not said which class is wanted.
+    Raises UsageError for a model that does not classify pairs, for one whose releases keep only unit vectors although
+    its head needs lengths, and if the class is ambiguous.
     """
     if isinstance(model, Ensemble) or model.layout.outputs.unit != "pairs" or model.similarity != "euclidean":
         raise UsageError(

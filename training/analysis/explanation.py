@@ -1,4 +1,4 @@
-"""What a model makes of some texts: traces and keywords of each, the score of a pair, topics and gates of queries."""
+"""A model's reading of some texts: traces and keywords of each, the score of a pair, topics and gates of queries."""
 
 import json
 from collections import Counter
@@ -29,11 +29,11 @@ LEAST_QUERIES = 2  # that a word must be taken from by a cell to be named
 
 @dataclass(kw_only=True, slots=True)
 class Topics:
-    """Which words which cells stand for (Table III), and how often each word was a keyword of a query at all.
+    """Which words each cell represents (Table III), and how often each word was a keyword of a query.
 
-    Of each query the 5 cells with the largest |y| of the final vector take part; a cell takes a keyword of the query if
-    it declares that word itself. A word that a cell took from one query only is counted but not named: it says nothing
-    about the cell, and might tell who typed it. The grid has the first `rows` queries as they were typed, each with the
+    For each query the 5 cells with the largest |y| of the final vector take part; a cell takes a keyword of the query
+    if it declares that word itself. A word that a cell took from only one query is counted but not named: it says
+    nothing about the cell, and might reveal who typed it. The grid has the first `rows` queries as typed, each with the
     words that its cells took.
     """
 
@@ -101,11 +101,10 @@ class InputGates:
     """Whether the input gate closes at unimportant words: its value at keywords and at other words (section V-A).
 
     The gate's value at a word is the mean over all cells of a direction. A word without a count in that direction (the
-    one read first) is neither keyword nor other word: there the state before is zero, and the gate is another thing.
-    Keywords are words at which cells move, and a cell moves by i ∘ y_g, so a part of the difference comes with the
-    definition; the comparison by position shows what is left of it among words that stand at the same place, and the
-    mean |y_g| whether it is the gate or the candidate that tells words apart. Empty for an RNN, which has no input
-    gate.
+    one read first) is neither keyword nor other word: there the previous state is zero, and the gate means something
+    else. Keywords are words at which cells move, and a cell moves by i ∘ y_g, so part of the difference follows from
+    the definition; the comparison by position shows what remains among words at the same position, and the mean |y_g|
+    whether the gate or the candidate distinguishes words. Empty for an RNN, which has no input gate.
     """
 
     # Of each text and each word of it that has a count, in reading order: its position (1 is the first), whether it is
@@ -126,10 +125,10 @@ class InputGates:
 
 
 def gates_json(gates: InputGates) -> list[dict[str, Any]]:
-    """Of each direction the means with n and standard deviation, the difference within texts with its interval, and
+    """For each direction the means with n and standard deviation, the difference within texts with its interval, and
     the means by position.
 
-    What cannot be computed (no word of a kind, a spread of one, no text with both) is None.
+    A value that cannot be computed (no word of a kind, a spread of one, no text with both) is None.
     """
     rows = []
     for direction, texts in gates.words.items():
@@ -176,7 +175,7 @@ def _interval(differences: np.ndarray) -> dict[str, float | int] | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explanation:
-    """One model's reading. Whatever was not asked for is empty or None."""
+    """One model's reading. Parts that were not requested are empty or None."""
 
     name: str
     recipe: Recipe
@@ -238,7 +237,7 @@ def explain_model(
 
 
 def called(explanation: Explanation, number: int) -> str:
-    """What to call a text: by the side that reads it where clicks were learnt, else by its place."""
+    """The name of a text: by the side that reads it in a click model, otherwise by its position."""
     if isinstance(explanation.recipe.objective, Clicks):
         return "query" if explanation.texts[number].side == "query" else "title"
     return "text" if len(explanation.texts) == 1 else ("first text", "second text")[number]
@@ -278,7 +277,7 @@ def _score(model: Model, texts: Sequence[tuple[str, Side]]) -> float:
 
 
 def _classes(model: Model, texts: Sequence[str]) -> tuple[dict[str, float], ...]:
-    """What a classifier of pairs says of two texts, or a classifier of texts of each."""
+    """A classifier's answer: for two texts if it classifies pairs, otherwise for each text."""
     outputs = model.layout.outputs
     if not (texts and outputs.unit) or (outputs.unit == "pairs" and len(texts) != 2):
         return ()
@@ -289,7 +288,7 @@ def _classes(model: Model, texts: Sequence[str]) -> tuple[dict[str, float], ...]
 
 
 def training_cost(folder: str) -> list[dict[str, Any]]:
-    """{"epoch", "train_loss", "dev_loss"} of each epoch; empty where the folder has no curves (a release has none).
+    """{"epoch", "train_loss", "dev_loss"} of each epoch; empty if the folder has no curves (a release has none).
 
     Raises StageError for damaged curves.
     """

@@ -1,9 +1,9 @@
 """Keywords by counting cells (section V-A, Tables I, II, IX, X).
 
-Of each direction, the `top_cells` cells with the largest |y| of the final vector are asked (ties: the lower number). A
+For each direction, the `top_cells` cells with the largest |y| of the final vector take part (ties: the lower number). A
 cell declares a word if |y(t) - y(t-1)| is at least `threshold` times that cell's range over the text: its largest y
-minus its smallest, the zero that it starts from among them (without it, each cell would declare the second word of any
-text of two words). A cell that stands still declares none. The first word in reading order has no count in that
+minus its smallest, including the zero that it starts from (without it, each cell would declare the second word of any
+text of two words). A cell that does not move declares none. The first word in reading order has no count in that
 direction. A word is a keyword if more than `share` of the cells declare it, in every direction in which it has a count.
 """
 
@@ -26,7 +26,7 @@ SHARE = 0.4
 
 @section
 class CountingRule:
-    """The paper's, except for the threshold, which it does not give."""
+    """The paper's rule, except for the threshold, which the paper does not give."""
 
     top_cells: Count = 10
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.2  # of a cell's range over the text
@@ -50,7 +50,7 @@ class CountingRule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountedKeywords:
-    """What the most active cells of one direction declare. Rows are words in the order of the text."""
+    """What the most active cells of one direction declare. Rows are words in text order."""
 
     direction: Direction
     cells: tuple[int, ...]  # most active first
@@ -59,7 +59,7 @@ class CountedKeywords:
 
     @property
     def counts(self) -> list[int | None]:
-        """How many of the cells declare each word; None where there is no count."""
+        """How many of the cells declare each word; None without a count."""
         return [None if at == self.first else int(n) for at, n in enumerate(self.declared.sum(axis=1))]
 
 
@@ -72,7 +72,7 @@ class Keywords:
 
     @property
     def most(self) -> list[int]:
-        """For each word the largest count of any direction; 0 where it has none."""
+        """The largest count of each word in any direction; 0 without one."""
         return [max(count or 0 for count in counts) for counts in zip(*(c.counts for c in self.counted), strict=True)]
 
     def to_json(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class Keywords:
 
 
 def keywords(traces: Sequence[Trace], rule: CountingRule) -> Keywords:
-    """The keywords of a text by its traces."""
+    """The keywords of a text, from its traces."""
     counted = tuple(_count(trace, rule) for trace in traces)
     num_cells = [len(direction.cells) for direction in counted]
     return Keywords(
@@ -98,7 +98,7 @@ def keywords(traces: Sequence[Trace], rule: CountingRule) -> Keywords:
 def by_counts(
     counts: Sequence[Sequence[int | None]], num_cells: Sequence[int], share: float = SHARE
 ) -> tuple[int, ...]:
-    """The words that are keywords, by their counts in each direction and how many cells were asked there."""
+    """The words that are keywords, from their counts and the number of participating cells in each direction."""
     numbers = []
     for at, of_word in enumerate(zip(*counts, strict=True)):
         known = [
@@ -131,7 +131,7 @@ MOST_TRACED = 300
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateKeywords:
-    """Of each word of a text the share of the most active cells that move at it, and the numbers of the keywords.
+    """For each word of a text the share of the most active cells that move at it, and the numbers of the keywords.
 
     In an ensemble the recurrent members decide: a word is a keyword if it is one for at least half of them. A text of
     more than MOST_TRACED words is not traced.

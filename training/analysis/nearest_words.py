@@ -30,10 +30,11 @@ def nearest_words(
     seed: int = 0,
     progress: Progress = silent,
 ) -> tuple[list[dict[str, Any]], int]:
-    """(for each word asked for the k nearest others with their scores, the number of words of the build's texts).
+    """(for each requested word the k nearest others with their scores, the number of words of the build's texts).
 
-    As the encoder's `side` has them, without one as Doc2Vec (PV-DM) learns them from the texts. Scores: cosines, or
-    minus the distances. Raises UsageError for what is not one word, or not known to Doc2Vec; StageError without gensim.
+    With an encoder, by its vectors for `side`; without one, as Doc2Vec (PV-DM) learns them from the texts. Scores:
+    cosines, or minus the distances. Raises UsageError for anything but a single word, or a word unknown to Doc2Vec;
+    StageError without gensim.
     """
     if odd := [text for text in queries if len(words(text)) != 1] or ([] if queries else [""]):
         raise UsageError(

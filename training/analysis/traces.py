@@ -12,8 +12,7 @@ A         of a text, a row for each hop: the weights of its words, which add up 
 overall   A summed over the hops and divided by their number, so that it adds up to 1 again
 overlap   the mean of A Aᵀ off its diagonal: 0 where no two hops share a word, 1 where all look at one and the same
 
-    traces.arrow      a row for each cell and word: text, side, direction, cell, word, token, then i to y
-    attention.arrow   a row for each hop and word: text, side, hop, word, token, weight
+`text` and `cell` count from 0, `word` and `hop` from 1; hop 0 is `overall`. Values that the tower lacks are null.
 
 `text` and `cell` count from 0, `word` and `hop` from 1; hop 0 is `overall`. What a tower does not have is null.
 """
@@ -49,7 +48,7 @@ STATES = ("i", "f", "o", "y_g", "c", "y")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trace:
-    """What one recurrent network did. Rows are words in the order of the text, whichever way it was read."""
+    """The activity of one recurrent network. Rows are words in text order, whichever way it was read."""
 
     direction: Direction
     states: Mapping[str, np.ndarray]  # those of STATES that the tower has: float32 [words, cells]
@@ -63,7 +62,9 @@ class Trace:
 
     @property
     def vector(self) -> np.ndarray:
-        """What the embedding is made of, float32 [cells]: y at the last word read, the hops' mean, or the largest y."""
+        """The vector that the embedding is made of, float32 [cells]: y at the last word read, the hops' mean, or the
+        largest y.
+        """
         if self.attention is not None:
             return self.attention.mean(axis=0) @ self.states["y"]
         if self.becomes == "maximum":
@@ -73,7 +74,7 @@ class Trace:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracedText:
-    """A text as the tower of a side read it: one trace, or two where it read both ways."""
+    """A text as one side's tower read it: one trace, or two if it read both ways."""
 
     text: str
     side: Side
@@ -149,7 +150,7 @@ def _states(
 
 
 def attention(model: Model, batch: TextBatch, side: Side) -> list[torch.Tensor]:
-    """Aᵀ of a self-attentive tower for all texts of one length [n, T, r], longest first, on this thread alone."""
+    """A, float32 [hops, words]; None for a tower without hops."""
     with alone(), torch.no_grad():
         tower, word_UG, parts = _recurrent(model, batch, side)
         assert isinstance(tower, SelfAttentiveTower)
@@ -180,7 +181,7 @@ def require_traces(recipe: Recipe) -> None:
 
 
 def read_words(text: str, recipe: Recipe) -> list[str]:
-    """The words as the tower gets them; those that it reads as one bag of trigrams (`overflow = merge`) as one."""
+    """The words as the tower reads them; words that it reads as one bag of trigrams (`overflow = merge`) are one."""
     text_words, most = words(text), recipe.max_words
     if not most or len(text_words) <= most:
         return text_words
@@ -195,7 +196,7 @@ def overall(weights_rT: np.ndarray) -> np.ndarray:
 
 
 def overlap(weights_rT: np.ndarray) -> float | None:
-    """The mean of A Aᵀ off its diagonal; None of one hop, which has nothing to overlap with."""
+    """The mean of A Aᵀ off its diagonal; None for a single hop, which has nothing to overlap with."""
     num_hops = len(weights_rT)
     if num_hops == 1:
         return None
@@ -205,7 +206,7 @@ def overlap(weights_rT: np.ndarray) -> float | None:
 
 
 def mean_overlap(model: Model, texts: Sequence[str], side: Side) -> float | None:
-    """The mean of `overlap` over texts, each of which has a word; None for a tower without hops, or of one."""
+    """The mean of `overlap` over texts, each with a word; None for a tower without hops, or with one."""
     recipe = model.recipe
     tower = recipe.tower
     if not isinstance(tower, SelfAttentive) or tower.hops == 1:
@@ -270,7 +271,7 @@ def _rows(
 
 
 def _repeated(values: Sequence[str], at: np.ndarray) -> pa.DictionaryArray:
-    """The values at some places, each stored once."""
+    """The values at some indices, each stored once."""
     return pa.DictionaryArray.from_arrays(pa.array(at), pa.array(list(values), pa.string()))
 
 

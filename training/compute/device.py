@@ -1,4 +1,4 @@
-"""The device that a run computes on, named without torch where possible, since an existing model needs none."""
+"""The device of a run, chosen without torch if possible, since a finished model needs none."""
 
 import importlib.util
 import os
@@ -25,13 +25,13 @@ def can_compile() -> bool:
 
 
 def gpu_share(num_workers: int, num_gpus: int) -> dict[str, float]:
-    """What each worker asks Ray for: a GPU of its own, or a part of one where there are more workers than GPUs."""
+    """What each worker requests from Ray: a GPU of its own, or a part of one if there are more workers than GPUs."""
     return {"GPU": 1 / -(-num_workers // num_gpus)} if num_gpus else {}
 
 
 def process_group_backend(num_workers: int, num_gpus: int) -> str:
-    """The backend that adds up over workers: NCCL for tensors on GPUs where each worker has its own, else gloo.
+    """The backend for sums over workers: NCCL for tensors on GPUs if each worker has its own, otherwise gloo.
 
-    NCCL refuses two ranks on one GPU. What is on the CPU always goes through gloo.
+    NCCL refuses two ranks on one GPU. Tensors on the CPU always use gloo.
     """
     return "cpu:gloo,cuda:nccl" if num_workers <= num_gpus else "gloo"

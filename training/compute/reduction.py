@@ -1,4 +1,4 @@
-"""The sum of the micro-batches' gradients over a minibatch and over all workers, and what the workers exchange.
+"""The sum of the micro-batches' gradients over a minibatch and over all workers, and the data that workers exchange.
 
 exact: every gradient is rounded once to a 64-bit fixed-point number with unit 2^-40; integers add up to the same
 sum in any grouping, so one, two or five workers give the same bytes. Values of 2^-16 and more keep every bit of a
@@ -40,12 +40,12 @@ class RowGradient:
 
 
 def fixed_point_limit(num_addends: int) -> float:
-    """The limit for the values of an addend of a sum of `num_addends`."""
+    """The limit for the values of an addend, in a sum of `num_addends`."""
     return LARGEST * UNIT / max(1, num_addends)
 
 
 def require_fit(num_misfits: int, limit: float) -> None:
-    """Raise Diverged if some micro-batches did not fit the fixed point."""
+    """Raise Diverged if some micro-batches exceed the range of the fixed point."""
     if num_misfits:
         raise Diverged(
             f"The gradients of {num_misfits} micro-batches are not finite, or above {limit:.3g} in size: an exact sum"
@@ -80,12 +80,12 @@ def total_gradient(
     workers: "Workers",
     threads: Executor,
 ) -> Total:
-    """The sum of this worker's micro-batches (used up) and of all others'.
+    """The sum of this worker's micro-batches (which it overwrites) and of all others'.
 
-    `rows`: of W of each tower, touched by any worker; on all the same. `sizes`: of a tower's parts. `num_addends`: on
-    all workers. Raises Diverged, on every worker alike, where an addend is not finite or too large for the fixed point.
+    `rows`: of W of each tower, touched by any worker; the same on all. `sizes`: of a tower's parts. `num_addends`: on
+    all workers. Raises Diverged, on every worker alike, if an addend is not finite or too large for the fixed point.
 
-    Numbers go from the addends to the sum a block at a time, and 64-bit ones leave the cache only to travel.
+    Numbers go from the addends to the sum a block at a time; 64-bit numbers leave the cache only for the exchange.
     """
     limit, like = fixed_point_limit(num_addends), torch.zeros((), dtype=dtype, device=next(iter(rows.values())).device)
     number, travels = like.to(torch.int64) if exact else like, workers.size > 1
@@ -159,13 +159,13 @@ def total_gradient(
 
 
 def _carried_out(tasks: Mapping[str, Sequence[Callable[[], Norms]]], threads: Executor) -> dict[str, Norms]:
-    """The norms that all tasks of each tower give."""
+    """The norms from all tasks of each tower."""
     futures = {tower: [threads.submit(task) for task in of_tower] for tower, of_tower in tasks.items()}
     return {tower: [norm for future in of_tower for norm in future.result()] for tower, of_tower in futures.items()}
 
 
 def _put(to: torch.Tensor, total: torch.Tensor) -> Norms:
-    """Write a sum to its place, as integers or floating point; gives its norms."""
+    """Write a sum to its destination, as integers or floating point; returns its norms."""
     to.copy_(total)
     if to.dtype != total.dtype:
         to *= UNIT
@@ -173,8 +173,9 @@ def _put(to: torch.Tensor, total: torch.Tensor) -> Norms:
 
 
 def _norms(values: torch.Tensor) -> Norms:
-    """The norm of each block of a sum in floating point: that of its rows' norms, five times faster than one sum in
-    float64, and as good."""
+    """The norm of each block of a sum in floating point, from the norms of its rows: five times faster than one sum in
+    float64, and as accurate.
+    """
     if not values.is_floating_point():
         return []
     norm = torch.linalg.vector_norm
@@ -182,16 +183,16 @@ def _norms(values: torch.Tensor) -> Norms:
 
 
 def in_blocks(values: torch.Tensor) -> Sequence[torch.Tensor]:
-    """A vector, or rows of a matrix, in blocks that a thread works on at once; on a GPU it is one."""
+    """A vector, or rows of a matrix, in blocks for one thread; on a GPU there is one block."""
     if values.device.type != "cpu":
         return (values,)
     return values.split(max(1, BLOCK // math.prod(values.shape[1:])))
 
 
 class Workers:
-    """The workers of a run from the view of one of them, between which touched rows and sums travel.
+    """The workers of a run as seen by one of them, which exchange touched rows and sums.
 
-    As it is, a single one, in process.
+    This class itself is a single worker, in process.
     """
 
     rank, size = 0, 1
@@ -204,7 +205,9 @@ class Workers:
         """Replace values by their sum over all workers, in place. Never the mean."""
 
     def report(self, figures: Mapping[str, Any]) -> None:
-        """Report an epoch's figures to whoever started the workers. All call it; the first worker's figures count."""
+        """Report an epoch's figures to the process that started the workers. All call it; the first worker's figures
+        count.
+        """
 
 
 class ProcessGroup(Workers):

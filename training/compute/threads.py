@@ -1,8 +1,8 @@
-"""Threads that each compute a whole micro-batch or batch of texts alone, instead of sharing every single operation.
+"""Threads that each compute a whole micro-batch or batch of texts, instead of sharing every single operation.
 
-Operations here take 10 to 100 microseconds. Shared out by OpenMP, each ends with all threads spinning at a barrier, and
-where another process holds a core for a moment they all wait. Whole micro-batches need no barrier, and no result
-depends on the number of threads.
+Operations here take 10 to 100 microseconds. When OpenMP shares them out, each ends with all threads spinning at a
+barrier, and if another process holds a core for a moment they all wait. Whole micro-batches need no barrier, and no
+result depends on the number of threads.
 """
 
 import math
@@ -23,7 +23,7 @@ def compute_threads(num_threads: int) -> ThreadPoolExecutor:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Make operations of this thread single-threaded: a short query took 0.3 ms so, 12 ms otherwise at load 4."""
+    """Make this thread's operations single-threaded: a short query then takes 0.3 ms instead of 12 ms at load 4."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -42,10 +42,9 @@ _lock = Lock()
 def empty(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
     """An uninitialised tensor of this shape, with another tensor's dtype and device.
 
-    Its memory is used again once nothing refers to it. The C library gives blocks of megabytes back to the system and
-    asks for them anew, so that each of their pages is fetched and zeroed again when it is first written: a seventh of a
-    minibatch's processor time on the reference path. What is kept is NumPy's, which lies in large pages where the
-    system has them.
+    Its memory is reused once nothing refers to it. The C library returns blocks of megabytes to the system and requests
+    them again, so each page is fetched and zeroed again at its first write: a seventh of a minibatch's processor time
+    on the reference path. The memory kept is NumPy's, which uses large pages if the system has them.
     """
     size = math.prod(shape) * like.element_size()
     if like.device.type != "cpu" or size < _LEAST:

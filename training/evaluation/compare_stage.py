@@ -1,12 +1,12 @@
-"""The comparison: every row made or found in the store, measured, and compared.
+"""The comparison: every row made or found in the store, evaluated, and compared.
 
     compare(all_rows(), shards="store/build/DIGEST", files=Judged(...), store="store")
 
-A row is a stage of its own (measured_row), and so is each training: what is finished counts, and the
-same command goes on with what is missing. A row that fails stops no other; the comparison is then shown but not kept,
-and the same command tries that row again.
+A row is a stage of its own (measured_row), and so is each training: finished ones count, and the same command continues
+with the rest. A failed row stops no other; the comparison is then shown but not kept, and the same command tries that
+row again.
 
-Writes to STORE/compare/DIGEST: comparison.json, and compare.md, what `render` makes of it for people.
+Writes to STORE/compare/DIGEST: comparison.json, and compare.md, the output of `render` for people.
 """
 
 import json
@@ -45,7 +45,7 @@ RowEnded = Callable[[EndedRow, int, int], None]
 
 
 class UnfinishedComparison(StageError):
-    """Some rows failed. `comparison`: of those that did not; `labels`: what must be said of it."""
+    """Some rows failed. `comparison`: of the other rows; `labels`: those of the result."""
 
     def __init__(self, problem: str, fix: str, *, comparison: Mapping[str, Any], labels: Mapping[str, Any]) -> None:
         super().__init__(problem, fix)
@@ -139,13 +139,13 @@ def compare(
 
 
 def _when(row: Row) -> int:
-    """Rows that take seconds first, then trained ones, then those made from others."""
+    """The order: rows that take seconds first, then trained ones, then those made from others."""
     return 2 if row.name == HYBRID else 1 if row.recipe else 0
 
 
 @dataclass(frozen=True)
 class _Work:
-    """The rows, and what all of them share, read when the first of them needs it."""
+    """The rows, and their shared inputs, read when the first row needs them."""
 
     rows: Sequence[Row]
     shards: str
@@ -189,7 +189,9 @@ class _Work:
         return slices(self.inputs.collection, clicks=self.clicks, frequencies=counts)
 
     def request(self, against: str) -> Request:
-        """The comparison's request: every row by its inputs, so that it is known before any row is made."""
+        """The comparison's request: every row is identified by its inputs, so the request is known before any row is
+        made.
+        """
         return Request(
             stage="compare",
             stage_version=STAGE_VERSION,
@@ -207,7 +209,7 @@ class _Work:
         )
 
     def end(self, row: Row, before: Sequence[EndedRow], progress: Progress) -> EndedRow:
-        """A row made and measured, or why not. `before`: the rows that have ended. Only an interrupt comes through."""
+        """A finished row, or the reason why it failed. `before`: the rows that have ended. Only an interrupt is raised."""
         began = time.monotonic()
         where = f"{len(before)} of {len(self.rows)} rows done, now {row.name}"
 
@@ -247,7 +249,7 @@ class _Work:
         return EndedRow(row=row, state="done", result=result, made_from=(best.row.name, BASELINE) if best else ())
 
     def _negatives_missing(self, row: Row) -> str:
-        """Why a tower cannot be trained on these shards' own negatives; empty where it can, or needs none of them."""
+        """Why a tower cannot be trained on these shards' own negatives; empty if it can, or needs none."""
         n = row.recipe.clicks.num_negatives if row.recipe and isinstance(row.recipe.clicks.negatives, Fixed) else 0
         held = self.built.manifest.request.config.get("num_negatives", n)
         problem = f"the shards hold {held} negatives for each pair, and it takes {n}"
@@ -286,8 +288,8 @@ class _Work:
         """The trained model of a recipe: from the store, or trained now in a process of its own.
 
         A training that watched the judgments of this comparison (as a pipeline's does) made the same bytes, and counts.
-        One that runs out of memory or diverges ends its process and its row, not the comparison. Raises the training's
-        own StageError.
+        A training that runs out of memory or diverges ends its process and its row, not the comparison. Raises the
+        training's own StageError.
         """
         for watched in (None, self.judged):
             finished, _ = find_finished(self.store, self._train_request(recipe, judged=watched))

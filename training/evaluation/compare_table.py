@@ -1,4 +1,4 @@
-"""Rows that ended -> the comparison: means with intervals, each row against a chosen one, slices, what to beware of."""
+"""Finished rows -> the comparison: means with intervals, each row against a chosen one, slices, caveats."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -119,7 +119,7 @@ def _against(
 def orders(
     rows: Sequence[Row], per_query: Mapping[str, Mapping[str, np.ndarray]], config: EvaluateConfig
 ) -> dict[str, dict[str, Any]]:
-    """How like the paper's the order of rows is, in each of the two tables that has three rows, and one of its own."""
+    """How similar the order of rows is to the paper's, in each of the two tables that has three rows or more."""
     tables = {table: [row for row in rows if row.paper and row.table in (None, table)] for table in TABLES}
     return {
         table: {"rows": [row.name for row in rows_of_table], **_order(rows_of_table, per_query, config)}
@@ -176,7 +176,7 @@ _RANKS = 10
 def difference(
     collection: JudgedCollection, ended: Sequence[EndedRow], against: str, config: EvaluateConfig
 ) -> dict[str, Any] | None:
-    """The row that is best by NDCG@10 beside the one that all are set against; None where there are no two rows."""
+    """The best row by NDCG@10 against the row that all are compared with; None if there are no two rows."""
     row_of = {ended_row.row.name: ended_row for ended_row in ended if ended_row.state == "done"}
     names = [name for name in row_of if name != against]
     if against not in row_of or not names:

@@ -3,8 +3,8 @@
     python: evaluate_labelled("store/train/DIGEST", "store/build-labelled/DIGEST", store="store",
     config=EvaluateLabelledConfig())
 
-Everything that is chosen (thresholds, which class is the similar one, how rare a word is) is chosen on the training
-part; every figure is of the held-out part. Writes below STORE/evaluate-labelled/DIGEST/ATTEMPT/:
+Every choice (thresholds, which class is the similar one, how rare a word is) is made on the training part; every figure
+is of the held-out part. Writes below STORE/evaluate-labelled/DIGEST/ATTEMPT/:
 
     table.json      what `metrics` of the manifest holds
     scores.arrow    for every held-out row, in the order of the shards: its label and every system's score; of a
@@ -73,10 +73,10 @@ RULES = {
 
 @section
 class EvaluateLabelledConfig:
-    """How similarities are measured.
+    """How similarities are evaluated.
 
-    sides: by which tower of a model the two texts are read; crossed is what clicks train. max_train_pairs: thresholds
-    are chosen on a sample of this many training pairs if there are more. word_movers: seconds for a thousand pairs.
+    sides: which towers of a model read the two texts; crossed is what clicks train. max_train_pairs: thresholds are
+    chosen on a sample of this many training pairs if there are more. word_movers: seconds for a thousand pairs.
     """
 
     sides: Literal["crossed", "query", "document"] = "crossed"
@@ -96,11 +96,11 @@ def evaluate_labelled(
     word_vectors: str | None = None,
     progress: Progress = silent,
 ) -> StageResult:
-    """The measured similarities: `metrics` holds the table of the model and of the baselines.
+    """The evaluated similarities: `metrics` holds the table of the model and of the baselines.
 
     model: the folder of a training or a release, or a release's URI. labelled: the folder of a `build-labelled`.
-    word_vectors: a file of them (model.word_vectors), for a row of word mover's distance on it.
-    Raises UsageError or StageError for folders that are missing or of another kind, and for nothing held out.
+    word_vectors: a file of word vectors (model.word_vectors), for a row of word mover's distance on it. Raises
+    UsageError or StageError for folders that are missing or of another kind, and if nothing is held out.
     """
     trained, built = model_source(model), open_result(labelled)
     request = Request(
@@ -155,7 +155,7 @@ def table(
 ) -> dict[str, Any]:
     """Every measure of every system with its interval, and the difference of the first to each of the others.
 
-    classes: of the labels, which are their places; none where labels are values.
+    classes: of the labels, which are indices into them; None if labels are values.
     """
     measures: list[Measure] = []
     thresholds: dict[str, Any] = {}
@@ -217,7 +217,7 @@ def _details(scores: Mapping[str, Scores], data: LabelledData, thresholds: Mappi
 
 
 def confusion(probability_QC: np.ndarray, labels: np.ndarray) -> list[list[int]]:
-    """How many rows of each class (first) are taken for each class (second), [C][C]."""
+    """How many rows of each class (first index) are classified as each class (second index), [C][C]."""
     from sklearn.metrics import confusion_matrix  # loads in a second
 
     return confusion_matrix(labels, probability_QC.argmax(axis=1), labels=range(probability_QC.shape[1])).tolist()
@@ -240,7 +240,7 @@ def _overlap(encoder: TextEncoder, data: LabelledData, sides: str, progress: Pro
 def examples(
     probability_QC: np.ndarray, rows: LabelledRows, classes: Sequence[str], attentive: "Model | None"
 ) -> dict[str, list[dict[str, Any]]]:
-    """`surest_right`, `surest_wrong`, `least_sure`: at most MOST rows each, the most telling first, of equal ones the
+    """`surest_right`, `surest_wrong`, `least_sure`: at most MOST rows each, the most telling first; of equal ones the
     earlier.
 
     A row: texts, label, said, probability (of what was said), of_label (the probability of the label). attentive: a

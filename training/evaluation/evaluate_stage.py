@@ -95,12 +95,11 @@ def evaluate(
     frequencies: str | None = None,
     progress: Progress = silent,
 ) -> StageResult:
-    """The measured model: `metrics` holds the table of ours, BM25 and a random order.
+    """The evaluated model: `metrics` holds the table of ours, BM25 and a random order.
 
-    model: the folder of a training or a release, or a release's URI. frequencies: how often each query was asked
-    (id, tab, count), to tell head, torso and tail apart.
-    Raises UsageError or StageError for files that are missing, of another form, or that do not belong
-    together.
+    model: the folder of a training or a release, or a release's URI. frequencies: how often each query was asked (id,
+    tab, count), to distinguish head, torso and tail. Raises UsageError or StageError for files that are missing,
+    malformed, or that do not belong together.
     """
     trained = model_source(model)
     require_documents(documents)
@@ -143,7 +142,7 @@ def evaluate(
 
 
 def table(collection: JudgedCollection, measured: Mapping[str, Measured], config: EvaluateConfig) -> dict[str, Any]:
-    """The means with intervals, ours against the baseline, the rules they follow, and what to beware of."""
+    """The means with intervals, ours against the baseline, their rules, and caveats."""
     names = list(measured[OURS].per_query)
     difference_QM = measured[OURS].values_QM - measured[BASELINE].values_QM
     differences = zip(names, config.intervals(difference_QM), config.p_values(difference_QM), strict=True)
@@ -192,7 +191,7 @@ def warnings(collection: JudgedCollection) -> list[str]:
 def _per_query(
     collection: JudgedCollection, measured: Mapping[str, Measured], frequencies: Mapping[str, int] | None
 ) -> dict[str, Any]:
-    """What was measured of each query, in the order of `query_ids`, and no text of any."""
+    """All measures of each query, in the order of `query_ids`, without any text."""
     best = [measured[OURS].retrieved[query_id].values() for query_id in collection.qrels]
     return {
         "query_ids": list(collection.qrels),
@@ -215,9 +214,9 @@ def examples(
 ) -> list[dict[str, Any]]:
     """Up to `num_examples` queries with the best titles of ours and of the baseline over the full collection.
 
-    Four in ten gained most in NDCG@10 over the collection, three in ten lost most, three in ten are drawn
-    from the queries that share no word with any relevant title (a keyed draw, so not the flattering ones);
-    the rest is drawn. `why` says which.
+    Four in ten gained most in NDCG@10 over the collection, three in ten lost most, three in ten are drawn from the
+    queries that share no word with any relevant title (by a keyed draw, so not the flattering ones); the rest is drawn.
+    `why` names the group.
     """
     gained_Q = (systems[name].per_query["collection_ndcg@10"] for name in (OURS, BASELINE))
     difference = dict(zip(collection.qrels, np.subtract(*gained_Q).tolist(), strict=True))
@@ -258,7 +257,7 @@ def examples(
 def ranked_titles(
     collection: JudgedCollection, query_id: str, results: Iterable[tuple[str, float]]
 ) -> list[dict[str, Any]]:
-    """A query's results as people read them, best first; the grade is None where there is no judgment."""
+    """A query's results as people read them, best first; the grade is None without a judgment."""
     return [
         {
             "rank": rank,

@@ -1,8 +1,8 @@
-"""What is measured on labelled rows: the model's own answers first, then what words alone can do.
+"""The systems on labelled rows: the model's own answers first, then baselines from words alone.
 
-A similarity is float64 [rows], higher where two texts are more alike; a classifier's answer is float64 [rows, classes].
-Words are those of the text contract. How rare a word is, and the mean length, come from the distinct training sentences
-alone; a word that none of them has is as rare as a word can be.
+A similarity is float64 [rows], higher for more similar texts; a classifier's answer is float64 [rows, classes]. Words
+are those of the text contract. Word rarity and mean length come from the distinct training sentences alone; a word that
+none of them has is as rare as possible.
 """
 
 from collections import Counter
@@ -43,10 +43,10 @@ def systems_of(
     word_vectors: str | None = None,
     progress: Progress,
 ) -> tuple[dict[str, Scores], str]:
-    """(every system's scores by name, the model's best-informed one first; why the model's classes are not asked).
+    """(every system's scores by name, the model's best-informed one first; why the model's classes are not used).
 
-    `sampled`: training rows. `word_vectors`: a file of them, for word mover's distance on it too. Raises UsageError for
-    labelled texts whose classes the model does not tell, since it has nothing else to say of a single text.
+    `sampled`: training rows. `word_vectors`: a file of word vectors, for word mover's distance on it too. Raises
+    UsageError for labelled texts whose classes the model does not know, since it has no other answer for a single text.
     """
     texts = [*data.train.texts, *data.dev.texts]  # no text is in both
     num_training = len(data.train.texts)
@@ -92,7 +92,7 @@ def cosines(
     sides: str,
     progress: Progress = silent,
 ) -> np.ndarray:
-    """The cosine of each pair of texts, given by their places, float64; crossed: the mean of both directions."""
+    """The cosine of each pair of texts, given by their indices, float64; crossed: the mean of both directions."""
     used = np.unique(np.concatenate([first, second]))
     a, b = np.searchsorted(used, first), np.searchsorted(used, second)
     towers: tuple[Side, ...] = ("query", "document") if sides == "crossed" else (sides,)  # type: ignore[assignment]
@@ -125,12 +125,12 @@ class LexicalSimilarity:
         self._lengths = counts.lengths
 
     def tf_idf(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """The cosine of each pair of texts, given by their places, float64 [pairs]."""
+        """The cosine of each pair of texts, given by their indices, float64 [pairs]."""
         weights = TfidfTransformer().fit(self._tf[: self._num_training]).transform(self._tf)
         return _dot(weights, first, second)
 
     def bm25(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Symmetric BM25 of each pair of texts, given by their places, float64 [pairs]."""
+        """Symmetric BM25 of each pair of texts, given by their indices, float64 [pairs]."""
         idf = np.log1p((self._num_training - self._df + 0.5) / (self._df + 0.5))
         mean_words = self._lengths[: self._num_training].mean()
         saturation = K1 * (1 - B + B * self._lengths / mean_words)
@@ -154,18 +154,17 @@ PAIRS_A_REPORT = 500
 
 
 class WordMovers:
-    """Word mover's distance (Kusner et al., ICML 2015) of pairs of texts: the least total way that the words of one
-    must go to become those of the other.
+    """Word mover's distance (Kusner et al., ICML 2015) of pairs of texts: the least total distance by which the words
+    of one must move to become those of the other.
 
-    Each word of a text holds its count's share of the text. The way between two words is the Euclidean distance of
-    their vectors: the letter-trigram counts of a word scaled to length 1, so nothing is learnt and no word is
-    unknown; from 0 for the same word to the square root of 2 for words without a common trigram. Or, as in the paper,
-    the vectors of a file, `word_vectors`: words that it does not know are left out, and a text of which it knows none
-    is as far from any other as the two that are farthest apart.
+    Each word of a text holds its count's share of the text. The distance of two words is the Euclidean distance of
+    their vectors: the letter-trigram counts of a word scaled to length 1, so nothing is learnt and no word is unknown;
+    it ranges from 0 for the same word to the square root of 2 for words without a common trigram. Or, as in the paper,
+    the vectors of a file, `word_vectors`: unknown words are left out, and a text without known words is as far from any
+    other as the two that are farthest apart.
 
-    The distance is exact. Since the way between words is a metric, mass that both texts hold of one word may stay where
-    it is; what is left is moved by an assignment of equal units where these are few, and otherwise by a linear
-    programme.
+    The result is exact. Since the distance of words is a metric, mass that both texts hold of one word may stay in
+    place; the rest is moved by an assignment of equal units if these are few, and otherwise by a linear programme.
     """
 
     def __init__(self, texts: Sequence[str], word_vectors: str | None = None) -> None:
@@ -182,7 +181,7 @@ class WordMovers:
             self._counts = [Counter({word: n for word, n in of.items() if word in self._row_of}) for of in self._counts]
 
     def distances(self, first: np.ndarray, second: np.ndarray, *, progress: Progress = silent) -> np.ndarray:
-        """The distance of each pair of texts, given by their places, float64 [pairs]."""
+        """The distance of each pair of texts, given by their indices, float64 [pairs]."""
         result = np.zeros(len(first))
         for pair, (a, b) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
             if pair % PAIRS_A_REPORT == 0:
@@ -206,7 +205,7 @@ class WordMovers:
 
 
 def least_total(ways: np.ndarray, supply: np.ndarray, demand: np.ndarray) -> float:
-    """The least sum of units times their way. ways: float64 [n, m]; supply, demand: whole units of the same sum."""
+    """The least sum of units times distance. ways: float64 [n, m]; supply, demand: whole units with the same sum."""
     common = int(np.gcd.reduce([*supply, *demand]))
     units = int(supply.sum()) // common
     if min(ways.shape) == 1:

@@ -1,7 +1,7 @@
-"""One row, made and measured: a stage of its own, so that a finished row is never made again.
+"""One row, made and evaluated: a stage of its own, so that a finished row is never made again.
 
 Writes to STORE/measure/DIGEST: per_query.json (each measure of each query), judged.run and collection.run in TREC's
-form. `metrics` of its manifest: the means, and what the row costs.
+form. `metrics` of its manifest: the means, and the cost of the row.
 """
 
 import json
@@ -30,7 +30,7 @@ _PER_QUERY, _JUDGED, _RETRIEVED = "per_query.json", "judged.run", "collection.ru
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class MadeSystem:
-    """A measured system. `texts_per_second`: titles, from text to vector or index; None where that means nothing."""
+    """An evaluated system. `texts_per_second`: titles, from text to vector or index; None if that is meaningless."""
 
     measured: Measured
     parameters: int | None = None
@@ -41,7 +41,7 @@ class MadeSystem:
 
 
 def of_model(row: Row, trained: StageResult, inputs: ComparisonInputs, progress: Progress) -> MadeSystem:
-    """A tower's measured model."""
+    """The evaluation of a tower's model."""
     from training.model.model import load_encoder  # torch is loaded where it is used
 
     model = load_encoder(trained.data)
@@ -58,7 +58,7 @@ def of_model(row: Row, trained: StageResult, inputs: ComparisonInputs, progress:
 
 
 def of_baseline(row: Row, inputs: ComparisonInputs, progress: Progress) -> MadeSystem:
-    """The measured system of a row that the row itself makes, or the measured run that the user brings."""
+    """The evaluation of a baseline, or of a run that the user brings."""
     if row.make is None:
         assert row.source
         measured, notes = measure_run(read_run(row.source), inputs.collection, inputs.config.rules)
@@ -78,7 +78,7 @@ def of_baseline(row: Row, inputs: ComparisonInputs, progress: Progress) -> MadeS
 def of_hybrid(
     row: Row, best: str, models: Sequence[StageResult], inputs: ComparisonInputs, progress: Progress
 ) -> list[MadeSystem]:
-    """The measured hybrids of BM25 and each of the models of the best row."""
+    """The evaluations of hybrids of BM25 and each model of the best row."""
     from training.model.model import load_encoder  # torch is loaded where it is used
 
     collection, config = inputs.collection, inputs.config
@@ -113,15 +113,15 @@ def _measure(system: System, name: str, inputs: ComparisonInputs, progress: Prog
 
 
 def _train_seconds(trained: StageResult) -> float:
-    """The training time of a model in seconds; of an ensemble, of all members together."""
+    """The training time of a model in seconds; for an ensemble, of all members together."""
     manifest = trained.manifest
     return manifest.outcome.metrics.get("train_seconds", manifest.duration_seconds)
 
 
 def measure_request(row: Row, inputs: Mapping[str, Any], config: EvaluateConfig) -> Request:
-    """What measuring a row is. `inputs`: fingerprints of the judged files and of what the row is made from.
+    """The request to evaluate a row. `inputs`: fingerprints of the judged files and of the row's source.
 
-    A model or a run is the same under any name; a row made from the documents is what its name says.
+    A model or a run is the same under any name; a row made from the documents is identified by its name.
     """
     decides = asdict(config)
     for name in ("num_examples", "confidence", "num_resamples"):  # of the table, not of a row
@@ -140,7 +140,7 @@ def measure_request(row: Row, inputs: Mapping[str, Any], config: EvaluateConfig)
 
 
 def write_row(store: str, request: Request, row: Row, systems: Sequence[MadeSystem]) -> StageResult:
-    """The measured row. `systems`: the same one made with several seeds; its value is the mean over them."""
+    """The evaluated row. `systems`: the same one with several seeds; its value is their mean."""
     first, per_seed = systems[0], [system.measured.per_query for system in systems]
 
     def produce(folder: str) -> Outcome:
@@ -172,7 +172,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndedRow:
-    """How a row ended: with its result, or with a sentence that says why it has no result.
+    """How a row ended: with its result, or with a sentence that says why it has none.
 
     `state`: done, failed, or empty for a row whose input is missing.
     """
@@ -195,6 +195,6 @@ class EndedRow:
         return {measure: np.array(values) for measure, values in value["measures"].items()}
 
     def judged_run(self) -> Run:
-        """Its ranking of the judged documents."""
+        """The row's ranking of the judged documents."""
         assert self.result
         return read_run(storage.join(self.result.data, _JUDGED))

@@ -1,4 +1,4 @@
-"""The rows of the comparison in Table IV's order: what makes each row's system, and the figures the paper prints.
+"""The rows of the comparison in Table IV's order: each row's system, and the figures that the paper prints.
 
 A new baseline is a file in training/ranking and an entry in `all_rows`.
 """
@@ -32,7 +32,7 @@ BM25_IN_THE_PAPER: Figures = (30.5, 32.8, 38.8)
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ComparisonInputs:
-    """What baselines are made from: the documents, the judged collection, and the texts that were trained on."""
+    """The inputs of baselines: the documents, the judged collection, and the training texts."""
 
     documents: Documents
     collection: JudgedCollection
@@ -43,13 +43,13 @@ class ComparisonInputs:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """A system to measure.
+    """A system to evaluate.
 
-    `name`: what a user types; `title`: what a reader sees. `paper`: what the paper prints (Palangi et al., Table IV);
-    `table`: in which of the two tables beside it the row stands, as printed or tuned; in both where there is one of it.
-    `make`: makes a baseline, a `System`, which may have `parameters` and `dimensions`. `recipe`:
-    what a tower is trained by. `settings`: what else decides the row's figures. `source`: a model folder or a TREC run
-    that the user brings; `needs`: why the row is empty, if it was not given.
+    `name`: what a user types; `title`: what a reader sees. `paper`: the paper's figures (Palangi et al., Table IV);
+    `table`: the table beside it in which the row stands, printed or tuned; in both if there is only one version.
+    `make`: makes a baseline, a `System`, which may have `parameters` and `dimensions`. `recipe`: of a tower.
+    `settings`: other settings that determine the row's figures. `source`: a model folder or a TREC run that the user
+    brings; `needs`: why the row is empty without it.
     """
 
     name: str
@@ -110,12 +110,12 @@ def all_rows(
     models: Mapping[str, str] | None = None,
     runs: Mapping[str, str] | None = None,
 ) -> list[Row]:
-    """Every row there can be, in the order they are shown.
+    """Every possible row, in the order of display.
 
     `change` is applied to each tower's recipe. `topics`: of PLSA; `word_prior`: of PLSA as printed. `logged`: a TREC
     run of the ranking that the search engine showed. `models` and `runs`: trained models' folders and TREC runs by the
-    names the user gives them; a run named skip-thought fills the paper's row. Raises UsageError for a name that is
-    taken, no topic or a prior below 0.
+    names that the user gives them; a run named skip-thought fills the paper's row. Raises UsageError for a repeated
+    name, no topics or a prior below 0.
     """
     if not word_prior >= 0:
         raise UsageError(f"The word prior {word_prior} of PLSA is below 0.", "Give 0.01.")
@@ -216,13 +216,13 @@ def _tuned(name: str, title: str, paper: Figures, change: Change) -> Row:
 
 
 def _row_of(recipe: Recipe) -> tuple[object, ...]:
-    """What the paper's table says of a row."""
+    """The paper's entry for a row."""
     sizes = (getattr(recipe.tower, name_of_field, None) for name_of_field in ("kind", "cells", "hidden", "window"))
     return *sizes, recipe.clicks.num_negatives
 
 
 def chosen(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
-    """The rows of some names, in the order of `rows`; all of them where no name is given. Raises UsageError."""
+    """The rows with some names, in the order of `rows`; all of them without names. Raises UsageError."""
     all_names = [row.name for row in rows]
     if unknown := [name for name in names if name not in all_names]:
         raise UsageError(

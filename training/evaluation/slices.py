@@ -1,4 +1,4 @@
-"""Parts of the queries in which systems may differ: by length, spelling, intent, frequency, seen or new."""
+"""Groups of queries in which systems may differ: by length, spelling, intent, frequency, seen or new."""
 
 import os
 import re
@@ -35,11 +35,11 @@ def slices(
     clicks: Mapping[str, int] | None = None,
     frequencies: Mapping[str, int] | None = None,
 ) -> dict[str, Slice]:
-    """Every slice for which there is data.
+    """Every slice with data.
 
-    `clicks`: `training_clicks`, to tell which queries were trained on. `frequencies`: how often each query was asked,
-    by id (else its clicks, if any was trained on), to tell head, torso and tail: the most frequent queries that make up
-    a third of all searches, those of the second third, and the rest.
+    `clicks`: `training_clicks`, to separate trained queries from new ones. `frequencies`: how often each query was
+    asked, by id (by default its training clicks, if it has any), for head, torso and tail: the most frequent queries
+    that make up a third of all searches, those of the second third, and the rest.
     """
     texts = [words(collection.queries[query_id]) for query_id in collection.qrels]
     result: dict[str, Slice] = {
@@ -86,7 +86,7 @@ def _length(count: int) -> str | None:
 
 
 def _spelling(collection: JudgedCollection, texts: Sequence[Sequence[str]]) -> Slice:
-    """A word that no title has is misspelled, or one that the catalogue does not use: words cannot match there."""
+    """Whether a query has a word that no title has: misspelled, or not used by the catalogue, so words cannot match."""
     vocabulary = {word for title in collection.titles for word in words(title)}
     parts = ["all words known", "a word in no title", "no word in any title"]
 
@@ -98,7 +98,7 @@ def _spelling(collection: JudgedCollection, texts: Sequence[Sequence[str]]) -> S
 
 
 def _intent(query: str) -> str | None:
-    """Whether a query names a site or asks for one, or asks to buy or obtain something, in English words."""
+    """Whether a query names or requests a site, or wants to buy or obtain something, by English words."""
     return "navigational" if NAVIGATIONAL.search(query) else "transactional" if TRANSACTIONAL.search(query) else None
 
 
@@ -120,9 +120,9 @@ def _frequency(query_ids: Sequence[str], frequencies: Mapping[str, int]) -> Slic
 
 
 def training_clicks(shards: str, of: Literal["query", "clicked"] = "query") -> dict[str, int]:
-    """The clicks of each query, or each clicked title, normalised, that the shards of a build hold to train on.
+    """The clicks of each query, or each clicked title, normalised, in the training shards of a build.
 
-    Raises StageError where they cannot be read.
+    Raises StageError if they are unreadable.
     """
     from training.trainer.shard_data import local_folder  # which loads torch
 
