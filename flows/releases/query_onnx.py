@@ -2,21 +2,20 @@
 
 query.onnx takes the trigrams of one text and gives its vector:
 
+    trigram_ids      int64 [trigrams]   the ids of all words' trigrams, word after word (schemas.text_contract)
+    word_of_trigram  int64 [trigrams]   the word each belongs to: 0 for those of the first, then 1, ...
+    vector           float32 [dimensions], of length 1 if vectors are compared by cosine
+
 The client splits a text into words and trigrams; the graph handles words beyond the recipe's max_words. A text without
 a word has no vector and must not be passed.
 
 golden.jsonl has one JSON object per line: the texts of the text contract (many scripts, signs, widths), titles of the
 release, and one text of many words. None is a query that a person typed.
 
-golden.jsonl has one JSON object per line, the texts those of the text contract (many scripts, signs, widths), titles
-of the release, and one text of many words. None is a query that a person typed.
+    {"text", "words": [...], "trigram_ids": [[ids of the first word], ...], "vector": [...]}
 
 The graph uses only stock operators of opset 17, none unrolled over time: a loop exported from Python accepts any length
-but is right for only one. The rows of W are already the gates' inputs, so the input weights of LSTM and RNN are a
-selection; a cell without forget gate is an LSTM whose forget gate has the bias 100, and sigmoid(100) is 1 in float32.
-
-Only stock operators of opset 17, none of them unrolled over time: a loop exported from Python is accepted at any length
-and right at one. The rows of W are already the gates' inputs, so the input weights of LSTM and RNN are a selection; a
+but is right for only one. The rows of W are already the gates' inputs, so the input weights of LSTM and RNN are a selection; a
 cell without forget gate is an LSTM whose forget gate has the bias 100, and sigmoid(100) is 1 in float32.
 
 Shapes: d cells, G columns of W, T words.

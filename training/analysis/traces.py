@@ -12,9 +12,10 @@ A         of a text, a row for each hop: the weights of its words, which add up 
 overall   A summed over the hops and divided by their number, so that it adds up to 1 again
 overlap   the mean of A Aᵀ off its diagonal: 0 where no two hops share a word, 1 where all look at one and the same
 
-`text` and `cell` count from 0, `word` and `hop` from 1; hop 0 is `overall`. Values that the tower lacks are null.
+    traces.arrow      a row for each cell and word: text, side, direction, cell, word, token, then i to y
+    attention.arrow   a row for each hop and word: text, side, hop, word, token, weight
 
-`text` and `cell` count from 0, `word` and `hop` from 1; hop 0 is `overall`. What a tower does not have is null.
+`text` and `cell` count from 0, `word` and `hop` from 1; hop 0 is `overall`. Values that the tower lacks are null.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Loading of the compiled kernels, once, or the reason why they are not available.
+"""Loads the compiled kernels once, or says why they are not available.
 
 The package's own build makes one shared library of the C++ files here (pyproject.toml), without Python's or torch's
-headers; it is optional, so that an install without a compiler succeeds. Everything compiled has a reference in Python.
+headers; it is optional, so that an install without a compiler succeeds. All compiled code has a reference in Python.
 """
 
 import ctypes
@@ -68,7 +68,7 @@ def status() -> Status:
 
 
 def library() -> ctypes.CDLL:
-    """The shared library. Raises RuntimeError, with `status().reason`, where it is not available."""
+    """The shared library. Raises RuntimeError, with `status().reason`, if it is not available."""
     kernel, reason = _loaded()
     if kernel is None:
         raise RuntimeError(reason)
@@ -93,30 +93,30 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
 
 
 def fields(**letters: str) -> Any:
-    """The fields of a struct, a letter for the type of each."""
+    """The fields of a struct, from a letter for the type of each."""
     return tuple((name, _LETTERS[letter]) for name, letter in letters.items())
 
 
 class Owned:
-    """Something in the kernels' own memory, which is freed with this object (KIND_free)."""
+    """An object in the kernels' own memory, which is freed with this object (KIND_free)."""
 
     __slots__ = ("__weakref__", "_kind", "handle")
 
     def __init__(self, kind: str, handle: int | None, what: str) -> None:
-        """Raises MemoryError where there was none for `what`."""
+        """Raises MemoryError if there is no memory for `what`."""
         require_memory(bool(handle), what)
         self._kind, self.handle = kind, handle
         weakref.finalize(self, getattr(library(), f"{kind}_free"), handle).atexit = False
 
     def numbers(self, which: int, dtype: Any) -> np.ndarray:
-        """One of its arrays (KIND_array), read only and without a copy; it keeps this object alive."""
+        """One of its arrays (KIND_array), read-only and without a copy; it keeps this object alive."""
         length = ctypes.c_int64()
         address = getattr(library(), f"{self._kind}_array")(self.handle, which, ctypes.byref(length))
         return np.asarray(_Numbers(self, address, length.value, dtype)) if length.value else np.empty(0, dtype)
 
 
 class _Numbers:
-    """Numbers in something's memory, as NumPy asks for them: six times faster than a ctypes array of that length."""
+    """Numbers in another object's memory, for NumPy: six times faster than a ctypes array of that length."""
 
     __slots__ = ("__array_interface__", "_owner")
 

@@ -6,12 +6,12 @@ exact. By Cauchy-Schwarz
 
     |q·v - q̂·v̂| <= |q| |v - v̂| + |v̂| |q - q̂|
 
-which, with what float32 may round, decides which vectors cannot be among the k nearest. For the others the dot product
-is computed from the vectors themselves, so the answer is that of comparing with every one (nearest).
+which, together with the rounding of float32, decides which vectors cannot be among the k nearest. For the others the
+dot product is computed from the vectors themselves, so the answer equals that of comparing with every one (nearest).
 
-By distance, nearest is what has the largest q·v - |v|²/2 (embedding): a number a vector is subtracted
-from the same product, and the bound is the same. Distances do not change when all is moved, so vectors and query are
-taken from the vectors' mean: what all have in common would make every copy coarser.
+By distance, the nearest vector has the largest q·v - |v|²/2 (embedding): a number per vector is subtracted from the
+same product, and the bound is the same. Distances do not change under a translation, so vectors and query are taken
+relative to the vectors' mean: a common part would make every copy coarser.
 
 Suffixes: N vectors, D dimensions.
 """
@@ -43,7 +43,7 @@ class Int8Rows:
     """Vectors in slightly more than a byte per component; by cosine, of length 1 or 0. Safe for many threads."""
 
     def __init__(self, vectors_ND: np.ndarray, similarity: Similarity = "cosine") -> None:
-        """vectors_ND: float32, which is read and not kept. Raises RuntimeError where there is no kernel."""
+        """vectors_ND: float32, which is read and not kept. Raises RuntimeError without a kernel."""
         self._candidates = library().nearest_candidates
         dimensions = vectors_ND.shape[1]
         self._by_distance = similarity == "euclidean"
@@ -92,8 +92,9 @@ class Int8Rows:
         return np.sort(places[:num_candidates])
 
     def _rounded(self, query_D: np.ndarray) -> tuple[np.ndarray, float, float, float]:
-        """(q̂ in its unit, int16 [D]; in that unit, what its product with a v̂ can be off for each part of the vector's
-        error, and always; and 1)."""
+        """(q̂ in its unit, int16 [D]; in that unit, the maximum error of its product with a v̂ for each part of the
+        vector's error, and always; and 1).
+        """
         exact_D = query_D.astype(np.float64) - self._middle_D
         longest = self._longest
         # A query that is 0, or all but the vectors' middle, must not make the others too large for floats.
@@ -112,12 +113,12 @@ class _Postings(ctypes.Structure):
 
 
 class Postings:
-    """Entries: a title, and what a word adds to its score; a word's are contiguous. Safe for many threads."""
+    """Entries: a title, and a word's contribution to its score; a word's are contiguous. Safe for many threads."""
 
     def __init__(self, titles: np.ndarray, parts: np.ndarray) -> None:
-        """int32, ascending for each word, and float32 above 0; both are kept and not copied.
+        """int32, ascending for each word, and float32 above 0; both are kept without a copy.
 
-        Raises RuntimeError where there is no kernel.
+        Raises RuntimeError without a kernel.
         """
         self._best = library().postings_best
         self._arrays = titles, parts = np.ascontiguousarray(titles, np.int32), np.ascontiguousarray(parts, np.float32)

@@ -1,4 +1,4 @@
-"""A model that the kernels serve, as it encodes texts: without torch, which takes seconds to load."""
+"""A model on the kernels, for encoding texts: without torch, which takes seconds to load."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class CompiledModel:
 
 
 def load_compiled(folder: str) -> CompiledModel | None:
-    """The model of a folder, if the kernels serve it on this machine; None for another one, or for an ensemble.
+    """The model of a folder, if the kernels support it on this machine; None for another one, or for an ensemble.
 
     Raises as `model.load_encoder`, which loads any model.
     """
@@ -75,13 +75,13 @@ def load_compiled(folder: str) -> CompiledModel | None:
 
 
 def require_side(side: str) -> None:
-    """Raises UsageError for any other than query and document."""
+    """Raises UsageError for any side other than query and document."""
     if side not in ("query", "document"):
         raise UsageError(f"There is no side {side!r}.", "Use query or document.")
 
 
 def encodable(texts: Sequence[str], recipe: Recipe, word_rows: WordRows, empty: Empty) -> TextTable:
-    """Texts as a recipe's towers read them. Raises UsageError for one without a word, unless `empty` is zero."""
+    """Texts as a recipe's towers read them. Raises UsageError for a text without a word, unless `empty` is zero."""
     table = text_table(texts, word_rows)
     wordless = np.flatnonzero(table.words.lengths == 0)
     if len(wordless) and empty == "error":
@@ -94,7 +94,7 @@ def encodable(texts: Sequence[str], recipe: Recipe, word_rows: WordRows, empty: 
 
 
 def text_table(texts: Sequence[str], word_rows: WordRows) -> TextTable:
-    """Texts cut into words by the text contract, each distinct word once, numbered as they appear, as rows of W."""
+    """Texts split into words by the text contract, each distinct word once, numbered by appearance, as rows of W."""
     if status().available and not word_rows.words:
         return tokenised(texts, word_rows.trigram_rows)
     return tokenised_in_python(texts, word_rows)

@@ -9,13 +9,13 @@ With w(1) ... w(n) the words of s', w(n + 1) its end, w(0) the start, and y(0) =
     p(w | w(0) ... w(t-1), z) = softmax(y(t) W_out + b_out)_w    over the whole vocabulary
     -log p(s'|z) = -Σ_{t=1..n+1} log p(w(t) | w(0) ... w(t-1), z)
 
-The LSTM is lstm's with forget gate, whose bias starts at 1. The paper says no more than LSTM. Its author's code starts
-the cell at z, as wide as the cells, and has neither b_out nor the end in its loss; that z takes part at every word, and
-that texts have to end, are our decisions.
+The LSTM is that of recurrent with a forget gate, whose bias starts at 1. The paper says no more than LSTM. Its author's
+code starts the cell at z, as wide as the cells, and has neither b_out nor the end in its loss; that z takes part at
+every word, and that texts must end, are our decisions.
 
-A text of n words has n + 1 positions: at each the word that was read before it and the one to say there, at the last
-one its end. P counts those of all texts, in reading order, one text after the other. For the LSTM each position is a
-word of its own, with an input of its own.
+A text of n words has n + 1 positions: each has the word read before it and the word to predict, the last one the end. P
+counts those of all texts, in reading order, one text after the other. For the LSTM each position is a word with an
+input of its own.
 
 Shapes: B texts, h latent, P positions, U distinct words read, d cells, G = 4 d, V words, e columns of E.
 """
@@ -40,7 +40,7 @@ END, UNKNOWN, FIRST_WORD = 0, 1, 2  # ids: a text is over, a word the vocabulary
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Targets(OnDevice):
-    """Index arrays only: nothing here depends on parameters, so it can be made ahead of time."""
+    """Index arrays only: nothing here depends on parameters, so they can be prepared in advance."""
 
     batch: TextBatch  # of the texts with their ends, whose distinct words are the positions
     said: torch.Tensor  # [P] the word to say at each position
@@ -53,8 +53,8 @@ def targets_of(ids: Ragged, vocabulary: int, kept: np.ndarray | None = None) -> 
     """The targets of some texts (`word_ids`), in a vocabulary of this size.
 
     The start of a text is read as the id after the last, `vocabulary`. `kept`, bool [P]: whether the word before each
-    position is read as it is; where not, it is read as unknown, so that more has to come from z (word dropout, Bowman
-    et al., arXiv:1511.06349, section 3.1.2). Starts are always read. None: all are.
+    position is read as it is; if not, it is read as unknown, so that more has to come from z (word dropout, Bowman et
+    al., arXiv:1511.06349, section 3.1.2). Starts are always read. None keeps all.
     """
     targets = ids.values
     before = np.empty_like(targets)
@@ -110,10 +110,10 @@ class Decoder:
         )
 
     def initial(self, generator: np.random.Generator) -> dict[str, torch.Tensor]:
-        """Parts to start from, float64, drawn in the order of `parts`.
+        """Initial values of the parts, float64, drawn in the order of `parts`.
 
         E is uniform in ±1; every other matrix uniform in ±1/√(its rows), so that a sum over them is about as large as
-        what is summed; biases are 0, the forget gate's 1, so that a new decoder remembers.
+        its terms; biases are 0, the forget gate's 1, so that a new decoder remembers.
         """
         values = {}
         for name, shape in self.parts:
@@ -154,8 +154,8 @@ def word_loss(
 
         s = y W_out + b_out,    -log p(w) = log Σ_v exp(s_v) - s_w,    d(-log p(w)) / ds_v = p(v) - [v = w]
 
-    Positions come in blocks of `block` scores, and each block's gradient is taken at once, so that memory is bounded
-    whatever the batch: autograd would keep the scores of all positions.
+    Positions come in blocks of `block` scores, and each block's gradient is computed at once, so memory is bounded for
+    any batch: autograd would keep the scores of all positions.
     """
     return _WordLoss.apply(state_Pd, weights_dV, bias_V, said_P, max(1, block // len(bias_V)))
 

@@ -1,4 +1,4 @@
-"""Titles as vectors, ranked by cosine, R(Q, D) of the paper, or by distance, over a whole collection."""
+"""Titles as vectors, ranked over a whole collection by cosine, R(Q, D) of the paper, or by distance."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
@@ -40,8 +40,8 @@ def search_vectors(
 ) -> np.ndarray:
     """The embeddings of texts for comparison by the encoder's similarity, or another, float32 [texts, dimensions].
 
-    By cosine they have length 1 (see `unit`), by distance that which the encoder gives them. Raises StageError for a
-    vector that is not finite, or so long that float32 could not hold a squared distance.
+    By cosine they have length 1 (see `unit`), by distance the encoder's length. Raises StageError for a vector that is
+    not finite, or so long that float32 could not hold a squared distance.
     """
     scaled = unit if (similarity or encoder.similarity) == "cosine" else _bounded
     chunks = []
@@ -53,7 +53,7 @@ def search_vectors(
 
 
 def distinct_texts(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """(the distinct normalised texts, which of them each text is, int64), so that equal texts have equal scores."""
+    """(the distinct normalised texts, the index of each text among them, int64), so that equal texts have equal scores."""
     row_of: dict[str, int] = {}
     text_of_N = np.array([row_of.setdefault(normalise(text), len(row_of)) for text in texts], np.int64)
     return list(row_of), text_of_N
@@ -62,7 +62,7 @@ def distinct_texts(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
 class TitleEmbeddings:
     """Scores of a query and every title of a collection: cosines, or minus the distances.
 
-    Each distinct title is encoded once, so documents of one title have exactly one score.
+    Each distinct title is encoded once, so documents with one title have exactly one score.
     """
 
     def __init__(self, encoder: TextEncoder, titles: Sequence[str], *, progress: Progress = silent) -> None:
@@ -114,11 +114,11 @@ def _lengths(vectors: np.ndarray, limit: float) -> np.ndarray:
 
 
 def scores_one_by_one(similarity: Similarity, vectors_KD: np.ndarray, query_D: np.ndarray) -> np.ndarray:
-    """float32 [K]: each vector by itself and one like the other, so equal vectors have bit for bit one score.
+    """float32 [K]: each vector is processed alone and alike, so equal vectors have exactly equal scores.
 
-    By distance it is computed from differences: that of equal vectors is then exactly 0, and those of near ones are not
-    lost in rounding. `keys_at_once` orders many vectors by |q - x|² = |q|² - 2 (q·x - |x|²/2) instead: a dot product
-    and one more number a vector.
+    By distance it is computed from differences: that of equal vectors is then exactly 0, and those of near ones keep
+    their precision. `keys_at_once` orders many vectors by |q - x|² = |q|² - 2 (q·x - |x|²/2) instead: a dot product and
+    one more number per vector.
     """
     query_D = query_D.astype(np.float32, copy=False)
     if similarity == "cosine":

@@ -1,11 +1,11 @@
 """Texts through a tower on a device, and the gradient of a loss by the tower's parameters.
 
-    open_device("cuda")    what a request is for (training.compute.device), on this process's GPU
+    open_device("cuda")    the device of a request (training.compute.device), on this process's GPU
 
 A run computes on the CPU, or on a CUDA GPU with the recurrence step by step (eager) or in fused kernels. Float32 sums
-depend on who adds them up, so each of the three is an arithmetic of its own. Within one of them (and one kind of GPU,
-one build of torch and Triton) a model's bytes depend on no number of workers or threads and no restart, given exact
-reduction; between them models agree to a tolerance.
+depend on the order of addition, so each of the three is an arithmetic of its own. Within one of them (and one kind of
+GPU, one build of torch and Triton) a model's bytes do not depend on the number of workers or threads or on restarts,
+given exact reduction; between them models agree to a tolerance.
 
 Shapes: N texts, d dimensions, R touched rows, G columns.
 """
@@ -27,7 +27,7 @@ from training.towers.tower_settings import Truncated
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where tensors are, and who computes the recurrence."""
+    """Where tensors are, and what computes the recurrence."""
 
     place: torch.device
     fused: bool = False
@@ -48,8 +48,8 @@ CPU = Device(torch.device("cpu"))
 def open_device(name: str) -> Device:
     """The named device in this process: its current GPU, which Ray sets for each worker.
 
-    Turns TF32 off, which would keep 10 of 23 bits. Raises StageError where this process has no GPU, or nothing to
-    compile the kernels with.
+    Turns TF32 off, which would keep 10 of 23 bits. Raises StageError if this process has no GPU, or cannot compile the
+    kernels.
     """
     if name == "cpu":
         return CPU
@@ -73,7 +73,7 @@ def open_device(name: str) -> Device:
 class Encoder:
     """All parameters at one point: where a gradient is taken, the published Λ, or a model's.
 
-    `table_at(name, rows)` gives some rows [R, G] of a tower's W; `parts` are all others that it has.
+    `table_at(name, rows)` gives some rows [R, G] of a tower's W; `parts` are its other parameters.
     """
 
     recipe: Recipe
@@ -128,7 +128,7 @@ def encoded(batch: TextBatch, side: str, encoder: Encoder) -> Encoded:
 def gradients(loss: torch.Tensor, sides: Sequence[Encoded], encoder: Encoder) -> list[tuple[str, RowGradient]]:
     """(the tower's name, the gradient of a loss by its parameters) for each of some sides, once.
 
-    Each array is contiguous and alone in its memory, since it is added up in place; autograd gives one tensor to two
+    Each array is contiguous and alone in its memory, since it is added to in place; autograd gives one tensor to two
     parameters that were only added.
     """
     leaves = [leaf for side in sides for leaf in (side.table_RG, *side.parts.values())]

@@ -2,14 +2,14 @@
 
     x = features of the embeddings        h = max(0, L(x) + b_1)        logits = h W_2 + b_2
 
-L is x W_1, or the pruned map (`pruned`). In training numbers of x and of h are left out at random (dropout) and the
-others scaled up, so that evaluation changes nothing:
+L is x W_1, or the pruned map (`pruned`). In training, random numbers of x and of h are dropped (dropout) and the others
+scaled up, so that evaluation needs no change:
 
     x' = x / (1 - p) if x is kept, with probability 1 - p, else 0        ("inverted" dropout)
 
 Shapes: B labelled texts or pairs, d dimensions of an embedding, F features, H hidden units, C classes. An embedding may
-be a matrix, its r rows of w numbers one after the other (self-attentive towers); of other towers r is 1. Features are a
-matrix too, laid out flat. All parts are stored as they multiply rows.
+be a matrix, its r rows of w numbers concatenated (self-attentive towers); for other towers r is 1. Features are a
+matrix too, laid out flat. All parts are stored in the form that multiplies rows.
 """
 
 import math
@@ -88,10 +88,10 @@ class Head:
         return (*shapes, *above)
 
     def initial(self, generator: np.random.Generator) -> dict[str, torch.Tensor]:
-        """Parts to start from, float64, drawn in the order of `parts`, row by row.
+        """Initial values of the parts, float64, drawn in the order of `parts`, row by row.
 
-        Weights are uniform in ±√(6 / (inputs + outputs)) (Glorot and Bengio 2010, eq. 16), inputs and outputs being
-        those of one matrix where a part has several; biases are 0.
+        Weights are uniform in ±√(6 / (inputs + outputs)) (Glorot and Bengio 2010, eq. 16), with the inputs and outputs
+        of one matrix if a part has several; biases are 0.
         """
         values = {}
         for name, shape in self.parts:
@@ -103,7 +103,7 @@ class Head:
         return values
 
     def logits(self, vectors: Vectors, parts: Parts, masks: Masks | None = None) -> torch.Tensor:
-        """[B, C]. `masks`: None where nothing is left out, as in evaluation."""
+        """[B, C]. `masks`: None without dropout, as in evaluation."""
         features_BF = self._features(vectors, parts)
         if masks is not None:
             features_BF = dropped(features_BF, masks.features, self.settings.dropout)
@@ -129,8 +129,9 @@ class Head:
 
 
 class _Product(torch.autograd.Function):
-    """x W, of matrices or of equally many of them: the gradient of W in memory that is used again, since to fetch new
-    pages takes longer than to fill them."""
+    """x W, for a matrix or equally many matrices: the gradient of W in reused memory, since fetching new pages takes
+    longer than filling them.
+    """
 
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -149,7 +150,7 @@ def siamese(a_Bd: torch.Tensor, b_Bd: torch.Tensor) -> torch.Tensor:
     """Features of a pair of any two vectors: [a, b, |a - b|, a ∘ b], [B, 4 d].
 
     InferSent's (Conneau et al., arXiv:1705.02364, section 3.1). |x| has the derivative 0 at 0, so two equal texts do
-    not drive each other apart.
+    not push each other apart.
     """
     return torch.cat([a_Bd, b_Bd, (a_Bd - b_Bd).abs(), a_Bd * b_Bd], dim=1)
 
@@ -176,8 +177,8 @@ def gated(a_Bd: torch.Tensor, b_Bd: torch.Tensor, W_fp: torch.Tensor, W_fh: torc
         F_r = F_h ∘ F_p                    these are the features, no biases
 
     Lin et al., arXiv:1703.03130, section 4.3 and appendix B. M_p is the premise, a pair's first text, and M_h its
-    hypothesis, the second. The paper leaves k, the width of the factors, open; the authors' program has it as wide as a
-    row of M, and also drops out M_h and M_p, where here dropout begins at F_r.
+    hypothesis, the second. The paper leaves k, the width of the factors, open; the authors' program uses the width of a
+    row of M, and also applies dropout to M_h and M_p, while here dropout begins at F_r.
     """
     premise_rBw, hypothesis_rBw = (x_Bd.unflatten(1, (len(W_fp), -1)).transpose(0, 1) for x_Bd in (a_Bd, b_Bd))
     factors_rBk = _Product.apply(premise_rBw, W_fp) * _Product.apply(hypothesis_rBw, W_fh)
@@ -215,7 +216,7 @@ def draw_masks(head: Head, size: int, generator: np.random.Generator) -> Masks |
 
 
 def dropped(values: torch.Tensor, kept: torch.Tensor, dropout: float) -> torch.Tensor:
-    """The values scaled up, those that are not kept 0."""
+    """The values scaled up, with 0 for those that are dropped."""
     return values * kept * (1 / (1 - dropout))
 
 
@@ -243,7 +244,7 @@ def penalise(gradient: Mapping[str, torch.Tensor], parts: Parts, l1: float, l2: 
 def head_of(settings: objective_settings.Classify, *, dimensions: int, rows: int, classes: int, unit: Unit) -> Head:
     """The head for labelled pairs or texts whose embeddings have `dimensions` numbers in `rows` equal rows.
 
-    Raises UsageError for features that do not fit the unit, for w2 of an odd number of dimensions, and for fewer than
+    Raises UsageError for features that do not fit the unit, for w2 with an odd number of dimensions, and for fewer than
     two classes.
     """
     assert dimensions % rows == 0, f"{dimensions} dimensions are not {rows} equal rows"

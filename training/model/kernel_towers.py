@@ -1,9 +1,9 @@
-"""Texts for the kernels: cut into words and trigrams, as the index of a batch, and through recurrent towers.
+"""Texts for the kernels: split into words and trigrams, as the index of a batch, and through recurrent towers.
 
-Texts are cut by the text contract (schemas.text_contract): ASCII texts are lower-cased and split in C++. Any
-other text is split by Python's own `words`, and its words are counted and split into trigrams with the rest.
+Texts are split by the text contract (schemas.text_contract): ASCII texts are lower-cased and split in C++. Any other
+text is split by Python's own `words`, and its words are counted and split into trigrams with the rest.
 
-The index of a batch (batch.h) is made in linear time. What `text_batch` is to the reference path: the same words,
+The index of a batch (batch.h) is made in linear time. It is what `text_batch` is on the reference path: the same words,
 trigrams and inverse relations, in chunks of texts.
 """
 
@@ -37,7 +37,7 @@ def serves(recipe: Recipe) -> bool:
 
 
 def trains(recipe: Recipe) -> bool:
-    """Whether it trains them too."""
+    """Whether it also trains them."""
     return (
         serves(recipe)
         and isinstance(recipe.tower, _TRAINED)
@@ -48,7 +48,7 @@ def trains(recipe: Recipe) -> bool:
 
 
 def moves_rows(recipe: Recipe) -> bool:
-    """Whether, given gradients, it makes a recipe's updates. Imports torch, unless another reason says no."""
+    """Whether it updates a recipe's rows from given gradients. Imports torch, unless another reason says no."""
     if not (
         status().available
         and recipe.dtype == "float32"
@@ -62,7 +62,7 @@ def moves_rows(recipe: Recipe) -> bool:
 
 
 def tokenised(texts: Sequence[str] | pa.StringArray | pa.LargeStringArray, table_rows: int) -> TextTable:
-    """Texts cut into words and trigrams by the text contract, each distinct word once, numbered as they first appear.
+    """Texts split into words and trigrams by the text contract, each distinct word once, numbered by first appearance.
 
     A text without a word has an empty list. Raises ValueError for a table without room for hashed trigrams, and
     MemoryError for a text of 2^31 bytes.
@@ -158,12 +158,12 @@ def kernel_batch(
 ) -> BatchIndex:
     """The batch of the texts `index` of each table, one part after the other.
 
-    `place`: what the caller calls each of them, int32 [texts]; None: as they come. `group`: each run of so many texts
-    after the first `ungrouped` ones, as the caller calls them, is a chunk of its own; the others, and with group 0 all,
+    `place`: the caller's number of each text, int32 [texts]; None: their order. `group`: each run of `group` texts
+    after the first `ungrouped` ones, by the caller's numbers, is a chunk of its own; the others, and with group 0 all,
     are in chunks of CHUNK_TEXTS, longest first. Only with `for_gradient` are there rows and the words of each, only
-    with `both_directions` the arrays of the reversed texts. With `share_prefixes`, if not both ways, words that texts
-    begin with alike are there once. Raises ValueError for a text without words, which has no embedding, and IndexError
-    for a text, word or trigram that cannot be.
+    with `both_directions` the arrays of the reversed texts. With `share_prefixes`, if not both ways, common first words
+    of texts are there once. Raises ValueError for a text without words, which has no embedding, and IndexError for an
+    invalid text, word or trigram.
     """
     # A shard's own memory has these types and is not copied. C++ knows a table of two parts by its addresses.
     tables = {
@@ -237,7 +237,7 @@ def kernel_shapes(tower: TowerSettings) -> dict[str, tuple[int, ...]]:
 
 
 class TowerPoint:
-    """A tower at one point of parameter space, as the kernels read it: its parts packed, its table where it is.
+    """A tower at one point of parameter space, as the kernels read it: its parts packed, its table in place.
 
     `table_RG`: rows of W, float32 and contiguous. `place`, int32 [table rows]: which of them is a trigram's; None:
     the trigram's id.
@@ -280,7 +280,7 @@ class CompiledTower:
         table_rows: int,
         place: np.ndarray | None = None,
     ) -> None:
-        """`table_RG`, `place`: as of TowerPoint, which reads them where they are. `table_rows`: of the whole W."""
+        """`table_RG`, `place`: as in TowerPoint, which reads them in place. `table_rows`: of the whole W."""
         self._point = point = TowerPoint(recipe, table_RG, parts, place)
         self._above = Distribution(parts) if isinstance(recipe.tower, Variational) else None
         self._both_directions = isinstance(recipe.tower, BOTH_WAYS)
@@ -320,7 +320,7 @@ class CompiledTower:
         return vectors
 
     def encode_short(self, text: str) -> np.ndarray | None:
-        """The embedding of a text, float32 [1, dimensions]; None where it has no word, or is not short."""
+        """The embedding of a text, float32 [1, dimensions]; None for a text without words, or a long one."""
         ascii_text = text.isascii()
         line = text.encode() if ascii_text else " ".join(words(text)).encode("utf-8", "surrogatepass")
         if len(line) > SHORT_BYTES:

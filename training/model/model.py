@@ -1,8 +1,9 @@
-"""A model, what training makes and everything after it reads; and ensembles of several. Their folder: model_folder.
+"""A model, the output of training and the input of everything after it; and ensembles of several. Their folder:
+model_folder.
 
-An ensemble has the unit vectors of its members, concatenated, so that the cosine is the mean of theirs. Of m members
-that agree on a text's direction, each with errors of its own, the mean errs less than each: other seeds of one recipe,
-and more so other towers.
+An ensemble has the concatenated unit vectors of its members, so the cosine is the mean of theirs. The mean of m members
+that agree on a text's direction, each with errors of its own, errs less than each: other seeds of one recipe, and even
+more so other towers.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ BATCH_TEXTS = 1_024
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A trained model: its towers and what must hold for texts to mean the same to it as in training."""
+    """A trained model: its towers, and the conditions under which texts mean the same to it as in training."""
 
     recipe: Recipe
     layout: Layout
@@ -75,12 +76,12 @@ class Model:
 
     @property
     def word_share(self) -> float:
-        """What the words' own matches have of a score (ranking.word_matches)."""
+        """The share of the words' own matches in a score (ranking.word_matches)."""
         return self.recipe.clicks.word_share
 
     @property
     def num_parameters(self) -> int:
-        """Numbers that it holds, of all its towers."""
+        """The number of values in all its towers."""
         return len(self.towers) * sum(prod(shape) for shape in self.layout.shapes.values())
 
     @property
@@ -90,7 +91,7 @@ class Model:
 
     @cached_property
     def compiled(self) -> CompiledModel | None:
-        """This model on the compiled path, prepared at the first text; None if the kernels do not serve it."""
+        """This model on the compiled path, prepared at the first text; None if the kernels do not support it."""
         if not serves(self.recipe):
             return None
         rows = self.layout.word_rows
@@ -109,7 +110,7 @@ class Ensemble:
 
     @property
     def similarity(self) -> Similarity:
-        """How its vectors are compared; `combine` takes no member that is compared by distance."""
+        """How its vectors are compared; `combine` accepts no member that compares by distance."""
         return "cosine"
 
     @property
@@ -137,8 +138,8 @@ class Ensemble:
 def load_model(folder: str) -> Model:
     """The model in a folder (the data folder of a train stage, or `model/` of a release).
 
-    Raises StageError where it is missing or damaged or holds several, UnknownVersionError for another major version of
-    the model or of the text contract.
+    Raises StageError if it is missing, damaged or holds several, UnknownVersionError for another major version of the
+    model or of the text contract.
     """
     model = load_encoder(folder)
     if isinstance(model, Ensemble):
@@ -149,7 +150,7 @@ def load_model(folder: str) -> Model:
 
 
 def load_encoder(folder: str) -> Model | Ensemble:
-    """What a model folder holds. Raises as `load_model`."""
+    """The content of a model folder. Raises as `load_model`."""
     with reading_model(folder):
         description = read_description(folder)
         weights, members = read_weights(folder), description.get("members")
@@ -210,7 +211,7 @@ def write_ensemble(folder: str, members: Sequence[Model]) -> None:
 def _as_stored(
     recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """(a model's weights by name, its description), as its folder holds them."""
+    """(a model's weights by name, its description), as in its folder."""
     weights: dict[str, np.ndarray] = {}
     for tower, matrix in towers.items():
         table, parts = layout.split_arrays(matrix.cpu())
@@ -275,9 +276,9 @@ STAGE_VERSION = 1
 def combine(models: Sequence[str], *, store: str) -> StageResult:
     """The ensemble of these models (folders that `train` made), in any order.
 
-    Writes a model folder to STORE/combine/DIGEST; evaluate, compare, publish and search read it as any model. Raises
-    UsageError for fewer than two, one given twice, models of different text contracts, or one that compares by
-    distance, and StageError for one that is damaged or is itself combined.
+    Writes a model folder to STORE/combine/DIGEST; evaluate, compare, publish and search read it like any model. Raises
+    UsageError for fewer than two, a repeated one, models of different text contracts, or one that compares by distance,
+    and StageError for one that is damaged or is itself combined.
     """
     trained = sorted((open_result(model) for model in models), key=lambda result: result.manifest.digest)
     digests = [result.manifest.digest for result in trained]

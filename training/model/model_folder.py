@@ -1,4 +1,4 @@
-"""A model's folder: two files, which can be read without torch; and where an evaluation finds one.
+"""A model's folder: two files, readable without torch; and where an evaluation finds a model.
 
 model.safetensors   query.W [rows, columns] and the tower's other parts (query.W_rec, query.b, ...; training.towers),
                     document.* alike (or shared.* where both sides use one tower, with what an objective puts above
@@ -35,7 +35,7 @@ class ShapesDiffer(Exception):
 
 @contextmanager
 def reading_model(folder: str) -> Iterator[None]:
-    """Raises StageError for what goes wrong within, where a model folder's content is read and understood."""
+    """Raises StageError for errors within, while a model folder's content is read and interpreted."""
     again = "Train again, or copy the folder again."
     try:
         yield
@@ -70,7 +70,7 @@ def write_files(folder: str, weights: Mapping[str, np.ndarray], description: Map
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSource:
-    """`digest`: of the training, also where the model is read from a release. `folder`: of the model's two files."""
+    """`digest`: of the training, even if the model is read from a release. `folder`: of the model's two files."""
 
     digest: str
     folder: str
@@ -78,9 +78,9 @@ class ModelSource:
 
 
 def model_source(uri: str) -> ModelSource:
-    """The model of a train stage's folder, of a release's folder, or of the release that is live at a URI.
+    """The model of a train stage's folder, of a release's folder, or of the live release at a URI.
 
-    Raises StageError if it is missing, or where it has other bytes than were written.
+    Raises StageError if it is missing, or has other bytes than those recorded.
     """
     if storage.exists(storage.join(uri, POINTER)):
         return _of_release(*read_release(uri))
@@ -100,7 +100,7 @@ def _of_release(folder: str, release: Release) -> ModelSource:
 
 
 def _require_whole(folder: str, files: Sequence[OutputFile], fix: str) -> None:
-    """Every byte is read: a model is small, and damage does not show in its figures."""
+    """Every byte is checked: a model is small, and its figures do not show damage."""
     if wrong := damaged_files(folder, files, hashes=True):
         raise StageError(f"The model in {folder} is not as it was written: {'; '.join(wrong[:3])}.", fix)
 
@@ -115,9 +115,9 @@ _LENGTH = 8  # bytes of the header's own length, and what the header is filled u
 
 
 def safetensors_pieces(arrays: Mapping[str, np.ndarray]) -> list[bytes | memoryview]:
-    """The parts of a file of some arrays: its header, then the memory of each as it is.
+    """The parts of a file of some arrays: its header, then the memory of each array.
 
-    Raises KeyError for another type than 32 or 64 bits of integer or floating point.
+    Raises KeyError for a type other than 32 or 64 bits of integer or floating point.
     """
     types = {name: _TYPES[array.dtype.name] for name, array in arrays.items()}
     names = sorted(arrays, key=lambda name: (list(_TYPES.values()).index(types[name]), name))
@@ -136,7 +136,7 @@ def safetensors_pieces(arrays: Mapping[str, np.ndarray]) -> list[bytes | memoryv
 def read_arrays(content: bytearray) -> dict[str, np.ndarray]:
     """The arrays of a safetensors file, as views of its bytes.
 
-    Raises ValueError, KeyError or TypeError where they are damaged.
+    Raises ValueError, KeyError or TypeError if they are damaged.
     """
     data = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
     header = json.loads(content[_LENGTH:data])

@@ -2,8 +2,8 @@
 
 NDCG@10 in a comment is of single trainings with seed 1, on dev queries with at least five judgments (`evaluate
 --min-judged 5`): product titles (33,468 pairs; BM25 0.851, a random order 0.836), entity names (7,906; 0.260, 0.169),
-Chinese titles (7,026; 0.823, 0.695), the first 32 words of abstracts (16,047; 0.860, 0.805). These queries chose the
-values, too. Another seed moves NDCG@10 of product titles by about 0.004.
+Chinese titles (7,026; 0.823, 0.695), the first 32 words of abstracts (16,047; 0.860, 0.805). The values were chosen on
+these queries. Another seed moves NDCG@10 of product titles by about 0.004.
 """
 
 from dataclasses import replace
@@ -315,7 +315,7 @@ def names() -> list[str]:
 
 
 def recipe(name: str) -> Recipe:
-    """The recipe of a name. Raises UsageError for an unknown one."""
+    """The recipe with that name. Raises UsageError for an unknown one."""
     if name not in _NAMED:
         raise UsageError(f"There is no recipe {name!r}.", f"Use one of {', '.join(_NAMED)}.")
     return _NAMED[name]

@@ -1,4 +1,4 @@
-"""What a recipe learns, and the settings of it. Free of torch, as training.towers.tower_settings."""
+"""The training objectives of a recipe, and their settings. Free of torch, as training.towers.tower_settings."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -13,8 +13,8 @@ from training.towers.tower_settings import TowerSettings, Variational
 class ObjectiveSettings(SectionFamily):
     """The settings of an objective. objective_registry.OBJECTIVES names the torch code of each class.
 
-    An objective that is no part of this package is a class below this one and its entry in OBJECTIVES. Wherever its
-    file has been imported, recipes may name it, as with a tower (tower_settings).
+    An objective outside this package is a subclass and an entry in OBJECTIVES. Recipes may name it wherever its file
+    has been imported, as with a tower (tower_settings).
     """
 
     stages: ClassVar[tuple[str, ...]] = ("build-labelled",)  # whose shards it is trained on
@@ -23,7 +23,7 @@ class ObjectiveSettings(SectionFamily):
     measures: ClassVar[tuple[str, ...]] = ()  # of held-out data, beside dev_loss; the first chooses in a sweep
 
     def refused(self, tower: TowerSettings) -> str:
-        """The reason why a tower does not serve it; empty where it does."""
+        """The reason why a tower does not fit; empty if it does."""
         return ""
 
     @property
@@ -33,7 +33,7 @@ class ObjectiveSettings(SectionFamily):
 
     @property
     def towers(self) -> tuple[str, ...]:
-        """The parameter sets that are trained: Λ_Q and Λ_D, or one that both sides share."""
+        """The trained parameter sets: Λ_Q and Λ_D, or one that both sides share."""
         return ("shared",)
 
 
@@ -44,21 +44,21 @@ class NegativeSettings(SectionFamily):
 
 @section
 class Redrawn(NegativeSettings):
-    """New ones for each pair and epoch."""
+    """New titles for each pair and epoch."""
 
     kind: Literal["redrawn"] = "redrawn"
 
 
 @section
 class Fixed(NegativeSettings):
-    """The shards' own."""
+    """The titles in the shards."""
 
     kind: Literal["fixed"] = "fixed"
 
 
 @section
 class Pool(NegativeSettings):
-    """Some that the pairs of a micro-batch share (pairs)."""
+    """Titles that the pairs of a micro-batch share (pairs)."""
 
     kind: Literal["pool"] = "pool"
     size: Natural = 0  # titles that a micro-batch shares; 0: as many as micro_batch
@@ -75,7 +75,7 @@ class Teaching:
 
 @section
 class Clicks(ObjectiveSettings):
-    """The paper's: a clicked title against unclicked ones."""
+    """The paper's objective: a clicked title against unclicked ones."""
 
     kind: Literal["clicks"] = "clicks"
     stages: ClassVar[tuple[str, ...]] = ("build",)
@@ -144,7 +144,7 @@ class Pretraining(Rephrasing):
 
 @section
 class FeatureSettings(SectionFamily):
-    """What a head sees of a text's embedding, or of a pair's two (head)."""
+    """A head's view of a text's embedding, or of a pair's two (head)."""
 
 
 @section
@@ -172,7 +172,7 @@ class GatedFeatures(FeatureSettings):
 
 @section
 class HeadSettings(SectionFamily):
-    """The layer above."""
+    """The layer above the features."""
 
 
 @section
@@ -190,7 +190,7 @@ class Pruned(HeadSettings):
 
 @section
 class Classify(ObjectiveSettings):
-    """The class of a labelled text or pair of texts, by a head above the tower."""
+    """The class of a labelled text or pair of texts, from a head above the tower."""
 
     kind: Literal["classify"] = "classify"
     learns: ClassVar[str] = "labelled examples"

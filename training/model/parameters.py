@@ -1,10 +1,10 @@
 """A tower's parameters as one matrix: a row for each trigram (W of eq. 1 and 2), then all its other parts.
 
-A model with word vectors has more rows in W: behind the trigrams', one for each word it knows (WordRows).
+A model with word vectors has more rows in W: after the trigrams', one for each known word (WordRows).
 
-Each part (W_rec, b, ...) is laid out flat, row after row of the matrix, and filled up with zeros to a whole row; the
-gradient of the filling is zero, so it stays zero. In one matrix, everything that is done to parameters (catching up,
-stepping, adding gradients over workers, norms, checkpoints) is done to rows and written once.
+Each part (W_rec, b, ...) is laid out flat, row after row of the matrix, and padded with zeros to a whole row; the
+gradient of the padding is zero, so it stays zero. In one matrix, every operation on parameters (catching up, stepping,
+adding gradients over workers, norms, checkpoints) is an operation on rows and is written once.
 """
 
 import math
@@ -29,9 +29,9 @@ from training.towers.tower_settings import GatedRecurrent, Recurrent
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outputs:
-    """What a model outputs for a text besides its embedding: classes or words; after clicks nothing.
+    """A model's outputs for a text besides its embedding: classes or words; none after clicks.
 
-    It comes from the data and decides the shapes of parameters, so the model's description holds it.
+    They come from the data and determine the shapes of parameters, so the model's description holds them.
     """
 
     unit: Literal["", "pairs", "texts"] = ""  # what is classified
@@ -53,9 +53,9 @@ Piece = tuple[torch.Tensor | slice, torch.Tensor, float]
 
 
 def head_or_decoder(recipe: Recipe, outputs: Outputs) -> Head | Decoder | None:
-    """What an objective puts beside the tower: a head above it, or a decoder.
+    """What an objective adds to the tower: a head above it, or a decoder.
 
-    Its parts stand in the tower's matrix after the tower's own, so every operation on parameters includes them.
+    Its parts are in the tower's matrix after the tower's own, so every operation on parameters includes them.
     """
     if outputs.classes:
         return head_of_model(recipe, outputs)
@@ -63,12 +63,12 @@ def head_or_decoder(recipe: Recipe, outputs: Outputs) -> Head | Decoder | None:
 
 
 def is_head_or_decoder(part: str) -> bool:
-    """Whether a part's name is not one of a tower's own."""
+    """Whether a part does not belong to the tower itself."""
     return part.startswith(("head.", "decoder."))
 
 
 def head_of_model(recipe: Recipe, outputs: Outputs) -> Head:
-    """The head that tells a recipe's classes."""
+    """The head for a recipe's classes."""
     assert isinstance(recipe.objective, Classify)
     return head_of(
         recipe.objective,
@@ -80,7 +80,7 @@ def head_of_model(recipe: Recipe, outputs: Outputs) -> Head:
 
 
 def decoder_of_model(recipe: Recipe, outputs: Outputs) -> Decoder:
-    """The decoder that says a text's words."""
+    """The decoder for a text's words."""
     assert isinstance(recipe.objective, Generate)
     return Decoder(
         latent=tower_of(recipe).dimensions // 2,
@@ -91,7 +91,7 @@ def decoder_of_model(recipe: Recipe, outputs: Outputs) -> Decoder:
 
 
 def tower_of(recipe: Recipe) -> Tower:
-    """The tower a recipe asks for, above word vectors where it has some."""
+    """A recipe's tower, above word vectors if it has some."""
     tower = make_tower(recipe.tower)
     return Projected(tower, recipe.word_vectors.columns) if recipe.word_vectors else tower
 
@@ -103,7 +103,7 @@ _BLOCK_ROWS = 1024
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """Where a tower's parameters stand in its matrix [rows, columns]."""
+    """Where a tower's parameters are in its matrix [rows, columns]."""
 
     word_rows: WordRows  # what the rows of W are for
     columns: int
@@ -134,7 +134,7 @@ class Layout:
         return slice(self.table_rows, self.rows)
 
     def trained(self, table_rows: torch.Tensor) -> torch.Tensor:
-        """Those of some rows of W, ascending, that training moves: the first of them."""
+        """The rows among some rows of W, ascending, that training moves: the first ones."""
         return table_rows[table_rows < self.word_rows.trigram_rows] if self.frozen_words else table_rows
 
     def touched(self, table_rows: torch.Tensor) -> torch.Tensor:
@@ -148,7 +148,7 @@ class Layout:
         return (part in RECURRENT and recurrent) or recipe.optimiser.step
 
     def pieces(self, gradient: RowGradient, recipe: Recipe) -> Iterator[Piece]:
-        """(some rows of the matrix, their gradient [rows, G], ε): of W, then of the parts, filled with zeros."""
+        """(some rows of the matrix, their gradient [rows, G], ε): first of W, then of the parts, padded with zeros."""
         yield gradient.rows, gradient.table_RG, recipe.optimiser.step
         row = self.table_rows
         for part, shape in self.parts:
@@ -161,7 +161,7 @@ class Layout:
             row += self._rows_of(shape)
 
     def stretches(self, num_rows: int, recipe: Recipe) -> list[tuple[int, int, float]]:
-        """(first, last, ε) of the rows that a batch touches, `num_rows` with those of the parts: what each moves by."""
+        """(first, last, ε) of the rows that a batch touches, `num_rows` with those of the parts, and their step sizes."""
         last = num_rows - self.part_rows
         ranges = [(0, last, recipe.optimiser.step)]
         for name, shape in self.parts:
@@ -222,14 +222,14 @@ def initial_parameters(
 ) -> torch.Tensor:
     """Uniform in ±initial_range, a function of the seed alone, or of it and the tower's name: [rows, columns].
 
-    W_rec, b and W_peep start in ±recurrent_range where that is set; b of the forget gate, moved by forget_bias. What is
-    beside the tower starts as it says itself (`initial`), from numbers of its own.
+    W_rec, b and W_peep start in ±recurrent_range if that is set; b of the forget gate is shifted by forget_bias. Parts
+    beside the tower have their own start (`initial`), from numbers of their own.
 
-    `row_weights`: float32 [rows of W], what each is multiplied by (rarity); None: 1. `word_vectors`: float32
-    [words, columns], what the words' rows start as. W_in starts uniform in ±√(6 / (rows + columns)) (Glorot and Bengio,
-    AISTATS 2010, eq. 16), independent of initial_range: the inner tower's inputs are then as large as the vectors.
+    `row_weights`: float32 [rows of W], a factor for each row (rarity); None: 1. `word_vectors`: float32 [words,
+    columns], the start of the words' rows. W_in starts uniform in ±√(6 / (rows + columns)) (Glorot and Bengio, AISTATS
+    2010, eq. 16), independent of initial_range: the inner tower's inputs are then as large as the vectors.
 
-    Two towers with the same start give two texts of the same words the same embedding before the first update: cosine
+    Two towers with the same start give two texts with the same words the same embedding before the first update: cosine
     begins as a measure of shared trigrams, not as noise that clicks must first undo.
     """
     stream = 0 if recipe.clicks.same_start else ("query", "document", "shared").index(name)

@@ -1,4 +1,4 @@
-"""A recipe: everything that decides a model's numbers, as one frozen value. Those that have a name: named_recipes."""
+"""A recipe: everything that determines a model's numbers, as one frozen value. Named ones: named_recipes."""
 
 from dataclasses import replace
 from typing import Annotated, Literal
@@ -19,14 +19,14 @@ class WordVectorSettings(SectionFamily):
 
 @section
 class Tuned(WordVectorSettings):
-    """And move like all else."""
+    """The vectors are trained like everything else."""
 
     kind: Literal["tuned"] = "tuned"
 
 
 @section
 class Frozen(WordVectorSettings):
-    """And never move."""
+    """The vectors are not trained."""
 
     kind: Literal["frozen"] = "frozen"
 
@@ -72,7 +72,7 @@ class AdaGrad(OptimiserSettings):
 class Recipe:
     """What to train and how. Values the paper leaves open were chosen on held-out data (docs/model.md section 4).
 
-    Raises pydantic.ValidationError for a value that means nothing; `changed` says it in words.
+    Raises pydantic.ValidationError for an invalid value; `changed` says it in words.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Recipe:
 
     @property
     def as_printed(self) -> bool:
-        """Whether training follows everything that the paper prints, whatever the values that it leaves open."""
+        """Whether training follows everything that the paper prints, for any values that it leaves open."""
         clicks, optimiser = self.clicks, self.optimiser
         ours = ("recurrent_range", "recurrent_step", "forget_gate", "peepholes")
         return (

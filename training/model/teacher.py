@@ -1,8 +1,8 @@
-"""A teacher that a user gives: a trained model, or a file of the vectors that any other encoder made of the texts.
+"""A teacher from the user: a trained model, or a file of vectors that another encoder made of the texts.
 
-The file is Parquet with a column `text` and a column `vector` of as many numbers each. Both sides of a comparison are
-normalised, so it may hold texts as they were written or as `clicktower texts` lists them; of those that are one text
-then, the first counts. Vectors are compared by cosine, so their lengths do not matter. Free of torch.
+The file is Parquet with a column `text` and a column `vector` with equally many numbers each. Both sides of a
+comparison are normalised, so it may hold texts as written or as `clicktower texts` lists them; if several become one
+text, the first counts. Vectors are compared by cosine, so their lengths do not matter. Free of torch.
 
 Shapes: T texts, D columns.
 """
@@ -48,9 +48,9 @@ def teacher_source(path: str, recipe: Recipe) -> TeacherSource:
 
 
 def with_teacher(recipe: Recipe, teacher: str | None) -> Recipe:
-    """A recipe as a teacher's folder completes it: half of the loss where it does not say.
+    """A recipe completed for a teacher's folder: half of the loss by default.
 
-    Raises UsageError where there is one without the other, or the objective has no use for it.
+    Raises UsageError if only one of the two is given, or the objective does not support a teacher.
     """
     if teacher is None and recipe.clicks.teacher:
         raise UsageError(
@@ -68,7 +68,7 @@ def with_teacher(recipe: Recipe, teacher: str | None) -> Recipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextVectors:
-    """What a file holds, as an encoder gives it (trainer.clicks)."""
+    """The content of a file, as an encoder (trainer.clicks)."""
 
     path: str
     texts: pa.Array  # normalised
@@ -83,9 +83,9 @@ class TextVectors:
         return self.vectors_TD.shape[1]
 
     def encode(self, texts: Sequence[str], side: str, *, empty: str = "zero") -> np.ndarray:
-        """The vectors of some normalised texts, float32 [texts, D]; a text is the same on either side.
+        """The vectors of some normalised texts, float32 [texts, D]; the side makes no difference.
 
-        Raises UsageError where the file lacks some: they are counted, not shown.
+        Raises UsageError if the file lacks some: they are counted, not shown.
         """
         rows = pc.index_in(pa.array(texts, pa.string()), self.texts)
         if rows.null_count:
@@ -99,7 +99,7 @@ class TextVectors:
 
 
 def require_text_vectors(path: str) -> None:
-    """Raise UsageError for a file that is not there or has other columns. Reads no more than that takes."""
+    """Raise UsageError for a missing file or other columns. It reads no more than necessary."""
     if not storage.exists(path):
         raise UsageError(
             f"There is no such file: {path}.",

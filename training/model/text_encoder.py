@@ -1,4 +1,4 @@
-"""What encodes texts by the model of a folder: without torch, which loads in seconds, where the kernels serve it."""
+"""The encoder of a model folder: without torch, which loads in seconds, if the kernels support the model."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def load_text_encoder(folder: str) -> "CompiledModel | Model | Ensemble":
-    """Raises as `model.load_encoder`, which loads any model whole."""
+    """The encoder of a model folder. Raises as `model.load_encoder`."""
     if compiled := load_compiled(folder):
         return compiled
     from training.model.model import load_encoder

@@ -1,16 +1,16 @@
 """Files of word vectors: words that occur in the shards start their rows from them.
 
-A word that the file knows is one row of the table W, its vector; any other word is the sum of its letter trigrams'
-rows, which start small and random as ever. The words stand in the order of their code points, so the model depends
-neither on the file's order nor on its format. Three forms are read, compressed (.gz, .bz2) or not:
+A word that the file has is one row of the table W, its vector; any other word is the sum of its letter trigrams' rows,
+which start small and random as usual. The words are in code point order, so the model depends neither on the file's
+order nor on its format. Three formats are read, compressed (.gz, .bz2) or not:
 
-    GloVe text       a word and its numbers a line
+    GloVe text       a word and its numbers per line
     word2vec text    the same below a first line with the numbers of words and of columns
     word2vec binary  the same first line, then words and their float32 numbers as bytes
 
-gensim's reader accepts files that are cut off, say a word twice or promise another number of words, and takes a line of
-one number for a whole vector; it also keeps every vector of the file in memory. This one refuses such files, quotes no
-word of them, unpickles nothing and keeps what the shards need.
+gensim's reader accepts files that are truncated, repeat a word or promise another number of words, and takes a line
+with one number for a whole vector; it also keeps every vector of the file in memory. This one refuses such files, quotes
+none of their words, unpickles nothing and keeps only what the shards need.
 
 Shapes: K words that both the file and the shards have, D columns.
 """
@@ -39,14 +39,14 @@ class WordVectors:
     num_shard_words: int = 0
 
     def metrics(self) -> dict[str, int]:
-        """How many of the shards' words the file knows; nothing where none was given."""
+        """How many of the shards' words the file has; empty without a file."""
         return {"known_words": len(self.words), "shard_words": self.num_shard_words} if self.words else {}
 
 
 def with_word_vectors(recipe: Recipe, path: str | None) -> Recipe:
-    """A recipe as a given file of word vectors completes it: tuned where it does not say, as many columns as there.
+    """A recipe completed for a file of word vectors: tuned by default, with the file's number of columns.
 
-    Raises UsageError where one asks for what the other lacks, StageError where the file has no word vectors.
+    Raises UsageError if only one of the two is given, StageError if the file has no word vectors.
     """
     if path is None:
         if recipe.word_vectors:
@@ -67,7 +67,7 @@ def with_word_vectors(recipe: Recipe, path: str | None) -> Recipe:
 def vectors_of_shards(folder: str, path: str | None) -> WordVectors:
     """The vectors of the words in a build's data folder (training, held-out and pool); none without a file.
 
-    Raises StageError for a file that is not whole and sound, that none of the words is in, or shards without words.
+    Raises StageError for a damaged file, one without any of the words, or shards without words.
     """
     if path is None:
         return WordVectors()
@@ -105,14 +105,14 @@ class _Form:
 
 
 def columns_of(path: str) -> int:
-    """How many numbers each vector of a file has. Raises UsageError and StageError."""
+    """The number of values in each vector of a file. Raises UsageError and StageError."""
     return _form(path).columns
 
 
 def read_vectors(path: str, vocabulary: Collection[str]) -> tuple[list[str], np.ndarray]:
-    """(those of the wanted words that a file knows, in its order; their vectors, float32 [words, columns]).
+    """(the wanted words that a file has, in its order; their vectors, float32 [words, columns]).
 
-    Raises UsageError and StageError; no word of the file is in their text.
+    Raises UsageError and StageError, without quoting any word of the file.
     """
     form = _form(path)
     words: set[bytes] = set()
@@ -153,7 +153,7 @@ def _text_entries(path: str, file: IO[bytes], form: _Form) -> Iterator[tuple[byt
 
 
 def _binary_entries(file: IO[bytes], form: _Form) -> Iterator[tuple[bytes, bytes]]:
-    """(word, numbers) of each vector. Raises EOFError where the file ends before."""
+    """(word, numbers) of each vector. Raises EOFError if the file ends early."""
     file.readline()
     block, at = b"", 0
     for _ in range(form.num_words or 0):
@@ -196,7 +196,7 @@ def _form(path: str) -> _Form:
 
 
 def _is_binary(line: bytes, columns: int) -> bool:
-    """Whether what stands behind the first line is no text."""
+    """Whether the bytes after the first line are not text."""
     try:
         return _count_numbers(line) != columns and not line.decode().isprintable()
     except UnicodeDecodeError:
@@ -204,7 +204,7 @@ def _is_binary(line: bytes, columns: int) -> bool:
 
 
 def _count_numbers(line: bytes) -> int:
-    """The number of numbers behind the word of a line; 0 for another kind of line."""
+    """The number of values after the word of a line; 0 for another kind of line."""
     try:
         return len([float(field) for field in line.decode().split()[1:]])
     except ValueError:
@@ -213,7 +213,7 @@ def _count_numbers(line: bytes) -> int:
 
 @contextmanager
 def _opened(path: str) -> Iterator[IO[bytes]]:
-    """A file's content, unpacked. Raises StageError where it cannot be read, also while it is."""
+    """A file's content, decompressed. Raises StageError if it is unreadable, also in the middle."""
     try:
         with fsspec.open(path, "rb", compression=_COMPRESSED.get(os.path.splitext(path)[1])) as file:
             yield file

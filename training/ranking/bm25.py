@@ -7,10 +7,10 @@ This is the form of Lucene, Elasticsearch and OpenSearch (bm25s calls it "lucene
 negative, and the factor k1 + 1, which changes no order, is left out. Words are those of the text contract,
 unstemmed; N, df and avgdl are of the whole collection. A word that occurs twice in a query counts twice.
 
-The contribution of every word to every title is computed once, in whole columns, and kept by word; a query adds up
-those of its words: by the kernel (kernel_search) if only the best are needed, by NumPy if it is missing, with the
-same result. The scores are those of the package bm25s, bit for bit; indexing a million titles takes seconds instead of
-half a minute.
+The contribution of every word to every title is computed once, in whole columns, and stored by word; a query adds up
+those of its words: by the kernel (kernel_search) if only the best are needed, otherwise by NumPy, with the same result.
+The scores are those of the package bm25s, bit for bit; indexing a million titles takes seconds instead of half a
+minute.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ class TitleBM25:
     def __init__(self, titles: Titles, *, compiled: bool | None = None) -> None:
         """Raises ValueError without a title.
 
-        compiled: whether the kernel finds the best, or NumPy; the kernel, if not given, where there is one.
+        compiled: whether the kernel finds the best, or NumPy; by default the kernel, if there is one.
         """
         if not len(titles):
             raise ValueError("BM25 needs at least one title")
@@ -64,7 +64,7 @@ class TitleBM25:
     def best(self, query: str, k: int) -> tuple[np.ndarray, np.ndarray]:
         """(titles, scores) of the k best that share a word with a query, int32 and float32, unordered.
 
-        There are more than k where several have the k-th score, fewer where fewer share a word.
+        There are more than k if several have the k-th score, fewer if fewer share a word.
         """
         columns = np.array(known_words(query, self._vocabulary), np.int64)
         if not len(columns):
@@ -80,7 +80,7 @@ class TitleBM25:
         return rows, scores
 
     def scores_of(self, query: str, rows: np.ndarray) -> np.ndarray:
-        """The scores of some titles for a query, float32 [rows]: those that `scores` gives."""
+        """The scores of some titles for a query, float32 [rows], as in `scores`."""
         sums = np.zeros(len(rows), np.float32)
         for titles, parts in self._postings(query):
             at = np.minimum(np.searchsorted(titles, rows), len(titles) - 1)
@@ -105,8 +105,9 @@ class TitleBM25:
         return parts
 
     def _postings(self, query: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """(titles that have it, ascending; its part of their scores) of each known word of a query, as often as it
-        occurs."""
+        """(titles with the word, ascending; its part of their scores) of each known word of a query, as often as it
+        occurs.
+        """
         for column in known_words(query, self._vocabulary):
             entries = slice(self._starts[column], self._starts[column + 1])
             yield self._titles[entries], self._parts[entries]

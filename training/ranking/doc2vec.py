@@ -47,9 +47,9 @@ class TitleDoc2Vec:
     ) -> None:
         """Trained on the distinct titles and the other texts (queries); a repeated text counts once.
 
-        `memory`: by PV-DM, and each query has the vector that training gave it, so it must be one of the texts.
+        `memory`: by PV-DM, and each query has the vector from training, so it must be one of the texts.
 
-        Raises StageError where gensim is not installed, and where no text has a word.
+        Raises StageError if gensim is not installed, or no text has a word.
         """
         self.dimensions, self._memory, self._seed = dimensions, memory, seed
         distinct, self._text_of_N = distinct_texts(titles)
@@ -90,7 +90,7 @@ class TitleDoc2Vec:
         return np.array([self._infer(normalise(text)) for text in texts], np.float32).reshape(-1, self.dimensions)
 
     def _infer(self, text: str) -> np.ndarray:
-        """The vector that explains the words of a text best, from a start of its own; the model stays as it is."""
+        """The vector that explains the words of a text best, from a start of its own; the model does not change."""
         from gensim.models.doc2vec import train_document_dbow
 
         model, known_words = self._model, [word for word in words(text) if word in self._model.wv]

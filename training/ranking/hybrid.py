@@ -8,7 +8,7 @@ Nothing is scaled by the other documents or the other queries: a score depends o
 
 A weight is chosen by NDCG@10 of judged queries, and never on the queries on which it is evaluated: the queries are
 split into two halves by a keyed hash of their text, and each half uses the weight that was best on the other
-(`cross_fit`). By text, so that a query that stands in the judgments under two ids is in one half.
+(`cross_fit`). The split is by text, so that a query with two ids in the judgments is in one half.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ def cross_fit(
 ) -> CrossFitted:
     """For each half of the queries, the weight that is best on the other half. `queries`: the text of each id.
 
-    Raises StageError where one half is empty.
+    Raises StageError if one half is empty.
     """
     half_Q = np.array([half_of(queries[query_id], seed) for query_id in judged.query_ids])
     if len(set(half_Q.tolist())) < 2:
@@ -89,7 +89,7 @@ def half_of(query: str, seed: int) -> int:
 
 
 def scores_of_pairs(run: Run, judged: JudgedPairs) -> np.ndarray:
-    """A run's score of each judged pair, float64; -inf for a document that it lacks, which so comes last."""
+    """A run's score of each judged pair, float64; -inf for a document that it lacks, which therefore comes last."""
     query_ids = (judged.query_ids[row] for row in judged.query_of)
     pairs = zip(query_ids, judged.document_ids, strict=True)
     return np.array([run.get(query_id, {}).get(document_id, -np.inf) for query_id, document_id in pairs])

@@ -1,7 +1,7 @@
-"""What a similarity is worth on labelled pairs, of resamples many at once.
+"""The value of a similarity on labelled pairs, for many resamples at once.
 
-Each measure is a function of how often each pair counts, float64 [S, Q] -> float64 [S]: ones for the data themselves,
-the draws of a bootstrap for an interval (significance). Ties count half, or share their ranks.
+Each measure is a function of the weight of each pair, float64 [S, Q] -> float64 [S]: ones for the data themselves, the
+draws of a bootstrap for an interval (significance). Ties count half, or share their ranks.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ def accuracy(is_right: np.ndarray) -> Measure:
 def area_under_roc(scores: np.ndarray, is_positive: np.ndarray) -> Measure:
     """The probability that a positive pair scores above another one, ties half: Mann and Whitney's U over its maximum.
 
-    0.5 where a resample lacks one of the two.
+    0.5 if a resample lacks one of the two.
     """
     order, starts, _ = _tie_groups(scores)
     positive = is_positive[order].astype(np.float64)
@@ -50,8 +50,9 @@ def mean_area_under_roc(scores: np.ndarray, labels: np.ndarray, order: np.ndarra
 
 
 def area_of_probabilities(probability_QC: np.ndarray, labels: np.ndarray) -> Measure:
-    """The mean area over all ordered pairs of classes, of the one's probability where it is the label above the other
-    (Hand and Till 2001, eq. 7). Of two classes: the area under ROC."""
+    """The mean area over all ordered pairs of classes, of the first one's probability, where it is the label, above
+    that of the other (Hand and Till 2001, eq. 7). For two classes: the area under ROC.
+    """
     parts = []
     for first, second in permutations(range(probability_QC.shape[1]), 2):
         of_two = np.flatnonzero((labels == first) | (labels == second))
@@ -97,7 +98,7 @@ NUM_CALIBRATION_BINS = 10
 
 
 def reliability(probability_QC: np.ndarray, labels: np.ndarray, num_bins: int = NUM_CALIBRATION_BINS) -> dict[str, Any]:
-    """The probability of the class that was said against the share of rows where it was right, in bins of equal width.
+    """The probability of the predicted class against the share of correct rows, in bins of equal width.
 
     The most probable of C classes has at least 1/C, so the bins are those from 1/C to 1; each holds its lower edge, the
     last one both. `bins`: of each {"low", "high", "n", "said", "right"}, the mean probability and the share, None in an
@@ -130,7 +131,7 @@ def reliability(probability_QC: np.ndarray, labels: np.ndarray, num_bins: int = 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Thresholds:
-    """A similarity as a classifier: a score of at least `cuts[k]` is of class `order[k + 1]` or a later one."""
+    """A similarity as a classifier: a score of at least `cuts[k]` means class `order[k + 1]` or a later one."""
 
     order: np.ndarray  # int64 [classes], from the least similar pairs to the most
     cuts: np.ndarray  # float64 [classes - 1], ascending; infinite where a class is never said
@@ -191,11 +192,11 @@ def histograms(
     cuts: Mapping[str, Sequence[float | None]],
     distances: Sequence[str],
 ) -> dict[str, dict[str, Any]]:
-    """How each similarity lies in each class, in bins that all classes share, with the thresholds chosen for it.
+    """The distribution of each similarity in each class, in bins that all classes share, with its thresholds.
 
     These are Deudon's histograms of W₂; a score that is minus a distance is shown as the distance.
 
-    scores: float64 [rows] each. labels: int [rows]. cuts: on the scores; None for a class that is never said.
+    scores: float64 [rows] each. labels: int [rows]. cuts: on the scores; None for a class that is never predicted.
     distances: the names of those that are minus a distance.
     """
     drawn = {}
@@ -209,11 +210,10 @@ def histograms(
 def histogram(
     values: np.ndarray, labels: np.ndarray, num_classes: int, num_bins: int = NUM_HISTOGRAM_BINS
 ) -> dict[str, Any]:
-    """`edges`, num_bins + 1 of them, and `counts` of each class [classes][num_bins], which hold every value.
+    """`edges`, num_bins + 1 of them, and `counts` for each class [classes][num_bins], which cover every value.
 
-    The edges go from the least value to the most when BEYOND of all values at each end are set aside; those are counted
-    in the end bins. A bin holds its lower edge, the last one both. Where all values are the same the edges are half a
-    unit around it.
+    The edges span the values without the share BEYOND at each end, which counts in the end bins. A bin includes its
+    lower edge, the last one both. If all values are equal, the edges are half a unit around them.
     """
     aside = int(BEYOND * len(values))
     ordered = np.sort(values)

@@ -44,9 +44,9 @@ def judged_collection(
 ) -> JudgedCollection:
     """The part of the judgments that can be evaluated on these documents.
 
-    Excluded: queries without a text, and queries with fewer than `min_judged` judgments. Judged documents
-    that are not in the collection stay in the qrels: a system cannot return them, and that is counted
-    against it. Raises StageError where nothing is left to measure.
+    Excluded: queries without a text, and queries with fewer than `min_judged` judgments. Judged documents outside the
+    collection stay in the qrels: a system cannot return them, and that counts against it. Raises StageError if nothing
+    is left to evaluate.
     """
     with_text = {query_id: grades for query_id, grades in qrels.items() if query_id in queries}
     if not with_text:
@@ -195,14 +195,14 @@ def measured(judged: Run, retrieved: Run, collection: JudgedCollection, rules: R
 
 
 def measure_run(run: Run, collection: JudgedCollection, rules: Rules = DEFAULT_RULES) -> tuple[Measured, list[str]]:
-    """What a ranking that somebody brings is worth, and what there is to know about it, one sentence each.
+    """The value of a ranking from outside, and what to know about it, one sentence each.
 
-    The run is taken as it is, by trec_eval's rules: its scores make the order, as 32-bit floats, ties by descending
-    document id. Over the collection the run's best k results count; among the judged documents those that it returned,
-    in its order: a judged document that it lacks has no rank and gains nothing. So a run of ten results a query can
-    stand below a system that orders all judged documents, and the notes say how much was missing.
+    The run is taken as it is, by trec_eval's rules: its scores determine the order, as 32-bit floats, ties by
+    descending document id. Over the collection the run's best k results count; among the judged documents those that it
+    returned, in its order: a judged document that it lacks has no rank and gains nothing. So a run of ten results per
+    query can score below a system that orders all judged documents, and the notes say how much was missing.
 
-    Raises StageError for a score that is not finite, and where no judged query has a result.
+    Raises StageError for a score that is not finite, and if no judged query has a result.
     """
     for query_id, results in run.items():
         for document_id, score in results.items():
@@ -244,7 +244,7 @@ def measure_run(run: Run, collection: JudgedCollection, rules: Rules = DEFAULT_R
 
 
 def best_first(results: Mapping[str, float]) -> dict[str, float]:
-    """The results in order: scores as 32-bit floats, ties by descending id, as trec_eval orders them."""
+    """The results in order: scores as 32-bit floats, ties by descending id, as in trec_eval."""
     with np.errstate(over="ignore"):  # beyond the range of 32 bits is infinite in trec_eval too
         keys = {document_id: (float(np.float32(score)), document_id) for document_id, score in results.items()}
     return {document_id: results[document_id] for document_id in sorted(results, key=keys.__getitem__, reverse=True)}

@@ -48,9 +48,9 @@ class Nearest:
         similarity: Similarity = "cosine",
         compiled: bool | None = None,
     ) -> None:
-        """The vectors are copied where there are partitions. Raises ValueError for partitions of other vectors.
+        """The vectors are copied if there are partitions. Raises ValueError for partitions of other vectors.
 
-        compiled: whether the kernel scans, or NumPy; the kernel, if not given, where there is one.
+        compiled: whether the kernel scans, or NumPy; by default the kernel, if there is one.
         """
         self._partitions, self._similarity = partitions, similarity
         self._vectors_ND = np.ascontiguousarray(vectors_ND, np.float32)
@@ -96,7 +96,7 @@ class Nearest:
         return self._vectors_ND[rows if self._partitions is None else self._place_of[rows]]
 
     def scores_of(self, query_D: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """The scores of some vectors, float32 [rows]: those that `best` gives."""
+        """The scores of some vectors, float32 [rows], as in `best`."""
         return scores_one_by_one(self._similarity, self.vectors_of(rows), query_D)
 
     def _nearest_partitions(self, query_D: np.ndarray, num_probes: int) -> np.ndarray:

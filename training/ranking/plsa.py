@@ -61,7 +61,7 @@ class TitlePLSA:
     ) -> None:
         """Trained on the training titles, without any on all; `tell` gets the number of each step.
 
-        Raises ValueError where no title has a word.
+        Raises ValueError if no title has a word.
         """
         num_teaching = len(training_titles)
         terms = count_terms([*training_titles, *titles])
@@ -116,8 +116,8 @@ def train_topics(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(p(w | z) as [V, Z], p(z | d) as [D, Z]), float32, after `iterations` steps from a seeded start.
 
-    `num_teaching`: the topics are made from the first titles, as many as this; None: from all. A title without a word
-    has the mean of its prior, equal shares; a topic that lost every word has zeros.
+    `num_teaching`: the topics come from this many first titles; None: from all. A title without words has the mean of
+    its prior, equal shares; a topic that lost every word has zeros.
     """
     rng = np.random.default_rng(seed)
     topics_VZ: np.ndarray = rng.uniform(0.5, 1.5, (len(terms.vocabulary), num_topics)).astype(np.float32)

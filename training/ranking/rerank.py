@@ -1,7 +1,7 @@
-"""The nearest documents of a query in the order of a second scorer's confidence. Free of torch.
+"""The nearest documents of a query, ordered by a second scorer's confidence. Free of torch.
 
-Searching is by one number a pair that can be found fast; a head above the tower (training.model.head) tells better what
-it was trained to tell, such as whether two questions ask the same, and says how sure it is.
+A search compares one quick number per pair; a head above the tower (training.model.head) knows better what it was
+trained for, such as whether two questions are duplicates, and says how sure it is.
 
 Suffixes: K candidates, D dimensions.
 """
@@ -37,7 +37,7 @@ def rerank(
 ) -> list[Reranked]:
     """The candidates, surest first; equally sure ones nearest first, and then by descending id as in a search.
 
-    Raises StageError where a confidence is not a number from 0 to 1, ValueError where there is not one for each.
+    Raises StageError if a confidence is not a number from 0 to 1, ValueError if their number is wrong.
     """
     sure_K = np.asarray(confidence(np.broadcast_to(query_D, candidates_KD.shape), candidates_KD), np.float64)
     if sure_K.shape != (len(ids),):

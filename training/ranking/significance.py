@@ -1,7 +1,7 @@
 """Confidence intervals of means over queries, and significance of differences between two systems.
 
-All of them resample queries, are exact functions of their seed, and take several measures at once (the
-columns), so that one resampling serves them all. Memory is constant: resamples are made in blocks.
+All of them resample queries, are exact functions of their seed, and process several measures at once (the columns) with
+one resampling. Memory is constant: resamples are made in blocks.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,8 +16,8 @@ def bootstrap_interval(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(low, high) of the mean over queries of each measure, float64 [M]: percentile bootstrap.
 
-    For an interval of a difference give the per-query differences: that pairs the systems. Raises
-    ValueError where there is no query.
+    For an interval of a difference pass the per-query differences: that pairs the systems. Raises ValueError without
+    queries.
     """
     values_QM = _columns(values_QM)
     num_queries = len(values_QM)
@@ -48,9 +48,9 @@ def percentiles(values_RM: np.ndarray, confidence: float) -> tuple[np.ndarray, n
 def randomisation_p(differences_QM: np.ndarray, *, num_resamples: int = 10_000, seed: int = 0) -> np.ndarray:
     """The two-sided p of each measure's mean difference, float64 [M]: paired randomisation test.
 
-    If the two systems were alike, each query's difference might as well have the other sign. p is the share
-    of random sign assignments whose mean is at least as far from zero, the observed one counted in, so that
-    it is never 0 (Smucker, Allan, Carterette, CIKM 2007). Raises ValueError where there is no query.
+    If the two systems were alike, each query's difference might as well have the other sign. p is the share of random
+    sign assignments whose mean is at least as far from zero, including the observed one, so it is never 0 (Smucker,
+    Allan, Carterette, CIKM 2007). Raises ValueError without queries.
     """
     differences_QM = _columns(differences_QM)
     # Two sums of the same numbers in another order or sign count as equal although they round differently.

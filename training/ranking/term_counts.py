@@ -66,7 +66,7 @@ def count_terms(titles: Titles) -> TermCounts:
 
 
 def known_words(query: str, vocabulary: Mapping[str, int]) -> list[int]:
-    """The numbers of the known words of a query, in its order and as often as they occur."""
+    """The numbers of the known words of a query, in order and with repeats."""
     return [vocabulary[word] for word in words(query) if word in vocabulary]
 
 

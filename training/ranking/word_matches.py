@@ -3,10 +3,10 @@
     score(q, d) = (1 - share) R(q, d) + share M(q, d)
     M(q, d) = Σ_w idf_w max_v R(w, v) / Σ_w idf_w        words w of the query, v of the title
 
-The sum of maxima is ColBERT's (Khattab and Zaharia, SIGIR 2020, arXiv:2004.12832, eq. 3). A word's vector is what the
-same encoder makes of the word alone, which needs no training or storage; in place of context it has the vector of the
-whole text beside it. idf is BM25's (bm25), of the titles of the collection; a word that no title has is the rarest. A
-word that stands twice in a query counts twice. Both terms lie within -1 and 1, and so does the score.
+The sum of maxima is ColBERT's (Khattab and Zaharia, SIGIR 2020, arXiv:2004.12832, eq. 3). A word's vector is the same
+encoder's vector of the word alone, which needs no training or storage; the vector of the whole text provides the
+context. idf is BM25's (bm25), of the titles of the collection; a word that no title has is the rarest. A word that
+occurs twice in a query counts twice. Both terms lie within -1 and 1, and so does the score.
 """
 
 from collections.abc import Sequence
@@ -23,14 +23,15 @@ from training.ranking.term_counts import Titles, count_terms, idf
 def title_ranking(
     encoder: TextEncoder, titles: Sequence[str], word_share: float, *, progress: Progress = silent
 ) -> System:
-    """Titles ranked by an encoder whose words have this share of a score; by the cosine or distance alone where it is
-    0."""
+    """Titles ranked by an encoder whose words have this share of a score; a share of 0 leaves the cosine or distance
+    alone.
+    """
     texts = TitleEmbeddings(encoder, titles, progress=progress)
     return _TextsAndWords(texts, WordMatches(encoder, titles), word_share) if word_share else texts
 
 
 def best_matches(encoder: TextEncoder, of_query: Sequence[str], of_title: Sequence[str]) -> list[tuple[str, float]]:
-    """Of each word of a query, the word of a title that it meets, and their cosine."""
+    """For each word of a query, its best match in a title, and their cosine."""
     cosines_QV = search_vectors(encoder, of_query, "query") @ search_vectors(encoder, of_title, "document").T
     return [(of_title[int(cosines_V.argmax())], float(cosines_V.max())) for cosines_V in cosines_QV]
 
@@ -70,7 +71,7 @@ class WordMatches:
         return np.stack([self._of(query, self._vectors_VD, self._word_of, self._starts) for query in queries])
 
     def scores_of(self, query: str, rows: np.ndarray) -> np.ndarray:
-        """M of some titles for a query, float32 [rows]: those that `scores` gives."""
+        """M of some titles for a query, float32 [rows], as in `scores`."""
         lengths = self._starts[rows + 1] - self._starts[rows]
         starts = np.concatenate([[0], np.cumsum(lengths)])
         at = np.repeat(self._starts[rows] - starts[:-1], lengths) + np.arange(starts[-1])

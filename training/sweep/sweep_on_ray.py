@@ -1,7 +1,7 @@
-"""The trials of a sweep as tasks of a Ray cluster, which finds them room and says when a process or a node is lost.
+"""The trials of a sweep as tasks of a Ray cluster, which places them and reports the loss of a process or a node.
 
-One that is lost is started again, on whatever node has room, and goes on from its last checkpoint. Ray's own retries
-are not used: those after a lack of memory have no limit.
+A lost trial starts again on any node with room, and continues from its last checkpoint. Ray's own retries are not used:
+those after a lack of memory have no limit.
 """
 
 import time
@@ -96,7 +96,7 @@ class RayTasks:
 
 
 def _train(key: Key, arguments: Mapping[str, Any], started: Queue) -> TrialOutcome:
-    """What one trial does, in a process of its own on some node."""
+    """One trial, in a process of its own on some node."""
     started.put(key)
     return TrialOutcome(error=carried_out(arguments, silent).error)
 

@@ -2,15 +2,15 @@
 
     sweep("store/build/DIGEST", points, store="store", measure="dev_loss")
 
-Every trial is an ordinary train stage with a digest of its own: one that is in the store already, trained by hand or by
-another sweep, counts; a sweep that was killed goes on with what is missing. A trial that diverges is a result; one that
-could not be carried out (no memory, a full disk) leaves the sweep unfinished, and the same command tries it again.
+Every trial is an ordinary train stage with a digest of its own: one that is already in the store, trained by hand or by
+another sweep, counts; a sweep that was killed continues with the rest. A trial that diverges is a result; one that
+failed (no memory, a full disk) leaves the sweep unfinished, and the same command tries it again.
 
-Writes to STORE/sweep/DIGEST: sweep.json, the table; best.toml, the recipe of its first row; and what `render` makes of
-the table for people: sweep.md, and sweep.html with curves.
+Writes to STORE/sweep/DIGEST: sweep.json, the table; best.toml, the recipe of its first row; and the output of `render`
+for people: sweep.md, and sweep.html with curves.
 
-Trials run in processes of this machine (trial_process) or on the nodes of a Ray cluster (sweep_on_ray). What comes of a
-sweep depends on neither, nor on how fast they are or what is lost on the way.
+Trials run in processes of this machine (trial_process) or on the nodes of a Ray cluster (sweep_on_ray). The result of a
+sweep depends on neither, nor on the speed of trials or on losses on the way.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ STAGE_VERSION = 3
 
 
 class UnfinishedSweep(StageError):
-    """Some trials could not be carried out. `rows`: the table of those that could."""
+    """Some trials failed. `rows`: the table of the others."""
 
     def __init__(self, problem: str, fix: str, *, rows: Sequence[SweepRow] = ()) -> None:
         super().__init__(problem, fix)
@@ -78,10 +78,9 @@ def sweep(
     """The table of all points on the shards of a build, ranked by `measure` (of sweep_table.measures).
 
     `at_once` trials run concurrently (by default one, on Ray as many as there is room for), each with `workers` of
-    `threads` threads (by default the cores shared out, on Ray one); these, `min_workers`, `start`, `teacher` and
-    `device` are as in launch.train. `render` makes the files for
-    people, by name, of the table's JSON. Raises UsageError; UnfinishedSweep where a trial could not be carried out,
-    once all others are (of its rung, with halving).
+    `threads` threads (by default an equal share of the cores, on Ray one); these, `min_workers`, `start`, `teacher` and
+    `device` are as in launch.train. `render` makes the files for people, by name, from the table's JSON. Raises
+    UsageError; UnfinishedSweep if a trial failed, after all others have ended (with halving, those of its rung).
     """
     if min(1 if value is None else value for value in (at_once, workers, threads)) < 1:
         raise UsageError(
@@ -156,7 +155,7 @@ def plan(
     path: str = "auto",
     engine: Literal["processes", "ray"] = "processes",
 ) -> list[tuple[Point, list[tuple[str, bool]]]]:
-    """What `sweep` would train: of each point the digest of every recipe's training, and whether it is there already.
+    """What `sweep` would train: for each point the digest of every recipe's training, and whether it exists.
 
     Raises UsageError as `sweep`.
     """
@@ -271,7 +270,7 @@ recipe = {recipe}
 
 def best_toml(table: Mapping[str, Any], recipe: Recipe, word_vectors: str | None = None) -> str:
     """The best point of a sweep as TOML: the [train] section of a pipeline.toml, which `clicktower train --recipe`
-    reads too. All fields are in it, so that it means the same when a later version changes a named recipe.
+    reads too. It contains all fields, so it means the same when a later version changes a named recipe.
 
     `table`: the JSON of the sweep; `recipe`: of its first row, and the file that its words start from.
     """
@@ -301,11 +300,11 @@ def _lines(fields: Mapping[str, Any]) -> list[str]:
 
 @section
 class Halving:
-    """After `min_epochs` one point in `eta` goes on (rounded up), after `eta` times as many epochs one in `eta` of
-    those, and so on; the last of them to the end.
+    """After `min_epochs` one point in `eta` continues (rounded up), after `eta` times as many epochs one in `eta` of
+    those, and so on; the remaining ones train to the end.
 
-    Rungs wait for each other, so that who goes on depends on the figures alone and not on which trial was first.
-    Asynchronous halving (ASHA, Ray Tune's) keeps every machine busy, and its best trial is another one each time.
+    Rungs wait for each other, so the choice depends on the figures alone and not on which trial was first. Asynchronous
+    halving (ASHA, Ray Tune's) keeps every machine busy, but its best trial is another one each time.
     """
 
     eta: Annotated[int, Field(ge=2)] = 3
@@ -333,17 +332,17 @@ def rungs_of(halving: Halving | None, points: int, epochs: int) -> list[Rung]:
 class TrialExecutor(Protocol):
     """Where trials are trained: in processes of this machine (trial_process) or on a Ray cluster (sweep_on_ray).
 
-    It trains the trials that it is given; this module decides which come next and which exist already.
+    It trains the given trials; this module decides which come next and which exist already.
     """
 
     def has_room(self) -> bool:
-        """Whether another trial may be started."""
+        """Whether another trial may start."""
 
     def start(self, key: Key, arguments: Mapping[str, Any]) -> None:
         """Start a trial. `arguments`: of launch.train, except progress."""
 
     def news(self) -> list[tuple[Key, TrialStatus | TrialOutcome]]:
-        """What trials report, for each at last its outcome. Waits for it, but not for long."""
+        """What trials report, for each at last its outcome. It waits a short time."""
 
 
 TELL_SECONDS = 0.5
@@ -358,8 +357,7 @@ Arguments = Callable[[Point, Recipe, int], Mapping[str, Any]]
 class Trials:
     """The trials of some points; `requests`: one per recipe of each point.
 
-    `ended` holds those that ended, as they were in their last rung, `broken` the errors of those that could not be
-    carried out.
+    `ended` holds those that ended, in the state of their last rung, `broken` the errors of those that failed.
     """
 
     def __init__(
@@ -396,8 +394,9 @@ class Trials:
         executor: TrialExecutor,
         let_interrupts_through: Callable[[], None],
     ) -> None:
-        """Until all have ended; only to the end of a rung in which some were broken, since nobody can tell then who
-        goes on."""
+        """Run until all have ended; if some trials of a rung failed, only to the end of that rung, since the next one
+        depends on them.
+        """
         num_seeds, going, before = len(self._points[0].recipes), list(range(len(self._points))), 0
         for number, rung in enumerate(rungs):
             # All points with the first seed before any with the second, so that a sweep that is looked at early, or
@@ -434,7 +433,7 @@ class Trials:
             before = rung.epochs
 
     def _is_there(self, key: Key) -> bool:
-        """Whether a trial has ended without being trained in this rung."""
+        """Whether a trial has ended without training in this rung."""
         if key in self.ended and self.ended[key].failed:
             self._end(key, self.ended[key])
         elif curve := self._curve(key):
@@ -444,7 +443,7 @@ class Trials:
         return True
 
     def _came(self, key: Key, error: StageError | None) -> Trial:
-        """What came of a trial that was trained."""
+        """Record the outcome of a trial."""
         curve = self._curve(key)
         if curve and not error:
             return self._measured(key, curve)
@@ -454,9 +453,9 @@ class Trials:
         return replace(self._trial(key), failed=error.problem)
 
     def _curve(self, key: Key) -> list[dict[str, Any]] | None:
-        """The figures after each epoch up to the end of the rung; None where training has not come so far.
+        """The figures after each epoch up to the end of the rung; None if training has not come so far.
 
-        As if it had stopped there even where it is further: what else the store holds must not decide who is best.
+        Later epochs are cut off: other contents of the store must not decide which is best.
         """
         request, goal = self._request(key), self._goal_of(key)
         finished, _ = find_finished(self._store, request)
@@ -467,7 +466,7 @@ class Trials:
         return curve[:goal] if goal < self._recipe(key).epochs and len(curve) >= goal else None
 
     def _measured(self, key: Key, curve: list[dict[str, Any]]) -> Trial:
-        """Raises StageError where the measure that chooses was not measured."""
+        """Raises StageError if the deciding measure is missing."""
         last = curve[-1]
         if last.get(self._measure) is None:
             raise StageError(

@@ -1,7 +1,7 @@
 """The trials of a sweep -> its table: each point over its seeds, best first, and whether the lead is significant.
 
 A single seed misleads: two trainings of one recipe differ by their random numbers alone, often by more than two recipes
-do. So a point is judged by the mean over its seeds, with the standard deviation between them beside it.
+do. So the mean over its seeds ranks a point, with the standard deviation between them beside it.
 """
 
 import json
@@ -17,7 +17,7 @@ from training.model.recipe import Recipe
 
 
 def measures() -> dict[str, bool]:
-    """What is watched after each epoch, of every objective, and whether more of it is better."""
+    """The figures after each epoch, of every objective, and whether higher is better."""
     return {"dev_loss": False} | {name: True for kind in ObjectiveSettings.kinds.values() for name in kind.measures}
 
 
@@ -37,10 +37,10 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """One training of a sweep, and what came of it: `measures`, or in `failed` why there are none.
+    """One training of a sweep and its result: `measures`, or in `failed` why there are none.
 
-    `curve`: what chooses, after each epoch. `epochs` of the `of_epochs` of its recipe are behind it, in rung `rung` of
-    a sweep by halving (sweep_stage.Halving), from 0.
+    `curve`: the deciding measure after each epoch. `epochs`: how many of its recipe's `of_epochs` are done, in rung
+    `rung` of a sweep by halving (sweep_stage.Halving), from 0.
     """
 
     seed: int
@@ -57,11 +57,11 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepRow:
-    """A point over its seeds. `mean` is None where no seed gave a value, `spread` where fewer than two did.
+    """A point over its seeds. `mean` is None if no seed gave a value, `spread` if fewer than two did.
 
-    `spread`: the standard deviation between seeds. `told_apart`: the best one's lead over this point is more than two
-    standard errors of the difference; None where there is no spread to tell by, or where the best trained for longer.
-    `rung`: the last that it reached.
+    `spread`: the standard deviation between seeds. `told_apart`: whether the best one's lead over this point is more
+    than two standard errors of the difference; None without a spread, or if the best trained for longer. `rung`: the
+    last one that it reached.
     """
 
     fields: Mapping[str, Any]
@@ -76,9 +76,9 @@ class SweepRow:
 def ranked(points: Sequence[tuple[Point, Sequence[Trial]]], measure: str) -> list[SweepRow]:
     """A row for each point and its trials, best first by `measure`, one of `measures`.
 
-    Points with a failed seed come last, since nobody publishes a recipe that fails now and then;
-    those where every seed failed come last. Of the others, one that reached a later rung comes before those that were
-    left behind: their figures are of fewer epochs.
+    Points with a failed seed come after the others, since nobody publishes a recipe that sometimes fails; those where
+    every seed failed come last. Of the others, one that reached a later rung comes before those that did not: their
+    figures are of fewer epochs.
     """
     sign = -1 if measures()[measure] else 1
     rows = [_row(point, trials, measure) for point, trials in points]
@@ -127,8 +127,9 @@ def direction(measure: str) -> str:
 
 
 def cells(table: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """The header and, best first, the cells of each point: what it varies, its measures, with halving how far it was
-    trained, seeds, seconds of a trial's training."""
+    """The header and, best first, the cells of each point: what it varies, its measures, with halving its epochs,
+    seeds, seconds of a trial's training.
+    """
     chosen, rows = table["measure"], table["rows"]
     fields = list(dict.fromkeys(name for row in rows for name in row["fields"]))
     measure_names = [
@@ -185,7 +186,7 @@ def notes(table: Mapping[str, Any]) -> list[str]:
 
 
 def _halved(table: Mapping[str, Any]) -> list[str]:
-    """What to know where points were left behind."""
+    """What to know if halving ended some points early."""
     rungs = table["rungs"]
     if len(rungs) < 2:
         return []
@@ -201,8 +202,9 @@ def _halved(table: Mapping[str, Any]) -> list[str]:
 
 
 def train_options(row: Mapping[str, Any]) -> list[str]:
-    """The options of `clicktower train` that make a point's first trial. Not its luckiest: that would be choosing by
-    the seed."""
+    """The options of `clicktower train` for a point's first trial. Not its luckiest: that would be choosing by the
+    seed.
+    """
     return [*row["options"], "--set", f"seed={row['trials'][0]['seed']}"]
 
 
@@ -217,7 +219,7 @@ def value_text(value: Any) -> str:
 
 
 def _at_an_edge(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Of fields with three numbers or more, those whose best value is the smallest or largest that was tried."""
+    """Of fields with three numbers or more, those whose best value is the smallest or largest one tried."""
     remarks = []
     for name, best in rows[0]["fields"].items() if rows[0]["mean"] is not None else ():
         tried = {row["fields"].get(name) for row in rows}

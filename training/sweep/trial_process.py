@@ -3,8 +3,8 @@
     with TrialProcess({"shards": ..., "store": ..., "recipe": ...}) as trial:
         message = trial.read()     # a TrialStatus, and at last a TrialOutcome
 
-The process is an ordinary `launch.train`. It ends with the one that started it: asked to (SIGTERM), so that
-its attempt is cleared away and its checkpoints stay, and by itself once nobody listens to it any more.
+The process is an ordinary `launch.train`. It ends with the process that started it: by SIGTERM, so that its attempt is
+cleared away and its checkpoints stay, and by itself once nobody listens to it any more.
 """
 
 import multiprocessing
@@ -30,7 +30,7 @@ TERM_SECONDS = 20.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialStatus:
-    """Where a trial is: what stage.Progress tells."""
+    """The progress of a trial, as stage.Progress reports it."""
 
     what: str
     done: int
@@ -39,17 +39,17 @@ class TrialStatus:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialOutcome:
-    """How a trial ended: with its result, or with an error; with neither where it stopped early, as requested."""
+    """How a trial ended: with its result, or with an error; with neither if it stopped early, as requested."""
 
     result: StageResult | None = None
     error: StageError | None = None
 
 
 class TrialProcess:
-    """A trial that runs from the moment it is made. Leaving its context ends it."""
+    """A trial that runs from its creation on. Leaving its context ends it."""
 
     def __init__(self, arguments: Mapping[str, Any], gpu: int | None = None) -> None:
-        """`arguments`: of launch.train, except progress. `gpu`: the one that it computes on; None: the first."""
+        """`arguments`: of launch.train, except progress. `gpu`: the one to use; None: the first."""
         context = multiprocessing.get_context("spawn")  # a fork would carry over half of torch's and Ray's threads
         self.pipe, theirs = context.Pipe(duplex=False)
         self._ended = False
@@ -63,7 +63,7 @@ class TrialProcess:
         theirs.close()
 
     def read(self) -> TrialStatus | TrialOutcome:
-        """The next message of the trial; waits for it. `pipe` can be waited for together with other trials' pipes."""
+        """The next message of the trial; waits for it. A caller can wait for `pipe` together with other trials' pipes."""
         try:
             message = self.pipe.recv()
         except (EOFError, OSError):  # OSError: it died while it was telling
@@ -122,7 +122,7 @@ class Processes(ExitStack):
 
 
 def _work(pipe: Connection, arguments: dict[str, Any], gpu: int | None) -> None:
-    """What the process does."""
+    """The process's work."""
     if gpu is not None:
         import torch  # takes seconds to load
 
@@ -168,11 +168,11 @@ def _not_ended(reason: str, fix: str) -> TrialOutcome:
 
 @contextmanager
 def interrupts_held() -> Iterator[Callable[[], None]]:
-    """Within, Ctrl-C and SIGTERM (a cluster's or a scheduler's) wait for a call of what this gives, which raises
+    """Within, Ctrl-C and SIGTERM (a cluster's or a scheduler's) wait for a call of the returned function, which raises
     KeyboardInterrupt.
 
-    Raised wherever the program happens to be it can get lost: Python prints and drops what is raised within the
-    callback of a weak reference, and processes and pipes have those.
+    An interrupt raised at an arbitrary place can get lost: Python prints and drops exceptions from the callback of a
+    weak reference, and processes and pipes have those.
     """
     pressed = threading.Event()
 

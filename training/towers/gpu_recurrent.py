@@ -2,8 +2,8 @@
 
     fused(tower)   the tower, its recurrence in one launch per direction where there is a kernel for it
 
-Each differs from training.towers.recurrent in who computes, not in what; what is computed at once for all steps
-(W_rec's gradient, the sums over words) is torch's as there, and every other gradient autograd's.
+Each differs from training.towers.recurrent in what computes, not in the result; everything computed at once for all
+steps (W_rec's gradient, the sums over words) is torch's as there, and every other gradient autograd's.
 
 A program owns a block of consecutive sorted texts and goes through all their steps by itself, so no two programs ever
 wait for each other. Texts are aligned to their last words (text_batch): a block of short texts begins late and
@@ -109,7 +109,7 @@ class _LSTMSteps(torch.autograd.Function):
 
 
 def block_sizes(cells: int) -> dict[str, int]:
-    """What a program works on at once; part of a kernel's code."""
+    """The block sizes of a program; part of a kernel's code."""
     return {"CELLS": cells, "TEXTS": BLOCK_TEXTS, "BLOCK": 32 if cells % 32 == 0 else 16}
 
 

@@ -20,7 +20,7 @@ CONTRACT_VERSION = "1.0"  # of the mapping of words with rows of their own, besi
 
 @dataclass(frozen=True, slots=True)
 class Ragged:
-    """Lists in two flat arrays, as Arrow stores them: list i is values[offsets[i]:offsets[i + 1]]."""
+    """Lists in two flat arrays, as in Arrow: list i is values[offsets[i]:offsets[i + 1]]."""
 
     offsets: np.ndarray  # int64 [lists + 1]
     values: np.ndarray
@@ -41,7 +41,7 @@ class Ragged:
 
 
 def starts(lengths: np.ndarray) -> np.ndarray:
-    """Where lists of these lengths begin when laid end to end, and where the last one ends: int64 [lists + 1]."""
+    """Where concatenated lists of these lengths begin, and where the last one ends: int64 [lists + 1]."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
@@ -54,13 +54,13 @@ def concatenate(parts: Sequence[Ragged]) -> Ragged:
 
 
 def invert(ids: np.ndarray, num_ids: int) -> Ragged:
-    """For each id its places, ascending: the transpose of a gather, which turns a scatter into a gather."""
+    """The indices of each id, ascending: the transpose of a gather, which turns a scatter into a gather."""
     places = grouped_order(ids)
     return Ragged(starts(np.bincount(ids, minlength=num_ids)), places)
 
 
 def distinct(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(the distinct ids, ascending; the place among them of each): np.unique with its inverse, for ids below 2^31."""
+    """(the distinct ids, ascending; the index of each among them): np.unique with its inverse, for ids below 2^31."""
     order = grouped_order(ids)
     grouped = ids[order]
     begins = np.ones(len(ids), bool)
@@ -81,7 +81,7 @@ def grouped_order(ids: np.ndarray) -> np.ndarray:
 
 
 def from_arrow(column: pa.ChunkedArray) -> Ragged:
-    """A list column's own memory where it is one chunk, else a copy."""
+    """A list column's own memory if it is one chunk, otherwise a copy."""
     lists = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     return Ragged(lists.offsets.to_numpy().astype(np.int64), lists.values.to_numpy())
 
@@ -90,8 +90,8 @@ def from_arrow(column: pa.ChunkedArray) -> Ragged:
 class WordRows:
     """Words -> rows of the table W, the same in training and encoding: those of a word's letter trigrams.
 
-    A model of word vectors (model.word_vectors) knows some words by themselves: `words`, normalised, of which
-    word k has one row, trigram_rows + k, and no others.
+    A model with word vectors (model.word_vectors) has some words as wholes: `words`, normalised, of which word k has
+    one row, trigram_rows + k, and no others.
     """
 
     trigram_rows: int
@@ -106,7 +106,7 @@ class WordRows:
         return self.known(words, Ragged(*trigram_ids(words, self.trigram_rows)))
 
     def known(self, words: Sequence[str], trigrams: Ragged) -> Ragged:
-        """The rows of each word, given its trigrams' for words without a row of their own."""
+        """The rows of each word, given the trigrams of words without a row of their own."""
         if not self.words:
             return trigrams
         rows = np.fromiter((self.row_of.get(word, -1) for word in words), np.int64, len(words))

@@ -1,7 +1,7 @@
 """What every tower is: texts, read as bags of letter trigrams, become one vector each.
 
-A tower is a function of its parameters and of W l(t); its gradient is autograd's. What it needs of torch beyond that is
-`gathered`, whose sums have a fixed order on any device, and which is several times faster than index_add.
+A tower is a function of its parameters and of W l(t); its gradient is autograd's. The only other operation that it
+needs is `gathered`, whose sums have a fixed order on any device, and which is several times faster than index_add.
 
 Shapes: N texts, R rows of W that a batch touches, U distinct words, P packed rows (text_batch), G columns of W,
 d dimensions of the embedding.
@@ -25,11 +25,11 @@ Gather = tuple[torch.Tensor, torch.Tensor | None]
 
 
 class Tower(Protocol):
-    """What training and encoding need of a tower."""
+    """The interface of a tower for training and encoding."""
 
     @property
     def columns(self) -> int:
-        """Of the trigram table: what one trigram adds to."""
+        """Of the trigram table: the number of values that one trigram adds."""
 
     @property
     def dimensions(self) -> int:
@@ -88,7 +88,7 @@ class _Gathered(torch.autograd.Function):
 
 
 def gathered(rows: torch.Tensor, there: Gather, back: Gather | None = None) -> torch.Tensor:
-    """Rows of a matrix, or sums of them. `back`: for each row its places in `there`; None: computed when needed."""
+    """Rows of a matrix, or sums of them. `back`: for each row its indices in `there`; None: computed when needed."""
     return _Gathered.apply(rows, there, back)
 
 
@@ -146,7 +146,7 @@ def reading_order(batch: TextBatch) -> tuple[torch.Tensor, torch.Tensor, torch.T
 
 
 def texts_of_one_length(batch: TextBatch) -> list[tuple[int, int]]:
-    """(how many sorted texts, of how many words) for each length that occurs, longest first, as they are sorted."""
+    """(how many sorted texts, of how many words) for each length that occurs, longest first."""
     active = [0, *(batch.active(step) for step in range(batch.num_steps))]
     begun = [(active[step + 1] - active[step], batch.num_steps - step) for step in range(batch.num_steps)]
     return [(texts, length) for texts, length in begun if texts]

@@ -1,4 +1,4 @@
-"""Which torch code each class of tower settings stands for."""
+"""The torch code of each class of tower settings."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The settings of every tower. Free of torch, which naming and checking a recipe does not need."""
+"""The settings of every tower, free of torch, so that naming and checking a recipe stays fast."""
 
 from typing import Annotated, Any, Literal
 
@@ -22,22 +22,22 @@ Window = Annotated[Count, AfterValidator(_odd)]  # words
 class TowerSettings(SectionFamily):
     """The settings of a tower. tower_registry.TOWERS names the torch code of each class.
 
-    A tower that is no part of this package is a class below this one and its entry in TOWERS. Wherever its file has
-    been imported, recipes may name it, and it trains, encodes and is evaluated. Nothing is ever imported because a
-    model or a recipe names it: with several workers, those of Ray have to import it too.
+    A tower outside this package is a subclass and an entry in TOWERS. Once its file has been imported, recipes may name
+    it, and it trains, encodes and is evaluated. Nothing is ever imported because a model or a recipe names it: with
+    several workers, Ray's must import it too.
     """
 
     cells: Count = 96  # recurrent units of one direction; of dssm, clsm and bag, the embedding's dimensions
 
     @property
     def rows(self) -> int:
-        """Of the matrix that an embedding is, one row after the other."""
+        """The rows of the matrix that an embedding is, concatenated."""
         return 1
 
 
 @section
 class Recurrent(TowerSettings):
-    """A tower with a state that goes from word to word."""
+    """A tower with a state that passes from word to word."""
 
     recurrent_range: Factor = 0.0  # W_rec, b and W_peep start uniform in ±this; 0: in ±initial_range
     recurrent_step: Factor = 0.0  # ε of W_rec, b and W_peep; 0: the optimiser's
@@ -45,7 +45,7 @@ class Recurrent(TowerSettings):
 
 @section
 class Truncated(Recurrent):
-    """One whose embedding is the last state, from which gradients go back in time."""
+    """A tower whose embedding is the last state, from which gradients go back in time."""
 
     truncate_steps: Natural = 0  # T; 0: as long as the longest text
 

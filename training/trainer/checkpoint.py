@@ -3,10 +3,10 @@
     FOLDER/update-000000120.safetensors   Λ and what moves it, of each tower (optimisers)
     FOLDER/update-000000120.json          whose it is, the position in the order, size and hash; written last
 
-The state is raw: bringing untouched rows up to date before writing would round once more, and then the bytes of a
-model would depend on when checkpoints were taken (docs/model.md section 4). It says nothing about workers: a run may
-go on with another number of them. The last two are kept, so that a damaged one costs little: a run goes on from the one
-before, and its later checkpoints say so and take the place of the damaged one.
+The state is raw: bringing untouched rows up to date before writing would round once more, and then the bytes of a model
+would depend on when checkpoints were taken (docs/model.md section 4). It is independent of the workers: a run may
+continue with another number of them. The last two are kept, so that a damaged one costs little: a run continues from
+the one before, and its later checkpoints say so and replace the damaged one.
 """
 
 import hashlib
@@ -28,16 +28,16 @@ KEPT = 2
 
 
 class _Refused(Exception):
-    """A checkpoint that is damaged or of another run."""
+    """A checkpoint that is damaged or belongs to another run."""
 
 
 class WriteError(StageError):
-    """What only the worker that writes can meet: a full disk, a store without permission."""
+    """An error that only the writing worker can meet: a full disk, a store without permission."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Position:
-    """How far a run is. The place in the order follows from the number of updates."""
+    """The progress of a run. Its place in the order follows from the number of updates."""
 
     update: int = 0  # updates made
     loss: float = 0.0  # summed over the pairs of the epoch so far
@@ -74,7 +74,7 @@ def write_checkpoint(folder: str, digest: str, position: Position, rows: Mapping
 
 @contextmanager
 def writing(folder: str, update: int, content: str) -> Iterator[None]:
-    """Within, a part (`content`) of the checkpoint of an update is written to a run's folder. Raises WriteError."""
+    """Within, a part (`content`) of an update's checkpoint is written to a run's folder. Raises WriteError."""
     try:
         yield
     except OSError as error:
@@ -88,19 +88,19 @@ def writing(folder: str, update: int, content: str) -> Iterator[None]:
 
 
 def remove_checkpoints_after(folder: str, update: int) -> None:
-    """Remove every checkpoint of a later update than this."""
+    """Remove every checkpoint of an update later than this."""
     for later in [number for number in list_updates(folder) if number > update]:
         _remove(folder, later)
 
 
 def list_updates(folder: str) -> list[int]:
-    """The updates of which there is a checkpoint, newest first, whole or not."""
+    """The updates with a checkpoint, newest first, complete or not."""
     names = [name.removesuffix(".json") for name in storage.list_files(folder) if name.endswith(".json")]
     return sorted((int(name.removeprefix("update-")) for name in names if name.startswith("update-")), reverse=True)
 
 
 def newest_checkpoint(folder: str, digest: str) -> tuple[int, list[tuple[int, str]]]:
-    """(the newest update with a whole checkpoint of this run, 0 without one; why newer ones were refused)."""
+    """(the newest update with a complete checkpoint of this run, 0 without one; why newer ones were refused)."""
     refused = []
     for update in list_updates(folder):
         try:
@@ -113,9 +113,9 @@ def newest_checkpoint(folder: str, digest: str) -> tuple[int, list[tuple[int, st
 
 
 def read_curve(folder: str, digest: str) -> list[dict[str, Any]]:
-    """The figures of the epochs that an unfinished run has behind it; none where it has no checkpoint.
+    """The figures of an unfinished run's epochs; none without a checkpoint.
 
-    They are in the small file of a checkpoint, so its parameters need not be whole for this.
+    They are in the small file of a checkpoint, so its parameters need not be complete.
     """
     for update in list_updates(folder):
         try:
@@ -128,7 +128,7 @@ def read_curve(folder: str, digest: str) -> list[dict[str, Any]]:
 
 
 def read_checkpoint(folder: str, digest: str, update: int) -> tuple[Position, dict[str, RowState]]:
-    """The state after an update. Raises StageError for a checkpoint that is damaged or of another run."""
+    """The state after an update. Raises StageError for a checkpoint that is damaged or belongs to another run."""
     try:
         head, tensors = _read(folder, digest, update)
     except _Refused as error:

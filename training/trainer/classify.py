@@ -47,7 +47,7 @@ def batch(examples: "LabelledExamples") -> "LabelledBatch":
 
 
 def classify_task(shards: LabelledShards, recipe: Recipe) -> "ClassifyTask":
-    """The task of some labelled shards. Raises UsageError where the recipe's head cannot tell their labels."""
+    """The task of some labelled shards. Raises UsageError if the recipe's head cannot tell their labels."""
     if not shards.classes:
         raise UsageError(
             f"{recipe.name} learns classes, and the labels of these shards are values.",

@@ -2,8 +2,8 @@
 
     R(Q, D) = cosine,   Δ_j = R(Q, D+) - R(Q, D-_j),   l = log(1 + Σ_j exp(-γ Δ_j)),   L = Σ over pairs of w l
 
-also known as softmax cross-entropy over γ R with the clicked document as the class (DSSM loss, InfoNCE). What a teacher
-takes each candidate to be, the probabilities p, may have a share a of it (Hinton et al., arXiv:1503.02531):
+also known as softmax cross-entropy over γ R with the clicked document as the class (DSSM loss, InfoNCE). A teacher's
+probabilities p of the candidates may have a share a of the loss (Hinton et al., arXiv:1503.02531):
 
     l = (1 - a) log(1 + Σ_j exp(-γ Δ_j)) + a KL(p || softmax(γ R))
 
@@ -25,7 +25,7 @@ DENSE = 1 / 16  # the share of all B x N similarities from which it is faster to
 
 @dataclass(frozen=True, slots=True)
 class Taught:
-    """p of each candidate [B, C], 0 without one, and a, from 0 to 1."""
+    """p of each candidate [B, C], 0 for an absent one, and a, from 0 to 1."""
 
     probability_BC: torch.Tensor
     share: float
@@ -59,8 +59,8 @@ def pair_losses(
 ) -> torch.Tensor:
     """w l of each pair, [B].
 
-    `candidates_BC`: the numbers of each pair's documents, the clicked one first; -1 without one, which has the
-    probability 0 exactly. A document that stands in several pairs, or in one pair several times, gets the sum of its
+    `candidates_BC`: the numbers of each pair's documents, the clicked one first; -1 for an absent one, which has the
+    probability 0 exactly. A document that occurs in several pairs, or in one pair several times, gets the sum of its
     gradients, in a fixed order. `weight_B`: w of each pair; None: 1. `taught`: by a teacher; None: by clicks alone.
 
     dl/dR of candidate c comes out as γ (softmax(γR)_c - [c is the clicked one]): for c = j unclicked this is -α_j, with
@@ -82,14 +82,14 @@ def pair_losses(
 
 
 def _unit(vectors: torch.Tensor) -> torch.Tensor:
-    """Vectors of length 1; a zero vector, whose similarity to anything is 0, stays as it is and has no gradient."""
+    """Vectors of length 1; a zero vector, whose similarity to anything is 0, stays unchanged and has no gradient."""
     length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
     return vectors * ((length > 0) / length.masked_fill(length == 0, 1))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PairBatch(OnDevice):
-    """As large_update.LossBatch: what shard_data.Pairs says, with the texts laid out for the towers."""
+    """As large_update.LossBatch: the pairs of shard_data.Pairs, with the texts laid out for the towers."""
 
     queries: TextBatch
     documents: TextBatch

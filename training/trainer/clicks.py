@@ -1,12 +1,12 @@
 """The click objective (eq. 3 to 5): click shards, their pairs and negatives, judged by held-out loss and NDCG.
 
-A teacher, whose ranking a model learns too, is a trained model, an ensemble, or another encoder's vectors:
+A teacher, whose ranking a model also learns, is a trained model, an ensemble, or another encoder's vectors:
 
     p(c) = exp(γ_t R_t(Q, D_c)) / Σ_k exp(γ_t R_t(Q, D_k))
 
-over the candidates that a pair's own loss has, the clicked one among them; R_t is the teacher's cosine. How far a loss
-follows p is in click_loss. Every text that training can meet is encoded once, before it begins, and every
-worker encodes all of them: p is a function of the teacher and the micro-batch, whoever computes it.
+over the candidates of a pair's own loss, including the clicked one; R_t is the teacher's cosine. click_loss defines how
+far a loss follows p. Every text of training is encoded once, before it begins, by every worker: p is a function of the
+teacher and the micro-batch alone.
 
 Shapes: B pairs, C candidates, N documents, D dimensions of the teacher.
 """
@@ -92,7 +92,8 @@ _BLOCK_TITLES = 65_536  # counted at once, so that a large pool needs little mem
 
 
 def rarity(data: ShardData) -> np.ndarray:
-    """What `start = idf` weighs each row of the trigram table by, float32 [rows], a function of the shards alone.
+    """The initial factor of each row of the trigram table under `start = idf`, float32 [rows], a function of the shards
+    alone.
 
         idf = ln(1 + (N - df + 1/2) / (df + 1/2)),    df of the N distinct titles of the pool have the trigram
 
@@ -120,14 +121,14 @@ Vectors = tuple[TextTable, np.ndarray]  # float32 [its texts, D] of length 1; of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Teacher:
-    """What it makes of the texts of the training shards and of the pool."""
+    """The teacher's vectors of the texts of the training shards and of the pool."""
 
     queries: Sequence[Vectors]
     titles: Sequence[Vectors]
     gamma: float  # γ_t
 
     def taught(self, pairs: Pairs) -> Pairs:
-        """These pairs, with p of their candidates; 0 without one."""
+        """These pairs, with p of their candidates; 0 for absent ones."""
         query_BD = _vectors(self.queries, pairs.queries)
         document_ND = np.concatenate([_vectors(self.titles, part) for part in pairs.documents])
         # No matrix product of a library's, whose rounding may depend on its threads.
@@ -146,7 +147,7 @@ def probabilities(score_BC: np.ndarray, gamma: float) -> np.ndarray:
 def teacher_of(path: str, data: ShardData, recipe: Recipe) -> Teacher:
     """The teacher in a model folder or a file of vectors (model.teacher).
 
-    Raises as model.load_models and read_text_vectors, and UsageError for a model by distance.
+    Raises as model.load_models and read_text_vectors, and UsageError for a model that compares by distance.
     """
     taught = recipe.clicks.teacher or Teaching()
     model = read_text_vectors(path) if path.endswith(SUFFIX) else load_encoder(path)
@@ -183,7 +184,7 @@ def _encoded(
 
 
 def _vectors(encoded: Sequence[Vectors], texts: Texts) -> np.ndarray:
-    """Those of some texts of one of the tables."""
+    """The vectors of some texts of one of the tables."""
     table, rows = texts
     return next(vectors for table_known, vectors in encoded if table_known is table)[rows]
 
@@ -193,7 +194,7 @@ UNSEEN = -2.0  # below every cosine: a judged document that is not in the docume
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Ranking:
-    """Judged pairs with the texts they are of: rows of two tables, -1 for a document that there is not."""
+    """Judged pairs with their texts: rows of two tables, -1 for an unknown document."""
 
     queries: TextTable
     documents: TextTable

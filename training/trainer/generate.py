@@ -93,7 +93,7 @@ class Rephrasings:
 def _of_labels(shards: LabelledShards, recipe: Recipe) -> tuple[list[Rephrasings], list[Rephrasings]]:
     """(of the training rows, of the held-out rows): each text as itself; pairs of the recipe's class both ways.
 
-    Raises UsageError where the recipe names a class that there is not.
+    Raises UsageError if the recipe names an unknown class.
     """
     settings = _settings(recipe)
     if settings.reformulate and (shards.unit != "pairs" or settings.paraphrase not in shards.classes):
@@ -121,7 +121,7 @@ def _of_labels(shards: LabelledShards, recipe: Recipe) -> tuple[list[Rephrasings
 def _of_clicks(data: ShardData, recipe: Recipe) -> tuple[list[Rephrasings], list[Rephrasings]]:
     """(of the training pairs, of the held-out pairs): each query and clicked title as itself; queries as titles.
 
-    Raises UsageError where the recipe names a class: clicks have none.
+    Raises UsageError if the recipe names a class: clicks have none.
     """
     settings = _settings(recipe)
     if settings.paraphrase:
@@ -192,7 +192,7 @@ def divergence(mu: torch.Tensor, sigma: torch.Tensor) -> torch.Tensor:
 
 
 def kappa(step: int, rate: float = 0.002, middle: float = 2500) -> float:
-    """κ, what the divergence counts in the loss at a step (from 0): sigmoid(rate (step - middle))."""
+    """κ, the weight of the divergence in the loss at a step (from 0): sigmoid(rate (step - middle))."""
     x = rate * (step - middle)
     e = math.exp(-abs(x))  # at most 1, so that no step is too far from the middle
     return 1 / (1 + e) if x >= 0 else e / (1 + e)

@@ -1,9 +1,9 @@
-"""Whether a GPU computes what the CPU does, before anything is trained on it.
+"""Whether a GPU computes the same as the CPU, before anything is trained on it.
 
     gpu_problem("cuda")    empty, or the device's defect
 
 The gradient of one micro-batch is computed twice there and once on the CPU in float64: for the paper's LSTM, and for a
-bidirectional one with all gates, which together run every branch of the kernels. The answer is kept in the user's cache
+bidirectional one with all gates, which together run every branch of the kernels. The result is kept in the user's cache
 for each kind of GPU and version of its driver, torch and Triton.
 """
 
@@ -39,7 +39,7 @@ NUM_ROWS, NUM_PAIRS, NUM_NEGATIVES, LONGEST = 500, 48, 4, 24  # of the micro-bat
 
 
 def device_of_gpu(progress: Progress = silent) -> str:
-    """The fastest device of this process's GPU that passes its check; cpu where none does. Tells what does not."""
+    """The fastest device of this process's GPU that passes its check; cpu if none does. Reports those that fail."""
     for name in ("cuda", "cuda-eager") if can_compile() else ("cuda-eager",):
         progress(f"checking the GPU ({name})", 0, None)
         if not (problem := gpu_problem(name)):
@@ -49,7 +49,7 @@ def device_of_gpu(progress: Progress = silent) -> str:
 
 
 def require_right_gpu(name: str) -> None:
-    """Raises StageError where this process's GPU does not pass the check of a device."""
+    """Raises StageError if this process's GPU fails the check of a device."""
     if problem := gpu_problem(name):
         raise StageError(
             f"{gpu_kind(name)} does not pass the check of the device {name}: {problem}.",
@@ -58,7 +58,7 @@ def require_right_gpu(name: str) -> None:
 
 
 def gpu_problem(name: str) -> str:
-    """What is wrong with a device of this process's GPU, in words; empty where nothing is, or there is no GPU."""
+    """The defect of a device of this process's GPU, in words; empty if there is none, or no GPU."""
     if name == "cpu" or not torch.cuda.is_available():
         return ""
     kind = f"{gpu_kind(name)}, driver {_driver()}, {ON_GPU[name]}"
@@ -74,7 +74,7 @@ def gpu_problem(name: str) -> str:
 
 
 def gpu_kind(name: str) -> str:
-    """What a device's results depend on beside the code: the GPU, torch, its kernels' compiler; empty without a GPU."""
+    """What a device's results depend on besides the code: the GPU, torch, its kernels' compiler; empty without a GPU."""
     if name == "cpu" or not torch.cuda.is_available():
         return ""
     triton = f", Triton {importlib.metadata.version('triton')}" if name == "cuda" else ""
@@ -82,7 +82,7 @@ def gpu_kind(name: str) -> str:
 
 
 def kinds_of_workers(kind: str, workers: Workers) -> list[str]:
-    """The kinds of all workers' GPUs, each once. All call it together."""
+    """The distinct kinds of all workers' GPUs. All call it together."""
     table = torch.zeros(workers.size, 256, dtype=torch.int64)
     letters = torch.tensor(list(kind.encode()[:256]), dtype=torch.int64)
     table[workers.rank, : len(letters)] = letters

@@ -1,4 +1,4 @@
-"""The job of a training worker, and the arithmetic in which it is done.
+"""The job of a training worker, and its arithmetic.
 
 Float32 sums depend on the arithmetic, so it is part of the request, and the same for all workers.
 
@@ -54,7 +54,7 @@ class TrainingJob:
 def arithmetic_of(path: str, recipe: Recipe, device: str) -> str:
     """The arithmetic of a path (auto: the compiled one, or as much of it as supports the recipe) on a device.
 
-    Raises UsageError for an unknown path, and where one was asked for that does not serve.
+    Raises UsageError for an unknown path, or a requested one that does not support the recipe.
     """
     if path not in get_args(Path):
         raise UsageError(f"There is no path named {path!r}.", f"Use one of {', '.join(get_args(Path))}.")
@@ -75,7 +75,7 @@ def arithmetic_of(path: str, recipe: Recipe, device: str) -> str:
 
 
 def require_served(arithmetic: str, recipe: Recipe) -> None:
-    """Raise StageError if this process lacks the arithmetic that the process that started the run chose."""
+    """Raise StageError if this process lacks the arithmetic that was chosen when the run started."""
     serves = {COMPILED: trains, ROWS: moves_rows}.get(arithmetic)
     if serves and not serves(recipe):
         raise StageError(

@@ -143,7 +143,7 @@ class CompiledPath:
     def _gradients(
         self, towers: Towers, rows: "Mapping[str, TouchedRows]", share: WorkerShare, limit: float
     ) -> np.ndarray:
-        """The micro-batches' losses; their gradients are the rows', ready to be added up."""
+        """The micro-batches' losses; the rows hold their gradients, ready to be added up."""
         for name, tower_rows in rows.items():
             tower_rows.stand_at(self._room(name, "place", (towers.layout.rows,), np.int32))
         self._crew.make("look_ahead", map(whole, rows.values()))
@@ -158,7 +158,7 @@ class CompiledPath:
     def _over(
         self, workers: Workers, rows: "Mapping[str, TouchedRows]", losses: np.ndarray, fit: np.ndarray, exact: bool
     ) -> tuple[float, int]:
-        """(loss, misfits) over all workers; the rows have their sums, too. It is one message."""
+        """(loss, misfits) over all workers; the rows receive their sums. It is one message."""
         sizes = [tower_rows.gradient_RG.size for tower_rows in rows.values()]
         flat = self._room("", "message", (sum(sizes) + 2,), np.int64 if exact else np.float32)
         for tower_rows, sums in zip(rows.values(), np.split(flat[:-2], np.cumsum(sizes[:-1])), strict=True):
@@ -209,7 +209,7 @@ def _fixed(losses: np.ndarray) -> np.ndarray:
 
 
 class Addend(ctypes.Structure):
-    """One side's gradient from one micro-batch, as memory of the kernel."""
+    """One side's gradient from one micro-batch, in the kernel's memory."""
 
     _fields_ = fields(rows="p", values="p", num_rows="q")
 
@@ -222,7 +222,7 @@ class Addend(ctypes.Structure):
 
 
 class TouchedRows(ctypes.Structure):
-    """Rows of a tower that update k touches, and what becomes of them (instructions.h says of each field).
+    """Rows of a tower that update k touches, and their update (instructions.h describes each field).
 
     The reference is optimisers.LazyRows and reduction. Shapes: R touched rows, G columns.
     """
@@ -235,7 +235,7 @@ class TouchedRows(ctypes.Structure):
     def __init__(
         self, state: LazyRows, index_R: torch.Tensor, update: int, schedule: MomentumSchedule, room: Callable[..., Any]
     ) -> None:
-        """`room`: gives memory for a use, of a shape (CompiledPath)."""
+        """`room`: returns memory for a use, of a shape (CompiledPath)."""
         gain, decay = schedule.drift(state.last.index_select(0, index_R), update - 1)
         self.index_R, self._state = index_R, state
         self._drift = gain.float(), (decay * schedule.momentum(update)).float()
@@ -258,7 +258,7 @@ class TouchedRows(ctypes.Structure):
         return int(self._misfits.sum())
 
     def stand_at(self, place_of_row: np.ndarray) -> None:
-        """Have it noted, int32 [rows], which of these rows is which of the tower's."""
+        """Record, int32 [rows], which of these rows is which of the tower's."""
         self.place_of_row, self.place, self.num_places = place_of_row, place_of_row.ctypes.data, len(place_of_row)
 
     def add_up(self, addends: Sequence[Addend], limit: float) -> None:
@@ -275,7 +275,7 @@ class TouchedRows(ctypes.Structure):
             self.gradient, self.gradient_RG = sums.ctypes.data, sums.reshape(self.gradient_RG.shape)
 
     def made(self, update: int) -> None:
-        """Note the update as the last one of all these rows."""
+        """Record the update as the last one of all these rows."""
         self._state.last.index_fill_(0, self.index_R, update)
 
 
@@ -303,7 +303,7 @@ class _PairTask(ctypes.Structure):
 
 
 class KernelThreads(Owned):
-    """Threads of the kernel's own, and the memory of the gradients that they make."""
+    """The kernel's own threads, and the memory of their gradients."""
 
     __slots__ = ("_workspaces",)
     _MADE = "look_ahead", "sum_to_fixed", "sum_in_order", "sum_exactly", "from_fixed", "squares", "step"
@@ -315,7 +315,7 @@ class KernelThreads(Owned):
     def gradients(
         self, batches: Sequence[CompiledBatch], towers: Towers, rows: Mapping[str, TouchedRows]
     ) -> tuple[np.ndarray, list[tuple[str, Addend]]]:
-        """(the batches' losses, their gradients with the names of their towers); these stay until the next call.
+        """(the batches' losses, their gradients with the names of their towers); these stay valid until the next call.
 
         `rows`: at the look-ahead point.
         """
@@ -377,7 +377,7 @@ TURN_TEXTS = CHUNK_TEXTS // 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Turns:
-    """How documents and pairs are numbered for turns.
+    """The numbering of documents and pairs for turns.
 
     Shapes: B pairs, C candidates with the clicked one first, N documents.
     """
@@ -404,7 +404,7 @@ def turns_of(candidates: np.ndarray, num_documents: int) -> Turns:
 
 
 def _apart(candidates: np.ndarray, num_documents: int) -> Turns | None:
-    """No two pairs share a document: they are numbered pair after pair."""
+    """No two pairs share a document: documents are numbered pair after pair."""
     (num_pairs, num_candidates), flat = candidates.shape, candidates.ravel()
     if num_candidates > TURN_TEXTS or len(flat) != num_documents or flat.min() < 0:
         return None
@@ -423,7 +423,7 @@ def _apart(candidates: np.ndarray, num_documents: int) -> Turns | None:
 
 
 def _clicked_apart(candidates: np.ndarray, num_documents: int) -> Turns | None:
-    """No pair's clicked document is another one's negative, and they stand last: pairs are put in their order."""
+    """No pair's clicked document is another one's negative, and they come last: pairs are put in their order."""
     clicked, negatives = candidates[:, 0], candidates[:, 1:]
     num_shared = int(clicked.min())
     if negatives.size and negatives.max() >= num_shared:

@@ -46,11 +46,10 @@ class LabelledShards:
 
 
 def load_labelled(folder: str, recipe: Recipe, words: Sequence[str] = ()) -> LabelledShards:
-    """The labelled shards in a folder, their texts as long as the recipe reads.
+    """The labelled shards in a folder, with texts limited to the recipe's words.
 
-    `words`: those that have a row of their own (text_batch.WordRows).
-    Raises StageError (missing or unreadable files, labels that are none of the classes, too few rows) and
-    UnknownVersionError.
+    `words`: those with a row of their own (text_batch.WordRows). Raises StageError (missing or unreadable files,
+    invalid labels, too few rows) and UnknownVersionError.
     """
     with _open(folder) as catalogue:
         word_rows = WordRows(int(catalogue["table_rows"]), tuple(words))
@@ -141,7 +140,7 @@ def _split(folder: str, catalogue: dict[str, Any], split: str) -> LabelledRows:
 
 
 def _columns(folder: str, catalogue: dict[str, Any], num_texts: int) -> list[np.ndarray]:
-    """The sides and at last the labels of a shard's rows."""
+    """The sides and, last, the labels of a shard's rows."""
     schema = labelled_schema(catalogue["unit"], catalogue["label"])
     table = open_table(f"{folder}/labelled.arrow", schema)
     *sides, labels = (table[name].to_numpy() for name in schema.names)

@@ -3,7 +3,7 @@
     sum over micro-batches and workers  ->  each tower's norm held below th_G  ->  one step of the optimiser
 
 The gradient has two paths with one meaning: the reference in torch, on a CPU or a GPU, for every tower and objective;
-and the compiled one on a CPU (training.trainer.kernel_path), which the first defines.
+and the compiled one on a CPU (training.trainer.kernel_path), which the reference defines.
 """
 
 import math
@@ -51,7 +51,7 @@ class Towers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpdateReport:
-    """What stays of an update when the memory of its gradients goes."""
+    """What remains of an update when the memory of its gradients is reused."""
 
     loss: float  # summed over the minibatch
     norms: Mapping[str, float]  # of each tower's gradient, before re-normalisation
@@ -66,10 +66,10 @@ def large_update(
     workers: Workers,
     threads: Executor,
 ) -> UpdateReport:
-    """Make update `update` (from 1) out of this worker's share of the minibatch, which may be empty.
+    """Make update `update` (from 1) from this worker's share of the minibatch, which may be empty.
 
     `share`: micro-batches that `towers.path` prepared. `num_micro_batches`: of the minibatch on all workers together.
-    `threads` share the work out. Raises Diverged, with nothing changed, where numbers are not finite or run away.
+    `threads` compute the share. Raises Diverged, with nothing changed, if numbers are not finite or run away.
     """
     recipe = towers.recipe
     # In one order on all workers: what they add up is laid out by it.
@@ -104,8 +104,8 @@ def _touched(tower: str, share: Sequence[Any], towers: Towers, workers: Workers)
 def require_sane(loss: float, norms: Mapping[str, float], recipe: Recipe, layout: Layout, update: int) -> None:
     """Raise Diverged before an update that is not finite, or longer than the parameters were when training began.
 
-    Nothing else would stop it. The loss is bounded for any parameters (cosines are), and a step that throws
-    the parameters far off leaves finite numbers that mean nothing.
+    Nothing else would stop it: the loss is bounded for any parameters (cosines are), and a step that throws the
+    parameters far off leaves finite but meaningless numbers.
 
     Those are uniform in ±initial_range, so their length is initial_range √(numbers / 3). `norms`: of each tower's
     gradient, before re-normalisation.
@@ -146,8 +146,8 @@ def name_culprit(
     """The error with the micro-batch it came from: the first whose gradient is not finite, else the largest.
 
     `largest`: of a micro-batch's gradient and loss (Path.largest); `share`: this worker's; `minibatch`: of all workers,
-    in its order. All of them are to call it together: each computes its share once more, and they compare. `files`:
-    whose rows each shard's examples are.
+    in its order. All call it together: each computes its share once more, and they compare. `files`: the file whose
+    rows each shard's examples are.
     """
     sizes = torch.zeros(len(minibatch), dtype=torch.float64)
     for place, batch in zip(range(workers.rank, len(minibatch), workers.size), share, strict=True):
@@ -170,7 +170,7 @@ def name_culprit(
 
 @dataclass(frozen=True, slots=True)
 class WorkerShare:
-    """What one worker computes of a minibatch."""
+    """One worker's part of a minibatch."""
 
     micro_batches: Sequence[Any]  # that the path prepared
     update: int  # from 1
@@ -193,7 +193,7 @@ class Path(Protocol):
     """Prepares micro-batches (indices only, ahead of time), adds up a minibatch's gradients, and steps."""
 
     def prepare(self, examples: Any) -> Any:
-        """A micro-batch ready to compute, of what an objective made of it (training.trainer.objective).
+        """A micro-batch, made by an objective (training.trainer.objective), ready to compute.
 
         Raises ValueError for a text without words.
         """
@@ -204,11 +204,11 @@ class Path(Protocol):
     def sum_gradients(self, towers: Towers, share: WorkerShare, touched: Mapping[str, torch.Tensor]) -> GradientSum:
         """The gradients of all workers' shares, at the look-ahead point and the touched rows of each tower.
 
-        Raises StageError, on every worker alike, where they do not add up exactly.
+        Raises StageError, on every worker alike, if they do not add up exactly.
         """
 
     def largest(self, towers: Towers, micro_batch: Any, update: int) -> float:
-        """The largest number, in size, of a micro-batch's gradient and loss; infinite where one is not finite."""
+        """The largest absolute number of a micro-batch's gradient and loss; infinite if one is not finite."""
 
 
 class LossBatch(Protocol):
@@ -235,7 +235,7 @@ def blocks_of(rows: Rows, values: torch.Tensor) -> Iterator[tuple[Rows, torch.Te
 
 @dataclass(frozen=True, slots=True)
 class ReferencePath:
-    """Each of the threads computes a whole micro-batch."""
+    """Each thread computes a whole micro-batch."""
 
     device: Device = CPU
     batch_of: Callable[[Any], LossBatch] = pair_batch  # of what an objective makes of a micro-batch

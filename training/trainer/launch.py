@@ -168,7 +168,7 @@ def workers_device(device: str, in_cluster: bool, path: str = "auto", progress: 
     """The device that a run's workers compute on: `auto` is that of the Ray cluster's nodes, or of this machine; the
     CPU for a path that only the CPU has.
 
-    It names the arithmetic of a request, so it is known before a worker starts. A GPU whose kernels do not pass their
+    It determines the arithmetic of a request, so it is known before a worker starts. A GPU whose kernels fail their
     check (gpu_check) is used without them, or not at all. Raises UsageError and TransientError.
     """
     if device not in DEVICES:
@@ -189,7 +189,9 @@ def workers_device(device: str, in_cluster: bool, path: str = "auto", progress: 
 
 
 def pretraining(recipe: Recipe) -> Recipe | None:
-    """What a recipe trains first that begins with texts alone (`objective.pretrain`): its tower. None of any other."""
+    """The recipe that a recipe with `objective.pretrain` trains first, on texts alone, for its tower. None for any
+    other.
+    """
     if not isinstance(recipe.objective, Classify) or not recipe.objective.pretrain:
         return None
     settings = asdict(recipe.objective.pretrain)
@@ -210,8 +212,9 @@ def train_request(
 ) -> Request:
     """The request of a training; its digest names the model.
 
-    `judged`: `fingerprints` of what is seen; `word_vectors`: that of their file. `start`: the digest of the training it
-    starts from; of a recipe with `objective.pretrain` that is known. `teacher`: the digest of its model, or its file's.
+    `judged`: `fingerprints` of the watched files; `word_vectors`: that of their file. `start`: the digest of the
+    training it starts from; for a recipe with `objective.pretrain` it is implied. `teacher`: the digest of its model,
+    or its file's.
     """
     if before := pretraining(recipe):
         start = train_request(

@@ -4,7 +4,7 @@
     classify    the class of a labelled text or pair of texts, by a head above the tower (training.model.head)
     generate    a text reconstructed, word by word, from the tower's output (training.model.decoder)
 
-The order, the large update, checkpoints, workers and what is written are the same for all of them.
+The order, the large update, checkpoints, workers and outputs are the same for all of them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ class Watched(Protocol):
 
     @property
     def source(self) -> str:
-        """What is measured on, in words."""
+        """What was measured on, in words."""
 
     @property
     def table_rows(self) -> torch.Tensor:
@@ -39,7 +39,7 @@ class Watched(Protocol):
 
 
 class Task(Protocol):
-    """The shards as an objective uses them, prepared for a recipe."""
+    """The shards of an objective, prepared for a recipe."""
 
     @property
     def table_rows(self) -> int:
@@ -50,14 +50,14 @@ class Task(Protocol):
 
     @property
     def lengths(self) -> Sequence[np.ndarray]:
-        """For each training shard the words of each example: what order sorts by."""
+        """For each training shard the words of each example: the sort key of the order."""
 
     @property
     def files(self) -> Sequence[str]:
         """The file whose rows each training shard's examples are."""
 
     def row_weights(self) -> np.ndarray | None:
-        """What each row of W starts multiplied by, float32 [rows of W]; None: 1."""
+        """The initial factor of each row of W, float32 [rows of W]; None: 1."""
 
     def examples(self, micro_batch: MicroBatch, epoch: int) -> Any:
         """A micro-batch's examples as indices, with everything that is drawn for them in an epoch."""
@@ -89,12 +89,12 @@ _STREAM, _HELD_OUT = 1 << 63, 1 << 61
 
 
 def draws(recipe: Recipe, micro_batch: MicroBatch, epoch: int) -> np.random.Generator:
-    """The numbers of a micro-batch in an epoch: a function of the seed, the epoch and its place, whoever draws them."""
+    """The random numbers of a micro-batch in an epoch: a function of the seed, the epoch and its place, in any process."""
     key = [recipe.seed, _STREAM | epoch << 32 | micro_batch.place]
     return np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))
 
 
 def held_out_draws(recipe: Recipe, shard: int, start: int) -> np.random.Generator:
-    """The numbers of some held-out examples of a shard, the same after every epoch."""
+    """The random numbers of some held-out examples of a shard, the same after every epoch."""
     key = [recipe.seed, _HELD_OUT | shard << 32 | start]
     return np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))

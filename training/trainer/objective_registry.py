@@ -1,4 +1,4 @@
-"""Which code each class of objective settings stands for."""
+"""The code of each class of objective settings."""
 
 from training.model.objective_settings import Classify, Clicks, Generate, ObjectiveSettings
 from training.trainer import classify, clicks, generate

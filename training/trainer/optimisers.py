@@ -43,7 +43,7 @@ class MomentumSchedule:
     def drift(self, last: torch.Tensor, now: int) -> tuple[torch.Tensor, torch.Tensor]:
         """(gain, decay) of rows that were last brought up to date at update `last` and untouched up to `now`.
 
-        Their parameters are now Λ + gain v and their velocity is decay v. float64, shaped as `last`, on its device.
+        Their parameters are now Λ + gain v and their velocity is decay v. float64, shaped like `last`, on its device.
         """
         gain = torch.zeros(last.shape, dtype=torch.float64, device=last.device)
         decay = torch.ones_like(gain)
@@ -58,7 +58,7 @@ class MomentumSchedule:
 
 
 class _Piece:
-    """Updates start + 1 to end, which share one μ, with tables of what m untouched updates do.
+    """Updates start + 1 to end, which share one μ, with tables for m untouched updates.
 
     Tables, because a power computed in a vector of another length may round differently, and then the bytes of
     a model would depend on which rows happened to be neighbours.
@@ -88,7 +88,7 @@ def taken(matrix: torch.Tensor, rows: Rows) -> torch.Tensor:
 
 
 def put_back(matrix: torch.Tensor, rows: Rows, values: torch.Tensor) -> None:
-    """Write what `taken` gave and something changed."""
+    """Write back the changed result of `taken`."""
     if isinstance(rows, slice):
         return  # they are the matrix's own
     if matrix.device.type == "cpu":  # NumPy writes them in half the time
@@ -99,10 +99,9 @@ def put_back(matrix: torch.Tensor, rows: Rows, values: torch.Tensor) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RowState:
-    """The state of one tower's parameters while they are trained, whichever rule moves them: here gradient descent,
-    Λ = Λ - ε g.
+    """The state of one tower's parameters in training, whichever rule moves them: here gradient descent, Λ = Λ - ε g.
 
-    Some rows move at an update: those a minibatch touches; others stand still, but under Nesterov momentum.
+    An update moves only some rows, those that a minibatch touches; under Nesterov momentum others drift too.
     """
 
     parameters: torch.Tensor  # Λ, [rows, columns], raw
@@ -121,7 +120,7 @@ class RowState:
         return self.parameters.clone()
 
     def look_ahead(self, rows: Rows, update: int, schedule: MomentumSchedule) -> torch.Tensor:
-        """Some rows where the gradient of an update is taken."""
+        """Some rows at the point where the gradient of an update is computed."""
         return taken(self.parameters, rows)
 
     def apply(self, rows: Rows, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float) -> None:
@@ -258,7 +257,7 @@ def start_state(recipe: Recipe, parameters: torch.Tensor) -> RowState:
 
 
 def restored_state(arrays: Mapping[str, np.ndarray]) -> RowState:
-    """The inverse of `RowState.arrays`. Raises KeyError where some are missing."""
+    """The inverse of `RowState.arrays`. Raises KeyError if some are missing."""
     kind: Any = next(
         (kind for kind in _ROWS.values() if {attribute.name for attribute in fields(kind)} == set(arrays)), LazyRows
     )

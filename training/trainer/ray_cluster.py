@@ -33,7 +33,7 @@ STARTS = 4
 def cluster(num_cpus: int) -> Iterator[None]:
     """Connect this process to a cluster. One that it starts has `num_cpus` CPUs and ends with the block.
 
-    Raises ConnectionError where no head answers at RAY_ADDRESS, StageError where no Ray can be started here.
+    Raises ConnectionError if no head answers at RAY_ADDRESS, StageError if Ray does not start here.
     """
     if ray.is_initialized():
         yield
@@ -66,9 +66,9 @@ def lost_cluster(error: BaseException) -> TransientError:
 
 
 def device_of_cluster() -> str:
-    """The device that `auto` stands for on the nodes of the cluster that RAY_ADDRESS names: a GPU where a node has one,
-    by the fused kernels where they pass their check on every such node. This process may have no GPU; where all GPUs
-    are taken it waits for one, as training would. Raises TransientError.
+    """The device that `auto` means on the nodes of the cluster at RAY_ADDRESS: a GPU if a node has one, with the fused
+    kernels if they pass their check on every such node. This process may have no GPU; if all GPUs are in use it waits
+    for one, as training would. Raises TransientError.
     """
     try:
         with cluster(0):
@@ -177,9 +177,9 @@ class _Board:
 
 @contextmanager
 def board_of(checkpoints: str, progress: Progress) -> Iterator[Any]:
-    """The run's board, whose name the cluster gives once: of two runs with one output the second waits for the first.
+    """The run's board, whose name the cluster allows once: of two runs with one output the second waits for the first.
 
-    Where a run's own process was killed, that lasts until Ray has ended everything that belonged to it, so that its
+    If a run's own process was killed, the name is free once Ray has ended everything that belonged to it, so that its
     workers do not write checkpoints beside those of the next.
     """
     actor_class = cast(Any, ray.remote(**on_this_node())(_Board))

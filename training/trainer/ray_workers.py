@@ -1,7 +1,8 @@
-"""Several workers through Ray Train (V2): the same worker function in each, gloo (on GPUs of their own, NCCL) between.
+"""Several workers through Ray Train (V2): the same worker function in each, with gloo between them (NCCL if each has a
+GPU).
 
-Ray Train starts the workers, notices when one or its node is lost, and restarts all of them, with as many as there is
-room for if a run may continue with fewer. Ray's own checkpoints are not used for resuming: they count only once its
+Ray Train starts the workers, notices the loss of a worker or its node, and restarts all of them, with as many as there
+is room for if a run may continue with fewer. Runs do not resume from Ray's own checkpoints: they count only once its
 controller has recorded them, and a damaged one ends a run. The run's checkpoints are beside its attempt, whoever
 started the workers (checkpoint). Ray keeps a pointer to them for each epoch, with the epoch's figures, as its
 documentation advises.
@@ -54,10 +55,10 @@ GROW_SECONDS = 60.0  # how often a run with fewer workers looks for room for mor
 
 
 def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_workers: int | None = None) -> dict[str, Any]:
-    """Metrics of the run, as worker.work. Raises StageError, also where workers are lost again and again.
+    """Metrics of the run, as worker.work. Raises StageError, also if workers are lost repeatedly.
 
-    Joins the cluster that this process is connected to or that RAY_ADDRESS names; without either it starts one of its
-    own and ends it. `workers`: 0 for one on each of its GPUs, or one. `min_workers`: see launch.train.
+    Joins the cluster that this process is connected to or that RAY_ADDRESS names; without either it starts one and ends
+    it. `workers`: 0 for one on each of its GPUs, or one. `min_workers`: see launch.train.
     """
     v2: Any = ray.train  # whose declared types are those of Train V1
     with ExitStack() as at_the_end:
@@ -102,8 +103,9 @@ def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_worker
 
 @dataclass
 class _OnOneMachine(TorchConfig):
-    """Let the workers of one machine find each other by a file, since torch's store listens to all networks. Ray's
-    TorchConfig has no setting for that, so the backend behind it is replaced."""
+    """Lets the workers of one machine find each other through a file, since torch's store listens on all networks.
+    Ray's TorchConfig has no setting for that, so this class replaces the backend behind it.
+    """
 
     @property
     def backend_cls(self) -> type[Any]:
@@ -192,7 +194,7 @@ WAIT_SECONDS = 1.0
 
 
 class EndInVain(ray.train.UserCallback):
-    """Ends a run where trying again would not help: at an error that says so, or at losses without a checkpoint."""
+    """Ends a run that another try would not help: at an error that says so, or at losses without a checkpoint."""
 
     def __init__(self, checkpoints: str, workers: int) -> None:
         self._checkpoints, self._workers = checkpoints, workers

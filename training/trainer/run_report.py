@@ -1,5 +1,6 @@
 """Reports of a run's first worker: a line of progress, every step, every epoch (evaluated on held-out data while the
-next one trains), and periodic checkpoints. None of it changes a byte of the model."""
+next one trains), and periodic checkpoints. None of it changes a byte of the model.
+"""
 
 import json
 import os
@@ -96,7 +97,7 @@ class Report:
         seconds: float,
         sent_bytes: int,
     ) -> None:
-        """Update `position.update` was made of a minibatch of `pairs`, the last of `num_pairs` of epoch `epoch`."""
+        """Report update `position.update`, made of a minibatch of `pairs`, the last of `num_pairs` of epoch `epoch`."""
         clip_norm = self._job.recipe.optimiser.clip_norm
         step = {
             "update": position.update,
@@ -170,7 +171,7 @@ class Report:
 
     @property
     def _clipped_share(self) -> float:
-        """Of the epoch's steps so far, those in which some tower's gradient was scaled down."""
+        """Of the epoch's steps so far, the share in which some tower's gradient was scaled down."""
         return self._epoch["clipped"] / max(1, self._epoch["steps"])
 
     def _draw(self, values: Mapping[str, Any], at: int, prefix: str, unix_seconds: float) -> None:
@@ -211,7 +212,7 @@ class Report:
 
 
 class LiveFolder:
-    """A folder with files written below the local `path`; on another file system they are uploaded by `close`."""
+    """A folder whose files are written below the local `path`; on another file system `close` uploads them."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -230,10 +231,10 @@ class LiveFolder:
 
 
 class Measuring:
-    """Measures held-out data while the next epoch trains: a state is copied, a thread of its own measures the copy.
+    """Evaluates held-out data while the next epoch trains: a thread of its own evaluates a copy of the state.
 
-    Training waits for a measurement only where that takes longer than an epoch: one is under way at a time, and results
-    come in the order of the epochs. Nothing that trains reads them.
+    Training waits for an evaluation only if it takes longer than an epoch: one runs at a time, and results come in the
+    order of the epochs. Training reads none of them.
     """
 
     def __init__(self, watch: Watched, towers: Towers) -> None:
@@ -243,7 +244,7 @@ class Measuring:
         self._under_way: tuple[Future[Measured], Callable[[Measured], None]] | None = None
 
     def begin(self, update: int, then: Callable[[Measured], None]) -> None:
-        """Measure Λ after `update`; a later `begin` or `finish`, whichever is first, hands the result to `then`."""
+        """Evaluate Λ after `update`; a later `begin` or `finish`, whichever is first, passes the result to `then`."""
         self.finish()
         encoder = self._copy(update)
 
@@ -255,7 +256,7 @@ class Measuring:
         self._under_way = self._thread.submit(measure), then
 
     def finish(self) -> None:
-        """Wait for the current measurement, if any, and pass it on."""
+        """Wait for the current evaluation, if any, and pass its result on."""
         if self._under_way:
             measurement, then = self._under_way
             self._under_way = None
@@ -266,7 +267,7 @@ class Measuring:
         self._thread.shutdown()
 
     def _copy(self, update: int) -> Encoder:
-        """A copy of the towers after `update`, as far as held-out texts need them, that training does not change."""
+        """A copy of the towers after `update`, as far as held-out texts need them, which training does not change."""
         towers = self._towers
         published = towers.published(update)
         tables = {tower: published.table_at(tower, self._rows) for tower in towers.rows}
@@ -281,7 +282,7 @@ class Measuring:
 
 
 def shortly(measured: Mapping[str, Any]) -> str:
-    """The figure that stands for an epoch; empty where nothing was measured."""
+    """The figure that represents an epoch; empty if nothing was evaluated."""
     measures = (form.format(measured[name]) for name, form in HELD_OUT.items() if measured.get(name) is not None)
     return next(measures, "")
 
@@ -302,9 +303,9 @@ def progress_line(
 ) -> str:
     """Two lines of progress: the position of the run, and its figures.
 
-    epoch, step (of the epoch): from 1. unit: what is counted. loss: of one of them, of the epoch so far. norms: of the
-    last step's gradient, by tower. clipped_share: of the epoch's steps so far; None where norms are not held down.
-    held_out: what was measured after the epoch before (shortly).
+    epoch, step (of the epoch): from 1. unit: what is counted. loss: per unit, in the epoch so far. norms: of the last
+    step's gradient, by tower. clipped_share: of the epoch's steps so far; None without re-normalisation. held_out: the
+    result of the epoch before (shortly).
     """
     place = f"epoch {epoch}/{epochs}, step {step:,}/{steps:,}, {clock(seconds_left)} left"
     # Three significant digits, or all digits of the integer part: 0.0312, 9.81, 12,345.
@@ -360,9 +361,9 @@ class StepLog:
         self._update = update
 
     def kept(self) -> Iterator[dict[str, Any]]:
-        """The steps made before this process began, up to the checkpoint it resumes from; call it first.
+        """The steps before this process began, up to the checkpoint it resumes from; call it first.
 
-        What was written of later updates is removed, since they will be made again, and so is a file that a kill left
+        Steps of later updates are removed, since training makes them again, and so is a file that a kill left
         half-written.
         """
         for name in storage.list_files(self._parts):
@@ -387,7 +388,7 @@ class StepLog:
         self._file.flush()
 
     def keep(self) -> None:
-        """Write what a checkpoint of the last update would miss; to be called before it is written."""
+        """Write the steps since the last checkpoint; call it before writing a checkpoint."""
         if self._since:
             name = f"{self._update:09d}.jsonl"
             storage.write_atomic(storage.join(self._parts, name), b"".join(self._since))

@@ -87,7 +87,7 @@ class ShardData:
 class ExcludedBy:
     """A shard's exclusions, inverted: for each row of the build's pool the lists that contain it.
 
-    What excludes a shared pool's few rows is read off here; a query's own list may be as long as its clicks are many.
+    It gives the exclusions of a shared pool's few rows; a query's own list may be as long as its clicks are many.
     """
 
     codes: np.ndarray  # int64, ascending: row * 2^32 + list
@@ -166,7 +166,7 @@ def load_shards(folder: str, recipe: Recipe, words: Sequence[str] = ()) -> Shard
 
 @contextmanager
 def open_catalogue(folder: str, name: str, version: str, *, stage: str, uri: str = "") -> Iterator[dict[str, Any]]:
-    """The catalogue of a stage's folder, which may be a copy of `uri`. Within, what cannot be read is a StageError."""
+    """The catalogue of a stage's folder, which may be a copy of `uri`. Within, unreadable content is a StageError."""
     try:
         with open(f"{folder}/{name}", encoding="utf-8") as file:
             catalogue = json.load(file)
@@ -186,7 +186,9 @@ def names_of(catalogue: Mapping[str, Any], split: str) -> list[str]:
 
 
 def _shard(folder: str, recipe: Recipe, word_rows: WordRows, shuffled_as: int | None) -> Shard:
-    """A shard's folder. `shuffled_as`: the number whose permutation a leak check applies to its clicks; None: none."""
+    """The content of a shard's folder. `shuffled_as`: the number whose permutation a leak check applies to its clicks;
+    None: none.
+    """
     texts, strings = shard_texts(folder, recipe, word_rows)
     pairs = open_table(f"{folder}/pairs.arrow", PAIRS)
     query, clicked, exclusion = (pairs[name].to_numpy() for name in ("query", "clicked", "exclusion"))
@@ -273,7 +275,7 @@ def shard_texts(folder: str, recipe: Recipe, word_rows: WordRows) -> tuple[TextT
 
 
 def require_rows(table: TextTable, word_rows: WordRows, folder: str, command: str) -> None:
-    """Raise StageError where a word's trigrams are not among the table's rows. `command`: what made the shards."""
+    """Raise StageError if a word's trigrams exceed the table's rows. `command`: what made the shards."""
     highest = int(table.trigrams.values.max(initial=0))
     if highest >= word_rows.num_rows:
         raise StageError(
@@ -298,10 +300,10 @@ def local_folder(uri: str) -> str:
 
 
 class ShardFiles:
-    """The files of the shards, checked against the build's manifest, because the model bears its digest.
+    """The files of the shards, checked against the build's manifest, because the model carries its digest.
 
     Every worker compares every byte before it trains and again before the model is written, and after each epoch those
-    of the files that the file system reports as touched. A run that is taken up again starts with the first.
+    of files that have changed by the file system's account. A resumed run starts with the first comparison.
 
     `folder`: where this worker reads them, on its own machine. `files`: what the build wrote, relative to it.
     """
@@ -506,7 +508,7 @@ def _sharing(micro_batch: MicroBatch, shard: Shard, data: ShardData, recipe: Rec
 
 
 def shared_pool(num_rows: int, size: int, *, seed: int, epoch: int, place: int) -> np.ndarray:
-    """The rows of the build's pool that a micro-batch shares, int64 [S]: distinct, all of them where size is no less.
+    """The rows of the build's pool that a micro-batch shares, int64 [S]: distinct; all of them for a size that large.
 
     The first distinct ones of hash(seed, epoch, place, k) mod num_rows for k = 0, 1, ..., with the hash of
     schemas.negatives. `place`: the micro-batch's place in the order of the epoch.
@@ -527,7 +529,7 @@ def n_of_pool(
 ) -> np.ndarray:
     """n places in the shared pool per pair, int64 [B, n]: distinct, unclicked for its query, drawn by the pair's key.
 
-    A pair with fewer unclicked ones in the pool has all of those, and -1 for the rest.
+    A pair with fewer unclicked titles in the pool has all of those, and -1 for the rest.
     """
     enough = exclusions.num_allowed(of_pair) >= n
     places = np.full((len(keys), n), -1, np.int64)
@@ -539,13 +541,13 @@ def n_of_pool(
 
 
 def all_of_pool(of_pair: np.ndarray, exclusions: PoolExclusions) -> np.ndarray:
-    """All places in the shared pool for each pair, int32 [B, S]; -1 where the title was clicked for its query."""
+    """All indices into the shared pool for each pair, int32 [B, S]; -1 if the title was clicked for its query."""
     places = np.arange(exclusions.num_rows, dtype=np.int32)
     return np.where(exclusions.excluded_KS, np.int32(-1), places)[of_pair]
 
 
 def _without_unused(places: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """(which of `size` places stand in `places`, ascending; `places` as int32 numbers of those, -1 as it is)."""
+    """(the used ones of `size` places, ascending; `places` as int32 numbers of those, with -1 unchanged)."""
     used = np.zeros(size + 1, bool)
     used[places] = True
     used[-1] = False  # where -1 points to

@@ -1,8 +1,8 @@
 """A training worker, top to bottom: build, restore, loop, report, checkpoint, and at the end write the model.
 
 Every worker runs this function on the whole order and computes its own micro-batches of each minibatch; all hold the
-same state after every update. The first one (rank 0) measures, reports and writes. It knows nothing of Ray: the workers
-talk through workers.
+same state after every update. The first one (rank 0) evaluates, reports and writes. It does not depend on Ray: the
+workers communicate through `workers`.
 """
 
 import time
@@ -195,7 +195,7 @@ def _restore(job: TrainingJob, workers: Workers) -> tuple[Position, dict[str, Ro
 def path_of(
     arithmetic: str, recipe: Recipe, device: Device, num_threads: int, batch_of: Callable[[Any], LossBatch]
 ) -> Path:
-    """The path with an arithmetic. `batch_of`: the objective's (training.trainer.objective), for gradients in torch."""
+    """The path of an arithmetic. `batch_of`: the objective's (training.trainer.objective), for gradients in torch."""
     if arithmetic == ROWS:
         return CompiledPath(num_threads, batch_of)
     if arithmetic != COMPILED:
@@ -243,10 +243,9 @@ def start_of(
 ) -> dict[str, torch.Tensor]:
     """Each tower's parameters before the first update, [rows, columns].
 
-    `model`: a model folder. W and the tower's parts are its; what the objective puts beside them is new. One tower for
-    both sides starts from the shared one, or from that of queries. `word_vectors`: of the words with a row of their own
-    (model.word_vectors); those that the model knows start as it has them. Raises UsageError where its towers are
-    others.
+    `model`: a model folder. W and the tower's parts come from it; an objective's own parts are new. One tower for both
+    sides starts from the shared one, or from that of queries. `word_vectors`: of the words with a row of their own
+    (model.word_vectors); words that the model has keep its vectors. Raises UsageError if its towers are different.
     """
     names = recipe.objective.towers
     start = {name: initial_parameters(recipe, layout, name, row_weights, word_vectors) for name in names}
@@ -266,7 +265,7 @@ def start_of(
 
 
 def _same_rows(layout: Layout, before: Layout) -> tuple[torch.Tensor, torch.Tensor]:
-    """(rows of W, the rows of an earlier model's W) that are for the same trigram or word."""
+    """(rows of W, the rows of an earlier model's W) for the same trigram or word."""
     trigrams, source_row_of = torch.arange(layout.word_rows.trigram_rows), before.word_rows.row_of
     row_pairs = [(row, source_row_of[word]) for word, row in layout.word_rows.row_of.items() if word in source_row_of]
     rows, source_rows = torch.tensor(row_pairs, dtype=torch.int64).view(-1, 2).unbind(1)
@@ -289,7 +288,7 @@ def _require_same_towers(recipe: Recipe, layout: Layout, before: Model, model: s
 
 
 def _shapes_of_tower(layout: Layout) -> dict[str, tuple[int, ...]]:
-    """Without what is beside the tower, and W without the rows of words: these may be others."""
+    """The shapes without an objective's parts, and W without the rows of words: these may differ."""
     shapes = {part: shape for part, shape in layout.shapes.items() if not is_head_or_decoder(part)}
     return shapes | {"W": (layout.word_rows.trigram_rows, layout.columns)}
 
@@ -298,7 +297,7 @@ BITS = {4: np.int32, 8: np.int64}  # of numbers of so many bytes
 
 
 def state_sums(rows: Mapping[str, RowState]) -> list[int]:
-    """Checksums of a state that change with any bit: its bits, added up as integers."""
+    """Checksums of a state that change with any bit: the sum of its bits as integers."""
     arrays = (values for tower in sorted(rows) for values in rows[tower].arrays().values())
     return [int(values.view(BITS[values.dtype.itemsize]).sum(dtype=np.int64)) for values in arrays]
 
@@ -306,8 +305,8 @@ def state_sums(rows: Mapping[str, RowState]) -> list[int]:
 def require_equal(workers: Workers, rows: Mapping[str, RowState], *, update: int, since: int, checkpoints: str) -> None:
     """Raise StageError on every worker if their states differ after an update. All workers are to call it together.
 
-    `since`: the update after which they were last known to be equal; what was kept of later ones cannot be trusted, and
-    is removed.
+    `since`: the update after which they were last known to be equal; checkpoints of later ones cannot be trusted, and
+    are removed.
     """
     if workers.size == 1:
         return
