@@ -8,8 +8,8 @@ from types import ModuleType
 
 import schemas  # noqa: F401  # before any engine: it says what engines are to tell their makers
 
-# Importing Beam warns that Google's client libraries are missing, or half there (other packages bring a half of them).
-# Nobody asked for them; who gives a gs:// path without them is told by that path's own error.
+# Importing Beam warns that Google's client libraries are missing or incomplete (other packages install a part of them).
+# Most users do not need them; a user with a gs:// path gets that path's own error.
 _OF_GOOGLE = ("apitools not found", "Failed to import GCSFileSystem")
 
 
@@ -35,4 +35,4 @@ def keep_out_unused_imports() -> None:
     would find them not installed.
     """
     sys.meta_path.insert(0, _Unused())
-    logging.getLogger("apache_beam.io.mongodbio").setLevel(logging.ERROR)  # it warns that there is none
+    logging.getLogger("apache_beam.io.mongodbio").setLevel(logging.ERROR)  # it warns if it is missing

@@ -182,7 +182,9 @@ def to_bytes(value: Mapping[str, Any] | Collection[Any]) -> bytes:
 
 
 def is_respelled(content: bytes) -> bool:
-    """Whether a sealed record differs from the bytes of `to_bytes` but parses to the same value, as 1e-5 and 1E-5 do."""
+    """Whether a sealed record differs from the bytes of `to_bytes` but parses to the same value, as 1e-5 and 1E-5
+    do.
+    """
     value = json.loads(content)
     return SEAL in value and to_bytes(value) != content
 

@@ -47,7 +47,9 @@ class Exclusions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ListedExclusions:
-    """Concatenated lists, as Arrow holds them: list i is rows[offsets[i]:offsets[i + 1]], ascending, without repeats."""
+    """Concatenated lists, as Arrow holds them: list i is rows[offsets[i]:offsets[i + 1]], ascending, without
+    repeats.
+    """
 
     offsets: np.ndarray  # int64 [lists + 1]
     rows: np.ndarray  # integers

@@ -126,7 +126,9 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
 
 
 def flat(fields: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    """Tables of a file as fields by dotted name, as deep as `kind` has sections: `{"tower": {"cells": 32}}` as above."""
+    """Tables of a file as fields by dotted name, as deep as `kind` has sections: `{"tower": {"cells": 32}}` as
+    above.
+    """
     kinds = kinds_of_fields(kind)
 
     def pairs(fields: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
@@ -158,7 +160,9 @@ def kinds_of_fields(kind: type) -> dict[str, list[str]]:
 
 
 def nearest(name: str, kind: type) -> str:
-    """ " (did you mean tower.cells?)" for the fields of a config that are most similar to an unknown name; or nothing."""
+    """ " (did you mean tower.cells?)" for the fields of a config that are most similar to an unknown name; or
+    nothing.
+    """
     kinds = kinds_of_fields(kind)
     last = {field.rpartition(".")[2]: field for field in sorted(kinds, key=len, reverse=True)}
     # The last parts of a place, or the place or its last part misspelt.

@@ -43,7 +43,7 @@ from schemas.search_log import QUERIES
 from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION, normalise
 
 READING, PAIRING = "reading the days (files)", "pairing queries with titles (buckets)"
-# Pairs with the number of their shard: twice its place among those of its split, plus one for dev.
+# Pairs with the number of their shard: twice its index within its split, plus one for dev.
 SHARDED = CLICK_PAIRS.append(pa.field("shard", pa.int64()))
 
 
@@ -303,7 +303,7 @@ def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
             " no click has a title.",
             "Check that the log and the documents file name documents by the same ids.",
         )
-    # What would be left at k and at other k: queries of the log, clicks on titled documents, and pairs. Judged queries
+    # What would remain at k and at other k: queries of the log, clicks on titled documents, and pairs. Judged queries
     # are not counted; k = 0 is the log without a gate.
     left = {
         k: {unit: counts[f"{unit}_at_{k}"] for unit in ("queries", "clicks", "pairs")}

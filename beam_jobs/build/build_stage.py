@@ -42,7 +42,7 @@ class BuildConfig:
     per line, that replaces the built-in list.
     """
 
-    k: Annotated[int, Field(ge=0, le=PEOPLE_CAP)] = 5  # a day keeps so many people of a query
+    k: Annotated[int, Field(ge=0, le=PEOPLE_CAP)] = 5  # the people of a query that a day keeps
     num_negatives: Annotated[int, Field(ge=1, le=1_000)] = 4
     dev_share: HeldOutShare = 0.05
     split_salt: Salt = "clicktower"

@@ -18,9 +18,9 @@ from schemas.search_log import PEOPLE_CAP
 from schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, LogicalDigest
 from schemas.text_contract import COMPUTED_IDS, trigram_ids, words_of_column
 
-# A pair is unique by query and title: two documents with one title clicked for a query are one pair, clicks added up.
-# `excluded`: pool rows of every document that any person clicked for the query, before the gate and the split; in the
-# first of the pairs of a query, null in the others.
+# A pair is unique by query and title: if a query has clicks on two documents with one title, they are one pair with the
+# sum of the clicks. `excluded`: pool rows of every document that any person clicked for the query, before the gate and
+# the split; only the first pair of a query has them, the others have null.
 CLICK_PAIRS = pa.schema(
     {
         "query": pa.string(),
@@ -40,14 +40,14 @@ def _as_key(salt: str) -> str:
     return salt
 
 
-# Settings of every build.
+# Settings that every build has.
 Salt = Annotated[str, AfterValidator(_as_key)]
 HeldOutShare = Annotated[float, Field(ge=0, le=0.9)]
-TableRows = Annotated[int, Field(gt=COMPUTED_IDS, lt=2**32)]  # of computed ids, and at least one for other letters
+TableRows = Annotated[int, Field(gt=COMPUTED_IDS, lt=2**32)]  # the computed ids, and at least one for other letters
 RowsPerShard = Annotated[int, Field(ge=1, le=2**24)]
 
-# What is left at other values of k is reported beside the chosen one, since on a small log the gate decides much.
-# 0 stands for no gate at all.
+# The result reports other values of k beside the chosen one, since on a small log the gate decides much. 0 means no
+# gate at all.
 REPORTED_K = (0, 1, 2, 3, 5, 10, 20)
 
 
@@ -112,7 +112,7 @@ def click_pairs(
 
     passed = is_published[at]
     at = at[passed]
-    is_repeated = np.ones(len(at), bool)  # a query holds what is excluded for it once
+    is_repeated = np.ones(len(at), bool)  # a query has its exclusions once
     is_repeated[np.unique(at, return_index=True)[1]] = False
     excluded = _excluded_rows(query_of_row[clicks > 0], shown["pool_row"].to_numpy()[clicks > 0], len(people))
     table = pa.table(

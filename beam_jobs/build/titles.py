@@ -22,25 +22,25 @@ from schemas import storage
 from schemas.documents import as_documents, not_of_form, parse_documents, require_documents
 from schemas.text_contract import normalise_column
 
-# A document with a title. `title`: normalised. `hash`: its place in the order of the pool.
+# A document with a title. `title`: normalised. `hash`: determines its place in the pool.
 HASHED = pa.schema({"document_id": pa.string(), "title": pa.string(), "hash": pa.uint64()})
 
-# The same; `first_hash` is that of the first document with its title, and `is_first` tells that one.
+# As HASHED, with `first_hash`, the hash of the first document with its title, and `is_first`, whether it is that one.
 GROUPED = pa.schema([*HASHED, ("first_hash", pa.uint64()), ("is_first", pa.bool_())])
 
-# A document as the join needs it. `pool_row`: where the pool holds this title, -1 where it does not; it holds a title
-# once, so that excluding by this row excludes by document id and by title at the same time.
+# A document for the join. `pool_row`: the row of its title in the pool, -1 if it is not there; a title is there once,
+# so excluding this row excludes by document id and by title at the same time.
 TITLED = pa.schema({"document_id": pa.string(), "title": pa.string(), "pool_row": pa.int32()})
 
-# What was shown and clicked, by query and document, all positions together.
+# Impressions and clicks by query and document, all positions together.
 SHOWN = pa.schema({"query": pa.string(), "document_id": pa.string(), "impressions": pa.int64(), "clicks": pa.int64()})
 
-# A document that a bucket of queries asks the title of. One row a bucket, however often the document was shown: a
-# document that is in every third result gathers no more rows than there are buckets.
+# A document whose title a bucket of queries requests. There is one row per bucket, however often the document was
+# shown: a document in every third result has no more rows than there are buckets.
 WANTED = pa.schema({"document_id": pa.string(), "bucket": pa.int64(), "clicked": pa.bool_()})
 
-# The answer. A title is null where the document is unknown and "" where it is known but was not clicked in that bucket
-# (an impression needs no title, and titles are most of what is exchanged).
+# The answer. A title is null if the document is unknown and "" if it is known but was not clicked in that bucket (an
+# impression needs no title, and titles are most of the exchanged bytes).
 ANSWERED = pa.schema({"bucket": pa.int64(), "document_id": pa.string(), "title": pa.string(), "pool_row": pa.int32()})
 
 SHOWN_TITLED = pa.schema(
@@ -53,7 +53,7 @@ SHOWN_TITLED = pa.schema(
     }
 )
 
-# The order of the pool is cut by counting documents in this many equal ranges of their hashes.
+# The pool is cut off by counting documents in this many equal ranges of their hashes.
 HASH_RANGES = 4096
 _RANGE_SHIFT = np.uint64(64 - 12)
 
@@ -105,7 +105,7 @@ def find_pool_rows(grouped: pa.Table, pool: pa.Table) -> pa.Table:
     row = np.searchsorted(hashes, first_hashes)
     pool_rows = np.full(len(first_hashes), -1, np.int32)
     open_ = np.flatnonzero(row < len(hashes))
-    while len(open_):  # more than once only where two ids have one 64-bit hash
+    while len(open_):  # more than once only if two ids have one 64-bit hash
         open_ = open_[hashes[row[open_]] == first_hashes[open_]]
         same = pc.equal(titles.take(open_), pool_titles.take(row[open_])).to_numpy()
         pool_rows[open_[same]] = row[open_[same]]
@@ -172,7 +172,7 @@ def _hash_range(hashes: pa.ChunkedArray) -> np.ndarray:
     return (hashes.to_numpy() >> _RANGE_SHIFT).astype(np.int64)
 
 
-# A documents file in parts that workers read: byte ranges of lines, a whole gzip file, row groups of Parquet.
+# The parts of a documents file that workers read: byte ranges of lines, a whole gzip file, row groups of Parquet.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

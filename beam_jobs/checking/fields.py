@@ -43,8 +43,8 @@ _EPOCHS = {10: "seconds", 13: "milliseconds", 16: "microseconds", 19: "nanosecon
 _NAME = re.compile(r"[A-Za-z_@][A-Za-z0-9_.@ -]{0,59}")
 _LONG_DIGITS = re.compile(r"\d{5,}|[0-9a-fA-F]{12,}")
 
-# Ours -> what it is called elsewhere, the likeliest first. Two parts are a key within an object of that name. Names are
-# compared without case, `_`, `-`, `.`, `@` and blanks: `queryId`, `query_id` and `Query ID` are one.
+# Our column -> its usual names, likeliest first. Two parts are a key within an object of that name. Names are compared
+# without case, `_`, `-`, `.`, `@` and spaces: `queryId`, `query_id` and `Query ID` are equal.
 ALIASES: dict[str, tuple[str, ...]] = {
     "query_id": (
         "query_id", "qid", "search_id", "sid", "query.id", "search.id", "request_id", "search_request_id", "query_uid",
@@ -72,7 +72,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "user_agent": ("user_agent", "ua", "agent", "http_user_agent", "browser"),
     "application": ("application", "app", "app_name", "application_name"),
 }  # fmt: skip
-# What a value of an event column means, compared in the same way.
+# The meaning of the values of an event column, compared in the same way.
 EVENT_NAMES = {
     "click": ("click", "tap", "select", "clickthrough", "productclick", "itemclick", "resultclick", "hitclick"),
     "impression": ("impression", "shown", "view", "viewed", "display", "displayed", "serp", "impressed", "productview"),
@@ -145,7 +145,7 @@ def read_fields(file: str, size: int) -> Fields:
     except OSError as error:
         raise unreadable(file, error) from None
     except pa.ArrowInvalid:
-        return fields_of_rows(None)  # its source says what is wrong with it
+        return fields_of_rows(None)  # its source reports the error
     check_kind(file, kind)
     block = next(read_blocks(Unit(file=file, start=0, end=size, kind=kind), _LOOK_BYTES), None)
     lines = without_returns(block.data, split_lines(block.data))[:MAX_LINES] if block else []
@@ -272,7 +272,7 @@ def suggest_mapping(fields: Fields) -> Mapping | None:
     free = [name for name in fields.leaves() if fields.shape(name) not in ("list", "true or false")]
     columns: dict[str, str] = {}
     for ours in ALIASES:
-        # A number, a time or an address is no query, whatever it is called.
+        # A column of numbers, times or addresses is not a query column, whatever its name.
         fitting = [name for name in free if ours != "query" or fields.shape(name) in ("word", "text", "nothing")]
         if (name := best_name(ours, fitting)) is not None:
             columns[ours] = name

@@ -15,7 +15,7 @@ from schemas.ledger import FATES
 
 FAILS, LOOK, NOTE = "fails", "look", "note"  # would stop ingest; costs something; worth knowing
 LEVELS = (FAILS, LOOK, NOTE)
-_ENOUGH = 200  # lines, for a share to say anything
+_ENOUGH = 200  # lines, for a meaningful share
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +26,7 @@ class LogFinding:
     code: str
     problem: str
     fix: str
-    about: str = ""  # ours, of a finding about one field
+    about: str = ""  # our column, for a finding about one field
 
 
 def in_order(findings: Sequence[LogFinding]) -> tuple[LogFinding, ...]:
@@ -61,7 +61,7 @@ def lacks_mapping(fields: Fields, has_proposal: bool) -> LogFinding:
     )
 
 
-# Ours -> (where UBI has it, what follows where it is missing).
+# Our column -> (where UBI has it, the consequence of its absence).
 UBI_FIELDS = {
     "query_id": (("query_id",), "these lines cannot be read, unless they carry their query"),
     "client_id": (("client_id",), "nobody would be behind these queries, so no k of 1 or more would keep them"),

@@ -33,7 +33,7 @@ from schemas.text_contract import normalise_column
 SAMPLE_LINES = 500_000
 MAX_PLACES = 16
 MAX_BLOCKS = 64  # of 4 MiB of text each
-_LINES_PER_PLACE = 20_000  # fewer are hardly worth a place: a block holds about as many
+_LINES_PER_PLACE = 20_000  # a smaller place is not worth reading: a block has about as many
 _SHOWN_PLACES = 3
 
 
@@ -112,7 +112,7 @@ def draw_sample(
     return sample
 
 
-# What the rows of a sample are, before anything is joined or dropped.
+# Statistics of a sample's rows, before anything is joined or dropped.
 
 
 def lines_of(rows: pa.Table) -> dict[str, int]:
@@ -127,7 +127,9 @@ def count_simulated(rows: pa.Table) -> int:
 
 
 def clients_of(rows: pa.Table) -> dict[str, Any]:
-    """`lines_with` a client id, how many are `distinct`, `largest_lines` of one client, `searches` of each (query ids)."""
+    """`lines_with` a client id, how many are `distinct`, `largest_lines` of one client, `searches` of each (query
+    ids).
+    """
     with_client = rows.select(["client_id", "query_id"]).filter(rows["client_id"].is_valid())
     sizes = pc.struct_field(pc.value_counts(with_client["client_id"].combine_chunks()), "counts")
     num_pairs = with_client.group_by(["client_id", "query_id"]).aggregate([]).num_rows
@@ -161,7 +163,7 @@ def joins_of(rows: pa.Table) -> dict[str, Any]:
     return {"events": events, "joined": joined, "share": joined / events if events else 1.0}
 
 
-# What ingest and build would make of them.
+# The results of ingest and build for these rows.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -247,12 +249,11 @@ def kept_at_k(day: SampledDay, titled: pa.Array | None, k: int) -> list[dict[str
     return [{"k": each, **{name: tally.counts[f"{name}_at_{each}"] for name in names}} for each in values]
 
 
-# What the whole log would take on this machine: lines, time, memory, disk.
+# Estimates for the whole log on this machine: lines, time, memory, disk.
 #
-# How fast a line is read and counted is measured on the sample itself, on this machine, as busy as it is. The constants
-# below are of what the sample does not do: starting Beam, moving rows between steps, making shards. They were measured
-# on 2026-11-21 on two x86-64 cores that others used too, in one process and in seconds of processor time, with UBI
-# logs:
+# The sample itself gives the time per line, on this machine under its current load. The constants below cover what the
+# sample does not do: starting Beam, moving rows between steps, making shards. They were measured on 2026-11-21 on two
+# shared x86-64 cores, in one process and in seconds of processor time, with UBI logs:
 #
 #     lines        ingest                  the sample's functions    build
 #     2,000        2.8 s, 231 MB
@@ -289,7 +290,7 @@ def estimate_whole(sample: Sample, day: SampledDay, pairs: int, plan: ReadingPla
         "ingest_seconds": START_SECONDS + work_seconds * EXCHANGE_FACTOR / processes,
         "build_seconds": START_SECONDS + len(day.exposures) * times * BUILD_SECONDS_PER_EXPOSURE / processes,
         "memory_bytes": MEMORY_BASE_BYTES + working,
-        # Rows wait between two steps as Arrow files: those that were read, and those that were joined.
+        # Between two steps rows are stored as Arrow files: those that were read, and those that were joined.
         "scratch_bytes": round((rows_bytes + day.joined_bytes) * times),
         "day_bytes": round((day.queries.nbytes + day.exposures.nbytes) * times),
         "shards_bytes": round(pairs * times) * SHARD_BYTES_PER_PAIR,

@@ -14,10 +14,10 @@ from schemas.process import load_compiled
 from schemas.search_log import LOG_ROW
 from schemas.shard import LogicalDigest
 
-INTERFACE = 4  # raised with every change of what the C++ functions take or give
+INTERFACE = 4  # incremented with every change of the C++ interface
 _NAME = "beam_jobs.compiled._compiled"
 _PLACE, _BYTES, _SHORT, _LONG = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.c_int64
-_FUNCTIONS: dict[str, tuple[Any, ...]] = {  # what each returns, and what it takes
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {  # result and arguments of each
     "ubi_rows_new": (_PLACE, _BYTES, _LONG, _PLACE, _LONG, _SHORT),
     "ubi_rows_free": (None, _PLACE),
     "ubi_rows_num_lines": (_LONG, _PLACE),
@@ -77,7 +77,7 @@ def keyed_hashes(texts: pa.Array, *, key: bytes = b"", person: bytes = b"") -> n
         blank = blake2b(digest_size=HASH_BYTES, key=key, person=person)
         digests = []
         for text in texts.cast(pa.binary()).to_pylist():
-            keyed = blank.copy()  # half the time of making one anew
+            keyed = blank.copy()  # takes half the time of a new one
             keyed.update(text)
             digests.append(keyed.digest())
         return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
@@ -86,11 +86,13 @@ def keyed_hashes(texts: pa.Array, *, key: bytes = b"", person: bytes = b"") -> n
     return hashes
 
 
-NO_TEXT = np.uint64(crc32(b""))  # the hash of the empty text, and of none
+NO_TEXT = np.uint64(crc32(b""))  # the hash of the empty text, also for null
 
 
 def text_hashes(texts: pa.Array) -> np.ndarray:
-    """The CRC-32 of each text's UTF-8 bytes, uint64 [texts]. `texts`: string or binary; null counts as the empty text."""
+    """The CRC-32 of each text's UTF-8 bytes, uint64 [texts]. `texts`: string or binary; null counts as the empty
+    text.
+    """
     compiled = library()
     if compiled is None or not len(texts):
         return np.array([crc32(text or b"") for text in texts.cast(pa.binary()).to_pylist()], np.uint64)

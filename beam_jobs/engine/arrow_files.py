@@ -9,7 +9,7 @@ import pyarrow as pa
 from schemas import storage
 from schemas.errors import StageError, os_error_kind
 
-BATCH_ROWS = 65_536  # rows of a record batch: the least that a reader of a part of a file touches
+BATCH_ROWS = 65_536  # rows of a record batch: the least that reading part of a file touches
 
 
 def write_table(table: pa.Table, folder: str, name: str) -> str:
@@ -56,15 +56,15 @@ def writing_errors(where: str) -> Iterator[None]:
         ) from None
 
 
-# How a table travels between two steps: as an Arrow IPC stream, by value or by reference.
+# Tables travel between two steps as Arrow IPC streams, by value or by reference.
 #
-# By value the bytes themselves are the element, and the runner's own shuffle moves, spills and keeps them: Flink and
-# Dataflow are made for that. Runners that keep every element in memory (FnApiRunner, Prism) are handed references
-# instead (engine_options.exchange_scratch): the bytes lie in a scratch file, and a reference is its URI,
-# where they begin, and how many they are. A plain tuple, since that is what Beam's coders encode best.
+# By value the bytes themselves are the element, and the runner's own shuffle moves, spills and stores them: Flink and
+# Dataflow are made for that. Runners that keep every element in memory (FnApiRunner, Prism) get references instead
+# (engine_options.exchange_scratch): the bytes are in a scratch file, and a reference is its URI, their offset and their
+# number. It is a plain tuple, which Beam's coders encode best.
 #
-# Scratch files have names that no other attempt uses, and nothing reads one but through a reference that reached it, so
-# what a bundle that ran twice left behind is never seen. Whoever made the scratch folder removes it.
+# Scratch files have unique names, and are read only through a reference, so the remains of a bundle that ran twice are
+# never seen. The creator of the scratch folder removes it.
 
 
 Reference = tuple[str, int, int]

@@ -85,7 +85,7 @@ def run_pipeline(
         if same := flink_job(name, options):
             try:
                 same.wait(lambda activity: progress(activity, 0, None))
-            except (KeyboardInterrupt, SystemExit):  # what would end a job of our own ends this one too
+            except (KeyboardInterrupt, SystemExit):  # an interrupt of our own job cancels this one too
                 cancel(None, name, options)
                 raise
         return has_committed()
@@ -96,7 +96,7 @@ def run_pipeline(
         with started(name, options, log.folder, workers) as runner:
             pipeline = _pipeline(build, runner, options)
             _refuse_dry_run(name, pipeline, options)
-            if is_done():  # what a killed client had sent may have reached the cluster while the engine started
+            if is_done():  # a killed client's submission may have reached the cluster while the engine started
                 return
             try:
                 if isinstance(runner, PipelineRunner):  # in this process: `run` returns at the end
@@ -114,7 +114,7 @@ def _refuse_dry_run(name: str, pipeline: beam.Pipeline, options: PipelineOptions
     if not options.view_as(TestOptions).dry_run:
         return
     if name == "DataflowRunner":
-        result: Any = pipeline.run()  # which stops before it talks to Google
+        result: Any = pipeline.run()  # it stops before it talks to Google
         proto = result.job.proto_pipeline
     else:
         proto = pipeline.to_runner_api()
@@ -150,7 +150,7 @@ def _submit_and_wait(pipeline: beam.Pipeline, name: str, options: PipelineOption
     kept = f" (the engine's output, which may quote data, is in {where})" if where else ""
     on_flink = flink_job(name, options)
     if state not in _ENDED:
-        if result is None and cause and not isinstance(cause, grpc.RpcError):  # not even submitted: no engine's doing
+        if result is None and cause and not isinstance(cause, grpc.RpcError):  # not submitted: not the engine's fault
             raise cause
         if on_flink:
             raise LostSight(
@@ -159,10 +159,10 @@ def _submit_and_wait(pipeline: beam.Pipeline, name: str, options: PipelineOption
                 f"Run the same command again, which waits for it{kept}.",
             )
         cancel(result, name, options)
-    if on_flink and on_flink.was_cancelled():  # which Beam cannot tell from a failure
+    if on_flink and on_flink.was_cancelled():  # Beam cannot tell this from a failure
         state = "CANCELLED"
     ended = _ENDED.get(state, f"The Beam job cannot be followed any more; its last known state: {state}")
-    kind = StageError if state == "CANCELLED" else TransientError  # who cancelled it does not want it tried again
+    kind = StageError if state == "CANCELLED" else TransientError  # a user who cancelled it does not want a retry
     raise kind(
         f"{ended}. Nothing was committed.",
         f"Run the same command again{kept}.",
@@ -192,7 +192,7 @@ def _pipeline(
 ) -> beam.Pipeline:
     try:
         pipeline = beam.Pipeline(runner=runner, options=options)
-    except (ValueError, ImportError) as error:  # options that this runner needs and that are missing, or its packages
+    except (ValueError, ImportError) as error:  # missing options or packages of this runner
         raise UsageError(
             f"Beam does not start the job with --runner={runner}: {' '.join(str(error).split())}",
             "See docs/running.md, and the options of your runner in Beam's documentation.",
@@ -204,13 +204,13 @@ def _pipeline(
 def _options(beam_options: Sequence[str]) -> PipelineOptions:
     try:
         options = PipelineOptions(flags=list(beam_options))
-        options.get_all_options()  # makes Beam look at every option now
+        options.get_all_options()  # makes Beam check every option now
     except SystemExit:  # argparse has printed what it did not like
         raise UsageError(
             f"Beam refuses one of the options {' '.join(beam_options)}.",
             "See the line above, and the options of your runner in Beam's documentation.",
         ) from None
-    if not options.view_as(TestOptions).dry_run:  # which checks them, as the tests of the graphs do: half a second
+    if not options.view_as(TestOptions).dry_run:  # it checks them, as the tests of the graphs do: half a second
         options.view_as(TypeOptions).pipeline_type_check = False
     return options
 

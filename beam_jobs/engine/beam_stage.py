@@ -203,13 +203,13 @@ def run_beam_stage(
         return run_stage(store, request, produce, progress)
 
 
-# How far a running job is, for whoever started it, on whatever runner: workers leave notes, the client adds up.
+# The progress of a running job, on any runner: workers leave notes, the client adds them up.
 #
 #     with listening(progress, {"reading (bytes)": 1000, "writing (buckets)": 4}, folder):
 #         ...                                    # the job, whose functions call advance(folder, "reading (bytes)", 10)
 #
-# A note is one small file for each worker process in a folder that all of them see, written at most once a second. What
-# a bundle that ran twice did counts twice, so a step never shows more than its total; the ledger counts for itself.
+# A note is one small file per worker process in a folder that all of them see, written at most once a second. A bundle
+# that ran twice counts twice, so a step never shows more than its total; the ledger counts separately.
 
 
 @contextmanager
@@ -239,7 +239,7 @@ def listening(progress: Progress, steps: Mapping[str, int], folder: str) -> Iter
     finally:
         ended.set()
         listener.join()
-        _note(folder).write()  # what a worker in this process has not written yet
+        _note(folder).write()  # the unwritten progress of a worker in this process
         report()
 
 
@@ -265,10 +265,10 @@ class _Note:
             self.write()
 
     def write(self) -> None:
-        with self._lock, suppress(OSError):  # no word about the progress is no reason to stop
+        with self._lock, suppress(OSError):  # missing progress is no reason to stop
             self._written = time.monotonic()
             folder = self._uri.rpartition("/")[0]
-            if not storage.is_local(folder) or storage.exists(folder):  # or else the job is over
+            if not storage.is_local(folder) or storage.exists(folder):  # otherwise the job is over
                 with storage.open_new(self._uri) as note:
                     note.write(json.dumps(self._done).encode())
 
@@ -282,6 +282,6 @@ def _add_up(folder: str) -> Counter[str]:
     counts: Counter[str] = Counter()
     with suppress(OSError):
         for name in storage.list_files(folder):
-            with suppress(ValueError):  # caught in the middle of a write
+            with suppress(ValueError):  # read in the middle of a write
                 counts.update(json.loads(storage.read_bytes(storage.join(folder, name))))
     return counts

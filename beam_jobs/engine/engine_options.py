@@ -17,7 +17,7 @@ _RUNNERS = ("FnApiRunner", "PrismRunner", "FlinkRunner", "DataflowRunner", "Port
 _IN_THIS_PROCESS = ("DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner")
 MINI_CLUSTER = ("[local]", "[auto]")  # Flink inside its job server, on this machine
 
-# The names of what `make engines` puts into its folder (deploy/engines/install.py).
+# The names of the files that `make engines` installs (deploy/engines/install.py).
 PRISM = "prism"
 FLINK_JOB_SERVER = "flink-job-server/flink-job-server.jar"
 LOOPBACK = "loopback.so"  # beside the job server's jar
@@ -46,7 +46,7 @@ def exchange_scratch(beam_options: Sequence[str], folder: str) -> Iterator[str |
     name = runner_name(beam_options)
     if name not in ("FnApiRunner", "PrismRunner"):
         yield None
-    elif storage.is_local(folder) or _value("job_endpoint", beam_options):  # somebody else's Prism, and its workers
+    elif storage.is_local(folder) or _value("job_endpoint", beam_options):  # another user's Prism, and its workers
         yield folder
     else:
         scratch = make_scratch()
@@ -78,7 +78,7 @@ def with_engines(beam_options: Sequence[str], engines: str) -> tuple[str, ...]:
     elif name == "FlinkRunner":
         _fill_in(options, "flink_job_server_jar", os.path.join(folder, FLINK_JOB_SERVER))
         _fill_in(options, "flink_master", MINI_CLUSTER[0])
-        # Or else every step of the job starts Python workers of its own, for some seconds each.
+        # Otherwise every step of the job starts Python workers of its own, for some seconds each.
         _fill_in(options, "environment_cache_millis", "10000")
         if _value("flink_master", options) in MINI_CLUSTER:
             _fill_in(options, "parallelism", str(os.cpu_count() or 1))
@@ -99,18 +99,18 @@ def _value(name: str, options: Sequence[str]) -> str | None:
     parser.add_argument(f"--{name}", dest="value", nargs="?")
     try:
         return parser.parse_known_args(list(options))[0].value
-    except argparse.ArgumentError:  # Beam says it better
+    except argparse.ArgumentError:  # Beam's own error is better
         return None
 
 
-# How many processes a job on this machine is worth, where its options do not say.
+# The number of processes for a job on this machine, unless its options set it.
 
 
-# Two processes cost half a second more than one (forked_workers), and what a core does in it is so many bytes
-# of a log, or of days: from a few times as many on they bring in more than they cost (benchmarks/preprocessing.py).
+# Two processes cost half a second more than one (forked_workers), in which a core processes this many bytes of a log,
+# or of days: from a few times as many on, they are worth their cost (benchmarks/preprocessing.py).
 WORTH_PROCESSES_BYTES = 256 << 20
 WORTH_PROCESSES_DAY_BYTES = 128 << 20
-MAX_PROCESSES = 16  # each holds a bucket or two and what it gathers: about 0.4 GB
+MAX_PROCESSES = 16  # each has a bucket or two and the rows it collects: about 0.4 GB
 
 
 def with_local_workers(

@@ -45,15 +45,15 @@ from beam_jobs.engine.engine_options import LOOPBACK, MINI_CLUSTER
 from beam_jobs.engine.forked_workers import ForkedWorkers, forked_workers
 from schemas.errors import JobGoesOn, TransientError, UsageError
 
-# Beam would stage a list of the packages that are installed here, which nothing reads; without it no file of this
-# machine is needed by a cluster, so a job goes on where the machine that submitted it is gone.
+# Beam would stage a list of the installed packages, which nothing reads; without it a cluster needs no file of this
+# machine, so a job survives the machine that submitted it.
 _NOTHING_TO_STAGE = "disable_logging_submission_environment"
 PORT = "{port}"  # stands for the chosen port in a command
 START_SECONDS = 120.0
 TERM_SECONDS = 10.0
 CLUSTER_ANSWER_SECONDS = 10.0
 CANCEL_SECONDS = 60.0
-SILENCE_SECONDS = 60.0  # how long a cluster may not answer while a job on it is waited for
+SILENCE_SECONDS = 60.0  # how long a cluster may be silent while a job on it is waited for
 _ENDED_ON_FLINK = {"CANCELED", "FAILED", "FINISHED"}
 
 
@@ -74,7 +74,7 @@ def started(
             if direct.direct_running_mode != "multi_processing":
                 yield FnApiRunner()
                 return
-            direct.direct_running_mode = "in_memory"  # or else Beam takes its own processes, which import everything
+            direct.direct_running_mode = "in_memory"  # otherwise Beam uses its own processes, which import everything
             workers = workers or stack.enter_context(forked_workers())
             environment = ForkedEnvironment(workers, _cache_bytes(options), os.path.join(log_folder, "workers.log"))
             yield FnApiRunner(default_environment=environment)
@@ -86,7 +86,7 @@ def started(
                 command, preload = _prism(options), ""
             else:
                 command = _flink_job_server(options, log_folder)
-                # Made by `make engines`, it keeps the ports of server and mini cluster from other machines.
+                # A library from `make engines` that hides the ports of server and mini cluster from other machines.
                 library_file = os.path.join(os.path.dirname(command[command.index("-jar") + 1]), LOOPBACK)
                 preload = library_file if os.path.isfile(library_file) else ""
         if name in ("PrismRunner", "FlinkRunner", "PortableRunner") and _is_loopback(name, options):
@@ -178,14 +178,14 @@ def _cache_bytes(options: PipelineOptions) -> int:
     return (options.view_as(WorkerOptions).max_cache_memory_usage_mb or 0) << 20
 
 
-# The process beside this one that takes a job for its runner: Prism itself, or the job server of Flink.
+# The server process that takes a job for its runner: Prism itself, or the job server of Flink.
 #
-# It lives exactly as long as this process: it ends with the block, and where this process is killed, a pipe closes and
-# it is killed too. It has a session of its own, so that an interrupt typed at the terminal reaches this process alone,
-# which can then still use it to cancel the job.
+# It lives exactly as long as this process: it ends with the block, and if this process is killed, a pipe closes and it
+# is killed too. It has a session of its own, so an interrupt typed at the terminal reaches only this process, which can
+# still use the server to cancel the job.
 
-# `cat` ends when the other end of the pipe closes: when this process ended, however it did. On Linux the server ends
-# with the shell too.
+# `cat` ends when the other end of the pipe closes: when this process ends, in any way. On Linux the server ends with
+# the shell too.
 _UNTIL_THE_PIPE_CLOSES = """
 exec 3<&0
 setpriv --pdeathsig KILL true 2>/dev/null && set -- setpriv --pdeathsig KILL "$@"
@@ -257,7 +257,7 @@ def _end(process: subprocess.Popen) -> None:
     process.wait()
 
 
-# A job on a Flink cluster, as the cluster's own page tells of it.
+# A job on a Flink cluster, as the cluster's REST API reports it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,12 +343,12 @@ def _ask(url: str, method: str) -> Any:
         return json.load(answer)
 
 
-# Worker processes that forked_workers forks, as an environment of Beam: what its own one of subprocesses is.
+# Worker processes that forked_workers forks, as an environment of Beam, like Beam's own environment of subprocesses.
 
 
 _URN = "clicktower:env:forked:v1"
-MOST_TEMPORARY = 70  # letters of the folder for temporary files: the path of a socket has at most a hundred or so
-# Beam hands on bytes, and makes the handlers itself: these say which of the environments they are of.
+MOST_TEMPORARY = 70  # characters of the temporary folder: a socket's path has at most about a hundred
+# Beam passes bytes and makes the handlers itself: these identify the environment.
 _ENVIRONMENTS: dict[bytes, "ForkedEnvironment"] = {}
 
 
@@ -374,7 +374,7 @@ class _PrivateServer(worker_handlers.GrpcServer):
         is_long = len(tempfile.gettempdir()) > MOST_TEMPORARY
         self._folder = tempfile.mkdtemp(prefix="clicktower-", dir="/tmp" if is_long else None)
         self.address = f"unix:{os.path.join(self._folder, 'runner')}"
-        self.control_port = self.data_port = self.state_port = self.logging_port = 0  # _Handler gives the address
+        self.control_port = self.data_port = self.state_port = self.logging_port = 0  # _Handler sets the address
         self.control_handler = worker_handlers.BeamFnControlServicer(worker_manager)
         self.data_plane_handler = data_plane.BeamFnDataServicer(worker_handlers.DATA_BUFFER_TIME_LIMIT_MS)
         self._server = grpc.server(
@@ -382,7 +382,7 @@ class _PrivateServer(worker_handlers.GrpcServer):
             options=[
                 ("grpc.max_receive_message_length", -1),
                 ("grpc.max_send_message_length", -1),
-                # Workers ask every 20 seconds whether it is still there, however long they compute.
+                # Workers ask every 20 seconds whether it is alive, however long they compute.
                 ("grpc.http2.max_pings_without_data", 0),
                 ("grpc.http2.max_ping_strikes", 0),
                 ("grpc.http2.min_ping_interval_without_data_ms", 20_000),
@@ -426,9 +426,9 @@ class _Handler(GrpcWorkerHandler):
         return self._grpc_server.address
 
 
-# The same processes for engines that ask for workers on the machine that submits a job: Beam's LOOPBACK environment.
+# The same processes for engines that request workers on the machine that submits a job: Beam's LOOPBACK environment.
 #
-# Beam's own way is a thread of the submitting process, which prints every traceback to the terminal and shares one
+# Beam's own version is a thread of the submitting process, which prints every traceback to the terminal and shares one
 # interpreter with all others, and a port that every machine of the network can reach. This one is open to this machine
 # alone.
 
@@ -459,9 +459,9 @@ class _Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
                 request.worker_id,
                 cache_bytes=self._cache_bytes,
                 log=self._log,
-                fail=lambda error: None,  # the engine sees that it is gone
+                fail=lambda error: None,  # the engine notices its end
             )
-        except (OSError, ValueError):  # a call under way outlives the server that it came to
+        except (OSError, ValueError):  # a call may outlive its server
             return beam_fn_api_pb2.StartWorkerResponse(error="the job has ended")
         return beam_fn_api_pb2.StartWorkerResponse()
 

@@ -23,10 +23,10 @@ from beam_jobs.engine.arrow_files import Record, get, put, to_ipc, writing_error
 from beam_jobs.engine.beam_engine import relay_stage_errors
 from schemas.negatives import absorb
 
-# A bucket is held in memory as a whole, a few times over: this many bytes of input each keep a worker below 1 GiB.
+# A bucket is in memory as a whole, several times: with this many bytes of input each, a worker stays below 1 GiB.
 BUCKET_BYTES = 32 << 20
 MAX_BUCKETS = 1 << 14  # a bucket's number is an int16
-# Rows are gathered up to this size before they are cut, so that a record is worth its overhead of about a kilobyte,
+# Rows are collected up to this size before they are split, so that a record is worth its overhead of about a kilobyte,
 # and a scratch file its name.
 GATHER_BYTES = 48 << 20
 
@@ -132,12 +132,12 @@ def _bucket_table(bucket: int, records: Iterable[Record]) -> tuple[int, pa.Table
     return bucket, get(records)
 
 
-# Several kinds of tables regrouped together by a common key: what `exchange` does for one kind.
+# Several kinds of tables, regrouped by a common key: what `Exchange` does for one kind.
 #
 #     buckets = {"left": lefts, "right": rights} | JointExchange("Join by id", sides, num_buckets, scratch)
 #
-# yields (bucket, {"left": pa.Table, "right": pa.Table}), where all rows of one key, of every kind, are in one bucket.
-# The same promises: whole keys, no order.
+# yields (bucket, {"left": pa.Table, "right": pa.Table}): all rows of a key, of every kind, are in one bucket. As there,
+# keys are whole and the order is arbitrary.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,7 +152,7 @@ class Side:
     holds_bucket: bool = False
 
 
-Bucket = tuple[int, dict[str, pa.Table]]  # the bucket's number, and of each kind its table
+Bucket = tuple[int, dict[str, pa.Table]]  # the bucket's number, and its table of each kind
 
 
 class JointExchange(beam.PTransform):

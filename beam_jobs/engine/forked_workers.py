@@ -31,8 +31,8 @@ from schemas.errors import JobGoesOn, TransientError
 
 END_SECONDS = 10.0
 
-# A bucket's columns are as large as those of the one before: a worker keeps the memory it has got, instead of giving it
-# back to the system and having it cleared again, which was a tenth of all time. For glibc; its largest threshold.
+# A bucket's columns are as large as those of the one before: a worker keeps its memory instead of returning it to the
+# system, which would clear it again; that took a tenth of all time. For glibc; its largest threshold.
 _KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
 
 Fail = Callable[[Exception], object]
@@ -60,7 +60,7 @@ class ForkedWorkers:
     """The running process that forks the workers."""
 
     def __init__(self, loaders: Sequence[str]) -> None:
-        # A process group of its own: interrupts are the caller's affair, and all of it can be ended at once.
+        # A process group of its own: interrupts are the caller's concern, and the whole group can be ended at once.
         self._server = subprocess.Popen(
             [sys.executable, "-m", "beam_jobs.engine.forked_workers", *loaders],
             bufsize=0,
@@ -70,7 +70,7 @@ class ForkedWorkers:
             stderr=subprocess.DEVNULL,
             process_group=0,
         )
-        self._lock = threading.Lock()  # no line is written while its input is closed
+        self._lock = threading.Lock()  # keeps lines and the closing of its input apart
         self._fail: dict[str, Fail] = {}  # by worker
         self.lost: TransientError | None = None  # a worker, by a signal
         self._listener = threading.Thread(target=self._listen, name="forked workers", daemon=True)
@@ -98,7 +98,7 @@ class ForkedWorkers:
                 "Run the same command again; if the system ended it for lack of memory, put `--"
                 " --direct_running_mode=in_memory` behind it, which uses one process.",
             )
-            # Without a name where it ended before it was noted: then all are reported, since the job fails anyway.
+            # No name if it ended before it was noted: then all are reported, since the job fails anyway.
             for fail in [self._fail[name]] if name in self._fail else list(self._fail.values()):
                 fail(self.lost)
 
@@ -118,14 +118,14 @@ class ForkedWorkers:
 
 def _fork_for_each_line(loaders: list[str]) -> None:
     """The forking process, from start to end."""
-    gc.disable()  # it would look at what is imported again and again
+    gc.disable()  # it would scan the imports again and again
     keep_out_unused_imports()
     import_module("apache_beam.runners.worker.sdk_worker")
     for module, name in (loader.split(":") for loader in loaders):
         getattr(import_module(module), name)()
     gc.enable()
-    gc.set_threshold(20_000)  # of what workers make little is held in circles
-    gc.freeze()  # or else the first collection of each worker looks at, and so copies, all of it
+    gc.set_threshold(20_000)  # few of a worker's objects are in cycles
+    gc.freeze()  # otherwise each worker's first collection scans, and so copies, all of it
     names: dict[int, str] = {}  # of the workers, by process
 
     def tell_of_the_ended(*_: object) -> None:
@@ -163,9 +163,9 @@ def _work(address: str, name: str, cache_bytes: int, log: str) -> None:
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # what else a process does at its end is not a worker's
+    os._exit(code)  # the rest of a process's end does not concern a worker
 
 
 if __name__ == "__main__":
     _fork_for_each_line(sys.argv[1:])
-    os._exit(0)  # nothing is to be done at its end, and taking Beam apart takes a quarter of a second
+    os._exit(0)  # no cleanup is needed, and taking Beam apart takes a quarter of a second

@@ -22,8 +22,8 @@ from schemas.errors import UsageError
 from schemas.search_log import KINDS, PEOPLE_CAP
 from schemas.section import Count, section
 
-# A client is surely a bot, surely no bot, or unsure: kept out of training, counted apart. Each rule has a fate
-# (schemas.search_log) for the lines of the clients that it catches. A client counts under the first rule that applies.
+# A client is certainly a bot, certainly no bot, or unsure: kept out of training, counted separately. Each rule has a
+# fate (schemas.search_log) for the lines of its clients. A client counts under the first rule that applies.
 FATE_OF_RULE = {
     "user_agent": "bot_user_agent",
     "pace": "bot_behaviour",
@@ -43,7 +43,7 @@ FATE_OF_RULE = {
 RULES = tuple(FATE_OF_RULE)
 RULE = {name: number for number, name in enumerate(RULES)}
 NO_RULE = len(RULES)  # after all of them
-# Raised on purpose when a rule comes, goes, or means something else. Thresholds are not part of it: they are recorded.
+# Incremented when a rule is added, removed or changed in meaning. Thresholds are not part of it: they are recorded.
 RULES_VERSION = 2
 
 Fraction = Annotated[float, Field(gt=0, le=1)]  # with 0 every client, or none, would be a bot
@@ -69,41 +69,41 @@ class BotRules:
     unsure_searches_per_hour: Count = 45
     unsure_searches_per_day: Count = 200
 
-    # Clicks everything: this share of the documents shown is clicked, over at least so many searches that showed at
-    # least so many documents each on average (a log that records what was clicked and hardly more shows nothing).
+    # Clicks everything: this share of the documents shown is clicked, over at least so many searches with at least so
+    # many documents on average (a log that records little more than clicks shows nothing).
     clicked_share: Fraction = 0.8
     unsure_clicked_share: Fraction = 0.6
     clicked_share_searches: Count = 20
     shown_per_search: Annotated[float, Field(ge=1)] = 2.0
 
-    # Clicks one rank: so large a share of the searches has its one click there, and there are hardly any other clicks.
+    # Clicks one rank: this share of the searches has its only click there, and there are hardly any other clicks.
     same_rank_share: Fraction = 0.95
     same_rank_searches: Count = 30
     unsure_same_rank_searches: Count = 20
 
-    # Around the clock: at work in so many hours of one day (UTC), so nobody slept; several people behind one client id
-    # do that too, hence unsure. A bot where, besides, it hardly ever clicks, hardly ever asks twice, or keeps an even
+    # Around the clock: active in so many hours of one day (UTC), so nobody slept; several people behind one client id
+    # do that too, hence unsure. A bot if it also hardly ever clicks, hardly ever repeats a query, or keeps an even
     # pace.
     clock_hours: Count = 20
-    # Even pace: the variance of its searches per hour (or day) over their mean, all hours between its first and last
-    # counted. People come in bursts, far above 1; chance alone makes 1; a timer is near 0. Unsure; a bot where it also
-    # hardly ever clicks or hardly ever asks twice.
+    # Even pace: the variance of its searches per hour (or day) over their mean, between its first and last hour. People
+    # come in bursts, far above 1; pure chance gives 1; a timer is near 0. Unsure; a bot if it also hardly ever clicks
+    # or hardly ever repeats a query.
     even_dispersion: Fraction = 0.2
-    # Hardly ever clicks, hardly ever asks twice: the share of clicks to searches, of distinct queries, from so many
-    # searches on. Signs, no rule by themselves: a blocked tracker hides all clicks of a person.
+    # Hardly ever clicks, hardly ever repeats a query: the ratio of clicks to searches and of distinct queries to
+    # searches, from so many searches on. They are signs and not rules: a blocked tracker hides all clicks of a person.
     few_clicks_share: Fraction = 0.01
     distinct_share: Fraction = 0.9
     sign_searches: Count = 20
     # Both together over so many searches: unsure.
     unsure_never_clicks_searches: Count = 50
 
-    # Crowd: at least so many clients that ask for at most so many different queries in the whole log ask for the same
-    # one within a short time, and the chance that as many who have nothing to do with each other would is this small.
+    # Crowd: at least so many clients with at most so many different queries in the whole log ask for the same one
+    # within a short time, and the chance that so many unrelated clients would is this small.
     crowd_clients: Count = 3
     crowd_queries: Count = 3
     crowd_chance: Fraction = 1e-9
     unsure_crowd_chance: Fraction = 1e-5
-    # That none of them has an event says something where at most this share of such clients has none.
+    # The absence of events counts only if at most this share of such clients has none.
     crowd_silent_share: Fraction = 0.02
 
     def __post_init__(self) -> None:
@@ -123,16 +123,17 @@ QUERIES_KEPT = 128
 NO_QUERY = 0
 NO_TIME = 2**63 - 1
 
-# Searches carry the hour (-1 unknown, or for events); they, and events that own their query, carry it; clicks carry
-# their rank (-1 unknown, or for others). `asked` are the lines that a row counts for its query, the other numbers what
-# it counts for its hour and the total: one row does both for a client that asked little, different ones for others.
+# Searches have the hour (-1 if unknown, or for events); searches, and events that own their query, have the query;
+# clicks have their rank (-1 if unknown, or for others). `asked` are the lines that a row counts for its query, the
+# other numbers what it counts for its hour and in total: one row has both for a client with few queries, separate rows
+# for others.
 STATISTICS = pa.schema(
     {
         "person": pa.uint64(),
         "hour": pa.int32(),
         "position": pa.int32(),
         "query": pa.uint64(),
-        "first_ms": pa.int64(),  # of what was asked, NO_TIME unknown
+        "first_ms": pa.int64(),  # of the query, NO_TIME if unknown
         "searches": pa.int64(),
         "asked": pa.int64(),
         "impressions": pa.int64(),
@@ -194,16 +195,16 @@ def _add_up(rows: pa.Table) -> pa.Table:
     return added.rename_columns([*KEYS, "first_ms", *SUMS]).select(STATISTICS.names).cast(STATISTICS)
 
 
-# A client that did little, and one query that it asked: what tells a crowd.
+# A client with few searches, and one of its queries: the evidence of a crowd.
 PASSERS_BY = pa.schema(
     {
         "query": pa.uint64(),
         "person": pa.uint64(),
         "first_ms": pa.int64(),  # NO_TIME unknown
-        "silent": pa.bool_(),  # nothing but searches is known of the client
+        "silent": pa.bool_(),  # the client has only searches
     }
 )
-# Fewer hours or days than this say nothing about how even a pace is; nor do fewer searches in each on average.
+# Fewer hours or days than this say nothing about the evenness of a pace; nor do fewer searches in each on average.
 _EVEN_HOURS, _PER_EVEN_HOUR = 20, 2
 _EVEN_DAYS, _PER_EVEN_DAY = 14, 4
 
@@ -255,7 +256,7 @@ def tell_clients(statistics: pa.Table, rules: BotRules) -> tuple[Bots, pa.Table]
     daily = hourly.per(HOURS_PER_DAY)
     per_hour, per_day = hourly.largest(len(person)), daily.largest(len(person))
     one_rank_clicks = _by_part(statistics, person, "position", "clicks").largest(len(person))
-    # How often each asked each query, and when first: of those with many, a sample of their queries.
+    # The number and first time of each client's queries; for clients with many, a sample of their queries.
     asking = statistics.filter(pc.not_equal(statistics["query"], pa.scalar(NO_QUERY, pa.uint64())))
     added = asking.group_by(["person", "query"]).aggregate([("asked", "sum"), ("first_ms", "min")])
     queries = keep_smallest(added.rename_columns(["person", "query", "asked", "first_ms"]))
@@ -381,21 +382,21 @@ def _user_agent_pattern() -> re.Pattern[str]:
     return re.compile("|".join(f"(?:{term})" for term in shipped_list(BOT_USER_AGENTS).terms), re.IGNORECASE)
 
 
-# Crowds: fresh clients that ask for one query together, so that it seems that many people did.
+# Crowds: fresh clients that ask for one query together, so that it looks like the query of many people.
 #
-# One such client looks like a person who came once, and in real logs most clients came once; several of them, behind
-# one query and within minutes, do not. The question is asked of each query alone: of the clients that did little in the
-# whole log (PASSERS_BY), would so many who have nothing to do with each other have come for it at one time? The answer
-# takes the log's own clock: how many passers-by come in each hour of it and in each minute of an hour. So a log that
-# spans a minute, or says the day only, convicts nobody.
+# One such client looks like a person who came once, and in real logs most clients come once; several of them, with one
+# query and within minutes, do not. The test looks at each query alone: of the clients with few searches in the whole
+# log (PASSERS_BY), would so many unrelated ones have asked for it at one time? The answer uses the log's own clock: how
+# many passers-by come in each hour of it and in each minute of an hour. So a log that spans a minute, or has only
+# dates, convicts nobody.
 #
 # A person who refuses cookies and asks four times makes four clients, and is a crowd by this rule, rightly: one person.
-# Only where a crowd can matter to the privacy gate is it looked for: a query that PEOPLE_CAP others asked passes
-# anyway, so a campaign for something well known is left alone.
+# Crowds are looked for only if they matter to the privacy gate: a query with PEOPLE_CAP other people passes anyway, so
+# a campaign for something well known is left alone.
 
 MS_PER_MINUTE = 60_000
 MINUTES = 60
-# Within how many minutes a crowd comes; silent clients are watched for longer, since few are silent by chance.
+# The number of minutes within which a crowd comes; silent clients get longer, since few are silent by chance.
 WINDOWS = (1, 10, 60)
 SILENT_WINDOWS = (1, 10, 60, 24 * 60)
 
@@ -404,7 +405,7 @@ SILENT_WINDOWS = (1, 10, 60, 24 * 60)
 class Activity:
     """When passers-by come: their number by hour (of a clock of MAX_HOURS) and by minute of an hour."""
 
-    hours: np.ndarray  # the hours with any, ascending
+    hours: np.ndarray  # the hours with passers-by, ascending
     by_hour: np.ndarray
     by_minute: np.ndarray  # (MINUTES)
     num_silent: int
@@ -454,8 +455,8 @@ def find_crowds(passers_by: pa.Table, activity: Activity, rules: BotRules) -> Bo
     num_of_query = np.bincount(query)
     timed = (num_of_query[query] >= rules.crowd_clients) & (first_ms != NO_TIME)
 
-    chance = np.ones(len(query))  # for each row, of the least likely gathering that it is in
-    # How many are silent elsewhere: a crowd must not be what makes silence usual.
+    chance = np.ones(len(query))  # the chance of each row's least likely gathering
+    # The share of silent clients elsewhere: a crowd must not make silence usual.
     silent_of_query = np.bincount(query[silent], minlength=len(num_of_query))
     elsewhere = (activity.num_silent - silent_of_query + 1) / (activity.total - num_of_query + 1)
     says_something = silent & (elsewhere <= rules.crowd_silent_share)[query]
@@ -497,11 +498,11 @@ def _chances(
     codes = code + np.searchsorted(distinct, first_ms)
     for minutes in windows:
         until = np.searchsorted(distinct, first_ms + minutes * MS_PER_MINUTE)
-        end = np.searchsorted(codes, code + until)  # the rows from each one on, within its window
+        end = np.searchsorted(codes, code + until)  # the rows within the window of each one
         num = end - np.arange(len(query))
         num_neighbours = num_of_query[query] - 1
         expected = share * _expected_share(first_ms, minutes, activity)
-        # Any of the query's clients may have been the first of such a gathering.
+        # Any of the query's clients may have started such a gathering.
         bound = (num_neighbours + 1) * _tail_bound(num_neighbours, num - 1, expected)
         begin = np.searchsorted(end, np.arange(len(query)), side="right")  # the first row whose window holds this one
         chances = np.minimum(chances, _smallest_between(np.where(num >= fewest, bound, 1.0), begin))
@@ -511,9 +512,9 @@ def _chances(
 def _smallest_between(values: np.ndarray, begin: np.ndarray) -> np.ndarray:
     """For each place the smallest value from `begin` up to it, inclusive."""
     place = np.arange(len(values))
-    level = np.frexp(place - begin + 1)[1] - 1  # the whole part of the logarithm to base 2, exactly
+    level = np.frexp(place - begin + 1)[1] - 1  # the exact floor of the binary logarithm
     minima = np.empty(len(values))
-    smallest = values  # of the 2^n values that end at each place
+    smallest = values  # of the 2^n values that end at each index
     for n in range(int(level.max(initial=-1)) + 1):
         of_level = np.flatnonzero(level == n)
         minima[of_level] = np.minimum(smallest[of_level], smallest[begin[of_level] + 2**n - 1])
@@ -531,7 +532,7 @@ def _expected_share(first_ms: np.ndarray, minutes: int, activity: Activity) -> n
     by_hour = (within + 1) / (activity.total + 1)
     if minutes >= MINUTES:
         return np.minimum(by_hour, 1.0)
-    # Both minutes at the borders count in full.
+    # Both border minutes count fully.
     twice = np.concatenate([[0], np.cumsum(np.tile(activity.by_minute, 3))])
     minute = first_ms // MS_PER_MINUTE % MINUTES
     of_hour = (twice[minute + minutes + 1] - twice[minute] + 1) / (activity.by_minute.sum() + 1)

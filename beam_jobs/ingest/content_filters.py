@@ -68,9 +68,8 @@ def _parse(text: str, name: str) -> TermList:
 # Word characters for the adult list: a term must not begin or end inside a word.
 _NOT_INSIDE_WORD = (r"(?<![^\W_])", r"(?![^\W_])")
 
-# Spam rules: what no one types who looks for something in the collection. They err on keeping: a number such as
-# 000-767-8116 may be a part number, `2100000` too, and an address without a scheme is often pasted from the shop
-# itself.
+# Spam rules: what no searcher types. In doubt they keep a query: a number such as 000-767-8116 may be a part number,
+# `2100000` too, and an address without a scheme is often pasted from the shop itself.
 _SPAM = re.compile(
     "|".join(
         (
@@ -87,7 +86,7 @@ _SPAM = re.compile(
         )
     )
 )
-# One of the words of whatever _SPAM finds holds one of these, or two of its words in a row are the same.
+# A word in any match of _SPAM contains one of these, or two consecutive words of the query are equal.
 _SPAM_WORD = re.compile(r"://|www\.|[<\[@+(]|8(?:00|33|44|55|66|77|88)|([^\W_])\1{9}")
 _RUN = re.compile(r"[^\W_]+")
 CONTENT_FATES = ("query_empty", "query_adult", "query_spam")

@@ -23,13 +23,13 @@ from schemas.shard import LogicalDigest
 from schemas.text_contract import normalise_column
 
 SEARCH, IMPRESSION, CLICK, OTHER = (KINDS.index(kind) for kind in ("search", "impression", "click", "other"))
-_REPEAT = -1  # in the place of a kind
+_REPEAT = -1  # instead of a kind
 _NO_TIME = 2**63 - 1  # sorts last
 
-# A line whose query is known, and normalised. `owns_query`: it has the query from itself, being a
-# search, or an event without its search in the log; all others have it from their search. `person` is the client of the
-# line, or of the search where an event names none; `searcher` is the client of the line that the query is from,
-# `names_bot` that its user agent is a bot's.
+# A line with a known, normalised query. `owns_query`: the query is its own, since it is a search, or an event without
+# its search in the log; otherwise it comes from its search. `person` is the client of the line, or of the search if an
+# event names none; `searcher` is the client of the line that has the query, and `names_bot` says whether its user agent
+# is a bot's.
 JOINED = pa.schema(
     {
         "kind": pa.int8(),
@@ -65,7 +65,7 @@ def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Counter[st
     query_id = _numpy(rows["query_id"].combine_chunks().dictionary_encode().indices)
     here = np.arange(rows.num_rows)
     search_of_query_id = _chosen_search(rows, kind, query_id)
-    query_row = search_of_query_id[query_id]  # the row that each row's query is from, -1 none
+    query_row = search_of_query_id[query_id]  # the row of each row's query, -1 for none
     carries_query = is_event & has_document & _numpy(rows["query"].is_valid())
     query_row = np.where((query_row < 0) & carries_query, here, query_row)
     is_chosen = (kind == SEARCH) & (query_row == here)
@@ -132,7 +132,7 @@ def _chosen_search(rows: pa.Table, kind: np.ndarray, query_id: np.ndarray) -> np
     )
     in_order = pc.sort_indices(lines, sort_keys=[("time", "ascending"), ("line_hash", "ascending")])
     latest_first = searches[_numpy(in_order)][::-1]
-    chosen[query_id[latest_first]] = latest_first  # the last assignment counts: the earliest
+    chosen[query_id[latest_first]] = latest_first  # the last assignment wins: the earliest
     return chosen
 
 
@@ -149,10 +149,10 @@ def _numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
 
 # The join of a bucket of query ids that may not fit into memory: in parts, one after the other.
 #
-# A search has a few dozen events and a bucket some ten thousand searches, unless somebody sends events without end
-# under one query id. No exchange can part these, since an event needs its search; so such a bucket is read again and
-# again, each time for the lines of one part: first for the search that stays of each query id, then for the events,
-# against all searches that stayed. Copies of a line are in one part, so they are still recognised.
+# A search has a few dozen events and a bucket some ten thousand searches, unless a client sends events without end
+# under one query id. No exchange can divide these, since an event needs its search; so such a bucket is read
+# repeatedly, each time for the lines of one part: first for the search that is kept for each query id, then for the
+# events, against all those searches. Copies of a line are in one part, so they are still recognised.
 
 
 PART_BYTES = 256 << 20  # of records; the join holds a few times as much
@@ -187,9 +187,9 @@ def _rows_of_part(records: Sequence[Record], part: int, num_parts: int, *, searc
     return pa.concat_tables(batches).unify_dictionaries().combine_chunks()
 
 
-BOT_LINES = "bot_lines:"  # before the name of a rule: what a Tally counts its lines under
+BOT_LINES = "bot_lines:"  # precedes the name of a rule in the counts of a Tally
 
-# Rows of both kinds in one exchange: a query's own rows hold searches and people, an exposure's rows the rest.
+# Both kinds of rows in one exchange: a query's own rows have searches and people, an exposure's rows the rest.
 PARTIAL = pa.schema(
     {
         "query": pa.string(),
@@ -211,7 +211,7 @@ def aggregate_joined(joined: pa.Table, bots: Bots) -> tuple[pa.Table, Tally]:
     rule = rule_of_lines(joined, bots)
     lines_of_rule = np.bincount(rule, minlength=len(RULES)).tolist()
     dropped, caught = Counter[str](), Counter[str]()
-    for name, lines in zip(RULES, lines_of_rule, strict=False):  # what follows are the lines of no rule
+    for name, lines in zip(RULES, lines_of_rule, strict=False):  # the rest are the lines of no rule
         dropped[FATE_OF_RULE[name]] += lines
         caught[BOT_LINES + name] += lines
     is_human = rule == NO_RULE
@@ -248,7 +248,7 @@ def merge_bucket(partial: pa.Table) -> tuple[pa.Table, pa.Table]:
 def logical_digest(queries: pa.Table, exposures: pa.Table) -> LogicalDigest:
     """The digest of a day's rows; of a query's people only their number, which no key changes."""
     digest = LogicalDigest()
-    # No query holds a line end, no number does, and what may hold one comes last.
+    # No query or number contains a line end, and the column that may comes last.
     digest.merge(row_digest(queries["query"], pc.list_value_length(queries["people"]), queries["searches"]))
     numbers = [exposures[name] for name in ("position", "impressions", "clicks", "dwell_ms")]
     digest.merge(row_digest(exposures["query"], *numbers, exposures["document_id"]))
@@ -261,7 +261,7 @@ def _partial_rows(joined: pa.Table, query: np.ndarray, texts: pa.Array) -> pa.Ta
     is_search = kind == SEARCH
     searches = np.bincount(query[is_search], minlength=len(texts))
     person = joined["person"].combine_chunks()
-    owns_query = joined["owns_query"].to_numpy()  # an event that repeats its search's query tells nothing new
+    owns_query = joined["owns_query"].to_numpy()  # an event that repeats its search's query adds nothing
     is_seen = owns_query & person.is_valid().to_numpy(zero_copy_only=False)
     seen = person.filter(pa.array(is_seen)).to_numpy(zero_copy_only=False)
     people = collect_people(query[is_seen], seen, len(texts))
@@ -298,10 +298,11 @@ def _exposures(rows: pa.Table) -> pa.Table:
     return sums.rename_columns([*_EXPOSURE, "impressions", "clicks"])
 
 
-# Sets of people as capped sets of keyed hashes: constant size for the hottest query, exact up to the cap, mergeable.
+# Sets of people as capped sets of keyed hashes: constant size for the most frequent query, exact up to the cap,
+# mergeable.
 #
 # The smallest PEOPLE_CAP hashes of a union are the smallest of the sets' smallest, so merging in any order and any
-# grouping gives what one pass over all lines would have given.
+# grouping gives the same as one pass over all lines.
 
 
 def collect_people(groups: np.ndarray, people: np.ndarray, num_groups: int, cap: int = PEOPLE_CAP) -> pa.Array:

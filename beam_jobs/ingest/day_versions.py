@@ -25,7 +25,7 @@ from schemas.manifest import Request
 from schemas.stage import StageResult, open_result
 
 SAMPLED_BYTES = 64 << 20
-MIN_SHARE = 0.01  # of the smaller log: fewer lines may be equal by chance, where lines have no time and no id
+MIN_SHARE = 0.01  # of the smaller log: fewer lines may be equal by chance if lines have no time and no id
 _NAME = "lines"
 _PERSON = b"clicktower-lines"  # BLAKE2b's personalisation: this use of the key and no other
 _ZERO_BITS = b"zero_bits"
@@ -91,14 +91,14 @@ def read_sample(ingest: StageResult) -> LineSample | None:
         return None
     table = read_table(storage.join(ingest.data, name))
     return LineSample(
-        lines=np.from_dlpack(table["line"].combine_chunks()),  # `to_numpy` would have pandas imported
+        lines=np.from_dlpack(table["line"].combine_chunks()),  # `to_numpy` would import pandas
         zeros=np.from_dlpack(table["zeros"].combine_chunks()),
         zero_bits=int(table.schema.metadata[_ZERO_BITS]),
         num_lines=ingest.manifest.outcome.counts["lines"],
     )
 
 
-# Of an ingest's inputs: what is not a setting.
+# The inputs of an ingest that are not settings.
 _NOT_SETTINGS = ("logs", "person_key", "erased_from", "erased_people", "erasure")
 
 
@@ -140,7 +140,7 @@ def find_held(store: str, request: Request, *, replace_day: bool = False) -> str
     _require_one_key(newest, part)
     if not any(
         _sample(store, earlier) for earlier in newest.parts
-    ):  # lines cannot tell later what files do not tell now
+    ):  # the lines can prove later what the files do not prove now
         _next_parts(store, newest, part)
     return None
 
@@ -279,19 +279,19 @@ def _require_one_key(newest: versions.DayVersion, part: versions.DayPart) -> Non
 
 
 def _sample(store: str, part: versions.DayPart) -> LineSample | None:
-    with suppress(StageError):  # its folder was removed: whoever builds from the day hears of it
+    with suppress(StageError):  # its folder was removed: a build from the day reports it
         return read_sample(open_result(follow(storage.join(store, "ingest", part.ingest))))
     return None
 
 
-# Ingests from which a person was erased: what is left of them, and where it is now.
+# Ingests after an erasure: what remains of them, and where it is now.
 #
 #     STORE/ingest/DIGEST/erased.json    {"schema_version": "1.0", "by": the digest of the ingest that took its place}
 #
-# That file is the moment of an erasure: it is created once, by whoever comes first, and from then on everyone who asks
-# for DIGEST is led to the other. An ingest that says `erased_from` counts only where that file names it, so that what a
-# killed or beaten attempt left behind is never read. The file stays when the rest is gone: the same log, ingested
-# again, must not bring the person back.
+# That file is the moment of an erasure: one process creates it, once, and from then on every request for DIGEST is led
+# to the other. An ingest with `erased_from` counts only if that file names it, so the remains of a killed or beaten
+# attempt are never read. The file stays when the rest is gone: the same log, ingested again, must not bring the person
+# back.
 
 
 SCHEMA_VERSION = "1.0"

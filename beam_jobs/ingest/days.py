@@ -92,8 +92,8 @@ class OpenDays:
     """`ingests`: what is read, in the order of the digests, each once. Their dates, if they have any."""
 
     ingests: list[StageResult]
-    versions: dict[str, int]  # date -> the version that was taken
-    missing: list[str]  # dates between the first and the last that are not there
+    versions: dict[str, int]  # date -> its version here
+    missing: list[str]  # missing dates between the first and the last
     first: str | None = None
     until: str | None = None
     num_undated: int = 0

@@ -36,7 +36,7 @@ from schemas.manifest import Manifest, Outcome
 from schemas.shard import LogicalDigest
 from schemas.stage import Progress, StageResult, run_stage, silent, stage_folder
 
-BEGUN = "erasing"  # in the folder of what will be left: what a killed erasure began there is nobody else's
+BEGUN = "erasing"  # in the folder of the remainder: the start of a killed erasure belongs to nobody else
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +60,7 @@ class Erasure:
 
     num_ingests: int = 0
     num_queries: int = 0  # removed whole
-    num_sets: int = 0  # that a hash was taken out of
+    num_sets: int = 0  # that lost a hash
     num_lines: int = 0  # of the removed queries
     dates: Mapping[str, int]
     keyless: Sequence[str]
@@ -89,7 +89,7 @@ def erase(
     before = _versions(store)
     with writing_errors(store):
         _finish(store)
-        while pending:  # once more where somebody else erased at the same time
+        while pending:  # again if another process erased at the same time
             pending = False
             for result in day_versions.finished_ingests(store):
                 of_key = hashes.get(str(result.manifest.request.inputs.get("person_key")))
@@ -186,7 +186,7 @@ def _erase_from(store: str, result: StageResult, people: pa.Array, progress: Pro
         **before.inputs,
         "erased_from": result.manifest.digest,
         "erased_people": before.inputs.get("erased_people", 0) + num_people,
-        "erasure": uuid.uuid4().hex,  # two erasures at once are two requests: neither may pass for the other
+        "erasure": uuid.uuid4().hex,  # two erasures at once are two requests: they must not be equal
     }
     request = replace(before, inputs=inputs)
     taken, rewritten = Counter[str](people=num_people), set[str]()
@@ -282,7 +282,7 @@ def _finish(store: str) -> None:
             inputs = manifest.read(folder).request.inputs
             before = storage.join(store, "ingest", str(inputs.get("erased_from")))
             if (by := day_versions.successor(before)) and by != _name(folder):
-                storage.remove(folder)  # a beaten attempt's
+                storage.remove(folder)  # that of a beaten attempt
         elif storage.exists(storage.join(folder, BEGUN)):
             storage.remove(folder)
 

@@ -150,11 +150,11 @@ class IngestJob:
         """Commit the day, and add it to its date."""
         commit_day(results, self)
         store = self.attempt.folder.rsplit("/", 3)[0]
-        with suppress(StageError):  # a day that cannot take it: the caller registers too, and gets the error
+        with suppress(StageError):  # if the day cannot take it, the caller registers too, and gets the error
             register(store, self.attempt.request, replace_day=self.replace_day)
 
 
-# What Beam hands around. A function with tagged outputs returns Any: Beam takes annotations for the types of its main
+# The types of elements. A function with tagged outputs returns Any: Beam takes annotations for the types of its main
 # output.
 
 
@@ -213,7 +213,7 @@ def _write_bucket(bucket: tuple[int, pa.Table], output: str, notes: str) -> Fold
     queries, exposures = merge_bucket(partial)
     folder = join(output, f"day-{number:05d}-{uuid.uuid4().hex}")  # a bundle may run twice
     tables = {f"queries-{number:05d}": queries, f"exposures-{number:05d}": exposures}
-    with writing_errors(folder), ThreadPoolExecutor(2) as disk:  # which is waited for: meanwhile the rows are digested
+    with writing_errors(folder), ThreadPoolExecutor(2) as disk:  # the rows are digested while it writes
         written = [disk.submit(write_table, table, folder, name) for name, table in tables.items()]
         digest = logical_digest(queries, exposures).hexdigest()
         for bucket_file in written:
@@ -242,7 +242,7 @@ def _write_rejects(bucket: tuple[int, pa.Table], output: str) -> FolderMade:
     folder = join(output, f"{name}-{uuid.uuid4().hex}")
     with writing_errors(folder):
         files = write_tables({name: rejects.sort_by([("file", "ascending"), ("offset", "ascending")])}, folder)
-    none = LogicalDigest().hexdigest()  # rejects are no rows of the day
+    none = LogicalDigest().hexdigest()  # rejects are not rows of the day
     return FolderMade(folder=folder, name=name, files=files, counts={REJECTS: len(rejects)}, logical_digest=none)
 
 
@@ -261,10 +261,10 @@ def _tally_of(parsed: ParsedBlock, rows: pa.RecordBatch, started: float, zero_bi
     )
 
 
-# Clocks that are wrong: lines whose time cannot be of the day that the log is of, and lines from the future.
+# Wrong clocks: lines whose time cannot belong to the log's date, and lines from the future.
 
 
-# A day of a shop's own time zone, with its sessions over midnight and its late flushes, lies within these.
+# This covers a day in a shop's own time zone, with sessions past midnight and late flushes.
 BEFORE, AFTER = timedelta(days=1), timedelta(days=2)
 
 
@@ -330,7 +330,7 @@ def commit_day(results: Sequence[Result], job: IngestJob) -> None:
     write_sample(attempt.folder, tally.sampled, job.zero_bits, worker_key(job.key_path, job.key_id))
     clients = bots.by_rule()
     bot_lines = {rule: tally.counts.get(BOT_LINES + rule, 0) for rule in RULES}
-    # What must be known of everything made from this day: where its lines came from, and that nobody is in it.
+    # Facts for every output made from this day: where its lines came from, and that nobody is in it.
     labels = {"simulated": bool(tally.counts.get("simulated_lines")), "no_people": not bots.people}
     attempt.commit(
         Outcome(

@@ -45,7 +45,7 @@ class IngestConfig:
     person_key: Annotated[Uri | None, Unnamed()] = None
     renew_key: Annotated[bool, Unnamed()] = False
     date: str | None = None
-    replace_day: Annotated[bool, Unnamed()] = False  # what a day consists of is not a matter of its parts
+    replace_day: Annotated[bool, Unnamed()] = False  # the parts of a day do not depend on it
 
     def __post_init__(self) -> None:
         check_mapping(form_of(self.format), self.mapping)
@@ -92,7 +92,7 @@ def ingest_log(
     day_versions).
     """
     files = find_files(logs)
-    # Before anything of them is looked at, so that whatever is written from here on is seen.
+    # Taken before the files are read, so that any later write is noticed.
     states = dict(zip(files, storage.map_files(storage.state, files), strict=True))
     source = open_source(config)
     plan = source.plan(logs)
@@ -103,7 +103,7 @@ def ingest_log(
             key_path, key = ensure_store_key(store, renew=config.renew_key)
         request = ingest_request(plan.files, key.id, config)
 
-        # The files are in that day already, or a person was erased from them.
+        # The files are already in that day, or a person was erased from them.
         if held := find_held(store, request, replace_day=config.replace_day):
             return open_result(held)
 
@@ -124,6 +124,6 @@ def ingest_log(
             beam_options=beam_options,
             progress=progress,
         )
-        # Where the day is new its last step has done so; here for one that was there before.
+        # For a new day its last step has done so; this is for one that existed.
         register(store, request, replace_day=config.replace_day)
         return result

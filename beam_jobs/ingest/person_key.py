@@ -142,7 +142,7 @@ def _create(path: str, today: date) -> None:
         "expires": (today + timedelta(days=LIFETIME_DAYS)).isoformat(),
     }
     storage.make_folder(path.rpartition("/")[0], private=True)
-    storage.write_new(path, json.dumps(value, indent=1).encode())  # of two processes that start together one makes it
+    storage.write_new(path, json.dumps(value, indent=1).encode())  # if two processes start together, one creates it
 
 
 def _refuse_if_others_can_read(path: str) -> None:

@@ -53,7 +53,7 @@ class Cells:
 class Fit:
     propensities: np.ndarray  # float64 (R), the largest 1
     attractiveness: np.ndarray  # float64 (P)
-    log_likelihoods: tuple[float, ...]  # before each step: they never fall
+    log_likelihoods: tuple[float, ...]  # before each step; it never falls
     converged: bool
 
 
@@ -84,7 +84,7 @@ def fit_propensities(
     while len(likelihoods) < max_iterations and not converged:
         at_cell, of_cell = theta[cells.rank], alpha[cells.pair]
         likelihoods.append(_log_likelihood(cells, at_cell * of_cell))
-        # Of each impression without a click: 1 / P(no click), for the two posteriors of Wang et al., equation 1.
+        # For each impression without a click: 1 / P(no click), for the two posteriors of Wang et al., equation 1.
         unclicked = (cells.impressions - cells.clicks) / (1 - np.minimum(at_cell * of_cell, ALMOST_ONE))
         examined = clicked + np.bincount(cells.rank, unclicked * at_cell * (1 - of_cell), num_ranks)
         attracted = clicked_of_pair + cells.sum_of_pair(unclicked * (1 - at_cell) * of_cell)
@@ -174,18 +174,17 @@ def _linked(information: np.ndarray, start: int) -> np.ndarray:
         reached = further
 
 
-# What is expected of a document before its own clicks are counted, learned from the log (empirical Bayes).
+# The expectation for a document before its own clicks are counted, learned from the log (empirical Bayes).
 #
-# The log-odds of the attractiveness of document d for query q are expected to be level(r) + shift_q: `level`, by the
-# mean rank at which the log showed the document, how attractive documents there are; `shift_q`, how much more or less
-# than that the documents of the query were clicked. Both are the most probable under a normal prior
-# (docs/results.md). The expectation counts as much as `strength` examined impressions; the strength is the one under
-# which the log is most probable. A document shown often enough thus speaks for itself, and one seldom shown is put
-# where the log's own order and its query put it.
+# The expected log-odds of the attractiveness of document d for query q are level(r) + shift_q: `level` is the
+# attractiveness of documents with the same mean rank in the log; `shift_q` is how much more or less the documents of
+# the query were clicked. Both are the most probable under a normal prior (docs/results.md). The expectation counts as
+# much as `strength` examined impressions; the strength is the one under which the log is most probable. So a document
+# with many impressions speaks for itself, and one with few stays where the log's own order and its query put it.
 
 
 STRENGTHS = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 30.0, 50.0, 80.0)
-LEAST, MOST = 1e-4, 0.95  # an expectation of exactly 0 or 1 could not be moved by clicks
+LEAST, MOST = 1e-4, 0.95  # clicks could not move an expectation of exactly 0 or 1
 PRECISION = 1.0  # of the normal prior of levels (around the log's average) and of shifts (around 0), in log-odds
 MOST_STEP = 1.0  # of one Newton step, in log-odds: far from the root the slope is no guide
 ROUNDS = 40

@@ -24,8 +24,8 @@ from schemas.judgments import CLICK_DERIVED
 from schemas.search_log import PEOPLE_CAP, not_null
 from schemas.section import Part, Unnamed, Uri, section
 
-# Grade g where the attractiveness, as a share of the typical one (judge_clicks), is at least the g-th of these:
-# where 1 + 7 * share, the gain 2^grade of NDCG if a share of 1 is to gain 2^3 - 1, passes 2^(g - 1/2).
+# Grade g if the attractiveness, as a share of the typical one (judge_clicks), is at least the g-th of these: where 1 +
+# 7 * share, the gain 2^grade of NDCG if a share of 1 is to gain 2^3 - 1, passes 2^(g - 1/2).
 GRADE_SHARES = ((2**0.5 - 1) / 7, (2**1.5 - 1) / 7, (2**2.5 - 1) / 7)
 
 
@@ -68,16 +68,17 @@ class JudgmentsConfig:
 
 # Days -> cells behind the privacy gate.
 #
-# In ascending order of query, document and rank. A click without an impression counts as one: who clicked has seen.
+# In ascending order of query, document and rank. A click without an impression counts as one: a person who clicked has
+# seen.
 
 
 CELLS = not_null(query=pa.string(), document_id=pa.string(), rank=pa.int32(), impressions=pa.int64(), clicks=pa.int64())
 
-# Cells of whole queries without their text, in ascending order of `query` (a keyed hash), `document` (its place among
+# Cells of whole queries without their text, in ascending order of `query` (a keyed hash), `document` (its index among
 # the documents of the query) and rank.
 SAMPLE = not_null(query=pa.uint64(), document=pa.int32(), rank=pa.int32(), impressions=pa.int64(), clicks=pa.int64())
 
-# What becomes of the impressions and the clicks of a window.
+# The fates of the impressions and the clicks of a window.
 FATES = {
     "content": "of a query that is empty, adult or spam",
     "below_k": "of a query that fewer than k people issued",
@@ -168,16 +169,17 @@ def numbered(*columns: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     return np.cumsum(differs) - 1, np.flatnonzero(differs)
 
 
-# Cells -> the ranking that the search engine showed, as one more system to measure beside a model.
+# Cells -> the ranking that the search engine showed, as one more system beside a model.
 #
 # A document's place follows from its *exposure* for the query: 1 / log2(rank + 2), summed over its impressions. That
-# falls with the rank as the discount of NDCG does, also in a log that counts ranks from 0. Of two documents shown
-# equally often, the one shown higher is first; and one that a few people saw at the top does not pass one that
-# everybody saw just below it, as it would if mean ranks were compared. Only places leave: an exposure would reveal how
-# often something was shown.
+# falls with the rank like the discount of NDCG, also in a log that counts ranks from 0. Of two documents shown equally
+# often, the one shown higher is first; and one that a few people saw at the top does not pass one that everybody saw
+# just below it, as it would if mean ranks were compared. Only places are published: an exposure would reveal how often
+# something was shown.
 
 
-# In ascending order of query id and place. `place`: 1 is shown most; equal exposures share the first of their places.
+# In ascending order of query id and place. `place`: 1 has the most exposure; equal exposures share the first of their
+# places.
 LOGGED = not_null(query_id=pa.string(), document_id=pa.string(), place=pa.int32())
 
 

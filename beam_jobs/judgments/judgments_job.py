@@ -200,7 +200,7 @@ def _write_part(judged: pa.Table, logged: pa.Table, folder: str, name: str) -> F
     """Write the lines of JUDGED (judge_clicks) and LOGGED (logged_ranking) below a folder of their own."""
     _, first = judging.numbered(judged["query_id"])
     queries = judged.take(pa.array(first)).select(["query_id", "query"]).to_pylist()
-    run: dict[str, dict[str, float]] = {}  # its scores are the places, the first the largest
+    run: dict[str, dict[str, float]] = {}  # scores that give these places, the first the largest
     for row in logged.to_pylist():
         run.setdefault(row["query_id"], {})[row["document_id"]] = -float(row["place"])
     lines = {
@@ -286,7 +286,7 @@ def _fates(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
         unit: {fate: counts[f"{unit}:{fate}"] for fate in judging.FATES if counts.get(f"{unit}:{fate}")}
         for unit in ("impressions", "clicks")
     }
-    # An impression that a click stands for is counted where its cell went, and is on top of those in the log.
+    # An impression implied by a click is counted with its cell, in addition to those in the log.
     raised = sum(fates["impressions"].values()) - counts["impressions:all"]
     if sum(fates["clicks"].values()) != counts["clicks:all"] or not 0 <= raised <= counts["clicks_unseen"]:
         raise AssertionError(f"impressions and clicks do not add up: {dict(counts)}")

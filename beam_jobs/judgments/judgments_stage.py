@@ -80,7 +80,7 @@ def derive_judgments(
     )
 
 
-# Whether judgments come from the days that a model was trained on, which they must not.
+# A guard: judgments must not come from the days that a model was trained on.
 
 
 def span(days: Sequence[StageResult]) -> dict[str, str | None]:

@@ -212,7 +212,9 @@ def _split(record: Record, decisions: Iterable[labelled_rows.SplitDecision], job
 def _write_shard(
     shard: tuple[int, pa.Table], decisions: Iterable[labelled_rows.SplitDecision], job: LabelledJob
 ) -> FolderMade:
-    """Write the words, texts and labelled rows of one shard, in the order of the rows' keys, for any order of arrival."""
+    """Write the words, texts and labelled rows of one shard, in the order of the rows' keys, for any order of
+    arrival.
+    """
     (decision,), (number, rows) = decisions, shard
     split = "dev" if number % 2 else "train"
     name = f"{split}-{number // 2:05d}"

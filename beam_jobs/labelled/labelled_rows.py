@@ -224,7 +224,7 @@ def _labels(values: Values, config: LabelledConfig) -> Sequence[str | None]:
     listed = values.to_pylist() if isinstance(values, pa.Array) else values
     label_of_value: dict[tuple[type, Any], str | None] = {}
     for value in listed:
-        key = (type(value), value)  # True == 1 == 1.0, and as classes they are not the same
+        key = (type(value), value)  # True == 1 == 1.0, but as classes they differ
         if key not in label_of_value:
             label_of_value[key] = read_label(value, config)
     return [label_of_value[type(value), value] for value in listed]
@@ -258,10 +258,11 @@ def _class_name(value: Any) -> str | None:
     return str(value).strip() or None
 
 
-# Lines of the same texts, met in one bucket -> one row for each pair or text, and the fates of the other lines.
+# Lines with the same texts, brought together in one bucket -> one row per pair or text, and the fates of the other
+# lines.
 
 
-# A line with where it came from and the key that brings lines of the same texts together.
+# A line with its origin and the key that brings lines with the same texts together.
 KEYED = LABELLED_LINE.append(pa.field("dev", pa.bool_(), nullable=False)).append(
     pa.field("key", pa.uint64(), nullable=False)
 )
@@ -269,7 +270,9 @@ _SAME = ["dev", "first", "second", "first_id", "second_id", "key"]
 
 
 def keyed(lines: pa.RecordBatch, *, ordered: bool, dev: bool) -> pa.Table:
-    """KEYED rows. If not `ordered`, the text that sorts first (by its UTF-8 bytes) is `first`. dev: from the dev file."""
+    """KEYED rows. If not `ordered`, the text that sorts first (by its UTF-8 bytes) is `first`. dev: from the dev
+    file.
+    """
     columns = {name: lines[name] for name in LABELLED_LINE.names}
     if not ordered:
         is_turned = pc.fill_null(pc.less(columns["second"], columns["first"]), False)
@@ -295,7 +298,7 @@ def distinct(lines: pa.Table) -> tuple[pa.Table, dict[str, int]]:
     return rows.select(KEYED.names).cast(KEYED).combine_chunks(), fates
 
 
-# The one decision that needs all rows at once: which sentences are held out, which classes there are.
+# The one decision that needs all rows at once: which sentences are held out, which classes exist.
 
 
 MAX_CLASSES = 1_000
@@ -382,16 +385,16 @@ def require_usable(decision: SplitDecision, config: LabelledConfig, *, has_dev_f
         )
 
 
-# The connected components of sentences that pairs link, and which of them are held out.
+# The connected components of sentences joined by pairs, and which of them are held out.
 #
-# Pairs link sentences: if (a, b) is held out and (b, c) is not, b is on both sides. So what the split moves is a whole
-# component: all sentences that a chain of pairs connects. A component is held out if the keyed hash of its
-# representative, the sentence with the smallest id, is below the share; the id does not know the key, so every
-# component is held out with the same probability, however large. One that holds more than the share of all rows by
-# itself trains: data that hang together cannot be parted, and most of them must be trained on.
+# Pairs join sentences: if (a, b) is held out and (b, c) is not, b is on both sides. So the split assigns whole
+# components: all sentences that a chain of pairs connects. A component is held out if the keyed hash of its
+# representative, the sentence with the smallest id, is below the share; ids do not depend on the key, so every
+# component is held out with the same probability, whatever its size. One that has more than the share of all rows by
+# itself trains: connected data cannot be divided, and most data must train.
 #
-# Held in memory by the one worker that does this: ids and places, up to 140 bytes for each row (measured at a million),
-# and no text. A hundred million pairs take some 14 GB.
+# The one worker that does this holds ids and indices in memory, up to 140 bytes per row (measured at a million), and no
+# text. A hundred million pairs take some 14 GB.
 
 
 def components(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -408,7 +411,7 @@ def components(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.nd
     while True:
         before = smallest.copy()
         joined = np.minimum(smallest[a], smallest[b])
-        # The representatives learn of it too, or a chain would take about as many rounds as it has links.
+        # The representatives are updated too, or a chain would take about as many rounds as it has links.
         for end in (a, b):
             np.minimum.at(smallest, before[end], joined)
             np.minimum.at(smallest, end, joined)

@@ -49,7 +49,7 @@ class DelimitedSource:
     """A log, or other rows, in delimited text."""
 
     mapping: ColumnMapping
-    num_columns: int | None = None  # where the form says it and there is no header
+    num_columns: int | None = None  # for a format that states it and has no header
     rows_of: RowsOf = mapped_log_rows
 
     def plan(self, logs: Sequence[str]) -> ReadingPlan:

@@ -146,7 +146,7 @@ def _check_keys(seen: set[str], paths: dict[str, Path], expected: Sequence[str])
     unmapped = seen - set(names.values())
     for ours, name in names.items():
         if ours == "query" and names.get("query_id") in seen:
-            continue  # it may be missing, since the lines seen say which search they belong to
+            continue  # it may be missing, since the lines seen identify their search
         if seen and name not in seen and (ours in expected or nearest(name, unmapped)):
             raise UsageError(
                 f"The mapping gives {ours} the column {name!r}; the first lines have only"

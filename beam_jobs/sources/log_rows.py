@@ -17,7 +17,7 @@ from beam_jobs.sources.mapping import Mapping as LogMapping
 from schemas.search_log import KINDS, LINE_HASH_BYTES, LOG_ROW
 
 _SEARCH, _CLICK, _OTHER = (KINDS.index(kind) for kind in ("search", "click", "other"))
-# What the id of a line begins with that has none of its own: it is in a group by itself, with its exact repeats.
+# The prefix of ids made for lines without one: such a line is in a group by itself, with its exact repeats.
 _OWN_ID = b"line "
 
 _MAX_APPLICATIONS = 2**15 - 1
@@ -129,7 +129,7 @@ def _numpy(array: pa.Array) -> np.ndarray:
     return array.to_numpy(zero_copy_only=False)
 
 
-# Columns of texts and ranks from what logs hold: text, numbers, nothing.
+# Columns of texts and ranks from the values in logs: text, numbers, nothing.
 
 
 MAX_POSITION = 2**31 - 1
@@ -193,7 +193,7 @@ def _column(values: Values) -> pa.Array | None:
     if isinstance(values, pa.Array):
         return values
     try:
-        return pa.array(values)  # asked for integers, Arrow would cut fractions off
+        return pa.array(values)  # with an integer type, Arrow would cut fractions off
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return None
 
@@ -221,8 +221,9 @@ def _parse_distinct(values: Values, parse: Callable[[Any], int], null: int | Non
 
 # Times as logs write them -> milliseconds since 1970, UTC.
 #
-# `time_of` says what a value means. `times` does a column at once: what Arrow's parser takes it takes as `time_of` does
-# (the year 0 apart, which is guarded). Where it does not take the whole column, that goes through `time_of`.
+# `time_of` defines the meaning of a value. `times` parses whole columns: values that Arrow's parser accepts mean the
+# same as in `time_of` (except the year 0, which is excluded). A column that it does not accept completely goes through
+# `time_of`.
 
 
 TIME = LOG_ROW.field("time").type
@@ -245,7 +246,7 @@ def time_of(value: str | int | float, time_format: str) -> int:
         return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
     number = _number(value)
     scale = 1000 if time_format == "epoch_s" else 1
-    # A float is cut where its shortest decimal form is, not where its binary one is: 1.001 s are 1001 ms.
+    # A float is cut at its shortest decimal form, not its binary one: 1.001 s is 1001 ms.
     milliseconds = number * scale if isinstance(number, int) else int(np.floor(round(number * scale, 3)))
     if not FIRST_MS <= milliseconds <= LAST_MS:
         raise ValueError("beyond the years 1 to 9999")
@@ -273,7 +274,7 @@ def _whole_column(column: pa.Array, time_format: str) -> pa.Array | None:
         milliseconds = pc.multiply(column.cast(pa.int64()), 1000 if time_format == "epoch_s" else 1)
     elif pa.types.is_string(kind) and time_format == "iso":
         column = empty_as_null(column)
-        # The first text decides which is tried, since Arrow takes long over a column of errors.
+        # The first text decides which parser is tried, since Arrow is slow on a column of errors.
         first = next((text for text in column[:_LOOK_AT].to_pylist() if text), "Z")
         has_zone = first[-1] == "Z" or any(mark in first[len("2026-09-01") :] for mark in "+-")
         try:

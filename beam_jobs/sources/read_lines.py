@@ -42,7 +42,7 @@ _FIXES = dict.fromkeys(("bzip2", "xz", "zip"), "Unpack it, or pack it with gzip 
 BLOCK_BYTES = 8 << 20
 RANGE_BYTES = 32 << 20
 MAX_LINE_BYTES = 64 << 20
-# JSON logs shrink to a tenth or so; only the number of buckets hangs on it.
+# JSON logs shrink to about a tenth; this only affects the number of buckets.
 COMPRESSION_RATIO = 10
 _PIECE_BYTES = 1 << 16
 _DECODER_ERRORS: tuple[type[Exception], ...] = (EOFError, OSError, isal_zlib.error)  # type: ignore[assignment]
@@ -151,14 +151,14 @@ def _open(unit: Unit, file: IO[bytes]) -> Any:
     if unit.kind == PLAIN:
         return file
     if unit.kind == GZIP:
-        return igzip.IGzipFile(fileobj=file, mode="rb")  # as Python's own, in a fifth of the time
-    # Arrow's reader says that data are cut off, which zstandard's own passes over in silence.
+        return igzip.IGzipFile(fileobj=file, mode="rb")  # the same result as Python's own, in a fifth of the time
+    # Arrow's reader reports truncated data, which zstandard's own ignores.
     return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, mode="r"), unit.kind), _PIECE_BYTES)
 
 
 def _cut(unit: Unit, file: IO[bytes], stream: Any, block_bytes: int) -> Iterator[LineBlock]:
     position, counted = unit.start, unit.start
-    if unit.start:  # the line across the border belongs to the range before
+    if unit.start:  # a line across the border belongs to the range before
         stream.seek(unit.start - 1)
         position += len(_read_line(unit, stream, unit.start)) - 1
     while unit.kind != PLAIN or position < unit.end:
@@ -231,7 +231,9 @@ def endless(file: str, position: int) -> StageError:
 
 
 def _sniff(file: str) -> tuple[int, str]:
-    """(size in bytes, type) of a text file. Raises StageError for a file of another type than its name or use requires."""
+    """(size in bytes, type) of a text file. Raises StageError for a file of another type than its name or use
+    requires.
+    """
     try:
         size = storage.size_bytes(file) or 0
         with storage.open_read(file) as opened:
@@ -262,7 +264,7 @@ def _damaged(file: str, position: int, error: Exception) -> StageError:
     )
 
 
-# The lines of a block: cut, checked, hashed, decoded as JSON.
+# Functions on the lines of a block: split, check, hash, decode as JSON.
 
 
 def split_lines(block: bytes) -> list[bytes]:
@@ -306,7 +308,7 @@ def is_utf8(text: bytes | None) -> bool:
     return True
 
 
-MAX_DEPTH = 200  # no log nests as deep
+MAX_DEPTH = 200  # deeper than any log
 NOT_JSON, NOT_UTF8, WRONG_FIELD = "unreadable_not_json", "unreadable_not_utf8", "unreadable_field"
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?')
 FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
@@ -331,7 +333,7 @@ def decode_lines(
     decoded = map(decode, lines)
     while True:
         try:
-            values.extend(decoded)  # what came before an error stays
+            values.extend(decoded)  # the lines before an error stay
         except FAILURES:
             number = len(values)
             values.append(None)

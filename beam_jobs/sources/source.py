@@ -19,25 +19,25 @@ from beam_jobs.sources.read_lines import ReadingPlan, Unit, plan_reading, read_b
 from schemas.errors import UsageError
 
 # (line hashes, the mapped columns by our names, the mapping) -> (rows in the order of the lines, the numbers of the
-# lines that give none ascending, why each does not): what lines mean, once their form has been parsed. Picklable.
+# rejected lines ascending, their reasons): the meaning of lines once their format has been parsed. Picklable.
 RowsOf: TypeAlias = Callable[
     [pa.FixedSizeBinaryArray, Mapping[str, Values], Any], tuple[pa.RecordBatch, np.ndarray, Sequence[str]]
 ]
 
-BOM = b"\xef\xbb\xbf"  # what some programs write before UTF-8; no part of the first line
+BOM = b"\xef\xbb\xbf"  # some programs write it before UTF-8; it is not part of the first line
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParsedBlock:
     """Some lines and their place: each is a row, a reject (its place), or (in a bulk file) only a count."""
 
-    rows: pa.RecordBatch  # LOG_ROW, or whatever the source's `rows_of` makes
+    rows: pa.RecordBatch  # LOG_ROW, or the result of the source's `rows_of`
     reject_offsets: np.ndarray  # int64, ascending: in bytes of the file, in rows for Parquet
     reject_reasons: Sequence[str]  # fates (schemas.search_log)
     num_action_lines: int = 0
-    num_lines: int = 0  # counted apart from the parsing, so that the ledger can tell a lost line
+    num_lines: int = 0  # counted independently of parsing, so that the ledger can detect a lost line
     offset: int = 0  # where the block starts: bytes of the uncompressed file, rows of a Parquet file
-    stored_bytes: int = 0  # what was read of the file for it, as it lies on disk
+    stored_bytes: int = 0  # the bytes read from the stored file
 
     def placed(self, begin: int, *, num_lines: int, offset: int, stored_bytes: int) -> "ParsedBlock":
         """These lines, parsed as if a file began with them, with their real places. `begin`: the place of the first."""

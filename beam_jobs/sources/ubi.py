@@ -115,7 +115,7 @@ def _rows(columns: _Columns, length: int) -> pa.RecordBatch:
 
 _ACTIONS = frozenset({"index", "create", "update", "delete"})
 _Text = str | int | None
-MOST_ODD = 0.05  # of the lines of a block: with more the plain way takes no longer than both
+MOST_ODD = 0.05  # of the lines of a block: with more, the plain path takes no longer than both
 
 
 class _Index(msgspec.Struct, gc=False):
@@ -155,7 +155,9 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 def kinds_of_actions(events: Events) -> dict[str, str]:
-    """The meaning of each `action_name`. A search is a line without one: an action `search` reports it a second time."""
+    """The meaning of each `action_name`. A search is a line without one: an action `search` reports it a second
+    time.
+    """
     return {action: kind for action, kind in events.kinds().items() if kind != "search"}
 
 
@@ -181,7 +183,9 @@ def parse_block(block: bytes, kinds: Table[str, str]) -> ParsedBlock:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Read:
-    """The result of some lines: rows and the numbers of their lines, ascending; the reasons of the others, by number."""
+    """The result of some lines: rows and the numbers of their lines, ascending; the reasons of the others, by
+    number.
+    """
 
     rows: pa.RecordBatch
     numbers: np.ndarray

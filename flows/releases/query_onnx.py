@@ -15,8 +15,8 @@ release, and one text of many words. None is a query that a person typed.
     {"text", "words": [...], "trigram_ids": [[ids of the first word], ...], "vector": [...]}
 
 The graph uses only stock operators of opset 17, none unrolled over time: a loop exported from Python accepts any length
-but is right for only one. The rows of W are already the gates' inputs, so the input weights of LSTM and RNN are a selection; a
-cell without forget gate is an LSTM whose forget gate has the bias 100, and sigmoid(100) is 1 in float32.
+but is right for only one. The rows of W are already the gates' inputs, so the input weights of LSTM and RNN are a
+selection; a cell without forget gate is an LSTM whose forget gate has the bias 100, and sigmoid(100) is 1 in float32.
 
 Shapes: d cells, G columns of W, T words.
 """

@@ -180,7 +180,9 @@ class OpenRelease:
         return search_vectors(self.encoder, [text], "query")[0]
 
     def _with_words(self, text: str, rows: np.ndarray, near: np.ndarray) -> np.ndarray:
-        """The scores of some documents by their nearness to the query, and by their words if the model matches words."""
+        """The scores of some documents by their nearness to the query, and by their words if the model matches
+        words.
+        """
         share = self.encoder.word_share
         return with_words(near, self.word_matches.scores_of(text, rows), share) if share else near
 

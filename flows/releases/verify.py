@@ -43,7 +43,9 @@ def _units(folder: str) -> list[str]:
 
 
 def _of_pointer(uri: str) -> list[str]:
-    """The damage of a release URI's pointer and decisions: their seals, and whether the releases that they name exist."""
+    """The damage of a release URI's pointer and decisions: their seals, and whether the releases that they name
+    exist.
+    """
     try:
         pointer = read_pointer(uri)
     except StageError as error:

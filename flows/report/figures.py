@@ -391,7 +391,9 @@ class Scale:
         return self.low < 0
 
     def colours(self, values: np.ndarray) -> np.ndarray:
-        """uint8 [..., 4]: one colour, or around zero one for each sign, fuller with the distance from the page's own."""
+        """uint8 [..., 4]: one colour, or around zero one for each sign, fuller with the distance from the page's
+        own.
+        """
         import numpy as np
 
         start = 0.0 if self.around_zero else self.low

@@ -111,7 +111,9 @@ def emit(result: dict, json: bool, show: Callable[[dict], Any]) -> None:
 
 
 def report_error(error: BaseException, stage: str, json: bool) -> int:
-    """Tell a person, or with `json` a program, what went wrong; returns the exit code. No traceback unless requested."""
+    """Tell a person, or with `json` a program, what went wrong; returns the exit code. No traceback unless
+    requested.
+    """
     facts = missing_package(error, stage) or explain(error)
     if json:
         kind = type(facts).__name__  # a scheduler tries a TransientError again, and nothing else

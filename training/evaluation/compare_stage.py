@@ -209,7 +209,9 @@ class _Work:
         )
 
     def end(self, row: Row, before: Sequence[EndedRow], progress: Progress) -> EndedRow:
-        """A finished row, or the reason why it failed. `before`: the rows that have ended. Only an interrupt is raised."""
+        """A finished row, or the reason why it failed. `before`: the rows that have ended. Only an interrupt is
+        raised.
+        """
         began = time.monotonic()
         where = f"{len(before)} of {len(self.rows)} rows done, now {row.name}"
 

@@ -53,7 +53,9 @@ def search_vectors(
 
 
 def distinct_texts(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """(the distinct normalised texts, the index of each text among them, int64), so that equal texts have equal scores."""
+    """(the distinct normalised texts, the index of each text among them, int64), so that equal texts have equal
+    scores.
+    """
     row_of: dict[str, int] = {}
     text_of_N = np.array([row_of.setdefault(normalise(text), len(row_of)) for text in texts], np.int64)
     return list(row_of), text_of_N

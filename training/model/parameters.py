@@ -161,7 +161,9 @@ class Layout:
             row += self._rows_of(shape)
 
     def stretches(self, num_rows: int, recipe: Recipe) -> list[tuple[int, int, float]]:
-        """(first, last, ε) of the rows that a batch touches, `num_rows` with those of the parts, and their step sizes."""
+        """(first, last, ε) of the rows that a batch touches, `num_rows` with those of the parts, and their step
+        sizes.
+        """
         last = num_rows - self.part_rows
         ranges = [(0, last, recipe.optimiser.step)]
         for name, shape in self.parts:

@@ -9,8 +9,8 @@ order nor on its format. Three formats are read, compressed (.gz, .bz2) or not:
     word2vec binary  the same first line, then words and their float32 numbers as bytes
 
 gensim's reader accepts files that are truncated, repeat a word or promise another number of words, and takes a line
-with one number for a whole vector; it also keeps every vector of the file in memory. This one refuses such files, quotes
-none of their words, unpickles nothing and keeps only what the shards need.
+with one number for a whole vector; it also keeps every vector of the file in memory. This one refuses such files,
+quotes none of their words, unpickles nothing and keeps only what the shards need.
 
 Shapes: K words that both the file and the shards have, D columns.
 """

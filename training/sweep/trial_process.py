@@ -63,7 +63,9 @@ class TrialProcess:
         theirs.close()
 
     def read(self) -> TrialStatus | TrialOutcome:
-        """The next message of the trial; waits for it. A caller can wait for `pipe` together with other trials' pipes."""
+        """The next message of the trial; waits for it. A caller can wait for `pipe` together with other trials'
+        pipes.
+        """
         try:
             message = self.pipe.recv()
         except (EOFError, OSError):  # OSError: it died while it was telling

@@ -74,7 +74,9 @@ def gpu_problem(name: str) -> str:
 
 
 def gpu_kind(name: str) -> str:
-    """What a device's results depend on besides the code: the GPU, torch, its kernels' compiler; empty without a GPU."""
+    """What a device's results depend on besides the code: the GPU, torch, its kernels' compiler; empty without a
+    GPU.
+    """
     if name == "cpu" or not torch.cuda.is_available():
         return ""
     triton = f", Triton {importlib.metadata.version('triton')}" if name == "cuda" else ""

@@ -89,7 +89,9 @@ _STREAM, _HELD_OUT = 1 << 63, 1 << 61
 
 
 def draws(recipe: Recipe, micro_batch: MicroBatch, epoch: int) -> np.random.Generator:
-    """The random numbers of a micro-batch in an epoch: a function of the seed, the epoch and its place, in any process."""
+    """The random numbers of a micro-batch in an epoch: a function of the seed, the epoch and its place, in any
+    process.
+    """
     key = [recipe.seed, _STREAM | epoch << 32 | micro_batch.place]
     return np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))
 
