@@ -102,9 +102,9 @@ def _keep(config: PipelineConfig | None, name: str, title: str, blocks: Sequence
 
 
 def _create(config: PipelineConfig | None, name: str, text: Callable[[], str], about: str) -> None:
-    if not runtime.flow_run.id:  # called by hand, outside of a run: there is no page
+    if not runtime.flow_run.id:  # called by hand, outside a run: there is no page
         return
     try:
         create_markdown_artifact(markdown=text(), key=key_of(config, name), description=about)
-    except Exception as error:  # the server may be away just now, or the disk of its database full
+    except Exception as error:  # the server may be down, or its database's disk full
         errors.print(f"[dim]the run's page has no {name}: {type(error).__name__}[/]")

@@ -57,7 +57,7 @@ COMMANDS = {
     "doctor": ("doctor", "Report whether this machine can run everything, which path training takes, and what to fix."),
 }
 
-# What they run is Beam and Arrow, in a process of their own.
+# They run Beam and Arrow, in a process of their own.
 ONLY_BEAM = frozenset({"ingest", "build", "build-labelled", "judgments"})
 
 
@@ -69,7 +69,7 @@ def build_app(command: str) -> App:
         help_format="markdown",
         version_flags=["--version"],
         default_parameter=cyclopts.Parameter(negative=()),
-        suppress_keyboard_interrupt=False,  # `run` says what an interrupt leaves
+        suppress_keyboard_interrupt=False,  # `run` explains what an interrupt leaves
     )
     for order, (name, (file, line)) in enumerate(COMMANDS.items()):
         where = f"flows.commands.{file}:{name.replace('-', '_')}"
@@ -85,9 +85,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         keep_out_unused_imports()
     use_scratch()
-    gc.set_threshold(20_000)  # what a command imports stays: looked through less often, that is 0.1 s
+    gc.set_threshold(20_000)  # a command keeps its imports: fewer collections save 0.1 s
     code = run(arguments)
-    gc.freeze()  # or else the interpreter looks through all that Beam and torch are made of once more: 0.3 s
+    gc.freeze()  # otherwise the interpreter scans all objects of Beam and torch once more: 0.3 s
     sys.exit(code)
 
 

@@ -35,8 +35,8 @@ from flows.submit import progress_to, send_progress
 from schemas import storage
 from schemas.errors import StageError, TransientError
 
-LEASE_SECONDS = 60.0  # after a holder was killed the slot is free again in so long; the least that Prefect takes
-SERVER_SECONDS = 600.0  # a server that is away for longer ends the run
+LEASE_SECONDS = 60.0  # the slot of a killed holder is free again after this; Prefect's minimum
+SERVER_SECONDS = 600.0  # a longer outage of the server ends the run
 LOOK_SECONDS = 2.0
 
 
@@ -112,7 +112,7 @@ def step(stage: chain.Stage) -> chain.Stage:
         def try_again(_task: Any, task_run: Any, state: State) -> bool:
             return isinstance(state.data, TransientError) and task_run.run_count <= retries
 
-        # Where a task has no retries left Prefect logs the trace of an exception that there is not: it has one more.
+        # Prefect logs a meaningless trace for a task without retries left: it has one more.
         tried = one_try.with_options(
             retries=retries + 1, retry_delay_seconds=config.limits.retry_seconds, retry_condition_fn=try_again
         )
@@ -161,7 +161,7 @@ def _acquired(name: str) -> ExitStack:
     while True:
         try:
             with get_client(sync_client=True) as client, suppress(ObjectAlreadyExists):
-                client.upsert_global_concurrency_limit_by_name(name, 1)  # one that does not exist would limit nothing
+                client.upsert_global_concurrency_limit_by_name(name, 1)  # a missing one would limit nothing
             with ExitStack() as slot:
                 slot.enter_context(
                     concurrency(name, lease_duration=LEASE_SECONDS, strict=True, raise_on_lease_renewal_failure=False)
@@ -188,7 +188,7 @@ def survive_worker() -> None:
     """
     readers = select.poll()
     for stream in (sys.stdout, sys.stderr):
-        readers.register(stream.fileno(), 0)  # an error, the only thing that is reported then: the pipe has no reader
+        readers.register(stream.fileno(), 0)  # poll always reports an error: the pipe has no reader
 
     def watch() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)

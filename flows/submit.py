@@ -30,7 +30,7 @@ TERM_SECONDS = 20.0  # Prefect's worker gives the flow 30 before it kills it
 LOOK_SECONDS = 0.5
 
 Listener = Callable[[str], None]
-# Who hears of the stages' progress, a line at a time. None: it goes where this process's own stderr goes.
+# The listener of the stages' progress. None: it goes to this process's own stderr.
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
@@ -63,7 +63,7 @@ def run_stage_command(arguments: Sequence[str], *, timeout_seconds: float | None
         try:
             process = subprocess.Popen(command, stdout=output, stderr=progress.target, start_new_session=True)
             in_time = _wait(process, progress, timeout_seconds)
-        except BaseException:  # cancelled or interrupted: what was started here ends here
+        except BaseException:  # cancelled or interrupted: end the process started here
             if process:
                 _end(process)
             raise
@@ -141,7 +141,7 @@ def _result(stage: str, output: str, returncode: int) -> dict:
 
 def _end(process: subprocess.Popen) -> None:
     with _sigterm_ignored():
-        for sign in (signal.SIGTERM, signal.SIGKILL):  # the second one also for what it started and did not end
+        for sign in (signal.SIGTERM, signal.SIGKILL):  # the second signal also ends the stage's remaining children
             with suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 killpg(process.pid, sign)
                 process.wait(TERM_SECONDS)

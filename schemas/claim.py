@@ -39,7 +39,7 @@ from schemas import storage
 
 FILE_NAME = "claim.json"
 WAIT_SECONDS = 0.5
-# On an object store, where each sign and each look is a request that somebody pays.
+# On an object store, where each beat and each check is a paid request.
 BEAT_SECONDS = 10.0
 TAKE_OVER_SECONDS = 60.0
 LOOK_SECONDS = 2.0
@@ -58,16 +58,16 @@ def claimed(folder: str, progress: Callable[[str, int, int | None], None]) -> It
     lock = FileLock(path, mode=0o600, thread_local=False, fallback_to_soft=False)
     _wait_for(lock, path, progress)
     try:
-        with suppress(OSError):  # it is for people: a full disk is met by the stage, which says so
+        with suppress(OSError):  # it informs people: a full disk is reported by the stage itself
             if lock.is_locked:
                 Path(path).write_bytes(_signature())
         yield
     finally:
         if lock.is_locked:
-            # While it is held: whoever waits for this file sees that it is gone, and takes a new one.
+            # Removed while locked: a waiting process sees that it is gone, and makes a new one.
             with suppress(FileNotFoundError):
                 os.unlink(path)
-            with suppress(OSError):  # there is something in it
+            with suppress(OSError):  # the folder is not empty
                 os.rmdir(os.path.dirname(path))
             lock.release()
 
@@ -100,10 +100,10 @@ def _claimed_by_an_object(folder: str, progress: Callable[[str, int, int | None]
         beats = 0
         while not ended.wait(BEAT_SECONDS):
             beats += 1
-            with suppress(Exception):  # the store is away for a moment: one sign is missing
+            with suppress(Exception):  # the store is unreachable for a moment: one beat is missing
                 storage.write_atomic(claim, _signature(beats))
 
-    beating = Thread(target=beat, daemon=True)  # which a process that is killed takes along
+    beating = Thread(target=beat, daemon=True)  # a daemon ends with a killed process
     beating.start()
     try:
         yield
@@ -122,7 +122,7 @@ def _create(folder: str, progress: Callable[[str, int, int | None], None]) -> st
         newest = max(_claims(folder), default="")
         signature = _read(storage.join(folder, newest)) if newest else b""
         if signature is None:
-            continue  # given back between the two looks
+            continue  # released between the two checks
         if (newest, signature) != seen:
             seen, since = (newest, signature), time.monotonic()
         if newest and time.monotonic() - since < TAKE_OVER_SECONDS:
@@ -133,8 +133,8 @@ def _create(folder: str, progress: Callable[[str, int, int | None], None]) -> st
         name_of_claim = f"claim-{number:06}.json"
         if not storage.write_new(storage.join(folder, name_of_claim), _signature()):
             continue
-        # Between the look and the claim others may have come and gone. It counts if nobody stands beside it but the one
-        # that it takes over, as it was.
+        # Between the check and the claim others may have come and gone. It counts only if the sole other claim is the
+        # one taken over, unchanged.
         signatures = {name: _read(storage.join(folder, name)) for name in _claims(folder) if name != name_of_claim}
         if all(name < name_of_claim and sign in (None, signature) for name, sign in signatures.items()):
             for name in signatures:
@@ -158,12 +158,12 @@ def _read(claim: str) -> bytes | None:
 def _signature(beats: int = 0) -> bytes:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     holder = {"process": os.getpid(), "machine": socket.gethostname(), "at": now, "beats": beats}
-    return json.dumps(holder | {"nonce": uuid.uuid4().hex}).encode()  # no two claims are the same to storage.write_new
+    return json.dumps(holder | {"nonce": uuid.uuid4().hex}).encode()  # storage.write_new must never see equal claims
 
 
 def _holder(signature: bytes) -> str:
     try:
         holder = json.loads(signature)
         return f"process {holder['process']} on {holder['machine']}, {holder['at']}"
-    except (ValueError, KeyError, TypeError):  # it is just being signed, or given back
+    except (ValueError, KeyError, TypeError):  # it is being written or released
         return "it has only begun"

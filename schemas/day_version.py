@@ -19,7 +19,7 @@ _VERSION_SCHEMA = "1.0"
 _FOLDER = "days"
 _PREFIX, _SUFFIX = "version-", ".json"
 
-# Why a version was made, in plain words.
+# Why a version exists, in plain words.
 FIRST = "first ingest of this date"
 LATE = "late log files were added"
 ANEW = "made anew from all log files of this date"

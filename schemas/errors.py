@@ -68,7 +68,7 @@ def require_major(what: str, found: object, known: str) -> None:
         )
 
 
-# What a person has to fix: retrying does not help.
+# Errors that a person has to fix: retrying does not help.
 _LASTING = {
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EFBIG,
 }  # fmt: skip
@@ -79,7 +79,7 @@ def os_error_kind(error: OSError) -> type[StageError]:
     return StageError if error.errno in _LASTING else TransientError
 
 
-# Errors that clients of object stores raise and their file systems do not turn into OSError, by package.
+# Errors of object stores' clients that their file systems do not turn into OSError, by package.
 _OF_OBJECT_STORES = {"botocore", "aiobotocore", "s3fs", "gcsfs", "google", "azure", "adlfs", "aiohttp"}
 
 

@@ -23,8 +23,8 @@ class ReadQrels(Qrels):
     several_grades = 0
 
 
-# The prefix of query ids in click-derived judgments. It is in the ids, and not in a separate file, so that neither a
-# copy nor a part of the qrels, nor a run made with them, can lose it.
+# The prefix of query ids in click-derived judgments. It is in the ids, and not in a separate file, so that no copy or
+# part of the qrels, and no run made with them, can lose it.
 CLICK_DERIVED = "click-derived-"
 
 MAX_GRADE = 1_000_000  # a larger number is not a grade but another column

@@ -46,7 +46,7 @@ FATES: Mapping[str, tuple[str, str]] = {
     "label_untrained": ("dropped", "held-out line whose label no training line has"),
     "labelled_train": ("kept", "labelled line to train on"),
     "labelled_dev": ("kept", "labelled line held out"),
-    # Fates between two stages: what ingest hands on and build brings to an end.
+    # Fates between two stages: ingest assigns them and build resolves them.
     "day_search": ("kept", "search line in the daily aggregate"),
     "day_impression": ("kept", "impression in the daily aggregate"),
     "day_click": ("kept", "click in the daily aggregate"),

@@ -27,7 +27,7 @@ def _inside(path: str) -> str:
     return path
 
 
-# What a record may name: a record from a stranger could point anywhere.
+# The only paths that a record may name: a stranger's record could point anywhere.
 InnerPath = Annotated[str, AfterValidator(_inside)]
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from schemas.errors import StageError
 
-# The pool rows that must not be negatives of a query, and the lookup that is made millions of times.
+# The pool rows that must not be negatives of a query, and their lookup, which runs millions of times.
 #
 # Shapes: P pairs, n draws for each.
 

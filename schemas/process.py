@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 
 _PREFIX = "clicktower-scratch-"
 _KEPT_PREFIX = "clicktower-kept-"
-_KEPT_SECONDS = 7 * 24 * 3600  # after which nobody looks at it any more
+_KEPT_SECONDS = 7 * 24 * 3600  # after which nobody needs it any more
 
 
 def make_scratch() -> str:
@@ -28,7 +28,7 @@ def make_scratch() -> str:
     This process and its forks hold a lock on the folder while they live; folders without a holder are removed.
     """
     parent = tempfile.gettempdir()
-    if os.path.basename(parent).startswith(_PREFIX):  # another process's, which this one may outlive
+    if os.path.basename(parent).startswith(_PREFIX):  # it belongs to another process, which may end first
         parent = os.path.dirname(parent)
     _remove_left_behind(parent)
     while True:
@@ -62,14 +62,14 @@ def keep_folder(folder: str) -> None:
 
 
 def _remove(folder: str, owner: int) -> None:
-    if os.getpid() == owner:  # and not a fork that ends earlier
+    if os.getpid() == owner:  # not a fork that ends earlier
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove_left_behind(parent: str) -> None:
     for name in os.listdir(parent):
         if name.startswith(_PREFIX):
-            with suppress(OSError):  # of somebody else, in use, or gone meanwhile
+            with suppress(OSError):  # another user's, in use, or already removed
                 lock = os.open(os.path.join(parent, name), os.O_RDONLY | os.O_DIRECTORY)
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

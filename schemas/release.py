@@ -31,8 +31,8 @@ from schemas.manifest import OutputFile, is_broken, sealed, to_bytes
 
 SCHEMA_VERSION = "1.2"
 
-# The similarity of a query's vector and a document's: a model is trained for one, and a release records which. A higher
-# score is nearer.
+# How a query's vector and a document's are compared: a model is trained for one similarity, and a release records it. A
+# higher score is nearer.
 #
 # cosine      vectors of length 1: a score is their dot product
 # euclidean   vectors as they are: a score is minus their distance. For means and deviations concatenated the distance
@@ -52,7 +52,7 @@ DECISIONS = "decisions"
 ENCODING = "encoding"
 
 
-Digest = Annotated[str, Field(pattern=r"^\w+$")]  # the name of a release's folder, and no path
+Digest = Annotated[str, Field(pattern=r"^\w+$")]  # the name of a release's folder, not a path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,17 +62,18 @@ class Release:
     num_documents: int
     dimensions: int
     index: Mapping[str, Any]  # kind and settings, measured recall and its limit
-    evaluation: Mapping[str, Any]  # the NDCG table, empty if there was none
+    evaluation: Mapping[str, Any]  # the NDCG table, or empty
     inputs: Mapping[str, str]  # digests of the model and the documents
     labels: Mapping[str, Any] = field(default_factory=dict)
     created: str = ""
     files: list[OutputFile] = field(default_factory=list)
     # Since 1.1:
-    evaluated: Mapping[str, Any] = field(default_factory=dict)  # `inputs` and `config` of the evaluation; empty: none
-    query_tower: Mapping[str, Any] = field(default_factory=dict)  # file and largest difference, or the reason of none
+    evaluated: Mapping[str, Any] = field(default_factory=dict)  # `inputs` and `config` of the evaluation, or empty
+    query_tower: Mapping[str, Any] = field(default_factory=dict)  # file and largest difference, or why there is none
     golden: Mapping[str, Any] = field(default_factory=dict)  # file, num_texts
     encoded: Mapping[str, int] = field(default_factory=dict)  # distinct titles: encoded, reused from earlier releases
-    # Since 1.2. What reads 1.1 takes every release for one of cosines, but knows no tower that is compared otherwise.
+    # Since 1.2. A reader of 1.1 takes every release for one of cosines, but it refuses the towers of other
+    # similarities.
     similarity: Similarity = "cosine"
 
     def to_json(self) -> dict:
@@ -84,7 +85,7 @@ class Pointer:
     release: Digest
     previous: Digest | None
     swapped: str
-    number: int = 0  # of swaps since the first; since 1.1
+    number: int = 0  # number of swaps so far; since 1.1
 
     def to_json(self) -> dict:
         return sealed({"schema_version": SCHEMA_VERSION, **asdict(self)})
@@ -179,7 +180,7 @@ def _read(kind: type[Record], folder: str, name: str, fix: str) -> Record | None
         require_major(f"{name} of {folder}", value.get("schema_version"), SCHEMA_VERSION)
         if is_broken(value, since="1.1"):
             raise ValueError("the seal is broken")
-        return TypeAdapter(kind).validate_python(value)  # a later version may say more
+        return TypeAdapter(kind).validate_python(value)  # a later version may have more fields
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, AttributeError):

@@ -24,9 +24,9 @@ LINE_HASH_BYTES = 16
 KINDS = ("search", "impression", "click", "other")
 
 # `line_hash` identifies the line's bytes (the first of its SHA-256, without the line end), to detect exact repeats.
-# `query_id` is derived from it where the log has none. `query` is null on an event that does not repeat it.
-# `position` is the rank shown, counted as the log counts it, -1 where the log does not say.
-# `time` is None where the line has none. Texts are as in the log: nothing is normalised yet.
+# `query_id` is derived from it if the log has none. `query` is null on an event that does not repeat it. `position` is
+# the rank in the log's own counting, -1 if unknown. `time` is null for a line without one. Texts are as in the log, not
+# normalised.
 LOG_ROW = pa.schema(
     [
         pa.field("kind", pa.dictionary(pa.int8(), pa.string()), nullable=False),
@@ -42,11 +42,11 @@ LOG_ROW = pa.schema(
     ]
 )
 
-# A line that could not be read. Its text may be private and can no longer be counted, so only its place is kept.
-# `offset` is in bytes of the uncompressed file, in rows of a Parquet file. `reason` is a fate (ledger).
+# An unreadable line. Its text may be private and can no longer be counted, so only its place is kept. `offset` is in
+# bytes of the uncompressed file, in rows of a Parquet file. `reason` is a fate (ledger).
 REJECT = not_null(file=pa.string(), offset=pa.int64(), reason=pa.string())
 
-# Every line made by the simulator says so in its `application` field, and what is made from it inherits the label.
+# Every simulated line says so in its `application` field, and everything made from it inherits the label.
 SIMULATED_APPLICATION = "clicktower-simulated"
 
 # A day.
@@ -55,7 +55,7 @@ SCHEMA_VERSION = "1.0"
 VERSION_KEY = b"clicktower.day"
 
 # A day keeps at most this many distinct person hashes of a query (the smallest ones): enough to answer "at least k?"
-# exactly for every k up to it, after any merging of days, in constant size for the hottest query.
+# exactly for every k up to it, after any merging of days, in constant size for the most frequent query.
 PEOPLE_CAP = 32
 
 _METADATA = {VERSION_KEY: SCHEMA_VERSION.encode()}
@@ -63,8 +63,8 @@ _METADATA = {VERSION_KEY: SCHEMA_VERSION.encode()}
 # `people`: the smallest PEOPLE_CAP distinct keyed person hashes, ascending. `searches`: search lines.
 QUERIES = not_null(_METADATA, query=pa.string(), people=pa.list_(pa.uint64()), searches=pa.int64())
 
-# `position` as in the log, -1 unknown. `impressions` and `clicks` are lines: each counts for the ledger.
-# `dwell_ms`: the sum over clicks whose dwell is known, -1 where none is.
+# `position` as in the log, -1 if unknown. `impressions` and `clicks` count lines, for the ledger. `dwell_ms`: the sum
+# over clicks with a known dwell, -1 for none.
 EXPOSURES = not_null(
     _METADATA, query=pa.string(), document_id=pa.string(), position=pa.int32(),
     impressions=pa.int64(), clicks=pa.int64(), dwell_ms=pa.int64(),

@@ -39,7 +39,7 @@ Confidence = Annotated[float, Field(gt=0, lt=1)]
 class SectionFamily:
     """A family of sections, of which a recipe has one kind. Raises ValueError for a repeated kind."""
 
-    kinds: ClassVar[dict[str, type[Any]]]  # by name, of each family its own
+    kinds: ClassVar[dict[str, type[Any]]]  # by name; each family has its own
     kind: str
 
     def __init_subclass__(cls) -> None:
@@ -165,7 +165,7 @@ def nearest(name: str, kind: type) -> str:
     """
     kinds = kinds_of_fields(kind)
     last = {field.rpartition(".")[2]: field for field in sorted(kinds, key=len, reverse=True)}
-    # The last parts of a place, or the place or its last part misspelt.
+    # The last parts of a field's path, or the path or its last part misspelt.
     ends = {field: {"_".join(field.split(".")[at:]) for at in range(field.count(".") + 1)} for field in kinds}
     near = sorted((field for field in kinds if name in ends[field]), key=len)[:2]
     near = near or difflib.get_close_matches(name, kinds, n=1)
@@ -176,7 +176,7 @@ def nearest(name: str, kind: type) -> str:
 def _nested(changes: Mapping[str, Any]) -> dict[str, Any]:
     """`{"tower": "rnn", "tower.cells": 32}` as `{"tower": {"kind": "rnn", "cells": 32}}`."""
     result: dict[str, Any] = {}
-    for name in sorted(changes):  # a section before its fields
+    for name in sorted(changes):  # sections precede their fields
         value, inside = changes[name], result
         *places, last = name.split(".")
         for place in places:

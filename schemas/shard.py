@@ -25,23 +25,23 @@ import pyarrow as pa
 from schemas.errors import require_major
 from schemas.search_log import not_null
 
-SCHEMA_VERSION = "2.0"  # 1 repeated the exclusions in every pair of a query
+SCHEMA_VERSION = "2.0"  # version 1 repeated the exclusions in every pair of a query
 VERSION_KEY = b"clicktower.shard"
 _METADATA = {VERSION_KEY: SCHEMA_VERSION.encode()}
 
 WORDS = not_null(_METADATA, word=pa.string(), trigrams=pa.list_(pa.uint32()))
 TEXTS = not_null(_METADATA, text=pa.string(), words=pa.list_(pa.int32()))  # normalised texts
 
-# `clicks`: click lines behind the pair. `weight`: what a recipe may weigh it by; 1 unless set.
-# `sampling_probability`: of each negative, under the pool's distribution over what is not excluded. `exclusion`: the
-# row of EXCLUSIONS that holds for the pair's query.
+# `clicks`: click lines behind the pair. `weight`: a weight for recipes; 1 unless set. `sampling_probability`: of each
+# negative, under the pool's distribution over allowed rows. `exclusion`: the row of EXCLUSIONS for the pair's query.
 PAIRS = not_null(
     _METADATA, query=pa.int32(), clicked=pa.int32(), negatives=pa.list_(pa.int32()),
     clicks=pa.int64(), weight=pa.float32(), sampling_probability=pa.float64(), exclusion=pa.int32(),
 )  # fmt: skip
 
 # `rows`: the rows of the pool that may not be a negative of a query, because a person clicked them (by id or by title),
-# ascending. Once for each query: a query that people click everything for would hold the square of its clicks in pairs.
+# ascending. They are stored once per query: in pairs, a query with clicks on everything would take the square of its
+# clicks.
 EXCLUSIONS = not_null(_METADATA, rows=pa.list_(pa.int32()))
 POOL = not_null(_METADATA, document_id=pa.string(), text=pa.int32(), probability=pa.float64())
 
@@ -56,7 +56,7 @@ def open_table(path: str, schema: pa.Schema) -> pa.Table:
         with pa.memory_map(path) as source:
             table = pa.ipc.open_file(source).read_all()
             table.validate(full=True)
-    except pa.ArrowException as error:  # not each of them is a ValueError: a type that Arrow has no name for is none
+    except pa.ArrowException as error:  # not all of them are ValueErrors: an unknown Arrow type is not
         raise ValueError(f"{path} cannot be read: {error}") from None
     require_major(
         path, (table.schema.metadata or {}).get(VERSION_KEY, b"none").decode(), schema.metadata[VERSION_KEY].decode()

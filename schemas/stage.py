@@ -26,12 +26,12 @@ from schemas.errors import JobGoesOn, UsageError
 from schemas.manifest import Manifest, Outcome, OutputFile, Request
 from schemas.section import named_settings
 
-# Their output is readable by its owner only: it contains queries as they were typed, by whomever.
+# Stages whose output only its owner can read: it contains queries as people typed them.
 PRIVATE_STAGES = ("ingest",)
 
-SMALL_BYTES = 64 << 20  # of an output: hashed in a tenth of a second
+SMALL_BYTES = 64 << 20  # a small output: hashed in a tenth of a second
 
-# What a stage tells while it works: what it is doing, how much is done, of how much (None: unknown).
+# A stage's progress: the activity, how much is done, of how much (None: unknown).
 Progress = Callable[[str, int, int | None], None]
 
 
@@ -156,7 +156,7 @@ def _find_and_clear(store: str, request: Request) -> tuple[StageResult | None, l
     """As find_finished; it also removes the remains of a job that committed after its client was gone."""
     finished, wrong = find_finished(store, request)
     if finished:
-        with suppress(OSError):  # it harms nobody
+        with suppress(OSError):  # leftovers do no harm
             _clear_others(finished)
     return finished, wrong
 
@@ -181,7 +181,7 @@ def _make(store: str, request: Request, produce: Callable[[str], Outcome | None]
         storage.remove(storage.join(folder, attempt))
         storage.remove(scratch_folder(storage.join(folder, attempt)))
         finished, _ = find_finished(store, request)
-        if finished and isinstance(error, Exception):  # another attempt was first, and cleared this one away
+        if finished and isinstance(error, Exception):  # another attempt was first, and cleared this one
             return finished
         raise
     manifest = manifests.read(folder)
@@ -198,7 +198,7 @@ def _clear_others(finished: StageResult) -> None:
             storage.remove(storage.join(finished.folder, name))
     if storage.is_local(finished.folder):
         for name in storage.list_names(finished.folder):
-            if name.endswith(".partial"):  # of a manifest, by a process that was killed as it wrote it
+            if name.endswith(".partial"):  # a manifest of a process that was killed as it wrote it
                 storage.remove(storage.join(finished.folder, name))
 
 

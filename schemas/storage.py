@@ -25,7 +25,7 @@ Found = TypeVar("Found")
 
 def filesystem(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     """The file system of a URI, and the URI's path in it."""
-    fs, path = url_to_fs(str(uri), use_listings_cache=False)  # others write, too: what was listed before may be old
+    fs, path = url_to_fs(str(uri), use_listings_cache=False)  # others write too: an earlier listing may be stale
     return fs, path
 
 
@@ -95,7 +95,7 @@ def make_folder(uri: str, *, private: bool = False) -> None:
     fs, path = filesystem(uri)
     _make(fs, path)
     if private and is_local(uri) and os.stat(path).st_mode & 0o077:
-        with suppress(PermissionError):  # it is somebody else's
+        with suppress(PermissionError):  # it belongs to another user
             os.chmod(path, 0o700)
 
 
@@ -206,7 +206,7 @@ def write_new(uri: str, content: bytes) -> bool:
     if not is_local(uri):
         try:
             fs.pipe_file(path, content, mode="create")
-        except FileExistsError:  # by somebody else, or by this very request, asked again since its answer was lost
+        except FileExistsError:  # by another process, or by this very request, repeated after its answer was lost
             with suppress(FileNotFoundError):
                 return fs.cat_file(path) == content
             return False
@@ -217,7 +217,7 @@ def write_new(uri: str, content: bytes) -> bool:
     except FileExistsError:
         return False
     finally:
-        with suppress(OSError):  # the file is there under its name
+        with suppress(OSError):  # the file exists under its name
             os.unlink(attempt)
     _sync(fs._parent(path))
     return True
@@ -226,7 +226,7 @@ def write_new(uri: str, content: bytes) -> bool:
 def _make(fs: fsspec.AbstractFileSystem, path: str) -> None:
     """Make a folder and its parents; below a private one each is private. An object store has none."""
     if _NO_FOLDERS & set(_protocols(fs)):
-        return  # s3fs would ask for the bucket each time, and make one where its name is misspelt
+        return  # s3fs would look for the bucket each time, and create one for a misspelt name
     if not isinstance(fs, LocalFileSystem):
         fs.makedirs(path, exist_ok=True)
     elif not os.path.isdir(path):
@@ -288,11 +288,11 @@ def state(uri: str) -> str:
     """A value that changes with every write to a file, read in one request; empty if a web server gives none."""
     fs, path = filesystem(uri)
     if is_local(uri):
-        status = os.stat(path)  # without the inode: machines may number a shared folder in their own way
+        status = os.stat(path)  # without the inode: machines may number a shared folder differently
         return f"{status.st_size}-{status.st_mtime_ns}"
     if "http" not in _protocols(fs):
         return fs.ukey(path)
-    info = fs.info(path)  # since fsspec's own key of a web server's file is its address
+    info = fs.info(path)  # fsspec's own key of a web server's file is its address
     facts = [f"{name}={info[name]}" for name in ("ETag", "Content-MD5", "Digest", "Last-Modified") if info.get(name)]
     return " ".join([*facts, f"size={info.get('size')}"]) if facts else ""
 

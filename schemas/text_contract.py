@@ -104,7 +104,7 @@ def trigram_ids(
         lengths = np.fromiter((len(word) for word in words), np.int64, len(words))
         line = "".join(words).encode("utf-32-le", "surrogatepass")
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    # All words in one line, one mark between neighbours: it ends the one word and begins the next.
+    # All words in one line, with one mark between neighbours: it ends one word and begins the next.
     points = np.full(int(offsets[-1]) + len(words) + 1, MARK, np.uint32)
     letter_at = np.arange(offsets[-1]) + np.repeat(np.arange(1, len(words) + 1), lengths)
     points[letter_at] = np.frombuffer(line, np.uint32)
@@ -148,12 +148,12 @@ def _hash(*points: np.ndarray) -> np.ndarray:
     return digest ^ (digest >> _SHIFT)
 
 
-# The same rules for whole columns, a million texts per second. Nearly every title is ASCII, and for ASCII they are a
-# few operations on the column's bytes. The other texts are normalised one by one; so are words of other scripts cut,
-# each distinct one once.
+# The same rules for whole columns, a million texts per second. Nearly every title is ASCII, and for ASCII the rules are
+# a few operations on the column's bytes. Other texts are normalised individually, and words of other scripts are split
+# individually, each distinct one once.
 
 _SPACE = 32
-# What str.split() takes for white space among the characters below the space.
+# The characters below the space that str.split() treats as white space.
 _IS_OTHER_SPACE = np.zeros(_SPACE + 1, bool)
 _IS_OTHER_SPACE[[*range(0x09, 0x0E), *range(0x1C, 0x20)]] = True
 
@@ -177,8 +177,8 @@ def words_of_column(normalised: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray,
     distinct word once, in order of first appearance.
     """
     normalised, data, offsets = _bytes_of(normalised)
-    # A piece is a word with the space behind it, if there is one: pieces cover the bytes without a gap, so they are a
-    # column of their own without a byte being moved.
+    # A piece is a word with the space after it, if there is one: pieces cover the bytes without gaps, so they form a
+    # column without moving any byte.
     is_bound = np.zeros(len(data) + 1, bool)
     is_bound[1:] = data == _SPACE
     is_bound[offsets] = True
@@ -197,7 +197,7 @@ def _cut_unspaced(offsets: np.ndarray, codes: pa.Array, spaced: pa.Array) -> tup
     cut = {code: pieces for code, pieces in zip(rows.tolist(), parts, strict=True) if len(pieces) > 1}
     if not cut:
         return offsets, pa.DictionaryArray.from_arrays(codes, spaced)
-    # Still in order of first appearance: what appears first is in the word that appears first.
+    # This keeps the order of first appearance, since the first appearance of a piece is in the first word that has it.
     every_part = [part for code, word in enumerate(spaced.to_pylist()) for part in cut.get(code, (word,))]
     encoded = pa.array(every_part, pa.string()).dictionary_encode()
     num_parts = np.ones(len(spaced), np.int64)
@@ -216,7 +216,7 @@ def _has_odd_space(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     at = np.flatnonzero(data <= _SPACE)
     codes = data[at]
     is_space = codes == _SPACE
-    # The start of a text is no place for a space, nor is the place after one, nor the end.
+    # A space may not stand at the start of a text, after another space, or at the end.
     is_border = np.zeros(len(data) + 1, bool)
     is_border[offsets] = True
     follows = np.zeros(len(at), bool)

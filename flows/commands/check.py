@@ -54,7 +54,7 @@ def check(
     from schemas.errors import UsageError
     from schemas.section import changed
 
-    changed(BuildConfig(), {"k": k})  # says what is wrong with it
+    changed(BuildConfig(), {"k": k})  # its error is specific
     if sample_lines < 1:
         raise UsageError(f"A sample of {sample_lines} lines is empty.", "Ask for 1 or more.")
     begun = time.perf_counter()

@@ -18,7 +18,7 @@ from flows.show.console import NEEDS, emit, errors
 from training.compute.device import gpus_here
 from training.kernel.kernel_library import Status, status
 
-# What keeps a run from working here; what works, but less well than it could; what is as it should be; a mere fact.
+# A check prevents a run, finds room for improvement, passes, or states a fact.
 State = Literal["bad", "look", "good", "note"]
 MARKS = {"bad": ("✗", "worse"), "look": ("!", "open"), "good": ("✓", "better"), "note": ("·", "quiet")}
 GB = 1e9
@@ -83,7 +83,7 @@ def checked(name: str, check: Callable[[], Finding]) -> Finding:
     """The finding of a check. A check that fails is reported with its kind of error, and stops no other."""
     try:
         return check()
-    except Exception as error:  # whatever a machine has in store: nobody should have to mend the doctor first
+    except Exception as error:  # any surprise of a machine: the doctor itself must not need repair
         return Finding(name, "look", f"could not be checked ({type(error).__name__})", "Report it if something fails.")
 
 
@@ -190,7 +190,7 @@ def memory_left(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/s
         limit = folder / "memory.max"
         if limit.exists() and (most := limit.read_text().strip()).isdigit():
             counts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-            # Files that were read once count as used, and are given up when memory is asked for.
+            # Files that were read count as used memory, and are released on demand.
             used = int((folder / "memory.current").read_text()) - int(counts["inactive_file"])
             left.append(max(0, int(most) - used))
         folder = folder.parent

@@ -186,7 +186,7 @@ def _write(into: str, readings: "Readings") -> dict[str, str]:
                 files[file] = path
                 write_table(path, make(texts))
             else:
-                storage.remove(path)  # of another text, explained into the same folder
+                storage.remove(path)  # from another text explained into the same folder
     files["explain.html"] = storage.join(into, "explain.html")
     write_page(files["explain.html"], explain_page(readings))
     return files

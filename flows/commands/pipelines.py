@@ -149,7 +149,7 @@ class DateResult:
     date: str
     state: str
     results: Mapping[str, Any] = field(default_factory=dict)
-    found: str = ""  # of a date that failed: what its error says
+    found: str = ""  # the error of a failed date
 
 
 def dates(first: str, until: str) -> list[str]:
@@ -249,7 +249,7 @@ def run_on_server(config_file: str, date: str, until: str = "report") -> dict:
 
     parameters = {"config": str(Path(config_file).resolve()), "data_date": date, "until": until}
     try:
-        run: Any = run_deployment(DEPLOYMENT, parameters=parameters, poll_interval=2)  # outside of a loop: no coroutine
+        run: Any = run_deployment(DEPLOYMENT, parameters=parameters, poll_interval=2)  # outside a loop: no coroutine
     except ObjectNotFound:
         raise UsageError(
             f"The server has no deployment {DEPLOYMENT}.",

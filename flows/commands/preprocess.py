@@ -211,7 +211,7 @@ def as_result(store: str, erasure: "Erasure") -> dict[str, Any]:
     """The JSON object of an erasure. `reused`: there was nothing to change."""
     return {
         "stage": "erase",
-        "digest": "",  # an erasure has no name of its own: what names it would name the person
+        "digest": "",  # an erasure has no digest: one would identify the person
         "path": store,
         "reused": not erasure.num_ingests,
         "counts": {

@@ -217,7 +217,7 @@ def search(
 def _show_search(result: dict) -> None:
     by_distance = any(hit["distance"] is not None for hit in result["hits"])
     near, hybrid = "distance" if by_distance else "cosine", result["mode"] == "hybrid"
-    # A distance is shown as it is, and not as the score that it makes.
+    # A distance is shown itself, not as the score made from it.
     by = near if by_distance and not hybrid else "score"
     again = any(hit["confidence"] is not None for hit in result["hits"])
     columns = [*["confidence"] * again, by, *[near, "bm25"] * hybrid]
@@ -263,7 +263,8 @@ def serve(
     """
     import os
 
-    # Searches are short: a pool of threads for each would cost more than it saves. Read when NumPy is first imported.
+    # Searches are short: a thread pool for each would cost more than it saves. NumPy reads this when it is first
+    # imported.
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     from flows.serve import service

@@ -38,7 +38,7 @@ FIGURES: Mapping[str, Figure] = {
     "scores": Figure(words="best cosines of the judged queries", stage="evaluate", kind="distribution", limit=0.25),
     "live_quality": Figure(words="the live model on today's judgments", stage="publish", kind="drop", limit=0.02),
 }
-# What is known once a release was decided about comes too late to stop anything.
+# Figures known only after the decision about a release are too late to stop anything.
 _MAY_STOP = [name for name, figure in FIGURES.items() if figure.stage != "publish"]
 
 
@@ -48,7 +48,7 @@ class DriftRules:
 
     stop: tuple[str, ...] = ()
     accept: tuple[str, ...] = ()
-    limits: Mapping[str, float] = field(default_factory=dict)  # in place of FIGURES' own
+    limits: Mapping[str, float] = field(default_factory=dict)  # replace those of FIGURES
     days: Annotated[int, Field(ge=7)] = 28
     same_weekdays: Annotated[int, Field(ge=2)] = 3
 
@@ -65,7 +65,7 @@ class DriftRules:
             raise ValueError(f"same_weekdays must be at most {self.days // 7}, the weeks in days")
 
 
-# The parts of an evaluation's queries (slices).
+# The slices of an evaluation's queries.
 PARTS = (
     "1 word", "2 words", "3 words", "4 words and more",
     "all words known", "a word in no title", "no word in any title",
@@ -78,15 +78,15 @@ Drop = Annotated[float, Field(ge=0)]
 class PromotionRules:
     """What a candidate must show before it goes live. Values are means over queries, from 0 to 1."""
 
-    rule: Literal["better", "always", "never"] = "better"  # never: candidates are made, a person makes one live
+    rule: Literal["better", "always", "never"] = "better"  # never: only a person makes a release live
     measure: str = "ndcg@10"
-    # The interval of the gain lies above it; -0.005 also takes what is at most that much worse.
+    # The interval of the gain must be above it; -0.005 also accepts a loss of at most that much.
     min_gain: Annotated[float, Field(gt=-1, lt=1)] = 0.0
     max_slice_drop: Drop = 0.02  # of a slice's mean
-    slice_limits: Mapping[str, Drop] = field(default_factory=dict)  # the same for single slices: {"1 word": 0.05}
-    min_slice_queries: Count = 50  # smaller slices are shown and decide nothing
-    min_queries: Count = 20  # with fewer queries an interval means little, and nothing is promoted
-    first: Literal["always", "above bm25"] = "always"  # what the first release of all has to show
+    slice_limits: Mapping[str, Drop] = field(default_factory=dict)  # for single parts: {"1 word": 0.05}
+    min_slice_queries: Count = 50  # smaller parts are shown but do not decide
+    min_queries: Count = 20  # with fewer queries an interval says little, and nothing is promoted
+    first: Literal["always", "above bm25"] = "always"  # the condition for the very first release
     confidence: Confidence = 0.95
     num_resamples: Count = 10_000
     seed: int = 0

@@ -55,7 +55,7 @@ class DocumentsSection:
 class JudgmentsSection:
     queries: Uri
     qrels: Uri
-    frequencies: Uri | None = None  # how often each query was asked, to tell head, torso and tail
+    frequencies: Uri | None = None  # how often each query was asked, for head, torso and tail
 
 
 @section
@@ -65,7 +65,7 @@ class TrainSection:
     """
 
     recipe: RecipeName = "lstm-96"
-    word_vectors: Uri | None = None  # a file that words start from
+    word_vectors: Uri | None = None  # the file that words start from
     start: StartName | None = None
     teacher: Uri | None = None
     workers: int | Literal["auto"] = 1
@@ -158,10 +158,10 @@ def _check_settings(config: PipelineConfig, path: str) -> None:
     check_fields(path, "build", config.build, BuildConfig())
     check_fields(path, "train.set", config.train.set, recipe_named(config.train.recipe)[0])
     check_fields(path, "publish.set", config.publish.set, PublishConfig())
-    if config.compare:  # each row has a recipe of its own, which may not take every value
+    if config.compare:  # each row has a recipe of its own, which may refuse some values
         check_names(path, "compare.set", config.compare.set, Recipe)
     if config.evaluate:
-        from training.evaluation.evaluate_stage import EvaluateConfig  # which takes a second to import
+        from training.evaluation.evaluate_stage import EvaluateConfig  # its import takes a second
 
         check_fields(path, "evaluate", config.evaluate, EvaluateConfig())
 

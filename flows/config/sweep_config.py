@@ -189,7 +189,7 @@ def _point(config: SweepConfig, fields: Mapping[str, Any], seeds: Sequence[int])
     changes = {field: value for field, value in (shared | dict(fields)).items() if field != "recipe"}
     assignments = [f"{field}={value_text(value)}" for field, value in changes.items()]
     try:
-        # A point that says `none` is trained without the file, to see what it is worth.
+        # A point with `none` is trained without the file, to see what the file is worth.
         vectors = config.word_vectors if changes.get("word_vectors") != "none" else None
         first = with_teacher(with_word_vectors(with_fields(recipe(name), assignments), vectors), config.teacher)
         recipes = tuple(changed(first, {"seed": seed}) for seed in seeds) or (first,)

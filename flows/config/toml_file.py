@@ -73,7 +73,7 @@ Uri = Annotated[str, pydantic.AfterValidator(beside_file)]
 RecipeFields = Annotated[Mapping[str, Any], pydantic.AfterValidator(lambda fields: flat(fields, Recipe))]
 
 
-# A recipe as a user gives it: by the name of one, or as a TOML file, which a sweep writes of its best.
+# A recipe as users give it: by name, or as a TOML file, such as a sweep's best.
 
 
 @section

@@ -35,17 +35,17 @@ from schemas.stage import open_result
 
 SCHEMA_VERSION = "1.0"
 FOLDER = "observed"
-NUM_POINTS = 100  # of the sketch of a distribution: points of equal mass
-# Ledgers' fates that say "this was a bot".
+NUM_POINTS = 100  # of a sketch of a distribution: points of equal mass
+# The ledger's fates of bots.
 BOTS = ("bot_user_agent", "bot_behaviour", "bot_crowd", "bot_unsure")
 
-SPREAD = 3.0  # robust standard deviations that a value must be away
+SPREAD = 3.0  # the minimum distance of an alarm, in robust standard deviations
 MAD_TO_SIGMA = 1.4826
-SHORTEST = 3  # earlier values with fewer of which nothing is compared
-SHORTEST_WEEK = 4  # days that a week must hold to have a median
-MEDIANS_APART = math.sqrt(math.pi / 7)  # how much the medians of two weeks differ by chance, where a day varies by 1
-MIN_SCORES = 100  # with fewer queries their sampling alone looks like drift
-DAYS_ALIKE = 0.2  # of the number of days a build united: builds over more or fewer are not compared
+SHORTEST = 3  # with fewer earlier values nothing is compared
+SHORTEST_WEEK = 4  # the minimum of days for the median of a week
+MEDIANS_APART = math.sqrt(math.pi / 7)  # the difference by chance of two weeks' medians, if a day varies by 1
+MIN_SCORES = 100  # with fewer queries sampling alone looks like drift
+DAYS_ALIKE = 0.2  # of the number of days in a build: other builds are not compared
 _WEEKDAYS = ("Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Saturdays", "Sundays")
 
 
@@ -55,8 +55,8 @@ class Observation:
     settings are not compared. `scores`: the best cosine of each judged query, as points of equal mass, ascending.
     """
 
-    key: str  # as [drift] accept names it
-    when: str  # ISO 8601: the date of a dated log, else when the log was ingested; what comes first is earlier
+    key: str  # as in [drift] accept
+    when: str  # ISO 8601: the date of a dated log, otherwise the time of ingest; it orders observations
     dated: bool
     values: Mapping[str, float] = field(default_factory=dict)
     asked: Mapping[str, str] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class WatchedFigure:
     words: str
     value: str  # as a person reads it
     usual: str = "—"
-    basis: str  # what is usual was taken from
+    basis: str  # the source of the usual value
     alarm: str = ""
     stops: bool = False
 
@@ -88,7 +88,7 @@ def watched(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> li
     The observation is kept in the store.
     """
     today = observe(config, date, results)
-    before = earlier(config.store, today, days=config.drift.days + 7)  # a week more, for a slow drift
+    before = earlier(config.store, today, days=config.drift.days + 7)  # one week more, for a slow drift
     rows = watch(today, before, config.drift)
     write(config.store, today)
     return rows
@@ -117,7 +117,7 @@ def alarms_of_newest(rows: Sequence[WatchedFigure], results: Mapping[str, Any]) 
     return [row for row in alarms(rows) if FIGURES[row.figure].stage == list(results)[-1]]
 
 
-# What a run's results say.
+# Figures from a run's results.
 
 
 def observe(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> Observation:
@@ -134,7 +134,7 @@ def observe(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> Ob
         settings_of.update(dict.fromkeys(seen, settings))
 
     ingested = open_result(day["path"]).manifest
-    # Late files of a date are ingested alone, and the result of an ingest covers only those.
+    # Late files of a date are ingested alone, and that ingest's result covers only those.
     digests = [part["ingest"] for part in day["day"]["parts"]] if "day" in day else []
     folders = [follow(storage.join(config.store, "ingest", digest)) for digest in digests] or [day["path"]]
     parts = [open_result(folder).manifest.outcome for folder in folders]
@@ -232,7 +232,7 @@ def _read(store: str, key: str) -> Observation | None:
         return None
 
 
-# What is usual.
+# The usual value of a figure.
 
 
 def watch(today: Observation, history: Sequence[Observation], rules: DriftRules) -> list[WatchedFigure]:

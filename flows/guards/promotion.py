@@ -21,7 +21,7 @@ from schemas.stage import Progress, silent
 from training.ranking.ndcg import measure_name
 from training.ranking.significance import bootstrap_interval
 
-# A slice's parts in their order, and the part of each query as a number among them, or None (slices).
+# A slice's parts in order, and the index of each query's part, or None (slices).
 Parts = tuple[Sequence[str], Sequence[int | None]]
 
 
@@ -292,7 +292,7 @@ def _anew(live_folder: str, candidate: Release, judgments: Judgments, progress: 
 
 def _evaluation(folder: str, inputs: Any, config: Any) -> Evaluation | None:
     value = json.loads(storage.read_bytes(storage.join(folder, PER_QUERY)))
-    if "slices" not in value:  # of an evaluation before there were slices
+    if "slices" not in value:  # an evaluation that predates slices
         return None
     return Evaluation(
         query_ids=value["query_ids"],

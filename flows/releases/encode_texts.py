@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 PART_TITLES = 65_536
 _READ_ROWS = 65_536
-_TRIES = 3  # of a part by workers
+_TRIES = 3  # tries of workers at a part
 _BLOCK_BYTES = 1 << 20
 
 
@@ -50,8 +50,8 @@ class TitleVectors:
 
     vectors_TD: np.ndarray
     text_of_N: np.ndarray
-    counts: dict[str, int]  # of distinct titles: encoded now, taken from parts of a killed publisher, reused
-    parts: Sequence[str]  # files to remove once the release is in its place
+    counts: dict[str, int]  # distinct titles: encoded now, taken from parts of a killed publisher, reused
+    parts: Sequence[str]  # files to remove after the release is placed
 
 
 def encode_titles(
@@ -124,7 +124,7 @@ def _by_workers(
                 ray.get(finished)
                 at = number[finished[0]]
                 vectors = _read_part(names[at], len(texts[at]), model.dimensions)
-                # Not visible from here (a folder of the worker's own machine), or cleared away by another publisher.
+                # Not visible from here (a folder on the worker's own machine), or removed by another publisher.
                 yield at, search_vectors(model, texts[at], "document") if vectors is None else vectors
         except (ray.exceptions.RayTaskError, ray.exceptions.RayError) as error:
             cause = getattr(error, "cause", None)
@@ -157,7 +157,7 @@ def _take_known(
     folder = _same_model(uri, trained, model)
     if folder is None:
         return known_T
-    from flows.releases.release_documents import open_table  # LanceDB, which encoding lines does without
+    from flows.releases.release_documents import open_table  # imports LanceDB, which encoding lines does not need
 
     title_set = pa.array(distinct)
     try:

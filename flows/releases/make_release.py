@@ -141,7 +141,7 @@ def _drawn(rows: Rows, config: PublishConfig, num_titles: int) -> list[str]:
 # The model card: README.md with metadata for model hubs and what people should know first.
 #
 # Statements about the log come from the manifests in the model's store; if they are missing, the card says so. The
-# metadata is YAML whose values are JSON, which is YAML too. The text is in model_card.md.
+# metadata is YAML whose values are JSON, which YAML includes. The text is in model_card.md.
 
 _COUNTS = {
     "train_pairs": "query and title pairs to train on",

@@ -49,15 +49,15 @@ class Published:
     """The result of publishing or rolling back: the release, whether it is live and was before, what was repaired."""
 
     stage: Literal["publish", "rollback"] = "publish"
-    uri: str  # what `search` takes
+    uri: str  # the URI for `search`
     folder: str
     release: Release
-    pointer: Pointer | None  # as it is now; None where this is a candidate and nothing was ever live
+    pointer: Pointer | None  # the current pointer; None if this is a candidate and nothing was ever live
     reused: bool
-    decision: Decision | None = None  # None: nobody was asked
+    decision: Decision | None = None  # None: no rule was applied
     repaired: Sequence[str] = ()
     removed: Sequence[str] = ()
-    duration_seconds: float | None = None  # of making it; not recorded with a release, so unknown when it is reused
+    duration_seconds: float | None = None  # of making it; not recorded with a release, so unknown for a reused one
     milliseconds_per_search: float | None = None  # measured while publishing
 
     @property
@@ -149,7 +149,7 @@ def publish(
 
             with claimed(storage.join(to, ENCODING, digest), progress):
                 release, wrong = find(folder)
-                if release:  # whoever was waited for made it
+                if release:  # the process that this one waited for made it
                     before, is_there = read_pointer(to), True
                 else:
                     release, milliseconds = make_release(
@@ -206,7 +206,7 @@ def _decision(
             live = None
         decision = decide(live, live_folder if live else None, release, folder)
     else:
-        remove_decision(to, release.digest)  # what was decided about it as a candidate no longer holds
+        remove_decision(to, release.digest)  # an earlier decision about the candidate no longer holds
         return None
     _record(to, release.digest, decision, before)
     return decision

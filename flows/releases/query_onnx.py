@@ -48,7 +48,7 @@ _LAST = np.iinfo(np.int64).max
 
 NUM_TITLES = 50
 NUM_LONG_WORDS = 60
-TOLERANCE = 1e-5  # of a component of a vector of length about 1, between two ways to compute it in float32
+TOLERANCE = 1e-5  # per component of a vector of length about 1, between two float32 computations
 
 
 class CannotExport(StageError):
@@ -112,7 +112,7 @@ class _Graph:
             self._constants,
         )
         proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="clicktower")
-        proto.ir_version = 8  # of opset 17's time: later runtimes read it, and so do those of then
+        proto.ir_version = 8  # from the time of opset 17, so that runtimes of then and later read it
         return proto
 
 
@@ -330,7 +330,7 @@ def golden(model: Model | Ensemble, titles: Sequence[str]) -> Golden:
     contract = [text for text, of_text, _ in golden_cases() if of_text]
     many = " ".join(word for title in titles for word in title.split())
     texts = list(dict.fromkeys([*contract, *titles, " ".join(many.split()[:NUM_LONG_WORDS])]))
-    members = model.members if isinstance(model, Ensemble) else (model,)  # of one text contract
+    members = model.members if isinstance(model, Ensemble) else (model,)  # all members share one text contract
     rows, cut = members[0].layout.word_rows, [words_of(text) for text in texts]
     return Golden(
         texts=texts,

@@ -30,11 +30,11 @@ from training.ranking.measure import score_blocks, top_k
 from training.ranking.nearest import Nearest, Partitions, partition
 
 IVF = "ivf.safetensors"
-DEEP = 10  # an index is also measured, and used, at so many times `recall_at` results
+DEEP = 10  # an index is also measured, and used, at this multiple of `recall_at` results
 _BATCH_ROWS = 8_192
-# Partitions looked into, step by step, until the recall is good enough.
+# Partitions to visit, in steps, until the recall is good enough.
 _NUM_PROBES = (4, 8, 12, 16, 20, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 256, 320, 384, 512)
-_MOST_SHARE = 0.5  # of all partitions: looking into more would save nothing
+_MOST_SHARE = 0.5  # of all partitions: visiting more would save nothing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

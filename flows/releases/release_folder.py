@@ -34,14 +34,15 @@ _ABANDONED_SECONDS = 24 * 3600
 class PublishConfig:
     """How a release is made, and how many are kept."""
 
-    # auto: partitions (IVF) above `index_above` documents, every document compared up to it (1 ms a query at 50,000).
+    # auto: partitions (IVF) above `index_above` documents, otherwise every document is compared (1 ms a query at
+    # 50,000).
     index: Literal["auto", "none", "ivf"] = "auto"
     index_above: Natural = 20_000
     recall_at: Count = 10
-    min_recall: Annotated[float, Field(gt=0, le=1)] = 0.95  # of the index, against exact search, or it is not used
+    min_recall: Annotated[float, Field(gt=0, le=1)] = 0.95  # of a usable index, against exact search
     num_recall_queries: Count = 200  # titles drawn by a keyed hash, encoded as queries
     seed: int = 0
-    keep: Natural = 7  # earlier releases that stay, besides the live one and its predecessor
+    keep: Natural = 7  # earlier releases to keep, besides the live one and its predecessor
 
 
 @contextmanager
@@ -129,7 +130,7 @@ def prune(uri: str, keep: int, *, made: str = "") -> list[str]:
     be removed stays: the new release is live regardless.
     """
     releases = storage.join(uri, "releases")
-    with claimed(uri, silent):  # nobody makes one live meanwhile
+    with claimed(uri, silent):  # no release goes live meanwhile
         live = contract.read_pointer(uri)
         spared = {made, *((live.release, live.previous) if live else ())}
         removed, earlier, abandoned = [], [], []
@@ -140,7 +141,7 @@ def prune(uri: str, keep: int, *, made: str = "") -> list[str]:
             half_written += [(decisions, name) for name in storage.list_names(decisions)]
             abandoned += [storage.join(folder, name) for folder, name in half_written if name.endswith(".partial")]
         for name in storage.list_folders(releases):
-            if name.startswith(_BUILDING):  # only a local publisher builds there
+            if name.startswith(_BUILDING):  # only a local publisher builds in the folder
                 abandoned.append(storage.join(releases, name))
             elif name not in spared and (release := find(storage.join(releases, name))[0]):
                 earlier.append((release.created, name))

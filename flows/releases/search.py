@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 Mode = Literal["vector", "bm25", "hybrid"]
 
-# Of BM25 in a hybrid, where none is asked for. `clicktower compare` says which weight judged queries choose.
+# The default weight of BM25 in a hybrid. `clicktower compare` reports the one that judged queries choose.
 WEIGHT = 0.02
-# A hybrid ranks the union of each method's best this many.
+# A hybrid ranks the union of this many best documents of each method.
 _CANDIDATES = 100
-# Of the nearest documents, how many are ranked again by their words, where the model's words have a share of a score.
+# How many of the nearest documents are reranked by their words, if the model matches words.
 WORDS_RANK = 1_000
 # The default number of nearest documents that a second scorer reranks.
 RERANKED = 100
@@ -38,13 +38,13 @@ class Hit:
     rank: int
     id: str
     title: str
-    # What the ranking is by: the cosine (with the words' matches, where they have a share) or minus the distance, the
-    # BM25 score, or the first of them + weight * BM25.
+    # The score of the ranking: the cosine (with the words' matches, if the model has them), minus the distance, the
+    # BM25 score, or the first of these + weight * BM25.
     score: float
-    cosine: float | None = None  # None where it was not needed and not asked for; distance and bm25 alike
+    cosine: float | None = None  # None if it was neither needed nor requested; likewise distance and bm25
     bm25: float | None = None
-    distance: float | None = None  # of a release that compares by distance, which has no cosines
-    confidence: float | None = None  # of a second scorer, where one was asked and its confidence ranks
+    distance: float | None = None  # for a release that compares by distance, without cosines
+    confidence: float | None = None  # of a second scorer, if its confidence ranks
 
 
 class OpenRelease:
@@ -205,7 +205,7 @@ class OpenRelease:
 
     def _first(self, k: int, rows: np.ndarray, scores: np.ndarray) -> list[tuple[int, str]]:
         """(index among the rows, id) of the k best, in order."""
-        if k < len(rows):  # ids are read, and scores compared one by one, only of those that may be among them
+        if k < len(rows):  # ids are read and compared only for rows that may be among them
             best = np.flatnonzero(scores >= np.partition(scores, len(rows) - k)[len(rows) - k])
         else:
             best = np.arange(len(rows))

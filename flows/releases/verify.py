@@ -54,7 +54,7 @@ def _of_pointer(uri: str) -> list[str]:
         f"{folder}/{name}"
         for folder in (SWAPS, DECISIONS)
         for name in storage.list_files(f"{uri}/{folder}")
-        if name.endswith(".json")  # and not a file that a kill left half-written
+        if name.endswith(".json")  # not the remains of a kill
     ]
     findings = [sentence for name in (POINTER, *records) for sentence in _of_record(uri, name)]
     for digest in (pointer.release, pointer.previous) if pointer else ():
@@ -68,7 +68,7 @@ def _of_record(folder: str, name: str) -> list[str]:
     content = storage.read_bytes(storage.join(folder, name))
     try:
         broken = is_broken(json.loads(content), since="1.1")
-    except (ValueError, AttributeError):  # no JSON, or no object
+    except (ValueError, AttributeError):  # not JSON, or not an object
         broken = True
     if broken:
         return [f"its {name} is damaged"]
@@ -93,6 +93,6 @@ def _of_unit(folder: str) -> list[str]:
         return [error.problem]
     if not folder.rstrip("/").endswith(digest):
         findings.append(f"its record is that of {digest}: a folder was renamed")
-    # A file that nobody recorded can change what is read: a table's newest version, for one, is found by its name.
+    # An unrecorded file can change what is read: for example, a table's newest version is found by its name.
     extra = sorted(set(present) - {file.path for file in files} - {record})
     return findings + damaged_files(folder, files, hashes=True) + [f"{path} is not of this output" for path in extra]

@@ -37,10 +37,10 @@ from training.ranking.ndcg import measure_name
 Comparison = Mapping[str, Any]
 Row = Mapping[str, Any]
 Difference = Mapping[str, float] | None  # {"mean", "low", "high", "p", "p_holm"}
-Columns = list[tuple[str, Callable[[Row], Cell]]]  # of a table: the name of each, and its cell of a row
+Columns = list[tuple[str, Callable[[Row], Cell]]]  # of a table: each one's name, and its cell for a row
 
-MEASURE = "ndcg@10"  # what decides which row is best
-BM25 = "bm25"  # whose differences stand beside the paper's
+MEASURE = "ndcg@10"  # decides which row is best
+BM25 = "bm25"  # the row whose differences are beside the paper's
 LEVEL = 0.05  # a corrected p below it is beyond chance
 STARS = ((0.001, "***"), (0.01, "**"), (LEVEL, "*"))
 MIN_PART_QUERIES = 20  # a mean over fewer is chance
@@ -64,7 +64,9 @@ def write_comparison(path: str, result: Mapping[str, Any]) -> None:
 def comparison_page(result: Mapping[str, Any]) -> Page:
     """A page of a comparison alone. result: the JSON of a compare stage."""
     comparison = result["metrics"]
-    where = {name: result[name] for name in ("digest", "path") if result.get(name)}  # with failed rows it is not kept
+    where = {
+        name: result[name] for name in ("digest", "path") if result.get(name)
+    }  # none with failed rows: it is not kept
     counts = {name: f"{count:,}" for name, count in result["counts"].items()}
     rows = [[name, value] for name, value in {**where, **counts}.items()]
     record = Table(caption="This comparison", header=("Name", "Value"), rows=rows, left=(0, 1))
@@ -93,7 +95,7 @@ def comparison_blocks(comparison: Comparison) -> list[Section]:
     return [section for section in sections if section.blocks]
 
 
-# The rows by their part in the comparison.
+# The rows by their role in the comparison.
 
 
 def done(comparison: Comparison) -> list[Row]:
@@ -167,7 +169,7 @@ def signed_interval(value: Mapping[str, float]) -> str:
     return f"{signed(value['low'])} to {signed(value['high'])}"
 
 
-# The answer: which row is best, by how much, whether to believe it, and what to beware of.
+# The answer: the best row, by how much, how certain, and caveats.
 
 
 def _answer(comparison: Comparison) -> list[Block]:
@@ -443,7 +445,7 @@ def _orders(comparison: Comparison, names: Sequence[str]) -> list[Block]:
     rows: list[list[Cell | str]] = []
     for table, order in (comparison.get("orders") or {}).items():
         count = len(order["rows"])
-        chance = math.sqrt(2 * (2 * count + 5) / (9 * count * (count - 1)))  # of tau where no order is likelier
+        chance = math.sqrt(2 * (2 * count + 5) / (9 * count * (count - 1)))  # of tau if all orders are equally likely
         taus = [Cell(text=f"{order[name]['tau']:+.2f}", aside=_tau_interval(order[name])) for name in names]
         rows.append([table, str(count), *taus, f"0 ± {chance:.2f}"])
     if not rows:
@@ -511,7 +513,7 @@ def _costs(comparison: Comparison) -> list[Block]:
     return [_table(comparison, "Training, and texts encoded, on this machine", columns, rows)] if rows else []
 
 
-# What is behind the tables.
+# The background of the tables.
 
 
 def _queries(comparison: Comparison) -> list[Block]:

@@ -42,9 +42,9 @@ PANELS = {
 }
 ARROWS = {"left to right": "→", "right to left": "←"}
 TABLE_WORDS = 40  # of a text
-GRID_CELLS = 10  # whose columns fit beside each other
-HOPS = 8  # whose columns fit beside each other
-SHARED = figures.Scale(low=-1.0, high=1.0)  # all but c lie within
+GRID_CELLS = 10  # with columns that fit side by side
+HOPS = 8  # with columns that fit side by side
+SHARED = figures.Scale(low=-1.0, high=1.0)  # everything but c lies within
 SHADES = 5
 ONE_WORD = (
     "A text of one word is read in one step: no cell moves from word to word, so nothing is counted and no word can be"
@@ -64,7 +64,7 @@ class Readings:
     models: tuple[Explanation, ...]
     rule: CountingRule
     colours: Range = "shared"
-    label: str = ""  # what a person said of the pair
+    label: str = ""  # a person's label for the pair
     simulated: bool = False
 
 

@@ -23,10 +23,10 @@ from flows.report.blocks import Picture, visible
 if TYPE_CHECKING:
     import numpy as np
 
-WIDE, HALF = 920, 520  # pixels of a figure alone and of one of two
+WIDE, HALF = 920, 520  # pixels of a single figure and of one of two
 SERIES = ("ours", "dropped", "other")
 NAMES = ("ink", "quiet", "grid", "line", "plain", "card", "unreadable", "kept", *SERIES)
-COLOUR = {name: f"#fe{number:02x}01" for number, name in enumerate(NAMES)}  # as matplotlib knows them
+COLOUR = {name: f"#fe{number:02x}01" for number, name in enumerate(NAMES)}  # placeholders that matplotlib accepts
 KINDS = {  # of a dot: (colour, whether it is full)
     "": ("quiet", True), "ours": ("ours", True), "above": ("ours", True), "below": ("unreadable", True),
     "alike": ("quiet", False), "chosen": ("ink", True), "as printed": ("ours", True), "tuned": ("dropped", True),
@@ -56,11 +56,11 @@ def _drawn(draw: Callable[[], Any], label: str, kind: str = "figure") -> Markup:
     }  # fmt: skip
     file = io.StringIO()
     with matplotlib.rc_context(style), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from")  # the browser has fonts of its own
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # the browser has its own fonts
         figure = draw()
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     width, height = figure.get_size_inches() * 72
-    marks = file.getvalue().partition("</defs>")[2].rpartition("</svg>")[0]  # without a style for all of the page
+    marks = file.getvalue().partition("</defs>")[2].rpartition("</svg>")[0]  # without a style for the whole page
     for pattern, instead in (
         (r"\s+", " "), (r' id="(?![mp][0-9a-f]{10}")[^"]*"', ""), ("<g ?/>", ""), (r" ?(</?g>|/>) ?", r"\1"),
         (r"font-family: [^;\"]*; ", ""), (r' transform="rotate\(-0 [^"]*"', ""), ("xlink:href", "href"),
@@ -70,7 +70,7 @@ def _drawn(draw: Callable[[], Any], label: str, kind: str = "figure") -> Markup:
     marks = re.sub(r"#fe(\w\w)01", lambda match: f"var(--{NAMES[int(match[1], 16)]})", marks)
     prefix = hashlib.sha256((label + marks).encode()).hexdigest()[
         :8
-    ]  # what a figure defines is named in the whole page
+    ]  # a figure's definitions share the page's namespace
     marks = re.sub(r'(id="|#)([mp][0-9a-f]{10})', rf"\g<1>f{prefix}\2", marks)
     head = f'<svg class="{kind}" viewBox="0 0 {width:.0f} {height:.0f}" style="width:{width:.0f}px"'
     return Markup(f'{head} role="img" aria-label="{escape(visible(label))}">{visible(marks)}</svg>')
@@ -166,8 +166,8 @@ def _known(points: Iterable[tuple[float, float | None]]) -> list[tuple[float, fl
 # Rows by their names, each with dots on one scale, and intervals as whiskers: means, differences, parts of queries.
 
 
-STRETCH = 2.0  # by which aloof rows may make the scale longer
-APART = 9.0  # pixels between the dots of one row, where they do not share a line
+STRETCH = 2.0  # the factor by which aloof rows may lengthen the scale
+APART = 9.0  # pixels between the dots of one row, if they are on separate lines
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -299,7 +299,7 @@ def shortened(name: str, chars: int = 15) -> str:
     return name if len(name) <= chars else f"{name[: chars - 1].rstrip()}…"
 
 
-# Labelled rows: how similarities lie in each class.
+# Labelled rows: the distribution of similarities in each class.
 
 
 def histogram(values: Mapping[str, Any], classes: Sequence[tuple[int, str]], label: str) -> Markup:
@@ -330,7 +330,7 @@ def histogram(values: Mapping[str, Any], classes: Sequence[tuple[int, str]], lab
     return _drawn(draw, f"{label} from {edges[0]:.3g} to {edges[-1]:.3g}; {names}{chosen}", "curves histogram")
 
 
-# What a tower reads: the words of a text as columns, one each, or, of a long text, runs of words, each as its mean.
+# A tower's input: the words of a text as columns, or, for a long text, runs of words, each as its mean.
 
 
 MOST = 80  # columns whose labels are still readable

@@ -52,8 +52,8 @@ KINDS = {
     "surest_wrong": ("Surest, and wrong", "the highest probability of a class that is not the label"),
     "least_sure": ("Least sure", "the lowest probability of what was said, right or wrong"),
 }
-SHADE = 0.55  # of the ground of a cell that holds all rows of its class
-CLASSES_CROSSED = 6  # of the table of what was said to be what, in a terminal
+SHADE = 0.55  # background of a cell that holds all rows of its class
+CLASSES_CROSSED = 6  # classes of the confusion table in a terminal
 NAME = 56  # characters of a class
 
 Examples = Mapping[str, Sequence[Mapping[str, Any]]]  # labelled_examples

@@ -121,7 +121,7 @@ STYLES = {
 }  # fmt: skip
 GROUNDS = ("", "black on #d5ecea", "black on #9fd6d1", "black on #5cb8b0", "#ffffff on #258b84", "#ffffff on #0b5f5a")
 BAR = 12  # characters of a whole bar
-WORDS = 400  # of a text that are shown
+WORDS = 400  # shown words of a text
 
 
 def terminal(blocks: Sequence[Block], width: int) -> Iterator[Line | Grid]:
@@ -167,7 +167,7 @@ def _grid(table: Table, width: int) -> Grid:
     for at, pair in enumerate(_names(table, columns)):
         name, column = one_line(" ".join(filter(None, pair))), [row[at] for row in rows if at < len(row)]
         text = at in table.left or not table.header
-        # On a narrow terminal texts and the names of columns give way: rich would cut figures too.
+        # On a narrow terminal texts and column names shrink: rich would shrink figures too.
         longest = max((len(one_line(one.text)) + len(one.mark) + 1 for one in column), default=0)
         name = name if text else "\n".join(wrap(name, max(longest, 9)))
         grid.add_column(Line(name), justify="left" if text else "right", overflow="fold", no_wrap=not text)

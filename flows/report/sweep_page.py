@@ -10,9 +10,9 @@ from flows.report.blocks import SIMULATED, Block, Cell, Code, Items, Page, Pictu
 from flows.report.figures import SERIES, WIDE, ChartRow, Dot, Line, line_chart, row_chart
 from training.sweep.sweep_table import ALIKE, cells, direction, notes, point_text, train_options
 
-NAMED = ("1st", "2nd", "3rd")  # of the points, whose means stand out from the curves of the trials
+NAMED = ("1st", "2nd", "3rd")  # the points whose means stand out from the curves of the trials
 ROWS_DRAWN = 40
-MOST = {"dev_loss": float("inf")}  # what no value can be above; 1 for an NDCG
+MOST = {"dev_loss": float("inf")}  # an upper bound; 1 for an NDCG
 
 
 def pages(table: Mapping[str, Any]) -> dict[str, str]:

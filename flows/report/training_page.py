@@ -31,8 +31,8 @@ from training.model.recipe import Recipe
 
 HELD_OUT = {"NDCG@10": "dev_ndcg@10", "Accuracy": "dev_accuracy", "Area under ROC": "dev_area_under_roc",
             "Nats per word": "dev_word_repeat", "Nats per word, paraphrase": "dev_word_reformulate"}  # fmt: skip
-NUM_POINTS = 240  # of a picture's line: its width in pixels, about
-WINDOWS = 40  # a step is smoothed with its neighbours: this many windows make a run
+NUM_POINTS = 240  # points of a picture's line: about its width in pixels
+WINDOWS = 40  # a step is smoothed with its neighbours: a run has this many windows
 BAND = (10, 90)  # percent of the steps of a window that are inside the band
 Epochs = Sequence[Mapping[str, Any]]  # curves.json: {"epoch", "train_loss", "dev_loss", "dev_ndcg@10", ...} of each
 Steps = Sequence[Mapping[str, Any]]  # steps.jsonl: {"update", "pairs", "seconds", "loss", "gradient_norm_query", ...}
@@ -89,7 +89,7 @@ def pictures(recipe: Recipe, epochs: Epochs, steps: Steps, result: Mapping[str, 
     shares = [point["clipped_share"] for point in epochs if point.get("clipped_share") is not None]
     clipped = f"held down to th_G in {sum(shares) / len(shares):.0%} of the steps; " if clip and shares else ""
     norms = sorted((name for name in steps[0] if name.startswith("gradient_norm_")), reverse=True) if steps else []
-    # A mean of an epoch's steps stands in its middle: at its end it would seem late beside the steps.
+    # The mean of an epoch's steps is drawn at its middle: at its end it would look late beside the steps.
     means = [(epoch - 0.5, value) for epoch, value in _of_epochs(epochs, "train_loss")]
     by_step, held_out = _of_steps(points, "loss", "train"), _of_epochs(epochs, "dev_loss")
     losses = [

@@ -127,7 +127,7 @@ def _json(value: dict[str, Any], status: int = 200, headers: dict[str, str] | No
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
-    # The rest of a body that is too slow or too long is not waited for.
+    # The rest of a body that is too slow or too long is not read.
     headers = {408: {"Connection": "close"}, 413: {"Connection": "close"}, 429: {"Retry-After": "1"}}
     return _json({"error": error.sentence}, error.status, headers.get(error.status))
 
@@ -175,7 +175,7 @@ class _Watched:
             if message["type"] == "http.response.start":
                 status = message["status"]
             elif not message.get("more_body"):
-                count()  # before the last of it is sent, so that a client with an answer finds it counted
+                count()  # before the answer ends, so that a client that has it finds it counted
             await send(message)
 
         try:

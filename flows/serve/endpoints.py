@@ -27,16 +27,16 @@ from training.ranking.bm25 import TitleBM25
 from training.ranking.word_matches import best_matches
 
 MOST_BYTES = 1_000_000  # of a body
-BODY_SECONDS = 20.0  # until the whole body must have arrived
+BODY_SECONDS = 20.0  # for the whole body to arrive
 MOST_LETTERS = 2_000  # of a text
 MOST_TEXTS = 256
 MOST_RESULTS = 1_000
 MOST_WEIGHT = 1_000.0
-MOST_WORDS = 100  # of an explained text, that are left out in turn
-_STEPS = 300_000  # words that all shortened forms of one text may have in all
+MOST_WORDS = 100  # words of an explained text that are left out in turn
+_STEPS = 300_000  # total words of all shortened forms of a text
 
-_FEW_TEXTS = 8  # a handful takes less than handing it to a thread does
-_FEW_RESULTS = 100  # for more, every document may be compared: milliseconds for a million, tens without a kernel
+_FEW_TEXTS = 8  # so few take less time than a handover to a thread
+_FEW_RESULTS = 100  # above it every document may be compared: milliseconds for a million, tens without a kernel
 
 # Unprintable characters except white space: they could corrupt a terminal or a log file.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")

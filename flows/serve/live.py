@@ -21,7 +21,7 @@ from schemas.errors import StageError, place
 from schemas.release import read_pointer
 from schemas.text_contract import normalise
 
-RETRY_SECONDS = 60.0  # after a release that could not be opened: reading it again and again would help nobody
+RETRY_SECONDS = 60.0  # after a release that could not be opened: reading it continually would not help
 
 log = logging.getLogger("clicktower.serve")
 
@@ -81,7 +81,7 @@ class Live:
             if not pointer:
                 raise StageError("The pointer is gone.", "Publish again.")
             served = await asyncio.to_thread(load, self._uri)
-        except Exception as error:  # whatever it is: what is served goes on
+        except Exception as error:  # in any case the served release stays
             text = str(error) if isinstance(error, StageError) else f"{type(error).__name__} in {place(error)}"
             if digest != self._refused or time.monotonic() >= self._retry_at:
                 log.error("the release %s cannot be served, %s goes on: %s", digest, self.current.digest, text)
@@ -95,7 +95,7 @@ class Live:
 
 NUM_EXAMPLES = 4
 WORDS = 3
-LONGEST = 40  # characters of a title that is taken whole
+LONGEST = 40  # length of a title that is taken whole
 _LOOKED_AT = 2_000  # titles, evenly spread over the catalogue
 
 

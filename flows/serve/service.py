@@ -39,10 +39,10 @@ class ServeConfig:
 
     release: str
     host: str = "127.0.0.1"
-    port: int = 8080  # 0: any that is free
+    port: int = 8080  # 0: any free port
     workers: int = 1
-    poll_seconds: float = 2.0  # how often the pointer is looked at
-    drain_seconds: int = 30  # after SIGTERM, for requests under way
+    poll_seconds: float = 2.0  # how often the pointer is checked
+    drain_seconds: int = 30  # after SIGTERM, for current requests
     allowed_hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -76,8 +76,8 @@ def hosts_of(config: ServeConfig) -> frozenset[str] | None:
 def listen(config: ServeConfig) -> socket.socket:
     """The bound socket. Raises StageError if the address is taken or not this machine's."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    # Naming TCP matters: asyncio sends small packets at once (TCP_NODELAY) only where it is named, and an answer would
-    # else wait 40 ms for the acknowledgement of its own head.
+    # Naming TCP matters: asyncio sends small packets at once (TCP_NODELAY) only if it is named; otherwise an answer
+    # would wait 40 ms for the acknowledgement of its own head.
     result = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         result.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -100,7 +100,7 @@ def serve(config: ServeConfig, listening: socket.socket) -> None:
         uvicorn.Server(_uvicorn(config, app)).run(sockets=[listening])
         return
     folder = tempfile.mkdtemp(prefix="clicktower-serve-")
-    os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # where workers add up their numbers (metrics)
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # workers add up their numbers here (metrics)
     try:
         Multiprocess(_uvicorn(config, partial(make_app, config), factory=True), sockets=[listening]).run()
     finally:

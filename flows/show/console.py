@@ -19,7 +19,7 @@ from flows.report.blocks import Block, visible
 from schemas.errors import StageError, os_error_kind, place, store_error
 from schemas.stage import Progress as Tell
 
-PLAIN_SECONDS = 10.0  # how often a log file, which shows no bar, gets a line
+PLAIN_SECONDS = 10.0  # seconds between lines in a log file, which has no bar
 
 errors = Console(stderr=True, highlight=False)
 output = Console(highlight=False)
@@ -66,7 +66,7 @@ class _TwoLines(bars.Progress):
 def show(blocks: Sequence[Block]) -> None:
     """Print blocks on stdout."""
     for line in renderers.terminal(blocks, output.width):
-        output.print(line, soft_wrap=isinstance(line, Text) and bool(line.no_wrap))  # a command is not broken
+        output.print(line, soft_wrap=isinstance(line, Text) and bool(line.no_wrap))  # a command is not wrapped
 
 
 ENDED = {
@@ -116,12 +116,12 @@ def report_error(error: BaseException, stage: str, json: bool) -> int:
     """
     facts = missing_package(error, stage) or explain(error)
     if json:
-        kind = type(facts).__name__  # a scheduler tries a TransientError again, and nothing else
+        kind = type(facts).__name__  # a scheduler retries only a TransientError
         value = {"kind": kind, "problem": facts.problem, "fix": facts.fix}
         sys.stdout.write(json_module.dumps({"stage": stage, "error": value}, ensure_ascii=False) + "\n")
     else:
         errors.print(f"[bold red]clicktower {stage}:[/] {plain(str(facts))}", soft_wrap=True)
-    from flows.config.settings import Settings  # takes longer to load than all else of a short command
+    from flows.config.settings import Settings  # loads longer than everything else in a short command
 
     if Settings().debug:
         errors.print_exception()
@@ -165,7 +165,7 @@ _OS_REASONS = {
 }
 
 
-# Which of clicktower's extras a command needs, for an image that was given others.
+# The clicktower extra that a command needs, for an image installed with others.
 NEEDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("demo", "run"), ("beam", "train", "publish", "flows")),
     **dict.fromkeys(("check", "ingest", "build", "build-labelled", "judgments", "erase"), ("beam",)),

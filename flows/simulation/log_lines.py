@@ -66,7 +66,7 @@ def log_lines(config: SimulationConfig, population: Population, searches: Search
     text += _event_lines(searches, population, row[num:], rank[num:], kind[num:], document[num:], times[num:])
     fate = _fates(searches, row, kind)
     extra: list[tuple[str, int]] = []  # text, fate
-    lost = np.zeros(num, bool)  # searches whose search line cannot be read
+    lost = np.zeros(num, bool)  # searches with an unreadable search line
     for i in np.flatnonzero(mishap != _NONE):
         kind_of_mishap, drawn, before = mishap[i], int(detail[i]), text[i]
         if kind_of_mishap == _BROKEN:
@@ -76,7 +76,7 @@ def log_lines(config: SimulationConfig, population: Population, searches: Search
             extra.append((before, FATE["repeat"]))
         elif kind_of_mishap == _UNKNOWN_SEARCH:
             text[i], fate[i] = before.replace(query_id(number[i]), f"x{drawn % 10**8:08d}", 1), FATE["search_unknown"]
-        elif kind_of_mishap == _UNKNOWN_DOCUMENT:  # an id that no document of any catalogue has
+        elif kind_of_mishap == _UNKNOWN_DOCUMENT:  # an id outside any catalogue
             text[i] = before.replace(document_id(document[i]), f"P9{drawn % 10**8:08d}", 1)
         elif kind[i] == SEARCH:  # the same search logged again a moment later
             (later,) = _stamps(at[i : i + 1] + 40 + drawn % 400)
@@ -86,7 +86,7 @@ def log_lines(config: SimulationConfig, population: Population, searches: Search
         else:
             text[i] = before.replace(f'"object_id": "{document_id(document[i])}", ', "", 1)
             fate[i] = FATE["document_missing"]
-    # An event whose search line was broken leads nowhere, whatever else it is, unless it cannot be read itself.
+    # An event whose search line is broken leads nowhere, whatever else it is, unless it is unreadable itself.
     led_nowhere = lost[row] & (kind != SEARCH) & (fate >= FATE["search_unknown"]) & (fate != FATE["document_missing"])
     fate[led_nowhere] = FATE["search_unknown"]
     return Lines(

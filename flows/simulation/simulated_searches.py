@@ -26,9 +26,9 @@ ROLES = (
     "crowd_bot",
     "professional",
 )
-SEARCHES_IN_CROWD = 2  # of each client: for the query of the crowd, then for something that many want, or once more
+SEARCHES_IN_CROWD = 2  # of each client: for the crowd's query, then for a popular intent, or once more
 CROWD_MINUTES = (1, 10, 45)  # how long a crowd takes, by crowd
-SESSION = 25  # searches of a professional in one hour
+SESSION = 25  # a professional's searches in one hour
 HOUR_MS = 3_600_000
 BEGIN_MS = int(datetime(2026, 9, 1, tzinfo=UTC).timestamp() * 1000)
 DAY_MS = 86_400_000
@@ -181,10 +181,10 @@ def _coprime_stride(total: int) -> int:
 
 INTENT, PRIVATE, ADULT, SPAM, EMPTY = range(5)
 WHAT = ("intent", "private", "adult", "spam", "empty")
-FAVOURITE = 0.10  # of a person's searches are for the same thing again, in the same words
-# A professional asks for a few things again and again: so many, in this share of its searches.
+FAVOURITE = 0.10  # share of a person's searches that repeat one intent in the same words
+# A professional repeats a few intents: so many, in this share of its searches.
 STOCK, OF_STOCK = 12, 0.4
-PRIVATE_OF_HEAVY = 6  # times as often: they repeat their private query more than k times, so people must be counted
+PRIVATE_OF_HEAVY = 6  # times as often: they repeat their private query more than k times, so the gate must count people
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -197,9 +197,9 @@ class Searches:
     intents: simulated_shop.Intents
     form: np.ndarray  # int64 (N)
     text: list[str]  # (N), as typed
-    understood: np.ndarray  # bool (N): the words are those of the titles, spelled rightly
+    understood: np.ndarray  # bool (N): the words are those of the titles, correctly spelled
     has_client: np.ndarray  # bool (N)
-    silent: np.ndarray  # bool (N): no event of it is logged
+    silent: np.ndarray  # bool (N): none of its events is logged
     altered: np.ndarray  # bool (N, 3): misspelled at random, odd case, odd spaces
 
 
@@ -286,11 +286,11 @@ def _texts(
 
 
 PAGE = 10
-OF_TYPE, OF_NEAR_TYPE, OF_OTHERS = 112, 16, 8  # the documents that the engine looks at for a query
-POPULAR_PART = 0.4  # of those of the type: the popular ones; the rest are spread over all others, by query
+OF_TYPE, OF_NEAR_TYPE, OF_OTHERS = 112, 16, 8  # documents that the engine considers for a query
+POPULAR_PART = 0.4  # popular ones among those of the type; the rest is spread over all others, by query
 ATTRACTION = (0.012, 0.04, 0.16, 0.58)  # P(click | examined) by grade; the first is noise
 EXAMINED = 1 / np.arange(1, PAGE + 1) ** 0.55  # P(examined) by rank: the position bias
-FIXED_RANK = 2  # counted from 0: what the bots click that do not click everything
+FIXED_RANK = 2  # counted from 0: the rank that bots click unless they click everything
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -342,14 +342,14 @@ def _candidates(catalogue: simulated_shop.Catalogue, intents: simulated_shop.Int
     ):
         start, size = catalogue.type_start[kind][:, None], sizes[kind][:, None]
         place = np.arange(count)[None, :]
-        # Beyond the popular ones: one document out of each equal stretch of the rest.
+        # Beyond the popular ones: one document from each equal part of the rest.
         stretch = np.maximum(size - popular, 1) / max(count - popular, 1)
         jitter = uniform(catalogue.seed, "candidates", intents.number[:, None], place)
         spread = popular + ((place - popular + jitter) * stretch).astype(np.int64)
         chosen = np.where((place < popular) | (size <= count), place, spread)
         parts.append(np.where(chosen < size, catalogue.order[np.minimum(start + chosen, len(catalogue) - 1)], -1))
     places = np.concatenate([*parts, np.full((len(intents.number), OF_OTHERS), -1)], axis=1)
-    # Neighbours by number have nothing to do with each other, and they differ.
+    # Documents with neighbouring numbers are unrelated, and they differ.
     first = (bits(catalogue.seed, "candidates", intents.number) % np.uint64(len(catalogue))).astype(np.int64)
     anywhere = (first[:, None] + np.arange(places.shape[1])) % len(catalogue)
     documents = np.sort(np.where(places >= 0, places, anywhere), axis=1)
@@ -364,7 +364,7 @@ def _behaviour(seed: int, truth: np.ndarray, searches: Searches) -> tuple[np.nda
     rank = np.arange(PAGE)
     depth = uniform(seed, "depth", numbers)
     depth = np.where(depth < 0.4, PAGE, 4 + (depth * 10).astype(np.int64) % 6)
-    looks = np.isin(role, (*HUMAN, CROWD_BOT))  # the others are shown all of a page
+    looks = np.isin(role, (*HUMAN, CROWD_BOT))  # other actors see the whole page
     shown = (rank < depth[:, None]) | ~looks[:, None]
     shown &= ~searches.silent[:, None]
     unit = uniform(seed, "click", numbers[:, None], rank)

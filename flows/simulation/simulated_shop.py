@@ -15,7 +15,7 @@ import numpy as np
 
 from flows.simulation.simulation_config import bits, pick, uniform
 
-MAX_ATTRIBUTES = 4  # of a product, its brand not counted
+MAX_ATTRIBUTES = 4  # of a product, besides its brand
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,10 +97,10 @@ class Catalogue:
     attributes: np.ndarray  # int8 (D, MAX_ATTRIBUTES + 1): the values' numbers within their kinds, the brand's last
     is_part: np.ndarray  # bool (D): a spare part of the product, not the product
     popularity: np.ndarray  # float32 (D), in [0, 1)
-    type_share: np.ndarray  # float64 (T): how much of the catalogue, and of the demand, a type is
+    type_share: np.ndarray  # float64 (T): a type's share of the catalogue and of the demand
     order: np.ndarray  # int32 (D): documents by type, products before parts, popular ones first
     type_start: np.ndarray  # int64 (T + 1): where a type begins in `order`
-    num_products: np.ndarray  # int64 (T): how many of a type are products
+    num_products: np.ndarray  # int64 (T): the number of products of a type
 
     def __len__(self) -> int:
         return len(self.type)
@@ -227,9 +227,9 @@ def _sources(seed: int, numbers: np.ndarray, share: float) -> np.ndarray:
         source = np.where(shared, np.floor(uniform(seed, "shared with", source) * source).astype(np.int64), source)
 
 
-ANY = -1  # an attribute that the intent leaves open
+ANY = -1  # an attribute that the intent does not specify
 MENTIONED = (0.36, 0.26, 0.16, 0.10, 0.12)  # of the attributes in the type's order, and of the brand
-BY_MODEL = 0.03  # of the intents whose product carries a model number in its title, relative to all that could
+BY_MODEL = 0.03  # share of the intents whose product has a model number in its title
 
 
 Intent = tuple[int, int, tuple[int, ...], int, bool]  # a row of Intents, in the order of its fields
@@ -317,9 +317,9 @@ def grades(intents: Intents, catalogue: Catalogue, documents: np.ndarray) -> np.
     return np.where(is_type, grade, np.where(is_near, 1, 0)).astype(np.int8)
 
 
-# How people put what they want into words: synonyms, plurals, units, word order, misspellings, odd case and spaces.
+# How people phrase their intents: synonyms, plurals, units, word order, misspellings, odd case and spaces.
 
-FORMS = (0.46, 0.22, 0.12, 0.09, 0.07, 0.04)  # an intent has six forms of words; most people use the first ones
+FORMS = (0.46, 0.22, 0.12, 0.09, 0.07, 0.04)  # an intent has six phrasings; most people use the first ones
 BY_TITLE_WORD, PLURAL, POPULAR_MISSPELLING, FILLER = 0.42, 0.22, 0.13, 0.05
 FILLERS = ("cheap {}", "best {}", "{} for sale", "{} for home", "buy {}", "{} near me", "{} reviews")
 _NEIGHBOURS = {
@@ -416,7 +416,7 @@ def empty_text(dice: Dice) -> str:
 
 def _misspell(word: str, dice: Dice) -> str:
     """A word with one slip: two letters swapped, one dropped or doubled, or a neighbouring key."""
-    if len(word) < 5 or not (word.isascii() and word.isalpha()):  # short words are seldom misspelled
+    if len(word) < 5 or not (word.isascii() and word.isalpha()):  # short words are rarely misspelled
         return word
     at = 1 + dice.roll(len(word) - 2)
     before, letter, after = word[:at], word[at], word[at + 1 :]

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from schemas.section import Count, section
 
-VERSION = 1  # raised when the same config gives other bytes
+VERSION = 1  # incremented when the same config gives other bytes
 
 
 Rate = Annotated[float, Field(ge=0, le=0.5)]

@@ -77,7 +77,7 @@ def simulate(out: str, *, config: SimulationConfig, progress: Progress = silent)
             (attempt / part).mkdir(parents=True)
         record = _write(attempt, config, progress)
         if folder.exists():
-            folder.rmdir()  # an empty one stood in the way
+            folder.rmdir()  # an empty folder was in the way
         attempt.rename(folder)
     except OSError as error:
         raise StageError(
@@ -192,7 +192,7 @@ class LogFiles:
         self._files = []
         for number in range(num_files):
             raw = open_files.enter_context((folder / "log" / f"ubi-{number:05d}.ndjson.gz").open("wb"))
-            # Without name and time in the header, the same lines are the same bytes.
+            # Without name and time in the header, equal lines give equal bytes.
             zipped = gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=raw, mtime=0)
             open_files.callback(zipped.close)
             self._files.append(zipped)
@@ -261,9 +261,9 @@ def _write_rows(path: Path, rows: Iterable[tuple[str, ...]], append: bool = Fals
 # Judged queries of the simulated shop: queries that people could ask, with about fifteen graded documents each.
 
 NUM_JUDGED = 15
-QUOTA = {3: 4, 2: 4, 1: 3}  # of each grade where there are as many; the rest is graded 0
-OF_TYPE, OF_NEAR_TYPE, ELSEWHERE = 160, 24, 48  # the documents that a judge is shown
-MISLEADING = 3  # of the zeros: those that share most words with the query
+QUOTA = {3: 4, 2: 4, 1: 3}  # of each grade, if there are as many; the others have grade 0
+OF_TYPE, OF_NEAR_TYPE, ELSEWHERE = 160, 24, 48  # documents that a judge sees
+MISLEADING = 3  # of the zeros: those with the most words of the query
 _BATCH = 256
 
 
@@ -305,7 +305,7 @@ def _judge(catalogue: simulated_shop.Catalogue, numbers: np.ndarray) -> list[Jud
         text, _ = simulated_shop.phrase(catalogue.seed, intent, 0)
         grade_of = dict(zip(shown[row].tolist(), truth[row].tolist(), strict=True))
         chosen = _choose(text, grade_of, catalogue)
-        if len({grade_of[d] for d in chosen}) > 1:  # one single grade for all carries no information
+        if len({grade_of[d] for d in chosen}) > 1:  # a single grade for all has no information
             judged.append((text, {document: grade_of[document] for document in chosen}))
     return judged
 

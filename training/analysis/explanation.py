@@ -22,9 +22,9 @@ from training.model.recipe import Recipe
 from training.ranking.significance import bootstrap_interval
 
 CONFIDENCE, RESAMPLES = 0.95, 2_000
-POSITIONS = 12  # of the reading order that are shown apart
+POSITIONS = 12  # positions of the reading order that are shown separately
 CELLS = 5
-LEAST_QUERIES = 2  # that a word must be taken from by a cell to be named
+LEAST_QUERIES = 2  # queries from which a cell must take a word to name it
 
 
 @dataclass(kw_only=True, slots=True)
@@ -107,8 +107,8 @@ class InputGates:
     whether the gate or the candidate distinguishes words. Empty for an RNN, which has no input gate.
     """
 
-    # Of each text and each word of it that has a count, in reading order: its position (1 is the first), whether it is
-    # a keyword, gate, |y_g|; float64 [4, words].
+    # For each text and each of its words with a count, in reading order: its position (1 is the first), whether it is a
+    # keyword, gate, |y_g|; float64 [4, words].
     words: dict[Direction, list[np.ndarray]] = field(default_factory=dict)
 
     def add(self, text: TracedText, counted: Keywords) -> None:
@@ -182,10 +182,10 @@ class Explanation:
     texts: tuple[TracedText, ...]
     counted: tuple[Keywords, ...]  # of each text
     gates: InputGates  # of the queries
-    score: float | None = None  # of the first text and the second: their cosine, or minus their distance
-    classes: tuple[dict[str, float], ...] = ()  # of a classifier, how likely each is: of the pair, or of each text
+    score: float | None = None  # of the two texts: their cosine, or minus their distance
+    classes: tuple[dict[str, float], ...] = ()  # a classifier's probabilities: of the pair, or of each text
     topics: Topics | None = None
-    cost: tuple[dict[str, Any], ...] = ()  # by epoch (explained)
+    cost: tuple[dict[str, Any], ...] = ()  # by epoch
 
 
 def explain_model(
@@ -213,7 +213,7 @@ def explain_model(
     gates, topics = InputGates(), Topics(rows=grid)
     for number, query in enumerate(queries):
         progress(f"{name}: queries", number, len(queries))
-        if words(query):  # one without a word has no embedding
+        if words(query):  # a text without a word has no embedding
             read = trace(model, query, side)
             word_marks = keywords(read.traces, rule)
             topics.add(read, word_marks)

@@ -53,8 +53,8 @@ class Trace:
 
     direction: Direction
     states: Mapping[str, np.ndarray]  # those of STATES that the tower has: float32 [words, cells]
-    attention: np.ndarray | None = None  # what the words' y count in the embedding, float32 [hops, words]
-    becomes: Literal["embedding", "hops", "maximum", "distribution"] = "embedding"  # what the tower makes of y
+    attention: np.ndarray | None = None  # weight of the words' y in the embedding, float32 [hops, words]
+    becomes: Literal["embedding", "hops", "maximum", "distribution"] = "embedding"  # the tower's use of y
 
     @property
     def reading(self) -> slice:
@@ -103,7 +103,7 @@ def trace(model: Model, text: str, side: Side) -> TracedText:
             "Give a text of at least one word.",
         )
     table = text_table([text], model.layout.word_rows).limited(model.recipe.max_words, model.recipe.overflow)
-    batch = text_batch([(table, np.zeros(1, np.int64))])  # of one text: its packed rows are its words in order
+    batch = text_batch([(table, np.zeros(1, np.int64))])  # with one text the packed rows are its words in order
     with alone(), torch.no_grad():
         vector = encode_batch(batch, side, model.encoder)[0].float().numpy()
         traces = _traces(model, batch, side)
@@ -144,7 +144,7 @@ def _states(
     kept = tower.trace(word_UG, parts, batch)
     gates = [gate.float() for gate in kept.gates_PG.split(tower.cells, dim=1)]
     states = dict(zip(("o", "f", "i", "y_g") if len(gates) == 4 else ("o", "i", "y_g"), gates, strict=True))
-    # The steps keep c only where a gradient needs it; with f = 1 it is the sum so far.
+    # The steps keep c only if a gradient needs it; with f = 1 it is the sum so far.
     states["c"] = kept.cell_Pd.float() if len(kept.cell_Pd) else torch.cumsum(states["i"] * states["y_g"], dim=0)
     states["y"] = kept.state_Pd.float()
     return {name: states[name].numpy() for name in STATES if name in states}

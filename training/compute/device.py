@@ -6,7 +6,7 @@ import shutil
 
 DEVICES = ("auto", "cpu", "cuda", "cuda-eager")
 
-# What a driver of a GPU makes: Nvidia's, that of its Jetson boards, Windows' for its Linux, AMD's.
+# The files of a GPU's driver: Nvidia's, that of its Jetson boards, Windows' for its Linux, AMD's.
 DRIVER_FILES = ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg", "/dev/kfd")
 
 

@@ -24,7 +24,7 @@ UNIT = 2.0**-40
 LARGEST = 2.0**62
 
 
-# Numbers that a thread works on at once on a CPU, so that they stay in its cache from one operation to the next.
+# Numbers per thread and operation on a CPU, so that they stay in its cache from one operation to the next.
 BLOCK = 1 << 17
 
 Parts = Mapping[str, torch.Tensor]
@@ -92,7 +92,7 @@ def total_gradient(
     bounds: list[list[torch.Tensor]] = [[] for _ in addends]
 
     def scaled(addend: int, values: torch.Tensor) -> torch.Tensor:
-        if values.numel():  # no row of W, where all words are frozen
+        if values.numel():  # no row of W if all words are frozen
             bounds[addend] += values.aminmax()
         return values.mul_(1 / UNIT)
 
@@ -109,7 +109,7 @@ def total_gradient(
     def sum_block(to: torch.Tensor, values: Sequence[tuple[int, torch.Tensor]]) -> Norms:
         if not values:
             return _put(to, torch.zeros_like(to))
-        if len(values) == 1 and exact and not travels:  # cut like integers, without them; -0 is 0 there
+        if len(values) == 1 and exact and not travels:  # truncated like integers, without them; -0 is 0 there
             return _norms(torch.add(like, scaled(*values[0]).trunc_(), alpha=UNIT, out=to))
         total = in_number(*values[0])
         for addend in values[1:]:
@@ -127,7 +127,7 @@ def total_gradient(
         tasks[tower], parts = [partial(sum_table, table_RG, touched, of_worker)], {}
         for part, size in sizes.items():
             flat = [(addend, gradient.parts[part].reshape(-1)) for addend, gradient in of_worker]
-            # Without a journey the sum takes the place of the first addend.
+            # Without an exchange the sum overwrites the first addend.
             parts[part] = next(room) if travels else flat[0][1] if flat else like.new_zeros(size)
             blocks = [(addend, in_blocks(values)) for addend, values in flat]
             for place, block in enumerate(in_blocks(parts[part])):
@@ -141,7 +141,7 @@ def total_gradient(
         message[-2:] = figures
         workers.add_up(message)
         figures = message[-2:]
-    loss, num_misfits = figures.tolist()  # both at once: a GPU is waited for
+    loss, num_misfits = figures.tolist()  # both at once, since reading waits for a GPU
     require_fit(int(num_misfits), limit)
     if travels:
         for tower, gradient in sums.items():
@@ -196,7 +196,7 @@ class Workers:
     """
 
     rank, size = 0, 1
-    sent_bytes = 0  # that this worker has handed to the sums so far
+    sent_bytes = 0  # bytes that this worker has sent for sums so far
 
     def unite(self, touched: torch.Tensor) -> None:
         """Make a bool mask true wherever it is true on any worker, in place."""

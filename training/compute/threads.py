@@ -32,7 +32,7 @@ def alone() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-_LEAST = 1 << 18  # bytes: the C library keeps what is smaller
+_LEAST = 1 << 18  # bytes: the C library keeps smaller blocks
 _MOST_FREE = 8  # blocks
 
 _free: list[np.ndarray] = []
@@ -50,14 +50,14 @@ def empty(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
     if like.device.type != "cpu" or size < _LEAST:
         return like.new_empty(shape)
     block = _block(size)
-    taken = block[:size]  # lives as long as a tensor of this memory does
+    taken = block[:size]  # it lives as long as a tensor of this memory
     weakref.finalize(taken, _free.append, block).atexit = False
     return torch.from_numpy(taken).view(like.dtype).view(tuple(shape))
 
 
 def _block(size: int) -> np.ndarray:
     """The smallest free block that is large enough, or a new one with some room to spare."""
-    with _lock:  # against other threads that take one; one is given back at any moment, behind the others
+    with _lock:  # against other threads that take one; blocks are returned at any moment, at the end
         large = [(len(block), place) for place, block in enumerate(_free) if len(block) >= size]
         if large:
             return _free.pop(min(large)[1])

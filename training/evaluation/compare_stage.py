@@ -40,7 +40,7 @@ from training.trainer.launch import fingerprints, train_request, workers_device
 STAGE_VERSION = 4
 _LISTEN_SECONDS = 0.5
 
-# Called with each row that has ended, how many have ended, and of how many.
+# Called with each finished row, the number of finished rows, and the total.
 RowEnded = Callable[[EndedRow, int, int], None]
 
 
@@ -104,7 +104,7 @@ def compare(
     def produce(attempt: str) -> Outcome:
         ended: list[EndedRow] = []
         progress("read the documents and the judgments", 0, len(rows))
-        collection = work.inputs.collection  # what cannot be measured is refused before anything is trained
+        collection = work.inputs.collection  # inputs that cannot be evaluated are refused before training
         for row in sorted(rows, key=_when):
             ended.append(work.end(row, ended, progress))
             row_ended(ended[-1], len(ended), len(rows))
@@ -176,7 +176,7 @@ class _Work:
         collection = judged_collection(
             documents, queries, qrels, min_judged=config.min_judged, relevant_grade=config.relevant_grade
         )
-        gains_of(judged_pairs(collection.qrels).grades, config.gain)  # refuses before anything is made
+        gains_of(judged_pairs(collection.qrels).grades, config.gain)  # it refuses bad grades before anything is made
         clicked = list(training_clicks(self.shards, "clicked"))
         return ComparisonInputs(
             documents=documents, collection=collection, config=config, training_queries=list(self.clicks),

@@ -16,7 +16,7 @@ from training.ranking.ndcg import CUTOFFS
 from training.ranking.significance import kendall, percentiles, resampled
 
 SLICED_BY = "ndcg@10"
-_PAPER = tuple(f"ndcg@{k}" for k in CUTOFFS)  # what the paper prints of each row
+_PAPER = tuple(f"ndcg@{k}" for k in CUTOFFS)  # the paper's figures for each row
 
 _RULES = {
     **RULES,

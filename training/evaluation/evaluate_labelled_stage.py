@@ -45,11 +45,11 @@ from training.trainer.labelled_shards import LabelledData, LabelledRows, read_la
 if TYPE_CHECKING:
     from training.model.model import Model
 
-STAGE_VERSION = 4  # 1 had no classifier, 2 no histograms, confusion, reliability, overlap and examples, 3 none right
-MAX_CLASSES = 20  # that one similarity can tell apart to any use, or a table of what was taken for what can show
+STAGE_VERSION = 4  # 1 had no classifier, 2 no histograms, confusion, reliability, overlap and examples, 3 no right ones
+MAX_CLASSES = 20  # that one similarity can usefully distinguish, or a confusion table can show
 EXAMPLES = "examples.json"
 MOST = 10  # example rows of each kind
-ATTENDED = 3  # of them, those whose attention is kept: a picture for each text
+ATTENDED = 3  # those with attention: a picture for each text
 
 RULES = {
     "chosen_on": "training rows: thresholds, the order of the classes, how rare a word is",

@@ -120,11 +120,11 @@ def evaluate(
     )
 
     def produce(folder: str) -> Outcome:
-        catalogue = read_documents(documents)  # here: a result that is there already needs no table of titles
+        catalogue = read_documents(documents)  # only here: a finished result needs no table of titles
         collection = judged_collection(
             catalogue, *judged, min_judged=config.min_judged, relevant_grade=config.relevant_grade
         )
-        gains_of(judged_pairs(collection.qrels).grades, config.gain)  # refuses before anything is encoded
+        gains_of(judged_pairs(collection.qrels).grades, config.gain)  # it refuses bad grades before anything is encoded
         measured = {
             name: measure(system, collection, config.rules, what=f"rank with {name}", progress=progress)
             for name, system in _systems(trained.folder, catalogue, config, progress).items()

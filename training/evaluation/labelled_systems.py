@@ -149,7 +149,7 @@ def _dot(
     return np.asarray(rows[a].multiply((rows if others is None else others)[b]).sum(axis=1)).ravel()
 
 
-MAX_UNITS = 192  # an assignment of so many equal units takes about as long as the programme does
+MAX_UNITS = 192  # with more units an assignment takes longer than the programme
 PAIRS_A_REPORT = 500
 
 

@@ -72,7 +72,7 @@ class Row:
         return {f"ndcg@{k}": round(a - b, 1) for k, a, b in zip(CUTOFFS, self.paper, BM25_IN_THE_PAPER, strict=True)}
 
 
-# The towers of Table IV, each trained as printed and tuned, then those that the paper does not have.
+# The towers of Table IV, each printed and tuned, then those that the paper does not have.
 _TOWERS: Sequence[tuple[str, str, Figures]] = (
     ("dssm", "DSSM, 288 and 96 units", (31.0, 34.4, 41.7)),
     ("clsm-1", "CLSM, win = 1", (31.8, 35.1, 42.6)),
@@ -207,10 +207,10 @@ def _printed(name: str, title: str, paper: Figures, change: Change) -> Row:
 
 
 def _tuned(name: str, title: str, paper: Figures, change: Change) -> Row:
-    base, _, n = name.partition("-n")  # of other n: lstm-96's recipe
+    base, _, n = name.partition("-n")  # another n: lstm-96's recipe
     tuned = changed(recipe(base), {"objective.num_negatives": n}) if n else recipe(base)
     changed_recipe = change(tuned)
-    if _row_of(changed_recipe) != _row_of(tuned):  # another tower, or n, than the paper's row has
+    if _row_of(changed_recipe) != _row_of(tuned):  # a tower or n unlike the paper's row
         return Row(name=name, title=f"{name}, changed", family="tower", recipe=changed_recipe)
     return Row(name=name, title=title, family="tower", paper=paper, table="tuned", recipe=changed_recipe)
 

@@ -16,8 +16,8 @@ from schemas.stage import open_result
 from schemas.text_contract import normalise, words
 from training.ranking.measure import JudgedCollection
 
-LONGEST = 4  # words from which on queries are one part
-# After Jansen, Booth and Spink (Information Processing & Management 44, 2008), as far as a query alone tells.
+LONGEST = 4  # the number of words from which on queries form one part
+# After Jansen, Booth and Spink (Information Processing & Management 44, 2008), as far as a query alone shows.
 NAVIGATIONAL = re.compile(
     r"https?:|\bwww\b|\w\.(?:com|org|net|edu|gov|co)\b|\b(?:web ?site|home ?page|log ?in|sign ?in)\b"
 )

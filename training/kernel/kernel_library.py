@@ -14,12 +14,12 @@ import numpy as np
 
 from schemas.process import load_compiled
 
-# Raised with every change of what the C++ functions take or give: a library built before is not called.
+# Incremented with every change of the C++ interface: an older library is not called.
 INTERFACE = 10
 _NAME = "training.kernel._kernel"
 
-# What a function gives and takes, a letter each: p a pointer, s bytes, i and q integers of 32 and 64 bits, Q one
-# without sign, f and d floats of 32 and 64 bits.
+# A function's result and arguments, a letter each: p a pointer, s bytes, i and q integers of 32 and 64 bits, Q an
+# unsigned one, f and d floats of 32 and 64 bits.
 _LETTERS: dict[str, Any] = {
     "p": ctypes.c_void_p, "s": ctypes.c_char_p, "i": ctypes.c_int32, "q": ctypes.c_int64, "Q": ctypes.c_uint64,
     "f": ctypes.c_float, "d": ctypes.c_double,
@@ -56,7 +56,7 @@ class Status:
     """The status of the compiled path in this process: its instruction set, or why it is not available."""
 
     available: bool
-    instructions: str  # avx512, avx2, generic, or "" where it is not available
+    instructions: str  # avx512, avx2, generic, or "" if it is not available
     reason: str  # a sentence
 
 

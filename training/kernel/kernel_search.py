@@ -48,7 +48,7 @@ class Int8Rows:
         dimensions = vectors_ND.shape[1]
         self._by_distance = similarity == "euclidean"
         self._middle_D = vectors_ND.mean(axis=0, dtype=np.float64) if self._by_distance else np.zeros(dimensions)
-        # Vectors less the middle as codes, with scales and bounds of |v - v̂|, and |v|²/2.
+        # Vectors minus the centre as codes, with scales and bounds of |v - v̂|, and |v|²/2.
         codes_ND = np.empty(vectors_ND.shape, np.int8)
         scale_N, error_N, half_square_N = np.empty((3, len(vectors_ND)), np.float32)
         self._longest = 0.0  # no |v| or |v̂| is larger
@@ -69,7 +69,7 @@ class Int8Rows:
         self._rows = _Rows(*addresses[:3], addresses[3] if self._by_distance else None, dimensions)
         # A sum of products must fit into 32 bits.
         self._query_levels = min(_QUERY_LEVELS, (2**31 - 1) // (_LEVELS * dimensions))
-        # Twice what float32 can round here in parts of |q| |v|: D for a sum of D products in any order, 8 for the
+        # Twice the rounding of float32 here in parts of |q| |v|: D for a sum of D products in any order, 8 for the
         # bounds themselves.
         self._rounding = 2 * (dimensions + 8) * _UNIT_ROUNDOFF
 
@@ -97,7 +97,7 @@ class Int8Rows:
         """
         exact_D = query_D.astype(np.float64) - self._middle_D
         longest = self._longest
-        # A query that is 0, or all but the vectors' middle, must not make the others too large for floats.
+        # A query of 0, or nearly the vectors' centre, must not make the others too large for floats.
         largest = max(float(np.abs(exact_D).max()), _LEAST_SHARE * longest, _TINY)
         unit = largest / self._query_levels
         whole_D = np.rint(exact_D / unit)

@@ -35,17 +35,17 @@ from training.towers.text_batch import OnDevice, TextBatch, text_batch
 from training.towers.text_table import Ragged, TextTable, starts
 from training.towers.tower import Parts, Shapes, gathered
 
-END, UNKNOWN, FIRST_WORD = 0, 1, 2  # ids: a text is over, a word the vocabulary lacks, words[0]
+END, UNKNOWN, FIRST_WORD = 0, 1, 2  # ids: the end of a text, a word outside the vocabulary, words[0]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Targets(OnDevice):
     """Index arrays only: nothing here depends on parameters, so they can be prepared in advance."""
 
-    batch: TextBatch  # of the texts with their ends, whose distinct words are the positions
-    said: torch.Tensor  # [P] the word to say at each position
+    batch: TextBatch  # of the texts with their ends; its distinct words are the positions
+    said: torch.Tensor  # [P] the word to predict at each position
     text: torch.Tensor  # [P] the text each position belongs to, in the caller's order
-    read: torch.Tensor  # [U] the distinct words that are read: all that were said before, and the start
+    read: torch.Tensor  # [U] the distinct words read: all preceding words, and the start
     read_at: torch.Tensor  # [P] which of them is read at each position
 
 

@@ -15,7 +15,7 @@ Side = Literal["query", "document"]
 # Texts encoded between two reports of progress; an encoder makes its own batches within.
 _CHUNK_TEXTS = 32_768
 _BLOCK_TITLES = 65_536  # in double precision at once
-_LONGEST = 1e15  # of a vector compared by distance
+_LONGEST = 1e15  # the longest vector for distances
 
 
 class TextEncoder(Protocol):
@@ -126,7 +126,7 @@ def scores_one_by_one(similarity: Similarity, vectors_KD: np.ndarray, query_D: n
     if similarity == "cosine":
         return np.einsum("kd,d->k", vectors_KD, query_D)
     apart_KD = vectors_KD - query_D
-    return np.float32(0) - np.sqrt(np.einsum("kd,kd->k", apart_KD, apart_KD))  # 0, not -0, where nothing is between
+    return np.float32(0) - np.sqrt(np.einsum("kd,kd->k", apart_KD, apart_KD))  # 0, not -0, for equal vectors
 
 
 def half_squares(vectors_ND: np.ndarray) -> np.ndarray:
@@ -138,7 +138,7 @@ def keys_at_once(similarity: Similarity, vectors_ND: np.ndarray) -> Callable[[np
     """Sort keys of the vectors for queries [Q, D], float32 [Q, N]: the order of the scores up to rounding."""
     if similarity == "cosine":
         return lambda queries_QD: queries_QD @ vectors_ND.T
-    middle_D = vectors_ND.mean(axis=0)  # taken from there, everything is shorter and rounds less
+    middle_D = vectors_ND.mean(axis=0)  # relative to the mean everything is shorter and rounds less
     moved_ND = vectors_ND - middle_D
     half_square_N = half_squares(moved_ND)
     return lambda queries_QD: (queries_QD - middle_D) @ moved_ND.T - half_square_N

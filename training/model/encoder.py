@@ -99,11 +99,11 @@ class Encoded:
     """The embeddings of a batch's texts, in the caller's order, with the parameters that autograd made them of."""
 
     vectors_Nd: torch.Tensor
-    own_loss: torch.Tensor | float  # what the tower adds to the loss
+    own_loss: torch.Tensor | float  # the tower's own part of the loss
     name: str  # of the tower
     rows: torch.Tensor  # of W
     table_RG: torch.Tensor  # those rows
-    parts: Parts  # all of the tower's matrix: the tower's own, and those that an objective put beside them
+    parts: Parts  # all other parts in the tower's matrix: its own, and an objective's
 
 
 def encode_batch(batch: TextBatch, side: str, encoder: Encoder) -> torch.Tensor:

@@ -207,7 +207,7 @@ def draw_masks(head: Head, size: int, generator: np.random.Generator) -> Masks |
     """
     if not head.settings.dropout:
         return None
-    # Steps of 2^-24 are fine enough for a probability, and float32 is drawn in half the time.
+    # Steps of 2^-24 are fine enough for a probability, and drawing float32 takes half the time.
     drawn = (
         generator.random((size, width), dtype=np.float32) >= head.settings.dropout
         for width in (math.prod(head.features), head.hidden)

@@ -93,7 +93,7 @@ class _Utf8:
     def __init__(self, texts: Sequence[str] | pa.StringArray | pa.LargeStringArray) -> None:
         try:
             column = pa.array(texts, pa.large_string()) if not isinstance(texts, pa.Array) else texts
-        except UnicodeEncodeError:  # lone surrogates, which Arrow has no form for
+        except UnicodeEncodeError:  # lone surrogates, which Arrow cannot represent
             encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
             self.offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
             self._bytes = pa.py_buffer(b"".join(encoded))
@@ -165,7 +165,8 @@ def kernel_batch(
     of texts are there once. Raises ValueError for a text without words, which has no embedding, and IndexError for an
     invalid text, word or trigram.
     """
-    # A shard's own memory has these types and is not copied. C++ knows a table of two parts by its addresses.
+    # A shard's own memory has these types, so this copies nothing. C++ recognises a table of two parts by its
+    # addresses.
     tables = {
         id(table): (
             np.ascontiguousarray(table.words.offsets, np.int64),
@@ -202,16 +203,16 @@ def kernel_batch(
 
 # Recurrent towers on the compiled path: texts to embeddings, many at once over all cores, or one in microseconds.
 #
-# The reference is encoder. Float32; both ways give a text the same bits, whatever else is in the batch, on any thread.
+# The reference is encoder. In float32; both ways give a text the same bits, in any batch, on any thread.
 #
 # Shapes: R rows of W, G columns, N texts, D states of both directions, h dimensions of a distribution.
 
 
 BOTH_WAYS = (BiLSTM, Variational)  # towers that read a text from left to right and from right to left
-# Texts of one batch: the more, the more words they share; the fewer, the more evenly threads share them out.
+# Texts per batch: more texts share more words; fewer are spread more evenly over threads.
 MOST_TEXTS = 2_048
 BATCHES_OF_A_THREAD = 8
-SHORT_BYTES = 4_096  # of a text whose words are not worth counting first
+SHORT_BYTES = 4_096  # up to this size counting the words first is not worth it
 
 
 class _Cell(ctypes.Structure):

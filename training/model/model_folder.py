@@ -105,13 +105,13 @@ def _require_whole(folder: str, files: Sequence[OutputFile], fix: str) -> None:
         raise StageError(f"The model in {folder} is not as it was written: {'; '.join(wrong[:3])}.", fix)
 
 
-# Named arrays as the bytes of a safetensors file and back, without a second copy of them in memory. safetensors' own
-# functions make the whole file beside the arrays, twice; of a model of gigabytes and its velocity that decides which
-# machine can train it.
+# Named arrays as the bytes of a safetensors file and back, without a second copy in memory. safetensors' own functions
+# make the whole file beside the arrays, twice; for a model of gigabytes and its velocity that decides which machine can
+# train it.
 
-# In the order in which safetensors lays arrays out, so that a file has the bytes that it would give it.
+# In safetensors' own order of arrays, so that files have the same bytes.
 _TYPES = {"int64": "I64", "float64": "F64", "float32": "F32", "int32": "I32"}
-_LENGTH = 8  # bytes of the header's own length, and what the header is filled up to a multiple of
+_LENGTH = 8  # bytes of the header's length field, and the multiple that the header is padded to
 
 
 def safetensors_pieces(arrays: Mapping[str, np.ndarray]) -> list[bytes | memoryview]:

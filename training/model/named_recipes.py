@@ -62,8 +62,8 @@ LSTM_64 = replace(LSTM_96, name="lstm-64", tower=replace(_LSTM, cells=64))  # pr
 LSTM_32 = replace(LSTM_96, name="lstm-32", tower=replace(_LSTM, cells=32))  # 0.855
 LSTM_FULL_96 = replace(LSTM_96, name="lstm-full-96", tower=_FULL_LSTM)  # all of eq. 2; the gate is open at the start
 
-# Against all of 512 titles that the pairs of a micro-batch share: it finds more among all titles. With twice the cells
-# 0.864, 0.347, 0.810, 0.897.
+# Against all of 512 titles that the pairs of a micro-batch share: it ranks better among all titles. With twice the
+# cells 0.864, 0.347, 0.810, 0.897.
 LSTM_POOL_96 = replace(LSTM_96, name="lstm-pool-96", objective=_POOLED_CLICKS)
 LSTM_POOL_192 = replace(LSTM_POOL_96, name="lstm-pool-192", tower=replace(_LSTM, cells=192))
 
@@ -72,7 +72,7 @@ LSTM_POOL_192_WORDS = replace(
     LSTM_POOL_192, name="lstm-pool-192-words", objective=replace(_POOLED_CLICKS, word_share=0.375)
 )
 
-# For texts of twenty words and more: Chinese titles 0.821 for lstm-pool-96's 0.812, abstracts 0.890 for 0.892.
+# For texts of twenty words and more: Chinese titles 0.821 (lstm-pool-96: 0.812), abstracts 0.890 (0.892).
 LSTM_LONG_96 = replace(LSTM_POOL_96, name="lstm-long-96", tower=_FULL_LSTM)
 
 # 96 cells in each direction: the paper does not say whether 96 is of one direction or of both. Product titles 0.864.
@@ -80,7 +80,7 @@ BILSTM_96 = replace(LSTM_96, name="bilstm-96", tower=BiLSTM(recurrent_range=0.01
 
 # As many parameters in W as lstm-96. 288 recurrent units in ±0.2 have a spectral radius near 2, and tanh saturates;
 # ±0.05 keeps it below 1. The recurrence must not start near zero, since it is a plain RNN's only memory. Product titles
-# 0.856; of longer ones hardly above a random order (Chinese: 0.733).
+# 0.856; longer titles hardly above a random order (Chinese: 0.733).
 RNN_288 = replace(
     LSTM_96,
     name="rnn-288",
@@ -92,13 +92,13 @@ RNN_288 = replace(
 DSSM_96 = replace(  # 0.861, 0.288, 0.808, 0.862
     LSTM_96, name="dssm", tower=DSSM(hidden=288, cells=96), optimiser=Nesterov(step=0.002)
 )
-# 0.857, 0.300, 0.790, 0.863. With dssm's step the loss of Chinese titles does not come down.
+# 0.857, 0.300, 0.790, 0.863. With dssm's step the loss on Chinese titles does not fall.
 CLSM_1 = replace(DSSM_96, name="clsm-1", tower=CLSM(window=1, hidden=288, cells=96), optimiser=Nesterov(step=0.0005))
 CLSM_3 = replace(CLSM_1, name="clsm-3", tower=CLSM(window=3, hidden=288, cells=96))
 CLSM_5 = replace(CLSM_1, name="clsm-5", tower=CLSM(window=5, hidden=288, cells=96))
 
-# Letter trigrams added up. On 28,526 pairs of product titles 0.857, and of lstm-96 from random numbers 0.853; against a
-# pool 0.861, and recall@100 0.68 for 0.59.
+# The sum of letter trigrams. On 28,526 pairs of product titles 0.857 (lstm-96 from random numbers: 0.853); against a
+# pool 0.861, and recall@100 0.68 instead of 0.59.
 BAG_512 = Recipe(
     name="bag-512",
     tower=Bag(cells=512),
@@ -120,8 +120,8 @@ MAX_POOLED = replace(  # product titles 0.860, Chinese titles 0.788
     LSTM_96, name="max-pooled", tower=MaxPooled(cells=48, recurrent_range=0.01, recurrent_step=0.00004)
 )
 
-# Deudon's encoder. Before the first update σ is near log 2, a part that all texts have in common: a wider start and a
-# larger γ tell them apart sooner. Product titles, 3 epochs: ±0.2 0.844; ±0.35 0.852 with γ 5, 0.856 with γ 10.
+# Deudon's encoder. Before the first update σ is near log 2, a part that all texts share: a wider start and a larger γ
+# separate them sooner. Product titles, 3 epochs: ±0.2 0.844; ±0.35 0.852 with γ 5, 0.856 with γ 10.
 VARIATIONAL = Recipe(
     name="variational",
     tower=Variational(cells=48, latent=96, forget_gate=True, forget_bias=1.0),
@@ -173,9 +173,9 @@ ATTENTIVE_TEXTS = replace(  # their classifier of single texts, with the pruned 
 )
 
 # Deudon's VAR-Siamese: distributions of texts, learnt by reconstruction, then classified by the terms of W₂.
-# `paraphrase` names the class of pairs that mean the same. Sizes and the schedule of κ are ours: with the paper's (rate
-# 0.002, middle 2,500) 38,000 questions end with a divergence of 0.5 nats, and the decoder no longer listens to z. Word
-# dropout, which the author's program has, keeps it listening.
+# `paraphrase` names the class of pairs with the same meaning. Sizes and the schedule of κ are ours: with the paper's
+# (rate 0.002, middle 2,500) 38,000 questions end with a divergence of 0.5 nats, and the decoder ignores z. Word
+# dropout, which the author's program has, prevents that.
 VAR_SIAMESE = replace(
     SIAMESE_LSTM,
     name="var-siamese",
@@ -196,7 +196,7 @@ LABEL_RECIPES = (
     SIAMESE_LSTM, SIAMESE_MAX, SIAMESE_GRU, SIAMESE_CNN, SIAMESE_SWEM, GATED_ATTENTION, ATTENTIVE_TEXTS, VAR_SIAMESE,
 )  # fmt: skip
 
-# The towers of Table IV as the paper prints them: two towers from random numbers of their own, one step size, μ
+# The towers of Table IV as the paper prints them: two towers from separate random numbers, one step size, μ
 # 0.9/0.995/0.9, each tower's gradient re-normalised, and the build's random negatives (`build --set num_negatives=8`
 # serves n = 2 to 8). T is the longest text. The paper does not print γ, ε, the initial range, the epochs, th_G and the
 # minibatch: the first four were chosen on held-out clicks (docs/model.md, section 4); ε and the range came out alike.
@@ -231,12 +231,11 @@ PRINTED_RECIPES = (
     _printed("bilstm-96", BiLSTM(), epochs=8),
 )
 
-# Lin et al. (arXiv:1703.03130) and Deudon (VAR-Siamese, NeurIPS 2018) with the sizes and optimisers that they print.
-# They take word vectors (`--word-vectors FILE`). A step or a bound of SGD is printed for the mean of a minibatch and
-# stands here divided, or multiplied, by its size, since gradients are summed. Not printed, and not tuned at these
-# sizes: where parameters start, epochs (of SNLI 4 are), the batch of SNLI, the CNN's window and width, the decoder's
-# vocabulary. Section 4.1 of Lin et al. has 2,000 hidden units for Age, and Table 4's 72 M need 4,000, which `lin-age`
-# has.
+# Lin et al. (arXiv:1703.03130) and Deudon (VAR-Siamese, NeurIPS 2018) with their printed sizes and optimisers. They
+# take word vectors (`--word-vectors FILE`). A printed step or bound of SGD is for the mean of a minibatch and is here
+# divided, or multiplied, by its size, since gradients are summed. Not printed, and not tuned at these sizes: initial
+# parameters, epochs (except SNLI's 4), the batch of SNLI, the CNN's window and width, the decoder's vocabulary. Section
+# 4.1 of Lin et al. has 2,000 hidden units for Age, but Table 4's 72 M need 4,000, which `lin-age` has.
 
 _LIN = SelfAttentive(
     cells=300, forget_gate=True, forget_bias=1.0, recurrent_range=0.05, attention_units=350, hops=30, penalty=1.0
@@ -283,7 +282,7 @@ _GENERATE = Generate(
     kappa_rate=0.002,
     kappa_middle=2500,
 )
-DEUDON_VAE = Recipe(  # questions as themselves and as their duplicates; by W₂ alone it is a row of Table 3
+DEUDON_VAE = Recipe(  # questions as themselves and as their duplicates; with W₂ alone it is a row of Table 3
     name="deudon-vae",
     tower=Variational(cells=1000, latent=1000, forget_gate=True, forget_bias=1.0, recurrent_range=0.03),
     objective=_GENERATE,
@@ -297,7 +296,7 @@ DEUDON_VAE = Recipe(  # questions as themselves and as their duplicates; by W₂
 DEUDON_VAE_REPEAT = replace(
     DEUDON_VAE, name="deudon-vae-repeat", objective=replace(_GENERATE, reformulate=False, paraphrase="")
 )
-DEUDON = replace(  # VAR-Siamese: `--start` it from one of the two; without, it is the row without pretraining
+DEUDON = replace(  # VAR-Siamese: `--start` it from one of the two; otherwise it is the row without pretraining
     DEUDON_VAE,
     name="deudon",
     objective=Classify(features=W2Features(), head=MLP(units=1000), l1=1e-5),

@@ -17,10 +17,10 @@ class ObjectiveSettings(SectionFamily):
     has been imported, as with a tower (tower_settings).
     """
 
-    stages: ClassVar[tuple[str, ...]] = ("build-labelled",)  # whose shards it is trained on
-    unit: ClassVar[str] = "example"  # what one row of them is
+    stages: ClassVar[tuple[str, ...]] = ("build-labelled",)  # the stages whose shards it trains on
+    unit: ClassVar[str] = "example"  # a row of these shards
     learns: ClassVar[str] = "examples"
-    measures: ClassVar[tuple[str, ...]] = ()  # of held-out data, beside dev_loss; the first chooses in a sweep
+    measures: ClassVar[tuple[str, ...]] = ()  # of held-out data, besides dev_loss; the first one decides in a sweep
 
     def refused(self, tower: TowerSettings) -> str:
         """The reason why a tower does not fit; empty if it does."""
@@ -88,10 +88,10 @@ class Clicks(ObjectiveSettings):
     gamma: Positive = 5.0  # of eq. 5
     num_negatives: Count = 4  # n
     negatives: Annotated[NegativeSettings, one_of(NegativeSettings)] = Redrawn()
-    # What a pair's loss counts: 1, its clicks, 1 + ln(clicks), or what the shards' own column says.
+    # The weight of a pair's loss: 1, its clicks, 1 + ln(clicks), or the shards' own column.
     weights: Literal["none", "clicks", "log_clicks", "column"] = "none"
     teacher: Annotated[Teaching | None, BeforeValidator(or_none)] = None
-    word_share: Share = 0.0  # of a score, what the words' own matches have (ranking.word_matches); not trained
+    word_share: Share = 0.0  # the share of the words' own matches in a score (ranking.word_matches); not trained
     shuffle_clicks: bool = False  # leak check: clicked titles are permuted among the training pairs
 
     @property
@@ -107,9 +107,9 @@ class Rephrasing:
     paraphrase: str = ""  # as the other of a labelled pair of this class
     decoder_cells: Count = 96
     decoder_columns: Count = 64  # of the decoder's word vectors
-    vocabulary: Count = 3000  # words that the decoder knows, the most frequent ones
-    word_dropout: Share = 0.0  # of the words that the decoder reads, as unknown
-    kappa_rate: Factor = 0.0  # κ = sigmoid(rate (updates made - middle)), what the divergence counts
+    vocabulary: Count = 3000  # the decoder's words, the most frequent ones
+    word_dropout: Share = 0.0  # share of the decoder's input words read as unknown
+    kappa_rate: Factor = 0.0  # κ = sigmoid(rate (updates made - middle)), the weight of the divergence
     kappa_middle: Natural = 0
 
     def __post_init__(self) -> None:
@@ -184,8 +184,8 @@ class MLP(HeadSettings):
 @section
 class Pruned(HeadSettings):
     kind: Literal["pruned"] = "pruned"
-    row_units: Count = 16  # p that see one row of the embedding and
-    column_units: Count = 4  # q that see one column
+    row_units: Count = 16  # p, which see one row of the embedding
+    column_units: Count = 4  # q, which see one column
 
 
 @section
@@ -198,8 +198,8 @@ class Classify(ObjectiveSettings):
     features: Annotated[FeatureSettings, one_of(FeatureSettings)] = PlainFeatures()
     head: Annotated[HeadSettings, one_of(HeadSettings)] = MLP()
     dropout: Share = 0.0  # of features and of the layer above them
-    l1: Factor = 0.0  # what the head's absolute weights count in the loss of each example
-    l2: Factor = 0.0  # what their squares count
+    l1: Factor = 0.0  # weight of the head's absolute weights in the loss of each example
+    l2: Factor = 0.0  # weight of their squares
     pretrain: Annotated[Pretraining | None, BeforeValidator(or_none)] = None
 
     @property

@@ -34,7 +34,7 @@ class Outputs:
     They come from the data and determine the shapes of parameters, so the model's description holds them.
     """
 
-    unit: Literal["", "pairs", "texts"] = ""  # what is classified
+    unit: Literal["", "pairs", "texts"] = ""  # the classified unit
     classes: tuple[str, ...] = ()
     vocabulary: tuple[str, ...] = ()  # of the decoder (targets)
 
@@ -48,7 +48,7 @@ class Outputs:
 
 NO_OUTPUTS = Outputs()
 
-# Some rows of a matrix (their numbers, or a stretch of them), the gradient there, and ε.
+# Some rows of a matrix (their numbers, or a range of them), their gradient, and ε.
 Piece = tuple[torch.Tensor | slice, torch.Tensor, float]
 
 
@@ -96,7 +96,7 @@ def tower_of(recipe: Recipe) -> Tower:
     return Projected(tower, recipe.word_vectors.columns) if recipe.word_vectors else tower
 
 
-RECURRENT = {"W_rec", "b", "W_peep"}  # what a recurrent tower has besides W
+RECURRENT = {"W_rec", "b", "W_peep"}  # a recurrent tower's parts besides W
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _BLOCK_ROWS = 1024
 
@@ -105,11 +105,11 @@ _BLOCK_ROWS = 1024
 class Layout:
     """Where a tower's parameters are in its matrix [rows, columns]."""
 
-    word_rows: WordRows  # what the rows of W are for
+    word_rows: WordRows  # the meaning of the rows of W
     columns: int
-    parts: Shapes  # of the tower, then those that an objective puts beside it
-    outputs: Outputs = NO_OUTPUTS  # what these are for
-    frozen_words: bool = False  # training moves no row of a word
+    parts: Shapes  # the tower's, then the objective's
+    outputs: Outputs = NO_OUTPUTS  # of the objective's parts
+    frozen_words: bool = False  # training does not move words' rows
 
     @property
     def table_rows(self) -> int:
@@ -237,7 +237,7 @@ def initial_parameters(
     stream = 0 if recipe.clicks.same_start else ("query", "document", "shared").index(name)
     drawn = np.random.Generator(np.random.Philox(key=np.array([recipe.seed, stream], np.uint64)))
     matrix = torch.empty(layout.rows, layout.columns, dtype=DTYPES[recipe.dtype])
-    for block in matrix.split(_BLOCK_ROWS):  # the numbers of one draw, of which a whole matrix would be twice as large
+    for block in matrix.split(_BLOCK_ROWS):  # a whole matrix of random numbers would take twice its memory
         block.copy_(torch.from_numpy((2 * drawn.random(block.shape) - 1) * recipe.initial_range))
     if row_weights is not None:
         matrix[: layout.table_rows] *= torch.from_numpy(row_weights).to(matrix.dtype)[:, None]
@@ -256,4 +256,4 @@ def initial_parameters(
     if extra := head_or_decoder(recipe, layout.outputs):
         numbers = np.random.Generator(np.random.Philox(key=np.array([recipe.seed, 1 << 62], np.uint64)))
         parts = {**parts, **{part: values.to(matrix.dtype) for part, values in extra.initial(numbers).items()}}
-    return layout.join(table_RG, parts)  # without random numbers in the filling
+    return layout.join(table_RG, parts)  # the padding has no random numbers

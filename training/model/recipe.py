@@ -14,7 +14,7 @@ from training.towers.tower_settings import CLSM, DSSM, LSTM, RNN, BiLSTM, TowerS
 class WordVectorSettings(SectionFamily):
     """Words of a given file start from its vectors (model.word_vectors)."""
 
-    columns: Natural = 0  # of such a vector; 0: as many as the file's have
+    columns: Natural = 0  # of each vector; 0: the file's
 
 
 @section
@@ -33,7 +33,7 @@ class Frozen(WordVectorSettings):
 
 @section
 class OptimiserSettings(SectionFamily):
-    step: Positive = 0.002  # ε of eq. 6, where L is the sum over the minibatch; of adam, its length
+    step: Positive = 0.002  # ε of eq. 6, with L summed over the minibatch; for adam the step's length
     clip_norm: Factor = 0.0  # th_G, for each tower on its own; 0: never
 
 
@@ -57,8 +57,8 @@ class Adam(OptimiserSettings):
     kind: Literal["adam"] = "adam"
 
 
-# What the paper prints of its training (Algorithm 1): two towers from random numbers of their own, random negatives as
-# the build drew them, μ 0.9/0.995/0.9. It re-normalises gradients too, at a th_G that it does not print.
+# The paper's printed training settings (Algorithm 1): two towers from separate random numbers, random negatives from
+# the build, μ 0.9/0.995/0.9. It also re-normalises gradients, with a th_G that it does not print.
 PRINTED_CLICKS = Clicks(same_start=False, negatives=Fixed())
 PRINTED_OPTIMISER = Nesterov(momentum_middle=0.995)
 
@@ -80,12 +80,12 @@ class Recipe:
     objective: Annotated[ObjectiveSettings, one_of(ObjectiveSettings)] = Clicks()
     optimiser: Annotated[OptimiserSettings, one_of(OptimiserSettings)] = Nesterov()
     word_vectors: Annotated[WordVectorSettings | None, one_of(WordVectorSettings), BeforeValidator(or_none)] = None
-    max_words: Natural = 0  # words of a text that are read; 0: all
-    overflow: Literal["merge", "truncate"] = "merge"  # what becomes of the words beyond max_words
+    max_words: Natural = 0  # words read of a text; 0: all
+    overflow: Literal["merge", "truncate"] = "merge"  # the treatment of words beyond max_words
     initial_range: Positive = 0.2  # parameters start uniform in ±this
     epochs: Count = 20
-    minibatch: Count = 256  # pairs of one large update
-    micro_batch: Count = 128  # pairs computed at once; the unit that workers share out
+    minibatch: Count = 256  # pairs per large update
+    micro_batch: Count = 128  # pairs computed at once; the unit of work for workers
     reduction: Literal["exact", "fast"] = "exact"
     dtype: Literal["float32", "float64"] = "float32"
     seed: Natural = 1

@@ -25,13 +25,13 @@ from training.model.embedding import unit
 from training.model.objective_settings import Clicks
 from training.model.recipe import Recipe
 
-SUFFIX = ".parquet"  # by which a file of vectors differs from a model's folder
+SUFFIX = ".parquet"  # distinguishes a file of vectors from a model's folder
 
 
 @dataclass(frozen=True, slots=True)
 class TeacherSource:
     path: str  # of a model's data folder, or of a file of vectors
-    digest: str  # which one it is
+    digest: str  # identifies it
 
 
 def teacher_source(path: str, recipe: Recipe) -> TeacherSource:

@@ -92,7 +92,7 @@ def vectors_of_shards(folder: str, path: str | None) -> WordVectors:
     )
 
 
-_BLOCK_BYTES = 1 << 20  # more than a first line has
+_BLOCK_BYTES = 1 << 20  # more than the first line
 _COMPRESSED = {".gz": "gzip", ".bz2": "bz2"}
 _PICKLE, _ZIP = b"\x80", b"PK\x03\x04"
 
@@ -100,7 +100,7 @@ _PICKLE, _ZIP = b"\x80", b"PK\x03\x04"
 @dataclass(frozen=True, slots=True)
 class _Form:
     columns: int
-    num_words: int | None  # as the first line has it; None: there is none, as in GloVe
+    num_words: int | None  # from the first line; None if there is none, as in GloVe
     binary: bool
 
 

@@ -77,7 +77,7 @@ def cross_fit(
         )
         columns.append(ndcg_of_judged(judged, scores, (_CUTOFF,), gain)[_CUTOFF])
     values_QW = np.stack(columns, axis=1)
-    # Means are rounded, so that the order of summation decides nothing; of equal ones the smallest weight is taken.
+    # Means are rounded, so that the order of summation decides nothing; of equal ones the smallest weight wins.
     means_W = (values_QW[half_Q != half].mean(axis=0).round(12) for half in (0, 1))
     zero, weight_of_second = (WEIGHTS[int(means.argmax())] for means in means_W)
     return CrossFitted(of_half=(zero, weight_of_second), seed=seed)

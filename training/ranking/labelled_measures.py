@@ -182,7 +182,7 @@ def _between(sorted_scores: np.ndarray, place: int) -> float:
 
 
 NUM_HISTOGRAM_BINS = 40
-BEYOND = 0.01  # the share at each end that the end bins take in: a few odd rows would press all others together
+BEYOND = 0.01  # the share at each end that the end bins include: a few odd rows would compress all others
 
 
 def histograms(

@@ -274,8 +274,7 @@ def top_k(scores_BN: np.ndarray, k: int, tie_order: np.ndarray | None = None) ->
     scores_BN = np.ascontiguousarray(scores_BN, np.float32)
     num_documents = scores_BN.shape[1]
     place = np.arange(num_documents) if tie_order is None else np.asarray(tie_order)
-    # One unsigned number that orders as (score, -place) does: the bits of a float sort like a sign and
-    # magnitude.
+    # One unsigned number with the order of (score, -place): the bits of a float sort like a sign and magnitude.
     bits = (scores_BN + np.float32(0)).view(np.uint32)  # -0.0 becomes 0.0
     ascending = np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31)).astype(np.uint64)
     if np.isnan(scores_BN).any():

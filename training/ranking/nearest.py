@@ -24,8 +24,8 @@ from training.model.embedding import half_squares, scores_one_by_one
 _SAMPLE_OF_PARTITION = 64
 _ROUNDS = 10
 _BLOCK = 1_024  # vectors compared with all centres at once
-# Rows of one matrix product may round in different ways, so equal vectors get equal scores only when the few best are
-# computed again, one row like the other. In parts of |q| |v|:
+# Rows of a matrix product may round differently, so equal vectors get equal scores only if the few best are computed
+# again, each alike. In parts of |q| |v|:
 _ROUNDING = np.float32(1e-5)
 
 
@@ -123,7 +123,7 @@ class _Float32Rows:
         if k >= len(keys):
             return places
         rounding = _ROUNDING
-        if self._half_square_N is not None:  # all that is added up is below (|q| + |v|)²
+        if self._half_square_N is not None:  # all terms are below (|q| + |v|)²
             rounding = np.float32(_ROUNDING * (np.linalg.norm(query_D) + self._longest) ** 2)
         return places[keys >= _kth(keys, k) - rounding]
 

@@ -145,7 +145,7 @@ def train_topics(
 
 def _ratios(terms: TermCounts, word_of: np.ndarray, topics_VZ: np.ndarray, titles_DZ: np.ndarray) -> np.ndarray:
     """c(w, d) / p(w | d) of each entry."""
-    # A share that fell below the smallest number makes no infinity of the next step, nor does its ratio.
+    # A share that underflowed makes no infinity of the next step, nor does its ratio.
     floor = 1e6 * np.finfo(np.float32).tiny
     ratios = np.empty(len(word_of), np.float32)
     for entries in _blocks(len(word_of), topics_VZ.shape[1]):

@@ -23,7 +23,7 @@ Confidence = Callable[[np.ndarray, np.ndarray], np.ndarray]
 class Reranked:
     at: int  # among the candidates
     id: str
-    score: float  # what it was found by: its cosine, or minus its distance
+    score: float  # its score in the search: the cosine, or minus the distance
     confidence: float
 
 

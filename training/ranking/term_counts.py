@@ -56,7 +56,7 @@ def count_terms(titles: Titles) -> TermCounts:
         numbers_of_chunks.append(np.array(numbers, np.int64)[of_chunk.indices.to_numpy()])
     lengths_N, word_of = np.concatenate(lengths), np.concatenate(numbers_of_chunks)
     title_of = np.repeat(np.arange(len(titles)), lengths_N)
-    # Word and title as one number, which orders as the two do.
+    # Word and title as one number with the same order.
     keys, counts = np.unique(word_of * len(titles) + title_of, return_counts=True)
     word_of, title_of = np.divmod(keys, max(1, len(titles)))
     starts = np.concatenate([[0], np.cumsum(np.bincount(word_of, minlength=len(vocabulary)))])

@@ -83,7 +83,7 @@ class WordMatches:
         of_query = words(query)
         weights = [self._idf(word) for word in of_query]
         matches = np.zeros(len(starts) - 1, np.float32)
-        # One by one, so that titles of the same words have the same score, bit for bit, whatever stands beside them.
+        # Individually, so that titles with the same words have exactly the same score in any company.
         for weight, vector_D in zip(weights, search_vectors(self._encoder, of_query, "query"), strict=True):
             cosines_V = scores_one_by_one("cosine", vectors_VD, vector_D)
             matches += np.float32(weight / sum(weights)) * np.maximum.reduceat(cosines_V[word_of], starts[:-1])

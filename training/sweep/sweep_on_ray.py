@@ -19,7 +19,7 @@ from training.sweep.trial_process import LISTEN_SECONDS, Key, TrialOutcome, Tria
 from training.trainer.ray_cluster import cluster, on_this_node
 from training.trainer.ray_workers import ROOM_SECONDS
 
-LOSSES = 10  # of one trial; after so many it is not the nodes' fault
+LOSSES = 10  # of one trial; after so many the nodes are not the cause
 CANCEL_SECONDS = 2.0  # for a trial to clear its attempt away
 
 
@@ -40,7 +40,7 @@ def on_ray(*, workers: int, threads: int, on_gpu: bool, at_once: int | None) -> 
 class RayTasks:
     def __init__(self, workers: int, threads: int, on_gpu: bool, at_once: int | None) -> None:
         resources: dict[str, Any] = {"num_cpus": threads, "num_gpus": int(on_gpu)}
-        if workers > 1:  # Ray Train finds them room
+        if workers > 1:  # Ray Train places the workers
             resources = {"num_cpus": 0}
             there, each = ray.cluster_resources(), {"CPU": threads, "GPU": int(on_gpu)}
             room = min(int(there.get(name, 0)) // (workers * number) for name, number in each.items() if number)
@@ -50,7 +50,7 @@ class RayTasks:
         self._started = Queue(actor_options=on_this_node())
         self._tasks: dict[Any, tuple[Key, Mapping[str, Any]]] = {}
         self._placed: set[Key] = set()
-        self._placed_at = time.monotonic()  # when some trial had room, last
+        self._placed_at = time.monotonic()  # when a trial was last placed
         self._losses = Counter[Key]()
 
     def has_room(self) -> bool:

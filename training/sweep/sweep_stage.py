@@ -96,7 +96,7 @@ def sweep(
     threads = threads or (1 if engine == "ray" else max(1, num_cores // (workers * (at_once or 1))))
 
     def arguments(point: Point, recipe: Recipe, epochs: int) -> dict[str, Any]:
-        # By the path's own name, so that a node where it is missing says so, instead of making another model.
+        # By the path itself, so that a node without it says so instead of making another model.
         named = ONLY_PATH.get(arithmetic_of(path, recipe, device), path)
         return {
             "shards": storage.absolute(shards),
@@ -276,7 +276,7 @@ def best_toml(table: Mapping[str, Any], recipe: Recipe, word_vectors: str | None
     """
     fields = flat(asdict(recipe), Recipe)
     name = fields.pop("name")
-    if name not in names():  # a recipe of somebody's own: all of it is set
+    if name not in names():  # a user's own recipe: all of it is set
         fields, name = {"name": name, **fields}, names()[0]
     varied = {field: fields.pop(field) for field in table["rows"][0]["fields"] if field in fields}
     head = HEAD.format(
@@ -291,11 +291,11 @@ def best_toml(table: Mapping[str, Any], recipe: Recipe, word_vectors: str | None
 
 
 def _lines(fields: Mapping[str, Any]) -> list[str]:
-    # Text, numbers, true and false are written alike in JSON and TOML, which knows no null.
+    # Text, numbers, true and false are written alike in JSON and TOML, which has no null.
     return [f"{name} = {json.dumps('none' if value is None else value)}" for name, value in fields.items()]
 
 
-# The trials of a sweep while they run: what is in the store counts, the rest is trained, rung by rung.
+# The trials of a sweep while they run: those in the store count, the others are trained, rung by rung.
 
 
 @section
@@ -347,10 +347,10 @@ class TrialExecutor(Protocol):
 
 TELL_SECONDS = 0.5
 
-# Called for each trial when it has ended (in each rung once): its point, itself, how many have ended, of how many.
+# Called for each ended trial (once per rung): its point, the trial, the number of ended ones, the total.
 TrialEnded = Callable[[Point, Trial, int, int], None]
 
-# Of launch.train, but for its progress, for a point's recipe that is to have so many epochs behind it.
+# Arguments of launch.train, except its progress, for a point's recipe up to so many epochs.
 Arguments = Callable[[Point, Recipe, int], Mapping[str, Any]]
 
 
@@ -373,7 +373,7 @@ class Trials:
         self._points, self._requests, self._store, self._measure = points, requests, store, measure
         self._progress, self._trial_ended = progress, trial_ended
         self._num_ended, self._num_to_end = 0, 0  # in all rungs
-        self._number, self._goal, self._epochs = 0, 0, 0  # of the rung: where it ends, and how long it is
+        self._number, self._goal, self._epochs = 0, 0, 0  # of the rung: its end and its length
         self._running: set[Key] = set()
         self._trained: set[Key] = set()
         self._began = self._last_end = time.monotonic()
@@ -399,8 +399,8 @@ class Trials:
         """
         num_seeds, going, before = len(self._points[0].recipes), list(range(len(self._points))), 0
         for number, rung in enumerate(rungs):
-            # All points with the first seed before any with the second, so that a sweep that is looked at early, or
-            # cut short, shows all.
+            # All points with the first seed before any with the second, so that a sweep shows all when it is viewed
+            # early or cut short.
             keys = [(seed, point) for seed in range(num_seeds) for point in going]
             later = rungs[number + 1 :]
             self._number, self._goal, self._epochs = number, rung.epochs, rung.epochs - before
@@ -507,7 +507,7 @@ class Trials:
         parts = [f"best {self._measure} {best[0].mean:.4f}"] if best and best[0].mean is not None else []
         num_running = len(self._running)
         parts.append(f"{num_running} running, {self._num_to_end - self._num_ended - num_running} to come")
-        if self._epochs_made:  # those to come take as long as those so far
+        if self._epochs_made:  # future epochs take as long as past ones
             an_epoch = (self._last_end - self._began) / self._epochs_made
             seconds = max(0.0, self._epochs_to_come * an_epoch - (self._told - self._last_end))
             parts.append(f"about {seconds:.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left")

@@ -88,7 +88,7 @@ def ranked(points: Sequence[tuple[Point, Sequence[Trial]]], measure: str) -> lis
             any(trial.failed for trial in row.trials),
             -row.rung,
             sign * (row.mean or 0.0),
-            row.trials[0].digest,  # so that of two that are equal the same is first whatever the order of points
+            row.trials[0].digest,  # equal points have the same order for any order of input
         )
     )
     return [*rows[:1], *(_beside(row, rows[0], measure) for row in rows[1:])]

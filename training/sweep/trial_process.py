@@ -22,7 +22,7 @@ from typing import Any
 from schemas.errors import StageError, StoppedEarly
 from schemas.stage import Progress, StageResult
 
-Key = tuple[int, int]  # a trial's seed (place in its point's recipes) and point (place in the sweep)
+Key = tuple[int, int]  # a trial's seed (index in its point's recipes) and point (index in the sweep)
 
 LISTEN_SECONDS = 0.5
 TERM_SECONDS = 20.0
@@ -50,11 +50,11 @@ class TrialProcess:
 
     def __init__(self, arguments: Mapping[str, Any], gpu: int | None = None) -> None:
         """`arguments`: of launch.train, except progress. `gpu`: the one to use; None: the first."""
-        context = multiprocessing.get_context("spawn")  # a fork would carry over half of torch's and Ray's threads
+        context = multiprocessing.get_context("spawn")  # a fork would copy half of torch's and Ray's threads
         self.pipe, theirs = context.Pipe(duplex=False)
         self._ended = False
         self._process = context.Process(target=_work, args=(theirs, dict(arguments), gpu))
-        # It never sees Ctrl-C, which reaches all processes of a terminal: the one who asked ends it.
+        # Ctrl-C reaches all processes of a terminal; a trial ignores it: its parent ends it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self._process.start()
@@ -68,7 +68,7 @@ class TrialProcess:
         """
         try:
             message = self.pipe.recv()
-        except (EOFError, OSError):  # OSError: it died while it was telling
+        except (EOFError, OSError):  # OSError: it died while it sent a message
             self._process.join()
             message = _died(self._process.exitcode or 0)
         self._ended = isinstance(message, TrialOutcome)

@@ -105,7 +105,7 @@ class SelfAttentiveTower(BidirectionalLSTM):
     attention_units: int  # d_a
     hops: int  # r
     penalty: float
-    average: bool  # the rows of M; otherwise they stand side by side
+    average: bool  # the mean of the rows of M; otherwise they are concatenated
 
     @property
     def dimensions(self) -> int:

@@ -29,8 +29,8 @@ from training.towers.recurrent import LSTMTower
 from training.towers.text_batch import TextBatch
 from training.towers.tower import Embedded, Parts, Projected, Tower, step_offsets, sum_by_word
 
-BLOCK_TEXTS = 16  # of a program; with 2 warps, the fastest of seven pairs on an H100 (docs/running.md)
-# Fused multiply-add is asked for by name: its default is another one in Triton 3.10.
+BLOCK_TEXTS = 16  # of a program; with 2 warps the fastest of seven pairs on an H100 (docs/running.md)
+# Fused multiply-add is set explicitly: Triton 3.10 changes its default.
 OPTIONS = {"num_warps": 2, "enable_fp_fusion": True}
 
 
@@ -52,7 +52,7 @@ class FusedLSTM(LSTMTower):
 
     def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
         recurrent = parts["W_rec"].contiguous()
-        # Where there are no peepholes, something that is not read.
+        # Without peepholes, a placeholder that is not read.
         peepholes = parts["W_peep"].contiguous() if self.peepholes else recurrent.detach()
         switches = {"FORGET": self.forget_gate, "PEEPHOLES": self.peepholes, **block_sizes(self.cells), **OPTIONS}
         return _LSTMSteps.apply(word_UG + parts["b"], recurrent, peepholes, batch, steps, switches), 0.0
@@ -120,7 +120,7 @@ def _device_of(tensor: torch.Tensor) -> AbstractContextManager:
 
 # The kernels.
 
-# Numbers that differ from batch to batch must not be compiled in (Triton tells 1 and multiples of 16 apart).
+# Numbers that differ between batches must not be compiled in (Triton treats 1 and multiples of 16 specially).
 PER_BATCH = {"do_not_specialize": ["num_steps", "first_step"], "do_not_specialize_on_alignment": ["packed_words_P"]}
 
 
@@ -216,7 +216,7 @@ def lstm_forward(
                     tl.store(_tile(last_Nd, text, CELLS, cell), y, mask=active)
                 else:
                     tl.store(_tile(previous_Pd, end + text, CELLS, cell), y, mask=active)
-            tl.debug_barrier()  # the next step reads what other threads of this program wrote
+            tl.debug_barrier()  # the next step reads other threads' writes of this program
         before = start
         begun = end
 

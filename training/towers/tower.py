@@ -20,7 +20,7 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]  # names and shapes of paramete
 Parts = Mapping[str, torch.Tensor]  # those parameters, or their gradients
 # The embedding of each sorted text [N, d], and what the tower adds to the loss of the whole batch.
 Embedded = tuple[torch.Tensor, torch.Tensor | float]
-# Rows to take, and where each run of them that is added up begins; None: each stands for itself.
+# The rows to take, and where each summed run of them begins; None: each row by itself.
 Gather = tuple[torch.Tensor, torch.Tensor | None]
 
 
@@ -71,7 +71,7 @@ class Projected:
         return self.inner.forward(word_UD @ parts["W_in"], parts, batch, steps)
 
 
-# What towers are made of.
+# The building blocks of towers.
 
 
 class _Gathered(torch.autograd.Function):
@@ -197,7 +197,7 @@ def _steps_and_texts(batch: TextBatch) -> tuple[torch.Tensor, torch.Tensor]:
     offsets = step_offsets(batch)
     num_packed = batch.step_offsets[-1]
     steps = torch.arange(batch.num_steps, device=offsets.device)
-    step_P = torch.repeat_interleave(steps, offsets.diff(), output_size=num_packed)  # a GPU need not be asked for it
+    step_P = torch.repeat_interleave(steps, offsets.diff(), output_size=num_packed)  # this avoids a wait for a GPU
     return step_P, torch.arange(num_packed, device=offsets.device) - offsets[step_P]
 
 

@@ -27,7 +27,7 @@ from training.towers.tower_settings import (
     Variational,
 )
 
-# A tower from outside of this package adds its own entry.
+# A tower outside this package adds its own entry.
 TOWERS: dict[type[TowerSettings], Callable[[Any], Tower]] = {
     LSTM: lstm,
     BiLSTM: bilstm,

@@ -56,7 +56,7 @@ class GatedRecurrent(Recurrent):
 
     forget_gate: bool = False
     peepholes: bool = False
-    forget_bias: Annotated[float, Field(ge=-100, le=100)] = 0.0  # added to where the forget gate's part of b starts
+    forget_bias: Annotated[float, Field(ge=-100, le=100)] = 0.0  # added to the forget gate's initial part of b
 
     @field_validator("forget_bias")
     @classmethod
@@ -126,8 +126,8 @@ class SelfAttentive(GatedRecurrent):
     kind: Literal["self_attentive"] = "self_attentive"
     attention_units: Count = 32  # d_a
     hops: Count = 4  # r, weighted sums of the states
-    average_hops: bool = False  # the embedding is the mean of its hops, not one after the other
-    penalty: Factor = 0.0  # what ||A Aᵀ - I||² of each text counts in the loss
+    average_hops: bool = False  # the embedding is the mean of its hops, not their concatenation
+    penalty: Factor = 0.0  # weight of ||A Aᵀ - I||² of each text in the loss
 
     @property
     def rows(self) -> int:
@@ -142,4 +142,4 @@ class MaxPooled(GatedRecurrent):
 @section
 class Variational(GatedRecurrent, Truncated):
     kind: Literal["variational"] = "variational"
-    latent: Count = 96  # h, dimensions of the distribution that a text becomes
+    latent: Count = 96  # h, dimensions of a text's distribution

@@ -23,7 +23,7 @@ from schemas.errors import StageError
 from training.model.model_folder import read_arrays, safetensors_pieces
 from training.trainer.optimisers import RowState, restored_state
 
-SCHEMA_VERSION = "1.1"  # 1.0 did not know what became of a run before it
+SCHEMA_VERSION = "1.1"  # 1.0 did not record a run's earlier history
 KEPT = 2
 
 
@@ -43,9 +43,9 @@ class Position:
     loss: float = 0.0  # summed over the pairs of the epoch so far
     seconds: float = 0.0  # of training in the epoch so far
     curve: list[dict[str, Any]] = field(default_factory=list)  # of the finished epochs
-    resumed: list[tuple[int, int]] = field(default_factory=list)  # after which updates, with how many workers
-    refused: list[tuple[int, str]] = field(default_factory=list)  # checkpoints that could not be taken up, and why
-    gpus: list[str] = field(default_factory=list)  # kinds that computed so far; of two, another run may differ in bits
+    resumed: list[tuple[int, int]] = field(default_factory=list)  # at which updates, with how many workers
+    refused: list[tuple[int, str]] = field(default_factory=list)  # rejected checkpoints, and why
+    gpus: list[str] = field(default_factory=list)  # kinds used so far; with two, another run may differ in bits
 
 
 def write_checkpoint(folder: str, digest: str, position: Position, rows: Mapping[str, RowState]) -> None:
@@ -65,7 +65,7 @@ def write_checkpoint(folder: str, digest: str, position: Position, rows: Mapping
     with writing(folder, position.update, f"{size_bytes / 1e6:,.0f} MB"):
         storage.write_atomic(_file(folder, position.update, "safetensors"), *content)
         storage.write_atomic(_file(folder, position.update, "json"), json.dumps(head).encode())
-    # Not before a whole one says that it was refused; otherwise a kill in between would leave nobody who knows.
+    # Only after a complete one records the refusal; otherwise a kill in between would lose it.
     for update in [update for update, _ in position.refused if update > position.update]:
         _remove(folder, update)
     for update in list_updates(folder)[KEPT:]:

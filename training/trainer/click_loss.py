@@ -20,7 +20,7 @@ from training.towers.text_batch import OnDevice, TextBatch, text_batch
 from training.towers.tower import gathered
 from training.trainer.shard_data import Pairs
 
-DENSE = 1 / 16  # the share of all B x N similarities from which it is faster to compute every one of them
+DENSE = 1 / 16  # the share of all B x N similarities above which computing every one is faster
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def pair_losses(
     α_j = -γ exp(-γΔ_j) / (1 + Σ exp(-γΔ)) of eq. 7.
     """
     query_unit, document_unit, absent = _unit(query_Bd), _unit(document_Nd), candidates_BC < 0
-    candidates_BC = candidates_BC.long().clamp(min=0)  # what stands there for an absent one is not looked at
+    candidates_BC = candidates_BC.long().clamp(min=0)  # the index of an absent one does not matter
     if candidates_BC.numel() >= DENSE * len(query_Bd) * len(document_Nd):
         similarity_BC = (query_unit @ document_unit.T).gather(1, candidates_BC)
     else:
@@ -95,7 +95,7 @@ class PairBatch(OnDevice):
     documents: TextBatch
     candidates: torch.Tensor  # int32 [B, C]
     weights: torch.Tensor | None  # float32 [B]
-    taught: torch.Tensor | None = None  # float32 [B, C], what a teacher takes each candidate to be
+    taught: torch.Tensor | None = None  # float32 [B, C], the teacher's probability of each candidate
 
     def table_rows(self, side: str) -> torch.Tensor:
         return (self.queries if side == "query" else self.documents).rows

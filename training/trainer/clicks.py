@@ -116,7 +116,7 @@ def rarity(data: ShardData) -> np.ndarray:
     return (idf / np.sqrt(mean_square)).astype(np.float32)
 
 
-Vectors = tuple[TextTable, np.ndarray]  # float32 [its texts, D] of length 1; of a text that is never asked for, zero
+Vectors = tuple[TextTable, np.ndarray]  # float32 [its texts, D] of length 1; zero for a text that is never requested
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,7 +131,7 @@ class Teacher:
         """These pairs, with p of their candidates; 0 for absent ones."""
         query_BD = _vectors(self.queries, pairs.queries)
         document_ND = np.concatenate([_vectors(self.titles, part) for part in pairs.documents])
-        # No matrix product of a library's, whose rounding may depend on its threads.
+        # Not a library's matrix product, whose rounding may depend on its threads.
         score_BC = np.einsum("bd,bcd->bc", query_BD, document_ND[pairs.candidates], optimize=False)
         return replace(pairs, taught=probabilities(np.where(pairs.candidates < 0, -np.inf, score_BC), self.gamma))
 
@@ -157,7 +157,7 @@ def teacher_of(path: str, data: ShardData, recipe: Recipe) -> Teacher:
             "Give a teacher that compares by cosine, trained on clicks.",
         )
     encode = partial(_encoded, model)
-    has_own_negatives = isinstance(recipe.clicks.negatives, Fixed)  # others are of the pool
+    has_own_negatives = isinstance(recipe.clicks.negatives, Fixed)  # the others are in the pool
     titles = [np.append(shard.clicked, shard.negatives) if has_own_negatives else shard.clicked for shard in data.train]
     return Teacher(
         queries=[(shard.texts, encode(shard.strings, shard.query, "query")) for shard in data.train],
@@ -189,7 +189,7 @@ def _vectors(encoded: Sequence[Vectors], texts: Texts) -> np.ndarray:
     return next(vectors for table_known, vectors in encoded if table_known is table)[rows]
 
 
-UNSEEN = -2.0  # below every cosine: a judged document that is not in the documents comes last
+UNSEEN = -2.0  # below every cosine: a judged document outside the collection comes last
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -36,7 +36,7 @@ from training.trainer.objective import Measured, draws, held_out_draws, touched_
 from training.trainer.shard_data import MicroBatch, Shard, ShardData, load_shards
 
 MEASURED_AT_ONCE = 256  # texts
-MOST_MEASURED = 4_096  # held-out examples of each kind, from the first on
+MOST_MEASURED = 4_096  # held-out examples of each kind, the first ones
 
 
 def load(folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None) -> "GenerateTask":
@@ -84,7 +84,7 @@ class Rephrasings:
     strings: pa.ChunkedArray  # the texts, normalised
     source: np.ndarray  # int64 [E]
     target: np.ndarray  # int64 [E]
-    num_repeats: int  # of the first examples, whose target is the source
+    num_repeats: int  # of the first examples, which have the source as target
 
     def __len__(self) -> int:
         return len(self.source)
@@ -153,7 +153,7 @@ def _rephrasings(
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RephrasingExamples:
     texts: tuple[TextTable, np.ndarray]  # the source of each example
-    words: Ragged  # of its target, as places in the vocabulary
+    words: Ragged  # its target, as indices into the vocabulary
     kept: np.ndarray | None  # whether each word before another is read (targets)
     noise_Bh: np.ndarray  # ε
     decoder: Decoder
@@ -194,7 +194,7 @@ def divergence(mu: torch.Tensor, sigma: torch.Tensor) -> torch.Tensor:
 def kappa(step: int, rate: float = 0.002, middle: float = 2500) -> float:
     """κ, the weight of the divergence in the loss at a step (from 0): sigmoid(rate (step - middle))."""
     x = rate * (step - middle)
-    e = math.exp(-abs(x))  # at most 1, so that no step is too far from the middle
+    e = math.exp(-abs(x))  # at most 1, so that no exponential overflows
     return 1 / (1 + e) if x >= 0 else e / (1 + e)
 
 

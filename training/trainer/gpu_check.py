@@ -33,7 +33,7 @@ from training.trainer.click_loss import pair_batch, pair_gradient
 from training.trainer.job import ON_GPU
 from training.trainer.shard_data import Pairs, apart
 
-TOLERANCE = 2e-5  # of the largest number of an array; rounding to float32 leaves a fortieth of it
+TOLERANCE = 2e-5  # relative to an array's largest number; float32 rounding takes a fortieth of it
 CHECKED = (LSTM(), BiLSTM(forget_gate=True, peepholes=True))
 NUM_ROWS, NUM_PAIRS, NUM_NEGATIVES, LONGEST = 500, 48, 4, 24  # of the micro-batch
 
@@ -63,12 +63,12 @@ def gpu_problem(name: str) -> str:
         return ""
     kind = f"{gpu_kind(name)}, driver {_driver()}, {ON_GPU[name]}"
     answer = Path.home() / ".cache" / "clicktower" / f"gpu-{hashlib.sha256(kind.encode()).hexdigest()[:16]}.json"
-    with suppress(OSError, ValueError, KeyError, TypeError):  # none yet, or not ours
+    with suppress(OSError, ValueError, KeyError, TypeError):  # none yet, or in another format
         kept = json.loads(answer.read_bytes())
         if kept["kind"] == kind:
             return str(kept["problem"])
     problem = difference(open_device(name))
-    with suppress(OSError):  # of a home that cannot be written: the next process checks again
+    with suppress(OSError):  # if the home is not writable the next process checks again
         storage.write_atomic(str(answer), json.dumps({"kind": kind, "problem": problem}).encode())
     return problem
 
@@ -99,7 +99,7 @@ def difference(device: Device) -> str:
         try:
             expected = _gradient(replace(recipe, dtype="float64"), CPU)
             first, again = _gradient(recipe, device), _gradient(recipe, device)
-        except Exception as error:  # Triton, its C compiler and the driver raise what they like
+        except Exception as error:  # Triton, its C compiler and the driver raise arbitrary errors
             return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         if not all(map(np.array_equal, first, again)):
             return f"two runs of one micro-batch of {tower.kind} give different bits"

@@ -25,7 +25,7 @@ Path = Literal["auto", "compiled", "torch", "rows"]
 COMPILED = "compiled-2"
 REFERENCE = "torch-5"
 ROWS = "torch-rows-2"
-# The path that gives an arithmetic of a CPU or refuses: a node that lacks it must not make another model.
+# The path for each CPU arithmetic, or a refusal: a node that lacks it must not make another model.
 ONLY_PATH = {COMPILED: "compiled", REFERENCE: "torch", ROWS: "rows"}
 ON_GPU = {"cuda-eager": "torch-cuda-3", "cuda": "triton-cuda-3"}
 
@@ -38,7 +38,7 @@ class TrainingJob:
     shard_files: tuple[OutputFile, ...]  # as the build's manifest has them
     recipe: Recipe
     judged: Judged | None
-    threads: int  # of each worker; 0: as many as the cluster has room for (ray_workers)
+    threads: int  # of each worker; 0: all that the cluster has (ray_workers)
     start: str | None  # a model folder whose tower training starts from (worker)
     digest: str  # of the request: a checkpoint of another one is refused
     checkpoints: str
@@ -47,8 +47,8 @@ class TrainingJob:
     word_vectors: str | None = None  # a file (model.word_vectors)
     teacher: str | None = None  # a model folder or a file of vectors (objectives.clicks)
     device: str = "cpu"  # cpu, cuda or cuda-eager
-    arithmetic: str = REFERENCE  # every worker adds up like this
-    stop_after: int | None = None  # epochs, after which a checkpoint is kept instead of a model written
+    arithmetic: str = REFERENCE  # the arithmetic of every worker
+    stop_after: int | None = None  # stop after so many epochs with a checkpoint instead of a model
 
 
 def arithmetic_of(path: str, recipe: Recipe, device: str) -> str:

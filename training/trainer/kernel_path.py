@@ -37,8 +37,8 @@ class CompiledBatch:
     documents: BatchIndex
     candidates: np.ndarray  # int32 [B, C]
     weights: np.ndarray | None  # float32 [B]
-    num_shared: int  # documents before this one may be any pair's
-    pair_ends: np.ndarray  # int64 [turns], the pair after those that each turn of the others completes
+    num_shared: int  # documents before this one may belong to any pair
+    pair_ends: np.ndarray  # int64 [turns], one past the pairs that each turn of the others completes
     rows: dict[str, torch.Tensor]  # of W that each side touches
 
     def table_rows(self, side: str) -> torch.Tensor:
@@ -365,12 +365,12 @@ class KernelThreads(Owned):
         require_memory(code >= 0, "the update of touched rows")
 
 
-# Turns: which documents of a micro-batch go forward and back together. What they leave for the way back stays in the
-# cache.
+# Turns: which documents of a micro-batch go forward and back together, so that intermediate results stay in the cache.
 #
-# A document waits for the loss of every pair that has it. Those that pairs share go forward first and back last. What
-# one pair alone has, or a few pairs, takes turns: TURN_TEXTS documents forward, the loss of their pairs, and back,
-# before the next ones. A function of the candidates alone, so a micro-batch has the same sums wherever it is computed.
+# A document waits for the loss of every pair that contains it. Shared documents go forward first and back last.
+# Documents of one pair, or of a few, take turns: TURN_TEXTS documents forward, the loss of their pairs, and back,
+# before the next ones. Turns are a function of the candidates alone, so a micro-batch has the same sums wherever it is
+# computed.
 
 TURN_TEXTS = CHUNK_TEXTS // 2
 
@@ -385,9 +385,9 @@ class Turns:
     candidates: np.ndarray  # int32 [B, C], by the new numbers
     num_shared: int  # documents numbered below it are shared; the others are in runs of `group`
     group: int
-    pair_ends: np.ndarray  # int64 [turns], the pair after those of each turn
-    place: np.ndarray | None = None  # int32 [N], the new number of each document; None: as before
-    pair_order: np.ndarray | None = None  # int64 [B], which pair is where; None: as before
+    pair_ends: np.ndarray  # int64 [turns], one past the pairs of each turn
+    place: np.ndarray | None = None  # int32 [N], the new number of each document; None: unchanged
+    pair_order: np.ndarray | None = None  # int64 [B], the new order of pairs; None: unchanged
 
 
 def turns_of(candidates: np.ndarray, num_documents: int) -> Turns:

@@ -72,7 +72,7 @@ def large_update(
     `threads` compute the share. Raises Diverged, with nothing changed, if numbers are not finite or run away.
     """
     recipe = towers.recipe
-    # In one order on all workers: what they add up is laid out by it.
+    # In the same order on all workers, because it determines the layout of sums.
     touched = {tower: _touched(tower, share, towers, workers) for tower in sorted(towers.rows)}
     total = towers.path.sum_gradients(towers, WorkerShare(share, update, num_micro_batches, workers, threads), touched)
     require_sane(total.loss, total.norms, recipe, towers.layout, update)
@@ -86,7 +86,7 @@ def _touched(tower: str, share: Sequence[Any], towers: Towers, workers: Workers)
     device = towers.rows[tower].parameters.device
     sides = [side for side in ("query", "document") if tower_name(towers.recipe, side) == tower]
     rows_of_batches = [towers.path.table_rows(micro_batch, side) for micro_batch in share for side in sides]
-    if device == CPU.place:  # NumPy marks and finds them in a third of the time
+    if device == CPU.place:  # NumPy does this in a third of the time
         marks = np.zeros(towers.layout.table_rows, bool)
         for rows in rows_of_batches:
             marks[rows.numpy()] = True
@@ -131,7 +131,7 @@ def _diverged(problem: str) -> Diverged:
     )
 
 
-PAIRS_NAMED = 5  # of the micro-batch that a diverging run is stopped at
+PAIRS_NAMED = 5  # of the micro-batch that stopped a diverging run
 
 
 def name_culprit(
@@ -172,7 +172,7 @@ def name_culprit(
 class WorkerShare:
     """One worker's part of a minibatch."""
 
-    micro_batches: Sequence[Any]  # that the path prepared
+    micro_batches: Sequence[Any]  # prepared by the path
     update: int  # from 1
     num_in_all: int  # micro-batches, on all workers together
     workers: Workers
@@ -185,7 +185,7 @@ class GradientSum:
 
     loss: float
     norms: Mapping[str, float]
-    # Makes the update on each tower's rows, with its gradient times its scale. Once.
+    # Updates each tower's rows by its gradient times its scale. Call it once.
     step: Callable[[Mapping[str, float]], None]
 
 
@@ -238,7 +238,7 @@ class ReferencePath:
     """Each thread computes a whole micro-batch."""
 
     device: Device = CPU
-    batch_of: Callable[[Any], LossBatch] = pair_batch  # of what an objective makes of a micro-batch
+    batch_of: Callable[[Any], LossBatch] = pair_batch  # makes the batch of an objective's micro-batch
 
     def prepare(self, examples: Any) -> LossBatch:
         return self.batch_of(examples).to(self.device.place)
@@ -266,7 +266,7 @@ class ReferencePath:
 
         def step(scales: Mapping[str, float]) -> None:
             def step_block(tower: str, rows: Rows, values: torch.Tensor, length: float) -> None:
-                if scales[tower] != 1:  # not in place, since what is written leaves the cache
+                if scales[tower] != 1:  # not in place, since written data leaves the cache
                     values = values * scales[tower]
                 if most:
                     values = values.clamp(-most, most)

@@ -104,7 +104,7 @@ def train(
         )  # fmt: skip
 
     if device == "auto" and in_cluster and path in ("auto", "torch"):
-        # A finished model, of whichever device, answers also while the cluster is away.
+        # A finished model, of any device, is returned even if the cluster is down.
         finished = (name for name in ("cuda", "cuda-eager", "cpu") if find_finished(store, request_on(name))[0])
         device = next(finished, device)
     device = workers_device(device, in_cluster, path, progress)
@@ -120,7 +120,7 @@ def train(
     inside = f"{built.manifest.attempt}/"
 
     def produce(attempt: str) -> Outcome:
-        # What is left to the cluster is 0 until it is known.
+        # Values left to the cluster are 0 until they are known.
         number = workers if workers != "auto" else 0 if in_cluster else max(1, gpus_here())
         job = TrainingJob(
             shards=storage.absolute(built.data),

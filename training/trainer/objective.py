@@ -84,7 +84,7 @@ def touched_rows(trigrams: Iterable[np.ndarray]) -> torch.Tensor:
     return torch.from_numpy(np.unique(np.concatenate([np.zeros(0, np.int64), *parts])).astype(np.int64))
 
 
-# Streams of their own, so that no draw repeats those of the order, whose second word stays below, or of the start.
+# Separate streams, so that no draw repeats those of the order, whose second word stays below, or of the start.
 _STREAM, _HELD_OUT = 1 << 63, 1 << 61
 
 

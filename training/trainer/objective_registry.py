@@ -4,5 +4,5 @@ from training.model.objective_settings import Classify, Clicks, Generate, Object
 from training.trainer import classify, clicks, generate
 from training.trainer.objective import Objective
 
-# An objective from outside of this package adds its own entry.
+# An objective outside this package adds its own entry.
 OBJECTIVES: dict[type[ObjectiveSettings], Objective] = {Clicks: clicks, Classify: classify, Generate: generate}

@@ -78,7 +78,7 @@ class _Piece:
         return self._tables[device]
 
 
-# Some rows of a matrix: the numbers of any (ascending, none twice), or a stretch of it, which is worked on in place.
+# Some rows of a matrix: any numbers (ascending, none twice), or a range of it, which is changed in place.
 Rows = torch.Tensor | slice
 
 
@@ -90,7 +90,7 @@ def taken(matrix: torch.Tensor, rows: Rows) -> torch.Tensor:
 def put_back(matrix: torch.Tensor, rows: Rows, values: torch.Tensor) -> None:
     """Write back the changed result of `taken`."""
     if isinstance(rows, slice):
-        return  # they are the matrix's own
+        return  # they share the matrix's memory
     if matrix.device.type == "cpu":  # NumPy writes them in half the time
         matrix.numpy()[rows.numpy()] = values.numpy()
     else:

@@ -24,7 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from schemas.errors import StageError, TransientError
 from schemas.stage import Progress
 
-# Ray gives a node 30 seconds to start, and no way to give it more. A slow or busy machine may need another try, which
+# Ray gives a node 30 seconds to start, with no option for more. A slow or busy machine may need another try, which
 # finds in memory what the first one read from disk.
 STARTS = 4
 
@@ -100,8 +100,8 @@ def on_this_node() -> dict[str, Any]:
     return {"num_cpus": 0, "scheduling_strategy": here}
 
 
-# Read from the environment by Ray's processes, and by this one when it imported Ray. ray.init takes neither this nor a
-# token, so ray_constants, Config and AuthenticationTokenLoader are set behind it.
+# Ray's processes read this from the environment, and this process read it when it imported Ray. ray.init takes neither
+# this nor a token, so ray_constants, Config and AuthenticationTokenLoader are set directly.
 _NO_CLUSTER = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 
@@ -117,7 +117,7 @@ def _for_this_machine_alone() -> Iterator[None]:
         _NO_CLUSTER: "0",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
-        # What torch's workers listen on.
+        # The network interface of torch's workers.
         "GLOO_SOCKET_IFNAME": loopback,
         "NCCL_SOCKET_IFNAME": loopback,
     }
@@ -157,8 +157,8 @@ def _start(**options: Any) -> None:
                 ) from error
 
 
-# How far a run on Ray is: its first worker posts it, the process that started the run reads it. Free of torch, which
-# the board's own process would take seconds to load.
+# The progress of a run on Ray: its first worker posts it, the process that started the run reads it. Free of torch,
+# which the board's own process would take seconds to load.
 
 POLL_SECONDS = 0.5
 

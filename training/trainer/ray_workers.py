@@ -50,8 +50,8 @@ from training.trainer.job import TrainingJob
 from training.trainer.ray_cluster import board_of, cluster, is_of_this_machine_alone, lost_cluster, relayed
 from training.trainer.worker import work
 
-ROOM_SECONDS = 600.0  # how long a run waits for its workers' places: a lost node may be replaced
-GROW_SECONDS = 60.0  # how often a run with fewer workers looks for room for more
+ROOM_SECONDS = 600.0  # seconds to wait for workers' places: a lost node may be replaced
+GROW_SECONDS = 60.0  # seconds between checks for more room in a reduced run
 
 
 def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_workers: int | None = None) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_worker
     Joins the cluster that this process is connected to or that RAY_ADDRESS names; without either it starts one and ends
     it. `workers`: 0 for one on each of its GPUs, or one. `min_workers`: see launch.train.
     """
-    v2: Any = ray.train  # whose declared types are those of Train V1
+    v2: Any = ray.train  # its declared types are those of Train V1
     with ExitStack() as at_the_end:
         at_the_end.enter_context(errors_for_a_user())
         at_the_end.enter_context(cluster(workers * job.threads))
@@ -83,14 +83,14 @@ def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_worker
             run_config=v2.RunConfig(
                 name=job.digest,
                 **storage_of(scratch_folder(job.output)),
-                # Without limits of Ray's own: see ray_workers.
+                # No limits of Ray's own: see ray_workers.
                 failure_config=v2.FailureConfig(max_failures=-1, controller_failure_limit=-1),
                 callbacks=[EndInVain(job.checkpoints, workers), EndWithoutRoom(workers, ROOM_SECONDS)],
             ),
         )
         with relayed(board, progress):
             result = trainer.fit()
-    if not result.return_value:  # it was to stop early
+    if not result.return_value:  # it stopped early, as requested
         return {}
     if not storage.exists(storage.join(job.output, WEIGHTS)):
         raise StageError(
@@ -114,7 +114,7 @@ class _OnOneMachine(TorchConfig):
 
 class _ByFile(_TorchBackend):
     def on_start(self, worker_group: Any, backend_config: Any) -> None:
-        folder = tempfile.mkdtemp(prefix="clicktower-workers-")  # a new one each time that workers are started
+        folder = tempfile.mkdtemp(prefix="clicktower-workers-")  # a new one at each start of the workers
         weakref.finalize(worker_group, shutil.rmtree, folder, ignore_errors=True)
         workers, address = len(worker_group), f"file://{folder}/found"
         ray.get([
@@ -182,15 +182,15 @@ def storage_of(uri: str) -> dict[str, Any]:
 
 
 LOSSES_IN_VAIN = 4
-SECONDS_IN_VAIN = 60.0  # until Ray notices that a node is dead, it may start workers there again and again
+SECONDS_IN_VAIN = 60.0  # until Ray notices a dead node, it may start workers there repeatedly
 WAITING = (InitializingState, SchedulingState, ReschedulingState, RestartingState, ResizingState)
 WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS}
 WAIT_SECONDS = 1.0
 
 
-# Ray Train has a limit on losses in all, which a long run reaches however well it goes on, and none on waiting for
-# room. These two are called in its controller, before it starts the workers again; what they raise ends the run. A
-# public callback (ray.train.UserCallback) sees no waiting, so EndWithoutRoom is one of Ray's own kind.
+# Ray Train limits the total number of losses, which a long healthy run reaches too, but not the wait for room. Its
+# controller calls these two before it starts the workers again; their errors end the run. A public callback
+# (ray.train.UserCallback) does not see the wait, so EndWithoutRoom is of Ray's internal kind.
 
 
 class EndInVain(ray.train.UserCallback):
@@ -237,7 +237,7 @@ class EndWithoutRoom(ControllerCallback):
                 "Add a node, or run the same command with fewer --workers (or --min-workers): it continues there.",
             )
         if type(previous_state) is type(current_state):
-            time.sleep(WAIT_SECONDS)  # Ray would ask again at once
+            time.sleep(WAIT_SECONDS)  # Ray would retry at once
 
 
 @contextmanager
@@ -265,8 +265,8 @@ def error_for_a_user(error: BaseException | None) -> Exception | None:
 
 
 os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
-# Its watcher of nodes that are about to be taken away is a process more, and a run that is cut off loses little.
+# The watcher of nodes about to be preempted is one more process, and an interrupted run loses little.
 os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
-# How often Ray Train looks after its workers. It takes one report from each at a time, so this is also the least time
-# that an epoch can take.
+# How often Ray Train checks its workers. It takes one report from each at a time, so this is also the minimum duration
+# of an epoch.
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")

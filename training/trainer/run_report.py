@@ -30,14 +30,14 @@ from training.trainer.shard_data import Order
 REPORT_SECONDS = 0.25
 FLUSH_SECONDS = 2
 NOT_DRAWN = ("epoch", "update", "pairs", "unix_seconds")
-# What was measured on held-out data after an epoch (objective.Watched), in the words of a line: the first of these
-# that was measured stands for the epoch.
+# The measures of held-out data after an epoch (objective.Watched), in the words of a progress line: the first one
+# available represents the epoch.
 HELD_OUT = {
     "dev_ndcg@10": "dev NDCG@10 {:.3f}",
     "dev_accuracy": "dev accuracy {:.3f}",
     "dev_word_repeat": "dev word {:.3f}",
 }
-RATE_REPORTS = 20  # how many of them the reported rate looks back: some five seconds
+RATE_REPORTS = 20  # reports behind the displayed rate: some five seconds
 
 
 class Report:
@@ -63,7 +63,7 @@ class Report:
         self._measuring = Measuring(watch, towers)
         self._progress = progress
         self._folder = LiveFolder(job.output)
-        shutil.rmtree(f"{self._folder.path}/curves", ignore_errors=True)  # an earlier life of this attempt had others
+        shutil.rmtree(f"{self._folder.path}/curves", ignore_errors=True)  # an earlier run of this attempt had others
         self._events = EventFileWriter(f"{self._folder.path}/curves", flush_secs=FLUSH_SECONDS)
         self._curve = [dict(point) for point in position.curve]
         for point in self._curve:
@@ -141,7 +141,7 @@ class Report:
 
     def checkpoint_if_due(self, position: Position, *, now: bool = False) -> None:
         if now or time.monotonic() - self._saved >= self._job.checkpoint_seconds:
-            self._measuring.finish()  # a run that goes on from here will not come by this epoch again
+            self._measuring.finish()  # a run resumed from here will not pass this epoch again
             with writing(self._job.checkpoints, position.update, "step log"):
                 self._steps.keep()
             position = replace(position, curve=self._curve)
@@ -196,7 +196,7 @@ class Report:
                 epochs=recipe.epochs,
                 step=position.update - epoch * self._order.num_minibatches,
                 steps=self._order.num_minibatches,
-                # What is left goes as all of it went so far, measuring and checkpoints included.
+                # The rest takes as long per step as the run so far, including measuring and checkpoints.
                 seconds_left=(self._told - self._began) / max(1, self._pairs) * (recipe.epochs * total - num_done),
                 unit=f"{recipe.objective.unit}s",
                 per_second=pairs / max(seconds, 1e-9),

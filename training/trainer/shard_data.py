@@ -40,10 +40,10 @@ class Shard:
     clicked: np.ndarray  # int32 [pairs]
     negatives: np.ndarray  # int32 [pairs, n], the shard's own
     keys: np.ndarray  # uint64 [pairs], the key of each pair's draw
-    exclusion: np.ndarray  # int32 [pairs], which of `exclusions` holds for the pair
-    exclusions: Ragged  # for each query the pool rows that may not be its negatives
-    excluded_by: "ExcludedBy | None" = None  # the same the other way round, where a recipe shares negatives
-    weights: np.ndarray | None = None  # float32 [pairs], where a recipe weighs pairs
+    exclusion: np.ndarray  # int32 [pairs], the pair's list in `exclusions`
+    exclusions: Ragged  # the pool rows that may not be negatives of each query
+    excluded_by: "ExcludedBy | None" = None  # its inverse, for a recipe with shared negatives
+    weights: np.ndarray | None = None  # float32 [pairs], for a recipe that weighs pairs
     strings: pa.ChunkedArray | None = None  # the texts themselves, normalised
 
     def __len__(self) -> int:
@@ -332,7 +332,7 @@ class ShardFiles:
         return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-# The texts that training can meet, for an encoder of another kind to read (model.teacher).
+# The texts of training, for another kind of encoder to read (model.teacher).
 
 
 def write_texts(shards: str, to: str) -> int:
@@ -439,7 +439,7 @@ def pair_lengths(shard: Shard) -> np.ndarray:
     return words[shard.query] + words[shard.clicked]
 
 
-Texts = tuple[TextTable, np.ndarray]  # a table, and which of its texts
+Texts = tuple[TextTable, np.ndarray]  # a table, and indices of its texts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -480,7 +480,7 @@ def apart(query: Texts, clicked: Texts, negatives: Texts, weights: np.ndarray | 
 
 # Shared negatives: a small pool, drawn again for each micro-batch (docs/model.md section 6).
 
-_KEY = int.from_bytes(b"shared", "little")  # where the hash starts: never the key of a pair's own draw, but by chance
+_KEY = int.from_bytes(b"shared", "little")  # the start of the hash: not the key of any pair's own draw
 
 
 def _sharing(micro_batch: MicroBatch, shard: Shard, data: ShardData, recipe: Recipe, pool: Pool, epoch: int) -> Pairs:
@@ -550,7 +550,7 @@ def _without_unused(places: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarr
     """(the used ones of `size` places, ascending; `places` as int32 numbers of those, with -1 unchanged)."""
     used = np.zeros(size + 1, bool)
     used[places] = True
-    used[-1] = False  # where -1 points to
+    used[-1] = False  # the target of -1
     if used[:-1].all():
         return np.arange(size), places.astype(np.int32, copy=False)
     number = np.full(size + 1, -1, np.int32)

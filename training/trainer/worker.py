@@ -85,7 +85,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     position = replace(position, gpus=[*position.gpus, *(kind for kind in kinds if kind not in position.gpus)])
     if not rows:
         start = start_of(recipe, layout, task.row_weights(), job.start, word_vectors.vectors_KD)
-        # One after the other: a state is a copy, and two of each tower may be more than there is room for.
+        # One after the other: a state is a copy, and there may not be room for two of each tower.
         rows = {tower: start_state(recipe, start.pop(tower)) for tower in list(start)}
     rows = {tower: state.to(device.place) for tower, state in rows.items()}
     path = path_of(job.arithmetic, recipe, device, job.threads, objective.batch)
@@ -140,7 +140,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         if report:
             report.epoch(epoch, position, last_update)
         if epoch > first_epoch:
-            workers.report(report.last if report else {})  # of the epoch before: this one is being measured
+            workers.report(report.last if report else {})  # of the previous epoch: the current one is being measured
         position = replace(position, loss=0.0, seconds=0.0)
         if report:
             report.checkpoint_if_due(position, now=epoch + 1 == last_epoch < recipe.epochs)
@@ -153,7 +153,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     workers.report(report.last if report else {})
     if not report or last_epoch < recipe.epochs:
         return {}
-    # What moved a tower goes as it is published: room for both is not needed any more.
+    # A tower's optimiser state is freed as the tower is published: there may not be room for both.
     matrices = {name: rows.pop(name).all_published(position.update, schedule) for name in list(rows)}
     write_model(job.output, recipe, layout, matrices)
     return {
@@ -200,7 +200,7 @@ def path_of(
         return CompiledPath(num_threads, batch_of)
     if arithmetic != COMPILED:
         return ReferencePath(device, batch_of)
-    # Steps that texts share cannot be cut off for one and kept for another.
+    # A cut cannot apply to only some of the texts that share a step.
     assert isinstance(recipe.tower, Truncated)
     return CompiledPath(
         num_threads,
@@ -293,7 +293,7 @@ def _shapes_of_tower(layout: Layout) -> dict[str, tuple[int, ...]]:
     return shapes | {"W": (layout.word_rows.trigram_rows, layout.columns)}
 
 
-BITS = {4: np.int32, 8: np.int64}  # of numbers of so many bytes
+BITS = {4: np.int32, 8: np.int64}  # by the bytes of a number
 
 
 def state_sums(rows: Mapping[str, RowState]) -> list[int]:
