@@ -33,7 +33,7 @@ from benchmarks.duplicates import lines_of, read_questions  # noqa: E402
 from benchmarks.labelled import command  # noqa: E402
 from schemas.stage import open_result  # noqa: E402
 from schemas.text_contract import normalise, words  # noqa: E402
-from training.analysis.classifying import of_vectors  # noqa: E402
+from training.analysis.classifying import classify_vectors  # noqa: E402
 from training.model.model import Model, load_model  # noqa: E402
 from training.ranking.bm25 import TitleBM25  # noqa: E402
 
@@ -101,7 +101,7 @@ def by_model(model: Model, questions: list[str], asked: Asked, by_words: list[St
 
     def sure(query: int, others_K: np.ndarray) -> np.ndarray:
         pairs = (np.repeat(queries_ND[[query]], len(others_K), axis=0), vectors_ND[others_K])
-        return of_vectors(model, pairs)[:, model.layout.outputs.classes.index(DUPLICATE)]
+        return classify_vectors(model, pairs)[:, model.layout.outputs.classes.index(DUPLICATE)]
 
     ranks = defaultdict[str, list[float]](list)
     for (query, wanted, left_out), of_words in zip(asked, by_words, strict=True):

@@ -47,7 +47,7 @@ from schemas.stage import silent  # noqa: E402
 from schemas.text_contract import normalise  # noqa: E402
 from training.evaluation.compare_table import orders  # noqa: E402
 from training.evaluation.evaluate_stage import EvaluateConfig  # noqa: E402
-from training.evaluation.measured_row import of_baseline  # noqa: E402
+from training.evaluation.measured_row import evaluate_baseline  # noqa: E402
 from training.evaluation.rows import ComparisonInputs, all_rows  # noqa: E402
 from training.evaluation.slices import training_clicks  # noqa: E402
 from training.model.model import load_encoder  # noqa: E402
@@ -208,7 +208,7 @@ class Judges:
     def baselines(self, shards: str) -> dict[str, Measured]:
         """The rows of `clicktower compare` that are no towers."""
         inputs = self.inputs(shards)
-        return {name: of_baseline(ROWS[name], inputs, silent).measured for name in BASELINES}
+        return {name: evaluate_baseline(ROWS[name], inputs, silent).measured for name in BASELINES}
 
     def with_bm25(self, system: System, weight: float) -> Measured:
         return self.measure(Hybrid(system, self.bm25, CrossFitted(of_half=(weight, weight), seed=0)))

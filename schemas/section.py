@@ -66,7 +66,7 @@ def one_of(family: type[SectionFamily]) -> Any:
     return BeforeValidator(read)
 
 
-def or_none(value: Any) -> Any:
+def none_to_null(value: Any) -> Any:
     """Reads `none` as None, which files and command lines cannot express."""
     return None if value == "none" else value
 

@@ -15,8 +15,8 @@ from beam_jobs.checking.findings import (
     FAILS,
     LogFinding,
     damaged,
-    in_order,
     lacks_mapping,
+    order_findings,
     unknown_events,
     unknown_form,
     unreadable_lines,
@@ -110,7 +110,7 @@ def check_log(
         findings += wrong_clients(facts["clients"], sum(facts["lines"].values()), names.get("client_id", ""))
         findings += wrong_events(facts)
         findings += useless_result(facts)
-    return Checked(facts=facts, findings=in_order(findings))
+    return Checked(facts=facts, findings=order_findings(findings))
 
 
 def _config(log_format: str | None, mapping: Mapping | None, of_log: Fields) -> IngestConfig | None:

@@ -29,7 +29,7 @@ class LogFinding:
     about: str = ""  # our column, for a finding about one field
 
 
-def in_order(findings: Sequence[LogFinding]) -> tuple[LogFinding, ...]:
+def order_findings(findings: Sequence[LogFinding]) -> tuple[LogFinding, ...]:
     """The findings, worst first; where a field seems to have another name, other findings about it are dropped."""
     elsewhere = {finding.about for finding in findings if finding.code == "near_miss"}
     kept = [finding for finding in findings if finding.code == "near_miss" or finding.about not in elsewhere]

@@ -45,15 +45,15 @@ class LineSample:
 
     def overlaps(self, sample: "LineSample") -> bool:
         """Whether the two logs have more lines in common than chance explains."""
-        num_lines, theirs, num_common = self._beside(sample)
+        num_lines, theirs, num_common = self._shared_counts(sample)
         return num_common > MIN_SHARE * min(num_lines, theirs)
 
     def holds(self, sample: "LineSample") -> bool:
         """Whether the log of this sample has every line of the other's, as far as the samples show."""
-        _, theirs, num_common = self._beside(sample)
+        _, theirs, num_common = self._shared_counts(sample)
         return self.num_lines >= sample.num_lines and num_common == theirs
 
-    def _beside(self, sample: "LineSample") -> tuple[int, int, int]:
+    def _shared_counts(self, sample: "LineSample") -> tuple[int, int, int]:
         """Of the lines that would be in either sample: how many each has, and how many both have."""
         least = max(self.zero_bits, sample.zero_bits)
         lines, theirs = self.lines[self.zeros >= least], sample.lines[sample.zeros >= least]

@@ -114,7 +114,7 @@ class LabelledJob:
         _require_readable(ledger, rejects, self)
         if decision is None:
             raise StageError(
-                f"Of {ledger.total:,} labelled lines {_of(ledger, 'dropped')}, and none is left.",
+                f"Of {ledger.total:,} labelled lines {_describe_fates(ledger, 'dropped')}, and none is left.",
                 "Look at the files and at which columns are named.",
             )
         labelled_rows.require_usable(decision, self.config, has_dev_file=self.has_dev_file)
@@ -278,13 +278,13 @@ def _require_readable(ledger: Ledger, rejects: Sequence[tuple[str, int, str]], j
         return
     places = ", ".join(f"{file}:{offset}" for file, offset, _ in rejects[:NUM_EXAMPLES])
     raise StageError(
-        f"Of {ledger.total:,} labelled lines {_of(ledger, 'unreadable')}, for example at {places} (file:byte); at most"
-        f" {share:.1%} may be. Nothing was kept.",
+        f"Of {ledger.total:,} labelled lines {_describe_fates(ledger, 'unreadable')}, for example at {places}"
+        f" (file:byte); at most {share:.1%} may be. Nothing was kept.",
         "Look at these lines and at which columns are named; if you can spare them, raise max_unreadable_share.",
     )
 
 
-def _of(ledger: Ledger, kind: str) -> str:
+def _describe_fates(ledger: Ledger, kind: str) -> str:
     """The fates of a kind with their lines, in words."""
     counts = sorted(((n, fate) for fate, n in ledger.lines.items() if FATES[fate][0] == kind), reverse=True)
     return ", ".join(f"{n:,} have the fate '{FATES[fate][1]}'" for n, fate in counts) or f"none was {kind}"

@@ -78,7 +78,7 @@ def log_rows(
             position,
             time,
             texts_of("user_agent"),
-            _few(texts_of("application")),
+            _small_dictionary(texts_of("application")),
             hashes,
         ],
         schema=LOG_ROW,
@@ -97,7 +97,7 @@ def _kind_codes(event: Values | None, document_id: pa.Array, kinds: Mapping[str,
     return np.where(kind >= 0, kind, _SEARCH if is_ubi else by_document)
 
 
-def _few(column: pa.Array) -> pa.DictionaryArray:
+def _small_dictionary(column: pa.Array) -> pa.DictionaryArray:
     """The column with 16-bit indices. No log has so many applications: an overflow becomes null, and no line fails."""
     encoded = column.dictionary_encode()
     indices = encoded.indices
@@ -260,7 +260,7 @@ def times(values: Values, time_format: str) -> tuple[pa.Array, np.ndarray]:
     if moments is not None:
         return moments, np.zeros(len(moments), bool)
     if column is not None and (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
-        return _of_moments(column)
+        return _arrow_times(column)
     milliseconds, is_bad = _parse_distinct(values, lambda value: time_of(value, time_format), None)
     return milliseconds.cast(TIME), is_bad
 
@@ -286,7 +286,7 @@ def _whole_column(column: pa.Array, time_format: str) -> pa.Array | None:
     return milliseconds.cast(TIME) if _is_within(milliseconds, FIRST_MS, LAST_MS) else None
 
 
-def _of_moments(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
+def _arrow_times(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
     """The times of Arrow's own timestamps and dates; without a zone they are in UTC."""
     if pa.types.is_date(column.type):
         column = column.cast(pa.date32()).cast(pa.timestamp("s"))

@@ -47,7 +47,7 @@ def run(config: str, *, date: str | None = None, json: Json = False) -> None:
         date: Fills {date} in log.files (2026-09-01); by default yesterday.
     """
     results = run_locally(config, date)
-    console.emit(present.as_one("run", results), json, present.run_results)
+    console.emit(present.run_json("run", results), json, present.run_results)
 
 
 def run_locally(config_file: str, date: str | None = None, until: str = "report") -> dict:
@@ -286,4 +286,4 @@ def demo(*, work: str = "clicktower-demo", searches: int = 30_000, seed: int = 0
     config = folder / "pipeline.toml"
     config.write_bytes((resources.files("flows.commands") / "demo.toml").read_bytes())
     results = {"simulate": simulated, **run_locally(str(config))}
-    console.emit(present.as_one("demo", results), json, present.run_results)
+    console.emit(present.run_json("demo", results), json, present.run_results)

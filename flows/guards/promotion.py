@@ -237,17 +237,17 @@ def decide_by(
             return _kept("It was live before, and was rolled back or replaced: only a person makes it live again")
         if live and live.inputs["model"] == candidate.inputs["model"]:
             return decide_same_model(live, candidate)
-        of_candidate = of_release(candidate, candidate_folder)
+        of_candidate = release_evaluation(candidate, candidate_folder)
         if live is None or live_folder is None:
             return decide_first(of_candidate, rules)
         if of_candidate is None:
             return _kept("The release carries no evaluation" + _UNCOMPARED)
-        of_live = of_release(live, live_folder)
+        of_live = release_evaluation(live, live_folder)
         if of_live is None or of_live.protocol != of_candidate.protocol:
             if judgments is None:
                 return _kept("The live model was measured on other judgments or documents, or not at all" + _UNCOMPARED)
             try:
-                of_live = _anew(live_folder, candidate, judgments, progress)
+                of_live = _evaluate_live(live_folder, candidate, judgments, progress)
             except (UsageError, TransientError):
                 raise
             except StageError as error:
@@ -257,7 +257,7 @@ def decide_by(
     return decided
 
 
-def of_release(release: Release, folder: str) -> Evaluation | None:
+def release_evaluation(release: Release, folder: str) -> Evaluation | None:
     """The evaluation in a release, or None without one, or without slices."""
     if not release.evaluated:
         return None
@@ -267,7 +267,7 @@ def of_release(release: Release, folder: str) -> Evaluation | None:
         return None
 
 
-def _anew(live_folder: str, candidate: Release, judgments: Judgments, progress: Progress) -> Evaluation:
+def _evaluate_live(live_folder: str, candidate: Release, judgments: Judgments, progress: Progress) -> Evaluation:
     """The live model's values on today's judgments. Raises StageError, or UsageError for other judgments."""
     from training.evaluation.evaluate_stage import EvaluateConfig, evaluate  # torch takes seconds to import
 

@@ -17,12 +17,12 @@ def verify(folder: str, *, progress: Progress = silent) -> list[str]:
     folder: STORE/STAGE/DIGEST, a release's folder, a release URI, or a store, of which all outputs are verified.
     Raises UsageError where there is nothing to verify.
     """
-    units = _units(folder)
+    units = _output_folders(folder)
     if not units:
         raise UsageError(f"{folder} is neither a stage's output nor a store nor a release.", "Check the path.")
     findings = []
     if storage.exists(storage.join(folder, POINTER)):
-        findings += _of_pointer(folder)
+        findings += _pointer_damage(folder)
     for number, unit in enumerate(units):
         progress("verify", number, len(units))
         prefix = "" if unit == folder else f"{unit.removeprefix(folder).strip('/')}: "
@@ -31,7 +31,7 @@ def verify(folder: str, *, progress: Progress = silent) -> list[str]:
     return findings
 
 
-def _units(folder: str) -> list[str]:
+def _output_folders(folder: str) -> list[str]:
     """The folders with a manifest.json or release.json: this one, or those two levels below it."""
     names = (manifests.FILE_NAME, RELEASE)
     if any(storage.exists(storage.join(folder, name)) for name in names):
@@ -42,7 +42,7 @@ def _units(folder: str) -> list[str]:
     return [storage.join(folder, unit) for unit in sorted(inner) if "/." not in unit and ".damaged-" not in unit]
 
 
-def _of_pointer(uri: str) -> list[str]:
+def _pointer_damage(uri: str) -> list[str]:
     """The damage of a release URI's pointer and decisions: their seals, and whether the releases that they name
     exist.
     """
@@ -56,14 +56,14 @@ def _of_pointer(uri: str) -> list[str]:
         for name in storage.list_files(f"{uri}/{folder}")
         if name.endswith(".json")  # not the remains of a kill
     ]
-    findings = [sentence for name in (POINTER, *records) for sentence in _of_record(uri, name)]
+    findings = [sentence for name in (POINTER, *records) for sentence in _record_damage(uri, name)]
     for digest in (pointer.release, pointer.previous) if pointer else ():
         if digest and not storage.exists(storage.join(release_folder(uri, digest), RELEASE)):
             findings.append(f"{POINTER} names the release {digest}, which is not there")
     return findings
 
 
-def _of_record(folder: str, name: str) -> list[str]:
+def _record_damage(folder: str, name: str) -> list[str]:
     """The damage of a sealed record, by its seal and its bytes; a record that predates seals may have any spelling."""
     content = storage.read_bytes(storage.join(folder, name))
     try:
@@ -81,7 +81,7 @@ def _of_unit(folder: str) -> list[str]:
             release = read_folder(folder)
             digest, record = release.digest, RELEASE
             files: Sequence[OutputFile] = release.files
-            present, findings = storage.list_files(folder), _of_record(folder, RELEASE)
+            present, findings = storage.list_files(folder), _record_damage(folder, RELEASE)
         else:
             manifest = manifests.read(folder)
             digest, files, record = manifest.digest, manifest.files, manifests.FILE_NAME

@@ -388,12 +388,12 @@ def _paper(comparison: Comparison) -> list[Block]:
     return [
         Text(text=text),
         _paper_picture(comparison, rows),
-        *(_beside(comparison, name, rows) for name in names),
+        *(_measure_block(comparison, name, rows) for name in names),
         *_orders(comparison, names),
     ]
 
 
-def _beside(comparison: Comparison, name: str, rows: Sequence[Row]) -> Table:
+def _measure_block(comparison: Comparison, name: str, rows: Sequence[Row]) -> Table:
     """A measure, and its distance from BM25's, in the paper and in the two tables."""
 
     def there(measure: str, show: Callable[[float], str], row: Row) -> Cell:

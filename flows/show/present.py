@@ -142,7 +142,7 @@ def standing(results: Mapping[str, Any]) -> list[Block]:
     return blocks + drift(rows)[:1] if num_compared(rows) else blocks
 
 
-def as_one(command: str, results: Mapping[str, Any]) -> dict:
+def run_json(command: str, results: Mapping[str, Any]) -> dict:
     """The JSON object of a whole run: every stage's result by name, and at the top what a program needs first."""
     stages = [result for result in results.values() if isinstance(result, dict)]
     return {

@@ -18,7 +18,7 @@ from tests.flows.test_report import Page, loads_nothing
 from tests.recipes import recipe_with, varied
 from tests.trained_model import trained_stage
 from tests.training.analysis.small_models import small_model
-from training.analysis.classifying import of_vectors
+from training.analysis.classifying import classify_vectors
 from training.analysis.keywords import most_active
 from training.analysis.traces import trace
 from training.model.model import load_model, write_model
@@ -204,7 +204,7 @@ def test_a_classifier_says_the_classes_of_a_pair_and_knows_no_queries(tmp_path, 
     stage = trained_stage(str(tmp_path), recipe=SIAMESE)
     (model,) = explain(capsys, "--model", stage, QUERY, TITLE, "--into", str(tmp_path / "out"))["models"]
     vectors = load_model(open_result(stage).data).encode([QUERY, TITLE], "query")
-    said = of_vectors(load_model(open_result(stage).data), (vectors[:1], vectors[1:]))[0]
+    said = classify_vectors(load_model(open_result(stage).data), (vectors[:1], vectors[1:]))[0]
     assert model["classes"] == [{"0": pytest.approx(said[0]), "1": pytest.approx(said[1])}]
     assert [text["called"] for text in model["texts"]] == ["first text", "second text"]
     page = Page((tmp_path / "out" / "explain.html").read_text(encoding="utf-8"))

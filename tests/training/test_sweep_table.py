@@ -18,12 +18,12 @@ def point(step: float, seeds: int = 1) -> Point:
 
 def trials(*values: float | None, measure: str = "dev_ndcg@10") -> list[Trial]:
     return [
-        Trial(seed=seed, digest=f"d{value}-{seed}", seconds=2.0, **_came(value, measure))
+        Trial(seed=seed, digest=f"d{value}-{seed}", seconds=2.0, **_outcome(value, measure))
         for seed, value in enumerate(values, 1)
     ]
 
 
-def _came(value: float | None, measure: str) -> dict:
+def _outcome(value: float | None, measure: str) -> dict:
     return {"failed": "its gradients are not finite"} if value is None else {"measures": {measure: value}}
 
 

@@ -36,7 +36,7 @@ def probabilities(
 
     `sides`: the rows as indices into `texts`, as in labelled_shards.LabelledRows.
     """
-    result = of_vectors(model, encoded_sides(model, texts, sides, progress))
+    result = classify_vectors(model, encoded_sides(model, texts, sides, progress))
     return result[:, [model.layout.outputs.classes.index(name) for name in classes]]
 
 
@@ -51,7 +51,7 @@ def encoded_sides(
     return tuple(vectors_Nd[np.searchsorted(used, side)] for side in sides)
 
 
-def of_vectors(model: Model, vectors: tuple[np.ndarray, ...]) -> np.ndarray:
+def classify_vectors(model: Model, vectors: tuple[np.ndarray, ...]) -> np.ndarray:
     """p of each of the model's classes, float64 [rows, classes], given the embeddings of each side [rows, d]."""
     head = head_of_model(model.recipe, model.layout.outputs)
     parts = model.layout.split(model.towers["shared"])[1]
@@ -78,7 +78,7 @@ def confidence_of(model: Model | Ensemble, class_name: str | None = None) -> Con
 
     def confidence(first_KD: np.ndarray, second_KD: np.ndarray) -> np.ndarray:
         with alone():  # so few pairs are not worth a pool
-            return of_vectors(model, (np.array(first_KD, np.float32), np.array(second_KD, np.float32)))[:, at]
+            return classify_vectors(model, (np.array(first_KD, np.float32), np.array(second_KD, np.float32)))[:, at]
 
     return confidence
 

@@ -27,7 +27,14 @@ from schemas.section import changed
 from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, silent
 from training.evaluation.compare_table import comparison, difference
 from training.evaluation.evaluate_stage import EvaluateConfig
-from training.evaluation.measured_row import EndedRow, measure_request, of_baseline, of_hybrid, of_model, write_row
+from training.evaluation.measured_row import (
+    EndedRow,
+    evaluate_baseline,
+    evaluate_hybrid,
+    evaluate_model,
+    measure_request,
+    write_row,
+)
 from training.evaluation.rows import BASELINE, HYBRID, ComparisonInputs, Row
 from training.evaluation.slices import Slice, read_frequencies, slices, training_clicks
 from training.model.objective_settings import Fixed
@@ -242,11 +249,11 @@ class _Work:
         result, _ = find_finished(self.store, request)
         if result is None:
             if best:
-                systems = of_hybrid(row, best.row.name, self._models(best.row, tell), self.inputs, tell)
+                systems = evaluate_hybrid(row, best.row.name, self._models(best.row, tell), self.inputs, tell)
             elif row.recipe or row.family == "model":
-                systems = [of_model(row, model, self.inputs, tell) for model in self._models(row, tell)]
+                systems = [evaluate_model(row, model, self.inputs, tell) for model in self._models(row, tell)]
             else:
-                systems = [of_baseline(row, self.inputs, tell)]
+                systems = [evaluate_baseline(row, self.inputs, tell)]
             result = write_row(self.store, request, row, systems)
         return EndedRow(row=row, state="done", result=result, made_from=(best.row.name, BASELINE) if best else ())
 

@@ -40,7 +40,7 @@ class MadeSystem:
     notes: Sequence[str] = ()
 
 
-def of_model(row: Row, trained: StageResult, inputs: ComparisonInputs, progress: Progress) -> MadeSystem:
+def evaluate_model(row: Row, trained: StageResult, inputs: ComparisonInputs, progress: Progress) -> MadeSystem:
     """The evaluation of a tower's model."""
     from training.model.model import load_encoder  # torch is loaded where it is used
 
@@ -57,7 +57,7 @@ def of_model(row: Row, trained: StageResult, inputs: ComparisonInputs, progress:
     )
 
 
-def of_baseline(row: Row, inputs: ComparisonInputs, progress: Progress) -> MadeSystem:
+def evaluate_baseline(row: Row, inputs: ComparisonInputs, progress: Progress) -> MadeSystem:
     """The evaluation of a baseline, or of a run that the user brings."""
     if row.make is None:
         assert row.source
@@ -75,7 +75,7 @@ def of_baseline(row: Row, inputs: ComparisonInputs, progress: Progress) -> MadeS
     )
 
 
-def of_hybrid(
+def evaluate_hybrid(
     row: Row, best: str, models: Sequence[StageResult], inputs: ComparisonInputs, progress: Progress
 ) -> list[MadeSystem]:
     """The evaluations of hybrids of BM25 and each model of the best row."""

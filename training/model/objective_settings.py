@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from schemas.release import Similarity
-from schemas.section import Count, Factor, Natural, Positive, SectionFamily, Share, one_of, or_none, section
+from schemas.section import Count, Factor, Natural, Positive, SectionFamily, Share, none_to_null, one_of, section
 from training.towers.tower_settings import TowerSettings, Variational
 
 
@@ -90,7 +90,7 @@ class Clicks(ObjectiveSettings):
     negatives: Annotated[NegativeSettings, one_of(NegativeSettings)] = Redrawn()
     # The weight of a pair's loss: 1, its clicks, 1 + ln(clicks), or the shards' own column.
     weights: Literal["none", "clicks", "log_clicks", "column"] = "none"
-    teacher: Annotated[Teaching | None, BeforeValidator(or_none)] = None
+    teacher: Annotated[Teaching | None, BeforeValidator(none_to_null)] = None
     word_share: Share = 0.0  # the share of the words' own matches in a score (ranking.word_matches); not trained
     shuffle_clicks: bool = False  # leak check: clicked titles are permuted among the training pairs
 
@@ -200,7 +200,7 @@ class Classify(ObjectiveSettings):
     dropout: Share = 0.0  # of features and of the layer above them
     l1: Factor = 0.0  # weight of the head's absolute weights in the loss of each example
     l2: Factor = 0.0  # weight of their squares
-    pretrain: Annotated[Pretraining | None, BeforeValidator(or_none)] = None
+    pretrain: Annotated[Pretraining | None, BeforeValidator(none_to_null)] = None
 
     @property
     def similarity(self) -> Similarity:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from schemas.section import Count, Factor, Natural, Positive, SectionFamily, Share, one_of, or_none, section
+from schemas.section import Count, Factor, Natural, Positive, SectionFamily, Share, none_to_null, one_of, section
 from training.model.objective_settings import Clicks, Fixed, ObjectiveSettings, Pool
 from training.towers.tower_settings import CLSM, DSSM, LSTM, RNN, BiLSTM, TowerSettings
 
@@ -79,7 +79,7 @@ class Recipe:
     tower: Annotated[TowerSettings, one_of(TowerSettings)] = LSTM()
     objective: Annotated[ObjectiveSettings, one_of(ObjectiveSettings)] = Clicks()
     optimiser: Annotated[OptimiserSettings, one_of(OptimiserSettings)] = Nesterov()
-    word_vectors: Annotated[WordVectorSettings | None, one_of(WordVectorSettings), BeforeValidator(or_none)] = None
+    word_vectors: Annotated[WordVectorSettings | None, one_of(WordVectorSettings), BeforeValidator(none_to_null)] = None
     max_words: Natural = 0  # words read of a text; 0: all
     overflow: Literal["merge", "truncate"] = "merge"  # the treatment of words beyond max_words
     initial_range: Positive = 0.2  # parameters start uniform in ±this

@@ -68,7 +68,7 @@ class WordMatches:
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:
         """M of each query and title, float32 [queries, titles]."""
-        return np.stack([self._of(query, self._vectors_VD, self._word_of, self._starts) for query in queries])
+        return np.stack([self._matches(query, self._vectors_VD, self._word_of, self._starts) for query in queries])
 
     def scores_of(self, query: str, rows: np.ndarray) -> np.ndarray:
         """M of some titles for a query, float32 [rows], as in `scores`."""
@@ -76,9 +76,9 @@ class WordMatches:
         starts = np.concatenate([[0], np.cumsum(lengths)])
         at = np.repeat(self._starts[rows] - starts[:-1], lengths) + np.arange(starts[-1])
         distinct, word_of = np.unique(self._word_of[at], return_inverse=True)
-        return self._of(query, self._vectors_VD[distinct], word_of, starts)
+        return self._matches(query, self._vectors_VD[distinct], word_of, starts)
 
-    def _of(self, query: str, vectors_VD: np.ndarray, word_of: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    def _matches(self, query: str, vectors_VD: np.ndarray, word_of: np.ndarray, starts: np.ndarray) -> np.ndarray:
         """M of titles whose words have the vectors word_of[starts[t]:starts[t + 1]]."""
         of_query = words(query)
         weights = [self._idf(word) for word in of_query]

@@ -423,7 +423,7 @@ class Trials:
                         self._running.discard(key)
                         self._trained.add(key)
                         under_way -= 1
-                        self._end(key, self._came(key, message.error))
+                        self._end(key, self._record_outcome(key, message.error))
                 self._tell()
             if self.broken or not later:
                 return
@@ -442,7 +442,7 @@ class Trials:
             return False
         return True
 
-    def _came(self, key: Key, error: StageError | None) -> Trial:
+    def _record_outcome(self, key: Key, error: StageError | None) -> Trial:
         """Record the outcome of a trial."""
         curve = self._curve(key)
         if curve and not error:

@@ -91,7 +91,7 @@ def ranked(points: Sequence[tuple[Point, Sequence[Trial]]], measure: str) -> lis
             row.trials[0].digest,  # equal points have the same order for any order of input
         )
     )
-    return [*rows[:1], *(_beside(row, rows[0], measure) for row in rows[1:])]
+    return [*rows[:1], *(_neighbours(row, rows[0], measure) for row in rows[1:])]
 
 
 def _row(point: Point, trials: Sequence[Trial], measure: str) -> SweepRow:
@@ -106,7 +106,7 @@ def _row(point: Point, trials: Sequence[Trial], measure: str) -> SweepRow:
     )
 
 
-def _beside(row: SweepRow, best: SweepRow, measure: str) -> SweepRow:
+def _neighbours(row: SweepRow, best: SweepRow, measure: str) -> SweepRow:
     if row.mean is None or best.mean is None or row.spread is None or best.spread is None or row.rung != best.rung:
         return row
     num_row, num_best = (len(_values(r.trials, measure)) for r in (row, best))

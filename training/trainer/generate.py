@@ -43,10 +43,10 @@ def load(folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | 
     shards: LabelledShards | ShardData
     if Path(folder, LABELLED_CATALOGUE).exists():
         shards, file = load_labelled(folder, recipe, words), "labelled.arrow"
-        train, dev = _of_labels(shards, recipe)
+        train, dev = _label_rephrasings(shards, recipe)
     else:
         shards, file = load_shards(folder, recipe, words), "pairs.arrow"
-        train, dev = _of_clicks(shards, recipe)
+        train, dev = _click_rephrasings(shards, recipe)
     texts = (text for shard in train for text in shard.strings.to_pylist())
     vocabulary = vocabulary_of(texts, _settings(recipe).vocabulary)
     outputs = Outputs(vocabulary=tuple(vocabulary))
@@ -90,7 +90,7 @@ class Rephrasings:
         return len(self.source)
 
 
-def _of_labels(shards: LabelledShards, recipe: Recipe) -> tuple[list[Rephrasings], list[Rephrasings]]:
+def _label_rephrasings(shards: LabelledShards, recipe: Recipe) -> tuple[list[Rephrasings], list[Rephrasings]]:
     """(of the training rows, of the held-out rows): each text as itself; pairs of the recipe's class both ways.
 
     Raises UsageError if the recipe names an unknown class.
@@ -118,7 +118,7 @@ def _of_labels(shards: LabelledShards, recipe: Recipe) -> tuple[list[Rephrasings
     return list(map(of, shards.train)), list(map(of, shards.dev))
 
 
-def _of_clicks(data: ShardData, recipe: Recipe) -> tuple[list[Rephrasings], list[Rephrasings]]:
+def _click_rephrasings(data: ShardData, recipe: Recipe) -> tuple[list[Rephrasings], list[Rephrasings]]:
     """(of the training pairs, of the held-out pairs): each query and clicked title as itself; queries as titles.
 
     Raises UsageError if the recipe names a class: clicks have none.

@@ -92,7 +92,7 @@ class CompiledPath:
             loss = float(_fixed(losses[fit]).sum()) * UNIT if exact else float(losses.sum())
             misfits = int((~fit).sum()) + sum(tower_rows.num_misfits for tower_rows in rows.values())
         else:
-            loss, misfits = self._over(workers, rows, losses, fit, exact)
+            loss, misfits = self._sum_over_workers(workers, rows, losses, fit, exact)
         if exact:
             require_fit(misfits, limit)
         elif misfits:
@@ -155,7 +155,7 @@ class CompiledPath:
             tower_rows.add_up([addend for tower, addend in addends if tower == name], limit)
         return losses
 
-    def _over(
+    def _sum_over_workers(
         self, workers: Workers, rows: "Mapping[str, TouchedRows]", losses: np.ndarray, fit: np.ndarray, exact: bool
     ) -> tuple[float, int]:
         """(loss, misfits) over all workers; the rows receive their sums. It is one message."""
@@ -395,7 +395,7 @@ def turns_of(candidates: np.ndarray, num_documents: int) -> Turns:
 
     `candidates`: int32 [B, C], -1 without one. Other pairs have no turns.
     """
-    return _apart(candidates, num_documents) or _clicked_apart(candidates, num_documents) or Turns(
+    return _separate_documents(candidates, num_documents) or _separate_clicks(candidates, num_documents) or Turns(
         candidates=np.ascontiguousarray(candidates),
         num_shared=num_documents,
         group=0,
@@ -403,7 +403,7 @@ def turns_of(candidates: np.ndarray, num_documents: int) -> Turns:
     )  # fmt: skip
 
 
-def _apart(candidates: np.ndarray, num_documents: int) -> Turns | None:
+def _separate_documents(candidates: np.ndarray, num_documents: int) -> Turns | None:
     """No two pairs share a document: documents are numbered pair after pair."""
     (num_pairs, num_candidates), flat = candidates.shape, candidates.ravel()
     if num_candidates > TURN_TEXTS or len(flat) != num_documents or flat.min() < 0:
@@ -422,7 +422,7 @@ def _apart(candidates: np.ndarray, num_documents: int) -> Turns | None:
     )
 
 
-def _clicked_apart(candidates: np.ndarray, num_documents: int) -> Turns | None:
+def _separate_clicks(candidates: np.ndarray, num_documents: int) -> Turns | None:
     """No pair's clicked document is another one's negative, and they come last: pairs are put in their order."""
     clicked, negatives = candidates[:, 0], candidates[:, 1:]
     num_shared = int(clicked.min())

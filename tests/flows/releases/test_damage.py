@@ -9,7 +9,7 @@ from flows.releases import make_release as making
 from flows.releases.export_release import export
 from flows.releases.publish import list_releases, publish, rollback
 from flows.releases.search import search
-from flows.releases.verify import _of_pointer, verify
+from flows.releases.verify import _pointer_damage, verify
 from schemas.errors import StageError, UnknownVersionError
 from schemas.manifest import sealed, to_bytes
 from schemas.release import Decision, write_decision
@@ -123,9 +123,9 @@ def test_a_flipped_bit_in_any_byte_of_a_sealed_record_is_found(live, published):
             changed = bytearray(content)
             changed[place] ^= 0x20 if chr(content[place]).isalpha() else 1 << (place % 8)  # another case, say
             path.write_bytes(changed)
-            assert _of_pointer(live), f"{path.name}, byte {place}"
+            assert _pointer_damage(live), f"{path.name}, byte {place}"
         path.write_bytes(content)
-    assert _of_pointer(live) == []
+    assert _pointer_damage(live) == []
 
 
 def test_a_release_as_1_0_wrote_it_is_searched_verified_rolled_back_to_and_exported(live, model, tmp_path):

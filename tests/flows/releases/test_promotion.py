@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flows.config.guard_rules import PARTS, PromotionRules
-from flows.guards.promotion import Judgments, decide_by, decide_if_better, of_release
+from flows.guards.promotion import Judgments, decide_by, decide_if_better, release_evaluation
 from flows.releases.publish import Published, publish, rollback
 from schemas.documents import read_documents
 from schemas.errors import TransientError, UsageError
@@ -102,7 +102,7 @@ def test_where_documents_changed_the_live_model_is_measured_on_todays(shop, tmp_
 def test_a_live_release_without_values_is_measured_too(shop, tmp_path):
     to = str(tmp_path / "release")
     live = shop.published(to, 0, shop.documents, evaluation=None)
-    assert of_release(live.release, live.folder) is None
+    assert release_evaluation(live.release, live.folder) is None
     unmeasured = shop.published(to, 1, shop.documents, decide=decide_by(RULES, None))
     assert not unmeasured.decision.promote
     assert "so the two models cannot be compared. What is live stays." in unmeasured.decision.reason
