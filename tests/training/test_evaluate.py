@@ -15,7 +15,7 @@ from tests.recipes import varied
 from tests.rounding import rounded
 from tests.trained_model import trained_stage
 from training.evaluation.evaluate_stage import EvaluateConfig, evaluate
-from training.evaluation.measured_row import of_model
+from training.evaluation.measured_row import evaluate_model
 from training.evaluation.rows import ComparisonInputs, Row
 from training.model.embedding import TitleEmbeddings
 from training.model.model import load_model
@@ -81,7 +81,7 @@ def test_words_with_a_share_of_a_score_count_in_an_evaluation_and_in_a_compariso
         documents=documents, collection=collection, training_queries=(), training_titles=(), config=CONFIG
     )
     row = Row(name="words", title="words", family="model", source=words)
-    assert of_model(row, open_result(words), inputs, silent).measured.judged == expected.judged
+    assert evaluate_model(row, open_result(words), inputs, silent).measured.judged == expected.judged
     cosines = measure(TitleEmbeddings(encoder, documents.titles), collection, CONFIG.rules)
     assert cosines.judged != expected.judged
 
