@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("schemas", "beam_jobs", "training", "flows")
+PACKAGES = ("clicktower", "schemas", "beam_jobs", "training", "flows")
 Graph = Mapping[str, set[str]]
 
 

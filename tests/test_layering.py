@@ -16,6 +16,7 @@ ALLOWED = {
     "beam_jobs": {"schemas", "beam_jobs"},
     "training": {"schemas", "training"},
     "flows": {"schemas", "beam_jobs", "training", "flows"},
+    "clicktower": {"schemas", "training", "flows"},
 }
 OURS = set(ALLOWED)
 FOREIGN = {

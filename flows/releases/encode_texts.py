@@ -17,6 +17,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import compress
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
@@ -244,6 +245,15 @@ def open_encoder(model: str | None, release: str | None) -> Encoder:
     )
 
 
+def encode(encoder: Encoder, texts: Sequence[str], side: Side) -> tuple[np.ndarray, list[bool]]:
+    """(the search vectors of any texts, float32 [texts, dimensions]; whether each has a word, zero vectors if not)."""
+    has_word = [bool(words(text)) for text in texts]
+    vectors = np.zeros((len(texts), encoder.dimensions), "<f4")
+    if any(has_word):
+        vectors[has_word] = search_vectors(encoder, list(compress(texts, has_word)), side)
+    return vectors, has_word
+
+
 def encode_lines(
     encoder: Encoder, stream: BinaryIO, side: Side, *, raw: bool = False, objects: bool = False
 ) -> Iterator[bytes]:
@@ -264,11 +274,7 @@ def encode_lines(
                     f"Line {number:,} is not UTF-8: no line after it is encoded.",
                     "Convert the text to UTF-8.",
                 ) from None
-        has_word = [bool(words(text)) for text in texts]
-        vectors = np.zeros((len(texts), encoder.dimensions), "<f4")
-        if any(has_word):
-            kept = [text for text, is_known in zip(texts, has_word, strict=True) if is_known]
-            vectors[has_word] = search_vectors(encoder, kept, side)
+        vectors, has_word = encode(encoder, texts, side)
         if raw:
             yield vectors.tobytes()
             continue

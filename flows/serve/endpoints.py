@@ -10,21 +10,16 @@ from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-import numpy as np
 import pyarrow.compute as pc
 from msgspec import Meta, Struct
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from flows.releases.search import WEIGHT, Mode, OpenRelease
+from flows.releases.word_shares import word_shares
 from flows.serve.live import Served
 from schemas.errors import UsageError
-from schemas.text_contract import words
-from training.analysis.keywords import gate_keywords
-from training.model.embedding import Side, scores_one_by_one, search_vectors
-from training.model.model import Ensemble, Model
-from training.ranking.bm25 import TitleBM25
-from training.ranking.word_matches import best_matches
+from training.model.embedding import search_vectors
 
 MOST_BYTES = 1_000_000  # of a body
 BODY_SECONDS = 20.0  # for the whole body to arrive
@@ -32,8 +27,6 @@ MOST_LETTERS = 2_000  # of a text
 MOST_TEXTS = 256
 MOST_RESULTS = 1_000
 MOST_WEIGHT = 1_000.0
-MOST_WORDS = 100  # words of an explained text that are left out in turn
-_STEPS = 300_000  # total words of all shortened forms of a text
 
 _FEW_TEXTS = 8  # so few take less time than a handover to a thread
 _FEW_RESULTS = 100  # above it every document may be compared: milliseconds for a million, tens without a kernel
@@ -148,7 +141,7 @@ async def explain(body: Explain, served: Served) -> dict[str, Any]:
         raise Refused(422, "A query is explained with one title: give either the id of a document or a title.")
     title = body.title if body.title is not None else await run_in_threadpool(_title_of, opened, body.id)
     try:
-        explained = await run_in_threadpool(explanation, opened.model, opened.bm25, body.query, title)
+        explained = await run_in_threadpool(word_shares, opened.model, opened.bm25, body.query, title)
     except UsageError as error:
         raise _unusable(error) from None
     took_ms = round((time.perf_counter() - started) * 1000, 3)
@@ -187,73 +180,3 @@ def _title_of(opened: OpenRelease, document_id: str | None) -> str:
 
 def _unusable(error: UsageError) -> Refused:
     return Refused(422, f"{error.problem} {error.fix}")
-
-
-def explanation(encoder: Model | Ensemble, bm25: TitleBM25 | None, query: str, title: str) -> dict[str, Any]:
-    """The contributions to the score of a query and a title: {"cosine", "distance", "bm25", "query", "title"}.
-
-    Of each text: {"text", "num_words", "words"}, and of each of its first words {"word", "share", "moved", "keyword",
-    "in_other"}; a query's word also has "bm25", its part of the title's score, and "match", the title's {"word",
-    "cosine"} that it meets. `moved` (the share of the most active cells) and `keyword` are None for a tower without
-    gates, `bm25` without an index of words, `match` where words have no share of a score. Raises UsageError for a text
-    without a word.
-
-        share(word) = R(Q, D) - R(Q without the word, D)       and likewise for the title's words
-
-    The model reads every shortened text, so a share is exact, for every tower and for ensembles. Shares do not add up
-    to the score: words depend on each other, and a word that moves the texts apart has a negative share. R is the
-    cosine, or minus the distance; the other of the two is None. A text without its only word has no embedding: its
-    cosine is 0, its distance that of the zero vector.
-    """
-    vectors_Qd, vectors_Dd = _shortened(encoder, query, "query"), _shortened(encoder, title, "document")
-    scores_Q = scores_one_by_one(encoder.similarity, vectors_Qd, vectors_Dd[0])
-    scores_D = scores_one_by_one(encoder.similarity, vectors_Dd, vectors_Qd[0])
-    parts = bm25.parts(query, title) if bm25 else None
-    of_query = _explained(encoder, query, "query", scores_Q, other=title)
-    for number, word in enumerate(of_query["words"]):
-        word["bm25"], word["match"] = parts[number] if parts else None, None
-    if encoder.word_share:
-        met = best_matches(encoder, [word["word"] for word in of_query["words"]], words(title))
-        for word, (title_word, cosine) in zip(of_query["words"], met, strict=True):
-            word["match"] = {"word": title_word, "cosine": cosine}
-    score = float(scores_Q[0])
-    return {
-        "cosine": score if encoder.similarity == "cosine" else None,
-        "distance": -score if encoder.similarity == "euclidean" else None,
-        "bm25": None if parts is None else sum(parts),
-        "query": of_query,
-        "title": _explained(encoder, title, "document", scores_D, other=query),
-    }
-
-
-def _shortened(encoder: Model | Ensemble, text: str, side: Side) -> np.ndarray:
-    """The vectors of a text and of the text without each of its first words, float32 [1 + words, d]."""
-    text_words = words(text)
-    if not text_words:
-        label = "the query" if side == "query" else "the title"
-        raise UsageError(
-            f"In {label} there is no word, and a text without a word has no embedding.",
-            f"Give {label} at least one word.",
-        )
-    left_out = range(max(1, min(len(text_words), MOST_WORDS, _STEPS // len(text_words))))
-    shortened = [" ".join(text_words[:at] + text_words[at + 1 :]) for at in left_out] if len(text_words) > 1 else []
-    vectors = search_vectors(encoder, [text, *shortened], side)
-    return vectors if shortened else np.concatenate([vectors, np.zeros_like(vectors)])
-
-
-def _explained(encoder: Model | Ensemble, text: str, side: Side, scores: np.ndarray, *, other: str) -> dict[str, Any]:
-    text_words, of_other, gates = words(text), set(words(other)), gate_keywords(encoder, text, side)
-    return {
-        "text": text,
-        "num_words": len(text_words),
-        "words": [
-            {
-                "word": text_words[at],
-                "share": share,
-                "moved": gates.moved[at] if gates and at < len(gates.moved) else None,
-                "keyword": at in gates.keywords if gates else None,
-                "in_other": text_words[at] in of_other,
-            }
-            for at, share in enumerate((scores[0] - scores[1:]).tolist())
-        ],
-    }

@@ -72,7 +72,11 @@ def install(wheel: Path, extras: set[str], folder: Path) -> None:
 
 def clicktower(site: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a command of clicktower with the packages of `site`, the standard library, and nothing else."""
-    code = "import sys; from flows.cli import run; sys.exit(run(sys.argv[1:]))"
+    return python(site, "import sys; from flows.cli import run; sys.exit(run(sys.argv[1:]))", *words, cwd=cwd)
+
+
+def python(site: Path, code: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run code in the same way."""
     return subprocess.run(
         [sys.executable, "-S", "-c", code, *words],
         cwd=cwd,

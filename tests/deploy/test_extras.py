@@ -1,12 +1,13 @@
 """The wheel, in environments that hold nothing but the packages that its extras declare: what an image is made of."""
 
 import json
+from ast import literal_eval
 
 import pytest
 
 from flows.cli import COMMANDS
 from flows.show.console import NEEDS
-from tests.deploy.isolated import build_wheel, clicktower, declared, imports, install
+from tests.deploy.isolated import build_wheel, clicktower, declared, imports, install, python
 
 FOREIGN = {
     "cli": {"torch", "ray", "apache_beam", "prefect", "lancedb"},
@@ -42,7 +43,10 @@ def test_every_stage_runs_with_its_own_extra_alone(sites, tmp_path):
     model = ("--model", _only(tmp_path, "train"), "--documents", "data/documents.tsv")
     run("train", "evaluate", *model, *judged, "--into", "store")
     run("publish", "publish", *model, "--to", "release")
-    assert len(json.loads(run("publish", "search", "--release", "release", "--json", "bags"))["hits"]) == 10
+    hits = json.loads(run("publish", "search", "--release", "release", "--json", "bags"))["hits"]
+    assert len(hits) == 10
+    code = "import clicktower; print([hit.id for hit in clicktower.load('release').search('bags')])"
+    assert literal_eval(python(sites / "publish", code, cwd=tmp_path).stdout) == [hit["id"] for hit in hits]
     run("cli", "verify", "store")
 
 

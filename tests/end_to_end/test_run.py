@@ -1,5 +1,6 @@
 """`clicktower run` as a user types it, on real engines: everything new, everything reused, only what changed."""
 
+import doctest
 import html
 import json
 import os
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import clicktower as clicktower_api
 from flows.config.guard_rules import DriftRules
 from flows.config.pipeline_config import read_pipeline
 from flows.guards import drift
@@ -115,6 +117,20 @@ def test_the_same_run_again_is_reused_whole_and_loads_no_engine(shop, first):
     again = json.loads(done.stdout)
     assert reused(again) == list(STAGES)
     assert [again[s]["digest"] for s in STAGES] == [first[s]["digest"] for s in STAGES]
+
+
+@pytest.mark.engine
+def test_the_examples_of_the_python_api_are_true(shop, first, monkeypatch):
+    """Its doctests, where "DIGEST" stands for the run's own."""
+    monkeypatch.chdir(shop)
+    for stage in ("build", "train"):
+        (shop / "store" / stage / "DIGEST").symlink_to(first[stage]["path"], target_is_directory=True)
+    try:
+        tried = doctest.testmod(clicktower_api, raise_on_error=True)
+    finally:
+        for stage in ("build", "train"):
+            (shop / "store" / stage / "DIGEST").unlink()
+    assert tried.attempted >= 10
 
 
 @pytest.mark.engine
