@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from schemas import storage
 from schemas.errors import StageError, UsageError
+from schemas.release import MODEL, read_pointer
 
 if TYPE_CHECKING:
     from flows.releases.search import Hit, Mode
@@ -27,15 +29,18 @@ __all__ = ["Model", "Release", "StageError", "UsageError", "load", "run", "train
 
 
 class Model:
-    """A model that encodes and explains texts. `path`: the folder or URI that it was loaded from."""
+    """A model that encodes and explains texts.
+
+    path: the folder or URI that it was loaded from. folder: that of the model's two files.
+    """
 
     def __init__(self, path: str) -> None:
         from training.model.model_folder import model_source
         from training.model.text_encoder import load_text_encoder
 
         self.path = path
-        self._folder = model_source(path).folder
-        self._encoder = load_text_encoder(self._folder)
+        self.folder = model_source(path).folder
+        self._encoder = load_text_encoder(self.folder)
 
     @property
     def dimensions(self) -> int:
@@ -81,7 +86,7 @@ class Model:
     def _torch_model(self) -> "TorchModel | Ensemble":
         from training.model.model import load_encoder
 
-        return load_encoder(self._folder)
+        return load_encoder(self.folder)
 
     def _encode(self, texts: Sequence[str], side: "Side") -> np.ndarray:
         from flows.releases.encode_texts import encode
@@ -107,6 +112,7 @@ class Release(Model):
 
         self.path = path
         self._opened = OpenRelease(path)
+        self.folder = storage.join(self._opened.folder, MODEL)
         self._encoder = self._opened.encoder
 
     @property
@@ -137,8 +143,6 @@ def load(path: str) -> Model:
 
     Raises UsageError and StageError: nothing there, damage, another version.
     """
-    from schemas.release import read_pointer
-
     return Model(path) if read_pointer(path) is None else Release(path)
 
 

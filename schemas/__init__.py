@@ -6,6 +6,7 @@ import os
 # module of ours imports this package before any engine.
 for _name, _value in {
     "DO_NOT_TRACK": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "RAY_USAGE_STATS_ENABLED": "0",
 }.items():

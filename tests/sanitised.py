@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("schemas", "beam_jobs", "training", "flows", "tests")
+PACKAGES = ("clicktower", "schemas", "beam_jobs", "training", "flows", "tests")
 TESTS = (
     "tests/beam_jobs/test_compiled.py", "tests/beam_jobs/test_fuzzed_ledger.py", "tests/beam_jobs/test_exchange.py",
     "tests/beam_jobs/test_lines_once.py", "tests/training/kernel", "tests/training/ranking",

@@ -16,7 +16,7 @@ ALLOWED = {
     "beam_jobs": {"schemas", "beam_jobs"},
     "training": {"schemas", "training"},
     "flows": {"schemas", "beam_jobs", "training", "flows"},
-    "clicktower": {"schemas", "training", "flows"},
+    "clicktower": {"schemas", "training", "flows", "clicktower"},
 }
 OURS = set(ALLOWED)
 FOREIGN = {

@@ -5,8 +5,11 @@ import sys
 
 import numpy as np
 import pytest
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
 import clicktower
+from clicktower.sentence_transformer import sentence_transformer
 from flows.releases.publish import publish
 from flows.releases.search import search
 from flows.releases.word_shares import word_shares
@@ -39,6 +42,27 @@ def test_a_model_and_its_release_encode_alike(trained, released):
         assert (model.dimensions, model.similarity) == (reference.dimensions, "cosine")
         np.testing.assert_allclose(model.encode_queries(TEXTS), search_vectors(reference, TEXTS, "query"), atol=1e-6)
         np.testing.assert_allclose(model.encode_titles(TEXTS), search_vectors(reference, TEXTS, "document"), atol=1e-6)
+
+
+def test_it_is_a_sentence_transformer_that_can_be_saved_and_loaded(released, tmp_path):
+    model, ours = sentence_transformer(released), clicktower.load(released)
+    model.save_pretrained(str(tmp_path / "saved"))
+    for loaded in (model, SentenceTransformer(str(tmp_path / "saved"), trust_remote_code=True)):
+        for encode, expected in (
+            (loaded.encode, ours.encode_queries(TEXTS)),
+            (loaded.encode_query, ours.encode_queries(TEXTS)),
+            (loaded.encode_document, ours.encode_titles(TEXTS)),
+        ):
+            np.testing.assert_allclose(encode(TEXTS, batch_size=2), expected, atol=1e-6)
+        assert loaded.get_embedding_dimension() == 8
+        np.testing.assert_allclose(loaded.similarity(*loaded.encode(TEXTS[:2])).item(), 1, atol=0.9)
+        assert not loaded.encode([" "]).any()
+
+
+def test_the_evaluator_of_sentence_transformers_takes_it(released):
+    titles = {"a": "angle bracket", "b": "garden hose", "c": "copper pipe"}
+    judged = InformationRetrievalEvaluator(titles, titles, {name: {name} for name in titles}, write_csv=False)
+    assert judged(sentence_transformer(released))["cosine_accuracy@1"] == 1
 
 
 def test_a_text_without_a_word_has_the_zero_vector(trained):
@@ -76,7 +100,7 @@ def test_a_training_is_loaded_and_then_reused(tmp_path):
 
 
 def test_errors_say_what_is_wrong_and_what_to_do(trained, tmp_path):
-    with pytest.raises(StageError, match="no manifest.json"):
+    with pytest.raises(StageError, match=r"no manifest\.json"):
         clicktower.load(str(tmp_path))
     with pytest.raises(UsageError, match=r"Put it into a list: \[text\]"):
         clicktower.load(trained).encode_queries("angle bracket")

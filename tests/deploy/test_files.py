@@ -64,7 +64,7 @@ def test_nothing_but_the_source_is_sent_to_docker():
     assert lines[0] == "*"
     sent = [line[1:] for line in lines if line.startswith("!")]
     assert all((ROOT / name).exists() for name in sent)
-    assert {"schemas", "beam_jobs", "training", "flows", "pyproject.toml", "constraints.txt"} <= set(sent)
+    assert {"clicktower", "schemas", "beam_jobs", "training", "flows", "pyproject.toml", "constraints.txt"} <= set(sent)
     assert not {"store", "release", ".venv", ".git", "."} & set(sent)
 
 
@@ -79,7 +79,7 @@ def test_an_installed_package_has_every_file_that_its_source_has():
     }
     there = {
         file
-        for package in ("schemas", "beam_jobs", "training", "flows")
+        for package in ("clicktower", "schemas", "beam_jobs", "training", "flows")
         for file in (ROOT / package).rglob("*")
         if file.is_file() and file.suffix not in (".py", ".pyc", ".so")
     }
