@@ -6,8 +6,14 @@ from schemas.ledger import Ledger, continue_with, merge_ledgers
 
 def test_fates_that_add_up_pass_and_others_do_not():
     assert Ledger(total=5, lines={"repeat": 2, "day_click": 3}).check().of_kind("dropped") == 2
-    with pytest.raises(StageError, match="5 of 6 lines"):
-        Ledger(total=6, lines={"repeat": 2, "day_click": 3}).check()
+    for total in 4, 6:  # a line counted twice, a line lost
+        with pytest.raises(StageError, match=f"5 of {total} lines"):
+            Ledger(total=total, lines={"repeat": 2, "day_click": 3}).check()
+
+
+def test_a_merged_ledger_has_the_sum_of_each_fate():
+    merged = merge_ledgers([Ledger(total=count, lines={"repeat": count}) for count in (3, 5, 6)])
+    assert merged == Ledger(total=14, lines={"repeat": 14})
 
 
 def test_a_fate_without_a_name_is_refused():

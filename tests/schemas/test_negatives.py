@@ -92,6 +92,7 @@ def test_a_sliced_column_draws_what_its_own_rows_say():
     keys = pair_keys("abcd", "wxyz")
     whole = draw(keys, np.arange(4), lists, pool_size=6, n=3)
     assert (draw(keys[1:3], np.arange(2), lists.slice(1, 2), pool_size=6, n=3) == whole[1:3]).all()
+    assert sampling_probability(np.arange(2), lists.slice(1, 2), 6).tolist() == [1 / 5, 1 / 6]
 
 
 def test_the_last_free_rows_are_found_when_all_but_n_are_excluded():
@@ -120,6 +121,19 @@ def test_seed_epoch_query_and_title_each_change_the_draw():
         for query, title, seed, epoch in changed
     }
     assert len(rows) == len(changed)
+
+
+def test_a_negative_seed_is_its_two_s_complement():
+    pair = ([(1, [])],)
+    assert _draw(*pair, pool_size=10**6, n=4, seed=-1) == _draw(*pair, pool_size=10**6, n=4, seed=MASK)
+
+
+def test_the_draw_that_shards_already_hold_stays_the_same():
+    """Values of the first release. A change of them makes every shard on disk contradict its recipe."""
+    lists = pa.array([[], list(range(1, 1000))], pa.list_(pa.int32()))
+    keys, exclusion = pair_keys(["angle braket"], ["4 in. Angle Bracket"]), np.zeros(1, int)
+    assert draw(keys, exclusion, lists, pool_size=1000, n=4).tolist() == [[423, 776, 988, 522]]
+    assert draw(keys, exclusion + 1, lists, pool_size=1002, n=3, seed=7, epoch=3).tolist() == [[1000, 0, 1001]]
 
 
 def test_pair_keys_are_blake2b_of_both_texts_and_do_not_run_together():
