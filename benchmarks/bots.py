@@ -28,9 +28,9 @@ from beam_jobs.ingest.bots import (
     BotRules,
     activity_of,
     client_statistics,
+    detect_bots,
     find_crowds,
     merge_bots,
-    tell_clients,
 )
 from beam_jobs.ingest.day_rows import join_search_events
 from beam_jobs.ingest.ingest_stage import IngestConfig, open_source
@@ -65,7 +65,7 @@ def verdicts(folder: Path) -> dict[int, str]:
     )
     joined, _ = join_search_events(rows.unify_dictionaries().combine_chunks(), KEY)
     rules = BotRules()
-    bots, passers_by = tell_clients(client_statistics(joined), rules)
+    bots, passers_by = detect_bots(client_statistics(joined), rules)
     bots = merge_bots([bots, find_crowds(passers_by, activity_of(passers_by), rules)])
     return {client: RULES[rule] for client, rule in zip(bots.clients.tolist(), bots.rules.tolist(), strict=True)}
 

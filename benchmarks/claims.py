@@ -64,7 +64,7 @@ from training.analysis.traces import Direction, trace  # noqa: E402
 from training.model.embedding import Side, unit  # noqa: E402
 from training.model.model import Model, load_model  # noqa: E402
 from training.model.parameters import initial_parameters  # noqa: E402
-from training.ranking.significance import percentiles, resampled  # noqa: E402
+from training.ranking.significance import percentiles, resample  # noqa: E402
 
 DATASET, EVERY = "homedepot", 50
 RECIPES = ("paper-lstm-96", "paper-rnn-288", "paper-bilstm-96")
@@ -258,7 +258,7 @@ def topics_of(likeness: np.ndarray, strangers: np.ndarray, seeds: Sequence[Seque
 def interval(statistic: Statistic, num_queries: int) -> dict[str, float]:
     """{"mean", "low", "high"}, by the same draws for every statistic of as many queries."""
     low, high = percentiles(
-        resampled(lambda times_SQ: statistic(times_SQ)[:, None], num_queries, num_resamples=RESAMPLES), CONFIDENCE
+        resample(lambda times_SQ: statistic(times_SQ)[:, None], num_queries, num_resamples=RESAMPLES), CONFIDENCE
     )
     return {"mean": float(statistic(np.ones((1, num_queries)))[0]), "low": float(low[0]), "high": float(high[0])}
 

@@ -45,7 +45,7 @@ from training.ranking.labelled_measures import (  # noqa: E402
     area_of_probabilities,
     mean_area_under_roc,
 )
-from training.ranking.significance import percentiles, resampled  # noqa: E402
+from training.ranking.significance import percentiles, resample  # noqa: E402
 from training.trainer.labelled_shards import read_labelled  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "classifiers.json"
@@ -308,7 +308,7 @@ def _with_intervals(
             [np.mean([seed[measure](times_SQ) for seed in measures[row]], axis=0) for row, measure in names], axis=1
         )
 
-    draws_RM = resampled(means, num_rows, num_resamples=RESAMPLES)
+    draws_RM = resample(means, num_rows, num_resamples=RESAMPLES)
     at = {name: place for place, name in enumerate(names)}
     for (row, measure), place in at.items():
         figures = found[row][measure]

@@ -41,7 +41,7 @@ from beam_jobs.judgments.judge_clicks import (
     gated_cells,
     measure,
     merge_samples,
-    numbered,
+    number_groups,
     sample_of,
 )
 from flows.simulation.simulated_searches import ATTRACTION, EXAMINED
@@ -69,7 +69,7 @@ def compare(cells: pa.Table, truth: Truth, config: JudgmentsConfig) -> dict:
         usable = cells.filter(pa.array(np.isin(cells["rank"].to_numpy(), measured.ranks))).combine_chunks()
         pairs, impressions, alpha = attractiveness(usable, measured)
         reported[name] = (alpha, measured.typical_attractiveness)
-    pair, _ = numbered(usable["query"], usable["document_id"])
+    pair, _ = number_groups(usable["query"], usable["document_id"])
     clicks = np.bincount(pair, usable["clicks"].to_numpy())
     share = clicks / impressions
     reported["raw share of clicks"] = (share, typical(share[impressions >= config.min_impressions]))
@@ -79,7 +79,7 @@ def compare(cells: pa.Table, truth: Truth, config: JudgmentsConfig) -> dict:
     keys = zip(pairs["query"].to_pylist(), pairs["document_id"].to_pylist(), strict=True)
     grade = np.array([truth.get(key, np.nan) for key in keys])
     kept = (impressions >= config.min_impressions) & np.isfinite(grade)
-    query, _ = numbered(pairs["query"])
+    query, _ = number_groups(pairs["query"])
     return {
         "pairs": int(kept.sum()),
         "queries": len(np.unique(query[kept])),

@@ -33,7 +33,7 @@ from training.compute.threads import compute_threads  # noqa: E402
 from training.model.named_recipes import recipe as named_recipe  # noqa: E402
 from training.model.parameters import layout_of  # noqa: E402
 from training.model.recipe import SGD, Recipe  # noqa: E402
-from training.towers.text_table import Ragged, TextTable, WordRows, starts  # noqa: E402
+from training.towers.text_table import Ragged, TextTable, WordRows, list_offsets  # noqa: E402
 from training.trainer.classify import batch as batch_of  # noqa: E402
 from training.trainer.classify import classify_task  # noqa: E402
 from training.trainer.labelled_shards import LabelledShard, LabelledShards  # noqa: E402
@@ -143,7 +143,7 @@ def _shards(pairs: Sequence[QuestionPair], recipe: Recipe) -> LabelledShards:
     rows = Ragged(np.arange(len(number) + 1), np.arange(len(number)))
     first = np.arange(0, len(texts), 2, dtype=np.int32)
     shard = LabelledShard(
-        texts=TextTable(Ragged(starts(np.array(list(map(len, texts)))), words), rows),
+        texts=TextTable(Ragged(list_offsets(np.array(list(map(len, texts)))), words), rows),
         strings=pa.chunked_array([[" ".join(text) for text in texts]]),
         sides=(first, first + 1) if unit == "pairs" else (first,),
         labels=np.array([CLASSES.index(pair.label) for pair in pairs], np.int32),

@@ -25,7 +25,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
-from training.ranking.significance import percentiles, resampled  # noqa: E402
+from training.ranking.significance import percentiles, resample  # noqa: E402
 
 POOL = ["--recipe", "lstm-pool-96"]
 FROM_NOTHING = [
@@ -116,7 +116,7 @@ def _per_query(folder: str) -> dict[str, np.ndarray]:
 
 def _with_interval(differences_QM: np.ndarray) -> dict[str, dict[str, float]]:
     num_queries = len(differences_QM)
-    draws_RM = resampled(lambda times_SQ: times_SQ @ differences_QM / num_queries, num_queries, num_resamples=10_000)
+    draws_RM = resample(lambda times_SQ: times_SQ @ differences_QM / num_queries, num_queries, num_resamples=10_000)
     columns = (differences_QM.mean(axis=0), *percentiles(draws_RM, 0.95))
     return {
         measure: dict(zip(("mean", "low", "high"), map(float, figures), strict=True))

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from schemas.negatives import draw, pair_keys
 from schemas.text_contract import DEFAULT_TABLE_ROWS, normalise_column, trigram_ids, words_of_column
-from training.towers.text_table import Ragged, TextTable, WordRows, starts
+from training.towers.text_table import Ragged, TextTable, WordRows, list_offsets
 from training.trainer.shard_data import ExcludedBy, Shard, ShardData
 
 
@@ -44,7 +44,7 @@ def shard_of(clicks: list[tuple[str, str]], titles: list[str], num_negatives: in
     # One list of exclusions for each query: the pool rows of the titles that were clicked for it. `pairs` is sorted.
     queries, exclusion = np.unique(query, return_inverse=True)
     counts = np.bincount(exclusion, minlength=len(queries))
-    exclusions = Ragged(starts(counts), np.searchsorted(pool, clicked).astype(np.int32))
+    exclusions = Ragged(list_offsets(counts), np.searchsorted(pool, clicked).astype(np.int32))
     keys = pair_keys(encoded.dictionary.take(query).to_pylist(), encoded.dictionary.take(clicked).to_pylist())
     lists = pa.ListArray.from_arrays(exclusions.offsets.astype(np.int32), exclusions.values)
     rows = draw(keys, exclusion, lists, pool_size=len(pool), n=num_negatives)

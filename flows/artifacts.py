@@ -85,7 +85,7 @@ def links(config: PipelineConfig, results: Mapping[str, Any]) -> None:
     _keep(config, "links", config.title, blocks, "The report, the release, and the output of every stage")
 
 
-def failed(config: PipelineConfig | None, error: StageError) -> None:
+def show_failure(config: PipelineConfig | None, error: StageError) -> None:
     """Why a run failed, and what to do. Without a config: it could not be read."""
     blocks: list[Block] = [Text(text=error.problem), Text(text=f"What to do: {error.fix}")]
     _keep(config, "failure", "This run failed", blocks, "What to do")

@@ -16,7 +16,7 @@ from typing import Any
 from flows.config.guard_rules import PromotionRules
 from flows.config.pipeline_config import LIVE, PipelineConfig, TrainSection, check_inputs, dated, is_dated
 from flows.config.toml_file import assignments
-from flows.guards.drift import WatchedFigure, alarms_of_newest, require_usual, watched
+from flows.guards.drift import WatchedFigure, alarms_of_newest, require_usual, watch_figures
 from flows.show import present
 from flows.submit import run_stage_command, send_progress
 from schemas import manifest, storage
@@ -70,7 +70,7 @@ def _compare_with_earlier_runs(
     """
     if page:
         page.newest(config, results)
-    rows: list[WatchedFigure] = watched(config, date, results)
+    rows: list[WatchedFigure] = watch_figures(config, date, results)
     unusual = alarms_of_newest(rows, results)
     present.alarms([row.alarm for row in unusual])
     if page and (list(results)[-1] in ("build", "publish") or unusual):

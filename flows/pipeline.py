@@ -40,7 +40,7 @@ SERVER_SECONDS = 600.0  # a longer outage of the server ends the run
 LOOK_SECONDS = 2.0
 
 
-def ended(flow: Any, flow_run: Any, state: State) -> None:
+def emit_end(flow: Any, flow_run: Any, state: State) -> None:
     """Emit the event that a run has ended; it follows no other event (deploy/lost-runs.yaml says why)."""
     role = {"prefect.resource.role": "flow", "prefect.resource.name": flow.name}
     emit_event(
@@ -50,7 +50,7 @@ def ended(flow: Any, flow_run: Any, state: State) -> None:
     )
 
 
-@flow(name="clicktower", log_prints=False, on_completion=[ended], on_failure=[ended])
+@flow(name="clicktower", log_prints=False, on_completion=[emit_end], on_failure=[emit_end])
 def pipeline(config: str, data_date: datetime.date | None = None, until: Literal["ingest", "report"] = "report") -> Any:
     """Run the pipeline that a TOML file describes, for one date of data.
 
@@ -70,10 +70,10 @@ def pipeline(config: str, data_date: datetime.date | None = None, until: Literal
         date = data_date.isoformat() if data_date else _day_before_schedule()
         return chain.run(pipeline_config, date, until, step=step, page=artifacts)
     except StageError as error:
-        artifacts.failed(pipeline_config, error)
-        return failed(error)
+        artifacts.show_failure(pipeline_config, error)
+        return failed_state(error)
     except Exception as error:
-        artifacts.failed(pipeline_config, explain(error))
+        artifacts.show_failure(pipeline_config, explain(error))
         raise
 
 
@@ -96,7 +96,7 @@ def step(stage: chain.Stage) -> chain.Stage:
 
     @task(name=stage.__name__)
     @wraps(stage)
-    def one_try(config: PipelineConfig, *arguments: Any) -> Any:
+    def attempt(config: PipelineConfig, *arguments: Any) -> Any:
         try:
             with (
                 progress_to(get_run_logger().info if is_deployed() else None),
@@ -104,24 +104,24 @@ def step(stage: chain.Stage) -> chain.Stage:
             ):
                 return stage(config, *arguments)
         except StageError as error:
-            return failed(error)
+            return failed_state(error)
 
     def until_it_passes(config: PipelineConfig, *arguments: Any) -> Any:
         retries = config.limits.retries if is_deployed() else 0
 
-        def try_again(_task: Any, task_run: Any, state: State) -> bool:
+        def should_retry(_task: Any, task_run: Any, state: State) -> bool:
             return isinstance(state.data, TransientError) and task_run.run_count <= retries
 
         # Prefect logs a meaningless trace for a task without retries left: it has one more.
-        tried = one_try.with_options(
-            retries=retries + 1, retry_delay_seconds=config.limits.retry_seconds, retry_condition_fn=try_again
+        tried = attempt.with_options(
+            retries=retries + 1, retry_delay_seconds=config.limits.retry_seconds, retry_condition_fn=should_retry
         )
         return tried(config, *arguments, return_state=True).result()
 
     return until_it_passes
 
 
-def failed(error: StageError) -> State:
+def failed_state(error: StageError) -> State:
     """The state of a task or run that fails with this error. The run's page shows its message."""
     logging.getLogger("prefect.flow_runs").addFilter(_is_no_stage_error)
     return Failed(message=str(error), data=error)

@@ -51,7 +51,7 @@ _NO_LOCKS_HERE = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
 def claimed(folder: str, progress: Callable[[str, int, int | None], None]) -> Iterator[None]:
     """Hold the claim on a folder, exclusively on this file system. Waits for it and reports who holds it."""
     if not storage.is_local(folder):
-        with _claimed_by_an_object(folder, progress):
+        with _object_claim(folder, progress):
             yield
         return
     path = storage.filesystem(storage.join(folder, FILE_NAME))[1]
@@ -92,7 +92,7 @@ def _wait_for(lock: BaseFileLock, path: str, progress: Callable[[str, int, int |
 
 
 @contextmanager
-def _claimed_by_an_object(folder: str, progress: Callable[[str, int, int | None], None]) -> Iterator[None]:
+def _object_claim(folder: str, progress: Callable[[str, int, int | None], None]) -> Iterator[None]:
     claim = _create(folder, progress)
     ended = Event()
 

@@ -170,7 +170,7 @@ def canonical_json(value: Any) -> bytes:
 SEAL = "seal"
 
 
-def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
+def seal(value: Mapping[str, Any]) -> dict[str, Any]:
     """The same record with its seal; an older seal is replaced."""
     content = {name: entry for name, entry in value.items() if name != SEAL}
     return {**content, SEAL: hashlib.sha256(canonical_json(content)).hexdigest()}
@@ -198,7 +198,7 @@ def is_broken(value: Mapping[str, Any], *, since: str) -> bool:
     if SEAL not in value:
         version = value.get("schema_version")
         return version is None or _minor(version) >= _minor(since)
-    return sealed(value) != value
+    return seal(value) != value
 
 
 def _minor(version: object) -> int:

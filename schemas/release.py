@@ -27,7 +27,7 @@ from pydantic import Field, TypeAdapter
 
 from schemas import storage
 from schemas.errors import StageError, require_major
-from schemas.manifest import OutputFile, is_broken, sealed, to_bytes
+from schemas.manifest import OutputFile, is_broken, seal, to_bytes
 
 SCHEMA_VERSION = "1.2"
 
@@ -77,7 +77,7 @@ class Release:
     similarity: Similarity = "cosine"
 
     def to_json(self) -> dict:
-        return sealed({"schema_version": SCHEMA_VERSION, **asdict(self)})
+        return seal({"schema_version": SCHEMA_VERSION, **asdict(self)})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +88,7 @@ class Pointer:
     number: int = 0  # number of swaps so far; since 1.1
 
     def to_json(self) -> dict:
-        return sealed({"schema_version": SCHEMA_VERSION, **asdict(self)})
+        return seal({"schema_version": SCHEMA_VERSION, **asdict(self)})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,7 +155,7 @@ def write_decision(uri: str, digest: str, decision: Decision, *, against: str | 
     against: the release that was live then; decided: ISO 8601, UTC.
     """
     value = {"schema_version": SCHEMA_VERSION, "release": digest, "against": against, "decided": decided}
-    content = to_bytes(sealed({**value, **asdict(decision)}))
+    content = to_bytes(seal({**value, **asdict(decision)}))
     storage.write_atomic(storage.join(uri, _decision_file(digest)), content)
 
 

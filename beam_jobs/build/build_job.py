@@ -195,10 +195,13 @@ def _pool_candidates(grouped: Record, num_in_range: np.ndarray, pool_size: int) 
 @relay_stage_errors
 def _write_pool(bucket: tuple[int, pa.Table], job: BuildJob) -> Iterator[Any]:
     pool, attempt = titles.pool_of(bucket[1], job.settings["pool_size"]), uuid.uuid4().hex
-    with writing_errors(job.attempt.made):
-        yield TaggedOutput("uri", write_table(pool, job.attempt.made, f"pool-rows-{attempt}"))
+    with writing_errors(job.attempt.work_folder):
+        yield TaggedOutput("uri", write_table(pool, job.attempt.work_folder, f"pool-rows-{attempt}"))
         yield write_pool(
-            pool, storage.join(job.attempt.made, f"pool-{attempt}"), "pool", table_rows=job.settings["table_rows"]
+            pool,
+            storage.join(job.attempt.work_folder, f"pool-{attempt}"),
+            "pool",
+            table_rows=job.settings["table_rows"],
         )
 
 
@@ -265,11 +268,11 @@ def _number_by_shard(record: Record, pairs_per_shard: int, num_pairs: dict[str, 
 def _write_shard(shard: tuple[int, pa.Table], job: BuildJob, pool: Iterable[str]) -> FolderMade:
     number, pairs = shard
     name = f"{'dev' if number % 2 else 'train'}-{number // 2:05d}"
-    with writing_errors(job.attempt.made):
+    with writing_errors(job.attempt.work_folder):
         return write_shard(
             pairs,
             _open_pool(*pool),
-            storage.join(job.attempt.made, f"{name}-{uuid.uuid4().hex}"),  # a bundle may run twice
+            storage.join(job.attempt.work_folder, f"{name}-{uuid.uuid4().hex}"),  # a bundle may run twice
             name,
             num_negatives=job.settings["num_negatives"],
             seed=job.settings["seed"],

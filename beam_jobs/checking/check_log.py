@@ -89,7 +89,7 @@ def check_log(
             findings += [*map(damaged, sample.errors), *unreadable_lines(sample, config.max_unreadable_share)]
         except StageError as error:
             findings.append(damaged(error))
-        findings += _about_fields(config, names, of_log)
+        findings += _field_findings(config, names, of_log)
 
     has_wrong_names = {"near_miss", "time_unit"} & {finding.code for finding in findings}
     proposed = suggested if config is None or has_wrong_names else None
@@ -101,7 +101,7 @@ def check_log(
             "empty": sum(not size for size in sizes.values()),
             "stored_bytes": sum(sizes.values()),
         },
-        **_about_names(of_log),
+        **_common_fields(of_log),
         "proposed_mapping": mapping_toml(proposed) if proposed else None,
         "proposed_format": ("jsonl" if of_log.format == "ubi" else of_log.format) if proposed else None,
     }
@@ -125,7 +125,7 @@ def _config(log_format: str | None, mapping: Mapping | None, of_log: Fields) -> 
     return IngestConfig(format=name)
 
 
-def _about_fields(config: IngestConfig, names: dict[str, str], of_log: Fields) -> Iterator[LogFinding]:
+def _field_findings(config: IngestConfig, names: dict[str, str], of_log: Fields) -> Iterator[LogFinding]:
     """Problems with the fields of a log that is read with this config."""
     mapping = config.mapping or Mapping()
     if config.format == "ubi":
@@ -146,7 +146,7 @@ def _column_names(mapping: Mapping | None, of_log: Fields) -> dict[str, str]:
     }
 
 
-def _about_names(of_log: Fields) -> dict[str, Any]:
+def _common_fields(of_log: Fields) -> dict[str, Any]:
     """The fields of more than a few lines: name, share of the lines, what the values look like."""
     few = min(5, max(1, of_log.num_lines // 2))
     shown = [path for path in of_log.leaves() if of_log.paths[path] >= few][:_MAX_FIELDS]

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from beam_jobs.build.click_shards import REPORTED_K, click_pairs
 from beam_jobs.build.titles import SHOWN_TITLED, plan_documents, read_documents_part, sum_positions
 from beam_jobs.engine.engine_options import with_local_workers
-from beam_jobs.ingest.bots import BotRules, activity_of, client_statistics, find_crowds, merge_bots, tell_clients
+from beam_jobs.ingest.bots import BotRules, activity_of, client_statistics, detect_bots, find_crowds, merge_bots
 from beam_jobs.ingest.day_rows import CLICK, IMPRESSION, SEARCH, aggregate_joined, join_search_events, merge_bucket
 from beam_jobs.ingest.person_key import KEY_BYTES
 from beam_jobs.sources.read_lines import ReadingPlan, Unit
@@ -183,7 +183,7 @@ def day_of_sample(rows: pa.Table, rules: BotRules) -> SampledDay:
     """The day made from LOG_ROW rows. People are hashed with a temporary key."""
     begun = time.perf_counter()
     joined, fates = join_search_events(rows, secrets.token_bytes(KEY_BYTES))
-    bots, passers_by = tell_clients(client_statistics(joined), rules)
+    bots, passers_by = detect_bots(client_statistics(joined), rules)
     bots = merge_bots([bots, find_crowds(passers_by, activity_of(passers_by), rules)])
     partial, tally = aggregate_joined(joined, bots)
     fates.update(tally.fates)

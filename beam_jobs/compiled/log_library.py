@@ -34,7 +34,7 @@ def library() -> ctypes.CDLL | None:
     return _loaded()[0]
 
 
-def why_not() -> str:
+def missing_reason() -> str:
     """Why the library is missing, as a sentence; empty if it is there."""
     return _loaded()[1]
 

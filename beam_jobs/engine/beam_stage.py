@@ -78,14 +78,14 @@ class Attempt:
     started: float  # seconds since the epoch
 
     @property
-    def made(self) -> str:
+    def work_folder(self) -> str:
         """The folder where workers write, under unique names, until the last step selects files."""
         return scratch_folder(self.folder)
 
     @property
     def notes(self) -> str:
         """The folder where workers note their progress."""
-        return storage.join(self.scratch or self.made, "progress")
+        return storage.join(self.scratch or self.work_folder, "progress")
 
     @property
     def job_name(self) -> str:

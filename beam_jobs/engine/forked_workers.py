@@ -128,13 +128,13 @@ def _fork_for_each_line(loaders: list[str]) -> None:
     gc.freeze()  # otherwise each worker's first collection scans, and so copies, all of it
     names: dict[int, str] = {}  # of the workers, by process
 
-    def tell_of_the_ended(*_: object) -> None:
+    def report_ended(*_: object) -> None:
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if os.WIFSIGNALED(ended[1]):
                     os.write(sys.stdout.fileno(), f"{names.get(ended[0], '')}\t{os.WTERMSIG(ended[1])}\n".encode())
 
-    signal.signal(signal.SIGCHLD, tell_of_the_ended)
+    signal.signal(signal.SIGCHLD, report_ended)
     for line in sys.stdin:
         address, name, cache_bytes, log = line.rstrip("\n").split("\t")
         if pid := os.fork():

@@ -245,7 +245,7 @@ def is_bot_user_agent(user_agents: pa.Array) -> pa.Array:
     return pc.fill_null(pa.array(verdicts, pa.bool_()).take(encoded.indices), False)
 
 
-def tell_clients(statistics: pa.Table, rules: BotRules) -> tuple[Bots, pa.Table]:
+def detect_bots(statistics: pa.Table, rules: BotRules) -> tuple[Bots, pa.Table]:
     """The bots among the clients of some STATISTICS rows, which must be all rows of these clients; and PASSERS_BY for
     the clients that no rule caught.
     """

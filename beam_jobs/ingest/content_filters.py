@@ -94,7 +94,7 @@ MAX_CHARACTERS = 500
 MAX_WORDS = 64
 
 
-def says_nothing(query: str) -> bool:
+def is_wordless(query: str) -> bool:
     """Whether a normalised query has no letter, digit or pictograph: no list or setting changes its verdict."""
     if query[:1].isalnum():  # most queries
         return False
@@ -108,7 +108,7 @@ def content_fate(query: str, adult: Mapping[str, Sequence[str]]) -> str | None:
     address, a telephone number, endless repetition, or longer than any query. The first that applies, in this order.
     `adult`: terms `by_first_run`.
     """
-    if says_nothing(query):
+    if is_wordless(query):
         return "query_empty"
     if any(_pattern(term).search(query) for run in {"", *_RUN.findall(query)} for term in adult.get(run, ())):
         return "query_adult"
@@ -138,16 +138,16 @@ def _may_have_fate(texts: pa.Array, adult: Mapping[str, Sequence[str]]) -> np.nd
     num_words = words.value_lengths().to_numpy()
     of_query = np.repeat(np.arange(len(texts)), num_words)
 
-    def has_one(is_such: np.ndarray) -> np.ndarray:
+    def any_of_query(is_such: np.ndarray) -> np.ndarray:
         return np.bincount(of_query[is_such], minlength=len(texts)) > 0
 
     is_suspect = [not adult.keys().isdisjoint(_RUN.findall(text)) or bool(_SPAM_WORD.search(text)) for text in distinct]
-    says_something = [not says_nothing(text) for text in distinct]
+    says_something = [not is_wordless(text) for text in distinct]
     is_again = np.zeros(len(word), bool)
     is_again[1:] = (word[1:] == word[:-1]) & (of_query[1:] == of_query[:-1])
     is_long = (num_words > MAX_WORDS) | (pc.utf8_length(texts).to_numpy() > MAX_CHARACTERS)
-    is_plain = has_one(np.array(says_something, bool)[word]) & ~has_one(np.array(is_suspect, bool)[word])
-    return ~is_plain | has_one(is_again) | is_long | ("" in adult)
+    is_plain = any_of_query(np.array(says_something, bool)[word]) & ~any_of_query(np.array(is_suspect, bool)[word])
+    return ~is_plain | any_of_query(is_again) | is_long | ("" in adult)
 
 
 @lru_cache(maxsize=8)

@@ -16,7 +16,7 @@ from beam_jobs.compiled.log_library import first_rows, row_digest
 from beam_jobs.engine.arrow_files import Record, get, num_bytes
 from beam_jobs.engine.beam_stage import Tally
 from beam_jobs.ingest.bots import FATE_OF_RULE, NO_RULE, RULES, Bots, is_bot_user_agent, rule_of_lines
-from beam_jobs.ingest.content_filters import says_nothing
+from beam_jobs.ingest.content_filters import is_wordless
 from beam_jobs.ingest.person_key import hash_people
 from schemas.search_log import EXPOSURES, KINDS, PEOPLE_CAP, QUERIES
 from schemas.shard import LogicalDigest
@@ -218,7 +218,7 @@ def aggregate_joined(joined: pa.Table, bots: Bots) -> tuple[pa.Table, Tally]:
 
     encoded = joined["query"].combine_chunks()
     query, texts = encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary
-    is_empty = np.array([says_nothing(text) for text in texts.to_pylist()], bool)[query]
+    is_empty = np.array([is_wordless(text) for text in texts.to_pylist()], bool)[query]
     dropped["query_empty"] = int((is_human & is_empty).sum())
     is_kept = is_human & ~is_empty
     partial = _partial_rows(joined.filter(pa.array(is_kept)), query[is_kept], texts)

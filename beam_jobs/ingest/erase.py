@@ -116,7 +116,9 @@ def erase(
         dates={date: version for date, version in _versions(store).items() if version != before.get(date)},
         keyless=sorted(keyless),
         unfinished=_unfinished(store),
-        made_before=made_from(store, {_name(folder) for folder in _ingests(store) if day_versions.successor(folder)}),
+        made_before=derived_outputs(
+            store, {_name(folder) for folder in _ingests(store) if day_versions.successor(folder)}
+        ),
     )
 
 
@@ -132,7 +134,7 @@ class Change:
     digest: str
 
 
-def without_people(queries: pa.Table, exposures: pa.Table, people: pa.Array) -> Change | None:
+def remove_people(queries: pa.Table, exposures: pa.Table, people: pa.Array) -> Change | None:
     """A bucket without these people (hashes), or None if it contains none of them."""
     sets = queries["people"].combine_chunks()
     owner = pc.list_parent_indices(sets).to_numpy(zero_copy_only=False)
@@ -178,7 +180,7 @@ def _erase_from(store: str, result: StageResult, people: pa.Array, progress: Pro
             f" {'; '.join(damage[:3])}.",
             "Run that ingest again or remove its folder; then erase once more.",
         )
-    num_people = _people_found(result, people, progress)
+    num_people = _count_people(result, people, progress)
     if not num_people:
         return Counter()
     before = result.manifest.request
@@ -215,7 +217,7 @@ def _buckets(result: StageResult, progress: Progress, doing: str) -> Iterator[tu
         yield bucket
 
 
-def _people_found(result: StageResult, people: pa.Array, progress: Progress) -> int:
+def _count_people(result: StageResult, people: pa.Array, progress: Progress) -> int:
     """How many of these people are in an ingest."""
     hashes = set[int]()
     for queries, _ in _buckets(result, progress, "looking through"):
@@ -234,7 +236,7 @@ def _rewrite(
     digest.merge(result.manifest.outcome.logical_digest)
     for files in _buckets(result, progress, "erasing from"):
         queries, exposures = map(read_day_file, files)
-        change = without_people(queries, exposures, people)
+        change = remove_people(queries, exposures, people)
         if change is None:
             continue
         taken.update(change.taken)
@@ -311,17 +313,17 @@ def _name(path: str) -> str:
     return path.rsplit("/", 1)[-1]
 
 
-def made_from(store: str, digests: Collection[str]) -> list[MadeFrom]:
+def derived_outputs(store: str, digests: Collection[str]) -> list[MadeFrom]:
     """The finished outputs, except ingests, whose requests name one of these digests or of an output found so."""
     stages = [name for name in storage.list_folders(store) if name not in ("ingest", "days", "private")]
     folders = [folder for stage in stages for folder in _folders(storage.join(store, stage)) if _is_finished(folder)]
     waiting = {folder: manifest.read(folder) for folder in folders}
     digests_so_far, outputs = set(digests), list[MadeFrom]()
 
-    def names_one(manifest: Manifest) -> bool:
+    def names_a_digest(manifest: Manifest) -> bool:
         return not digests_so_far.isdisjoint(re.findall(r'"([^"]*)"', json.dumps(manifest.request.inputs)))
 
-    while now := {folder: record for folder, record in waiting.items() if names_one(record)}:
+    while now := {folder: record for folder, record in waiting.items() if names_a_digest(record)}:
         for folder, record in now.items():
             del waiting[folder]
             digests_so_far.add(record.digest)

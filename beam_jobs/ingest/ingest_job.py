@@ -38,10 +38,10 @@ from beam_jobs.ingest.bots import (
     Bots,
     activity_of,
     client_statistics,
+    detect_bots,
     find_crowds,
     merge_activity,
     merge_bots,
-    tell_clients,
 )
 from beam_jobs.ingest.day_rows import BOT_LINES, aggregate_joined, join_in_parts, logical_digest, merge_bucket
 from beam_jobs.ingest.day_versions import register, sampled, write_sample, zero_bits_for
@@ -102,7 +102,7 @@ class IngestJob:
     def build(self, pipeline: beam.Pipeline) -> None:
         """The whole graph, in the order of the data."""
         attempt = self.attempt
-        num_buckets, scratch, folder, notes = attempt.num_buckets, attempt.scratch, attempt.made, attempt.notes
+        num_buckets, scratch, folder, notes = attempt.num_buckets, attempt.scratch, attempt.work_folder, attempt.notes
         lines = (
             pipeline
             | "What to read" >> read_parts(self.plan.units)
@@ -126,13 +126,13 @@ class IngestJob:
             joined.joined
             | "Count per client" >> beam.Map(_count_clients)
             | Exchange("Group by client", "person", num_buckets, scratch)
-            | "Tell bots" >> beam.FlatMap(_tell_bots, self.bots).with_outputs(PASSERS_BY, ACTIVITY, main="bots")
+            | "Tell bots" >> beam.FlatMap(_detect_bots, self.bots).with_outputs(PASSERS_BY, ACTIVITY, main="bots")
         )
         activity = clients[ACTIVITY] | "Activity of all" >> beam.CombineGlobally(merge_activity)
         crowds = (
             clients[PASSERS_BY]
             | Exchange("Group passers-by by query", "query", num_buckets, scratch)
-            | "Tell crowds" >> beam.Map(_tell_crowds, AsSingleton(activity), self.bots)
+            | "Tell crowds" >> beam.Map(_detect_crowds, AsSingleton(activity), self.bots)
         )
         bots = (clients.bots, crowds) | "All bots" >> beam.Flatten() | "As one list" >> beam.CombineGlobally(merge_bots)
         partial = joined.joined | "Filter and add up" >> beam.FlatMap(
@@ -187,14 +187,14 @@ def _count_clients(joined: Record) -> pa.Table:
     return client_statistics(get([joined]))
 
 
-def _tell_bots(bucket: tuple[int, pa.Table], rules: BotRules) -> Iterator[Any]:
-    bots, passers_by = tell_clients(bucket[1], rules)
+def _detect_bots(bucket: tuple[int, pa.Table], rules: BotRules) -> Iterator[Any]:
+    bots, passers_by = detect_bots(bucket[1], rules)
     yield bots
     yield TaggedOutput(PASSERS_BY, passers_by)
     yield TaggedOutput(ACTIVITY, activity_of(passers_by))
 
 
-def _tell_crowds(bucket: tuple[int, pa.Table], activity: Activity, rules: BotRules) -> Bots:
+def _detect_crowds(bucket: tuple[int, pa.Table], activity: Activity, rules: BotRules) -> Bots:
     return find_crowds(bucket[1], activity, rules)
 
 

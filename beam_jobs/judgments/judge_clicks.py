@@ -136,8 +136,8 @@ def gated_cells(
 
 def sample_of(cells: pa.Table) -> pa.Table:
     """SAMPLE of all queries of a bucket."""
-    number, start = numbered(cells["query"])
-    pair, _ = numbered(cells["query"], cells["document_id"])
+    number, start = number_groups(cells["query"])
+    pair, _ = number_groups(cells["query"], cells["document_id"])
     texts = cells["query"].take(pa.array(start)).combine_chunks()
     hashes = keyed_hashes(texts, key=b"clicktower", person=b"click model")
     document = pair - pair[start][number] if len(pair) else pair
@@ -159,7 +159,7 @@ def merge_samples(samples: Iterable[pa.Table], max_cells: int) -> pa.Table:
     return united.slice(0, int(np.searchsorted(query, query[max_cells - 1], side="right")))
 
 
-def numbered(*columns: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+def number_groups(*columns: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     """(the group of each row, counted from 0; the first row of each group), int64, for rows sorted by these columns."""
     num_rows = len(columns[0])
     differs = np.zeros(num_rows, bool)
@@ -188,7 +188,7 @@ def logged_ranking(cells: pa.Table, judged: pa.Table, *, min_impressions: int) -
 
     `cells`: CELLS, all cells of their queries; `judged`: JUDGED.
     """
-    pair, first = numbered(cells["query"], cells["document_id"])
+    pair, first = number_groups(cells["query"], cells["document_id"])
     shown = cells["impressions"].to_numpy()
     exposure = np.bincount(pair, shown / np.log2(cells["rank"].to_numpy() + 2.0), minlength=len(first))
     is_seen = np.bincount(pair, shown, minlength=len(first)) >= min_impressions
@@ -197,8 +197,8 @@ def logged_ranking(cells: pa.Table, judged: pa.Table, *, min_impressions: int) -
     keys = [("query_id", "ascending"), ("exposure", "descending"), ("document_id", "descending")]
     ranked = pairs.filter(pa.array(is_seen)).join(id_of, "query", join_type="inner").sort_by(keys).combine_chunks()
 
-    query, start = numbered(ranked["query_id"])
-    _, first_of_equals = numbered(ranked["query_id"], ranked["exposure"])
+    query, start = number_groups(ranked["query_id"])
+    _, first_of_equals = number_groups(ranked["query_id"], ranked["exposure"])
     row = np.arange(len(ranked))
     leader = first_of_equals[np.searchsorted(first_of_equals, row, side="right") - 1]
     place = leader - start[query] + 1
@@ -284,7 +284,7 @@ def attractiveness(cells: pa.Table, measured: MeasuredClicks) -> tuple[pa.Table,
     numbers, query_of_pair = _cells_of(cells, ranks, "query", "document_id")
     pairs = model.add_up(numbers, query_of_pair, ranks, propensities)
     alpha = _attractiveness(numbers, pairs, propensities, measured.prior)
-    _, first = numbered(cells["query"], cells["document_id"])
+    _, first = number_groups(cells["query"], cells["document_id"])
     return cells.take(pa.array(first)), numbers.sum_of_pair(numbers.impressions), alpha
 
 
@@ -297,12 +297,12 @@ def judge(cells: pa.Table, measured: MeasuredClicks, config: JudgmentsConfig) ->
     is_measured = np.isin(cells["rank"].to_numpy(), measured.ranks)
     _count(counts, "rank_unmeasured", cells.filter(pa.array(~is_measured)))
     cells = cells.filter(pa.array(is_measured)).combine_chunks()
-    pair, _ = numbered(cells["query"], cells["document_id"])
+    pair, _ = number_groups(cells["query"], cells["document_id"])
     pairs, impressions, alpha = attractiveness(cells, measured)
     grade = np.searchsorted(config.grade_shares, alpha / max(measured.typical_attractiveness, model.TINY), side="right")
 
     is_seen = impressions >= config.min_impressions
-    query, _ = numbered(pairs["query"])
+    query, _ = number_groups(pairs["query"])
     num_queries = int(query.max(initial=-1)) + 1
     num_judged = np.bincount(query[is_seen], minlength=num_queries)
     lowest, highest = np.full(num_queries, 127), np.full(num_queries, -1)
@@ -343,8 +343,8 @@ def _attractiveness(
 
 def _cells_of(table: pa.Table, ranks: np.ndarray, query: str, document: str) -> tuple[model.Cells, np.ndarray]:
     """Rows in ascending order as Cells, and the query of each pair."""
-    pair, first = numbered(table[query], table[document])
-    query_of_row, _ = numbered(table[query])
+    pair, first = number_groups(table[query], table[document])
+    query_of_row, _ = number_groups(table[query])
     cells = model.Cells(
         pair=pair,
         rank=np.searchsorted(ranks, table["rank"].to_numpy()),

@@ -104,7 +104,7 @@ class JudgmentsJob:
         fates = _fates(tally.counts)
         if not parts:
             raise StageError(
-                f"No judgment is left: of the impressions, {_in_words(tally.counts)}.",
+                f"No judgment is left: of the impressions, {_count_sentence(tally.counts)}.",
                 "Add days to the window, or lower min_impressions or --k.",
             )
         attempt = self.attempt.folder
@@ -190,15 +190,15 @@ def _grade(bucket: tuple[int, Record], measured: judging.MeasuredClicks, job: Ju
     logged = judging.logged_ranking(cells, judged, min_impressions=job.config.min_impressions)
     yield TaggedOutput("tally", Tally(counts={**counts, "logged_results": len(logged)}))
     if len(judged):
-        folder = storage.join(job.attempt.made, f"{number:05d}-{uuid.uuid4().hex}")  # a bundle may run twice
-        with writing_errors(job.attempt.made):
+        folder = storage.join(job.attempt.work_folder, f"{number:05d}-{uuid.uuid4().hex}")  # a bundle may run twice
+        with writing_errors(job.attempt.work_folder):
             yield _write_part(judged, logged, folder, f"{number:05d}")
     advance(job.attempt.notes, GRADING, 1)
 
 
 def _write_part(judged: pa.Table, logged: pa.Table, folder: str, name: str) -> FolderMade:
     """Write the lines of JUDGED (judge_clicks) and LOGGED (logged_ranking) below a folder of their own."""
-    _, first = judging.numbered(judged["query_id"])
+    _, first = judging.number_groups(judged["query_id"])
     queries = judged.take(pa.array(first)).select(["query_id", "query"]).to_pylist()
     run: dict[str, dict[str, float]] = {}  # scores that give these places, the first the largest
     for row in logged.to_pylist():
@@ -242,7 +242,7 @@ def require_impressions(tally: Tally, config: judging.JudgmentsConfig) -> None:
     left = impressions - sum(counts.get(f"impressions:{fate}", 0) for fate in judging.FATES)
     if not left:
         raise StageError(
-            f"Of {impressions:,} impressions none is left: {_in_words(counts)}.",
+            f"Of {impressions:,} impressions none is left: {_count_sentence(counts)}.",
             "Log the rank of impressions, raise max_rank, lower --k, or add days to the window.",
         )
 
@@ -293,7 +293,7 @@ def _fates(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
     return fates
 
 
-def _in_words(counts: Mapping[str, int]) -> str:
+def _count_sentence(counts: Mapping[str, int]) -> str:
     return ", ".join(
         f"{counts[f'impressions:{fate}']:,} {words}"
         for fate, words in judging.FATES.items()

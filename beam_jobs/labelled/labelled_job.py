@@ -152,7 +152,7 @@ class LabelledJob:
 def _read(part: labelled_rows.LabelledPart, source: Source, job: LabelledJob) -> Iterator[Any]:
     for block in source.read(part.unit):
         if block.rows.num_rows:
-            yield labelled_rows.keyed(block.rows, ordered=job.config.ordered, dev=part.dev)
+            yield labelled_rows.add_keys(block.rows, ordered=job.config.ordered, dev=part.dev)
         yield TaggedOutput("result", Tally(lines=block.num_lines, fates=Counter(block.reject_reasons)))
         if block.reject_reasons:
             places = zip(block.reject_offsets.tolist(), block.reject_reasons, strict=True)
@@ -177,8 +177,10 @@ def _distinct(bucket: tuple[int, pa.Table], scratch: str | None) -> Iterator[Any
 @relay_stage_errors
 def _decide(bucket: tuple[int, pa.Table], job: LabelledJob) -> labelled_rows.SplitDecision:
     held_out, decision = labelled_rows.decide(bucket[1], job.config, has_dev_file=job.has_dev_file)
-    with writing_errors(job.attempt.made):
-        uri = write_table(pa.table([held_out], schema=IDS), job.attempt.made, f"dev-sentences-{uuid.uuid4().hex}")
+    with writing_errors(job.attempt.work_folder):
+        uri = write_table(
+            pa.table([held_out], schema=IDS), job.attempt.work_folder, f"dev-sentences-{uuid.uuid4().hex}"
+        )
     return replace(decision, dev_sentences=uri)
 
 
@@ -234,8 +236,8 @@ def _write_shard(
     schema = labelled_schema("pairs" if is_pairs else "texts", job.config.label)
     places = np.split(encoded.indices.to_numpy(), len(sentences))
     table = pa.table([*(pa.array(each, pa.int32()) for each in places), labels], schema=schema)
-    folder = storage.join(job.attempt.made, f"{name}-{uuid.uuid4().hex}")  # a bundle may run twice
-    with writing_errors(job.attempt.made):
+    folder = storage.join(job.attempt.work_folder, f"{name}-{uuid.uuid4().hex}")  # a bundle may run twice
+    with writing_errors(job.attempt.work_folder):
         files = write_tables({"words": words, "texts": texts, "labelled": table}, folder)
     return FolderMade(
         folder=folder,

@@ -89,7 +89,7 @@ class LabelledConfig:
     pair; if not, the two are one, with the text that sorts first as `first`. dev_share: the share of the connected
     components of sentences that is held out if there is no dev file. split_salt: its key. max_unreadable_share: of the
     lines; above it the run fails. words: how texts are cut into words: at white space, or by Unicode's rule, which
-    splits off punctuation (as_words). keep_shared: with a dev file, keep training lines that share a sentence with it,
+    splits off punctuation (space_words). keep_shared: with a dev file, keep training lines that share a sentence with it,
     as some published splits do.
     """
 
@@ -185,7 +185,7 @@ def labelled_rows(
         [column.is_valid().to_numpy(zero_copy_only=False) for column in texts_of_columns]
     )
     is_bad = ~labels.is_valid().to_numpy(zero_copy_only=False)
-    cut = as_words if config.words == "unicode" else lambda column: column
+    cut = space_words if config.words == "unicode" else lambda column: column
     sentences = [normalise_column(cut(column.fill_null(""))) for column in texts_of_columns]
     is_empty = np.logical_or.reduce([pc.equal(each, "").to_numpy(zero_copy_only=False) for each in sentences])
     is_kept = ~(is_missing | is_bad | is_empty)
@@ -205,7 +205,7 @@ def labelled_rows(
 _WORD = regex.compile(r"(?w)\S+?\b")
 
 
-def as_words(column: pa.Array) -> pa.Array:
+def space_words(column: pa.Array) -> pa.Array:
     """Texts with a space between words as Unicode's default rule cuts them (UAX #29): `"don't," -> " don't , "`."""
     return pa.array([" ".join(_WORD.findall(text)) for text in column.to_pylist()], pa.string())
 
@@ -269,7 +269,7 @@ KEYED = LABELLED_LINE.append(pa.field("dev", pa.bool_(), nullable=False)).append
 _SAME = ["dev", "first", "second", "first_id", "second_id", "key"]
 
 
-def keyed(lines: pa.RecordBatch, *, ordered: bool, dev: bool) -> pa.Table:
+def add_keys(lines: pa.RecordBatch, *, ordered: bool, dev: bool) -> pa.Table:
     """KEYED rows. If not `ordered`, the text that sorts first (by its UTF-8 bytes) is `first`. dev: from the dev
     file.
     """

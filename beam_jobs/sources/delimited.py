@@ -22,7 +22,7 @@ from beam_jobs.sources.read_lines import (
     WRONG_FIELD,
     ReadingPlan,
     Unit,
-    endless,
+    endless_line_error,
     line_hashes,
     not_utf8,
     plan_reading,
@@ -83,7 +83,7 @@ class DelimitedSource:
             data, stored = held + block.data, stored + block.stored_bytes
             end = _end_of_records(data, quote)
             if len(data) - end > MAX_LINE_BYTES:
-                raise endless(unit.file, offset + end)
+                raise endless_line_error(unit.file, offset + end)
             if end:
                 yield offset, data[:end], stored
                 offset, stored = offset + end, 0

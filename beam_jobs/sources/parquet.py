@@ -47,7 +47,7 @@ class ParquetSource:
             stored += sum(_stored(group) for group in groups)
             estimated += sum(group.total_byte_size for group in groups)
         if not schemas:
-            raise read_lines.nothing_in(logs, files)
+            raise read_lines.empty_input_error(logs, files)
         check_columns({file: list(_leaves(schema)) for file, schema in schemas.items()}, self.mapping)
         self._check_types(schemas)
         return read_lines.ReadingPlan(files=files, units=units, stored_bytes=stored, estimated_bytes=estimated)

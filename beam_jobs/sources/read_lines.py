@@ -106,7 +106,7 @@ def plan_reading(logs: Sequence[str], *, split: bool = True) -> ReadingPlan:
             Unit(file=file, start=start, end=min(start + step, size), kind=kind) for start in range(0, size, step)
         ]
     if not units:
-        raise nothing_in(logs, files)
+        raise empty_input_error(logs, files)
     return ReadingPlan(files=files, units=units, stored_bytes=stored, estimated_bytes=estimated)
 
 
@@ -127,7 +127,7 @@ def find_files(logs: Sequence[str]) -> list[str]:
     return list(sources)
 
 
-def nothing_in(logs: Sequence[str], files: Sequence[str]) -> StageError:
+def empty_input_error(logs: Sequence[str], files: Sequence[str]) -> StageError:
     """The error for input files that are all empty."""
     return StageError(
         f"Every file of {', '.join(logs)} is empty.",
@@ -197,7 +197,7 @@ def _read_line(unit: Unit, stream: Any, position: int) -> bytes:
     except _DECODER_ERRORS as error:
         raise _damaged(unit.file, position, error) from None
     if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
-        raise endless(unit.file, position)
+        raise endless_line_error(unit.file, position)
     return line
 
 
@@ -221,7 +221,7 @@ def check_kind(file: str, kind: str) -> None:
         )
 
 
-def endless(file: str, position: int) -> StageError:
+def endless_line_error(file: str, position: int) -> StageError:
     """The error for a line that is longer than any line of a log."""
     return StageError(
         f"{file} has no line end within {MAX_LINE_BYTES >> 20} MiB after byte {position:,}: it does not hold one"

@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.peers.stock_towers import Arrangement, StockTower, Tensors
 from schemas.text_contract import trigram_ids, words
-from training.towers.text_table import Ragged, TextTable, starts
+from training.towers.text_table import Ragged, TextTable, list_offsets
 
 BATCH_TEXTS = 1_024
 
@@ -49,7 +49,7 @@ class StockEncoder:
         """Texts as words and trigrams, each distinct word once."""
         number: dict[str, int] = {}
         of_texts = [[number.setdefault(word, len(number)) for word in words(text)] for text in texts]
-        offsets = starts(np.fromiter(map(len, of_texts), np.int64, len(of_texts)))
+        offsets = list_offsets(np.fromiter(map(len, of_texts), np.int64, len(of_texts)))
         flat = np.fromiter((word for text in of_texts for word in text), np.int64, int(offsets[-1]))
         return TextTable(Ragged(offsets, flat), Ragged(*trigram_ids(list(number), self._table_rows)))
 
@@ -64,7 +64,7 @@ class StockServing:
     def __call__(self, text: str) -> np.ndarray:
         """Its embedding, float32 [1, d]."""
         bags = [self._trigrams_of[word] for word in words(text)]
-        offsets = starts(np.array([len(bag) for bag in bags]))[:-1]
+        offsets = list_offsets(np.array([len(bag) for bag in bags]))[:-1]
         with torch.inference_mode():
             flat = torch.tensor([trigram for bag in bags for trigram in bag])
             word_UG = self._tower.bag(flat, torch.from_numpy(offsets))

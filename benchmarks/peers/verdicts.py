@@ -22,9 +22,9 @@ from beam_jobs.ingest.bots import (
     STATISTICS,
     BotRules,
     activity_of,
+    detect_bots,
     find_crowds,
     merge_bots,
-    tell_clients,
 )
 from beam_jobs.ingest.content_filters import BOT_USER_AGENTS, content_fates, shipped_list
 from schemas.text_contract import normalise_column
@@ -61,7 +61,7 @@ def is_bot_agent(agents: Sequence[str]) -> list[bool]:
 def bots_among(statistics: pa.Table) -> np.ndarray:
     """The clients, uint64, that are not surely people; from all STATISTICS of all clients, in any order."""
     rules = BotRules()
-    bots, passers_by = tell_clients(statistics.select(STATISTICS.names).cast(STATISTICS), rules)
+    bots, passers_by = detect_bots(statistics.select(STATISTICS.names).cast(STATISTICS), rules)
     return merge_bots([bots, find_crowds(passers_by, activity_of(passers_by), rules)]).clients
 
 

@@ -14,7 +14,7 @@ from benchmarks.speed.contest import Tell
 from benchmarks.speed.trainer import Trainer
 from schemas.section import changed
 from training.model.encoder import CPU, Device
-from training.model.kernel_towers import serves
+from training.model.kernel_towers import can_encode
 from training.model.objective_settings import Clicks, Fixed
 from training.model.parameters import initial_parameters, layout_of
 from training.model.recipe import Nesterov, Recipe
@@ -92,7 +92,7 @@ def trainers(recipe: Recipe, data: ShardData, *, threads: int, devices: dict[str
     for place, device in devices.items():
         for option, changes in options.items():
             asked = changed(recipe, changes)
-            kinds: list[Kind] = ["compiled"] if serves(asked) and device == CPU else []
+            kinds: list[Kind] = ["compiled"] if can_encode(asked) and device == CPU else []
             for kind in (*kinds, "reference"):
                 make = partial(_trainer, asked, start, data, kind, threads, device)
                 found[f"{place}{kind}, {option}"] = Variant(

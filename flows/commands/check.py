@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from rich.filesize import decimal as size
 
 from flows.commands.options import Json, K
-from flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text, counted, duration, finding_rows
+from flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text, duration, finding_rows, quantity
 from flows.report.run_blocks import gate_table, ledger_table, percent
 from flows.show import console
 from flows.show.present import program
@@ -68,7 +68,7 @@ def check(
             sample_lines=sample_lines,
             progress=progress,
         )
-    result = as_result(checked, logs, mapping, documents, time.perf_counter() - begun)
+    result = result_json(checked, logs, mapping, documents, time.perf_counter() - begun)
     console.emit(result, json, lambda result: console.show(report(result)))
     return 0 if checked.can_be_ingested else 1
 
@@ -77,7 +77,7 @@ _MARKS = {"fails": ("✗", "worse"), "look": ("!", "open"), "note": ("·", "quie
 _MAX_FIELDS = 16
 
 
-def as_result(
+def result_json(
     checked: "Checked", logs: Sequence[str], mapping: str | None, documents: str | None, seconds: float
 ) -> dict[str, Any]:
     """The JSON object of a check."""
@@ -110,7 +110,7 @@ def report(result: Mapping[str, Any]) -> list[Block]:
             replace(ledger_table(Ledger.from_json(result["ledger"])), caption=f"The fate of every line{of_sample}"),
             Table(caption="", rows=[(Cell(text=name, tone="strong"), fact) for name, fact in _facts(result)]),
             gate_table(result["kept"], result["k"]),
-            Items(items=list(_about_gate(result))),
+            Items(items=list(_gate_lines(result))),
             _estimate(result["estimate"]),
         ]
     if result["proposed_mapping"]:
@@ -131,9 +131,9 @@ def _headline(result: Mapping[str, Any]) -> Iterable[Block]:
     if sample and sample["is_whole"]:
         read = f"all {sample['lines']:,} lines were read, so the figures are exact"
     elif sample:
-        places = counted(sample["places"], "place")
+        places = quantity(sample["places"], "place")
         read = f"{sample['lines']:,} lines from {places} were read, {percent(sample['share_of_log'], 1)} of the log"
-    yield Text(text=f"{counted(files['count'], 'file')}{empty}, {size(files['stored_bytes'])}; {read}")
+    yield Text(text=f"{quantity(files['count'], 'file')}{empty}, {size(files['stored_bytes'])}; {read}")
     if result.get("simulated_lines"):
         yield Text(text=f"{result['simulated_lines']:,} of these lines are of a simulated log.", tone="open")
     yield Text(text=f"checked in {result['duration_seconds']:.1f} s; nothing was written", tone="quiet")
@@ -169,13 +169,13 @@ def _facts(result: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         yield "clients", f"{clients['distinct']:,}, {clients['searches_each']:.1f} searches each"
     if times["first"]:
         first, last = (times[which][:16].replace("T", " ") for which in ("first", "last"))
-        yield "time", f"{first} to {last} UTC, {counted(times['dates'], 'date')}"
+        yield "time", f"{first} to {last} UTC, {quantity(times['dates'], 'date')}"
     if documents := result["documents"]:
         share = percent(documents["clicks_titled"], documents["clicks"])
         yield "documents", f"{documents['num_documents']:,}; {share} of the clicks are on one with a title"
 
 
-def _about_gate(result: Mapping[str, Any]) -> Iterable[str]:
+def _gate_lines(result: Mapping[str, Any]) -> Iterable[str]:
     if not result["sample"]["is_whole"]:
         yield "The whole log keeps more than its sample, as more people ask the same."
     if result["documents"] is None:

@@ -89,7 +89,7 @@ def compare(
     from schemas.judgments import Judged
     from training.evaluation import compare_stage
     from training.evaluation.evaluate_stage import EvaluateConfig
-    from training.evaluation.rows import all_rows, chosen
+    from training.evaluation.rows import all_rows, select_rows
 
     every_row = all_rows(
         change=lambda chosen_recipe: with_fields(chosen_recipe, set or []),
@@ -103,7 +103,7 @@ def compare(
     try:
         with console.progress_bar("compare") as progress:
             result = compare_stage.compare(
-                chosen(every_row, rows or []),
+                select_rows(every_row, rows or []),
                 shards=shards,
                 files=Judged(documents=documents, queries=queries, qrels=qrels),
                 store=into,
@@ -167,7 +167,7 @@ def show(result: dict[str, Any]) -> None:
     show_comparison(result["metrics"])
     if result.get("labels", {}).get("simulated"):
         output.print(Text("All of this comes from a simulated log.", "bold yellow"))
-    output.print(f"\n{plain(present.from_here(result['path']))}", soft_wrap=True)
+    output.print(f"\n{plain(present.relative_path(result['path']))}", soft_wrap=True)
 
 
 def show_comparison(comparison: Mapping[str, Any]) -> None:

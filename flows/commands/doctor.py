@@ -15,7 +15,7 @@ from flows.commands.options import Json
 from flows.report.blocks import Cell, Table, Text, finding_rows
 from flows.show import console
 from flows.show.console import NEEDS, emit, errors
-from training.compute.device import gpus_here
+from training.compute.device import count_gpus
 from training.kernel.kernel_library import Status, status
 
 # A check prevents a run, finds room for improvement, passes, or states a fact.
@@ -51,7 +51,7 @@ def doctor(*, json: Json = False) -> int:
         clicktower doctor
         clicktower doctor --json
     """
-    from beam_jobs.compiled.log_library import why_not
+    from beam_jobs.compiled.log_library import missing_reason
     from beam_jobs.engine.engine_options import FLINK_JOB_SERVER, PRISM, PYTHON_WORKER
     from flows.config.settings import Settings
 
@@ -59,7 +59,7 @@ def doctor(*, json: Json = False) -> int:
     engines, path = Path(Settings().engines), status()
     checks: dict[str, Callable[[], Finding]] = {
         "path": lambda: training_path(path),
-        "log reader": lambda: log_reader(why_not()),
+        "log reader": lambda: log_reader(missing_reason()),
         "packages": lambda: packages(metadata.requires("clicktower") or (), installed()),
         "GPU": gpu,
         "memory": lambda: memory(*free_memory(Path("/proc/meminfo")), memory_left()),
@@ -102,7 +102,7 @@ def training_path(kernel: Status) -> Finding:
 
 def gpu() -> Finding:
     """Whether there is a GPU, and whether it computes what the CPU does (trainer.gpu_check)."""
-    if not gpus_here():
+    if not count_gpus():
         return Finding("GPU", "note", "none that torch can use: training takes the CPU")
     from training.trainer.gpu_check import device_of_gpu, gpu_kind, gpu_problem  # loads torch
 

@@ -65,7 +65,7 @@ def explain(
     """
     from flows.config.toml_file import with_fields
     from flows.report.explain_page import Readings, explain_blocks
-    from flows.show.present import from_here
+    from flows.show.present import relative_path
     from schemas.judgments import read_queries
     from training.analysis.explanation import as_json, explain_model, training_cost
     from training.analysis.keywords import CountingRule
@@ -124,7 +124,7 @@ def explain(
         if readings.simulated:
             console.output.print("[bold yellow]A model of a simulated log.[/]")
         for path in files.values():
-            console.output.print(console.plain(from_here(path)), soft_wrap=True)
+            console.output.print(console.plain(relative_path(path)), soft_wrap=True)
 
     console.emit(result, json, show)
 

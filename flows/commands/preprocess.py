@@ -204,10 +204,10 @@ def erase(
     client_ids = read_client_ids(client_id, client_ids_file)
     with console.progress_bar("erase") as progress:
         erasure = erase.erase(client_ids, store=store, person_key=person_key, progress=progress)
-    console.emit(as_result(store, erasure), json, show)
+    console.emit(erasure_json(store, erasure), json, show)
 
 
-def as_result(store: str, erasure: "Erasure") -> dict[str, Any]:
+def erasure_json(store: str, erasure: "Erasure") -> dict[str, Any]:
     """The JSON object of an erasure. `reused`: there was nothing to change."""
     return {
         "stage": "erase",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.text import Text
 
 from flows.commands.options import Json
-from flows.report.blocks import counted
+from flows.report.blocks import quantity
 from flows.show import console, present
 from flows.show.console import output, plain
 from schemas import storage
@@ -73,7 +73,7 @@ def sweep(config: str, *, plan: bool = False, json: Json = False) -> None:
     }
     if plan:
         planned = sweep_stage.plan(settings.shards, points, **arguments)
-        console.emit(as_plan(settings, measure, planned), json, show_plan)
+        console.emit(plan_json(settings, measure, planned), json, show_plan)
         return
     try:
         with console.progress_bar("sweep") as progress:
@@ -96,7 +96,7 @@ def sweep(config: str, *, plan: bool = False, json: Json = False) -> None:
             _table({"measure": measure, "watched": watched, "rungs": [], "rows": rows, "labels": {}})
             output.print()
         raise
-    console.emit(as_result(result, settings), json, show)
+    console.emit(result_json(result, settings), json, show)
 
 
 def trial_line(measure: str) -> Callable[[Point, Trial, int, int], None]:
@@ -106,14 +106,14 @@ def trial_line(measure: str) -> Callable[[Point, Trial, int, int], None]:
         where = f"{point_text(point.fields)}, seed {trial.seed}" if len(point.recipes) > 1 else point_text(point.fields)
         came = trial.failed or f"{measure} {(trial.measures or {})[measure]:.4f}"
         if 0 < trial.epochs < trial.of_epochs:
-            came += f" after {trial.epochs} of {counted(trial.of_epochs, 'epoch')}"
+            came += f" after {trial.epochs} of {quantity(trial.of_epochs, 'epoch')}"
         time = "reused" if trial.reused else f"{trial.seconds:.1f} s" if trial.seconds else ""
         console.ended("failed" if trial.failed else "done", f"{done}/{total}", time, f"{where}: {came}")
 
     return tell
 
 
-def as_result(result: StageResult, config: "SweepConfig") -> dict[str, Any]:
+def result_json(result: StageResult, config: "SweepConfig") -> dict[str, Any]:
     """The JSON object of a sweep: the stage's, its page, the best recipe as TOML, and the commands that make, judge and
     publish the best."""
     value = result.to_json()
@@ -127,7 +127,7 @@ def as_result(result: StageResult, config: "SweepConfig") -> dict[str, Any]:
     }
 
 
-def as_plan(
+def plan_json(
     config: "SweepConfig", measure: str, planned: Sequence[tuple[Point, Sequence[tuple[str, bool]]]]
 ) -> dict[str, Any]:
     """The JSON object of a sweep's plan."""
@@ -176,7 +176,7 @@ def show(result: dict[str, Any]) -> None:
     output.print()
     for label, where in (("page", result["page"]), ("recipe", result["best"])):
         if where:
-            output.print(f"{label:<8} {plain(present.from_here(where))}", soft_wrap=True)
+            output.print(f"{label:<8} {plain(present.relative_path(where))}", soft_wrap=True)
 
 
 def _table(table: Mapping[str, Any]) -> None:
@@ -206,4 +206,4 @@ def _commands(best: Mapping[str, Any], config: "SweepConfig", measure: str) -> d
 
 
 def _typed(words: Sequence[str]) -> str:
-    return " ".join([present.program(), *(shlex.quote(present.from_here(word)) for word in words)])
+    return " ".join([present.program(), *(shlex.quote(present.relative_path(word)) for word in words)])

@@ -246,7 +246,7 @@ def evaluate_labelled(
         present.stage_result(value)
         console.show(labelled_blocks(value))
         for path in filter(None, (value["path"], value.get("report"))):
-            console.output.print(console.plain(present.from_here(path)), soft_wrap=True)
+            console.output.print(console.plain(present.relative_path(path)), soft_wrap=True)
 
     console.emit(value, json, show)
 

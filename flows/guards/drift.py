@@ -82,7 +82,7 @@ class WatchedFigure:
     stops: bool = False
 
 
-def watched(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> list[WatchedFigure]:
+def watch_figures(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> list[WatchedFigure]:
     """Compare every figure of the finished stages with its usual value. `results`: theirs, the newest last.
 
     The observation is kept in the store.
@@ -259,7 +259,7 @@ def _number(name: str, today: Observation, history: Sequence[Observation], rules
     if not is_seen and _is_far(figure, value, usual, limit, spread):
         jump = f"{figure.words}: {_sentence(figure, value, usual, limit)}, from {basis} before"
     else:
-        slow = _slow(name, today, alike, rules, spread)
+        slow = _detect_slow_drift(name, today, alike, rules, spread)
     return WatchedFigure(figure=name, words=figure.words, value=shown, usual=_shown(figure, usual), basis=basis,
                          alarm=jump or slow, stops=bool(jump) and _may_stop(name, today, rules))  # fmt: skip
 
@@ -299,7 +299,9 @@ def _spread_of_weeks(name: str, recent: Sequence[Observation]) -> float:
     return MAD_TO_SIGMA * median(apart) / math.sqrt(2) if apart else 0.0
 
 
-def _slow(name: str, today: Observation, alike: Sequence[Observation], rules: DriftRules, spread: float) -> str:
+def _detect_slow_drift(
+    name: str, today: Observation, alike: Sequence[Observation], rules: DriftRules, spread: float
+) -> str:
     """Detect a week that is far from the week `days` earlier although no single day is. It never stops a run."""
     if not today.dated:
         return ""

@@ -46,8 +46,8 @@ def decide_first(candidate: Evaluation | None, rules: PromotionRules) -> Decisio
         return Decision(promote=False, reason="Nothing is live yet, and the first release has to be better than BM25; "
                         "it was not measured, so it is kept.", figures={"case": "not measured"})  # fmt: skip
     figures = {"case": "first", **_difference(candidate.bm25, candidate.values, candidate, rules)}
-    text = f"Nothing was live yet; {_compared(figures, 'BM25')}"
-    if refused := _refused(figures, rules):
+    text = f"Nothing was live yet; {_gain_sentence(figures, 'BM25')}"
+    if refused := _insufficiency(figures, rules):
         return Decision(promote=False, reason=f"{text}; {refused}, so the release is kept.", figures=figures)
     return Decision(promote=True, reason=f"{text}, so the first release goes live.", figures=figures)
 
@@ -77,8 +77,8 @@ def decide(live: Evaluation, candidate: Evaluation, rules: PromotionRules) -> De
         **_difference(live.values, candidate.values, candidate, rules),
         "slices": _slices(live, candidate, rules),
     }
-    text = _compared(figures, "the live model")
-    if refused := _refused(figures, rules):
+    text = _gain_sentence(figures, "the live model")
+    if refused := _insufficiency(figures, rules):
         return Decision(promote=False, reason=f"{text}; {refused}, so the live model stays.", figures=figures)
     if worse := [row for row in figures["slices"] if row["worse"]]:
         parts = " and ".join(
@@ -150,7 +150,7 @@ def _incomparable(problem: str) -> UsageError:
     )
 
 
-def _refused(figures: Mapping[str, Any], rules: PromotionRules) -> str:
+def _insufficiency(figures: Mapping[str, Any], rules: PromotionRules) -> str:
     """The reason why the figures do not suffice, or an empty string."""
     if figures["n"] < rules.min_queries:
         return f"fewer than {rules.min_queries:,} queries cannot tell"
@@ -161,7 +161,7 @@ def _refused(figures: Mapping[str, Any], rules: PromotionRules) -> str:
     return f"the interval is not above {rules.min_gain:g}" if rules.min_gain else "the interval is not above zero"
 
 
-def _compared(figures: Mapping[str, Any], name: str) -> str:
+def _gain_sentence(figures: Mapping[str, Any], name: str) -> str:
     d = figures["difference"]
     judged = " judged by clicks" if figures["click_derived"] else ""
     return (
@@ -209,10 +209,10 @@ def decide_if_better(
         judgments = Judgments(documents=documents, queries=queries, qrels=qrels, store=store, frequencies=frequencies)
     pointer = read_pointer(to)
     previous = pointer.previous if pointer else None
-    return decide_by(with_fields(PromotionRules(), rules), judgments, progress, previous=previous)
+    return decision_rule(with_fields(PromotionRules(), rules), judgments, progress, previous=previous)
 
 
-def decide_by(
+def decision_rule(
     rules: PromotionRules, judgments: Judgments | None, progress: Progress = silent, *, previous: str | None = None
 ) -> Decide:
     """The decision function for `publish`. Without judgments the live model is not evaluated again.
@@ -225,7 +225,9 @@ def decide_by(
     not return because a run is repeated.
     """
 
-    def decided(live: Release | None, live_folder: str | None, candidate: Release, candidate_folder: str) -> Decision:
+    def decide_once(
+        live: Release | None, live_folder: str | None, candidate: Release, candidate_folder: str
+    ) -> Decision:
         if rules.rule == "always":
             return Decision(
                 promote=True, reason="The rule is that every release goes live.", figures={"case": "always"}
@@ -234,27 +236,29 @@ def decide_by(
             reason = "The rule is that no release goes live by itself: make it live by hand once somebody looked at it."
             return Decision(promote=False, reason=reason, figures={"case": "never"})
         if live and candidate.digest == previous:
-            return _kept("It was live before, and was rolled back or replaced: only a person makes it live again")
+            return _keep_live("It was live before, and was rolled back or replaced: only a person makes it live again")
         if live and live.inputs["model"] == candidate.inputs["model"]:
             return decide_same_model(live, candidate)
         of_candidate = release_evaluation(candidate, candidate_folder)
         if live is None or live_folder is None:
             return decide_first(of_candidate, rules)
         if of_candidate is None:
-            return _kept("The release carries no evaluation" + _UNCOMPARED)
+            return _keep_live("The release carries no evaluation" + _UNCOMPARED)
         of_live = release_evaluation(live, live_folder)
         if of_live is None or of_live.protocol != of_candidate.protocol:
             if judgments is None:
-                return _kept("The live model was measured on other judgments or documents, or not at all" + _UNCOMPARED)
+                return _keep_live(
+                    "The live model was measured on other judgments or documents, or not at all" + _UNCOMPARED
+                )
             try:
                 of_live = _evaluate_live(live_folder, candidate, judgments, progress)
             except (UsageError, TransientError):
                 raise
             except StageError as error:
-                return _kept(f"The live model could not be measured anew ({error.problem}){_UNCOMPARED}")
+                return _keep_live(f"The live model could not be measured anew ({error.problem}){_UNCOMPARED}")
         return decide(of_live, of_candidate, rules)
 
-    return decided
+    return decide_once
 
 
 def release_evaluation(release: Release, folder: str) -> Evaluation | None:
@@ -309,5 +313,5 @@ def _protocol(inputs: Any, config: Any) -> dict[str, Any]:
     return json.loads(json.dumps({"inputs": {k: v for k, v in inputs.items() if k != "model"}, "config": dict(config)}))
 
 
-def _kept(why: str) -> Decision:
+def _keep_live(why: str) -> Decision:
     return Decision(promote=False, reason=f"{why}. What is live stays.", figures={"case": "not measured"})

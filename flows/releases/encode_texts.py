@@ -67,7 +67,7 @@ def encode_titles(
     distinct = list(row_of)
     vectors_TD = np.empty((len(distinct), model.dimensions), np.float32)
     progress("look for vectors of an earlier release", 0, None)
-    missing = np.flatnonzero(~_take_known(uri, trained, model, distinct, vectors_TD))
+    missing = np.flatnonzero(~_reuse_vectors(uri, trained, model, distinct, vectors_TD))
     rows = [missing[start : start + PART_TITLES] for start in range(0, len(missing), PART_TITLES)]
     texts = {at: [distinct[row] for row in part] for at, part in enumerate(rows)}
     names = [_part_name(uri, trained, part) for part in texts.values()] if len(rows) > 1 else []
@@ -79,7 +79,11 @@ def encode_titles(
             del texts[at]
     num_encoded = len(distinct) - len(missing) + resumed
     progress("encode titles", num_encoded, len(distinct))
-    encode = _by_workers(trained, texts, names, model, workers) if workers > 1 and names else _here(model, texts, names)
+    encode = (
+        _by_workers(trained, texts, names, model, workers)
+        if workers > 1 and names
+        else _encode_locally(model, texts, names)
+    )
     for at, vectors in encode:
         vectors_TD[rows[at]] = vectors
         num_encoded += len(vectors)
@@ -93,7 +97,9 @@ def encode_titles(
     return TitleVectors(vectors_TD=vectors_TD, text_of_N=text_of_N, counts=counts, parts=names)
 
 
-def _here(model: Encoder, texts: Mapping[int, list[str]], names: Sequence[str]) -> Iterator[tuple[int, np.ndarray]]:
+def _encode_locally(
+    model: Encoder, texts: Mapping[int, list[str]], names: Sequence[str]
+) -> Iterator[tuple[int, np.ndarray]]:
     for at, part in texts.items():
         vectors = search_vectors(model, part, "document")
         if names:
@@ -148,14 +154,14 @@ def _loaded(model: str) -> Encoder:
     return load_text_encoder(model)
 
 
-def _take_known(
+def _reuse_vectors(
     uri: str, trained: StageResult, model: Encoder, distinct: Sequence[str], vectors_TD: np.ndarray
 ) -> np.ndarray:
     """Fill in the vectors of titles that an earlier release of the same model has; returns whether each title is known,
     [T].
     """
     known_T = np.zeros(len(distinct), bool)
-    folder = _same_model(uri, trained, model)
+    folder = _release_of_model(uri, trained, model)
     if folder is None:
         return known_T
     from flows.releases.release_documents import open_table  # imports LanceDB, which encoding lines does not need
@@ -178,7 +184,7 @@ def _take_known(
     return known_T
 
 
-def _same_model(uri: str, trained: StageResult, model: Encoder) -> str | None:
+def _release_of_model(uri: str, trained: StageResult, model: Encoder) -> str | None:
     """The folder of the live release if it has this model, otherwise of the newest intact one that does; None without
     one.
     """

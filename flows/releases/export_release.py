@@ -173,13 +173,13 @@ def _bodies(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
 
 def _documents(batch: pa.RecordBatch) -> Iterator[bytes]:
     """The two lines of each document in a bulk body: the action and the document."""
-    columns = (batch["id"].to_pylist(), batch["title"].to_pylist(), _written(batch["vector"]).to_pylist())
+    columns = (batch["id"].to_pylist(), batch["title"].to_pylist(), _format_vectors(batch["vector"]).to_pylist())
     for document_id, title, numbers in zip(*columns, strict=True):
         action = json.dumps({"index": {"_id": document_id}}, ensure_ascii=False)
         yield f'{action}\n{{"title":{json.dumps(title, ensure_ascii=False)},"vector":[{numbers}]}}\n'.encode()
 
 
-def _written(vectors: pa.FixedSizeListArray) -> pa.StringArray:
+def _format_vectors(vectors: pa.FixedSizeListArray) -> pa.StringArray:
     """The numbers of each vector, separated by commas, in the fewest digits that identify the float32."""
     numbers = pc.cast(vectors.flatten(), pa.string())
     offsets = pa.array(range(0, len(numbers) + 1, vectors.type.list_size), pa.int32())

@@ -56,14 +56,14 @@ def make_release(
         progress("write documents and read them back", 0, None)
         write_rows(built, rows)
         progress("measure the index against exact search", 0, None)
-        queries_QD = search_vectors(model, _drawn(rows, config, config.num_recall_queries), "query")
+        queries_QD = search_vectors(model, _draw_titles(rows, config, config.num_recall_queries), "query")
         index, search = build_index(built, rows, queries_QD, config, similarity=model.similarity, progress=progress)
         asked_at = time.monotonic()
         for query in queries_QD:
             search.best(query, config.recall_at)
         milliseconds = round((time.monotonic() - asked_at) / len(queries_QD) * 1000, 3)
         progress("write what other languages read", 0, None)
-        expected = in_onnx.golden(model, _drawn(rows, config, in_onnx.NUM_TITLES))
+        expected = in_onnx.golden(model, _draw_titles(rows, config, in_onnx.NUM_TITLES))
         storage.write_atomic(storage.join(built, GOLDEN), "".join(expected.lines()).encode())
         release = Release(
             digest=digest,
@@ -132,7 +132,7 @@ def _copy(stage: StageResult, name: str, to: str) -> None:
     storage.write_atomic(to, content)
 
 
-def _drawn(rows: Rows, config: PublishConfig, num_titles: int) -> list[str]:
+def _draw_titles(rows: Rows, config: PublishConfig, num_titles: int) -> list[str]:
     """Titles drawn by a keyed hash of their ids."""
     order = sorted(range(len(rows)), key=lambda row: keyed_digest(rows.ids[row], config.seed, b"recall"))
     return [rows.titles[row] for row in order[:num_titles]]

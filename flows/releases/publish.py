@@ -233,11 +233,11 @@ def list_releases(uri: str) -> list[dict[str, Any]]:
             "Run `clicktower publish` first, or check the URI.",
         )
     states = {pointer.release: "live", pointer.previous: "previous"} if pointer else {}
-    kept = [_kept(uri, digest, states.get(digest)) for digest in digests]
+    kept = [_kept_release(uri, digest, states.get(digest)) for digest in digests]
     return sorted(kept, key=lambda row: row["created"] or "", reverse=True)
 
 
-def _kept(uri: str, digest: str, state: str | None) -> dict[str, Any]:
+def _kept_release(uri: str, digest: str, state: str | None) -> dict[str, Any]:
     release, wrong = find(release_folder(uri, digest))
     try:
         decision = read_decision(uri, digest)

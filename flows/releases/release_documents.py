@@ -195,7 +195,7 @@ def build_index(
         num_partitions, steps = len(partitions.centres_PD), []
         for depth, limits_Q in zip(depths, limits_QK.T, strict=True):
             progress(f"measure recall@{depth}", 0, None)
-            step = _least(search, queries_QD, limits_Q, depth, config.min_recall, num_partitions, tried)
+            step = _fewest_partitions(search, queries_QD, limits_Q, depth, config.min_recall, num_partitions, tried)
             steps += [step] if step else []
         if len(steps) == len(depths):
             search.steps = steps
@@ -222,7 +222,7 @@ def _read_ivf(folder: str) -> Partitions:
     return Partitions(centres_PD=tensors["centres"], of_N=tensors["partition_of"])
 
 
-def _least(
+def _fewest_partitions(
     search: IndexSearch,
     queries_QD: np.ndarray,
     limits_Q: np.ndarray,

@@ -178,7 +178,7 @@ def swap(uri: str, *, expected: contract.Pointer | None, release: str) -> contra
         if current and current.release == release:
             return current
         if current != expected:
-            raise _moved(uri, release, current)
+            raise _pointer_moved(uri, release, current)
         if not storage.exists(storage.join(contract.release_folder(uri, release), contract.RELEASE)):
             raise StageError(
                 f"The release {release} is no longer at {uri}: another publisher may have removed it among the oldest."
@@ -196,12 +196,12 @@ def swap(uri: str, *, expected: contract.Pointer | None, release: str) -> contra
                 storage.join(uri, contract.swap_name(pointer.number)), to_bytes(pointer.to_json())
             )
             if not created:
-                raise _moved(uri, release, contract.read_pointer(uri))
+                raise _pointer_moved(uri, release, contract.read_pointer(uri))
         storage.write_atomic(storage.join(uri, contract.POINTER), to_bytes(pointer.to_json()))
     return pointer
 
 
-def _moved(uri: str, release: str, current: contract.Pointer | None) -> StageError:
+def _pointer_moved(uri: str, release: str, current: contract.Pointer | None) -> StageError:
     return StageError(
         f"Another publisher moved the pointer of {uri} to {current.release if current else 'nothing'} in the meantime:"
         f" moving it to {release} would silently undo that publication.",

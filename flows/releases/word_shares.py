@@ -32,11 +32,11 @@ def word_shares(encoder: Model | Ensemble, bm25: TitleBM25 | None, query: str, t
     cosine, or minus the distance; the other of the two is None. A text without its only word has no embedding: its
     cosine is 0, its distance that of the zero vector.
     """
-    vectors_Qd, vectors_Dd = _shortened(encoder, query, "query"), _shortened(encoder, title, "document")
+    vectors_Qd, vectors_Dd = _shortened_vectors(encoder, query, "query"), _shortened_vectors(encoder, title, "document")
     scores_Q = scores_one_by_one(encoder.similarity, vectors_Qd, vectors_Dd[0])
     scores_D = scores_one_by_one(encoder.similarity, vectors_Dd, vectors_Qd[0])
     parts = bm25.parts(query, title) if bm25 else None
-    of_query = _explained(encoder, query, "query", scores_Q, other=title)
+    of_query = _text_shares(encoder, query, "query", scores_Q, other=title)
     for number, word in enumerate(of_query["words"]):
         word["bm25"], word["match"] = parts[number] if parts else None, None
     if encoder.word_share:
@@ -49,11 +49,11 @@ def word_shares(encoder: Model | Ensemble, bm25: TitleBM25 | None, query: str, t
         "distance": -score if encoder.similarity == "euclidean" else None,
         "bm25": None if parts is None else sum(parts),
         "query": of_query,
-        "title": _explained(encoder, title, "document", scores_D, other=query),
+        "title": _text_shares(encoder, title, "document", scores_D, other=query),
     }
 
 
-def _shortened(encoder: Model | Ensemble, text: str, side: Side) -> np.ndarray:
+def _shortened_vectors(encoder: Model | Ensemble, text: str, side: Side) -> np.ndarray:
     """The vectors of a text and of the text without each of its first words, float32 [1 + words, d]."""
     text_words = words(text)
     if not text_words:
@@ -68,7 +68,7 @@ def _shortened(encoder: Model | Ensemble, text: str, side: Side) -> np.ndarray:
     return vectors if shortened else np.concatenate([vectors, np.zeros_like(vectors)])
 
 
-def _explained(encoder: Model | Ensemble, text: str, side: Side, scores: np.ndarray, *, other: str) -> dict[str, Any]:
+def _text_shares(encoder: Model | Ensemble, text: str, side: Side, scores: np.ndarray, *, other: str) -> dict[str, Any]:
     text_words, of_other, gates = words(text), set(words(other)), gate_keywords(encoder, text, side)
     return {
         "text": text,

@@ -142,7 +142,7 @@ SIMULATED = (
 GRADES = {0: "Bad", 1: "Fair", 2: "Good", 3: "Excellent"}
 
 
-def ranked(name: str, documents: Sequence[Mapping[str, Any]]) -> Table:
+def ranking_table(name: str, documents: Sequence[Mapping[str, Any]]) -> Table:
     """A ranking, best first: {"title", "score", "grade"} of each document; the grade is None without a judgment."""
     if not documents:
         return Table(caption=name, rows=[["no result"]])
@@ -187,7 +187,7 @@ def record(settings: Mapping[str, Any], software: Mapping[str, str], outputs: Se
     )
 
 
-def counted(count: int, thing: str) -> str:
+def quantity(count: int, thing: str) -> str:
     """1 row, 2 rows, 3 queries."""
     many = f"{thing[:-1]}ies" if thing.endswith("y") else f"{thing}s"
     return f"{count:,} {thing if count == 1 else many}"

@@ -24,10 +24,10 @@ from flows.report.blocks import (
     Section,
     Table,
     Text,
-    counted,
     duration,
     grade_legend,
-    ranked,
+    quantity,
+    ranking_table,
     sentence,
 )
 from flows.report.figures import WIDE, ChartRow, Dot, dot_of, row_chart
@@ -73,7 +73,7 @@ def comparison_page(result: Mapping[str, Any]) -> Page:
     blocks = comparison_blocks(comparison)
     return Page(
         kind="comparison",
-        title=f"{counted(len(comparison['rows']), 'row')} on {counted(comparison['n'], 'judged query')}",
+        title=f"{quantity(len(comparison['rows']), 'row')} on {quantity(comparison['n'], 'judged query')}",
         banners=[BY_CLICKS] * (comparison["judgments"] == "click-derived")
         + [SIMULATED] * bool(result["labels"].get("simulated")),
         blocks=[*blocks, Section(title="For the record", blocks=[record])] if rows else blocks,
@@ -90,7 +90,7 @@ def comparison_blocks(comparison: Comparison) -> list[Section]:
         Section(title="For which queries", blocks=_parts(comparison), only="page"),
         Section(title="What it costs", blocks=_costs(comparison), only="page"),
         Section(title="Queries that gained and lost most", blocks=_queries(comparison)),
-        Section(title="How it was measured", blocks=_measured(comparison)),
+        Section(title="How it was measured", blocks=_measurement(comparison)),
     ]
     return [section for section in sections if section.blocks]
 
@@ -98,7 +98,7 @@ def comparison_blocks(comparison: Comparison) -> list[Section]:
 # The rows by their role in the comparison.
 
 
-def done(comparison: Comparison) -> list[Row]:
+def finished_rows(comparison: Comparison) -> list[Row]:
     """The rows that have values."""
     return [row for row in comparison["rows"] if row["state"] == "done" and MEASURE in row["values"]]
 
@@ -109,12 +109,12 @@ def best(comparison: Comparison) -> Row | None:
     def rank(row: Row) -> tuple[float, bool]:
         return row["values"][MEASURE]["mean"], row["name"] == comparison["against"]
 
-    return max(done(comparison), key=rank, default=None)
+    return max(finished_rows(comparison), key=rank, default=None)
 
 
-def chosen(comparison: Comparison) -> Row | None:
+def reference_row(comparison: Comparison) -> Row | None:
     """The row that all others are tested against, if it is done."""
-    return next((row for row in done(comparison) if row["name"] == comparison["against"]), None)
+    return next((row for row in finished_rows(comparison) if row["name"] == comparison["against"]), None)
 
 
 def title_of(comparison: Comparison, name: str | None) -> str:
@@ -122,7 +122,7 @@ def title_of(comparison: Comparison, name: str | None) -> str:
     return next((row["title"] for row in comparison["rows"] if row["name"] == name), name or "none")
 
 
-def against_chosen(row: Row, measure: str = MEASURE) -> Difference:
+def difference_to_reference(row: Row, measure: str = MEASURE) -> Difference:
     """A row's difference to the chosen one; None for the chosen one itself and without tests."""
     return (row.get("to_against") or {}).get(measure)
 
@@ -173,9 +173,9 @@ def signed_interval(value: Mapping[str, float]) -> str:
 
 
 def _answer(comparison: Comparison) -> list[Block]:
-    against, base, rows = title_of(comparison, comparison["against"]), chosen(comparison), []
-    for row in done(comparison):
-        value, difference = row["values"][MEASURE], against_chosen(row)
+    against, base, rows = title_of(comparison, comparison["against"]), reference_row(comparison), []
+    for row in finished_rows(comparison):
+        value, difference = row["values"][MEASURE], difference_to_reference(row)
         kind = "chosen" if row is base else side(difference) or "alike"
         rows.append(
             ChartRow(
@@ -200,8 +200,13 @@ def _answer(comparison: Comparison) -> list[Block]:
 
 def comparison_headline(comparison: Comparison) -> str:
     """The comparison in one line: how many rows, and the best beside the chosen one."""
-    rows, measured, top, base = comparison["rows"], done(comparison), best(comparison), chosen(comparison)
-    text = counted(len(measured), "row") if len(measured) == len(rows) else f"{len(measured)} of {len(rows)} rows"
+    rows, measured, top, base = (
+        comparison["rows"],
+        finished_rows(comparison),
+        best(comparison),
+        reference_row(comparison),
+    )
+    text = quantity(len(measured), "row") if len(measured) == len(rows) else f"{len(measured)} of {len(rows)} rows"
     if top is None:
         return f"{text} measured"
     text += f"; highest {measure_name(MEASURE)} {figure(top['values'][MEASURE]['mean'])} ({top['title']})"
@@ -212,19 +217,19 @@ def comparison_headline(comparison: Comparison) -> str:
 
 def answer(comparison: Comparison) -> str:
     """The outcome in a paragraph: the best row, its lead over the chosen row, and the role of chance."""
-    rows, top, base = done(comparison), best(comparison), chosen(comparison)
+    rows, top, base = finished_rows(comparison), best(comparison), reference_row(comparison)
     if top is None:
         return "No row could be measured: there is nothing to compare."
     name, value = measure_name(MEASURE), top["values"][MEASURE]
     around = f"{figure(value['mean'])} ({figure(value['low'])} to {figure(value['high'])})"
-    over = f"{around} over {counted(comparison['n'], 'query')}"
+    over = f"{around} over {quantity(comparison['n'], 'query')}"
     if len(rows) == 1:
         return f"The only row that was measured is {top['title']}: {name} {over}. There is nothing to compare it with."
     if top is base:
         text = f"No row is above {base['title']}: {name} {over}."
     else:
         text = f"Highest {name}: {top['title']}, {over}. {_lead(comparison, top, base)}"
-    sides = [side(against_chosen(row)) for row in rows if row is not top]
+    sides = [side(difference_to_reference(row)) for row in rows if row is not top]
     kinds = (("above", "above it beyond chance"), ("below", "below it beyond chance"), ("alike", "not significant"))
     outcomes = ", ".join(f"{sides.count(kind)} {words}" for kind, words in kinds if kind in sides)
     against = "" if base is None or top is base else f" tested against {base['title']}"
@@ -232,7 +237,7 @@ def answer(comparison: Comparison) -> str:
 
 
 def _lead(comparison: Comparison, top: Row, base: Row | None) -> str:
-    difference = against_chosen(top)
+    difference = difference_to_reference(top)
     if base is None or difference is None:
         title = title_of(comparison, comparison["against"])
         return f"Nothing is said about chance: there is no figure of {title} to test them against."
@@ -248,13 +253,13 @@ def _lead(comparison: Comparison, top: Row, base: Row | None) -> str:
 
 def verdict(comparison: Comparison) -> str:
     """better or worse (is any row above the chosen one, beyond chance?), open if chance may explain it, unknown."""
-    top, base = best(comparison), chosen(comparison)
-    sides = [side(against_chosen(row)) for row in done(comparison)]
+    top, base = best(comparison), reference_row(comparison)
+    sides = [side(difference_to_reference(row)) for row in finished_rows(comparison)]
     if top is None or base is None or not any(sides):
         return "unknown"
     if top is base:
         return "open" if "alike" in sides else "worse"
-    return "better" if side(against_chosen(top)) == "above" else "open"
+    return "better" if side(difference_to_reference(top)) == "above" else "open"
 
 
 def cautions(comparison: Comparison) -> list[str]:
@@ -262,13 +267,13 @@ def cautions(comparison: Comparison) -> list[str]:
     notes = [sentence(warning) for warning in comparison["warnings"]]
     names = [name for name in comparison["measures"] if name.startswith("collection_")]
     top, title = best(comparison), title_of(comparison, comparison["against"])
-    if top and (below := [name for name in names if side(against_chosen(top, name)) == "below"]):
+    if top and (below := [name for name in names if side(difference_to_reference(top, name)) == "below"]):
         notes.insert(
             0,
             f"{top['title']} orders given documents better than it finds them: where every document may be found, it is"
             f" below {title} beyond chance at {' and '.join(map(measure_name, below))}.",
         )
-    if len(done(comparison)) > 2:
+    if len(finished_rows(comparison)) > 2:
         notes.append(
             "The best of several rows is best partly by luck: where these queries choose one, judge it again on queries"
             " that chose nothing."
@@ -321,10 +326,10 @@ def _table(
 
 def _judged(comparison: Comparison) -> list[Block]:
     names = [name for name in comparison["measures"] if name.startswith("ndcg@")]
-    if not done(comparison) or not names:
+    if not finished_rows(comparison) or not names:
         return []
     columns: Columns = [(measure_name(name), partial(_value, comparison, name)) for name in names]
-    if any(against_chosen(row, names[-1]) for row in comparison["rows"]):
+    if any(difference_to_reference(row, names[-1]) for row in comparison["rows"]):
         against = title_of(comparison, comparison["against"])
         columns.append((f"{measure_name(names[-1])} − {against}", partial(_difference, names[-1])))
     caption = f"Mean over {comparison['n']:,} queries, with {comparison['confidence']:.0%} interval"
@@ -350,8 +355,8 @@ def _value(comparison: Comparison, name: str, row: Row) -> Cell:
     """A mean with its interval and its mark."""
     if name not in row["values"]:
         return Cell()
-    value, difference = row["values"][name], against_chosen(row, name)
-    top = max(row_done["values"][name]["mean"] for row_done in done(comparison) if name in row_done["values"])
+    value, difference = row["values"][name], difference_to_reference(row, name)
+    top = max(row_done["values"][name]["mean"] for row_done in finished_rows(comparison) if name in row_done["values"])
     return Cell(
         text=figure(value["mean"]), aside=interval(value), mark=mark(difference), tone=side(difference),
         strong=value["mean"] == top,
@@ -360,7 +365,7 @@ def _value(comparison: Comparison, name: str, row: Row) -> Cell:
 
 def _difference(measure: str, row: Row) -> Cell:
     """A row's difference to the chosen one, with its interval and its stars."""
-    value = against_chosen(row, measure)
+    value = difference_to_reference(row, measure)
     if value is None:
         return Cell()
     return Cell(text=signed(value["mean"]), aside=signed_interval(value), mark=mark(value), tone=side(value))
@@ -468,7 +473,7 @@ def _parts(comparison: Comparison) -> list[Block]:
 
     A slice with only one part left is omitted: that part is nearly all queries.
     """
-    rows, columns, groups = done(comparison), Columns(), [("", 1)]
+    rows, columns, groups = finished_rows(comparison), Columns(), [("", 1)]
     for name, parts in comparison["slices"].items():
         measured_parts = [(part, [figures for row in rows if (figures := _in_part(row, name, part))]) for part in parts]
         measured_parts = [(part, values) for part, values in measured_parts if values]
@@ -499,7 +504,7 @@ def _costs(comparison: Comparison) -> list[Block]:
     """The cost of each row. A property that a row lacks, such as parameters of BM25, stays empty."""
     names = {"parameters": "Parameters", "dimensions": "Dimensions", "train_seconds": "Training",
              "texts_per_second": "Texts per second"}  # fmt: skip
-    rows = [row for row in done(comparison) if any(row.get(name) is not None for name in names)]
+    rows = [row for row in finished_rows(comparison) if any(row.get(name) is not None for name in names)]
 
     def cost(name: str, row: Row) -> Cell:
         value = row.get(name)
@@ -526,7 +531,7 @@ def _queries(comparison: Comparison) -> list[Block]:
     blocks: list[Block] = [Text(text=text), replace(legend, only="page")]
     for query in difference["queries"]:
         names = (difference["of"], difference["to"])
-        rankings = [ranked(title_of(comparison, name), query["rankings"].get(name, ())) for name in names]
+        rankings = [ranking_table(title_of(comparison, name), query["rankings"].get(name, ())) for name in names]
         outcome = f"{WHY[query['why']]}: {title} {figure(query['of'])}, {to} {figure(query['to'])}."
         blocks += [
             Heading(text=query["query"]), Text(text=outcome, tone="quiet"), Beside(blocks=rankings, only="page"),
@@ -534,18 +539,18 @@ def _queries(comparison: Comparison) -> list[Block]:
     return blocks
 
 
-def _measured(comparison: Comparison) -> list[Block]:
+def _measurement(comparison: Comparison) -> list[Block]:
     judges = JUDGES.get(comparison["judgments"], f"Judgments: {comparison['judgments']}.")
     notes = [f"{row['title']}: {note}" for row in comparison["rows"] for note in row.get("notes") or ()]
     folded = Section(title="Notes on rows", folded=True, blocks=[Items(items=notes)], only="page")
-    return [Items(items=[judges]), *measured(comparison), *([folded] if notes else [])]
+    return [Items(items=[judges]), *measurement_blocks(comparison), *([folded] if notes else [])]
 
 
-def measured(metrics: Mapping[str, Any]) -> list[Block]:
+def measurement_blocks(metrics: Mapping[str, Any]) -> list[Block]:
     """How a comparison or an evaluation was measured."""
     uniform = metrics["n"] - metrics["n_informative"]
     facts = [
-        f"{counted(metrics['n'], 'query')}"
+        f"{quantity(metrics['n'], 'query')}"
         + (f", of which {uniform:,} cannot tell rankings apart: their documents have one grade." if uniform else "."),
         f"Gain: {GAINS[metrics['gain']]}. Intervals: {metrics['confidence']:.0%}.",
     ]

@@ -190,7 +190,7 @@ def _pictures(explanation: Explanation, text: TracedText, trace: Trace, readings
         if name not in trace.states:
             continue
         values = trace.states[name]
-        scale = SHARED if shared else figures.own_scale(values)
+        scale = SHARED if shared else figures.panel_scale(values)
         sentence = meaning
         if shared:
             beyond = "; beyond ±1 as ±1" if abs(values).max() > SHARED.high else ""
@@ -198,7 +198,7 @@ def _pictures(explanation: Explanation, text: TracedText, trace: Trace, readings
         picture = partial(figures.heat_map, values, columns, active, scale, f"{title} {name}(t)")
         panels.append(Picture(picture=picture, remark=sentence, legend=[] if shared else _scale(scale)))
     y = trace.states["y"][:, active]
-    scale = figures.own_scale(y)
+    scale = figures.panel_scale(y)
     names = [f"{cell}  {value:+.2f}" for cell, value in zip(active, trace.vector[[*active]], strict=True)]
     apart = Picture(
         title="The most active cells alone",

@@ -41,7 +41,7 @@ def _figure(width: float, height: float, layout: str | None = "constrained") -> 
     return Figure(figsize=(width / 72, height / 72), dpi=72, layout=layout)  # type: ignore[arg-type]
 
 
-def _drawn(draw: Callable[[], Any], label: str, kind: str = "figure") -> Markup:
+def _figure_block(draw: Callable[[], Any], label: str, kind: str = "figure") -> Markup:
     """The figure that `draw` returns, as an element of a page."""
     import matplotlib
 
@@ -95,11 +95,11 @@ class Line:
 
     @property
     def known(self) -> list[tuple[float, float]]:
-        return _known(self.points)
+        return _known_points(self.points)
 
     @property
     def marked(self) -> list[tuple[float, float]]:
-        return _known(self.dots) or self.known[-1:]
+        return _known_points(self.dots) or self.known[-1:]
 
 
 def line_chart(
@@ -156,10 +156,10 @@ def line_chart(
         return figure
 
     text = "; ".join(f"{line.name} from {show(line.known[0][1])} to {show(line.marked[-1][1])}" for line in named)
-    return _drawn(draw, f"{label}: {text}", "curves")
+    return _figure_block(draw, f"{label}: {text}", "curves")
 
 
-def _known(points: Iterable[tuple[float, float | None]]) -> list[tuple[float, float]]:
+def _known_points(points: Iterable[tuple[float, float | None]]) -> list[tuple[float, float]]:
     return [(epoch, value) for epoch, value in points if value is not None and math.isfinite(value)]
 
 
@@ -227,7 +227,7 @@ def row_chart(
         axes.set_xlim(low, high)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.grid(False, axis="y")
-        names = [shortened(row.name, 36 if width == WIDE else 26) for row in rows]
+        names = [shorten(row.name, 36 if width == WIDE else 26) for row in rows]
         for tick, row in zip(axes.set_yticks(range(len(rows)), names), rows, strict=True):
             tick.label1.set(color=COLOUR["ink"], fontweight="bold" if row.ours else "normal")
         if level is not None:
@@ -244,7 +244,7 @@ def row_chart(
         return figure
 
     text = ", ".join(f"{row.name} {row.remark}".rstrip() for row in rows)
-    return _drawn(draw, f"{label}: {text}", "whiskers")
+    return _figure_block(draw, f"{label}: {text}", "whiskers")
 
 
 def scale_of(rows: Sequence[ChartRow], level: float | None = None) -> tuple[float, float]:
@@ -293,7 +293,7 @@ def interval_pictures(
     return pictures
 
 
-def shortened(name: str, chars: int = 15) -> str:
+def shorten(name: str, chars: int = 15) -> str:
     """Foreign text as a name in a figure, cut to at most `most` characters."""
     name = visible(name)
     return name if len(name) <= chars else f"{name[: chars - 1].rstrip()}…"
@@ -327,7 +327,7 @@ def histogram(values: Mapping[str, Any], classes: Sequence[tuple[int, str]], lab
 
     names = ", ".join(f"class {name}: {sum(values['counts'][k]):,} rows" for k, name in classes)
     chosen = "".join(f", threshold {cut:.3g}" for cut in values["cuts"])
-    return _drawn(draw, f"{label} from {edges[0]:.3g} to {edges[-1]:.3g}; {names}{chosen}", "curves histogram")
+    return _figure_block(draw, f"{label} from {edges[0]:.3g} to {edges[-1]:.3g}; {names}{chosen}", "curves histogram")
 
 
 # A tower's input: the words of a text as columns, or, for a long text, runs of words, each as its mean.
@@ -373,7 +373,7 @@ def word_columns(words: Sequence[str]) -> WordColumns:
     each = -(-len(words) // MOST)
     starts = tuple(range(0, len(words), each))
     if each == 1:
-        labels = tuple(shortened(word) for word in words)
+        labels = tuple(shorten(word) for word in words)
     else:
         labels = tuple(f"{start + 1:,}–{min(start + each, len(words)):,}" for start in starts)
     return WordColumns(labels=labels, starts=starts, words_each=each)
@@ -407,7 +407,7 @@ ABOVE, BELOW = (16, 143, 134, 255), (217, 130, 43, 255)  # like the scales of pa
 ACTIVE_ROW, REST_HEIGHT = 12, 190
 
 
-def own_scale(values: np.ndarray) -> Scale:
+def panel_scale(values: np.ndarray) -> Scale:
     """The scale that fits a panel's values: around zero if some are negative."""
     low, high = float(values.min()), float(values.max())
     return Scale(low=-max(-low, high), high=max(-low, high)) if low < 0 else Scale(low=low, high=high)
@@ -457,4 +457,4 @@ def heat_map(
         return figure
 
     text = f"{title}: {values.min():.2f} to {values.max():.2f} over {len(values):,} words and {shown.shape[0]} rows"
-    return _drawn(draw, text, "heat")
+    return _figure_block(draw, text, "heat")

@@ -22,7 +22,7 @@ from flows.report.blocks import (
     sentence,
 )
 from flows.report.explain_page import attention_blocks
-from flows.report.figures import SERIES, histogram, interval_pictures, shortened
+from flows.report.figures import SERIES, histogram, interval_pictures, shorten
 from schemas import storage
 from training.evaluation.evaluate_labelled_stage import EXAMPLES
 from training.evaluation.labelled_systems import CLASSIFIER, COSINE, MAJORITY, VECTOR_MOVERS, W2, WORD_MOVERS
@@ -230,11 +230,11 @@ def _classifier(metrics: Metrics) -> list[Block]:
                 Cell(text=f"{n:,}", shade=SHADE * n / total * (1 if at == k else -1)) for at, n in enumerate(counts)
             ]
             right = f"{counts[k] / total:.1%}" if sum(counts) else "—"
-            crossed.append([shortened(classes[k], NAME), *shaded, right])
+            crossed.append([shorten(classes[k], NAME), *shaded, right])
         blocks.append(
             Table(
                 caption=f"Held-out {unit} by their label and by what was said, shaded by the share of the label’s rows",
-                header=["Label", *(f"said {shortened(name, NAME)}" for name in classes), "right"],
+                header=["Label", *(f"said {shorten(name, NAME)}" for name in classes), "right"],
                 rows=crossed,
                 only="" if len(classes) <= CLASSES_CROSSED else "page",
             )

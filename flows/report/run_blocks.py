@@ -11,7 +11,7 @@ from flows.report.blocks import (
     Table,
     Text,
 )
-from flows.report.comparison_page import comparison_headline, measured
+from flows.report.comparison_page import comparison_headline, measurement_blocks
 from flows.report.figures import interval_pictures
 from schemas.ledger import FATES, Ledger
 from training.ranking.ndcg import measure_name
@@ -184,7 +184,7 @@ def ranking(metrics: Metrics) -> list[Block]:
         Beside(only="page", blocks=drawn),
         Table(caption=caption, header=header, rows=rows),
         Items(items=[text, *metrics["warnings"]]),
-        *measured(metrics),
+        *measurement_blocks(metrics),
     ]
 
 

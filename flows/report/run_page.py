@@ -18,7 +18,7 @@ from flows.report.blocks import (
     Text,
     duration,
     grade_legend,
-    ranked,
+    ranking_table,
     record,
 )
 from flows.report.comparison_page import comparison_blocks
@@ -169,7 +169,7 @@ def _stages(stages: Sequence[Mapping[str, Any]]) -> list[Block]:
 def _examples(examples: Sequence[Mapping[str, Any]], click_derived: bool) -> list[Block]:
     blocks: list[Block] = [grade_legend(click_derived)]
     for example in examples:
-        rankings = [ranked(SYSTEM_NAMES[system], example["rankings"][system]) for system in ("model", "bm25")]
+        rankings = [ranking_table(SYSTEM_NAMES[system], example["rankings"][system]) for system in ("model", "bm25")]
         blocks += [
             Heading(text=example["query"]), Text(text=WHY[example["why"]], tone="quiet"), Beside(blocks=rankings),
         ]  # fmt: skip

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from flows.report import renderers
-from flows.report.blocks import SIMULATED, Block, Cell, Code, Items, Page, Picture, Section, Table, Text, counted
+from flows.report.blocks import SIMULATED, Block, Cell, Code, Items, Page, Picture, Section, Table, Text, quantity
 from flows.report.figures import SERIES, WIDE, ChartRow, Dot, Line, line_chart, row_chart
 from training.sweep.sweep_table import ALIKE, cells, direction, notes, point_text, train_options
 
@@ -27,7 +27,7 @@ def sweep_page(table: Mapping[str, Any]) -> Page:
     trials = sum(len(row["trials"]) for row in rows)
     return Page(
         kind="sweep",
-        title=f"{counted(len(rows), 'point')} by {measure}",
+        title=f"{quantity(len(rows), 'point')} by {measure}",
         lead=f"{trials:,} trials, measured on {table['watched']}; {direction(measure)}.",
         banners=[SIMULATED] * bool(table["labels"].get("simulated")),
         blocks=[
@@ -50,7 +50,7 @@ def table_blocks(table: Mapping[str, Any]) -> list[Block]:
         ]
         for place, row in enumerate(rows)
     ]
-    points = counted(len(rows), "point")
+    points = quantity(len(rows), "point")
     caption = f"{points} by {table['measure']}, {direction(table['measure'])}, on {table['watched']}"
     return [Table(caption=caption, header=header, rows=shown, left=range(at)), Items(items=notes(table))]
 

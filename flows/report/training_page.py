@@ -90,22 +90,22 @@ def pictures(recipe: Recipe, epochs: Epochs, steps: Steps, result: Mapping[str, 
     clipped = f"held down to th_G in {sum(shares) / len(shares):.0%} of the steps; " if clip and shares else ""
     norms = sorted((name for name in steps[0] if name.startswith("gradient_norm_")), reverse=True) if steps else []
     # The mean of an epoch's steps is drawn at its middle: at its end it would look late beside the steps.
-    means = [(epoch - 0.5, value) for epoch, value in _of_epochs(epochs, "train_loss")]
-    by_step, held_out = _of_steps(points, "loss", "train"), _of_epochs(epochs, "dev_loss")
+    means = [(epoch - 0.5, value) for epoch, value in _epoch_curve(epochs, "train_loss")]
+    by_step, held_out = _step_curve(points, "loss", "train"), _epoch_curve(epochs, "dev_loss")
     losses = [
         Line(name="train", points=by_step.points or means, band=by_step.band, dots=means),
         Line(name="held out", points=held_out, dots=held_out),
     ]
 
     def measures(title: str, remark: str, names: Mapping[str, str], **options: Any) -> Picture:
-        lines = [Line(name=name, points=_of_epochs(epochs, key)) for name, key in names.items()]
+        lines = [Line(name=name, points=_epoch_curve(epochs, key)) for name, key in names.items()]
         return Picture(title=title, remark=remark, picture=partial(line_chart, lines, title, **options))
 
     return [
         Picture(
             title=f"Loss per {recipe.objective.unit}",
             remark="dots: train, the mean of an epoch; held out, after it",
-            picture=partial(line_chart, losses, f"Loss per {recipe.objective.unit}", log=_many_sizes(epochs, points)),
+            picture=partial(line_chart, losses, f"Loss per {recipe.objective.unit}", log=_is_steep(epochs, points)),
         ),
         measures(f"NDCG on {watched}", after, {f"@{k}": f"dev_ndcg@{k}" for k in (10, 3, 1)}, most=1.0),
         measures("Accuracy and area under ROC", f"on held-out labels, {after}",
@@ -118,24 +118,24 @@ def pictures(recipe: Recipe, epochs: Epochs, steps: Steps, result: Mapping[str, 
             remark=f"{clipped}before re-normalisation",
             picture=partial(
                 line_chart,
-                [_of_steps(points, name, name.removeprefix("gradient_norm_")) for name in norms],
+                [_step_curve(points, name, name.removeprefix("gradient_norm_")) for name in norms],
                 "Norm of the gradient", log=True, level=level, show="{:.3g}".format,
             ),
         ),
     ]  # fmt: skip
 
 
-def _many_sizes(epochs: Epochs, points: Sequence[Mapping[str, float]]) -> bool:
+def _is_steep(epochs: Epochs, points: Sequence[Mapping[str, float]]) -> bool:
     """Whether the loss falls so far that its end looks like zero on a linear scale."""
     losses = [point["train_loss"] for point in epochs]
     return bool(losses) and 0 < 10 * min(losses) < max(losses + [point["loss"] for point in points])
 
 
-def _of_epochs(epochs: Epochs, key: str) -> list[tuple[float, float | None]]:
+def _epoch_curve(epochs: Epochs, key: str) -> list[tuple[float, float | None]]:
     return [(float(point["epoch"]), point.get(key)) for point in epochs]
 
 
-def _of_steps(points: Sequence[Mapping[str, float]], key: str, name: str) -> Line:
+def _step_curve(points: Sequence[Mapping[str, float]], key: str, name: str) -> Line:
     return Line(
         name=name,
         points=[(point["epoch"], point[key]) for point in points],

@@ -30,7 +30,7 @@ _OBJECT: dict[str, Any] = {"type": "object"}
 _DIGEST = {"type": "string", "description": "The release that the whole answer is of."}
 
 
-def _described() -> dict[str, Any]:
+def _build_description() -> dict[str, Any]:
     _, parts = msgspec.json.schema_components((Search, Embed, Explain, Hit), ref_template="#/components/schemas/{name}")
     parts["Error"] = _answer({"error": {"type": "string", "description": "What was found, and what to do."}})
     hits = {"type": "array", "items": {"$ref": "#/components/schemas/Hit"}}
@@ -68,20 +68,20 @@ def _answer(properties: dict[str, Any]) -> dict[str, Any]:
 def _post(summary: str, body: str, answer: dict[str, Any]) -> dict[str, Any]:
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{body}"}}}
     refused = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    responses = _answered(answer, "application/json")
+    responses = _answer_schema(answer, "application/json")
     responses |= {status: {"description": words, "content": refused} for status, words in _REFUSALS.items()}
     return {"post": {"summary": summary, "requestBody": {"required": True, "content": content}, "responses": responses}}
 
 
 def _get(summary: str, answer: dict[str, Any], media_type: str = "application/json") -> dict[str, Any]:
-    return {"get": {"summary": summary, "responses": _answered(answer, media_type)}}
+    return {"get": {"summary": summary, "responses": _answer_schema(answer, media_type)}}
 
 
-def _answered(schema: dict[str, Any], media_type: str) -> dict[str, Any]:
+def _answer_schema(schema: dict[str, Any], media_type: str) -> dict[str, Any]:
     return {"200": {"description": "The answer.", "content": {media_type: {"schema": schema}}}}
 
 
-DESCRIPTION = _described()
+DESCRIPTION = _build_description()
 CONTENT = json.dumps(DESCRIPTION).encode()
 _pages = Environment(loader=PackageLoader("flows", "serve"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
 _pages.filters["json"] = json.dumps

@@ -119,9 +119,9 @@ def run_results(results: dict) -> None:
         output.print()
         show(details(results[stage]))
     output.print()
-    show(standing(results))
-    release = from_here(results["publish"]["metrics"]["release"])
-    for name, where in (("report", from_here(results["report"])), ("release", release)):
+    show(outcome_lines(results))
+    release = relative_path(results["publish"]["metrics"]["release"])
+    for name, where in (("report", relative_path(results["report"])), ("release", release)):
         output.print(f"{name:<8} {plain(where)}", soft_wrap=True)
     output.print()
     show(
@@ -132,7 +132,7 @@ def run_results(results: dict) -> None:
     )
 
 
-def standing(results: Mapping[str, Any]) -> list[Block]:
+def outcome_lines(results: Mapping[str, Any]) -> list[Block]:
     """Whether the release went live and why, and what is unusual about the run."""
     published, rows, blocks = results["publish"]["metrics"], results["drift"], list[Block]()
     if results["evaluate"]["labels"].get("simulated"):
@@ -164,10 +164,12 @@ def next_commands(release: str, evaluation: Mapping[str, Any]) -> list[str]:
 
 def program() -> str:
     """What to type to run this program: its name if the shell finds it, otherwise its path."""
-    return "clicktower" if shutil.which("clicktower") else from_here(str(Path(sys.executable).parent / "clicktower"))
+    return (
+        "clicktower" if shutil.which("clicktower") else relative_path(str(Path(sys.executable).parent / "clicktower"))
+    )
 
 
-def from_here(path: str) -> str:
+def relative_path(path: str) -> str:
     """A local path relative to the working directory if it is below it; anything else unchanged."""
     here = Path.cwd()
     return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path

@@ -56,7 +56,7 @@ def log_lines(config: SimulationConfig, population: Population, searches: Search
     rank = np.concatenate([np.zeros(num, int), shown[1], clicked[1]])
     slot = np.where(kind == SEARCH, 0, rank + 1 + PAGE * (kind == CLICK))
     number = searches.numbers[row]
-    mishap = _mishaps(config, kind, uniform(seed, "mishap", number, slot))
+    mishap = _draw_mishaps(config, kind, uniform(seed, "mishap", number, slot))
     detail = bits(seed, "mishap's detail", number, slot)
     document = np.where(kind == SEARCH, -1, pages.documents[row, rank])
     at = _moments(seed, searches, row, rank, kind, slot)
@@ -99,7 +99,7 @@ _NONE, _BROKEN, _REPEATED, _UNKNOWN_SEARCH, _UNKNOWN_DOCUMENT, _OTHER = range(6)
 _ACTION = ("", "impression", "click")
 
 
-def _mishaps(config: SimulationConfig, kind: np.ndarray, unit: np.ndarray) -> np.ndarray:
+def _draw_mishaps(config: SimulationConfig, kind: np.ndarray, unit: np.ndarray) -> np.ndarray:
     """At most one mishap per line, mostly _NONE."""
     rates = (
         config.broken_lines,

@@ -136,7 +136,11 @@ class Population:
         begin = self._clock(actor, 4) * (days * DAY_MS - pace * self._config.searches_per_bot - 120_000)
         burst = begin + pace * turn + self._clock(place, 5) * 0.3 * pace
         times = np.where(role == UNDECLARED_BOT, np.maximum(burst, 0).astype(np.int64), human)
-        for kind, when in ((SLOW_BOT, self._slow), (CROWD_BOT, self._gathering), (PROFESSIONAL, self._at_work)):
+        for kind, when in (
+            (SLOW_BOT, self._slow_bots),
+            (CROWD_BOT, self._crowd_times),
+            (PROFESSIONAL, self._office_times),
+        ):
             of_kind = role == kind
             times[of_kind] = when(place[of_kind], actor[of_kind], turn[of_kind])
         return BEGIN_MS + times
@@ -144,7 +148,7 @@ class Population:
     def _clock(self, *counters: np.ndarray | int) -> np.ndarray:
         return uniform(self._config.seed, "clock", *counters)
 
-    def _slow(self, place: np.ndarray, actor: np.ndarray, turn: np.ndarray) -> np.ndarray:
+    def _slow_bots(self, place: np.ndarray, actor: np.ndarray, turn: np.ndarray) -> np.ndarray:
         """Every 4 to 12 minutes, day and night: evenly, or with much jitter, or with a pause of 7 hours a day."""
         style, gap = actor % 3, 60_000 * (4 + 8 * self._clock(actor, 3))
         jitter = np.array([0.04, 0.9, 0.9])[style] * gap * self._clock(place, 5)
@@ -154,14 +158,14 @@ class Population:
         room = self._config.days * DAY_MS - 24 / 17 * gap * self._config.searches_per_slow_bot - DAY_MS
         return (np.maximum(room, 0) * self._clock(actor, 4) + since).astype(np.int64)
 
-    def _gathering(self, place: np.ndarray, actor: np.ndarray, turn: np.ndarray) -> np.ndarray:
+    def _crowd_times(self, place: np.ndarray, actor: np.ndarray, turn: np.ndarray) -> np.ndarray:
         """A crowd meets within its minutes; each member's second search follows within half a minute."""
         crowd = self.crowd(actor)
         minutes = np.array(CROWD_MINUTES)[crowd % len(CROWD_MINUTES)]
         first = self._clock(crowd, 6) * (self._config.days * DAY_MS - HOUR_MS)
         return (first + minutes * 60_000 * self._clock(actor, 7) + turn * 25_000).astype(np.int64)
 
-    def _at_work(self, place: np.ndarray, actor: np.ndarray, turn: np.ndarray) -> np.ndarray:
+    def _office_times(self, place: np.ndarray, actor: np.ndarray, turn: np.ndarray) -> np.ndarray:
         """Sessions of many searches in an hour of an office day; or an account whose shifts search from 6 to 22."""
         days, shared = self._config.days, actor % 2 == 1
         session = turn // SESSION

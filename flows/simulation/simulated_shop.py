@@ -358,7 +358,7 @@ def phrase(seed: int, intent: Intent, form: int) -> tuple[str, bool]:
     if by_model:
         return _by_model(seed, source, brand_name, product_type.name.title.lower(), dice), True
     by_title = not product_type.name.asked or dice.chance(BY_TITLE_WORD)
-    name = product_type.name.title.lower() if by_title else _often_first(product_type.name.asked, dice)
+    name = product_type.name.title.lower() if by_title else _shuffle_names(product_type.name.asked, dice)
     if dice.chance(PLURAL):
         name = _plural(name)
     phrases = [
@@ -454,14 +454,14 @@ def _plural(name: str) -> str:
     return name[:-1] + "ies" if name.endswith("y") and name[-2:-1] not in "aeiou" else name + "s"
 
 
-def _often_first(names: Sequence[str], dice: Dice) -> str:
+def _shuffle_names(names: Sequence[str], dice: Dice) -> str:
     return names[min(dice.roll(len(names)), dice.roll(len(names)))]
 
 
 def _say(term: Term, dice: Dice) -> str:
     if not term.asked or dice.chance(0.5):
         return term.title.lower().replace(".", "" if dice.chance(0.5) else ".")
-    return _often_first(term.asked, dice)
+    return _shuffle_names(term.asked, dice)
 
 
 def _in_order(name: str, words: list[str], dice: Dice) -> str:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from beam_jobs.ingest.bots import BotRules
-from beam_jobs.ingest.content_filters import says_nothing
+from beam_jobs.ingest.content_filters import is_wordless
 from schemas.text_contract import normalise
 
 KINDS = {"click": "click", "click_through": "click", "impression": "impression"}
@@ -200,7 +200,7 @@ def reference_ingest(lines: list[bytes], rules: BotRules, is_bot_agent=lambda ag
 @cache
 def _query_and_fate(text):
     query = normalise(text)
-    return query, "query_empty" if says_nothing(query) else None
+    return query, "query_empty" if is_wordless(query) else None
 
 
 def _bots(joined, rules, is_bot_agent):

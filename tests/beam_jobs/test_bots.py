@@ -19,10 +19,10 @@ from beam_jobs.ingest.bots import (
     BotRules,
     Bots,
     client_statistics,
+    detect_bots,
     is_bot_user_agent,
     merge_bots,
     rule_of_lines,
-    tell_clients,
 )
 from beam_jobs.ingest.day_rows import CLICK, IMPRESSION, JOINED, SEARCH
 from schemas.errors import UsageError
@@ -106,7 +106,7 @@ def _searches(person, count, every: timedelta, clicked=(), shown=5, start=START,
 
 def _verdict(lines, rules=None):
     """The name of the rule that catches the one client of these lines, None for a person."""
-    bots = tell_clients(client_statistics(_joined(lines)), rules or BotRules())[0]
+    bots = detect_bots(client_statistics(_joined(lines)), rules or BotRules())[0]
     assert bots.num_clients == 1
     assert len(bots.clients) + bots.people == 1
     return next(iter(bots.by_rule()), None)
@@ -232,7 +232,7 @@ def test_who_asks_for_50_different_things_and_clicks_nothing_is_unsure(count, ve
 
 def test_searches_without_a_time_or_a_client_convict_nobody():
     assert _verdict([(1, SEARCH, None, -1)] * 400) is None
-    nobody = tell_clients(client_statistics(_joined(_searches(None, 400, timedelta(seconds=1)))), BotRules())[0]
+    nobody = detect_bots(client_statistics(_joined(_searches(None, 400, timedelta(seconds=1)))), BotRules())[0]
     assert len(nobody.clients) == nobody.people == nobody.num_clients == 0
 
 
@@ -241,11 +241,11 @@ def test_statistics_may_be_counted_in_parts(seed):
     lines = _searches(1, 60, timedelta(minutes=1)) + _searches(2, 30, timedelta(days=1), clicked=(1,))
     lines += _searches(3, 700, timedelta(minutes=7), shown=0) + _clicking(4, 300, timedelta(hours=8))
     lines += _searches(5, 700, timedelta(minutes=7), query="always the same", clicked=(4,))
-    whole = tell_clients(client_statistics(_joined(lines)), BotRules())[0]
+    whole = detect_bots(client_statistics(_joined(lines)), BotRules())[0]
     random.Random(seed).shuffle(lines)
     cuts = [0, 100, 130, 2000, len(lines)]
     parts = [client_statistics(_joined(lines[a:b])) for a, b in itertools.pairwise(cuts)]
-    bots = tell_clients(pa.concat_tables(parts[::-1]), BotRules())[0]
+    bots = detect_bots(pa.concat_tables(parts[::-1]), BotRules())[0]
     assert bots.clients.tolist() == whole.clients.tolist() == [1, 2, 3, 5]
     assert bots.rules.tolist() == whole.rules.tolist()
     assert [RULES[rule] for rule in bots.rules] == [
@@ -273,7 +273,7 @@ def test_all_lines_of_a_bot_are_its_lines_also_events_of_others_on_its_searches(
     joined = _joined([(1, SEARCH, START, -1), (2, CLICK, START, 1), (2, CLICK, START, 1), (None, SEARCH, START, -1)])
     searchers = pa.array([1, 1, 2, None], pa.uint64())
     joined = joined.set_column(3, JOINED.field("searcher"), searchers)
-    bots = merge_bots([tell_clients(client_statistics(_joined(_searches(1, 60, timedelta(minutes=1)))), BotRules())[0]])
+    bots = merge_bots([detect_bots(client_statistics(_joined(_searches(1, 60, timedelta(minutes=1)))), BotRules())[0]])
     assert rule_of_lines(joined, bots).tolist() == [RULE["pace"], RULE["pace"], NO_RULE, NO_RULE]
 
 

@@ -48,12 +48,12 @@ def _folder(job) -> str:
 
 @pytest.fixture
 def pool(job):
-    return write_pool(POOL, storage.join(job.attempt.made, "pool-1"), "pool", table_rows=65_536)
+    return write_pool(POOL, storage.join(job.attempt.work_folder, "pool-1"), "pool", table_rows=65_536)
 
 
 def _write(job, bundle: str):
     """The shard as one try of a bundle writes it."""
-    folder = storage.join(job.attempt.made, f"train-00000-{bundle}")
+    folder = storage.join(job.attempt.work_folder, f"train-00000-{bundle}")
     return write_shard(PAIRS, POOL, folder, "train-00000", num_negatives=4, seed=0, table_rows=65_536)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from beam_jobs.build.build_stage import BuildConfig, build_shards
 from beam_jobs.ingest import erase as erasing
 from beam_jobs.ingest.days import Window, day_files, open_window, read_day_file
-from beam_jobs.ingest.erase import erase, without_people
+from beam_jobs.ingest.erase import erase, remove_people
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from beam_jobs.ingest.person_key import default_path, hash_people, key_paths, read_key
 from schemas import storage
@@ -346,7 +346,7 @@ def test_a_bucket_is_erased_as_a_row_at_a_time_would_be(sets, people, shown):
         for n, i in enumerate(shown)
     ]
     tables = pa.Table.from_pylist(queries, schema=QUERIES), pa.Table.from_pylist(exposures, schema=EXPOSURES)
-    change = without_people(*tables, pa.array(sorted(people), pa.uint64()))
+    change = remove_people(*tables, pa.array(sorted(people), pa.uint64()))
     gone = {row["query"] for row in queries if row["people"] and set(row["people"]) <= people}
     touched = [row for row in queries if people & set(row["people"])]
     assert (change is None) == (not touched)

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_jobs.ingest.content_filters import ADULT_ENGLISH, shipped_list
-from beam_jobs.judgments.judge_clicks import CELLS, FATES, gated_cells, merge_samples, numbered, sample_of
+from beam_jobs.judgments.judge_clicks import CELLS, FATES, gated_cells, merge_samples, number_groups, sample_of
 from schemas.search_log import EXPOSURES, QUERIES
 
 TERMS = shipped_list(ADULT_ENGLISH).terms
@@ -82,5 +82,5 @@ def test_a_sample_is_of_whole_queries_and_the_same_however_its_parts_are_merged(
 
 def test_rows_are_numbered_by_group():
     first, second = pa.chunked_array([["a", "a", "b"], ["b"]]), pa.chunked_array([["x", "y", "y"], ["y"]])
-    assert [array.tolist() for array in numbered(first, second)] == [[0, 1, 2, 2], [0, 1, 2]]
-    assert [array.tolist() for array in numbered(first.slice(0, 0))] == [[], []]
+    assert [array.tolist() for array in number_groups(first, second)] == [[0, 1, 2, 2], [0, 1, 2]]
+    assert [array.tolist() for array in number_groups(first.slice(0, 0))] == [[], []]

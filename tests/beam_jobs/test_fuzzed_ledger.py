@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.ingest.bots import BotRules, activity_of, client_statistics, find_crowds, merge_bots, tell_clients
+from beam_jobs.ingest.bots import BotRules, activity_of, client_statistics, detect_bots, find_crowds, merge_bots
 from beam_jobs.ingest.day_rows import aggregate_joined, join_search_events, merge_bucket
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log, open_source
 from beam_jobs.sources.read_lines import Unit
@@ -30,7 +30,7 @@ def _fates(path) -> Counter[str]:
             fates["action_line"] += parsed.num_action_lines
             batches.append(pa.Table.from_batches([parsed.rows]))
     joined, dropped = join_search_events(pa.concat_tables(batches).unify_dictionaries().combine_chunks(), KEY)
-    bots, passers_by = tell_clients(client_statistics(joined), BotRules())
+    bots, passers_by = detect_bots(client_statistics(joined), BotRules())
     bots = merge_bots([bots, find_crowds(passers_by, activity_of(passers_by), BotRules())])
     partial, filtered = aggregate_joined(joined, bots)
     queries, exposures = merge_bucket(partial)

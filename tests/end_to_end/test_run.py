@@ -14,7 +14,7 @@ import clicktower as clicktower_api
 from flows.config.guard_rules import DriftRules
 from flows.config.pipeline_config import read_pipeline
 from flows.guards import drift
-from flows.guards.drift import alarms, require_usual, watched
+from flows.guards.drift import alarms, require_usual, watch_figures
 from schemas.errors import StageError
 from tests.end_to_end.shop import clicktower, make_shop, write_pipeline
 from tests.imported import ENGINES, TOLD, imported
@@ -99,14 +99,16 @@ def test_what_a_run_observed_is_what_the_next_is_compared_with(shop, first, tmp_
     for day in range(3):
         values = {**seen.values, "lines": 2 * seen.values["lines"]}
         drift.write(str(tmp_path), replace(seen, key=f"ingest-{day}", when=f"2026-09-0{day + 1}", values=values))
-    rows = watched(config, "2026-09-01", done)
+    rows = watch_figures(config, "2026-09-01", done)
     assert [row.figure for row in alarms(rows)] == ["lines"]
     require_usual(config, "2026-09-01", done, rows)
     stopping = replace(config, drift=DriftRules(stop=("lines",)))
-    rows = watched(stopping, "2026-09-01", {"ingest": first["ingest"]})
+    rows = watch_figures(stopping, "2026-09-01", {"ingest": first["ingest"]})
     with pytest.raises(StageError, match=f'accept = ."ingest-{first["ingest"]["digest"]}"'):
         require_usual(stopping, "2026-09-01", {"ingest": first["ingest"]}, rows)
-    require_usual(stopping, "2026-09-01", done, watched(stopping, "2026-09-01", done))  # told after the ingest already
+    require_usual(
+        stopping, "2026-09-01", done, watch_figures(stopping, "2026-09-01", done)
+    )  # told after the ingest already
 
 
 @pytest.mark.engine

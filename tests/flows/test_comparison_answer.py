@@ -12,7 +12,7 @@ from flows.report.comparison_page import (
     comparison_headline,
     legend,
     mark,
-    measured,
+    measurement_blocks,
     side,
     signed,
     to_bm25,
@@ -142,7 +142,7 @@ def test_warnings_come_as_sentences_and_luck_is_told_of_several_rows():
 
 
 def how(comparison: dict) -> str:
-    return " ".join(item for block in measured(comparison) for item in block.items)  # type: ignore[attr-defined]
+    return " ".join(item for block in measurement_blocks(comparison) for item in block.items)  # type: ignore[attr-defined]
 
 
 def test_how_it_was_measured_says_how_much_of_the_judgments_can_tell_anything():

@@ -18,10 +18,10 @@ from flows.report.figures import (
     heat_map,
     histogram,
     line_chart,
-    own_scale,
+    panel_scale,
     row_chart,
     scale_of,
-    shortened,
+    shorten,
     word_columns,
 )
 from tests.flows.test_report import loads_nothing
@@ -119,9 +119,9 @@ def test_colours_of_a_scale_worked_by_hand():
     assert colours[:, 3].tolist() == [255, 128, 0, 26, 255]
     assert colours[:, :3].tolist() == [[217, 130, 43]] * 2 + [[16, 143, 134]] * 3
     assert Scale(low=0.2, high=0.6).colours(np.array([0.2, 0.4, 0.6]))[:, 3].tolist() == [0, 128, 255]
-    assert own_scale(np.array([-0.3, 0.1])) == Scale(low=-0.3, high=0.3)
-    assert own_scale(np.array([0.2, 0.7])) == Scale(low=0.2, high=0.7)
-    assert own_scale(np.zeros(3)).colours(np.zeros(3))[:, 3].tolist() == [0, 0, 0]
+    assert panel_scale(np.array([-0.3, 0.1])) == Scale(low=-0.3, high=0.3)
+    assert panel_scale(np.array([0.2, 0.7])) == Scale(low=0.2, high=0.7)
+    assert panel_scale(np.zeros(3)).colours(np.zeros(3))[:, 3].tolist() == [0, 0, 0]
 
 
 def test_active_cells_stand_on_top_and_every_value_is_painted_once():
@@ -151,8 +151,8 @@ def test_long_texts_become_runs_of_words_whose_means_keep_the_whole(num_words):
 
 
 def test_names_are_short():
-    assert shortened("a" * 16) == "a" * 14 + "…"
-    assert shortened("a" * 15) == "a" * 15
+    assert shorten("a" * 16) == "a" * 14 + "…"
+    assert shorten("a" * 15) == "a" * 15
 
 
 def test_each_kind_of_dot_has_a_colour_of_the_page():

@@ -3,7 +3,7 @@
 import pytest
 
 from flows.report.run_blocks import headline
-from flows.show.present import standing
+from flows.show.present import outcome_lines
 
 KEPT = {"promote": False, "reason": "It is worse.", "figures": {}}
 USUAL = {"alarm": "", "usual": "10", "words": "lines", "value": "1", "basis": ""}
@@ -13,7 +13,7 @@ UNKNOWN = USUAL | {"usual": "—"}
 def told(decision: dict | None, live: bool, *rows: dict) -> list[str]:
     metrics = {"decision": decision, "live": live}
     results = {"publish": {"metrics": metrics}, "drift": list(rows), "evaluate": {"labels": {}}}
-    return [line for block in standing(results) for line in getattr(block, "items", None) or [block.text]]  # type: ignore[attr-defined]
+    return [line for block in outcome_lines(results) for line in getattr(block, "items", None) or [block.text]]  # type: ignore[attr-defined]
 
 
 def test_a_kept_candidate_and_a_promoted_release_say_why():

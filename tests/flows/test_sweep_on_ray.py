@@ -175,7 +175,7 @@ def test_a_trial_whose_process_is_lost_is_started_again_but_not_for_ever(tmp_pat
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(sweep_on_ray, "_train", _is_lost_once)
     monkeypatch.setattr(sweep_on_ray, "LOSSES", losses)
-    with sweep_on_ray.on_ray(workers=1, threads=1, on_gpu=False, at_once=2) as place:
+    with sweep_on_ray.ray_executor(workers=1, threads=1, on_gpu=False, at_once=2) as place:
         place.start((0, 0), {"before": str(tmp_path / "before")})
         heard: list[tuple] = []
         wait_until(lambda: heard.extend(place.news()) or any(isinstance(told, TrialOutcome) for _, told in heard))

@@ -5,7 +5,7 @@ import pytest
 
 from flows.releases.verify import verify
 from schemas.errors import StageError, UsageError
-from schemas.manifest import Outcome, Request, read, sealed, to_bytes
+from schemas.manifest import Outcome, Request, read, seal, to_bytes
 from schemas.release import Pointer, read_folder, read_pointer
 from schemas.stage import StageResult, run_stage
 from schemas.storage import write_atomic
@@ -96,14 +96,14 @@ def test_a_manifest_of_a_stranger_is_refused_in_one_sentence(tmp_path, path, new
 )
 def test_a_release_of_a_stranger_is_refused_in_one_sentence(tmp_path, path, new):
     value = json.loads((RELEASED / "release-1.2.json").read_text())
-    (tmp_path / "release.json").write_bytes(to_bytes(sealed(change(value, path, new))))
+    (tmp_path / "release.json").write_bytes(to_bytes(seal(change(value, path, new))))
     with pytest.raises(StageError, match=r"^The file release\.json of \S+ is damaged\. Publish again\."):
         read_folder(str(tmp_path))
 
 
 def test_a_pointer_leads_to_no_folder_outside(tmp_path):
     value = json.loads((RELEASED / "pointer-1.2.json").read_text())
-    (tmp_path / "pointer.json").write_bytes(to_bytes(sealed(value | {"release": "../../elsewhere"})))
+    (tmp_path / "pointer.json").write_bytes(to_bytes(seal(value | {"release": "../../elsewhere"})))
     with pytest.raises(StageError, match=r"^The file pointer\.json of \S+ is damaged\."):
         read_pointer(str(tmp_path))
 

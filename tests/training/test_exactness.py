@@ -20,7 +20,7 @@ from tests.recipes import recipe_with, varied
 from tests.training.gloo_workers import Death, run_workers
 from tests.training.small_shards import write_shop
 from training.compute.reduction import Workers
-from training.model.kernel_towers import serves
+from training.model.kernel_towers import can_encode
 from training.model.recipe import Recipe
 from training.trainer.job import COMPILED, REFERENCE, TrainingJob, arithmetic_of
 from training.trainer.shard_data import Order, load_shards, pair_lengths
@@ -40,7 +40,7 @@ def shop_shards(tmp_path_factory) -> str:
 
 @pytest.fixture(params=[REFERENCE, COMPILED])
 def arithmetic(request) -> str:
-    if request.param == COMPILED and not serves(RECIPE):
+    if request.param == COMPILED and not can_encode(RECIPE):
         pytest.skip("the compiled path is not available here")
     return request.param
 

@@ -341,7 +341,7 @@ def test_a_path_is_part_of_the_request(intact_shards, tmp_path):
 
 @pytest.mark.parametrize("serves", [True, False])
 def test_auto_takes_the_compiled_path_where_it_serves_the_recipe(serves, monkeypatch):
-    monkeypatch.setattr(arithmetic, "trains", lambda recipe: serves)
+    monkeypatch.setattr(arithmetic, "can_train", lambda recipe: serves)
     monkeypatch.setattr(arithmetic, "moves_rows", lambda recipe: serves)
     assert arithmetic_of("auto", RECIPE, "cpu") == (COMPILED if serves else REFERENCE)
     assert arithmetic_of("torch", RECIPE, "cpu") == REFERENCE
@@ -355,7 +355,7 @@ def test_auto_takes_the_compiled_path_where_it_serves_the_recipe(serves, monkeyp
 
 
 def test_a_worker_that_cannot_add_up_as_the_others_do_says_so(monkeypatch):
-    monkeypatch.setattr(arithmetic, "trains", lambda recipe: False)
+    monkeypatch.setattr(arithmetic, "can_train", lambda recipe: False)
     monkeypatch.setattr(arithmetic, "moves_rows", lambda recipe: False)
     require_served(REFERENCE, RECIPE)
     for lacking in (COMPILED, ROWS):

@@ -20,7 +20,7 @@ from tests.beam_jobs.dated_logs import day_lines, write_lines
 from tests.beam_jobs.day_folders import write_documents
 from tests.instruction_sets import forced, sets_here
 from tests.recipes import varied
-from training.model.kernel_towers import serves
+from training.model.kernel_towers import can_encode
 from training.model.model import load_model
 from training.model.named_recipes import LSTM_POOL_96
 from training.trainer.launch import train
@@ -53,7 +53,7 @@ def digests(folder: Path, key: str) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_days_shards_compiled_models_and_their_vectors_are_the_same_bytes_with_every_set(tmp_path):
-    if not serves(RECIPE):
+    if not can_encode(RECIPE):
         pytest.skip("the compiled path is not available here")
     ensure_key(str(tmp_path / "key"), create=True)
     found = {}

@@ -3,7 +3,7 @@
 import pytest
 
 from flows.report.run_blocks import held_out
-from training.trainer.run_report import clock, progress_line, shortly
+from training.trainer.run_report import clock, epoch_figure, progress_line
 
 FACTS = {
     "epoch": 3,
@@ -65,5 +65,5 @@ def test_a_clock_reads_as_people_read_it(seconds, shown):
     ],
 )  # fmt: skip
 def test_what_was_measured_on_held_out_data_is_told_as_its_objective_measures_it(measured, short, full):
-    assert shortly(measured) == short
+    assert epoch_figure(measured) == short
     assert ", ".join(held_out(measured)) == full

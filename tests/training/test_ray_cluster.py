@@ -36,10 +36,10 @@ def test_workers_of_this_machine_give_the_bytes_of_one_and_nobody_else_gets_in(t
     pairs, pool = shop(320)
     build = write_build(str(tmp_path / "build"), {"train-00000": pairs}, pool)
     small = recipe_with(name="small", cells=16, epochs=2)
-    monkeypatch.setattr("training.trainer.launch.gpus_here", lambda: 0)
+    monkeypatch.setattr("training.trainer.launch.count_gpus", lambda: 0)
     alone = train(build, store=str(tmp_path / "1"), recipe=small, workers="auto", threads=1, device="cpu")
     assert alone.manifest.outcome.metrics["workers"] == 1
-    monkeypatch.setattr("training.trainer.launch.gpus_here", lambda: 2)
+    monkeypatch.setattr("training.trainer.launch.count_gpus", lambda: 2)
     with ray_cluster.cluster(2):
         together = train(build, store=str(tmp_path / "2"), recipe=small, workers="auto", threads=1, device="cpu")
         ray = ray_cluster.ray

@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from schemas.negatives import draw
 from tests.schemas.test_negatives import _reference_hash as reference_hash
-from training.towers.text_table import Ragged, starts
-from training.trainer.shard_data import ExcludedBy, all_of_pool, n_of_pool, shared_pool
+from training.towers.text_table import Ragged, list_offsets
+from training.trainer.shard_data import ExcludedBy, all_pool_indices, n_of_pool, shared_pool
 
 
 def ragged(lists) -> Ragged:
     return Ragged(
-        starts(np.array([len(rows) for rows in lists])), np.array([r for rows in lists for r in rows], np.int32)
+        list_offsets(np.array([len(rows) for rows in lists])), np.array([r for rows in lists for r in rows], np.int32)
     )
 
 
@@ -88,7 +88,7 @@ def test_nothing_clicked_is_a_negative_and_no_more_is_left_out_than_that(case, e
     exclusions = ExcludedBy.of(ragged(lists)).among(pool, needed)
     keys = np.arange(len(of_pair), dtype=np.uint64)
     drawn = n_of_pool(keys, at, exclusions, n=n, seed=1, epoch=epoch)
-    everything = all_of_pool(at, exclusions)
+    everything = all_pool_indices(at, exclusions)
     for pair, places, all_places in zip(of_pair, drawn.tolist(), everything.tolist(), strict=True):
         unclicked = [place for place, row in enumerate(pool) if row not in lists[pair]]
         assert [place for place in all_places if place >= 0] == unclicked

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from training.towers.text_table import Ragged, TextTable, starts
+from training.towers.text_table import Ragged, TextTable, list_offsets
 
 Text = list[list[int]]
 
@@ -22,4 +22,4 @@ def table_of(texts: list[list[int]], vocabulary: list[list[int]]) -> TextTable:
 
 
 def _ragged(lists: list[list[int]]) -> Ragged:
-    return Ragged(starts(np.array([len(x) for x in lists])), np.array([v for x in lists for v in x], np.int64))
+    return Ragged(list_offsets(np.array([len(x) for x in lists])), np.array([v for x in lists for v in x], np.int64))

@@ -7,7 +7,7 @@ from typing import Any
 from schemas.errors import StageError
 from schemas.stage import silent
 from training.sweep.sweep_stage import TrialExecutor
-from training.sweep.trial_process import Key, TrialOutcome, carried_out
+from training.sweep.trial_process import Key, TrialOutcome, train_trial
 
 
 @contextmanager
@@ -30,7 +30,7 @@ class _Here:
     def news(self) -> list[tuple[Key, TrialOutcome]]:
         key = self._order(list(self._waiting))[0]
         arguments = self._waiting.pop(key)
-        return [(key, TrialOutcome(error=_no_memory()) if key in self._dies else carried_out(arguments, silent))]
+        return [(key, TrialOutcome(error=_no_memory()) if key in self._dies else train_trial(arguments, silent))]
 
 
 def _no_memory() -> StageError:

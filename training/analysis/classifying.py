@@ -16,7 +16,7 @@ from training.trainer.labelled_shards import LabelledData
 AT_ONCE = 4_096  # rows
 
 
-def refused_because(model: Model, data: LabelledData) -> str:
+def refusal(model: Model, data: LabelledData) -> str:
     """Why a model cannot classify some labelled rows; empty if it can."""
     outputs = model.layout.outputs
     if not outputs.classes:
@@ -74,7 +74,7 @@ def confidence_of(model: Model | Ensemble, class_name: str | None = None) -> Con
             "This model has no classifier by the distance that it searches by.",
             "Train one with objective = classify and features = w2.",
         )
-    at = _place(model.layout.outputs.classes, class_name)
+    at = _class_index(model.layout.outputs.classes, class_name)
 
     def confidence(first_KD: np.ndarray, second_KD: np.ndarray) -> np.ndarray:
         with alone():  # so few pairs are not worth a pool
@@ -83,7 +83,7 @@ def confidence_of(model: Model | Ensemble, class_name: str | None = None) -> Con
     return confidence
 
 
-def _place(classes: Sequence[str], class_name: str | None) -> int:
+def _class_index(classes: Sequence[str], class_name: str | None) -> int:
     if class_name is None and len(classes) == 2:
         return 1
     if class_name not in classes:

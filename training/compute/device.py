@@ -10,7 +10,7 @@ DEVICES = ("auto", "cpu", "cuda", "cuda-eager")
 DRIVER_FILES = ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg", "/dev/kfd")
 
 
-def gpus_here() -> int:
+def count_gpus() -> int:
     """The number of this machine's GPUs that torch can use."""
     if not any(map(os.path.exists, DRIVER_FILES)):  # without a driver torch finds no GPU either
         return 0

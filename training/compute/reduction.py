@@ -96,25 +96,25 @@ def total_gradient(
             bounds[addend] += values.aminmax()
         return values.mul_(1 / UNIT)
 
-    def in_number(addend: int, values: torch.Tensor) -> torch.Tensor:
+    def as_sum_type(addend: int, values: torch.Tensor) -> torch.Tensor:
         return empty(values.shape, number).copy_(scaled(addend, values)) if exact else values.to(dtype)
 
     def sum_table(to: torch.Tensor, touched: torch.Tensor, gradients: Sequence[tuple[int, RowGradient]]) -> Norms:
         total = empty(to.shape, number).zero_()
         for addend, gradient in gradients:
             at = torch.searchsorted(touched, gradient.rows)
-            total.index_add_(0, at, in_number(addend, gradient.table_RG))
-        return _put(to, total)
+            total.index_add_(0, at, as_sum_type(addend, gradient.table_RG))
+        return _write_sum(to, total)
 
     def sum_block(to: torch.Tensor, values: Sequence[tuple[int, torch.Tensor]]) -> Norms:
         if not values:
-            return _put(to, torch.zeros_like(to))
+            return _write_sum(to, torch.zeros_like(to))
         if len(values) == 1 and exact and not travels:  # truncated like integers, without them; -0 is 0 there
             return _norms(torch.add(like, scaled(*values[0]).trunc_(), alpha=UNIT, out=to))
-        total = in_number(*values[0])
+        total = as_sum_type(*values[0])
         for addend in values[1:]:
-            total = total.add_(in_number(*addend))
-        return _put(to, total)
+            total = total.add_(as_sum_type(*addend))
+        return _write_sum(to, total)
 
     # Towers one after the other, then the loss and the number of addends that do not fit: one message a step.
     lengths = [length for touched in rows.values() for length in (len(touched) * columns, *sizes.values())]
@@ -133,8 +133,8 @@ def total_gradient(
             for place, block in enumerate(in_blocks(parts[part])):
                 tasks[tower].append(partial(sum_block, block, [(addend, values[place]) for addend, values in blocks]))
         sums[tower] = RowGradient(touched, table_RG, parts)
-    norms = _carried_out(tasks, threads)
-    losses = [in_number(addend, loss) for addend, (_, loss) in enumerate(addends)]
+    norms = _run_tasks(tasks, threads)
+    losses = [as_sum_type(addend, loss) for addend, (_, loss) in enumerate(addends)]
     misfits = [~(torch.stack(extremes).abs() < limit).all() for extremes in bounds if extremes]  # also where one is NaN
     figures = torch.stack([torch.stack([number, *values]).sum() for values in (losses, misfits)])
     if message is not None:
@@ -148,23 +148,23 @@ def total_gradient(
             arrived = [gradient.table_RG, *gradient.parts.values()]
             table_RG, *of_parts = floats = [empty(values.shape, like) if exact else values for values in arrived]
             tasks[tower] = [
-                partial(_put, to, values)
+                partial(_write_sum, to, values)
                 for both in zip(floats, arrived, strict=True)
                 for to, values in zip(*map(in_blocks, both), strict=True)
             ]
             sums[tower] = RowGradient(gradient.rows, table_RG, dict(zip(sizes, of_parts, strict=True)))
-        norms = _carried_out(tasks, threads)
+        norms = _run_tasks(tasks, threads)
     of_towers = [torch.linalg.vector_norm(torch.stack(of_blocks)) for of_blocks in norms.values()]
     return Total(sums, dict(zip(rows, torch.stack(of_towers).tolist(), strict=True)), loss * UNIT if exact else loss)
 
 
-def _carried_out(tasks: Mapping[str, Sequence[Callable[[], Norms]]], threads: Executor) -> dict[str, Norms]:
+def _run_tasks(tasks: Mapping[str, Sequence[Callable[[], Norms]]], threads: Executor) -> dict[str, Norms]:
     """The norms from all tasks of each tower."""
     futures = {tower: [threads.submit(task) for task in of_tower] for tower, of_tower in tasks.items()}
     return {tower: [norm for future in of_tower for norm in future.result()] for tower, of_tower in futures.items()}
 
 
-def _put(to: torch.Tensor, total: torch.Tensor) -> Norms:
+def _write_sum(to: torch.Tensor, total: torch.Tensor) -> Norms:
     """Write a sum to its destination, as integers or floating point; returns its norms."""
     to.copy_(total)
     if to.dtype != total.dtype:

@@ -112,7 +112,7 @@ def compare(
         ended: list[EndedRow] = []
         progress("read the documents and the judgments", 0, len(rows))
         collection = work.inputs.collection  # inputs that cannot be evaluated are refused before training
-        for row in sorted(rows, key=_when):
+        for row in sorted(rows, key=_row_order):
             ended.append(work.end(row, ended, progress))
             row_ended(ended[-1], len(ended), len(rows))
         ended.sort(key=lambda ended_row: rows.index(ended_row.row))
@@ -145,7 +145,7 @@ def compare(
     return run_stage(store, work.request(against), produce, progress)
 
 
-def _when(row: Row) -> int:
+def _row_order(row: Row) -> int:
     """The order: rows that take seconds first, then trained ones, then those made from others."""
     return 2 if row.name == HYBRID else 1 if row.recipe else 0
 
@@ -265,12 +265,12 @@ class _Work:
         return f"{problem} (`clicktower build --set num_negatives={n}`)" if held < n else ""
 
     def _request_of(self, row: Row) -> Request:
-        return measure_request(row, {**self.judged, "from": self._made_from(row)}, self.config)
+        return measure_request(row, {**self.judged, "from": self._system_source(row)}, self.config)
 
-    def _made_from(self, row: Row) -> Any:
+    def _system_source(self, row: Row) -> Any:
         """What identifies the source of a row's system."""
         if row.recipe:
-            return [self._train_request(recipe).digest for recipe in self._of_seeds(row.recipe)]
+            return [self._train_request(recipe).digest for recipe in self._seed_recipes(row.recipe)]
         if row.source and row.family == "model":
             return [open_result(row.source).manifest.digest]
         if row.source:
@@ -282,7 +282,7 @@ class _Work:
     def _models(self, row: Row, tell: Progress) -> list[StageResult]:
         """The models of a row, one for each seed: those in the store, the others trained."""
         if row.recipe:
-            return [self._trained(recipe, tell) for recipe in self._of_seeds(row.recipe)]
+            return [self._trained(recipe, tell) for recipe in self._seed_recipes(row.recipe)]
         assert row.source
         return [open_result(row.source)]
 
@@ -290,7 +290,7 @@ class _Work:
         where = {name: self.training[name] for name in ("workers", "device")}
         return train_request(self.built, recipe, judged=judged, **where)
 
-    def _of_seeds(self, recipe: Recipe) -> list[Recipe]:
+    def _seed_recipes(self, recipe: Recipe) -> list[Recipe]:
         return [changed(recipe, {"seed": seed}) for seed in self.seeds] or [recipe]
 
     def _trained(self, recipe: Recipe, tell: Progress) -> StageResult:

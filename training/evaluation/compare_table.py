@@ -13,7 +13,7 @@ from training.evaluation.rows import Row
 from training.evaluation.slices import Slice
 from training.ranking.measure import JudgedCollection
 from training.ranking.ndcg import CUTOFFS
-from training.ranking.significance import kendall, percentiles, resampled
+from training.ranking.significance import kendall, percentiles, resample
 
 SLICED_BY = "ndcg@10"
 _PAPER = tuple(f"ndcg@{k}" for k in CUTOFFS)  # the paper's figures for each row
@@ -141,7 +141,7 @@ def _order(
         return np.stack([kendall(*of_measure) for of_measure in zip(means_MSR, papers_MR, strict=True)], axis=1)
 
     [tau_M] = taus(np.ones((1, num_queries)))
-    resamples_RM = resampled(taus, num_queries, num_resamples=config.num_resamples, seed=config.seed)
+    resamples_RM = resample(taus, num_queries, num_resamples=config.num_resamples, seed=config.seed)
     figures = np.stack([tau_M, *percentiles(resamples_RM, config.confidence)], axis=1).tolist()
     return {
         m: dict(zip(("tau", "low", "high"), interval, strict=True)) for m, interval in zip(_PAPER, figures, strict=True)

@@ -38,7 +38,7 @@ from training.ranking.labelled_measures import (
     reliability,
     spearman,
 )
-from training.ranking.significance import percentiles, resampled
+from training.ranking.significance import percentiles, resample
 from training.towers.tower_settings import SelfAttentive
 from training.trainer.labelled_shards import LabelledData, LabelledRows, read_labelled
 
@@ -180,7 +180,7 @@ def table(
     num_pairs = len(dev_labels)
     shape = (-1, len(scores), len(names))
     values_NM = every(np.ones((1, num_pairs))).reshape(shape)[0]
-    draws_RNM = resampled(every, num_pairs, num_resamples=config.num_resamples, seed=config.seed).reshape(shape)
+    draws_RNM = resample(every, num_pairs, num_resamples=config.num_resamples, seed=config.seed).reshape(shape)
     return {
         "ours": next(iter(scores)),
         "n": num_pairs,

@@ -19,7 +19,7 @@ from sklearn.naive_bayes import MultinomialNB
 from schemas.errors import UsageError
 from schemas.stage import Progress, silent
 from schemas.text_contract import trigram_ids, words
-from training.analysis.classifying import encoded_sides, probabilities, refused_because
+from training.analysis.classifying import encoded_sides, probabilities, refusal
 from training.model.embedding import Side, TextEncoder, search_vectors
 from training.model.model import Model
 from training.model.word_vectors import read_vectors
@@ -55,7 +55,7 @@ def systems_of(
         for of_train, of_dev in zip(sampled.sides, data.dev.sides, strict=True)
     )
     scores_of: dict[str, np.ndarray] = {}
-    refused = refused_because(model, data) if isinstance(model, Model) else "an ensemble has no classifier"
+    refused = refusal(model, data) if isinstance(model, Model) else "an ensemble has no classifier"
     if refused and data.unit == "texts":
         raise UsageError(
             f"The model cannot classify labelled texts: {refused}.",

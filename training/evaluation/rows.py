@@ -158,8 +158,8 @@ def all_rows(
             table="as printed", make=partial(_plsa, topics=topics, word_prior=word_prior, as_printed=True),
             settings={"topics": topics, "word_prior": word_prior}, learns_from_shards=True,
         ),
-        *(_printed(name, title, paper, change) for name, title, paper in _TOWERS),
-        *(_tuned(name, title, paper, change) for name, title, paper in _TOWERS),
+        *(_printed_row(name, title, paper, change) for name, title, paper in _TOWERS),
+        *(_tuned_row(name, title, paper, change) for name, title, paper in _TOWERS),
         *(Row(name=name, title=title, family="tower", recipe=change(recipe(name))) for name, title in _OURS),
         *(Row(name=name, title=name, family="model", source=uri) for name, uri in (models or {}).items()),
         Row(name=HYBRID, title="a tower and BM25", family="hybrid"),
@@ -190,7 +190,7 @@ def _doc2vec(inputs: ComparisonInputs, progress: Progress, **settings: Any) -> T
     return TitleDoc2Vec(inputs.documents.titles, texts, seed=inputs.config.seed, progress=progress, **settings)
 
 
-def _printed(name: str, title: str, paper: Figures, change: Change) -> Row:
+def _printed_row(name: str, title: str, paper: Figures, change: Change) -> Row:
     printed = recipe(PRINTED + name)
     changed_recipe = change(printed)
     is_still = changed_recipe.as_printed and _row_of(changed_recipe) == _row_of(printed)
@@ -206,7 +206,7 @@ def _printed(name: str, title: str, paper: Figures, change: Change) -> Row:
     )
 
 
-def _tuned(name: str, title: str, paper: Figures, change: Change) -> Row:
+def _tuned_row(name: str, title: str, paper: Figures, change: Change) -> Row:
     base, _, n = name.partition("-n")  # another n: lstm-96's recipe
     tuned = changed(recipe(base), {"objective.num_negatives": n}) if n else recipe(base)
     changed_recipe = change(tuned)
@@ -221,7 +221,7 @@ def _row_of(recipe: Recipe) -> tuple[object, ...]:
     return *sizes, recipe.clicks.num_negatives
 
 
-def chosen(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
+def select_rows(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
     """The rows with some names, in the order of `rows`; all of them without names. Raises UsageError."""
     all_names = [row.name for row in rows]
     if unknown := [name for name in names if name not in all_names]:

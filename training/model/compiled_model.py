@@ -11,10 +11,10 @@ from schemas.release import Similarity
 from schemas.text_contract import words
 from training.kernel.kernel_library import status
 from training.model.embedding import Side
-from training.model.kernel_towers import CompiledTower, kernel_shapes, serves, tokenised
+from training.model.kernel_towers import CompiledTower, can_encode, kernel_shapes, tokenised
 from training.model.model_folder import ShapesDiffer, read_description, read_weights, reading_model
 from training.model.recipe import Recipe, tower_name
-from training.towers.text_table import Ragged, TextTable, WordRows, starts
+from training.towers.text_table import Ragged, TextTable, WordRows, list_offsets
 
 Empty = Literal["error", "zero"]
 
@@ -57,7 +57,7 @@ def load_compiled(folder: str) -> CompiledModel | None:
         if "members" in description or description.get("words"):
             return None
         recipe = Recipe(**description["recipe"])
-        if not serves(recipe):
+        if not can_encode(recipe):
             return None
         arrays, table_rows = read_weights(folder), description["text_contract"]["table_rows"]
         towers, shapes = {}, kernel_shapes(recipe.tower)
@@ -104,6 +104,6 @@ def tokenised_in_python(texts: Sequence[str], word_rows: WordRows) -> TextTable:
     """`text_table` by the functions that define the contract."""
     number: dict[str, int] = {}
     of_texts = [[number.setdefault(word, len(number)) for word in words(text)] for text in texts]
-    offsets = starts(np.fromiter(map(len, of_texts), np.int64, len(of_texts)))
+    offsets = list_offsets(np.fromiter(map(len, of_texts), np.int64, len(of_texts)))
     flat = np.fromiter((word for text in of_texts for word in text), np.int32, int(offsets[-1]))
     return TextTable(Ragged(offsets, flat), word_rows.of(list(number)))

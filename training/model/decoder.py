@@ -32,8 +32,8 @@ import torch
 from schemas.text_contract import words
 from training.towers.recurrent import LSTMTower
 from training.towers.text_batch import OnDevice, TextBatch, text_batch
-from training.towers.text_table import Ragged, TextTable, starts
-from training.towers.tower import Parts, Shapes, gathered
+from training.towers.text_table import Ragged, TextTable, list_offsets
+from training.towers.tower import Parts, Shapes, gather_rows
 
 END, UNKNOWN, FIRST_WORD = 0, 1, 2  # ids: the end of a text, a word outside the vocabulary, words[0]
 
@@ -86,7 +86,7 @@ def vocabulary_of(texts: Iterable[str], max_words: int) -> dict[str, int]:
 def word_ids(texts: Sequence[str], vocabulary: Mapping[str, int]) -> Ragged:
     """The words of each text (schemas.text_contract) and its end, int64; of a text without words the end alone."""
     ids = [[*(vocabulary.get(word, UNKNOWN) for word in words(text)), END] for text in texts]
-    return Ragged(starts(np.array(list(map(len, ids)), np.int64)), np.array(list(chain(*ids)), np.int64))
+    return Ragged(list_offsets(np.array(list(map(len, ids)), np.int64)), np.array(list(chain(*ids)), np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +133,11 @@ class Decoder:
     def _states(self, z_Bh: torch.Tensor, targets: Targets, parts: Parts) -> torch.Tensor:
         """y at each position, [P, d]."""
         batch, word_Ue = targets.batch, parts["decoder.E"].index_select(0, targets.read)
-        input_PG = gathered(word_Ue @ parts["decoder.W_x"], (targets.read_at, None))
-        input_PG = input_PG + gathered(z_Bh @ parts["decoder.W_z"], (targets.text, None))
+        input_PG = gather_rows(word_Ue @ parts["decoder.W_x"], (targets.read_at, None))
+        input_PG = input_PG + gather_rows(z_Bh @ parts["decoder.W_z"], (targets.text, None))
         recurrent = {name: parts[f"decoder.{name}"] for name, _ in self._lstm.parts}
         state_Pd = self._lstm.states(input_PG, recurrent, batch)
-        return gathered(state_Pd, (batch.words_packed, None), (batch.packed_words, None))
+        return gather_rows(state_Pd, (batch.words_packed, None), (batch.packed_words, None))
 
     @property
     def _lstm(self) -> LSTMTower:

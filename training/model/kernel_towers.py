@@ -25,7 +25,7 @@ from training.towers.tower_settings import LSTM, RNN, SIGMA_MIN, BiLSTM, GatedRe
 _TRAINED = (LSTM, BiLSTM, RNN)
 
 
-def serves(recipe: Recipe) -> bool:
+def can_encode(recipe: Recipe) -> bool:
     """Whether the compiled path encodes with this recipe's towers, on this machine."""
     return (
         status().available
@@ -36,10 +36,10 @@ def serves(recipe: Recipe) -> bool:
     )
 
 
-def trains(recipe: Recipe) -> bool:
+def can_train(recipe: Recipe) -> bool:
     """Whether it also trains them."""
     return (
-        serves(recipe)
+        can_encode(recipe)
         and isinstance(recipe.tower, _TRAINED)
         and isinstance(recipe.optimiser, Nesterov)
         and isinstance(recipe.objective, Clicks)

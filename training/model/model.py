@@ -27,7 +27,7 @@ from training.compute.threads import alone, compute_threads
 from training.model.compiled_model import CompiledModel, Empty, encodable, require_side
 from training.model.embedding import Side, unit
 from training.model.encoder import CPU, Encoder, encode_batch
-from training.model.kernel_towers import CompiledTower, serves
+from training.model.kernel_towers import CompiledTower, can_encode
 from training.model.model_folder import (
     SCHEMA_VERSION,
     ShapesDiffer,
@@ -92,7 +92,7 @@ class Model:
     @cached_property
     def compiled(self) -> CompiledModel | None:
         """This model on the compiled path, prepared at the first text; None if the kernels do not support it."""
-        if not serves(self.recipe):
+        if not can_encode(self.recipe):
             return None
         rows = self.layout.word_rows
         towers = {
@@ -187,7 +187,7 @@ def _model(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) ->
 
 def write_model(folder: str, recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]) -> None:
     """Write a model's weights, then its description."""
-    write_files(folder, *_as_stored(recipe, layout, towers))
+    write_files(folder, *_stored_form(recipe, layout, towers))
 
 
 def write_ensemble(folder: str, members: Sequence[Model]) -> None:
@@ -195,7 +195,7 @@ def write_ensemble(folder: str, members: Sequence[Model]) -> None:
     weights: dict[str, np.ndarray] = {}
     descriptions = []
     for at, member in enumerate(members):
-        arrays, description = _as_stored(member.recipe, member.layout, member.towers)
+        arrays, description = _stored_form(member.recipe, member.layout, member.towers)
         weights |= {f"{at}.{name}": array for name, array in arrays.items()}
         descriptions.append(description | {"text_contract": dict(member.text_contract)})
     description = {
@@ -208,7 +208,7 @@ def write_ensemble(folder: str, members: Sequence[Model]) -> None:
     write_files(folder, weights, description)
 
 
-def _as_stored(
+def _stored_form(
     recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """(a model's weights by name, its description), as in its folder."""
@@ -234,7 +234,7 @@ def encode_table(encoder: Encoder, table: TextTable, side: str) -> np.ndarray:
 
     The table's words are limited as the recipe says.
     """
-    if serves(encoder.recipe) and encoder.device == CPU:
+    if can_encode(encoder.recipe) and encoder.device == CPU:
         return _compiled(encoder, table, side).encode(table)
     vectors = np.zeros((len(table), encoder.dimensions), np.float32)
     lengths = table.words.lengths

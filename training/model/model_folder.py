@@ -83,9 +83,9 @@ def model_source(uri: str) -> ModelSource:
     Raises StageError if it is missing, or has other bytes than those recorded.
     """
     if storage.exists(storage.join(uri, POINTER)):
-        return _of_release(*read_release(uri))
+        return _release_source(*read_release(uri))
     if storage.exists(storage.join(uri, RELEASE)):
-        return _of_release(uri, read_folder(uri))
+        return _release_source(uri, read_folder(uri))
     trained = open_result(uri)
     fix = "Run the same `train` again; if it is above 64 MiB, remove the folder first."
     _require_whole(trained.folder, trained.manifest.files, fix)
@@ -93,7 +93,7 @@ def model_source(uri: str) -> ModelSource:
     return ModelSource(digest=trained.manifest.digest, folder=trained.data, labels=labels)
 
 
-def _of_release(folder: str, release: Release) -> ModelSource:
+def _release_source(folder: str, release: Release) -> ModelSource:
     of_model = [file for file in release.files if file.path.startswith(f"{MODEL}/")]
     _require_whole(folder, of_model, "Publish the model again from where it was trained.")
     return ModelSource(digest=release.inputs["model"], folder=storage.join(folder, MODEL), labels=dict(release.labels))

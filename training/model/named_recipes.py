@@ -204,7 +204,7 @@ LABEL_RECIPES = (
 PRINTED = "paper-"
 
 
-def _printed(name: str, tower: TowerSettings, *, epochs: int, n: int = 4, gamma: float = 10.0) -> Recipe:
+def _printed_recipe(name: str, tower: TowerSettings, *, epochs: int, n: int = 4, gamma: float = 10.0) -> Recipe:
     return Recipe(
         name=PRINTED + name,
         tower=tower,
@@ -217,18 +217,18 @@ def _printed(name: str, tower: TowerSettings, *, epochs: int, n: int = 4, gamma:
 
 
 PRINTED_RECIPES = (
-    _printed("dssm", DSSM(), epochs=14),
-    _printed("clsm-1", CLSM(window=1), epochs=7),
-    _printed("clsm-3", CLSM(window=3), epochs=7),
-    _printed("clsm-5", CLSM(window=5), epochs=7),
-    _printed("rnn-288", RNN(cells=288), epochs=7, gamma=5.0),
-    _printed("lstm-32", LSTM(cells=32), epochs=12),
-    _printed("lstm-64", LSTM(cells=64), epochs=11),
-    _printed("lstm-96-n2", LSTM(), n=2, epochs=15),
-    _printed("lstm-96", LSTM(), epochs=18),
-    _printed("lstm-96-n6", LSTM(), n=6, epochs=13),
-    _printed("lstm-96-n8", LSTM(), n=8, epochs=17),
-    _printed("bilstm-96", BiLSTM(), epochs=8),
+    _printed_recipe("dssm", DSSM(), epochs=14),
+    _printed_recipe("clsm-1", CLSM(window=1), epochs=7),
+    _printed_recipe("clsm-3", CLSM(window=3), epochs=7),
+    _printed_recipe("clsm-5", CLSM(window=5), epochs=7),
+    _printed_recipe("rnn-288", RNN(cells=288), epochs=7, gamma=5.0),
+    _printed_recipe("lstm-32", LSTM(cells=32), epochs=12),
+    _printed_recipe("lstm-64", LSTM(cells=64), epochs=11),
+    _printed_recipe("lstm-96-n2", LSTM(), n=2, epochs=15),
+    _printed_recipe("lstm-96", LSTM(), epochs=18),
+    _printed_recipe("lstm-96-n6", LSTM(), n=6, epochs=13),
+    _printed_recipe("lstm-96-n8", LSTM(), n=8, epochs=17),
+    _printed_recipe("bilstm-96", BiLSTM(), epochs=8),
 )
 
 # Lin et al. (arXiv:1703.03130) and Deudon (VAR-Siamese, NeurIPS 2018) with their printed sizes and optimisers. They

@@ -34,7 +34,7 @@ class CrossFitted:
     seed: int
 
     def of(self, query: str) -> float:
-        return self.of_half[half_of(query, self.seed)]
+        return self.of_half[query_half(query, self.seed)]
 
 
 class Hybrid:
@@ -63,7 +63,7 @@ def cross_fit(
 
     Raises StageError if one half is empty.
     """
-    half_Q = np.array([half_of(queries[query_id], seed) for query_id in judged.query_ids])
+    half_Q = np.array([query_half(queries[query_id], seed) for query_id in judged.query_ids])
     if len(set(half_Q.tolist())) < 2:
         raise StageError(
             f"All {len(half_Q):,} judged queries fall into one half, so a weight cannot be chosen on the other.",
@@ -83,7 +83,7 @@ def cross_fit(
     return CrossFitted(of_half=(zero, weight_of_second), seed=seed)
 
 
-def half_of(query: str, seed: int) -> int:
+def query_half(query: str, seed: int) -> int:
     """The half of a query, 0 or 1: a function of its normalised text and the seed."""
     return keyed_digest(normalise(query), seed, b"hybrid half", 1)[0] & 1
 

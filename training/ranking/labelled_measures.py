@@ -167,11 +167,11 @@ def choose_thresholds(scores: np.ndarray, labels: np.ndarray, num_classes: int) 
     at, cuts = len(ends) - 1, []
     for previous in reversed(came_from):
         at = previous[at]
-        cuts.append(_between(sorted_scores, ends[at]))
+        cuts.append(_midpoint(sorted_scores, ends[at]))
     return Thresholds(order=order, cuts=np.array(cuts[::-1], np.float64))
 
 
-def _between(sorted_scores: np.ndarray, place: int) -> float:
+def _midpoint(sorted_scores: np.ndarray, place: int) -> float:
     if place == 0:
         return -np.inf
     if place == len(sorted_scores):

@@ -141,7 +141,7 @@ def measure(
     what: str = "rank",
     progress: Progress = silent,
 ) -> Measured:
-    """Both runs of a system and their measures, as in `measured`."""
+    """Both runs of a system and their measures, as in `measure_runs`."""
     searchable = collection.searchable
     judged: dict[str, dict[str, float]] = {query_id: {} for query_id in collection.qrels}
     retrieved: dict[str, dict[str, float]] = {query_id: {} for query_id in collection.qrels}
@@ -158,10 +158,10 @@ def measure(
             ids = [collection.document_ids[row] for row in rows_BK[i]]
             retrieved[query_id] = dict(zip(ids, best_BK[i].tolist(), strict=True))
     progress(what, len(texts), len(texts))
-    return measured(judged, retrieved, collection, rules)
+    return measure_runs(judged, retrieved, collection, rules)
 
 
-def measured(judged: Run, retrieved: Run, collection: JudgedCollection, rules: Rules = DEFAULT_RULES) -> Measured:
+def measure_runs(judged: Run, retrieved: Run, collection: JudgedCollection, rules: Rules = DEFAULT_RULES) -> Measured:
     """The measures of two runs: `judged` of judged documents, `retrieved` of the whole collection, best first.
 
     Measures: `ndcg@K` of the judged documents for each cutoff; over the full collection, from the k best documents,
@@ -212,7 +212,7 @@ def measure_run(run: Run, collection: JudgedCollection, rules: Rules = DEFAULT_R
                     " no place in a ranking.",
                     "Give that result a finite score, or leave it out.",
                 )
-    ranked = {query_id: best_first(run.get(query_id, {})) for query_id in collection.qrels}
+    ranked = {query_id: rank_results(run.get(query_id, {})) for query_id in collection.qrels}
     if not any(ranked.values()):
         raise StageError(
             f"The run of {len(run):,} queries has results for none of the {len(collection.qrels):,} judged queries.",
@@ -239,11 +239,11 @@ def measure_run(run: Run, collection: JudgedCollection, rules: Rules = DEFAULT_R
             "queries of the run are not among the judged ones: they were not looked at",
         ),
     ]
-    figures = measured(judged, retrieved, collection, rules)
+    figures = measure_runs(judged, retrieved, collection, rules)
     return figures, [f"{count:,} {sentence}" for count, sentence in notes if count]
 
 
-def best_first(results: Mapping[str, float]) -> dict[str, float]:
+def rank_results(results: Mapping[str, float]) -> dict[str, float]:
     """The results in order: scores as 32-bit floats, ties by descending id, as in trec_eval."""
     with np.errstate(over="ignore"):  # beyond the range of 32 bits is infinite in trec_eval too
         keys = {document_id: (float(np.float32(score)), document_id) for document_id, score in results.items()}

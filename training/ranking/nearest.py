@@ -145,14 +145,18 @@ def partition(
     steps = _ROUNDS + 1
     for round_number in range(_ROUNDS):
         progress("make the index", round_number, steps)
-        centres_PD = _moved(centres_PD, sample_SD, _nearest_centre(sample_SD, centres_PD, similarity), similarity)
+        centres_PD = _move_centres(
+            centres_PD, sample_SD, _nearest_centre(sample_SD, centres_PD, similarity), similarity
+        )
     progress("make the index", _ROUNDS, steps)
     of_N = _nearest_centre(vectors_ND, centres_PD, similarity)
     progress("make the index", steps, steps)
     return Partitions(centres_PD=centres_PD, of_N=of_N)
 
 
-def _moved(centres_PD: np.ndarray, sample_SD: np.ndarray, of_S: np.ndarray, similarity: Similarity) -> np.ndarray:
+def _move_centres(
+    centres_PD: np.ndarray, sample_SD: np.ndarray, of_S: np.ndarray, similarity: Similarity
+) -> np.ndarray:
     """Each centre at the mean of its vectors, by cosine in its direction; one without any stays."""
     order = np.argsort(of_S, kind="stable")
     present, starts, counts = np.unique(of_S[order], return_index=True, return_counts=True)

@@ -21,13 +21,13 @@ def bootstrap_interval(
     """
     values_QM = _columns(values_QM)
     num_queries = len(values_QM)
-    means_RM = resampled(
+    means_RM = resample(
         lambda times_SQ: times_SQ @ values_QM / num_queries, num_queries, num_resamples=num_resamples, seed=seed
     )
     return percentiles(means_RM, confidence)
 
 
-def resampled(
+def resample(
     statistic: Callable[[np.ndarray], np.ndarray], num_queries: int, *, num_resamples: int, seed: int = 0
 ) -> np.ndarray:
     """A statistic in each bootstrap resample of the queries (or pairs), float64 [resamples, M].

@@ -15,7 +15,7 @@ from ray.util.queue import Queue
 
 from schemas.errors import StageError
 from schemas.stage import silent
-from training.sweep.trial_process import LISTEN_SECONDS, Key, TrialOutcome, TrialStatus, carried_out
+from training.sweep.trial_process import LISTEN_SECONDS, Key, TrialOutcome, TrialStatus, train_trial
 from training.trainer.ray_cluster import cluster, on_this_node
 from training.trainer.ray_workers import ROOM_SECONDS
 
@@ -24,7 +24,7 @@ CANCEL_SECONDS = 2.0  # for a trial to clear its attempt away
 
 
 @contextmanager
-def on_ray(*, workers: int, threads: int, on_gpu: bool, at_once: int | None) -> Iterator["RayTasks"]:
+def ray_executor(*, workers: int, threads: int, on_gpu: bool, at_once: int | None) -> Iterator["RayTasks"]:
     """A sweep_stage.TrialExecutor: tasks on the cluster that RAY_ADDRESS names, or on a Ray of this machine's own.
 
     `at_once`: None for as many as there is room for.
@@ -98,7 +98,7 @@ class RayTasks:
 def _train(key: Key, arguments: Mapping[str, Any], started: Queue) -> TrialOutcome:
     """One trial, in a process of its own on some node."""
     started.put(key)
-    return TrialOutcome(error=carried_out(arguments, silent).error)
+    return TrialOutcome(error=train_trial(arguments, silent).error)
 
 
 def _no_room() -> StageError:

@@ -32,12 +32,12 @@ from schemas.judgments import Judged
 from schemas.manifest import Outcome, Request
 from schemas.section import Count, flat, section
 from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, silent, stage_folder
-from training.compute.device import gpus_here
+from training.compute.device import count_gpus
 from training.model.named_recipes import names
 from training.model.objective_settings import Classify
 from training.model.recipe import Recipe
 from training.model.teacher import teacher_source
-from training.sweep.sweep_table import Point, SweepRow, Trial, measures, ranked
+from training.sweep.sweep_table import Point, SweepRow, Trial, measures, rank_points
 from training.sweep.trial_process import Key, Processes, TrialOutcome, TrialStatus, interrupts_held
 from training.trainer.checkpoint import read_curve
 from training.trainer.job import ONLY_PATH, arithmetic_of
@@ -116,10 +116,10 @@ def sweep(
 
     def executor() -> AbstractContextManager[TrialExecutor]:
         if engine == "processes":
-            return Processes(at_once or 1, range(gpus_here()) if device != "cpu" and workers == 1 else ())
-        from training.sweep.sweep_on_ray import on_ray
+            return Processes(at_once or 1, range(count_gpus()) if device != "cpu" and workers == 1 else ())
+        from training.sweep.sweep_on_ray import ray_executor
 
-        return on_ray(workers=workers, threads=threads, on_gpu=device != "cpu", at_once=at_once)
+        return ray_executor(workers=workers, threads=threads, on_gpu=device != "cpu", at_once=at_once)
 
     def produce(attempt: str) -> Outcome:
         trials = Trials(points, requests, store=store, measure=measure, progress=progress, trial_ended=trial_ended)
@@ -385,7 +385,7 @@ class Trials:
     def rows(self) -> list[SweepRow]:
         """The table of the trials that have ended."""
         by_point = [[self.ended[key] for key in sorted(self.ended) if key[1] == p] for p in range(len(self._points))]
-        return ranked([(p, t) for p, t in zip(self._points, by_point, strict=True) if t], self._measure)
+        return rank_points([(p, t) for p, t in zip(self._points, by_point, strict=True) if t], self._measure)
 
     def run(
         self,

@@ -73,7 +73,7 @@ class SweepRow:
     rung: int = 0
 
 
-def ranked(points: Sequence[tuple[Point, Sequence[Trial]]], measure: str) -> list[SweepRow]:
+def rank_points(points: Sequence[tuple[Point, Sequence[Trial]]], measure: str) -> list[SweepRow]:
     """A row for each point and its trials, best first by `measure`, one of `measures`.
 
     Points with a failed seed come after the others, since nobody publishes a recipe that sometimes fails; those where
@@ -174,8 +174,8 @@ def notes(table: Mapping[str, Any]) -> list[str]:
         remarks.append("±: the standard deviation between seeds.")
     if any(row["told_apart"] is False for row in rows):
         remarks.append(f"{ALIKE}: the lead of the first point over this one is below two standard errors.")
-    remarks += _halved(table)
-    remarks += _at_an_edge(rows)
+    remarks += _halving_note(table)
+    remarks += _edge_fields(rows)
     remarks.append(
         f"These {table['watched']} chose the point, and of {len(rows)} points the best is best partly by luck: its"
         " figure here is no test result. Evaluate it on judgments that chose nothing."
@@ -185,7 +185,7 @@ def notes(table: Mapping[str, Any]) -> list[str]:
     return remarks
 
 
-def _halved(table: Mapping[str, Any]) -> list[str]:
+def _halving_note(table: Mapping[str, Any]) -> list[str]:
     """What to know if halving ended some points early."""
     rungs = table["rungs"]
     if len(rungs) < 2:
@@ -218,7 +218,7 @@ def value_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def _at_an_edge(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _edge_fields(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Of fields with three numbers or more, those whose best value is the smallest or largest one tried."""
     remarks = []
     for name, best in rows[0]["fields"].items() if rows[0]["mean"] is not None else ():

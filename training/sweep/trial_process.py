@@ -70,7 +70,7 @@ class TrialProcess:
             message = self.pipe.recv()
         except (EOFError, OSError):  # OSError: it died while it sent a message
             self._process.join()
-            message = _died(self._process.exitcode or 0)
+            message = _lost_process(self._process.exitcode or 0)
         self._ended = isinstance(message, TrialOutcome)
         return message
 
@@ -134,12 +134,12 @@ def _work(pipe: Connection, arguments: dict[str, Any], gpu: int | None) -> None:
     def tell(activity: str, count: int, total: int | None) -> None:
         pipe.send(TrialStatus(what=activity, done=count, total=total))
 
-    ended = carried_out(arguments, tell)
+    ended = train_trial(arguments, tell)
     with suppress(BrokenPipeError):  # nobody listens any more
         pipe.send(ended)
 
 
-def carried_out(arguments: Mapping[str, Any], tell: Progress) -> TrialOutcome:
+def train_trial(arguments: Mapping[str, Any], tell: Progress) -> TrialOutcome:
     """Train in this process. `arguments`: of launch.train, except progress."""
     from training.trainer.launch import train
 
@@ -152,18 +152,18 @@ def carried_out(arguments: Mapping[str, Any], tell: Progress) -> TrialOutcome:
     except Exception as error:
         is_os = isinstance(error, OSError) and error.errno
         reason = os.strerror(error.errno) if is_os else type(error).__name__  # type: ignore
-        return _not_ended(f"failed unexpectedly ({reason})", "Train it alone with `clicktower train` to see more.")
+        return _failed_trial(f"failed unexpectedly ({reason})", "Train it alone with `clicktower train` to see more.")
 
 
-def _died(exitcode: int) -> TrialOutcome:
+def _lost_process(exitcode: int) -> TrialOutcome:
     by_kill = exitcode == -signal.SIGKILL
-    return _not_ended(
+    return _failed_trial(
         f"was ended by signal {-exitcode}" if exitcode < 0 else f"ended with code {exitcode} and no result",
         "Look for too little memory, and let fewer trials run at once." if by_kill else "Run the same command again.",
     )
 
 
-def _not_ended(reason: str, fix: str) -> TrialOutcome:
+def _failed_trial(reason: str, fix: str) -> TrialOutcome:
     problem = f"The training of the trial {reason}. A new start continues from its last checkpoint."
     return TrialOutcome(error=StageError(problem, fix))
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 
 from training.towers.text_batch import TextBatch
-from training.towers.tower import Embedded, Parts, Shapes, gathered, highest, neighbour, packed_inputs, text_sums
+from training.towers.tower import Embedded, Parts, Shapes, gather_rows, highest, neighbour, packed_inputs, text_sums
 from training.towers.tower_settings import CLSM, DSSM, Bag
 
 
@@ -86,7 +86,7 @@ class CLSMTower:
         )
         rows = torch.cat([word_UG, word_UG.new_zeros(1, self.columns)]).view(-1, self.hidden)
         begins = torch.arange(0, place_PK.numel(), self.window, device=word_UG.device)
-        return gathered(rows, (place_PK.flatten(), begins))
+        return gather_rows(rows, (place_PK.flatten(), begins))
 
 
 # Of a recipe's settings.

@@ -77,7 +77,7 @@ class BidirectionalLSTM:
         """h(t) in each packed row, [P, D]."""
         right_Pd, left_Pd = (self.one_way.states(*inputs) for inputs in self.both_ways(word_UG, parts, batch))
         exchange = tower.opposite(batch), None
-        return torch.cat([right_Pd, tower.gathered(left_Pd, exchange, exchange)], dim=1)
+        return torch.cat([right_Pd, tower.gather_rows(left_Pd, exchange, exchange)], dim=1)
 
     def both_ways(
         self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch
@@ -134,9 +134,9 @@ class SelfAttentiveTower(BidirectionalLSTM):
     ) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """(Aᵀ, H) of all texts of one length [n, T, r], [n, T, D], given h(t); longest texts first."""
         order_P, place_P, _ = tower.reading_order(batch)
-        state_PD = tower.gathered(state_PD, (order_P, None), (place_P, None))
+        state_PD = tower.gather_rows(state_PD, (order_P, None), (place_P, None))
         score_Pr = (state_PD @ parts["W_s1"]).tanh() @ parts["W_s2"]
-        lengths = tower.texts_of_one_length(batch)
+        lengths = tower.length_groups(batch)
         words = [texts * length for texts, length in lengths]
         return [
             (score.unflatten(0, shape).softmax(1), state.unflatten(0, shape))

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from training.towers.text_table import Ragged, TextTable, concatenate, distinct, grouped_order, invert, starts
+from training.towers.text_table import Ragged, TextTable, concatenate, distinct, grouped_order, invert, list_offsets
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,17 +62,17 @@ class OnDevice:
     def to(self, device: torch.device) -> Self:
         """This batch, from the CPU, on a device."""
         batch: Any = self
-        return replace(batch, **{field.name: _moved(getattr(self, field.name), device) for field in fields(batch)})
+        return replace(batch, **{field.name: _to_device(getattr(self, field.name), device) for field in fields(batch)})
 
 
-def _moved(value: Any, device: torch.device) -> Any:
+def _to_device(value: Any, device: torch.device) -> Any:
     match value:
         case torch.Tensor():
             return copied(value, device)
         case TextBatch() | OnDevice():
             return value.to(device)
         case tuple():
-            moved = [_moved(part, device) for part in value]
+            moved = [_to_device(part, device) for part in value]
             return type(value)(*moved) if hasattr(value, "_fields") else tuple(moved)
     return value
 
@@ -126,9 +126,9 @@ def _pack(lengths: np.ndarray, text_offsets: np.ndarray) -> tuple[np.ndarray, np
     order = grouped_order(longest - lengths)
     lengths = lengths[order]
     at_least = np.cumsum(np.bincount(lengths, minlength=longest + 1)[::-1])[:longest]  # texts of >= L - s words
-    step_offsets = starts(at_least)
+    step_offsets = list_offsets(at_least)
     text = np.repeat(np.arange(len(lengths)), lengths)
-    word = np.arange(len(text)) - np.repeat(starts(lengths)[:-1], lengths)
+    word = np.arange(len(text)) - np.repeat(list_offsets(lengths)[:-1], lengths)
     packed_from = np.empty(len(text), np.int64)
     packed_from[step_offsets[longest - lengths[text] + word] + text] = text_offsets[order][text] + word
     return order, step_offsets, packed_from

@@ -35,12 +35,12 @@ class Ragged:
     def take(self, index: np.ndarray) -> "Ragged":
         """The lists at `index`, in that order."""
         lengths = self.offsets[index + 1] - self.offsets[index]
-        offsets = starts(lengths)
+        offsets = list_offsets(lengths)
         at = np.repeat(self.offsets[index] - offsets[:-1], lengths) + np.arange(offsets[-1])
         return Ragged(offsets, self.values[at])
 
 
-def starts(lengths: np.ndarray) -> np.ndarray:
+def list_offsets(lengths: np.ndarray) -> np.ndarray:
     """Where concatenated lists of these lengths begin, and where the last one ends: int64 [lists + 1]."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
@@ -49,14 +49,14 @@ def starts(lengths: np.ndarray) -> np.ndarray:
 
 def concatenate(parts: Sequence[Ragged]) -> Ragged:
     return Ragged(
-        starts(np.concatenate([part.lengths for part in parts])), np.concatenate([part.values for part in parts])
+        list_offsets(np.concatenate([part.lengths for part in parts])), np.concatenate([part.values for part in parts])
     )
 
 
 def invert(ids: np.ndarray, num_ids: int) -> Ragged:
     """The indices of each id, ascending: the transpose of a gather, which turns a scatter into a gather."""
     places = grouped_order(ids)
-    return Ragged(starts(np.bincount(ids, minlength=num_ids)), places)
+    return Ragged(list_offsets(np.bincount(ids, minlength=num_ids)), places)
 
 
 def distinct(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -112,7 +112,7 @@ class WordRows:
         rows = np.fromiter((self.row_of.get(word, -1) for word in words), np.int64, len(words))
         has_own = rows >= 0
         lengths = np.where(has_own, 1, trigrams.lengths)
-        offsets = starts(lengths)
+        offsets = list_offsets(lengths)
         values = np.empty(offsets[-1], np.uint32)
         values[offsets[:-1][has_own]] = rows[has_own]
         values[np.repeat(~has_own, lengths)] = trigrams.take(np.flatnonzero(~has_own)).values
@@ -151,7 +151,7 @@ class TextTable:
         if not max_words or not len(long):
             return self
         kept = np.minimum(lengths, max_words)
-        offsets = starts(kept)
+        offsets = list_offsets(kept)
         at = np.repeat(self.words.offsets[:-1] - offsets[:-1], kept) + np.arange(offsets[-1])
         words = self.words.values[at]
         if overflow == "truncate":
@@ -161,5 +161,5 @@ class TextTable:
             tail = self.words.values[self.words.offsets[text] + max_words - 1 : self.words.offsets[text + 1]]
             bags.append(self.trigrams.take(tail).values)
         words[offsets[long + 1] - 1] = len(self.trigrams) + np.arange(len(long))
-        merged = Ragged(starts(np.array([len(bag) for bag in bags])), np.concatenate(bags))
+        merged = Ragged(list_offsets(np.array([len(bag) for bag in bags])), np.concatenate(bags))
         return TextTable(Ragged(offsets, words), concatenate([self.trigrams, merged]))

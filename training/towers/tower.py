@@ -1,7 +1,7 @@
 """What every tower is: texts, read as bags of letter trigrams, become one vector each.
 
 A tower is a function of its parameters and of W l(t); its gradient is autograd's. The only other operation that it
-needs is `gathered`, whose sums have a fixed order on any device, and which is several times faster than index_add.
+needs is `gather_rows`, whose sums have a fixed order on any device, and which is several times faster than index_add.
 
 Shapes: N texts, R rows of W that a batch touches, U distinct words, P packed rows (text_batch), G columns of W,
 d dimensions of the embedding.
@@ -87,7 +87,7 @@ class _Gathered(torch.autograd.Function):
         return _gather(by_sums.contiguous(), back), None, None
 
 
-def gathered(rows: torch.Tensor, there: Gather, back: Gather | None = None) -> torch.Tensor:
+def gather_rows(rows: torch.Tensor, there: Gather, back: Gather | None = None) -> torch.Tensor:
     """Rows of a matrix, or sums of them. `back`: for each row its indices in `there`; None: computed when needed."""
     return _Gathered.apply(rows, there, back)
 
@@ -108,12 +108,12 @@ def _inverse(gather: Gather, num_rows: int) -> Gather:
 def word_inputs(table_RG: torch.Tensor, batch: TextBatch) -> torch.Tensor:
     """W l of each distinct word, [U, G]; towers look words up by position."""
     there, back = (batch.word_trigrams, batch.word_offsets), (batch.trigram_words, batch.trigram_offsets)
-    return gathered(table_RG, there, back)
+    return gather_rows(table_RG, there, back)
 
 
 def packed_inputs(word_UG: torch.Tensor, batch: TextBatch) -> torch.Tensor:
     """W l of the word in each packed row, [P, G]."""
-    return gathered(word_UG, (batch.packed_words, None), (batch.words_packed, batch.words_packed_offsets))
+    return gather_rows(word_UG, (batch.packed_words, None), (batch.words_packed, batch.words_packed_offsets))
 
 
 def sum_by_word(packed_PG: torch.Tensor, batch: TextBatch) -> torch.Tensor:
@@ -125,7 +125,7 @@ def text_sums(word_UG: torch.Tensor, batch: TextBatch) -> torch.Tensor:
     """Σ_t W l(t) of each sorted text, [N, G]."""
     order_P, _, begins_N = reading_order(batch)
     back = text_of_row(batch)[batch.words_packed], batch.words_packed_offsets
-    return gathered(word_UG, (batch.packed_words[order_P], begins_N), back)
+    return gather_rows(word_UG, (batch.packed_words[order_P], begins_N), back)
 
 
 def text_of_row(batch: TextBatch) -> torch.Tensor:
@@ -145,7 +145,7 @@ def reading_order(batch: TextBatch) -> tuple[torch.Tensor, torch.Tensor, torch.T
     return order_P, place_P, begins_N
 
 
-def texts_of_one_length(batch: TextBatch) -> list[tuple[int, int]]:
+def length_groups(batch: TextBatch) -> list[tuple[int, int]]:
     """(how many sorted texts, of how many words) for each length that occurs, longest first."""
     active = [0, *(batch.active(step) for step in range(batch.num_steps))]
     begun = [(active[step + 1] - active[step], batch.num_steps - step) for step in range(batch.num_steps)]

@@ -26,7 +26,7 @@ from training.model.recipe import Recipe
 from training.ranking.labelled_measures import accuracy, area_of_probabilities
 from training.towers.text_batch import OnDevice, TextBatch, text_batch
 from training.towers.text_table import TextTable
-from training.towers.tower import Parts, gathered
+from training.towers.tower import Parts, gather_rows
 from training.trainer.labelled_shards import LabelledShard, LabelledShards, load_labelled
 from training.trainer.objective import Measured, draws, touched_rows
 from training.trainer.shard_data import MicroBatch
@@ -83,7 +83,7 @@ class LabelledBatch(OnDevice):
         objective = encoder.recipe.objective
         assert isinstance(objective, Classify)
         forward = encoded(self.texts, "query", encoder)
-        vectors = tuple(gathered(forward.vectors_Nd, (side, None)) for side in self.sides)
+        vectors = tuple(gather_rows(forward.vectors_Nd, (side, None)) for side in self.sides)
         logits_BC = self.head.logits(vectors, forward.parts, self.masks)
         loss = cross_entropy(logits_BC, self.labels, reduction="sum") + forward.own_loss
         ((name, gradient),) = gradients(loss, [forward], encoder)

@@ -17,7 +17,7 @@ import torch
 from training.compute.reduction import RowGradient
 from training.model.encoder import Encoder, encoded, gradients
 from training.towers.text_batch import OnDevice, TextBatch, text_batch
-from training.towers.tower import gathered
+from training.towers.tower import gather_rows
 from training.trainer.shard_data import Pairs
 
 DENSE = 1 / 16  # the share of all B x N similarities above which computing every one is faster
@@ -71,7 +71,7 @@ def pair_losses(
     if candidates_BC.numel() >= DENSE * len(query_Bd) * len(document_Nd):
         similarity_BC = (query_unit @ document_unit.T).gather(1, candidates_BC)
     else:
-        document_BCd = gathered(document_unit, (candidates_BC.flatten(), None)).unflatten(0, candidates_BC.shape)
+        document_BCd = gather_rows(document_unit, (candidates_BC.flatten(), None)).unflatten(0, candidates_BC.shape)
         similarity_BC = torch.einsum("bd,bcd->bc", query_unit, document_BCd)
     similarity_BC = similarity_BC.masked_fill(absent, -torch.inf)
     losses = click_losses(similarity_BC, gamma)

@@ -216,10 +216,10 @@ class WatchedClicks:
         self._recipe = recipe
         if judged:
             self.source = "judgments"
-            self._rankings = [_from_judgments(judged, recipe, data.word_rows)]
+            self._rankings = [_judged_ranking(judged, recipe, data.word_rows)]
         else:
             self.source = "held-out clicks" if self._dev else "nothing: no dev pairs, no judgments"
-            self._rankings = [_from_clicks(shard) for shard in self._dev]
+            self._rankings = [_click_ranking(shard) for shard in self._dev]
 
     @property
     def table_rows(self) -> torch.Tensor:
@@ -258,7 +258,7 @@ def _ndcg(encoder: Encoder, ranking: _Ranking) -> np.ndarray:
     return np.stack(list(ndcg_of_judged(ranking.pairs, scores).values()), axis=1)
 
 
-def _from_judgments(judged: Judged, recipe: Recipe, word_rows: WordRows) -> _Ranking:
+def _judged_ranking(judged: Judged, recipe: Recipe, word_rows: WordRows) -> _Ranking:
     def table(texts: Sequence[str]) -> TextTable:
         return text_table(texts, word_rows).limited(recipe.max_words, recipe.overflow)
 
@@ -277,7 +277,7 @@ def _from_judgments(judged: Judged, recipe: Recipe, word_rows: WordRows) -> _Ran
     )
 
 
-def _from_clicks(shard: Shard) -> _Ranking:
+def _click_ranking(shard: Shard) -> _Ranking:
     qrels: dict[str, dict[str, int]] = {}
     columns = (shard.query.tolist(), shard.clicked.tolist(), shard.negatives.tolist())
     for query, clicked, negatives in zip(*columns, strict=True):

@@ -27,7 +27,7 @@ from training.model.encoder import CPU, Device, Encoder, open_device
 from training.model.named_recipes import LSTM_96
 from training.model.parameters import initial_parameters, layout_of
 from training.model.recipe import Recipe
-from training.towers.text_table import Ragged, TextTable, starts
+from training.towers.text_table import Ragged, TextTable, list_offsets
 from training.towers.tower_settings import LSTM, BiLSTM
 from training.trainer.click_loss import pair_batch, pair_gradient
 from training.trainer.job import ON_GPU
@@ -123,8 +123,8 @@ def _gradient(recipe: Recipe, device: Device) -> Sequence[np.ndarray]:
 def _pairs() -> Pairs:
     """A micro-batch of texts of 1 to LONGEST words; every word is its own, of 1 to 9 trigrams."""
     numbers = np.random.default_rng(1)
-    words = starts(numbers.integers(1, LONGEST + 1, NUM_PAIRS * (NUM_NEGATIVES + 2)))
-    trigrams = starts(numbers.integers(1, 10, words[-1]))
+    words = list_offsets(numbers.integers(1, LONGEST + 1, NUM_PAIRS * (NUM_NEGATIVES + 2)))
+    trigrams = list_offsets(numbers.integers(1, 10, words[-1]))
     table = TextTable(
         Ragged(words, np.arange(words[-1])), Ragged(trigrams, numbers.integers(NUM_ROWS, size=trigrams[-1]))
     )

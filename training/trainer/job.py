@@ -18,7 +18,7 @@ from schemas.errors import StageError, UsageError
 from schemas.judgments import Judged
 from schemas.manifest import OutputFile
 from training.kernel.kernel_library import status
-from training.model.kernel_towers import moves_rows, trains
+from training.model.kernel_towers import can_train, moves_rows
 from training.model.recipe import Recipe
 
 Path = Literal["auto", "compiled", "torch", "rows"]
@@ -61,7 +61,7 @@ def arithmetic_of(path: str, recipe: Recipe, device: str) -> str:
     if device != "cpu" and path in ("auto", "torch"):
         return ON_GPU[device]
     if device == "cpu":
-        if path in ("auto", "compiled") and trains(recipe):
+        if path in ("auto", "compiled") and can_train(recipe):
             return COMPILED
         if path in ("auto", "rows") and moves_rows(recipe):
             return ROWS
@@ -76,7 +76,7 @@ def arithmetic_of(path: str, recipe: Recipe, device: str) -> str:
 
 def require_served(arithmetic: str, recipe: Recipe) -> None:
     """Raise StageError if this process lacks the arithmetic that was chosen when the run started."""
-    serves = {COMPILED: trains, ROWS: moves_rows}.get(arithmetic)
+    serves = {COMPILED: can_train, ROWS: moves_rows}.get(arithmetic)
     if serves and not serves(recipe):
         raise StageError(
             f"A worker cannot train {recipe.name} with the arithmetic {arithmetic}: on its machine {_reason(recipe)}."

@@ -136,7 +136,7 @@ class CompiledPath:
         result = {}
         for name, index in touched.items():
             state = towers.rows[name]
-            assert isinstance(state, LazyRows), "training.kernel.trains serves no other"
+            assert isinstance(state, LazyRows), "kernel_towers.can_train accepts no other"
             result[name] = TouchedRows(state, index, update, towers.schedule, partial(self._room, name))
         return result
 

@@ -73,7 +73,7 @@ def large_update(
     """
     recipe = towers.recipe
     # In the same order on all workers, because it determines the layout of sums.
-    touched = {tower: _touched(tower, share, towers, workers) for tower in sorted(towers.rows)}
+    touched = {tower: _all_touched_rows(tower, share, towers, workers) for tower in sorted(towers.rows)}
     total = towers.path.sum_gradients(towers, WorkerShare(share, update, num_micro_batches, workers, threads), touched)
     require_sane(total.loss, total.norms, recipe, towers.layout, update)
     most = recipe.optimiser.clip_norm or math.inf
@@ -81,7 +81,7 @@ def large_update(
     return UpdateReport(loss=total.loss, norms=total.norms)
 
 
-def _touched(tower: str, share: Sequence[Any], towers: Towers, workers: Workers) -> torch.Tensor:
+def _all_touched_rows(tower: str, share: Sequence[Any], towers: Towers, workers: Workers) -> torch.Tensor:
     """The rows of a tower that any worker's share touches and training moves, ascending."""
     device = towers.rows[tower].parameters.device
     sides = [side for side in ("query", "document") if tower_name(towers.recipe, side) == tower]

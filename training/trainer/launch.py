@@ -16,7 +16,7 @@ from schemas.errors import StoppedEarly, UsageError
 from schemas.judgments import Judged
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, silent, stage_folder
-from training.compute.device import DEVICES, gpus_here
+from training.compute.device import DEVICES, count_gpus
 from training.model.objective_settings import Classify, Clicks, Generate
 from training.model.recipe import Recipe
 from training.model.teacher import teacher_source, with_teacher
@@ -121,7 +121,7 @@ def train(
 
     def produce(attempt: str) -> Outcome:
         # Values left to the cluster are 0 until they are known.
-        number = workers if workers != "auto" else 0 if in_cluster else max(1, gpus_here())
+        number = workers if workers != "auto" else 0 if in_cluster else max(1, count_gpus())
         job = TrainingJob(
             shards=storage.absolute(built.data),
             shard_files=tuple(replace(f, path=f.path.removeprefix(inside)) for f in built.manifest.files),
@@ -181,7 +181,7 @@ def workers_device(device: str, in_cluster: bool, path: str = "auto", progress: 
         from training.trainer.ray_cluster import device_of_cluster  # Ray takes a second to load
 
         return device_of_cluster()
-    if not gpus_here():
+    if not count_gpus():
         return "cpu"
     from training.trainer.gpu_check import device_of_gpu  # so does torch
 

@@ -82,13 +82,13 @@ class _Piece:
 Rows = torch.Tensor | slice
 
 
-def taken(matrix: torch.Tensor, rows: Rows) -> torch.Tensor:
+def take_rows(matrix: torch.Tensor, rows: Rows) -> torch.Tensor:
     """Some rows: a view of a stretch, a copy of any others."""
     return matrix[rows] if isinstance(rows, slice) else matrix.index_select(0, rows)
 
 
-def put_back(matrix: torch.Tensor, rows: Rows, values: torch.Tensor) -> None:
-    """Write back the changed result of `taken`."""
+def put_rows(matrix: torch.Tensor, rows: Rows, values: torch.Tensor) -> None:
+    """Write back the changed result of `take_rows`."""
     if isinstance(rows, slice):
         return  # they share the matrix's memory
     if matrix.device.type == "cpu":  # NumPy writes them in half the time
@@ -113,7 +113,7 @@ class RowState:
 
     def published(self, rows: Rows, update: int, schedule: MomentumSchedule) -> torch.Tensor:
         """Λ_update of some rows; nothing is changed."""
-        return taken(self.parameters, rows)
+        return take_rows(self.parameters, rows)
 
     def all_published(self, update: int, schedule: MomentumSchedule) -> torch.Tensor:
         """Λ_update of every row, as a new tensor."""
@@ -121,11 +121,11 @@ class RowState:
 
     def look_ahead(self, rows: Rows, update: int, schedule: MomentumSchedule) -> torch.Tensor:
         """Some rows at the point where the gradient of an update is computed."""
-        return taken(self.parameters, rows)
+        return take_rows(self.parameters, rows)
 
     def apply(self, rows: Rows, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float) -> None:
         """Make an update on the rows that have a gradient."""
-        put_back(self.parameters, rows, taken(self.parameters, rows).sub_(gradient, alpha=step))
+        put_rows(self.parameters, rows, take_rows(self.parameters, rows).sub_(gradient, alpha=step))
 
     def to(self, device: torch.device) -> Self:
         """This state on a device."""
@@ -156,7 +156,7 @@ class LazyRows(RowState):
         return LazyRows(torch.from_numpy(matrix), torch.from_numpy(velocity), _none(parameters))
 
     def published(self, rows: Rows, update: int, schedule: MomentumSchedule) -> torch.Tensor:
-        gain, _ = schedule.drift(taken(self.last, rows), update)
+        gain, _ = schedule.drift(take_rows(self.last, rows), update)
         return self._moved(rows, gain)
 
     def all_published(self, update: int, schedule: MomentumSchedule) -> torch.Tensor:
@@ -165,21 +165,21 @@ class LazyRows(RowState):
 
     def look_ahead(self, rows: Rows, update: int, schedule: MomentumSchedule) -> torch.Tensor:
         """Λ_{k-1} + μ_{k-1} ΔΛ_{k-1} of some rows for update k."""
-        gain, decay = schedule.drift(taken(self.last, rows), update - 1)
+        gain, decay = schedule.drift(take_rows(self.last, rows), update - 1)
         return self._moved(rows, gain + decay * schedule.momentum(update))
 
     def apply(self, rows: Rows, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float) -> None:
-        gain, decay = schedule.drift(taken(self.last, rows), update - 1)
-        parameters, velocity = taken(self.parameters, rows), taken(self.velocity, rows)
+        gain, decay = schedule.drift(take_rows(self.last, rows), update - 1)
+        parameters, velocity = take_rows(self.parameters, rows), take_rows(self.velocity, rows)
         parameters.addcmul_(velocity, self._column(gain))
         velocity.mul_(self._column(decay * schedule.momentum(update))).sub_(gradient, alpha=step)
-        put_back(self.parameters, rows, parameters.add_(velocity))
-        put_back(self.velocity, rows, velocity)
-        put_back(self.last, rows, taken(self.last, rows).fill_(update))
+        put_rows(self.parameters, rows, parameters.add_(velocity))
+        put_rows(self.velocity, rows, velocity)
+        put_rows(self.last, rows, take_rows(self.last, rows).fill_(update))
 
     def _moved(self, rows: Rows, by_velocity: torch.Tensor) -> torch.Tensor:
         # A product and a sum, each rounded once, so that a row's value never depends on the rows beside it.
-        return (taken(self.velocity, rows) * self._column(by_velocity)).add_(taken(self.parameters, rows))
+        return (take_rows(self.velocity, rows) * self._column(by_velocity)).add_(take_rows(self.parameters, rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +193,10 @@ class AdaGradRows(RowState):
         return AdaGradRows(parameters, torch.zeros_like(parameters))
 
     def apply(self, rows: Rows, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float) -> None:
-        total = taken(self.total, rows).addcmul_(gradient, gradient)
-        put_back(self.total, rows, total)
-        parameters = taken(self.parameters, rows).addcdiv_(gradient, total.sqrt().add_(1e-10), value=-step)
-        put_back(self.parameters, rows, parameters)
+        total = take_rows(self.total, rows).addcmul_(gradient, gradient)
+        put_rows(self.total, rows, total)
+        parameters = take_rows(self.parameters, rows).addcdiv_(gradient, total.sqrt().add_(1e-10), value=-step)
+        put_rows(self.parameters, rows, parameters)
 
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
@@ -223,15 +223,15 @@ class AdamRows(RowState):
         return AdamRows(parameters, nothing, nothing.clone(), _none(parameters))
 
     def apply(self, rows: Rows, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float) -> None:
-        count = taken(self.count, rows).add_(1)
-        put_back(self.count, rows, count)
+        count = take_rows(self.count, rows).add_(1)
+        put_rows(self.count, rows, count)
         corrected_1, corrected_2 = (
             self._column(table.index_select(0, count)) for table in _corrections(schedule.total, self.count.device)
         )
-        moment = taken(self.moment, rows).mul_(BETA_1).add_(gradient * (1 - BETA_1))
-        square = taken(self.square, rows).mul_(BETA_2).add_((gradient * gradient).mul_(1 - BETA_2))
-        put_back(self.moment, rows, moment)
-        put_back(self.square, rows, square)
+        moment = take_rows(self.moment, rows).mul_(BETA_1).add_(gradient * (1 - BETA_1))
+        square = take_rows(self.square, rows).mul_(BETA_2).add_((gradient * gradient).mul_(1 - BETA_2))
+        put_rows(self.moment, rows, moment)
+        put_rows(self.square, rows, square)
         length = (square / corrected_2).sqrt_().add_(EPSILON)
         RowState.apply(self, rows, (moment / corrected_1).div_(length), update, schedule, step)
 

@@ -57,7 +57,7 @@ def cluster(num_cpus: int) -> Iterator[None]:
             ray.shutdown()
 
 
-def lost_cluster(error: BaseException) -> TransientError:
+def cluster_lost_error(error: BaseException) -> TransientError:
     """The error for a cluster whose head, or node of this process, is gone."""
     return TransientError(
         f"The Ray cluster does not answer ({type(error).__name__}). The last checkpoint is kept.",
@@ -84,7 +84,7 @@ def device_of_cluster() -> str:
                 with suppress(ray.exceptions.TaskUnschedulableError):  # its node has just gone
                     answers.append(ray.get(question))
     except (ray.exceptions.RayError, ConnectionError) as error:
-        raise lost_cluster(error) from None
+        raise cluster_lost_error(error) from None
     return next((device for device in ("cpu", "cuda-eager", "cuda") if device in answers), "cpu")
 
 

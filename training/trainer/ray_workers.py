@@ -47,7 +47,7 @@ from training.compute.reduction import ProcessGroup
 from training.model.model_folder import WEIGHTS
 from training.trainer.checkpoint import list_updates
 from training.trainer.job import TrainingJob
-from training.trainer.ray_cluster import board_of, cluster, is_of_this_machine_alone, lost_cluster, relayed
+from training.trainer.ray_cluster import board_of, cluster, cluster_lost_error, is_of_this_machine_alone, relayed
 from training.trainer.worker import work
 
 ROOM_SECONDS = 600.0  # seconds to wait for workers' places: a lost node may be replaced
@@ -62,11 +62,11 @@ def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_worker
     """
     v2: Any = ray.train  # its declared types are those of Train V1
     with ExitStack() as at_the_end:
-        at_the_end.enter_context(errors_for_a_user())
+        at_the_end.enter_context(raising_user_errors())
         at_the_end.enter_context(cluster(workers * job.threads))
-        workers = max(workers or _gpus_in_all(), min_workers or 1)
+        workers = max(workers or _count_cluster_gpus(), min_workers or 1)
         num_gpus = _gpus(job)
-        job = replace(job, threads=job.threads or (1 if num_gpus else _most_threads(workers)))
+        job = replace(job, threads=job.threads or (1 if num_gpus else _max_threads(workers)))
         board = at_the_end.enter_context(board_of(job.checkpoints, progress))
         trainer: Any = TorchTrainer(
             cast(Any, _ray_worker),
@@ -148,7 +148,7 @@ def _ray_worker(config: dict[str, Any]) -> dict[str, Any]:
     return work(job, RayGroup(job.checkpoints), lambda *progress: board.post.remote(*progress))
 
 
-def _gpus_in_all() -> int:
+def _count_cluster_gpus() -> int:
     return int(ray.cluster_resources().get("GPU", 0))
 
 
@@ -156,7 +156,7 @@ def _gpus(job: TrainingJob) -> int:
     """The number of the cluster's GPUs for the job, 0 on the CPU. Raises StageError for a GPU job without one."""
     if job.device == "cpu":
         return 0
-    if not (num_gpus := _gpus_in_all()):
+    if not (num_gpus := _count_cluster_gpus()):
         raise StageError(
             f"The Ray cluster has no GPU, and training is to run on {job.device}.",
             "Add a node that has one, or train with device=cpu.",
@@ -164,7 +164,7 @@ def _gpus(job: TrainingJob) -> int:
     return num_gpus
 
 
-def _most_threads(workers: int) -> int:
+def _max_threads(workers: int) -> int:
     """The most threads that each of a number of workers can have on the cluster's current nodes."""
     cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
     fitting = (
@@ -202,7 +202,7 @@ class EndInVain(ray.train.UserCallback):
 
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
         for error in worker_exceptions.values():
-            if cause := error_for_a_user(error):
+            if cause := user_error(error):
                 raise cause
         newest = next(iter(list_updates(self._checkpoints)), 0)
         if newest != self._newest:
@@ -241,24 +241,24 @@ class EndWithoutRoom(ControllerCallback):
 
 
 @contextmanager
-def errors_for_a_user() -> Iterator[None]:
+def raising_user_errors() -> Iterator[None]:
     """Turn Ray's exceptions into errors that a user can act on: one of ours, or that the cluster was lost."""
     try:
         yield
     except (ray.train.TrainingFailedError, ray.exceptions.RayTaskError, ray.exceptions.AuthenticationError) as error:
-        raise error_for_a_user(error) or error from None
+        raise user_error(error) or error from None
     except (ray.exceptions.RayError, ConnectionError) as error:  # the head, or the node of this process
-        raise error_for_a_user(error) or lost_cluster(error) from None
+        raise user_error(error) or cluster_lost_error(error) from None
 
 
-def error_for_a_user(error: BaseException | None) -> Exception | None:
+def user_error(error: BaseException | None) -> Exception | None:
     """The cause of a Ray error if a user can act on it: an error of ours, or a full disk; otherwise None."""
     while error is not None:
         if isinstance(error, StageError) or (isinstance(error, OSError) and error.errno in WRITE_ERRORS):
             return error
         failures = getattr(error, "worker_failures", {})
         for failure in failures.values():
-            if cause := error_for_a_user(failure):
+            if cause := user_error(failure):
                 return cause
         error = getattr(error, "controller_failure", None) or getattr(error, "cause", None) or error.__cause__
     return None

@@ -116,7 +116,7 @@ class Report:
         self._steps.add(step)
         self._add(step)
         if time.monotonic() - self._told >= REPORT_SECONDS:
-            self._tell(epoch, num_pairs, position, report.norms)
+            self._report_step(epoch, num_pairs, position, report.norms)
 
     def epoch(self, epoch: int, position: Position, report: UpdateReport) -> None:
         """Begin the evaluation of epoch `epoch` (from 0) on held-out data; `report` is of its last update."""
@@ -136,7 +136,7 @@ class Report:
             self._draw(point, epoch + 1, "", time.time())
 
         self._measuring.begin(position.update, add)
-        self._tell(epoch, num_pairs, position, report.norms)
+        self._report_step(epoch, num_pairs, position, report.norms)
         self._epoch.clear()
 
     def checkpoint_if_due(self, position: Position, *, now: bool = False) -> None:
@@ -183,7 +183,7 @@ class Report:
         ]
         self._events.add_event(Event(step=at, wall_time=unix_seconds, summary=Summary(value=scalars)))
 
-    def _tell(self, epoch: int, num_pairs: int, position: Position, norms: Mapping[str, float]) -> None:
+    def _report_step(self, epoch: int, num_pairs: int, position: Position, norms: Mapping[str, float]) -> None:
         self._told = time.monotonic()
         self._steps.flush()
         self._recent.append((self._pairs, self._seconds))
@@ -203,7 +203,7 @@ class Report:
                 loss=position.loss / num_pairs,
                 norms=norms,
                 clipped_share=self._clipped_share if recipe.optimiser.clip_norm else None,
-                held_out=shortly(self.last),
+                held_out=epoch_figure(self.last),
             )
             + self._notes,
             num_done,
@@ -281,7 +281,7 @@ class Measuring:
         )
 
 
-def shortly(measured: Mapping[str, Any]) -> str:
+def epoch_figure(measured: Mapping[str, Any]) -> str:
     """The figure that represents an epoch; empty if nothing was evaluated."""
     measures = (form.format(measured[name]) for name, form in HELD_OUT.items() if measured.get(name) is not None)
     return next(measures, "")

@@ -26,7 +26,7 @@ from schemas.stage import open_result
 from schemas.text_contract import CONTRACT_VERSION
 from training.model.objective_settings import Clicks, Fixed, Pool, Redrawn
 from training.model.recipe import Recipe
-from training.towers.text_table import Ragged, TextTable, WordRows, from_arrow, starts
+from training.towers.text_table import Ragged, TextTable, WordRows, from_arrow, list_offsets
 
 CATALOGUE = "catalogue.json"
 
@@ -102,7 +102,7 @@ class ExcludedBy:
     def among(self, rows: np.ndarray, lists: np.ndarray) -> "PoolExclusions":
         """Whether each of these lists [K] (ascending) contains each of these rows of the pool [S]."""
         begin, end = np.searchsorted(self.codes, rows << 32), np.searchsorted(self.codes, (rows + 1) << 32)
-        at = np.repeat(begin - starts(end - begin)[:-1], end - begin)
+        at = np.repeat(begin - list_offsets(end - begin)[:-1], end - begin)
         codes = self.codes[at + np.arange(len(at))] & np.int64(0xFFFFFFFF)
         column = np.repeat(np.arange(len(rows)), end - begin)
         line = np.minimum(np.searchsorted(lists, codes), len(lists) - 1)
@@ -492,13 +492,13 @@ def _sharing(micro_batch: MicroBatch, shard: Shard, data: ShardData, recipe: Rec
     lists, of_pair = np.unique(shard.exclusion[pairs], return_inverse=True)
     exclusions = shard.excluded_by.among(rows, lists)
     if pool.softmax:
-        places = all_of_pool(of_pair, exclusions)
+        places = all_pool_indices(of_pair, exclusions)
     else:
         n = recipe.clicks.num_negatives
         places = n_of_pool(shard.keys[pairs], of_pair, exclusions, n=n, seed=seed, epoch=epoch)
 
     titles, clicked = np.unique(shard.clicked[pairs], return_inverse=True)
-    used, negatives = _without_unused(places, len(rows))
+    used, negatives = _renumber_used(places, len(rows))
     return Pairs(
         queries=(shard.texts, shard.query[pairs]),
         documents=((data.pool_texts, data.pool[rows[used]]), (shard.texts, titles)),
@@ -540,13 +540,13 @@ def n_of_pool(
     return places
 
 
-def all_of_pool(of_pair: np.ndarray, exclusions: PoolExclusions) -> np.ndarray:
+def all_pool_indices(of_pair: np.ndarray, exclusions: PoolExclusions) -> np.ndarray:
     """All indices into the shared pool for each pair, int32 [B, S]; -1 if the title was clicked for its query."""
     places = np.arange(exclusions.num_rows, dtype=np.int32)
     return np.where(exclusions.excluded_KS, np.int32(-1), places)[of_pair]
 
 
-def _without_unused(places: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+def _renumber_used(places: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     """(the used ones of `size` places, ascending; `places` as int32 numbers of those, with -1 unchanged)."""
     used = np.zeros(size + 1, bool)
     used[places] = True

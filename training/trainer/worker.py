@@ -257,14 +257,14 @@ def start_of(
         source = before.towers[tower_name(before.recipe, "query" if name == "shared" else name)]
         its_table_RG, parts = before.layout.split(source)
         table_RG, fresh = layout.split(matrix)
-        rows, source_rows = _same_rows(layout, before.layout)
+        rows, source_rows = _matching_rows(layout, before.layout)
         table_RG[rows] = its_table_RG[source_rows].to(matrix.dtype)
         of_tower = {part: values for part, values in parts.items() if not is_head_or_decoder(part)}
         start[name] = layout.join(table_RG, {**fresh, **of_tower}).to(matrix.dtype)
     return start
 
 
-def _same_rows(layout: Layout, before: Layout) -> tuple[torch.Tensor, torch.Tensor]:
+def _matching_rows(layout: Layout, before: Layout) -> tuple[torch.Tensor, torch.Tensor]:
     """(rows of W, the rows of an earlier model's W) for the same trigram or word."""
     trigrams, source_row_of = torch.arange(layout.word_rows.trigram_rows), before.word_rows.row_of
     row_pairs = [(row, source_row_of[word]) for word, row in layout.word_rows.row_of.items() if word in source_row_of]

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from beam_jobs.labelled.labelled_rows import as_words, labelled_request
+from beam_jobs.labelled.labelled_rows import labelled_request, space_words
 from beam_jobs.labelled.labelled_stage import PUBLISHED, build_labelled_shards
 from tests.beam_jobs.labelled.test_build_labelled import CONFIG, _lines, _read
 
@@ -55,7 +55,7 @@ def test_words_are_cut_as_the_unicode_standard_shows_it():
     text = "The quick (\u201cbrown\u201d) fox can\u2019t jump 32.3 feet, right?"
     expected = ["The", "quick", "(", "\u201c", "brown", "\u201d", ")", "fox", "can\u2019t", "jump", "32.3", "feet", ",",
                 "right", "?"]  # fmt: skip
-    assert as_words(pa.array([text, "", " \t"])).to_pylist() == [" ".join(expected), "", ""]
+    assert space_words(pa.array([text, "", " \t"])).to_pylist() == [" ".join(expected), "", ""]
 
 
 def test_a_split_as_published_keeps_training_lines_with_a_sentence_of_the_dev_file(tmp_path):

@@ -6,9 +6,9 @@ from beam_jobs.labelled.labelled_rows import (
     LabelledColumns,
     LabelledConfig,
     LabelledMapping,
+    add_keys,
     distinct,
     format_of,
-    keyed,
     labelled_rows,
     read_label,
 )
@@ -80,7 +80,7 @@ def test_columns_that_are_neither_of_pairs_nor_of_texts_are_refused(columns):
 def test_repeats_count_once_and_conflicts_not_at_all():
     # a-b: twice the same. c-d: 0 and 1, and 1 again: three lines dropped. d-c: another pair, as order counts.
     lines, _, _ = _rows(list("aacccd"), list("bbdddc"), ["1", "1", "0", "1", "1", "0"])
-    rows, fates = distinct(keyed(lines, ordered=True, dev=False))
+    rows, fates = distinct(add_keys(lines, ordered=True, dev=False))
     assert sorted(zip(*(rows[name].to_pylist() for name in ("first", "second", "label")), strict=True)) == [
         ("a", "b", "1"), ("d", "c", "0"),
     ]  # fmt: skip
@@ -89,7 +89,7 @@ def test_repeats_count_once_and_conflicts_not_at_all():
 
 def test_without_order_a_pair_the_other_way_round_is_the_same_pair():
     lines, _, _ = _rows(["b", "a", "é"], ["a", "b", "z"], ["1", "1", "0"])
-    table = keyed(lines, ordered=False, dev=False)
+    table = add_keys(lines, ordered=False, dev=False)
     rows, fates = distinct(table)
     assert sorted(zip(rows["first"].to_pylist(), rows["second"].to_pylist(), strict=True)) == [("a", "b"), ("z", "é")]
     assert fates["label_repeated"] == 1

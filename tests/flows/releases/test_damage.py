@@ -11,7 +11,7 @@ from flows.releases.publish import list_releases, publish, rollback
 from flows.releases.search import search
 from flows.releases.verify import _pointer_damage, verify
 from schemas.errors import StageError, UnknownVersionError
-from schemas.manifest import sealed, to_bytes
+from schemas.manifest import seal, to_bytes
 from schemas.release import Decision, write_decision
 from tests.flows.releases.catalogue import CONFIG, write_documents
 
@@ -69,7 +69,7 @@ def test_an_unknown_major_version_is_refused(live, model, documents, where):
         value["text_contract"]["trigrams"] = "2.0"
     else:
         value["schema_version"] = "2.0"
-    path.write_bytes(to_bytes(sealed(value)))
+    path.write_bytes(to_bytes(seal(value)))
     with pytest.raises(UnknownVersionError, match=r"version 2\.0"):
         search(live, "hose")
     if where == "pointer.json":
@@ -89,7 +89,7 @@ def test_a_damaged_pointer_is_an_error_for_search_publish_and_verify(live, model
 def test_a_release_of_a_later_minor_version_is_read(live):
     path = next(Path(live).glob("releases/*/release.json"))
     value = json.loads(path.read_text()) | {"schema_version": "1.7", "said_later": True}
-    path.write_bytes(to_bytes(sealed(value)))
+    path.write_bytes(to_bytes(seal(value)))
     assert search(live, "hose", 1)
 
 

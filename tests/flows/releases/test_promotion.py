@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flows.config.guard_rules import PARTS, PromotionRules
-from flows.guards.promotion import Judgments, decide_by, decide_if_better, release_evaluation
+from flows.guards.promotion import Judgments, decide_if_better, decision_rule, release_evaluation
 from flows.releases.publish import Published, publish, rollback
 from schemas.documents import read_documents
 from schemas.errors import TransientError, UsageError
@@ -75,12 +75,12 @@ def mean(evaluation) -> float:
 
 def test_the_same_documents_and_judgments_need_no_new_evaluation(shop, tmp_path):
     to = str(tmp_path / "release")
-    first = shop.published(to, 0, shop.documents, decide=decide_by(RULES, None))
+    first = shop.published(to, 0, shop.documents, decide=decision_rule(RULES, None))
     assert first.is_live
     assert first.decision.figures["case"] == "first"
     second_evaluated = shop.evaluated(shop.models[1], shop.documents)
     before = shop.evaluations()
-    second = shop.published(to, 1, shop.documents, decide=decide_by(LENIENT, None))
+    second = shop.published(to, 1, shop.documents, decide=decision_rule(LENIENT, None))
     assert second.decision.figures["case"] == "compared"
     assert second.decision.figures["live"] == pytest.approx(mean(shop.evaluated(shop.models[0], shop.documents)))
     assert second.decision.figures["candidate"] == pytest.approx(mean(second_evaluated))
@@ -91,7 +91,7 @@ def test_the_same_documents_and_judgments_need_no_new_evaluation(shop, tmp_path)
 def test_where_documents_changed_the_live_model_is_measured_on_todays(shop, tmp_path):
     to = str(tmp_path / "release")
     shop.published(to, 0, shop.documents)
-    candidate = shop.published(to, 1, shop.fewer, decide=decide_by(LENIENT, shop.judgments(shop.fewer)))
+    candidate = shop.published(to, 1, shop.fewer, decide=decision_rule(LENIENT, shop.judgments(shop.fewer)))
     by_hand = shop.evaluated(shop.models[0], shop.fewer)
     assert by_hand.reused, "it is an ordinary evaluation of the model, by the same digest"
     assert candidate.decision.figures["live"] == pytest.approx(mean(by_hand))
@@ -103,10 +103,10 @@ def test_a_live_release_without_values_is_measured_too(shop, tmp_path):
     to = str(tmp_path / "release")
     live = shop.published(to, 0, shop.documents, evaluation=None)
     assert release_evaluation(live.release, live.folder) is None
-    unmeasured = shop.published(to, 1, shop.documents, decide=decide_by(RULES, None))
+    unmeasured = shop.published(to, 1, shop.documents, decide=decision_rule(RULES, None))
     assert not unmeasured.decision.promote
     assert "so the two models cannot be compared. What is live stays." in unmeasured.decision.reason
-    measured = shop.published(to, 1, shop.documents, decide=decide_by(RULES, shop.judgments(shop.documents)))
+    measured = shop.published(to, 1, shop.documents, decide=decision_rule(RULES, shop.judgments(shop.documents)))
     assert measured.decision.figures["case"] == "compared"
 
 
@@ -115,11 +115,11 @@ def test_a_kept_candidate_leaves_the_pointer_and_its_reason(shop, tmp_path):
     shop.published(to, 0, shop.documents)
     before = read_pointer(to)
     strict = replace(RULES, min_gain=0.9)
-    candidate = shop.published(to, 1, shop.documents, decide=decide_by(strict, None))
+    candidate = shop.published(to, 1, shop.documents, decide=decision_rule(strict, None))
     assert not candidate.is_live
     assert read_pointer(to) == before
     assert read_decision(to, candidate.release.digest) == candidate.decision
-    again = shop.published(to, 1, shop.documents, decide=decide_by(strict, None))
+    again = shop.published(to, 1, shop.documents, decide=decision_rule(strict, None))
     assert again.reused
     assert again.decision == candidate.decision
 
@@ -127,7 +127,7 @@ def test_a_kept_candidate_leaves_the_pointer_and_its_reason(shop, tmp_path):
 def test_the_live_model_over_other_documents_goes_live_at_once(shop, tmp_path):
     to = str(tmp_path / "release")
     shop.published(to, 0, shop.documents)
-    refreshed = shop.published(to, 0, shop.fewer, decide=decide_by(RULES, None))
+    refreshed = shop.published(to, 0, shop.fewer, decide=decision_rule(RULES, None))
     assert refreshed.is_live
     assert refreshed.decision.figures["case"] == "same model"
 
@@ -135,7 +135,7 @@ def test_the_live_model_over_other_documents_goes_live_at_once(shop, tmp_path):
 def test_a_run_that_is_repeated_does_not_undo_a_rollback(shop, tmp_path):
     to = str(tmp_path / "release")
     shop.published(to, 0, shop.documents)
-    shop.published(to, 1, shop.documents, decide=decide_by(LENIENT, None))
+    shop.published(to, 1, shop.documents, decide=decision_rule(LENIENT, None))
     before = rollback(to).pointer
     evaluation = shop.evaluated(shop.models[1], shop.documents).folder
     decide = decide_if_better(
@@ -153,7 +153,7 @@ def test_other_judgments_than_the_candidates_are_refused(shop, tmp_path):
     before = read_pointer(to)
     others = shop.judgments(shop.documents, shop.other_qrels)
     with pytest.raises(UsageError, match="not those of the candidate's evaluation"):
-        shop.published(to, 1, shop.documents, decide=decide_by(RULES, others))
+        shop.published(to, 1, shop.documents, decide=decision_rule(RULES, others))
     assert read_pointer(to) == before
 
 
@@ -162,7 +162,7 @@ def test_a_live_model_that_cannot_be_read_stays_and_the_reason_says_so(shop, tmp
     live = shop.published(to, 0, shop.documents, evaluation=None)
     weights = Path(live.folder, "model/model.safetensors")
     weights.write_bytes(weights.read_bytes()[:-1] + b"?")
-    decide = decide_by(RULES, shop.judgments(shop.fewer))
+    decide = decision_rule(RULES, shop.judgments(shop.fewer))
     candidate = shop.published(to, 1, shop.fewer, decide=decide)
     assert not candidate.decision.promote
     assert "other bytes than were written" in candidate.decision.reason
@@ -179,7 +179,7 @@ def test_a_disk_that_fails_meanwhile_decides_nothing(shop, tmp_path, monkeypatch
         raise TransientError("The disk is full.", "Make room.")
 
     monkeypatch.setattr("training.evaluation.evaluate_stage.evaluate", failing)
-    decide = decide_by(RULES, shop.judgments(shop.documents))
+    decide = decision_rule(RULES, shop.judgments(shop.documents))
     with pytest.raises(TransientError):
         shop.published(to, 1, shop.documents, evaluation=of_candidate, decide=decide)
     assert read_pointer(to) == before
@@ -188,17 +188,17 @@ def test_a_disk_that_fails_meanwhile_decides_nothing(shop, tmp_path, monkeypatch
 
 def test_the_rules_always_and_never(shop, tmp_path):
     to = str(tmp_path / "release")
-    never = shop.published(to, 0, shop.documents, decide=decide_by(replace(RULES, rule="never"), None))
+    never = shop.published(to, 0, shop.documents, decide=decision_rule(replace(RULES, rule="never"), None))
     assert read_pointer(to) is None
     assert not never.is_live
-    assert shop.published(to, 0, shop.documents, decide=decide_by(replace(RULES, rule="always"), None)).is_live
+    assert shop.published(to, 0, shop.documents, decide=decision_rule(replace(RULES, rule="always"), None)).is_live
 
 
 def test_rules_that_do_not_fit_the_evaluation_are_the_users_to_mend(shop, tmp_path):
     to = str(tmp_path / "release")
     shop.published(to, 0, shop.documents)
     with pytest.raises(UsageError, match="ndcg@5 is not among ndcg@1"):
-        shop.published(to, 1, shop.documents, decide=decide_by(replace(RULES, measure="ndcg@5"), None))
+        shop.published(to, 1, shop.documents, decide=decision_rule(replace(RULES, measure="ndcg@5"), None))
 
 
 def test_an_evaluation_of_what_is_live_is_that_of_the_model_it_serves(shop, tmp_path):

@@ -9,7 +9,7 @@ from flows.releases.publish import list_releases, publish, rollback
 from flows.releases.search import search
 from flows.releases.verify import verify
 from schemas.errors import StageError, UnknownVersionError, UsageError
-from schemas.manifest import sealed, to_bytes
+from schemas.manifest import seal, to_bytes
 from schemas.release import Decision, read_decision, read_pointer
 from tests.flows.releases.catalogue import CONFIG, write_documents
 
@@ -77,7 +77,7 @@ def test_a_damaged_release_is_not_made_live(kept):
         rollback(uri)
     record = Path(uri, "releases", first, "release.json")
     value = json.loads(record.read_text())
-    record.write_bytes(to_bytes(sealed(value | {"text_contract": {"trigrams": "2.0"}})))
+    record.write_bytes(to_bytes(seal(value | {"text_contract": {"trigrams": "2.0"}})))
     with pytest.raises(UnknownVersionError, match="text contract"):
         rollback(uri, release=first)
     assert read_pointer(uri).release == third

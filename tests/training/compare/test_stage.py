@@ -15,7 +15,7 @@ from tests.training.compare.judged_shop import judged_shop
 from training.evaluation.compare_stage import UnfinishedComparison, compare
 from training.evaluation.compare_table import orders
 from training.evaluation.evaluate_stage import EvaluateConfig
-from training.evaluation.rows import Row, all_rows, chosen
+from training.evaluation.rows import Row, all_rows, select_rows
 from training.model.recipe import Recipe
 from training.ranking.ndcg import ndcg
 from training.ranking.significance import holm
@@ -49,7 +49,7 @@ def small_rows() -> list[Row]:
 
 
 def rows(names=NAMES, **given) -> list[Row]:
-    return chosen(_small(all_rows(**given)) if given else small_rows(), names)
+    return select_rows(_small(all_rows(**given)) if given else small_rows(), names)
 
 
 def _small(rows: list[Row]) -> list[Row]:
@@ -92,7 +92,7 @@ def test_the_printed_baselines_are_rows_beside_ours_and_their_settings_are_in_th
 
 def test_the_order_of_rows_is_compared_with_the_papers_as_scipy_does_it():
     rng = np.random.default_rng(3)
-    printed = chosen(small_rows(), ["ulm", "bm25", "paper-dssm", "paper-lstm-32", "paper-bilstm-96"])
+    printed = select_rows(small_rows(), ["ulm", "bm25", "paper-dssm", "paper-lstm-32", "paper-bilstm-96"])
     skill = [0.2, 0.1, 0.3, 0.5, 0.4]  # of each row: the paper's order but for two pairs
     values = {m: rng.normal(skill, 1.0, (60, 5)) for m in ("ndcg@1", "ndcg@3", "ndcg@10")}
     per_query = {row.name: {m: of[:, at] for m, of in values.items()} for at, row in enumerate(printed)}

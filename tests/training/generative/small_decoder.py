@@ -4,14 +4,14 @@ import numpy as np
 import torch
 
 from training.model.decoder import END, Decoder, Targets, targets_of
-from training.towers.text_table import Ragged, starts
+from training.towers.text_table import Ragged, list_offsets
 
 SMALL = Decoder(latent=2, cells=2, vocabulary=5, word_columns=3)
 TEXTS = [[2, 4, 4, END], [3, END], [END], [4, 2, 1, 3, END]]
 
 
 def targets(texts: list[list[int]], decoder: Decoder = SMALL) -> Targets:
-    ids = Ragged(starts(np.array([len(text) for text in texts])), np.array([i for text in texts for i in text]))
+    ids = Ragged(list_offsets(np.array([len(text) for text in texts])), np.array([i for text in texts for i in text]))
     return targets_of(ids, decoder.vocabulary)
 
 

@@ -3,14 +3,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.model.decoder import END, UNKNOWN, targets_of
-from training.towers.text_table import Ragged, starts
+from training.towers.text_table import Ragged, list_offsets
 
 VOCABULARY = 6
 texts_of_words = st.lists(st.lists(st.integers(1, VOCABULARY - 1), max_size=5), min_size=1, max_size=6)
 
 
 def ragged(texts: list[list[int]]) -> Ragged:
-    return Ragged(starts(np.array([len(text) for text in texts])), np.array([i for text in texts for i in text]))
+    return Ragged(list_offsets(np.array([len(text) for text in texts])), np.array([i for text in texts for i in text]))
 
 
 @settings(max_examples=50, deadline=None)

@@ -6,7 +6,7 @@ import torch
 from tests.recipes import recipe_with, varied
 from tests.training.texts import random_texts
 from training.model.encoder import CPU, Encoder
-from training.model.kernel_towers import trains
+from training.model.kernel_towers import can_train
 from training.model.parameters import Layout, initial_parameters, layout_of
 from training.model.recipe import Recipe
 from training.trainer.click_loss import PairBatch, pair_batch
@@ -80,7 +80,7 @@ def pool_pairs(seed: int, num_pairs: int, n: int, num_clicked: int, pool_size: i
 
 
 def compiled_path(recipe: Recipe, num_threads: int = 1) -> CompiledPath:
-    path = path_of(COMPILED if trains(recipe) else ROWS, recipe, CPU, num_threads, pair_batch)
+    path = path_of(COMPILED if can_train(recipe) else ROWS, recipe, CPU, num_threads, pair_batch)
     assert isinstance(path, CompiledPath)
     return path
 

@@ -15,7 +15,7 @@ from tests.training.kernel.small_batches import TRIGRAMS, compiled_path, random_
 from tests.training.test_large_update import Together
 from training.compute.reduction import Workers
 from training.model.encoder import CPU
-from training.model.kernel_towers import serves
+from training.model.kernel_towers import can_encode
 from training.model.parameters import initial_parameters, layout_of
 from training.model.recipe import Recipe
 from training.trainer import job
@@ -157,7 +157,7 @@ def test_the_largest_value_of_a_micro_batch_is_the_references(tower):
 
 def test_auto_takes_as_much_of_the_compiled_path_as_serves_the_recipe():
     recipe = recipe_of("lstm")
-    assert serves(recipe)
+    assert can_encode(recipe)
     assert arithmetic_of("auto", recipe, "cpu") == COMPILED
     assert isinstance(path_of(COMPILED, recipe, CPU, 2, pair_batch), CompiledPath)
     for other in (varied(recipe, cells=20), varied(recipe, tower="dssm", hidden=16)):
@@ -178,7 +178,7 @@ def test_what_auto_found_has_a_path_of_its_own_that_a_machine_without_it_refuses
     assert found.keys() == ONLY_PATH.keys()
     for arithmetic, of in found.items():
         assert arithmetic_of(ONLY_PATH[arithmetic], of, "cpu") == arithmetic
-    for served in ("trains", "moves_rows"):
+    for served in ("can_train", "moves_rows"):
         monkeypatch.setattr(job, served, lambda recipe: False)
     for arithmetic in (COMPILED, ROWS):
         with pytest.raises(UsageError, match="--path auto"):

@@ -11,7 +11,7 @@ from training.model.encoder import Encoder
 from training.model.head import draw_masks
 from training.model.parameters import Layout, Outputs, decoder_of_model, head_of_model, layout_of
 from training.model.recipe import Recipe
-from training.towers.text_table import Ragged, starts
+from training.towers.text_table import Ragged, list_offsets
 from training.trainer import classify, generate
 from training.trainer.classify import LabelledBatch, LabelledExamples
 from training.trainer.generate import RephrasingBatch, RephrasingExamples
@@ -65,7 +65,7 @@ def rephrasing_case(recipe: Recipe) -> Case:
     said = [[2, 3, 0], [0], [5, 1, 4, 2, 0], [3, 3, 0], [4, 0]]
     examples = RephrasingExamples(
         texts=(table, np.array([0, 1, 2, 3, 0])),
-        words=Ragged(starts(np.array([len(s) for s in said])), np.array([i for s in said for i in s])),
+        words=Ragged(list_offsets(np.array([len(s) for s in said])), np.array([i for s in said for i in s])),
         kept=rng.random(sum(map(len, said))) >= recipe.objective.word_dropout,
         noise_Bh=rng.standard_normal((SIZE, decoder.latent)),
         decoder=decoder,

@@ -9,7 +9,7 @@ from training.ranking.hybrid import (
     CrossFitted,
     Hybrid,
     cross_fit,
-    half_of,
+    query_half,
     scores_of_pairs,
 )
 from training.ranking.ndcg import judged_pairs, ndcg_of_judged
@@ -36,7 +36,7 @@ def test_scores_are_added_with_the_weight():
 def test_each_query_uses_its_halfs_weight():
     fitted = CrossFitted(of_half=(1.0, 10.0), seed=3)
     queries = [f"query {i}" for i in range(20)]
-    expected = [[1.0 if half_of(query, 3) == 0 else 10.0] for query in queries]
+    expected = [[1.0 if query_half(query, 3) == 0 else 10.0] for query in queries]
     assert {1.0, 10.0} == {row[0] for row in expected}
     assert Hybrid(Fixed(0), Fixed(1), fitted).scores(queries).tolist() == expected
 
@@ -64,7 +64,7 @@ def test_the_chosen_weight_is_the_best_of_all_on_the_other_half():
     queries = {query_id: f"text of {query_id}" for query_id in judged.query_ids}
     first, second = rng.uniform(-1, 1, len(judged)), rng.exponential(5, len(judged))
     chosen = cross_fit(first, second, judged, queries).of_half
-    half_Q = np.array([half_of(queries[query_id], 0) for query_id in judged.query_ids])
+    half_Q = np.array([query_half(queries[query_id], 0) for query_id in judged.query_ids])
     for half in (0, 1):
         values = {
             weight: ndcg_of_judged(judged, first + weight * second)[10][half_Q != half].mean() for weight in WEIGHTS
@@ -83,7 +83,7 @@ def test_a_querys_weight_never_depends_on_the_judgments_of_its_half(seed):
     before = cross_fit(first, second, judged_pairs(qrels), queries)
     for half in (0, 1):
         changed = {
-            query_id: {d: int(rng.integers(4)) for d in grades} if half_of(queries[query_id], 0) == half else grades
+            query_id: {d: int(rng.integers(4)) for d in grades} if query_half(queries[query_id], 0) == half else grades
             for query_id, grades in qrels.items()
         }
         after = cross_fit(first, second, judged_pairs(changed), queries)
@@ -92,7 +92,7 @@ def test_a_querys_weight_never_depends_on_the_judgments_of_its_half(seed):
 
 def test_each_half_uses_the_weight_of_the_other():
     judged = judged_pairs(QRELS)
-    halves = np.array([half_of(QUERIES[query_id], 0) for query_id in judged.query_ids])[judged.query_of]
+    halves = np.array([query_half(QUERIES[query_id], 0) for query_id in judged.query_ids])[judged.query_of]
     assert 0 < halves.mean() < 1
     # In half 0 the first system is right, so weight 0 is best there; in half 1 it is wrong.
     first = np.where(halves == 0, pair_scores(0.6, 0.5), pair_scores(0.5, 0.6))
@@ -101,8 +101,8 @@ def test_each_half_uses_the_weight_of_the_other():
 
 def test_a_text_under_two_ids_or_in_another_case_is_in_one_half():
     for seed in range(20):
-        assert half_of("Garden  HOSE", seed) == half_of("garden hose", seed)
-    assert {half_of("garden hose", seed) for seed in range(20)} == {0, 1}
+        assert query_half("Garden  HOSE", seed) == query_half("garden hose", seed)
+    assert {query_half("garden hose", seed) for seed in range(20)} == {0, 1}
 
 
 def test_one_query_alone_cannot_be_cross_fitted():
@@ -116,7 +116,7 @@ def test_documents_that_a_run_lacks_come_last_whatever_the_weight():
     found = scores_of_pairs({"q0": {"a": 0.5, "b": -1.0}}, judged)
     assert found.tolist() == [0.5, -np.inf, -1.0, -np.inf]
     second = scores_of_pairs({"q0": {"a": 0.0, "b": 20.0}}, judged)
-    other = next(text for text in map(str, range(99)) if half_of(text, 0) != half_of("a text", 0))
+    other = next(text for text in map(str, range(99)) if query_half(text, 0) != query_half("a text", 0))
     queries = {"q0": "a text", "q1": other}
     fitted = cross_fit(found, second, judged, queries)
     assert fitted.of(other) == 0.075  # chosen on q0: -1 + 20 w = 0.5, a tie, and the later id b comes first
