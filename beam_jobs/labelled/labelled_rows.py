@@ -89,8 +89,8 @@ class LabelledConfig:
     pair; if not, the two are one, with the text that sorts first as `first`. dev_share: the share of the connected
     components of sentences that is held out if there is no dev file. split_salt: its key. max_unreadable_share: of the
     lines; above it the run fails. words: how texts are cut into words: at white space, or by Unicode's rule, which
-    splits off punctuation (space_words). keep_shared: with a dev file, keep training lines that share a sentence with it,
-    as some published splits do.
+    splits off punctuation (space_words). keep_shared: with a dev file, keep training lines that share a sentence with
+    it, as some published splits do.
     """
 
     mapping: LabelledMapping

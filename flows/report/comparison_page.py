@@ -200,12 +200,8 @@ def _answer(comparison: Comparison) -> list[Block]:
 
 def comparison_headline(comparison: Comparison) -> str:
     """The comparison in one line: how many rows, and the best beside the chosen one."""
-    rows, measured, top, base = (
-        comparison["rows"],
-        finished_rows(comparison),
-        best(comparison),
-        reference_row(comparison),
-    )
+    rows, measured = comparison["rows"], finished_rows(comparison)
+    top, base = best(comparison), reference_row(comparison)
     text = quantity(len(measured), "row") if len(measured) == len(rows) else f"{len(measured)} of {len(rows)} rows"
     if top is None:
         return f"{text} measured"
