@@ -161,14 +161,15 @@ def export(
 
     parquet: a file of id, title and vector. opensearch: a folder with the
     definition of a k-NN index and bulk bodies. trec: the run of a file of
-    queries, as the release answers them. Existing files are not overwritten.
+    queries, as the release answers them. hub: a folder for a model hub, which
+    sentence-transformers opens. Existing files are not overwritten.
 
         clicktower export --release release --form parquet --into titles.parquet
         clicktower export --release release --form trec --queries queries.tsv --into titles.run
 
     Args:
-        form: parquet, opensearch or trec.
-        into: The file to write; for opensearch, the folder.
+        form: parquet, opensearch, trec or hub.
+        into: The file to write; for opensearch and hub, the folder.
         queries: For trec: queries as `id<TAB>text` lines.
         k: For trec: documents per query.
     """

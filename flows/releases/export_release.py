@@ -20,11 +20,13 @@ from flows.releases.search import OpenRelease
 from schemas import storage
 from schemas.errors import StageError, UsageError, os_error_kind
 from schemas.judgments import read_queries, run_lines
-from schemas.release import Release
+from schemas.release import CARD, MODEL, Release
 from schemas.stage import Progress, silent
 from schemas.text_contract import words
+from training.model.model_folder import DESCRIPTION, WEIGHTS
 
-Form = Literal["parquet", "opensearch", "trec"]
+Form = Literal["parquet", "opensearch", "trec", "hub"]
+FOLDERS = "opensearch", "hub"
 _BATCH_ROWS = 8_192
 _COMPARED = {"cosine": "dot product = cosine", "euclidean": "Euclidean distance"}
 
@@ -32,8 +34,8 @@ _COMPARED = {"cosine": "dot product = cosine", "euclidean": "Euclidean distance"
 def export(
     release: str, *, form: str, into: str, queries: str | None = None, k: int = 100, progress: Progress = silent
 ) -> dict[str, Any]:
-    """Write the live release at a URI to `into`: a file (parquet, trec) or a folder (opensearch); returns what `--json`
-    prints.
+    """Write the live release at a URI to `into`: a file (parquet, trec) or a folder (opensearch, hub); returns what
+    `--json` prints.
 
     queries: for a TREC run, `id<TAB>text` lines; k: its documents per query. Raises UsageError or StageError.
     """
@@ -55,10 +57,12 @@ def export(
     try:
         if queries is not None:
             counts = write_trec(partial, opened, queries, k, progress)
+        elif form == "hub":
+            counts = write_hub(partial, opened)
         else:
             counts = _write_documents(partial, opened, form, progress)
         fs, path = storage.filesystem(partial)
-        fs.mv(path, storage.filesystem(into)[1], recursive=form == "opensearch")
+        fs.mv(path, storage.filesystem(into)[1], recursive=form in FOLDERS)
     except (OSError, RuntimeError) as error:  # LanceDB raises RuntimeError
         storage.remove(partial)
         kind = os_error_kind(error) if isinstance(error, OSError) else StageError
@@ -106,6 +110,39 @@ def _write_documents(where: str, opened: OpenRelease, form: str, progress: Progr
         for batch in batches():  # a row group each
             writer.write_batch(batch.cast(schema))
     return documents
+
+
+# How sentence-transformers opens the folder: its one module is imported where clicktower is installed.
+_MODULES = [{"idx": 0, "name": "0", "path": "", "type": "clicktower.sentence_transformer.Towers"}]
+_HUB_USE = """## Use
+
+```python
+from sentence_transformers import SentenceTransformer  # pip install clicktower[sentence-transformers]
+
+model = SentenceTransformer("OWNER/NAME", trust_remote_code=True)
+model.encode_query(["..."]) @ model.encode_document(["..."]).T
+```
+"""
+
+
+def write_hub(folder: str, opened: OpenRelease) -> dict[str, int]:
+    """Write the folder that a model hub takes: the model's two files, how to open them, and the card.
+
+    The owner adds the licence. The card describes no documents' files: a hub gets the model alone. Returns counts.
+    """
+    about, _, _ = storage.read_bytes(storage.join(opened.folder, CARD)).decode().partition("## Files\n")
+    about = about.replace('library_name: "clicktower"', 'library_name: "sentence-transformers"', 1)
+    config = {"model_type": "SentenceTransformer", "similarity_fn_name": opened.release.similarity}
+    files = {
+        CARD: (about + _HUB_USE).encode(),
+        "modules.json": json.dumps(_MODULES, indent=2).encode(),
+        "config_sentence_transformers.json": json.dumps(config, indent=2).encode(),
+    }
+    for name in (WEIGHTS, DESCRIPTION):
+        files[name] = storage.read_bytes(storage.join(opened.folder, MODEL, name))
+    for name, content in files.items():
+        storage.write_atomic(storage.join(folder, name), content)
+    return {"files": len(files)}
 
 
 INDEX = "index.json"

@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import polars
 import pytest
 import pytrec_eval
 
+import clicktower as clicktower_api
 from flows.cli import run as clicktower
 from flows.releases import export_release
 from flows.releases import export_release as exporting
@@ -83,6 +85,25 @@ def test_a_trec_run_is_read_by_trec_eval_and_ranks_as_search_does(published, tmp
     qrels = {"q1": {hits[0].id: 1}, "q2": {"d0": 0}}
     assert pytrec_eval.RelevanceEvaluator(qrels, {"recip_rank"}).evaluate(run)["q1"]["recip_rank"] == 1.0
     assert into.read_text().splitlines()[0].split()[-1] == f"clicktower-{published.release.digest}"
+
+
+def test_a_hub_gets_a_model_that_sentence_transformers_opens(published, tmp_path):
+    from huggingface_hub import ModelCard
+    from sentence_transformers import SentenceTransformer
+
+    into = tmp_path / "model"
+    assert export(published.uri, form="hub", into=str(into))["counts"] == {"files": 5}
+    model, texts = (
+        SentenceTransformer(str(into), trust_remote_code=True, device="cpu"),
+        ["copper pipe", "Angle bracket"],
+    )
+    release = clicktower_api.load(published.uri)
+    np.testing.assert_allclose(model.encode_query(texts), release.encode_queries(texts), atol=1e-6)
+    np.testing.assert_allclose(model.encode_document(texts), release.encode_titles(texts), atol=1e-6)
+    assert model.similarity_fn_name == release.similarity
+    card = ModelCard((into / "README.md").read_text())
+    assert (card.data.library_name, card.data.license) == ("sentence-transformers", None)
+    assert "documents.lance" not in card.text
 
 
 def test_an_id_with_white_space_has_no_place_in_a_trec_run(model, tmp_path):
