@@ -1,7 +1,8 @@
 """The documents that are searched, each with an id and a title.
 
 The file is tab-separated text (`id TAB title`, no header), JSON lines (`{"id": ..., "title": ...}`) or Parquet with the
-columns id and title; text may be compressed (.gz).
+columns id and title; text may be compressed (.gz). BEIR's corpus.jsonl (`_id`, `title`, `text`) is one too, and its
+text stands in for an empty title.
 """
 
 import gzip
@@ -128,11 +129,18 @@ def no_title(uri: str, num_documents: int) -> StageError:
     return StageError(f"None of the {num_documents:,} documents of {uri} has a title.", _FORM)
 
 
+def _beir_documents(corpus: pa.Table) -> pa.Table:
+    titles = corpus["title"].cast(pa.string()).fill_null("")
+    is_untitled = pc.equal(pc.utf8_trim_whitespace(titles), "")
+    return pa.table({"id": corpus["_id"], "title": pc.if_else(is_untitled, corpus["text"], titles)})
+
+
 def _parse(form: str, content: bytes) -> pa.Table:
     if form == ".parquet":
         return pyarrow.parquet.read_table(io.BytesIO(content), columns=["id", "title"])
     if form in (".jsonl", ".ndjson", ".json"):
-        return pyarrow.json.read_json(io.BytesIO(content))
+        table = pyarrow.json.read_json(io.BytesIO(content))
+        return _beir_documents(table) if "_id" in table.column_names else table
     return pyarrow.csv.read_csv(
         io.BytesIO(content),
         read_options=pyarrow.csv.ReadOptions(column_names=["id", "title"]),

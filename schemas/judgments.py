@@ -1,13 +1,16 @@
-"""Judgments in TREC formats.
+"""Judgments in TREC formats, and queries and qrels in those of BEIR (Thakur et al. 2021).
 
-Queries (id TAB text), qrels (query 0 document grade), runs (query Q0 document rank score tag).
+Queries (id TAB text), qrels (query 0 document grade), runs (query Q0 document rank score tag). BEIR's queries.jsonl has
+`_id` and `text`; its qrels have a header and no second column.
 """
 
+import json
 import math
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from statistics import median_low
 
 from schemas import storage
@@ -28,6 +31,7 @@ class ReadQrels(Qrels):
 CLICK_DERIVED = "click-derived-"
 
 MAX_GRADE = 1_000_000  # a larger number is not a grade but another column
+_BEIR_HEADER = ["query-id", "corpus-id", "score"]
 _GRADE = re.compile(r"-?[0-9]{1,9}", re.ASCII)
 
 
@@ -56,13 +60,28 @@ def read_queries(uri: str) -> dict[str, str]:
     """Query texts by id, in file order. Raises UsageError or StageError (a malformed line, a repeated id)."""
     queries: dict[str, str] = {}
     for number, line in _lines(uri, "queries"):
-        query_id, tab, text = line.partition("\t")
-        if not tab or not query_id:
-            raise _bad_line(uri, number, "a query id, a tab and the query", "has no tab")
+        query_id, text = _beir_query(uri, number, line) if uri.endswith(".jsonl") else _query(uri, number, line)
         if query_id in queries:
             raise _bad_line(uri, number, "each query id once", f"repeats the id {query_id}")
         queries[query_id] = text
     return queries
+
+
+def _query(uri: str, number: int, line: str) -> tuple[str, str]:
+    query_id, tab, text = line.partition("\t")
+    if not tab or not query_id:
+        raise _bad_line(uri, number, "a query id, a tab and the query", "has no tab")
+    return query_id, text
+
+
+def _beir_query(uri: str, number: int, line: str) -> tuple[str, str]:
+    try:
+        query_id, text = itemgetter("_id", "text")(json.loads(line))
+    except (ValueError, RecursionError, KeyError, TypeError):
+        query_id = text = None
+    if not isinstance(query_id, str) or not isinstance(text, str):
+        raise _bad_line(uri, number, "a JSON object with the texts _id and text", "is no such object")
+    return query_id, text
 
 
 def read_qrels(uri: str) -> ReadQrels:
@@ -73,8 +92,14 @@ def read_qrels(uri: str) -> ReadQrels:
     """
     qrels = ReadQrels()
     several: dict[tuple[str, str], list[int]] = {}
+    is_beir = False
     for number, line in _lines(uri, "qrels"):
         parts = line.split()
+        if number == 1 and parts == _BEIR_HEADER:
+            is_beir = True
+            continue
+        if is_beir and len(parts) == 3:
+            parts.insert(1, "0")
         if len(parts) != 4:
             form = "query id, 0, document id and a whole-number grade"
             raise _bad_line(uri, number, form, f"has {len(parts)} fields")

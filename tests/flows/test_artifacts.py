@@ -62,8 +62,8 @@ def run_artifacts(tmp_path, monkeypatch) -> dict[str, dict]:
         artifacts.newest(CONFIG, {name: found[name]})
     artifacts.drift(CONFIG, ROWS)
     artifacts.links(CONFIG, found)
-    artifacts.failed(CONFIG, ERROR)
-    artifacts.failed(None, ERROR)
+    artifacts.show_failure(CONFIG, ERROR)
+    artifacts.show_failure(None, ERROR)
     return asked
 
 
@@ -98,7 +98,7 @@ def test_drift_failure_links_and_card_say_what_they_are_for(run_artifacts):
 
 def test_outside_of_a_run_nothing_is_made_and_nobody_is_asked(monkeypatch):
     monkeypatch.setattr(artifacts, "create_markdown_artifact", lambda **_: pytest.fail("there is no page"))
-    artifacts.failed(CONFIG, ERROR)
+    artifacts.show_failure(CONFIG, ERROR)
 
 
 def test_a_server_that_is_away_does_not_end_the_run(monkeypatch, capsys):
@@ -107,7 +107,7 @@ def test_a_server_that_is_away_does_not_end_the_run(monkeypatch, capsys):
 
     monkeypatch.setattr(artifacts, "create_markdown_artifact", away)
     monkeypatch.setenv("PREFECT__RUNTIME__FLOW_RUN__ID", "a run")
-    artifacts.failed(CONFIG, ERROR)
+    artifacts.show_failure(CONFIG, ERROR)
     output = capsys.readouterr().err
     assert "the run's page has no failure: ConnectionError" in output
     assert "quote" not in output

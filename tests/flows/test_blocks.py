@@ -21,7 +21,7 @@ from flows.report.blocks import (
     Table,
     Text,
     Words,
-    ranked,
+    ranking_table,
 )
 from flows.show import console
 from tests.flows.test_report import Page as Seen
@@ -39,10 +39,10 @@ BLOCKS: list[tuple[Block, list[str]]] = [
     (Beside(blocks=[Text(text="left"), Text(text="right")]), ["left", "right"]),
     (Section(title="Folded", folded=True, blocks=[Text(text="inside")]), ["Folded", "inside"]),
     (
-        ranked("Ours", [{"grade": 3, "title": "angle bracket", "score": 0.9}, {"title": "hose", "score": 0.1}]),
+        ranking_table("Ours", [{"grade": 3, "title": "angle bracket", "score": 0.9}, {"title": "hose", "score": 0.1}]),
         ["Ours", "3", "angle bracket", "0.900", "–"],
     ),
-    (ranked("Ours", []), ["Ours", "no result"]),
+    (ranking_table("Ours", []), ["Ours", "no result"]),
     (
         Table(
             caption="Means", header=("Row", "NDCG"), groups=[("", 1), ("Here", 1)], strong=[0],

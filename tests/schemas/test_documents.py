@@ -30,6 +30,14 @@ def test_every_form_gives_the_same_documents(write, tmp_path):
         assert list(zip(documents.ids, documents.titles, strict=True)) == ROWS
 
 
+def test_a_beir_corpus_has_titles_or_texts(write):
+    rows = [("d1", "Angle bracket", "Steel."), ("d2", "", "A hammer"), ("3", " ", " ")]
+    lines = "".join(json.dumps({"_id": i, "title": t, "text": x, "metadata": {}}) + "\n" for i, t, x in rows)
+    documents = read_documents(write("corpus.jsonl", lines))
+    assert (documents.ids, documents.titles) == (["d1", "d2"], ["Angle bracket", "A hammer"])
+    assert documents.num_untitled == 1
+
+
 def test_documents_without_a_word_are_counted(write):
     documents = read_documents(write("d.tsv", TSV + "d4\t\nd5\t   \n"))
     assert (len(documents), documents.num_untitled) == (3, 2)
@@ -44,6 +52,7 @@ def test_documents_without_a_word_are_counted(write):
         ("d.tsv", "d1 without a tab\n", "does not have the format"),
         ("d.tsv", b"d1\t\xff\xfe\n", "does not have the format"),
         ("d.jsonl", '{"id": "d1"}\n', "does not have the format"),
+        ("d.jsonl", '{"_id": "d1", "title": ""}\n', "does not have the format"),
         ("d.parquet", "no parquet", "does not have the format"),
         ("d.tsv.gz", gzip.compress(TSV.encode())[:-9], "not a whole gzip"),
     ],

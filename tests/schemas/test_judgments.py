@@ -21,6 +21,20 @@ def test_queries_and_qrels_are_read(tmp_path):
     }
 
 
+def test_queries_and_qrels_of_beir_are_read(tmp_path):
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text('{"_id": "1", "text": "angle\\tbracket", "metadata": {}}\n{"_id": "q2", "text": "漢字"}\n')
+    assert read_queries(str(queries)) == {"1": "angle\tbracket", "q2": "漢字"}
+    qrels = write(tmp_path, "query-id\tcorpus-id\tscore\n1\td1\t3\n1\td2\t0\nq2\td1\t1\n")
+    assert read_qrels(qrels) == {"1": {"d1": 3, "d2": 0}, "q2": {"d1": 1}}
+    for line in ('{"_id": 1, "text": "a"}', '{"_id": "1"}', "[]", '"_id"', "{", "[" * 100_000):
+        queries.write_text('{"_id": "1", "text": "a"}\n' + line + "\n")
+        with pytest.raises(StageError, match=r"Line 2 of .* is no such object"):
+            read_queries(str(queries))
+    with pytest.raises(StageError, match=r"Line 3 of .* has 3 fields"):
+        read_qrels(write(tmp_path, "q1 0 d1 1\nq1 0 d2 1\nquery-id corpus-id score\n"))
+
+
 @given(
     st.dictionaries(IDS, st.dictionaries(IDS, st.floats(allow_nan=False, allow_infinity=False), min_size=1), min_size=1)
 )
