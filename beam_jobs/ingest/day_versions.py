@@ -118,16 +118,19 @@ def data_date(request: Request) -> str | None:
     return request.config.get("date")
 
 
+def find_remainder(store: str, request: Request) -> str | None:
+    """The folder of what an erasure left of an ingest; None if nobody was erased from it."""
+    folder = storage.join(store, "ingest", request.digest)
+    return follow(folder) if successor(folder) else None
+
+
 def find_held(store: str, request: Request, *, replace_day: bool = False) -> str | None:
     """The folder of an ingest that already covers this one, or None if there is something to ingest.
 
-    It is the ingest that an erasure left; or, if all its log files are part of the date's newest version, the part that
-    holds the first of them, unless they are to replace all others (`replace_day`). Raises StageError if the date
-    certainly cannot take these files (see `_next_parts`).
+    If all its log files are part of the date's newest version, it is the part that holds the first of them, unless they
+    are to replace all others (`replace_day`). Raises StageError if the date certainly cannot take these files (see
+    `_next_parts`).
     """
-    folder = storage.join(store, "ingest", request.digest)
-    if successor(folder):
-        return follow(folder)
     date = data_date(request)
     newest = versions.newest_version(store, date) if date else None
     if newest is None or replace_day:
@@ -146,7 +149,8 @@ def find_held(store: str, request: Request, *, replace_day: bool = False) -> str
 
 
 def register(store: str, request: Request, *, replace_day: bool = False) -> versions.DayVersion | None:
-    """The version of its date that contains a finished ingest, written if necessary; None for an undated one.
+    """The version of its date that contains a finished ingest, or what an erasure left of it, written if necessary;
+    None for an undated one.
 
     `replace_day`: the date consists of this ingest alone from now on. It can run again at any time: a registered ingest
     stays as it is. Raises StageError (see `_next_parts`).
@@ -155,13 +159,13 @@ def register(store: str, request: Request, *, replace_day: bool = False) -> vers
     if date is None:
         return None
     part = part_of(request)
+    part = replace(part, ingest=_left_of(store, part.ingest))
 
     def decide(newest: versions.DayVersion | None) -> Parts | None:
         if newest is None:
             return (part,), versions.FIRST
-        held = [earlier.ingest for earlier in newest.parts]
-        is_in = held == [part.ingest] or (part.ingest in held and not replace_day)
-        if is_in or successor(storage.join(store, "ingest", part.ingest)):
+        held = [_left_of(store, earlier.ingest) for earlier in newest.parts]
+        if held == [part.ingest] or (part.ingest in held and not replace_day):
             return None
         return ((part,), versions.REPLACED) if replace_day else _next_parts(store, newest, part)
 
@@ -173,7 +177,7 @@ def replace_erased(store: str, date: str) -> versions.DayVersion | None:
 
     def decide(newest: versions.DayVersion | None) -> Parts | None:
         parts = newest.parts if newest else ()
-        ends = [follow(storage.join(store, "ingest", part.ingest)).rsplit("/", 1)[-1] for part in parts]
+        ends = [_left_of(store, part.ingest) for part in parts]
         if ends == [part.ingest for part in parts]:
             return None
         return [replace(part, ingest=end) for end, part in zip(ends, parts, strict=True)], versions.ERASED
@@ -313,6 +317,11 @@ def follow(folder: str) -> str:
     while by := successor(folder):
         folder = storage.join(folder.rsplit("/", 1)[0], by)
     return folder
+
+
+def _left_of(store: str, ingest: str) -> str:
+    """The digest of the ingest that `follow` leads to."""
+    return follow(storage.join(store, "ingest", ingest)).rsplit("/", 1)[-1]
 
 
 def mark_erased(folder: str, by: str) -> bool:

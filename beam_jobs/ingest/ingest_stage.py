@@ -8,7 +8,7 @@ from beam_jobs.engine.arrow_files import writing_errors
 from beam_jobs.engine.beam_stage import run_beam_stage
 from beam_jobs.ingest.bots import BotRules
 from beam_jobs.ingest.content_filters import BOT_USER_AGENTS, shipped_list
-from beam_jobs.ingest.day_versions import find_held, register
+from beam_jobs.ingest.day_versions import find_held, find_remainder, register
 from beam_jobs.ingest.days import parse_date
 from beam_jobs.ingest.person_key import ensure_key, ensure_store_key
 from beam_jobs.sources.forms import check_mapping, form_of
@@ -103,7 +103,9 @@ def ingest_log(
             key_path, key = ensure_store_key(store, renew=config.renew_key)
         request = ingest_request(plan.files, key.id, config)
 
-        # The files are already in that day, or a person was erased from them.
+        if remainder := find_remainder(store, request):
+            register(store, request, replace_day=config.replace_day)
+            return open_result(remainder)
         if held := find_held(store, request, replace_day=config.replace_day):
             return open_result(held)
 

@@ -165,6 +165,25 @@ def test_ingesting_the_same_log_again_does_not_bring_the_person_back(store, tmp_
     assert {newest_version(store, day).version for day in DATES} == {2}
 
 
+def test_an_erased_log_takes_the_place_of_its_day_again_without_the_person(store, tmp_path):
+    day, logs = DATES[0], [str(tmp_path / f"{DATES[0]}.ndjson")]
+    rest = write_lines(tmp_path / "rest.ndjson", day_lines(day, 9, num_searches=60, clients=3))
+    in_place = IngestConfig(date=day, replace_day=True)
+    erase([WHO], store=store)
+    without = _queries(store)
+    ingest_log([rest], store=store, config=in_place)
+    assert _queries(store) != without
+    assert ingest_log(logs, store=store, config=in_place).reused  # the day had another log since
+    assert _queries(store) == without
+    ingest_log([rest], store=store, config=IngestConfig(date=day))
+    assert ingest_log(logs, store=store, config=in_place).reused  # the day had it as one of two parts
+    assert _queries(store) == without
+    ingest_log([rest], store=store, config=in_place)
+    ingest_log(logs, store=store, config=IngestConfig(date=day))  # it comes late
+    assert len(newest_version(store, day).parts) == 2
+    assert _bytes_with(store, _hash(store, WHO)) == []
+
+
 @pytest.mark.slow
 def test_an_undated_ingest_and_an_older_version_are_erased_too(store, tmp_path):
     half = str(tmp_path / "2026-09-01.ndjson")
