@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 import cyclopts
 from cyclopts import App, CycloptsError
@@ -85,6 +86,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         keep_out_unused_imports()
     use_scratch()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal that is not UTF-8 shows ? for what it cannot show
+            stream.reconfigure(errors="replace")
     gc.set_threshold(20_000)  # a command keeps its imports: fewer collections save 0.1 s
     code = run(arguments)
     gc.freeze()  # otherwise the interpreter scans all objects of Beam and torch once more: 0.3 s

@@ -79,6 +79,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if fault == "late":
             time.sleep(LATE_SECONDS)
+        if fault == "lost_request":
+            self._cut()
+            return
         server = HTTPConnection(self.of.server, timeout=60)
         try:
             server.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)

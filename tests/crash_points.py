@@ -1,12 +1,15 @@
 """Every call by which a stage changes the disk: what happens where it is the last one of a killed process, or fails.
 
-    python -m tests.crash_points [--every N] [--stage NAME ...]
+    python -m tests.crash_points [--every N] [--stage NAME ...] [--on disk|s3]
 
 A small night is ingested, built, trained, evaluated, published twice and erased from. Each command runs undisturbed to
 number its calls (Python's audit events: open for writing, rename, link, remove, mkdir, rmdir). Then, from the same
 state, it runs once for each Nth call and is killed there, and once more and gets an I/O error from it. After that the
 same command has to succeed, with the digests, ledgers and files of the undisturbed run, and to leave nothing but a
 claim that nobody holds. Processes are forked from this one, which has imported everything and started no thread.
+
+On a real S3 server the calls are requests that write (PUT, POST, DELETE), seen by a proxy: the command is killed before
+one is forwarded or before it is answered, the answer to one is lost, or every request from one on is answered 503.
 """
 
 import argparse
@@ -16,67 +19,81 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 
 from flows import cli
+from schemas import claim
 
 # What the commands load: here once, and not anew in every forked process.
 MODULES = (
     "beam_jobs.build.build_job", "beam_jobs.ingest.erase", "beam_jobs.ingest.ingest_job", "flows.releases.publish",
     "training.evaluation.evaluate_stage", "training.model.model", "training.trainer.worker",
 )  # fmt: skip
+S3_MODULES = ("s3fs", "flows.releases.verify")
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.truncate"}
-MODES = ("kill", "fail")
 KILLED = 137
 LINE = '{"query_id": "s1", "client_id": "c7", "user_query": "angle bracket", "timestamp": "2026-09-01T10:00:00Z"}\n'
 # Names that differ from run to run.
 _RANDOM = re.compile(r"attempt-[0-9a-f]{12}|[0-9a-f]{32}|[0-9a-f]{24}|tfevents[\w.]+")
+_CLAIM = re.compile(r"claim(-\d{6})?\.json")
 _SAME_BYTES = (".arrow", ".safetensors", ".run")
 
 
-def run(command: list[str], folder: Path, output: Path, *, mode: str = "", at: int = 0) -> int:
-    """The exit code of a command in a process of its own, disturbed at call number `at`. `output`: what it prints."""
+def forked(command: list[str], output: Path, prepare: Callable[[], None]) -> int:
+    """The process of a command, forked from this one. `output`: what it prints."""
     if process := os.fork():
-        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    calls = os.open(output.with_suffix(".calls"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        return process
     printed = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(printed, 1)
     os.dup2(printed, 2)
-    number, last, owner = 0, ("", ""), os.getpid()
-
-    def hook(event: str, arguments: tuple) -> None:
-        nonlocal number, last
-        if event != "open" and event not in CHANGES:
-            return
-        path = str(arguments[0])
-        writes = event != "open" or arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-        if not writes or not path.startswith(str(folder)) or (event, path) == last or os.getpid() != owner:
-            return
-        number, last = number + 1, (event, path)
-        os.write(calls, f"{event} {path[len(str(folder)) :]}\n".encode())
-        if number == at and mode == "kill":
-            os._exit(KILLED)
-        if number == at and mode == "fail":
-            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
-
-    sys.addaudithook(hook)
+    prepare()
     code = 1
     try:
         code = cli.run(command)
     finally:
+        sys.stdout.flush()
         os._exit(code)
+
+
+def run(command: list[str], folder: Path, output: Path, *, mode: str = "", at: int = 0) -> int:
+    """The exit code of a command in a process of its own, disturbed at call number `at`. `output`: what it prints."""
+
+    def prepare() -> None:
+        calls = os.open(output.with_suffix(".calls"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        number, last, owner = 0, ("", ""), os.getpid()
+
+        def hook(event: str, arguments: tuple) -> None:
+            nonlocal number, last
+            if event != "open" and event not in CHANGES:
+                return
+            path = str(arguments[0])
+            writes = event != "open" or arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+            if not writes or not path.startswith(str(folder)) or (event, path) == last or os.getpid() != owner:
+                return
+            number, last = number + 1, (event, path)
+            os.write(calls, f"{event} {path[len(str(folder)) :]}\n".encode())
+            if number == at and mode == "kill":
+                os._exit(KILLED)
+            if number == at and mode == "fail":
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+        sys.addaudithook(hook)
+
+    return os.waitstatus_to_exitcode(os.waitpid(forked(command, output, prepare), 0)[1])
 
 
 def state(folder: Path) -> tuple[Counter, Counter]:
     """(files, by name and, where a run gives the same bytes, content; what manifests say), without random names."""
     files, manifests = Counter(), Counter()
     for path in folder.rglob("*"):
-        if not path.is_file() or path.name == "claim.json" or "documents.lance" in path.parts:
+        if not path.is_file() or _CLAIM.fullmatch(path.name) or "documents.lance" in path.parts:
             continue
         content = path.read_bytes() if path.suffix in _SAME_BYTES and path.name != "lines.arrow" else b""
         name = _RANDOM.sub("#", str(path.relative_to(folder)))
@@ -87,13 +104,13 @@ def state(folder: Path) -> tuple[Counter, Counter]:
     return files, manifests
 
 
-def night(folder: Path, shop: Path) -> Iterator[tuple[str, Callable[[], list[str]]]]:
-    """Each stage's command, made when those before it have run."""
-    store, release = str(folder / "store"), str(folder / "release")
+def night(folder: Path, shop: Path, uri: str) -> Iterator[tuple[str, Callable[[], list[str]]]]:
+    """Each stage's command, made when those before it have run. `uri`: of the folder, for the commands."""
+    store, release = f"{uri}/store", f"{uri}/release"
     documents, judged = str(shop / "documents.tsv"), shop / "judgments"
 
     def of(stage: str) -> str:
-        return str(next(path for path in (folder / "store" / stage).iterdir()))
+        return f"{store}/{stage}/{next(path for path in (folder / 'store' / stage).iterdir()).name}"
 
     small = ["--recipe", "lstm-32", "--epochs", "2", "--set", "minibatch=32", "--set", "micro_batch=16"]
     files = ["--queries", str(judged / "queries.dev.tsv"), "--qrels", str(judged / "qrels.dev.txt")]
@@ -107,55 +124,161 @@ def night(folder: Path, shop: Path) -> Iterator[tuple[str, Callable[[], list[str
     yield "erase", lambda: ["erase", "--store", store, "--client-ids-file", str(shop / "ids.txt")]
 
 
-def enumerate_calls(root: Path, every: int, stages: list[str]) -> dict[str, dict]:
+class Disk:
+    """Commands on a local folder."""
+
+    modes = ("kill", "fail")
+
+    def __init__(self, root: Path) -> None:
+        self.folder, self.output = root / "work", root / "output"
+        self.folder.mkdir()
+        self.uri = str(self.folder)
+
+    def run(self, command: list[str], mode: str = "", at: int = 0) -> int:
+        return run(command, self.folder, self.output, mode=mode, at=at)
+
+    def calls(self) -> list[str]:
+        """Of the last command."""
+        return self.output.with_suffix(".calls").read_text().splitlines()
+
+
+class Bucket:
+    """Commands on a real S3 server, through a proxy in a process of its own, which the file `plan` tells what to do."""
+
+    modes = ("kill before", "kill after", "lose", "refuse")
+    writes = ("PUT", "POST", "DELETE")
+
+    def __init__(self, root: Path) -> None:
+        from tests.s3_server import S3Server
+
+        self.output, self.plan = root / "output", root / "plan.json"
+        self.server = S3Server(root)
+        self.server.start()
+        self.folder, self.uri = root / "data" / "bucket", "s3://bucket"
+        os.environ |= self.server.environment
+        # A holder that is gone is taken for dead sooner: these tests have no slow holder.
+        claim.BEAT_SECONDS, claim.TAKE_OVER_SECONDS, claim.LOOK_SECONDS = 0.3, 1.0, 0.1
+        read, write = os.pipe()
+        self.proxy = os.fork()
+        if not self.proxy:
+            self._serve(write)
+        self.environment = {"AWS_ENDPOINT_URL": f"http://{os.read(read, 100).decode()}"}
+
+    def _serve(self, write: int) -> None:
+        from tests.bad_line import BadLine
+
+        number, current, one_at_a_time = 0, {}, threading.Lock()
+
+        def fault(method: str, path: str, headers: dict[str, str]) -> str:
+            nonlocal number, current
+            with one_at_a_time:
+                plan = json.loads(self.plan.read_bytes())
+                if plan != current:
+                    number, current = 0, plan
+                if method not in self.writes:
+                    return "slow_down" if plan["mode"] == "refuse" and number >= plan["at"] > 0 else ""
+                number += 1
+                with self.output.with_suffix(".calls").open("a") as calls:
+                    calls.write(f"{method} {path}\n")
+                if plan["mode"] == "refuse":
+                    return "slow_down" if number >= plan["at"] > 0 else ""
+                if number != plan["at"]:
+                    return ""
+                if plan["mode"] == "kill before":
+                    os.kill(plan["process"], signal.SIGKILL)
+                    return "lost_request"
+                if plan["mode"] == "kill after":
+                    threading.Timer(0.05, os.kill, (plan["process"], signal.SIGKILL)).start()
+                return "lost_answer"
+
+        with BadLine(server=self.server.address, fault=fault) as line:
+            os.write(write, line.address.encode())
+            signal.pause()
+
+    def run(self, command: list[str], mode: str = "", at: int = 0) -> int:
+        go, started = os.pipe()
+
+        def prepare() -> None:
+            os.environ.update(self.environment)
+            os.read(go, 1)
+
+        process = forked(command, self.output, prepare)
+        self.output.with_suffix(".calls").write_bytes(b"")
+        self.plan.write_text(json.dumps({"mode": mode, "at": at, "process": process}))
+        os.write(started, b".")
+        os.close(started)
+        os.close(go)
+        code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        return KILLED if code == -signal.SIGKILL else code
+
+    calls = Disk.calls
+
+    def close(self) -> None:
+        os.kill(self.proxy, signal.SIGTERM)
+        self.server.kill()
+
+
+def enumerate_calls(root: Path, place: Disk | Bucket, every: int, stages: list[str]) -> dict[str, dict]:
     """By stage: `calls`, `tried` (calls in each mode), and `wrong`, a sentence for each of those that went wrong."""
-    folder, shop, output = root / "work", root / "shop", root / "output"
-    folder.mkdir()
-    assert run(["simulate", str(shop), "--searches", "60", "--seed", "3"], folder, output) == 0, output.read_text()
+    folder, shop, output = place.folder, root / "shop", place.output
+    store = f"{place.uri}/store"
+    assert place.run(["simulate", str(shop), "--searches", "60", "--seed", "3"]) == 0, output.read_text()
     (shop / "ids.txt").write_text("c7\n")
     (root / "one.ndjson").write_text(LINE)  # its ingest makes the key, by which all later ones hash alike
-    assert run(["ingest", str(root / "one.ndjson"), "--into", str(folder / "store")], folder, output) == 0
+    assert place.run(["ingest", str(root / "one.ndjson"), "--into", store]) == 0, output.read_text()
     shutil.rmtree(folder / "store" / "ingest")
     results = {}
-    for stage, command in night(folder, shop):
+    for stage, command in night(folder, shop, place.uri):
         if stage == "erase":  # somebody who is in the store
-            log = run(["ingest", str(root / "one.ndjson"), "--into", str(folder / "store")], folder, output)
-            assert log == 0, output.read_text()
+            assert place.run(["ingest", str(root / "one.ndjson"), "--into", store]) == 0, output.read_text()
         shutil.copytree(folder, root / "before")
         arguments = command()
-        assert run(arguments, folder, output) == 0, output.read_text()
-        calls = output.with_suffix(".calls").read_text().splitlines()
+        assert place.run(arguments) == 0, output.read_text()
+        calls = place.calls()
         expected = state(folder)
-        shutil.move(folder, root / "after")
+        shutil.copytree(folder, root / "after")
         tried, wrong = 0, []
         for at in range(1, len(calls) + 1, every) if stage in stages else ():
-            for mode in MODES:
-                shutil.copytree(root / "before", folder)
-                first = run(arguments, folder, output, mode=mode, at=at)
-                said = output.read_text()
-                again = run(arguments, folder, output)
+            for mode in place.modes:
+                _replace(folder, root / "before")
+                first = place.run(arguments, mode, at)
+                printed = output.read_text()
+                again = place.run(arguments)
                 tried += 1
                 now = state(folder)
-                if again != 0 or now != expected or "Traceback" in said or first not in (0, 1, KILLED):
+                if again != 0 or now != expected or "Traceback" in printed or first not in (0, 1, KILLED):
                     extra, missing = (list(a[0] - b[0]) for a, b in ((now, expected), (expected, now)))
-                    wrong.append(f"{mode} at {calls[at - 1]}: {first}, {again}, {extra=}, {missing=}, {said[-300:]}")
-                shutil.rmtree(folder)
+                    wrong.append(f"{mode} at {calls[at - 1]}: {first}, {again}, {extra=}, {missing=}, {printed[-300:]}")
         results[stage] = {"calls": len(calls), "tried": tried, "wrong": wrong}
+        _replace(folder, root / "after")
         shutil.rmtree(root / "before")
-        shutil.move(root / "after", folder)
+        shutil.rmtree(root / "after")
     return results
+
+
+def _replace(folder: Path, source: Path) -> None:
+    """Make the content of a folder that of another. The folder itself stays: a server may have it open."""
+    for path in folder.iterdir():
+        shutil.rmtree(path)
+    shutil.copytree(source, folder, dirs_exist_ok=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = [stage for stage, _ in night(Path(), Path())]
+    names = [stage for stage, _ in night(Path(), Path(), "")]
     parser.add_argument("--every", type=int, default=1, help="try each Nth call")
     parser.add_argument("--stage", nargs="*", default=names, choices=names)
+    parser.add_argument("--on", default="disk", choices=("disk", "s3"))
     arguments = parser.parse_args()
-    for module in MODULES:
+    for module in (*MODULES, *(S3_MODULES if arguments.on == "s3" else ())):
         import_module(module)
     with tempfile.TemporaryDirectory() as root:
-        json.dump(enumerate_calls(Path(root), arguments.every, arguments.stage), sys.stdout, indent=1)
+        place = Bucket(Path(root)) if arguments.on == "s3" else Disk(Path(root))
+        try:
+            json.dump(enumerate_calls(Path(root), place, arguments.every, arguments.stage), sys.stdout, indent=1)
+        finally:
+            if isinstance(place, Bucket):
+                place.close()
 
 
 if __name__ == "__main__":

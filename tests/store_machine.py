@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from tests.beam_jobs.ubi_lines import event, search
-from tests.crash_points import KILLED, MODES, MODULES, run
+from tests.crash_points import KILLED, MODULES, Disk, run
 
 DATES = ("2026-09-01", "2026-09-02")
 CLIENTS = tuple(f"client-{number}" for number in range(5))
@@ -246,7 +246,7 @@ class StoreMachine(RuleBasedStateMachine):
         min_size=1,
         max_size=6,
     )
-    disturb = st.none() | st.tuples(st.sampled_from(MODES), st.integers(1, CALLS))
+    disturb = st.none() | st.tuples(st.sampled_from(Disk.modes), st.integers(1, CALLS))
 
     def _write(self, date: str, file: File) -> None:
         path = self.logs / f"{len(self.paths)}.ndjson"

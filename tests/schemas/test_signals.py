@@ -7,13 +7,14 @@ import sys
 import pytest
 
 CODE = """
-import signal, sys
+import signal, sys, time
 from schemas.process import sigterm_as_exit
 {before}
 try:
     with sigterm_as_exit():
         print("ready", flush=True)
-        signal.pause()
+        while True:
+            time.sleep(0.01)  # a signal just before signal.pause() would never end it
 finally:
     print("ended what was started")
 """
