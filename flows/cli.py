@@ -47,7 +47,7 @@ COMMANDS = {
     "publish": ("publish_and_serve", "Encode all documents into a release and make it the live one."),
     "releases": ("publish_and_serve", "List the releases that are kept: which is live, and why a candidate is not."),
     "rollback": ("publish_and_serve", "Make the previous release live again, or any that is kept."),
-    "export": ("publish_and_serve", "Export the live release as Parquet, for OpenSearch, or as a TREC run."),
+    "export": ("publish_and_serve", "Export the live release as Parquet, for OpenSearch, a hub or trec_eval."),
     "explain": ("explain", "Show what a recurrent model reads in a text: keywords, traces of every gate."),
     "nearest-words": ("explain", "List the nearest words of a word, by Doc2Vec or by a trained tower."),
     "search": ("publish_and_serve", "Rank the documents of the live release for a query."),

@@ -1,6 +1,6 @@
 """Every call by which a stage changes the disk: what happens where it is the last one of a killed process, or fails.
 
-    python -m tests.crash_points [--every N] [--stage NAME ...] [--on disk|s3]
+    python -m tests.crash_points [--every N] [--stage NAME ...] [--on disk|s3] [--mode MODE ...]
 
 A small night is ingested, built, trained, evaluated, published twice and erased from. Each command runs undisturbed to
 number its calls (Python's audit events: open for writing, rename, link, remove, mkdir, rmdir). Then, from the same
@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -145,7 +145,7 @@ class Disk:
 class Bucket:
     """Commands on a real S3 server, through a proxy in a process of its own, which the file `plan` tells what to do."""
 
-    modes = ("kill before", "kill after", "lose", "refuse")
+    modes = ("kill before", "kill after", "lose")  # and "refuse", which takes a minute and a half of repeated requests
     writes = ("PUT", "POST", "DELETE")
 
     def __init__(self, root: Path) -> None:
@@ -218,7 +218,9 @@ class Bucket:
         self.server.kill()
 
 
-def enumerate_calls(root: Path, place: Disk | Bucket, every: int, stages: list[str]) -> dict[str, dict]:
+def enumerate_calls(
+    root: Path, place: Disk | Bucket, every: int, stages: list[str], modes: Sequence[str]
+) -> dict[str, dict]:
     """By stage: `calls`, `tried` (calls in each mode), and `wrong`, a sentence for each of those that went wrong."""
     folder, shop, output = place.folder, root / "shop", place.output
     store = f"{place.uri}/store"
@@ -239,7 +241,7 @@ def enumerate_calls(root: Path, place: Disk | Bucket, every: int, stages: list[s
         shutil.copytree(folder, root / "after")
         tried, wrong = 0, []
         for at in range(1, len(calls) + 1, every) if stage in stages else ():
-            for mode in place.modes:
+            for mode in modes:
                 _replace(folder, root / "before")
                 first = place.run(arguments, mode, at)
                 printed = output.read_text()
@@ -268,6 +270,7 @@ def main() -> None:
     names = [stage for stage, _ in night(Path(), Path(), "")]
     parser.add_argument("--every", type=int, default=1, help="try each Nth call")
     parser.add_argument("--stage", nargs="*", default=names, choices=names)
+    parser.add_argument("--mode", nargs="*", help="by default all but `refuse`")
     parser.add_argument("--on", default="disk", choices=("disk", "s3"))
     arguments = parser.parse_args()
     for module in (*MODULES, *(S3_MODULES if arguments.on == "s3" else ())):
@@ -275,7 +278,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as root:
         place = Bucket(Path(root)) if arguments.on == "s3" else Disk(Path(root))
         try:
-            json.dump(enumerate_calls(Path(root), place, arguments.every, arguments.stage), sys.stdout, indent=1)
+            modes = arguments.mode or place.modes
+            results = enumerate_calls(Path(root), place, arguments.every, arguments.stage, modes)
+            json.dump(results, sys.stdout, indent=1)
         finally:
             if isinstance(place, Bucket):
                 place.close()

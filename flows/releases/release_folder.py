@@ -3,7 +3,7 @@
 On a local disk the folder is built beside its final place and renamed, so URI/releases/DIGEST is complete or absent. An
 object store cannot rename folders: the release is built on this machine, its files are uploaded, and release.json,
 without which no reader accepts a folder, is created last. A publisher that dies in between leaves objects that no
-pointer names; publishing the same request again sets them aside.
+pointer names; publishing the same request again removes them.
 """
 
 import os
@@ -81,14 +81,16 @@ def list_built(folder: str) -> list[OutputFile]:
 def place(built: str, release: contract.Release, folder: str) -> None:
     """Rename a built folder to its final name. If another publisher of the same release was first, theirs stays.
 
-    A damaged folder at that place is renamed, not deleted. Raises StageError if the uploaded files differ from those
-    built.
+    A damaged release at that place is renamed, not deleted; a part of one, which a cut-off upload left, is removed.
+    Raises StageError if the uploaded files differ from those built.
     """
     content = to_bytes(release.to_json())
     if find(folder)[1]:
         aside = f"{folder}.damaged-{uuid.uuid4().hex[:8]}"
         if storage.is_local(folder):
             storage.move(folder, aside)
+        elif not storage.exists(storage.join(folder, contract.RELEASE)):
+            storage.remove(folder)
         else:
             for name in storage.list_files(folder):
                 storage.move(storage.join(folder, name), storage.join(aside, name))
