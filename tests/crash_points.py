@@ -95,6 +95,8 @@ def state(folder: Path) -> tuple[Counter, Counter]:
     for path in folder.rglob("*"):
         if not path.is_file() or _CLAIM.fullmatch(path.name) or "documents.lance" in path.parts:
             continue
+        if path.name == "pointer.json" and (path.parent / "swaps").exists():
+            continue  # readers look for the swaps behind it, so it may lag until the next one
         content = path.read_bytes() if path.suffix in _SAME_BYTES and path.name != "lines.arrow" else b""
         name = _RANDOM.sub("#", str(path.relative_to(folder)))
         files[f"{name} {hashlib.sha256(content).hexdigest()[:12]}"] += 1
