@@ -1,9 +1,15 @@
-"""Judgments in TREC formats, and queries and qrels in those of BEIR (Thakur et al. 2021).
+"""Judgments in TREC formats, and queries and qrels in those of BEIR (Thakur et al. 2021) and of OpenSearch.
 
 Queries (id TAB text), qrels (query 0 document grade), runs (query Q0 document rank score tag). BEIR's queries.jsonl has
-`_id` and `text`; its qrels have a header and no second column.
+`_id` and `text`; its qrels have a header and no second column. A .json file is a query set or a judgment list of
+OpenSearch's Search Relevance Workbench, where the text of a query identifies it:
+
+    {"name": ..., "querySetQueries": [{"queryText": "angle bracket"}]}
+    {"name": ..., "type": "IMPORT_JUDGMENT",
+     "judgmentRatings": [{"query": "angle bracket", "ratings": [{"docId": "P1", "rating": "3"}]}]}
 """
 
+import hashlib
 import json
 import math
 import re
@@ -58,6 +64,8 @@ def are_click_derived(query_ids: Iterable[str]) -> bool:
 
 def read_queries(uri: str) -> dict[str, str]:
     """Query texts by id, in file order. Raises UsageError or StageError (a malformed line, a repeated id)."""
+    if uri.endswith(".json"):
+        return {query_id: text for query_id, text, _ in _workbench(uri)}
     queries: dict[str, str] = {}
     for number, line in _lines(uri, "queries"):
         query_id, text = _beir_query(uri, number, line) if uri.endswith(".jsonl") else _query(uri, number, line)
@@ -91,6 +99,10 @@ def read_qrels(uri: str) -> ReadQrels:
     counted. Raises UsageError, or StageError for a malformed line, or both kinds together.
     """
     qrels = ReadQrels()
+    if uri.endswith(".json"):
+        for query_id, _, ratings in _workbench(uri):
+            qrels.setdefault(query_id, {}).update(ratings)
+        return qrels
     several: dict[tuple[str, str], list[int]] = {}
     is_beir = False
     for number, line in _lines(uri, "qrels"):
@@ -116,6 +128,36 @@ def read_qrels(uri: str) -> ReadQrels:
     qrels.several_grades = sum(len(set(grades_of_pair)) > 1 for grades_of_pair in several.values())
     _require_one_kind(uri, qrels)
     return qrels
+
+
+def _workbench(uri: str) -> Iterable[tuple[str, str, dict[str, int]]]:
+    """(id, text, grades by document) of each query of a query set or judgment list. The id is derived from the text."""
+    content = "\n".join(line for _, line in _lines(uri, "queries or judgments"))
+    try:
+        lists = json.loads(content)
+        prefix = CLICK_DERIVED if str(lists["name"]).startswith(CLICK_DERIVED) else "query-"
+        ratings = lists.get("judgmentRatings")
+        texts = [entry["query"] if ratings else entry["queryText"] for entry in ratings or lists["querySetQueries"]]
+        grades = [
+            {str(row["docId"]): _rating(uri, row["rating"]) for row in entry["ratings"]} for entry in ratings or ()
+        ]
+        ids = [prefix + hashlib.sha256(text.encode()).hexdigest()[:12] for text in texts]
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        raise StageError(
+            f"{uri} is neither a query set nor a judgment list of the Search Relevance Workbench.",
+            "Give a JSON object with name and querySetQueries or judgmentRatings, or the lines of TREC's formats.",
+        ) from None
+    return zip(ids, texts, grades or [{}] * len(texts), strict=True)
+
+
+def _rating(uri: str, rating: object) -> int:
+    grade = float(str(rating))
+    if not grade.is_integer() or abs(grade) > MAX_GRADE:
+        raise StageError(
+            f"{uri} has the rating {rating}, and grades are whole numbers up to {MAX_GRADE:,}.",
+            "Multiply or round the ratings.",
+        )
+    return int(grade)
 
 
 def run_lines(run: Run, tag: str) -> Iterable[str]:

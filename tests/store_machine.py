@@ -274,7 +274,15 @@ class StoreMachine(RuleBasedStateMachine):
     def ingest(self, data, replace, disturb):
         date = data.draw(st.sampled_from([date for date in DATES if self.files[date]]))
         files = data.draw(st.lists(st.sampled_from(self.files[date]), min_size=1, max_size=3, unique=True))
-        code = self.expected.ingest(date, frozenset(files), replace=replace)
+        self._ingest(date, frozenset(files), replace, disturb)
+
+    @precondition(lambda self: self.expected.ingests)
+    @rule(data=st.data(), replace=st.booleans(), disturb=disturb)
+    def ingest_again(self, data, replace, disturb):
+        self._ingest(*data.draw(st.sampled_from(list(self.expected.ingests))), replace, disturb)
+
+    def _ingest(self, date: str, files: frozenset[File], replace: bool, disturb: tuple[str, int] | None) -> None:
+        code = self.expected.ingest(date, files, replace=replace)
         logs = [self.paths[file] for file in files]
         options = ["--replace-day"] if replace else []
         self.command("ingest", *logs, "--date", date, *options, "--into", self.store, code=code, disturb=disturb)
@@ -369,7 +377,7 @@ def main() -> None:
     arguments = parser.parse_args()
     for module in (*MODULES, "flows.releases.verify"):
         import_module(module)
-    length = min(arguments.steps, 25)
+    length = min(arguments.steps, 40)
     chosen = settings(
         max_examples=arguments.steps // length, stateful_step_count=length, deadline=None, database=None,
         suppress_health_check=list(HealthCheck), phases=[Phase.generate, *([Phase.shrink] if arguments.shrink else [])],

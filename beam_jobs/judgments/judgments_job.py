@@ -3,7 +3,7 @@
     people of queries, exposures -> exchange by query -> content filters, privacy gate -> cells
               -> a sample of whole queries -> propensities, prior, scale of grades (one element)
               -> grades of every bucket, and the ranking that was shown -> its lines
-              -> one last step: queries.tsv, qrels.txt, logged.run, propensities.json, the manifest
+              -> one last step: the files and the manifest
 
 The judgments do not depend on the runner, the number of workers or how the days are split into files. The files:
 
@@ -11,6 +11,7 @@ The judgments do not depend on the runner, the number of workers or how the days
     qrels.txt          query id, 0, document id, grade
     logged.run         the ranking that was shown for these queries: query id, Q0, document id, rank, score, tag
     propensities.json  the click model, its propensities with their errors, the prior, the scale of grades
+    query_set.json, judgment_list.json    queries and grades for OpenSearch's Search Relevance Workbench
 """
 
 import json
@@ -34,13 +35,19 @@ from beam_jobs.judgments import judge_clicks as judging
 from beam_jobs.judgments.click_model import odds_to_share
 from schemas import storage
 from schemas.errors import StageError
-from schemas.judgments import run_lines
+from schemas.judgments import CLICK_DERIVED, run_lines
 from schemas.manifest import Outcome
 from schemas.search_log import EXPOSURES, QUERIES
 from schemas.shard import LogicalDigest
 
 QUERIES_FILE, QRELS_FILE, LOGGED_FILE = "queries.tsv", "qrels.txt", "logged.run"
 PROPENSITIES_FILE = "propensities.json"
+QUERY_SET_FILE, JUDGMENT_LIST_FILE = "query_set.json", "judgment_list.json"
+# What the lists of the Search Relevance Workbench begin with; an entry per query follows, and "]}".
+_WORKBENCH = {
+    QUERY_SET_FILE: '{"name": "%s", "description": "", "sampling": "manual", "querySetQueries": [',
+    JUDGMENT_LIST_FILE: '{"name": "%s", "description": "", "type": "IMPORT_JUDGMENT", "judgmentRatings": [',
+}
 NAMES = {"pbm": "position-based model", "ctr": "share of clicks, not corrected for exposure"}
 READING, GRADING = "reading days (files)", "grading documents (buckets)"
 
@@ -116,6 +123,15 @@ class JudgmentsJob:
                 for name in sorted(parts):
                     with storage.open_read(storage.join(parts[name].folder, file)) as lines:
                         shutil.copyfileobj(lines, joined)
+        name = f"{CLICK_DERIVED}{self.attempt.request.digest}"
+        for file, head in _WORKBENCH.items():
+            with storage.open_new(storage.join(attempt, file)) as joined:
+                joined.write((head % name).encode())
+                for number, (_, part_folder) in enumerate(sorted(parts.items())):
+                    joined.write(b",\n" if number else b"\n")
+                    with storage.open_read(storage.join(part_folder.folder, file)) as entries:
+                        shutil.copyfileobj(entries, joined)
+                joined.write(b"\n]}\n")
         model = describe(measured, self.attempt.request.config)
         content = json.dumps({"labels": dict(self.labels), **model}, indent=1).encode()
         storage.write_atomic(storage.join(attempt, PROPENSITIES_FILE), content)
@@ -140,6 +156,8 @@ class JudgmentsJob:
                         "qrels": QRELS_FILE,
                         "logged": LOGGED_FILE,
                         "propensities": PROPENSITIES_FILE,
+                        "query_set": QUERY_SET_FILE,
+                        "judgment_list": JUDGMENT_LIST_FILE,
                     },
                 },
                 labels=self.labels,
@@ -212,6 +230,16 @@ def _write_part(judged: pa.Table, logged: pa.Table, folder: str, name: str) -> F
     for file, of_file in lines.items():
         digest.add(f"{file}\n{line}".encode() for line in of_file)
         storage.write_atomic(storage.join(folder, file), "".join(of_file).encode())
+    ratings: dict[str, list[dict[str, str]]] = {}
+    for row in judged.to_pylist():
+        ratings.setdefault(row["query"], []).append({"docId": row["document_id"], "rating": str(row["grade"])})
+    entries: dict[str, list[dict[str, Any]]] = {
+        QUERY_SET_FILE: [{"queryText": query} for query in ratings],
+        JUDGMENT_LIST_FILE: [{"query": query, "ratings": of_query} for query, of_query in ratings.items()],
+    }
+    for file, of_queries in entries.items():
+        content = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in of_queries)
+        storage.write_atomic(storage.join(folder, file), content.encode())
     return FolderMade(folder=folder, name=name, files=tuple(lines), counts={}, logical_digest=digest.hexdigest())
 
 

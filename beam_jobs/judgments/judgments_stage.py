@@ -19,7 +19,7 @@ from schemas.stage import Progress, Stage, StageResult, open_result, silent
 if TYPE_CHECKING:
     from beam_jobs.judgments.judgments_job import JudgmentsJob
 
-JUDGMENTS = Stage("judgments", version=2)  # 2 wrote the first logged.run
+JUDGMENTS = Stage("judgments", version=3)  # 2 wrote the first logged.run, 3 the first judgment_list.json
 
 
 def job_class() -> "type[JudgmentsJob]":

@@ -387,8 +387,9 @@ def judgments(
     documents were shown.
 
     Writes queries.tsv and qrels.txt, which `evaluate` takes, logged.run, the ranking
-    that was shown, and the propensities of ranks. They are labelled click-derived,
-    and so is every evaluation with them.
+    that was shown, the propensities of ranks, and lists for OpenSearch's Search
+    Relevance Workbench. They are labelled click-derived, and so is every evaluation
+    with them.
 
         clicktower judgments --days store --from 2026-10-01 --to 2026-10-14 --trained-on store/build/DIGEST --into store
 

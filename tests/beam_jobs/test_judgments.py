@@ -104,6 +104,18 @@ def test_judgments_order_documents_where_raw_shares_of_clicks_mislead(judged, lo
     assert true_order(raw, queries) < 0.9
 
 
+def test_the_workbench_gets_the_same_queries_and_grades(judged):
+    at = files(judged)
+    texts, qrels = read_queries(at["queries"]), read_qrels(at["qrels"])
+    assert sorted(read_queries(at["query_set"]).values()) == sorted(texts.values())
+    listed, ids = read_qrels(at["judgment_list"]), read_queries(at["judgment_list"])
+    assert {ids[query]: grades for query, grades in listed.items()} == {texts[q]: qrels[q] for q in qrels}
+    assert are_click_derived(listed)
+    ratings = json.loads(storage.read_bytes(at["judgment_list"]))
+    assert ratings["type"] == "IMPORT_JUDGMENT"
+    assert all(isinstance(row["rating"], str) for entry in ratings["judgmentRatings"] for row in entry["ratings"])
+
+
 def test_the_ranking_that_was_shown_is_a_run_over_the_judged_queries(judged, log):
     queries, run = read_queries(files(judged)["queries"]), read_run(files(judged)["logged"])
     assert list(run) == list(queries)

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import StageError, UsageError
-from schemas.judgments import read_qrels, read_queries, read_run, run_lines, skeleton
+from schemas.judgments import are_click_derived, read_qrels, read_queries, read_run, run_lines, skeleton
 
 IDS = st.text("abcXYZ019-_", min_size=1, max_size=6)
 
@@ -33,6 +33,31 @@ def test_queries_and_qrels_of_beir_are_read(tmp_path):
             read_queries(str(queries))
     with pytest.raises(StageError, match=r"Line 3 of .* has 3 fields"):
         read_qrels(write(tmp_path, "q1 0 d1 1\nq1 0 d2 1\nquery-id corpus-id score\n"))
+
+
+def test_query_sets_and_judgment_lists_of_the_search_relevance_workbench_are_read(tmp_path):
+    queries, ratings = tmp_path / "query_set.json", tmp_path / "judgments.json"
+    queries.write_text('{"name": "q", "querySetQueries": [{"queryText": "漢字"}, {"queryText": "red dress"}]}')
+    ratings.write_text(
+        '{"name": "r", "type": "IMPORT_JUDGMENT", "judgmentRatings": [\n {"query": "red dress", "ratings": ['
+        '{"docId": "B07", "rating": "3.000"}, {"docId": "B08", "rating": 0}]}]}'
+    )
+    texts = {text: query_id for query_id, text in read_queries(str(queries)).items()}
+    assert list(texts) == ["漢字", "red dress"]
+    assert read_qrels(str(ratings)) == {texts["red dress"]: {"B07": 3, "B08": 0}}
+    assert read_queries(str(ratings)) == {texts["red dress"]: "red dress"}
+    ratings.write_text(ratings.read_text().replace('"r"', '"click-derived-1"'))
+    assert are_click_derived(read_qrels(str(ratings)))
+    ratings.write_text(ratings.read_text().replace("3.000", "0.5"))
+    with pytest.raises(StageError, match=r"has the rating 0.5"):
+        read_qrels(str(ratings))
+    strange_query = '{"name": "q", "judgmentRatings": [{"query": 1, "ratings": []}]}'
+    strange_rating = ratings.read_text().replace("0.5", "high")
+    for text in ("{", "[]", '{"name": "q"}', '{"name": "q", "querySetQueries": ["a"]}', strange_query, strange_rating):
+        ratings.write_text(text)
+        for read in (read_queries, read_qrels):
+            with pytest.raises(StageError, match="neither a query set nor a judgment list"):
+                read(str(ratings))
 
 
 @given(
