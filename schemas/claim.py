@@ -97,11 +97,9 @@ def _object_claim(folder: str, progress: Callable[[str, int, int | None], None])
     ended = Event()
 
     def beat() -> None:
-        beats = 0
         while not ended.wait(BEAT_SECONDS):
-            beats += 1
             with suppress(Exception):  # the store is unreachable for a moment: one beat is missing
-                storage.write_atomic(claim, _signature(beats))
+                storage.write_atomic(claim, _signature())
 
     beating = Thread(target=beat, daemon=True)  # a daemon ends with a killed process
     beating.start()
@@ -136,7 +134,7 @@ def _create(folder: str, progress: Callable[[str, int, int | None], None]) -> st
         # Between the check and the claim others may have come and gone. It counts only if the sole other claim is the
         # one taken over, unchanged.
         signatures = {name: _read(storage.join(folder, name)) for name in _claims(folder) if name != name_of_claim}
-        if all(name < name_of_claim and sign in (None, signature) for name, sign in signatures.items()):
+        if all(sign in (None, signature) for sign in signatures.values()):
             for name in signatures:
                 storage.remove(storage.join(folder, name))
             return storage.join(folder, name_of_claim)
@@ -155,10 +153,11 @@ def _read(claim: str) -> bytes | None:
         return None
 
 
-def _signature(beats: int = 0) -> bytes:
+def _signature() -> bytes:
+    """The holder, for people, and a number that no other claim and no other beat has."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    holder = {"process": os.getpid(), "machine": socket.gethostname(), "at": now, "beats": beats}
-    return json.dumps(holder | {"nonce": uuid.uuid4().hex}).encode()  # storage.write_new must never see equal claims
+    holder = {"process": os.getpid(), "machine": socket.gethostname(), "at": now, "nonce": uuid.uuid4().hex}
+    return json.dumps(holder).encode()
 
 
 def _holder(signature: bytes) -> str:

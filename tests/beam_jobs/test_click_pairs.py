@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.build.click_shards import click_pairs, held_out
+from beam_jobs.build.click_shards import REPORTED_K, click_pairs, held_out
 from beam_jobs.build.titles import SHOWN_TITLED
 from schemas.search_log import QUERIES
 
@@ -24,16 +24,21 @@ def test_pairs_and_fates_are_those_of_a_reference_that_takes_a_row_at_a_time(iss
         searches[query] += len(some) + 1
     dev = dict(zip(people, held_out(people, salt="s", share=0.4), strict=True))
 
-    def fate_of_query(query):
+    def set_aside(query):
         content = {"www.a.example": "query_spam", "a rude word": "query_adult"}.get(query)
-        return content or ("query_judged" if query in judged else "query_below_k" if len(people[query]) < k else None)
+        return content or ("query_judged" if query in judged else None)
 
-    fates, clicks, excluded = Counter(), Counter(), {}
+    def fate_of_query(query):
+        return set_aside(query) or ("query_below_k" if len(people[query]) < k else None)
+
+    fates, clicks, excluded, ungated = Counter(), Counter(), {}, Counter()
     for query, count in searches.items():
         fates[fate_of_query(query) or "search"] += count
     for query, (title, pool_row), num_shown, num_clicks in shown:
         if num_clicks and pool_row >= 0:
             excluded.setdefault(query, set()).add(pool_row)
+        if num_clicks and title is not None and not set_aside(query):
+            ungated[query, title] += num_clicks
         if fate := fate_of_query(query):
             fates[fate] += num_shown + num_clicks
         elif title is None:
@@ -75,7 +80,13 @@ def test_pairs_and_fates_are_those_of_a_reference_that_takes_a_row_at_a_time(iss
     assert sorted(query for query, _ in held) == sorted({query for query, _ in clicks})  # once for each query
     assert all(rows == sorted(excluded.get(query, ())) for query, rows in held)
     assert +Counter(tally.fates) == +fates
-    assert (tally.counts[f"pairs_at_{k}"], tally.counts[f"clicks_at_{k}"]) == (len(clicks), sum(clicks.values()))
+    for other_k in {*REPORTED_K, k}:
+        passed = {pair: number for pair, number in ungated.items() if len(people[pair[0]]) >= other_k}
+        assert [tally.counts[f"{unit}_at_{other_k}"] for unit in ("queries", "clicks", "pairs")] == [
+            sum(not set_aside(query) and len(some) >= other_k for query, some in people.items()),
+            sum(passed.values()),
+            len(passed),
+        ]
 
 
 def test_a_judged_query_is_kept_out_in_every_disguise_and_all_disguises_are_on_one_side():

@@ -1,5 +1,7 @@
 """Two processes are asked for the same output: one makes it, the other waits, or takes over from a dead one."""
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -114,3 +116,22 @@ def test_the_claim_names_its_holder_for_people_and_nothing_else_is_left_of_it(tm
     run_stage(str(tmp_path), REQUEST, look)
     assert seen[0]["process"] == os.getpid()
     assert not claim.exists()
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_works_without_claims(tmp_path, monkeypatch, number):
+    def refuse(*_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert not run_stage(str(tmp_path), REQUEST, lambda folder: Outcome()).reused
+    assert run_stage(str(tmp_path), REQUEST, lambda folder: Outcome()).reused
+
+
+def test_another_failure_of_the_lock_is_an_error(tmp_path, monkeypatch):
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+        run_stage(str(tmp_path), REQUEST, lambda folder: Outcome())

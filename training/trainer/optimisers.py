@@ -28,7 +28,7 @@ class MomentumSchedule:
     EDGE_SHARE = 0.02
 
     def __init__(self, edge: float, middle: float, total: int) -> None:
-        length = min(round(self.EDGE_SHARE * total), total // 2)
+        length = round(self.EDGE_SHARE * total)
         self.total = total
         ends = [length, total - length, total] if edge != middle else [total]
         self._pieces, before = [], 0
