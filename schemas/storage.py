@@ -82,7 +82,7 @@ def _names(uri: str, kind: str) -> list[str]:
     fs, root = filesystem(uri)
     try:
         inside = [entry["name"] for entry in fs.ls(root, detail=True) if entry["type"] == kind]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in inside)
 

@@ -24,6 +24,7 @@ NOT_RUN = {
     "--runner=PrismRunner": "tests/engines/test_same_result.py runs Prism",
     "--runner=FlinkRunner": "tests/engines/test_same_result.py and test_standalone_flink.py run Flink",
     "--direct_running_mode=multi_processing": "tests/beam_jobs/test_local_workers.py runs processes",
+    "s3://lake/": "tests/beam_jobs/test_lake_tables.py reads tables",
     "--workers 2": "tests/training/test_ray_training.py runs Ray",
     "--device cuda": "tests/training/gpu, where there is a GPU",
     "build --days store --from": "another window of a longer log: tests/beam_jobs/test_days.py",

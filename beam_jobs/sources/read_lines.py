@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from isal import igzip, isal_zlib
 
+from beam_jobs.sources import lake_tables
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.search_log import LINE_HASH_BYTES
@@ -111,11 +112,12 @@ def plan_reading(logs: Sequence[str], *, split: bool = True) -> ReadingPlan:
 
 
 def find_files(logs: Sequence[str]) -> list[str]:
-    """The files that paths, patterns, folders and URIs name, each once. Raises UsageError and StageError."""
+    """The files that paths, patterns, folders, tables and URIs name, each once. Raises UsageError and StageError."""
     sources: dict[str, None] = {}
+    tables: lake_tables.Tables = {}
     for log in logs:
         try:
-            files = storage.expand(log)
+            files = lake_tables.expand(log, tables)
         except OSError as error:
             raise unreadable(log, error) from None
         if not files:
