@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from schemas import claim
 from schemas.manifest import Outcome
 from schemas.stage import run_stage, stage_folder
 from tests.schemas.claim_holder import REQUEST
@@ -106,16 +107,16 @@ def test_a_holder_that_fails_gives_way_to_the_one_that_waits(tmp_path, hold):
 
 
 def test_the_claim_names_its_holder_for_people_and_nothing_else_is_left_of_it(tmp_path):
-    claim = Path(stage_folder(str(tmp_path), REQUEST), "claim.json")
+    file = Path(stage_folder(str(tmp_path), REQUEST), "claim.json")
     seen = []
 
     def look(folder: str) -> Outcome:
-        seen.append(json.loads(claim.read_text()))
+        seen.append(json.loads(file.read_text()))
         return Outcome()
 
     run_stage(str(tmp_path), REQUEST, look)
     assert seen[0]["process"] == os.getpid()
-    assert not claim.exists()
+    assert not file.exists()
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
@@ -135,3 +136,18 @@ def test_another_failure_of_the_lock_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
         run_stage(str(tmp_path), REQUEST, lambda folder: Outcome())
+
+
+def test_a_folder_that_the_last_holder_removes_meanwhile_is_made_again(tmp_path, monkeypatch):
+    acquire, calls = claim.FileLock.acquire, []
+
+    def acquire_second(lock, *arguments, **options):
+        calls.append(lock)
+        if len(calls) == 1:
+            raise FileNotFoundError
+        return acquire(lock, *arguments, **options)
+
+    monkeypatch.setattr(claim.FileLock, "acquire", acquire_second)
+    holds = []
+    run_stage(str(tmp_path), REQUEST, lambda folder: holds.append(calls[-1].is_locked) or Outcome())
+    assert holds == [True]

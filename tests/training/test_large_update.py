@@ -11,12 +11,13 @@ from schemas.errors import StageError
 from tests.recipes import recipe_with, varied
 from tests.training import reference
 from tests.training.texts import random_texts
+from training.compute import reduction
 from training.compute.reduction import Workers
 from training.compute.threads import compute_threads
 from training.model.parameters import initial_parameters, layout_of
 from training.model.recipe import Recipe
 from training.trainer.click_loss import PairBatch, pair_batch
-from training.trainer.large_update import Towers, large_update
+from training.trainer.large_update import Towers, blocks_of, large_update
 from training.trainer.optimisers import LazyRows, MomentumSchedule
 from training.trainer.shard_data import apart
 
@@ -248,3 +249,18 @@ def test_parameters_that_are_not_finite_end_the_run_on_every_worker(reduction):
     with pytest.raises(StageError, match="finite") as caught:
         large_update(towers, made.batches[0], update=1, num_micro_batches=4, workers=Workers(), threads=THREADS)
     assert "step" in caught.value.fix
+
+
+@pytest.mark.parametrize("rows", [slice(6, 17), torch.tensor([0, 3, 4, 8, 9, 15, 16, 20, 21, 23, 29])])
+def test_blocks_of_rows_are_each_row_once_with_its_values(monkeypatch, rows):
+    monkeypatch.setattr(reduction, "BLOCK", 12)  # of three rows
+    matrix = torch.arange(120.0).reshape(30, 4)
+    values, visited = matrix[rows].clone(), torch.zeros(30, dtype=torch.int64)
+    blocks = list(blocks_of(rows, values))
+    assert [len(block) for _, block in blocks] == [3, 3, 3, 2]
+    for part, block in blocks:
+        assert torch.equal(matrix[part], block)
+        visited[part] += 1
+    expected = torch.zeros(30, dtype=torch.int64)
+    expected[rows] = 1
+    assert torch.equal(visited, expected)
