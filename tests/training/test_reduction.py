@@ -70,7 +70,7 @@ def constant(rows: torch.Tensor, value: float, loss: float) -> Addend:
 @settings(deadline=None, max_examples=50)
 @given(seed=st.integers(0, 2**32 - 1), num_workers=st.integers(1, 5), data=st.data())
 def test_exact_sum_is_the_same_bits_however_addends_are_grouped_and_ordered(seed, num_workers, data):
-    with mock.patch.object(reduction, "BLOCK", 4):
+    with mock.patch.object(reduction, "BLOCK", 4), mock.patch.object(reduction, "BLOCKS_AT_ONCE", 2):
         check_grouping(seed, num_workers, data)
 
 
@@ -92,13 +92,18 @@ def check_grouping(seed, num_workers, data):
 
 
 def test_blocks_change_no_bit_of_a_sum(monkeypatch):
-    addends = [addend(np.random.default_rng(seed)) for seed in range(3)]
-    whole = [total(addends[:number], exact=exact) for number in (1, 3) for exact in (True, False)]
+    def totals() -> list[Total]:
+        addends = [addend(np.random.default_rng(seed)) for seed in range(3)]
+        return [total(addends[:number], exact=exact) for number in (1, 3) for exact in (True, False)]
+
+    whole = totals()
     monkeypatch.setattr(reduction, "BLOCK", 2)
-    blocks = [total(addends[:number], exact=exact) for number in (1, 3) for exact in (True, False)]
-    for one, other in zip(whole, blocks, strict=True):
-        assert (numbers(one), one.loss) == (numbers(other), other.loss)
+    blocks = totals()
+    monkeypatch.setattr(reduction, "BLOCKS_AT_ONCE", 1)
+    for one, other, alone in zip(whole, blocks, totals(), strict=True):
+        assert (numbers(one), one.loss) == (numbers(other), other.loss) == (numbers(alone), alone.loss)
         assert one.norms == pytest.approx(other.norms, rel=1e-6)
+        assert other.norms == alone.norms, "however many blocks a thread takes at once"
 
 
 @pytest.mark.parametrize("exact", [True, False])

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from schemas.errors import Diverged
@@ -24,8 +25,9 @@ UNIT = 2.0**-40
 LARGEST = 2.0**62
 
 
-# Numbers per thread and operation on a CPU, so that they stay in its cache from one operation to the next.
-BLOCK = 1 << 17
+# Numbers whose norm is computed at once, on a CPU, and how many such blocks a thread takes at once: more would leave its
+# cache from one operation to the next, and with fewer the calls themselves take a third of the time.
+BLOCK, BLOCKS_AT_ONCE = 1 << 17, 8
 
 Parts = Mapping[str, torch.Tensor]
 
@@ -110,7 +112,7 @@ def total_gradient(
         if not values:
             return _write_sum(to, torch.zeros_like(to))
         if len(values) == 1 and exact and not travels:  # truncated like integers, without them; -0 is 0 there
-            return _norms(torch.add(like, scaled(*values[0]).trunc_(), alpha=UNIT, out=to))
+            return _norms(torch.add(like, _truncate(scaled(*values[0])), alpha=UNIT, out=to))
         total = as_sum_type(*values[0])
         for addend in values[1:]:
             total = total.add_(as_sum_type(*addend))
@@ -158,6 +160,14 @@ def total_gradient(
     return Total(sums, dict(zip(rows, torch.stack(of_towers).tolist(), strict=True)), loss * UNIT if exact else loss)
 
 
+def _truncate(values: torch.Tensor) -> torch.Tensor:
+    """These values, rounded towards zero in place: on a CPU by NumPy, since torch's takes fifteen times as long."""
+    if values.device.type != "cpu":
+        return values.trunc_()
+    np.trunc(values.numpy(), out=values.numpy())
+    return values
+
+
 def _run_tasks(tasks: Mapping[str, Sequence[Callable[[], Norms]]], threads: Executor) -> dict[str, Norms]:
     """The norms from all tasks of each tower."""
     futures = {tower: [threads.submit(task) for task in of_tower] for tower, of_tower in tasks.items()}
@@ -179,14 +189,14 @@ def _norms(values: torch.Tensor) -> Norms:
     if not values.is_floating_point():
         return []
     norm = torch.linalg.vector_norm
-    return [norm(norm(block, dim=-1).double()) for block in in_blocks(values)]
+    return [norm(norm(block, dim=-1).double()) for block in in_blocks(values, 1)]
 
 
-def in_blocks(values: torch.Tensor) -> Sequence[torch.Tensor]:
-    """A vector, or rows of a matrix, in blocks for one thread; on a GPU there is one block."""
+def in_blocks(values: torch.Tensor, at_once: int | None = None) -> Sequence[torch.Tensor]:
+    """A vector, or rows of a matrix, in pieces of `at_once` blocks, by default for one thread; on a GPU in one piece."""
     if values.device.type != "cpu":
         return (values,)
-    return values.split(max(1, BLOCK // math.prod(values.shape[1:])))
+    return values.split((at_once or BLOCKS_AT_ONCE) * max(1, BLOCK // math.prod(values.shape[1:])))
 
 
 class Workers:
