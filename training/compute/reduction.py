@@ -25,8 +25,8 @@ UNIT = 2.0**-40
 LARGEST = 2.0**62
 
 
-# Numbers whose norm is computed at once, on a CPU, and how many such blocks a thread takes at once: more would leave its
-# cache from one operation to the next, and with fewer the calls themselves take a third of the time.
+# Numbers whose norm is computed at once, on a CPU, and how many such blocks a thread takes at once: more would leave
+# its cache from one operation to the next, and with fewer the calls themselves take a third of the time.
 BLOCK, BLOCKS_AT_ONCE = 1 << 17, 8
 
 Parts = Mapping[str, torch.Tensor]
@@ -193,7 +193,7 @@ def _norms(values: torch.Tensor) -> Norms:
 
 
 def in_blocks(values: torch.Tensor, at_once: int | None = None) -> Sequence[torch.Tensor]:
-    """A vector, or rows of a matrix, in pieces of `at_once` blocks, by default for one thread; on a GPU in one piece."""
+    """A vector, or rows of a matrix, in pieces of `at_once` blocks, by default a thread's; on a GPU in one piece."""
     if values.device.type != "cpu":
         return (values,)
     return values.split((at_once or BLOCKS_AT_ONCE) * max(1, BLOCK // math.prod(values.shape[1:])))
