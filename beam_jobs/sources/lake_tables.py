@@ -5,14 +5,12 @@ inside a table, such as one of its partitions, gives only the files of the curre
 """
 
 import re
-from collections.abc import Callable, Sequence
-from functools import partial
 
 from schemas import storage
 from schemas.errors import StageError, UsageError
 
-# The files of a folder's table, or None; by the folder.
-Tables = dict[str, Callable[[], Sequence[str]] | None]
+# By folder: the files of its table, or None if it is no table.
+Tables = dict[str, frozenset[str] | None]
 
 _METADATA = re.compile(r"v?(\d+)(-.*)?(\.gz)?\.metadata\.json")
 _PATTERN = re.compile(r"[*?\[]")
@@ -32,18 +30,18 @@ def expand(log: str, tables: Tables) -> list[str]:
     folder = place
     while folder and not folder.endswith(":/"):
         if folder not in tables:
-            tables[folder] = None if _PATTERN.search(folder) else _table_in(folder)
-        if current_files := tables[folder]:
-            current = set(current_files())
+            tables[folder] = None if _PATTERN.search(folder) else _files_of_table(folder)
+        current = tables[folder]
+        if current is not None:
             return sorted(current) if folder == place else [file for file in storage.expand(log) if file in current]
         folder = folder.rpartition("/")[0]
     return storage.expand(log)
 
 
-def _table_in(folder: str) -> Callable[[], Sequence[str]] | None:
+def _files_of_table(folder: str) -> frozenset[str] | None:
     try:
         if storage.exists(storage.join(folder, "_delta_log")):
-            return partial(_delta_files, folder)
+            return _delta_files(folder)
         names = storage.list_names(storage.join(folder, "metadata"))
     except PermissionError:  # a folder above the log, which its reader need not see
         return None
@@ -57,10 +55,10 @@ def _table_in(folder: str) -> Callable[[], Sequence[str]] | None:
             " committed.",
             "Give the path of the metadata file that the table's catalogue names.",
         )
-    return partial(_iceberg_files, storage.join(folder, "metadata", newest[0]))
+    return _iceberg_files(storage.join(folder, "metadata", newest[0]))
 
 
-def _delta_files(folder: str) -> list[str]:
+def _delta_files(folder: str) -> frozenset[str]:
     try:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
@@ -73,12 +71,12 @@ def _delta_files(folder: str) -> list[str]:
         has_deleted = "deletionVectors" in (table.protocol().reader_features or ())
         if has_deleted and any(batch.num_rows for batch in table.deletion_vectors()):
             raise _unusable(folder, "marks deleted rows beside its files (deletion vectors)")
-        return table.file_uris()
+        return frozenset(table.file_uris())
     except (DeltaError, OSError, ValueError) as error:
         raise _unreadable(folder, error) from None
 
 
-def _iceberg_files(metadata: str) -> list[str]:
+def _iceberg_files(metadata: str) -> frozenset[str]:
     try:
         from pyiceberg.exceptions import ValidationError
         from pyiceberg.table import StaticTable
@@ -93,7 +91,7 @@ def _iceberg_files(metadata: str) -> list[str]:
         raise _unusable(metadata, "marks deleted rows beside its files (delete files)")
     if formats := {task.file.file_format.name for task in tasks} - {"PARQUET"}:
         raise _unusable(metadata, f"has files of another format than Parquet ({', '.join(sorted(formats))})")
-    return [re.sub("^s3[an]:", "s3:", task.file.file_path.removeprefix("file://")) for task in tasks]
+    return frozenset(re.sub("^s3[an]:", "s3:", task.file.file_path.removeprefix("file://")) for task in tasks)
 
 
 def _not_installed(table: str, kind: str, error: ModuleNotFoundError) -> UsageError:
