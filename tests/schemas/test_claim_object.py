@@ -88,3 +88,20 @@ def test_a_stage_that_fails_gives_its_claim_back(store):
     with pytest.raises(OSError, match="No space"):
         run_stage(store, REQUEST, fail)
     assert claims(store) == []
+
+
+def test_a_claim_that_is_released_between_listing_and_reading_is_waited_for_no_longer(store, monkeypatch):
+    name = storage.join(stage_folder(store, REQUEST), "claim-000001.json")
+    storage.write_new(name, b"of another")
+    read_bytes, released = storage.read_bytes, []
+
+    def release_first(uri: str) -> bytes:
+        if uri == name and not released:
+            released.append(uri)
+            storage.remove(name)
+        return read_bytes(uri)
+
+    monkeypatch.setattr(storage, "read_bytes", release_first)
+    monkeypatch.setattr(claim, "TAKE_OVER_SECONDS", 1e6)
+    assert Maker(store).answer() == "made"
+    assert (released, claims(store)) == ([name], [])
