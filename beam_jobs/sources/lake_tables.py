@@ -24,7 +24,7 @@ def expand(log: str, tables: Tables) -> list[str]:
 
     Raises UsageError for a table whose rows are not those of its files, StageError for one that cannot be read.
     """
-    place = storage.absolute(log).rstrip("/")
+    place = _absolute(log).rstrip("/")
     if place.endswith(".metadata.json"):
         return sorted(_iceberg_files(place))
     folder = place
@@ -71,7 +71,7 @@ def _delta_files(folder: str) -> frozenset[str]:
         has_deleted = "deletionVectors" in (table.protocol().reader_features or ())
         if has_deleted and any(batch.num_rows for batch in table.deletion_vectors()):
             raise _unusable(folder, "marks deleted rows beside its files (deletion vectors)")
-        return frozenset(table.file_uris())
+        return frozenset(map(_absolute, table.file_uris()))
     except (DeltaError, OSError, ValueError) as error:
         raise _unreadable(folder, error) from None
 
@@ -91,7 +91,12 @@ def _iceberg_files(metadata: str) -> frozenset[str]:
         raise _unusable(metadata, "marks deleted rows beside its files (delete files)")
     if formats := {task.file.file_format.name for task in tasks} - {"PARQUET"}:
         raise _unusable(metadata, f"has files of another format than Parquet ({', '.join(sorted(formats))})")
-    return frozenset(re.sub("^s3[an]:", "s3:", task.file.file_path.removeprefix("file://")) for task in tasks)
+    return frozenset(_absolute(task.file.file_path) for task in tasks)
+
+
+def _absolute(uri: str) -> str:
+    """As storage.absolute: engines write `file:/log`, `file:///log` or `/log`, and `s3a://`, for the same file."""
+    return storage.absolute(re.sub("^s3[an]:", "s3:", uri))
 
 
 def _not_installed(table: str, kind: str, error: ModuleNotFoundError) -> UsageError:

@@ -25,8 +25,8 @@ UNIT = 2.0**-40
 LARGEST = 2.0**62
 
 
-# Numbers whose norm is computed at once, on a CPU, and how many such blocks a thread takes at once: more would leave
-# its cache from one operation to the next, and with fewer the calls themselves take a third of the time.
+# On a CPU: numbers whose norm is computed at once, which fixes the order of its sum, and how many such blocks a thread
+# takes at once. One by one, the calls alone take a fifth of an update of 50 million numbers.
 BLOCK, BLOCKS_AT_ONCE = 1 << 17, 8
 
 Parts = Mapping[str, torch.Tensor]
