@@ -40,7 +40,8 @@ from benchmarks.quality import (  # noqa: E402
 from flows.releases.search import WORDS_RANK  # noqa: E402
 from schemas.documents import read_documents  # noqa: E402
 from training.model.embedding import TextEncoder, TitleEmbeddings  # noqa: E402
-from training.model.model import Ensemble, load_model  # noqa: E402
+from training.model.ensemble import Ensemble  # noqa: E402
+from training.model.model import load_model  # noqa: E402
 from training.model.named_recipes import recipe  # noqa: E402
 from training.ranking.hybrid import scores_of_pairs  # noqa: E402
 from training.ranking.measure import Measured  # noqa: E402

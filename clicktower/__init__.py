@@ -22,8 +22,7 @@ from schemas.release import MODEL, read_pointer
 if TYPE_CHECKING:
     from flows.releases.search import Hit, Mode
     from training.model.embedding import Side
-    from training.model.model import Ensemble
-    from training.model.model import Model as TorchModel
+    from training.model.model import AnyEncoder
 
 __all__ = ["Model", "Release", "StageError", "UsageError", "load", "run", "train"]
 
@@ -83,7 +82,7 @@ class Model:
         return word_shares(self._torch_model, None, query, title)
 
     @cached_property
-    def _torch_model(self) -> "TorchModel | Ensemble":
+    def _torch_model(self) -> "AnyEncoder":
         from training.model.model import load_encoder
 
         return load_encoder(self.folder)

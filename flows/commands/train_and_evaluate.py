@@ -1,6 +1,8 @@
-"""clicktower train, texts, combine, evaluate, evaluate-labelled, encode: from shards to models, figures and vectors."""
+"""clicktower train, texts, import-encoder, combine, evaluate, evaluate-labelled, encode: from shards to models, figures
+and vectors.
+"""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -9,6 +11,9 @@ from flows.config.toml_file import assignments, recipe_named, with_fields
 from flows.show import console, present
 from schemas import storage
 from schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from schemas.judgments import Judged
 
 
 def train(
@@ -80,17 +85,9 @@ def train(
         report: The file for a page about the training, with its curves (self-contained HTML).
     """
     from flows.config.settings import Surroundings
-    from schemas.judgments import Judged
     from training.trainer import launch
 
-    judged_files = [documents, queries, qrels]
-    if any(judged_files) and not all(judged_files):
-        raise UsageError(
-            "NDCG is measured during training from three files, and only some of them are given.",
-            "Give --documents, --queries and --qrels together, or none.",
-        )
     fields = assignments({"epochs": epochs, "reduction": reduction})
-    judged = Judged(documents=documents, queries=queries, qrels=qrels) if documents and queries and qrels else None
     named, its_vectors = recipe_named(recipe)
     with console.progress_bar("train", share=True) as progress:
         result = launch.train(
@@ -103,7 +100,7 @@ def train(
             in_cluster=bool(Surroundings().ray_address),
             path=path,
             device=device,
-            judged=judged,
+            judged=_judged(documents, queries, qrels),
             start=start,
             progress=progress,
             word_vectors=word_vectors or its_vectors,
@@ -142,22 +139,72 @@ def texts(*, shards: Shards, to: str, json: Json = False) -> None:
     )
 
 
-def combine(*, models: Annotated[list[str], Parameter(consume_multiple=True)], into: Into, json: Json = False) -> None:
-    """Make an ensemble of trained models: its score is the mean of their cosines.
+def import_encoder(folder: str, /, *, into: Into, file: str | None = None, json: Json = False) -> None:
+    """Bring a transformer, to stand in the place of a model or beside one.
+
+    Reads the folder of a sentence-transformers model with its ONNX graph, or any ONNX graph
+    with its tokenizer.json. The result is a model like any other for evaluate, compare,
+    publish, search and serve, and `train --teacher` learns from it. Needs no torch:
+
+        clicktower import-encoder all-MiniLM-L6-v2 --into store
+        clicktower combine --models store/train/DIGEST store/import-encoder/DIGEST --into store \\
+            --documents documents.tsv --queries queries.tsv --qrels qrels.txt
+
+    Args:
+        folder: The model's folder on this machine: tokenizer.json, onnx/model.onnx or model.onnx, and modules.json with
+            its files if there is one.
+        file: Another graph in that folder, such as onnx/model_qint8_avx512.onnx.
+    """
+    from training.model import import_stage
+
+    console.emit(import_stage.import_encoder(folder, store=into, file=file).to_json(), json, present.stage_with_details)
+
+
+def combine(
+    *,
+    models: Annotated[list[str], Parameter(consume_multiple=True)],
+    into: Into,
+    shares: Annotated[list[float] | None, Parameter(consume_multiple=True)] = None,
+    documents: str | None = None,
+    queries: Queries | None = None,
+    qrels: Qrels | None = None,
+    json: Json = False,
+) -> None:
+    """Make an ensemble of models: its score is the mean of theirs, or a weighted one.
 
     Models of different seeds and, even more, of different towers make different
-    errors, so their mean can rank better than each; benchmarks/README.md says where it
-    did. The result is a model like any other for evaluate, compare, publish and
-    search; its vectors have as many dimensions as all of its members' together.
+    errors, so their mean can rank better than each; a transformer beside a click model helps
+    most (benchmarks/README.md). The result is a model like any other for evaluate, compare,
+    publish and search; its vectors have as many dimensions as all of its members' together.
 
         clicktower combine --models store/train/DIGEST store/train/DIGEST --into store
 
     Args:
-        models: Folders that `train` printed, two or more, trained on shards of one table size.
+        models: Folders that `train` or `import-encoder` printed, two or more; trained ones on shards of one table size.
+        shares: The share of each model in the score, in their order: 0.4 0.6. Equal without it.
+        documents: With queries and qrels: choose the shares of two models by NDCG@10 of these judgments. What they
+            are worth is measured on each half of the queries with the shares that the other half chooses.
     """
-    from training.model import model
+    from training.evaluation import combine_stage
 
-    console.emit(model.combine(models, store=into).to_json(), json, present.stage_with_details)
+    with console.progress_bar("combine") as progress:
+        result = combine_stage.combine(
+            models, store=into, shares=shares or (), judged=_judged(documents, queries, qrels), progress=progress
+        )
+    console.emit(result.to_json(), json, present.stage_with_details)
+
+
+def _judged(documents: str | None, queries: str | None, qrels: str | None) -> "Judged | None":
+    if documents and queries and qrels:
+        from schemas.judgments import Judged
+
+        return Judged(documents=documents, queries=queries, qrels=qrels)
+    if documents or queries or qrels:
+        raise UsageError(
+            "NDCG is measured by three files, and only some of them are given.",
+            "Give --documents, --queries and --qrels together, or none.",
+        )
+    return None
 
 
 def evaluate(

@@ -35,9 +35,9 @@ from training.model.text_encoder import load_text_encoder
 
 if TYPE_CHECKING:
     from training.model.compiled_model import CompiledModel
-    from training.model.model import Ensemble, Model
+    from training.model.model import AnyEncoder
 
-    Encoder = CompiledModel | Model | Ensemble
+    Encoder = CompiledModel | AnyEncoder
 
 PART_TITLES = 65_536
 _READ_ROWS = 65_536

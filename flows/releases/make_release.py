@@ -27,7 +27,9 @@ from schemas.release import release_folder as release_folder_of
 from schemas.stage import Progress, StageResult, open_result
 from schemas.text_contract import keyed_digest
 from training.model.embedding import search_vectors
-from training.model.model import Ensemble, Model, load_encoder
+from training.model.ensemble import Ensemble
+from training.model.imported_encoder import ImportedEncoder
+from training.model.model import AnyEncoder, Model, load_encoder
 from training.model.model_folder import DESCRIPTION, WEIGHTS
 
 
@@ -106,7 +108,7 @@ def _copy_evaluation(evaluated: StageResult | None, built: str) -> dict[str, Any
     return {"inputs": dict(manifest.request.inputs), "config": dict(manifest.request.config)}
 
 
-def _write_query_tower(model: Model | Ensemble, expected: in_onnx.Golden, built: str) -> dict[str, Any]:
+def _write_query_tower(model: AnyEncoder, expected: in_onnx.Golden, built: str) -> dict[str, Any]:
     """Write query.onnx if it reproduces the golden vectors; otherwise return the reason."""
     try:
         graph = in_onnx.query_onnx(model)
@@ -151,7 +153,7 @@ _COUNTS = {
 }
 
 
-def model_card(release: Release, model: Model | Ensemble, trained: StageResult) -> str:
+def model_card(release: Release, model: AnyEncoder, trained: StageResult) -> str:
     """README.md of a release, from the model's stage and the builds behind it, in the same store."""
     cards = Environment(
         loader=PackageLoader("flows", "releases"), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
@@ -161,11 +163,12 @@ def model_card(release: Release, model: Model | Ensemble, trained: StageResult) 
         "number": lambda value: f"{value:,}",
         "cell": lambda text: text.replace("|", "\\|"),
         "tower": _tower,
+        "training": _training,
         "measure": _measure,
         "interval": _interval,
     }
     members = model.members if isinstance(model, Ensemble) else (model,)
-    names = [member.recipe.name for member in members]
+    names = [member.name for member in members]
     table = release.evaluation
     ours = table.get("systems", {}).get("model") or {}
     return cards.get_template("model_card.md").render(
@@ -214,12 +217,21 @@ def _window(window: Mapping[str, Any]) -> str:
     return "not known: the log has no dates"
 
 
-def _tower(member: Model) -> str:
+def _tower(member: Model | ImportedEncoder) -> str:
+    if isinstance(member, ImportedEncoder):
+        return f"imported, {member.settings.pooling} of the tokens, of which it reads {member.settings.max_tokens:,}"
     tower = member.recipe.tower
     settings = asdict(tower)
     sizes = [f", {name} {settings[name]}" for name in ("hidden", "window", "hops", "latent") if name in settings]
     gates = [name for name in ("forget_gate", "peepholes") if settings.get(name)]
     return f"{tower.kind}, {tower.cells} cells{''.join(sizes)}" + (f", with {' and '.join(gates)}" if gates else "")
+
+
+def _training(member: Model | ImportedEncoder) -> str:
+    if isinstance(member, ImportedEncoder):
+        return "trained elsewhere"
+    printed = "as printed in arXiv:1502.06922" if member.recipe.as_printed else "not those that arXiv:1502.06922 prints"
+    return f"{member.recipe.epochs} epochs; settings {printed}"
 
 
 def _measure(name: str) -> str:

@@ -24,6 +24,7 @@ Shapes: d cells, G columns of W, T words.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,9 @@ from schemas.errors import StageError
 from schemas.text_contract import golden_cases
 from schemas.text_contract import words as words_of
 from training.model.embedding import search_vectors
-from training.model.model import Ensemble, Model
+from training.model.ensemble import Ensemble
+from training.model.imported_encoder import ImportedEncoder
+from training.model.model import AnyEncoder, Model
 from training.model.parameters import is_head_or_decoder
 from training.model.recipe import Recipe, tower_name
 from training.towers import tower_settings as towers
@@ -61,9 +64,11 @@ class CannotExport(StageError):
         )
 
 
-def query_onnx(model: Model | Ensemble) -> bytes:
+def query_onnx(model: AnyEncoder) -> bytes:
     """The serialised graph. Raises CannotExport."""
     members = model.members if isinstance(model, Ensemble) else (model,)
+    if any(isinstance(member, ImportedEncoder) for member in members):
+        raise CannotExport("an imported encoder reads tokens of its own, and the graph knows only letter trigrams.")
     num_bytes = sum(4 * member.layout.table_rows * member.layout.columns for member in members)
     if num_bytes > _LARGEST_BYTES:
         raise CannotExport(f"its trigram table has {num_bytes:,} bytes, and an ONNX file holds {_LARGEST_BYTES:,}.")
@@ -73,8 +78,10 @@ def query_onnx(model: Model | Ensemble) -> bytes:
     vectors = [_tower(graph, member) for member in members]
     if model.similarity == "cosine":
         vectors = [_unit(graph, vector) for vector in vectors]
-    if len(vectors) > 1:
-        vectors = [_unit(graph, graph.add("Concat", *vectors, axis=0))]
+    if isinstance(model, Ensemble):
+        scaled = zip(vectors, model.text_weights, strict=True)
+        vectors = [graph.add("Mul", vector, graph.constant(np.float32(sqrt(weight)))) for vector, weight in scaled]
+        vectors = [graph.add("Concat", *vectors, axis=0)]
     graph.add("Identity", vectors[0], output="vector")
     return graph.model(model.dimensions).SerializeToString()
 
@@ -325,17 +332,18 @@ class Golden:
             ) + "\n"  # fmt: skip
 
 
-def golden(model: Model | Ensemble, titles: Sequence[str]) -> Golden:
+def golden(model: AnyEncoder, titles: Sequence[str]) -> Golden:
     """Texts of the contract and some titles with at least one word, as the query tower sees them."""
     contract = [text for text, of_text, _ in golden_cases() if of_text]
     many = " ".join(word for title in titles for word in title.split())
     texts = list(dict.fromkeys([*contract, *titles, " ".join(many.split()[:NUM_LONG_WORDS])]))
-    members = model.members if isinstance(model, Ensemble) else (model,)  # all members share one text contract
-    rows, cut = members[0].layout.word_rows, [words_of(text) for text in texts]
+    members = model.members if isinstance(model, Ensemble) else (model,)
+    trained = [member for member in members if isinstance(member, Model)]  # all share one contract of trigrams
+    rows, cut = trained[0].layout.word_rows if trained else None, [words_of(text) for text in texts]
     return Golden(
         texts=texts,
         words=cut,
-        trigram_ids=[np.split(rows_of_text.values, rows_of_text.offsets[1:-1]) for rows_of_text in map(rows.of, cut)],
+        trigram_ids=[np.split(ids.values, ids.offsets[1:-1]) for ids in map(rows.of, cut)] if rows else [()] * len(cut),
         vectors_ND=search_vectors(model, texts, "query"),
     )
 

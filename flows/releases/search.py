@@ -19,7 +19,7 @@ from training.ranking.rerank import Confidence, rerank
 from training.ranking.word_matches import WordMatches, with_words
 
 if TYPE_CHECKING:
-    from training.model.model import Ensemble, Model
+    from training.model.model import AnyEncoder
 
 Mode = Literal["vector", "bm25", "hybrid"]
 
@@ -70,7 +70,7 @@ class OpenRelease:
         self.encoder = load_text_encoder(f"{self.folder}/{MODEL}")
 
     @cached_property
-    def model(self) -> "Model | Ensemble":
+    def model(self) -> "AnyEncoder":
         """The whole model, which explains and classifies; torch takes seconds to load."""
         from training.model.model import load_encoder
 

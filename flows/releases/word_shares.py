@@ -8,7 +8,7 @@ from schemas.errors import UsageError
 from schemas.text_contract import words
 from training.analysis.keywords import gate_keywords
 from training.model.embedding import Side, scores_one_by_one, search_vectors
-from training.model.model import Ensemble, Model
+from training.model.model import AnyEncoder
 from training.ranking.bm25 import TitleBM25
 from training.ranking.word_matches import best_matches
 
@@ -16,7 +16,7 @@ MOST_WORDS = 100  # words of a text that are left out in turn
 _STEPS = 300_000  # total words of all shortened forms of a text
 
 
-def word_shares(encoder: Model | Ensemble, bm25: TitleBM25 | None, query: str, title: str) -> dict[str, Any]:
+def word_shares(encoder: AnyEncoder, bm25: TitleBM25 | None, query: str, title: str) -> dict[str, Any]:
     """The contributions to the score of a query and a title: {"cosine", "distance", "bm25", "query", "title"}.
 
     Of each text: {"text", "num_words", "words"}, and of each of its first words {"word", "share", "moved", "keyword",
@@ -53,7 +53,7 @@ def word_shares(encoder: Model | Ensemble, bm25: TitleBM25 | None, query: str, t
     }
 
 
-def _shortened_vectors(encoder: Model | Ensemble, text: str, side: Side) -> np.ndarray:
+def _shortened_vectors(encoder: AnyEncoder, text: str, side: Side) -> np.ndarray:
     """The vectors of a text and of the text without each of its first words, float32 [1 + words, d]."""
     text_words = words(text)
     if not text_words:
@@ -68,7 +68,7 @@ def _shortened_vectors(encoder: Model | Ensemble, text: str, side: Side) -> np.n
     return vectors if shortened else np.concatenate([vectors, np.zeros_like(vectors)])
 
 
-def _text_shares(encoder: Model | Ensemble, text: str, side: Side, scores: np.ndarray, *, other: str) -> dict[str, Any]:
+def _text_shares(encoder: AnyEncoder, text: str, side: Side, scores: np.ndarray, *, other: str) -> dict[str, Any]:
     text_words, of_other, gates = words(text), set(words(other)), gate_keywords(encoder, text, side)
     return {
         "text": text,

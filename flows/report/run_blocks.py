@@ -220,7 +220,14 @@ def headline(result: Mapping[str, Any]) -> str:
             return ", ".join(parts) + vectors_known + refused
         case "combine":
             members = f"{len(m['members'])} models ({', '.join(m['members'])})"
-            return f"an ensemble of {members}, {m['dimensions']:,} dimensions"
+            figures = m.get("ndcg@10", {})
+            worth = ", ".join(f"{name.replace('_', '-')} {value:.3f}" for name, value in figures.items())
+            shares = f", shares {', '.join(f'{share:.3g}' for share in m['shares'])}" if "shares" in m else ""
+            return f"an ensemble of {members}, {m['dimensions']:,} dimensions{shares}" + (
+                f"; NDCG@10 of {m['chosen_on']:,} judged queries: {worth}" if worth else ""
+            )
+        case "import-encoder":
+            return f"{m['name']}: {c['parameters']:,} parameters, {m['dimensions']:,} dimensions"
         case "sweep":
             best = m["rows"][0]["mean"]
             reused = f", {c['trials_reused']:,} of them there already" if c["trials_reused"] else ""

@@ -172,6 +172,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("texts", "train", "combine", "sweep", "evaluate", "explain", "encode"), ("train",)),
     **dict.fromkeys(("evaluate-labelled", "compare"), ("train", "compare")),
     **dict.fromkeys(("publish", "search"), ("publish",)),
+    "import-encoder": ("encoders",),
     "serve": ("serve",),
 }
 OURS = ("schemas", "beam_jobs", "training", "flows")

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -6,15 +8,35 @@ import numpy as np
 import pytest
 
 from flows.cli import run
+from flows.releases.publish import publish
+from flows.releases.release_folder import PublishConfig
+from flows.releases.search import OpenRelease
+from flows.releases.verify import verify
+from flows.releases.word_shares import word_shares
+from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError
+from schemas.judgments import Judged, read_qrels, read_queries
 from schemas.manifest import Outcome, Request
+from schemas.release import release_folder
 from schemas.stage import open_result, run_stage
 from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding, rounded
+from tests.tiny_transformer import write_transformer
 from tests.trained_model import trained_stage, untrained
-from training.model.model import Ensemble, combine, load_encoder, load_model, write_model
+from tests.training.small_shards import write_shop
+from training.evaluation.combine_stage import combine
+from training.evaluation.evaluate_stage import EvaluateConfig, evaluate
+from training.model.embedding import TitleEmbeddings
+from training.model.ensemble import Ensemble
+from training.model.import_stage import import_encoder
+from training.model.model import load_encoder, load_model, write_model
 from training.model.named_recipes import LSTM_96
 from training.model.parameters import initial_parameters, layout_of
+from training.model.text_encoder import load_text_encoder
+from training.ranking.hybrid import query_half
+from training.ranking.ndcg import ndcg
+from training.ranking.word_matches import WordMatches, title_ranking
+from training.trainer.launch import train
 
 TEXTS = ["angle bracket", "2 in. x 4 ft. plank", "東京の金槌", "a"]
 
@@ -165,3 +187,158 @@ def test_members_keep_their_own_text_limits(store, tmp_path):
     first, other = model.encode(["angle bracket", "angle iron"], "query")
     equal = [np.allclose(a, b) for a, b in zip(np.split(first, 2), np.split(other, 2), strict=True)]
     assert sorted(equal) == [False, True], "only the member that reads one word takes them for the same"
+
+
+# Shares, words, and imported members.
+
+TITLES = ["steel angle bracket", "deck screw", "angle iron", "pine board 2 in.", "bracket of oak"]
+
+
+@pytest.fixture(scope="module")
+def transformer(store, tmp_path_factory) -> str:
+    return import_encoder(str(write_transformer(tmp_path_factory.mktemp("models") / "tiny")), store=store).folder
+
+
+@pytest.fixture(scope="module")
+def with_words(store) -> str:
+    return trained_stage(store, recipe=varied(LSTM_96, name="with words", cells=16, word_share=0.375, seed=4))
+
+
+@pytest.mark.parametrize("second", ["transformer", "with_words", "other"])
+def test_its_score_is_the_mean_of_its_members_scores_by_their_shares(store, request, with_words, second):
+    other = trained_stage(store, seed=5) if second == "other" else request.getfixturevalue(second)
+    if other == with_words:
+        other = trained_stage(store, recipe=varied(LSTM_96, name="others", cells=16, word_share=0.1, seed=6))
+    made = combine([with_words, other], store=store, shares=[2.0, 3.0])
+    assert made.manifest.outcome.metrics["shares"] == [0.4, 0.6]
+    scores = []
+    for folder in (with_words, other):
+        encoder = load_encoder(open_result(folder).data)
+        texts, words = TitleEmbeddings(encoder, TITLES), WordMatches(encoder, TITLES)
+        share = encoder.word_share
+        scores.append((1 - share) * texts.scores(["angle bracket"]) + share * words.scores(["angle bracket"]))
+    expected = 0.4 * scores[0] + 0.6 * scores[1]
+    if second == "with_words":  # the best match is that of both together
+        encoders = [load_encoder(open_result(folder).data) for folder in (with_words, other)]
+        alone = [WordMatches(encoder, TITLES).scores(["angle bracket"]) for encoder in encoders]
+        both = WordMatches(load_encoder(made.data), TITLES).scores(["angle bracket"])
+        weights = [0.4 * 0.375, 0.6 * 0.1]
+        assert (both <= np.average(alone, axis=0, weights=weights) + 1e-6).all(), "no pair is the best for both"
+        expected += sum(weights) * both - weights[0] * alone[0] - weights[1] * alone[1]
+    for encoder in (load_encoder(made.data), load_text_encoder(made.data)):
+        system = title_ranking(encoder, TITLES, encoder.word_share)
+        assert_equal_but_for_rounding(system.scores(["angle bracket"]), expected)
+
+
+def test_a_search_of_compiled_and_imported_members_loads_no_torch(store, transformer, with_words):
+    made = combine([with_words, transformer], store=store)
+    code = (
+        "import sys; from training.model.text_encoder import load_text_encoder; "
+        f"load_text_encoder({made.data!r}).encode(['angle'], 'query'); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.fixture
+def judged(tmp_path) -> Judged:
+    """Two halves of queries whose best title is the one that shares their words."""
+    words = ["steel", "deck", "pine", "oak", "angle", "iron", "screw", "board", "hinge", "latch"]
+    titles = {f"D{at}": f"{word} part {at}" for at, word in enumerate(words)}
+    queries = {f"q{at}": f"{word}s" for at, word in enumerate(words)}
+    (tmp_path / "documents.tsv").write_text("".join(f"{id}\t{text}\n" for id, text in titles.items()))
+    (tmp_path / "queries.tsv").write_text("".join(f"{id}\t{text}\n" for id, text in queries.items()))
+    rng = np.random.default_rng(3)
+    (tmp_path / "qrels.txt").write_text(
+        "".join(f"q{at} 0 D{d} {rng.integers(0, 4)}\n" for at in range(10) for d in rng.permutation(10)[:6])
+        + "q0 0 unknown 3\n"
+    )
+    return Judged(**{name: str(tmp_path / f"{name}.{end}") for name, end in
+                     (("documents", "tsv"), ("queries", "tsv"), ("qrels", "txt"))})  # fmt: skip
+
+
+def test_judgments_choose_the_shares_of_two_models(store, judged, with_words, transformer):
+    made = combine([with_words, transformer], store=store, judged=judged)
+    metrics = made.manifest.outcome.metrics
+    documents, queries, qrels = (
+        read_documents(judged.documents), read_queries(judged.queries), read_qrels(judged.qrels)
+    )  # fmt: skip
+
+    def ndcg_at_10(shares: list[float], folder: str = "") -> dict[str, float]:
+        """By whole systems and the reference NDCG."""
+        both = combine([with_words, transformer], store=store, shares=shares).data if shares else folder
+        encoder = load_encoder(both)
+        scores = title_ranking(encoder, documents.titles, encoder.word_share).scores(list(queries.values()))
+        run = {
+            q: dict(zip(documents.ids, map(float, row), strict=True)) for q, row in zip(queries, scores, strict=True)
+        }
+        judged_run = {q: {d: run[q][d] for d in grades if d in run[q]} for q, grades in qrels.items()}
+        return dict(zip(qrels, ndcg(qrels, judged_run, (10,))[10], strict=True))
+
+    grid = [round(step / 20, 2) for step in range(1, 20)]
+    values = {share: ndcg_at_10([1 - share, share]) for share in grid}
+
+    def best(of: list[str]) -> float:
+        return max(grid, key=lambda share: (round(np.mean([values[share][q] for q in of]), 12), -share))
+
+    assert metrics["shares"] == rounded([1 - best(list(qrels)), best(list(qrels))])
+    halves = [[q for q in qrels if query_half(queries[q], 0) == half] for half in (0, 1)]
+    assert all(halves)
+    assert metrics["shares_of_halves"] == rounded([best(halves[1]), best(halves[0])])
+    cross_fitted = [values[best(halves[1 - half])][q] for half in (0, 1) for q in halves[half]]
+    alone = {
+        name: np.mean(list(ndcg_at_10([], open_result(folder).data).values()))
+        for name, folder in (("first", with_words), ("second", transformer))
+    }
+    assert metrics["ndcg@10"] == rounded({**alone, "cross_fitted": np.mean(cross_fitted)})
+    assert (made.manifest.outcome.counts["models"], metrics["chosen_on"]) == (2, len(qrels))
+    assert load_encoder(made.data).shares == rounded(tuple(metrics["shares"]))
+    assert combine([with_words, transformer], store=store, judged=judged).reused
+
+
+def test_shares_that_are_none_are_refused(members, store, judged):
+    with pytest.raises(UsageError, match="The shares 1, 0 are not one number above 0 for each of the 2 models"):
+        combine(members[:2], store=store, shares=[1, 0])
+    with pytest.raises(UsageError, match="The shares 1 are not one number"):
+        combine(members[:2], store=store, shares=[1])
+    with pytest.raises(UsageError, match="Judgments choose the shares of two models, and there are 3"):
+        combine(members, store=store, judged=judged)
+    with pytest.raises(UsageError, match="and the shares are given"):
+        combine(members[:2], store=store, shares=[1, 1], judged=judged)
+
+
+def test_by_the_command_with_some_of_the_judged_files(members, tmp_path, capsys):
+    assert run(["combine", "--models", *members[:2], "--into", str(tmp_path), "--qrels", "x", "--json"]) == 2
+    assert "only some of them are given" in json.loads(capsys.readouterr().out)["error"]["problem"]
+
+
+def test_a_release_of_a_model_and_a_transformer(store, transformer, with_words, judged, tmp_path):
+    made = combine([with_words, transformer], store=store, shares=[1, 2])
+    evaluated = evaluate(
+        made.folder, documents=judged.documents, queries=judged.queries, qrels=judged.qrels, store=store,
+        config=EvaluateConfig(),
+    )  # fmt: skip
+    uri = str(tmp_path / "live")
+    release = publish(
+        made.folder, documents=judged.documents, to=uri, config=PublishConfig(), evaluation=evaluated.folder
+    ).release
+    assert "reads tokens of its own" in release.query_tower["reason"]
+    encoder, titles = load_encoder(made.data), read_documents(judged.documents)
+    scores = title_ranking(encoder, titles.titles, encoder.word_share).scores(["angle screws"])[0]
+    hits = OpenRelease(uri).search("angle screws", 10)
+    assert [hit.score for hit in hits] == rounded(np.sort(scores)[::-1].tolist())
+    assert verify(uri) == []
+    card = Path(release_folder(uri, release.digest), "README.md").read_text()
+    assert "`tiny` | imported, mean of the tokens, of which it reads 24" in card
+    alone = publish(transformer, documents=judged.documents, to=str(tmp_path / "alone"), config=PublishConfig())
+    assert alone.release.dimensions == 16
+    assert len(OpenRelease(str(tmp_path / "alone")).search("angle screw", 10)) == 10
+    golden = Path(alone.folder, "golden.jsonl").read_text().splitlines()
+    assert json.loads(golden[0])["trigram_ids"] == []
+    assert word_shares(encoder, None, "angle screws", "angle iron")["query"]["words"][0]["match"]["word"] == "angle"
+
+
+def test_a_transformer_teaches_a_tower(store, transformer, tmp_path):
+    shards = write_shop(str(tmp_path), 60, 12)
+    recipe = recipe_with(name="taught", cells=8, epochs=1, minibatch=32, micro_batch=16)
+    model = train(shards, store=store, recipe=recipe, teacher=transformer, threads=1)
+    assert model.manifest.request.inputs["teacher"] == open_result(transformer).manifest.digest

@@ -17,8 +17,9 @@ from tests.training.gloo_workers import Death, run_workers
 from tests.training.small_shards import write_shop
 from tests.training.test_click_loss import loss_and_gradients
 from tests.training.test_exactness import alone, job, sha256
+from training.evaluation.combine_stage import combine
 from training.model.kernel_towers import moves_rows
-from training.model.model import combine, load_model
+from training.model.model import load_model
 from training.trainer import clicks
 from training.trainer.click_loss import DENSE, Taught, teacher_losses
 from training.trainer.clicks import probabilities

@@ -13,7 +13,8 @@ from schemas.stage import open_result
 from tests.recipes import recipe_with, varied
 from tests.training.small_shards import write_shop
 from tests.training.test_exactness import alone, job, sha256
-from training.model.model import combine, load_encoder
+from training.evaluation.combine_stage import combine
+from training.model.model import load_encoder
 from training.model.teacher import read_text_vectors
 from training.trainer import clicks
 from training.trainer.launch import train

@@ -8,7 +8,7 @@ import torch
 from schemas.errors import UsageError
 from schemas.stage import Progress, silent
 from training.compute.threads import alone
-from training.model.model import Ensemble, Model
+from training.model.model import AnyEncoder, Model
 from training.model.parameters import head_of_model
 from training.ranking.rerank import Confidence
 from training.trainer.labelled_shards import LabelledData
@@ -63,13 +63,13 @@ def classify_vectors(model: Model, vectors: tuple[np.ndarray, ...]) -> np.ndarra
     return np.concatenate(chunks) if chunks else np.zeros((0, len(model.layout.outputs.classes)))
 
 
-def confidence_of(model: Model | Ensemble, class_name: str | None = None) -> Confidence:
+def confidence_of(model: AnyEncoder, class_name: str | None = None) -> Confidence:
     """The probability of a class (of two the second, by default) for pairs of vectors, the query's first.
 
     Raises UsageError for a model that does not classify pairs, for one whose releases keep only unit vectors although
     its head needs lengths, and if the class is ambiguous.
     """
-    if isinstance(model, Ensemble) or model.layout.outputs.unit != "pairs" or model.similarity != "euclidean":
+    if not isinstance(model, Model) or model.layout.outputs.unit != "pairs" or model.similarity != "euclidean":
         raise UsageError(
             "This model has no classifier by the distance that it searches by.",
             "Train one with objective = classify and features = w2.",

@@ -18,7 +18,8 @@ from schemas.section import Count, Share, section
 from schemas.text_contract import words
 from training.analysis.traces import Direction, Trace, trace
 from training.model.embedding import Side
-from training.model.model import Ensemble, Model
+from training.model.ensemble import Ensemble
+from training.model.model import AnyEncoder, Model
 from training.towers.tower_settings import Recurrent
 
 SHARE = 0.4
@@ -141,10 +142,10 @@ class GateKeywords:
     keywords: tuple[int, ...]
 
 
-def gate_keywords(encoder: Model | Ensemble, text: str, side: Side) -> GateKeywords | None:
+def gate_keywords(encoder: AnyEncoder, text: str, side: Side) -> GateKeywords | None:
     """None for towers without gates or state, and for a text that is too long. Raises UsageError without a word."""
     members = encoder.members if isinstance(encoder, Ensemble) else (encoder,)
-    recurrent = [member for member in members if isinstance(member.recipe.tower, Recurrent)]
+    recurrent = [m for m in members if isinstance(m, Model) and isinstance(m.recipe.tower, Recurrent)]
     if not recurrent or len(words(text)) > MOST_TRACED:
         return None
     moved, said = [], []

@@ -12,7 +12,7 @@ from schemas.text_contract import words
 from training.kernel.kernel_library import status
 from training.model.embedding import Side
 from training.model.kernel_towers import CompiledTower, can_encode, kernel_shapes, tokenised
-from training.model.model_folder import ShapesDiffer, read_description, read_weights, reading_model
+from training.model.model_folder import ShapesDiffer
 from training.model.recipe import Recipe, tower_name
 from training.towers.text_table import Ragged, TextTable, WordRows, list_offsets
 
@@ -47,28 +47,25 @@ class CompiledModel:
         return self.recipe.clicks.word_share
 
 
-def load_compiled(folder: str) -> CompiledModel | None:
-    """The model of a folder, if the kernels support it on this machine; None for another one, or for an ensemble.
+def compiled_model(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> CompiledModel | None:
+    """The model in the two files of a folder, if the kernels support it on this machine; None for another one.
 
-    Raises as `model.load_encoder`, which loads any model.
+    Raises ShapesDiffer, and KeyError or TypeError for other content.
     """
-    with reading_model(folder):
-        description = read_description(folder)
-        if "members" in description or description.get("words"):
-            return None
-        recipe = Recipe(**description["recipe"])
-        if not can_encode(recipe):
-            return None
-        arrays, table_rows = read_weights(folder), description["text_contract"]["table_rows"]
-        towers, shapes = {}, kernel_shapes(recipe.tower)
-        for name in recipe.objective.towers:
-            table_RG, parts = arrays[f"{name}.W"], {part: arrays[f"{name}.{part}"] for part in shapes}
-            sound = table_RG.shape == (table_rows, shapes["b"][0]) and all(
-                parts[part].shape == shape for part, shape in shapes.items()
-            )
-            if not sound or any(array.dtype != np.float32 for array in (table_RG, *parts.values())):
-                raise ShapesDiffer
-            towers[name] = CompiledTower(recipe, table_RG, parts, table_rows=table_rows)
+    if description.get("words"):
+        return None
+    recipe = Recipe(**description["recipe"])
+    if not can_encode(recipe):
+        return None
+    table_rows, towers, shapes = description["text_contract"]["table_rows"], {}, kernel_shapes(recipe.tower)
+    for name in recipe.objective.towers:
+        table_RG, parts = weights[f"{name}.W"], {part: weights[f"{name}.{part}"] for part in shapes}
+        sound = table_RG.shape == (table_rows, shapes["b"][0]) and all(
+            parts[part].shape == shape for part, shape in shapes.items()
+        )
+        if not sound or any(array.dtype != np.float32 for array in (table_RG, *parts.values())):
+            raise ShapesDiffer
+        towers[name] = CompiledTower(recipe, table_RG, parts, table_rows=table_rows)
     return CompiledModel(
         recipe=recipe, word_rows=WordRows(table_rows), towers=towers, text_contract=description["text_contract"]
     )
@@ -80,16 +77,21 @@ def require_side(side: str) -> None:
         raise UsageError(f"There is no side {side!r}.", "Use query or document.")
 
 
+def require_words(has_word: np.ndarray) -> None:
+    """Raises UsageError for a text without a word; `has_word`: of each text."""
+    if not has_word.all():
+        raise UsageError(
+            f"{np.count_nonzero(~has_word):,} of {len(has_word):,} texts have no word (the first is number"
+            f" {int(has_word.argmin()) + 1:,}), so they have no embedding.",
+            "Leave them out, or ask for zero vectors (empty='zero').",
+        )
+
+
 def encodable(texts: Sequence[str], recipe: Recipe, word_rows: WordRows, empty: Empty) -> TextTable:
     """Texts as a recipe's towers read them. Raises UsageError for a text without a word, unless `empty` is zero."""
     table = text_table(texts, word_rows)
-    wordless = np.flatnonzero(table.words.lengths == 0)
-    if len(wordless) and empty == "error":
-        raise UsageError(
-            f"{len(wordless):,} of {len(texts):,} texts have no word (the first is number {int(wordless[0]) + 1:,}), "
-            "so they have no embedding.",
-            "Leave them out, or ask for zero vectors (empty='zero').",
-        )
+    if empty == "error":
+        require_words(table.words.lengths > 0)
     return table.limited(recipe.max_words, recipe.overflow)
 
 

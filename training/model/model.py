@@ -1,10 +1,4 @@
-"""A model, the output of training and the input of everything after it; and ensembles of several. Their folder:
-model_folder.
-
-An ensemble has the concatenated unit vectors of its members, so the cosine is the mean of theirs. The mean of m members
-that agree on a text's direction, each with errors of its own, errs less than each: other seeds of one recipe, and even
-more so other towers.
-"""
+"""A model, the output of training and the input of everything after it. Its folder: model_folder."""
 
 from __future__ import annotations
 
@@ -12,27 +6,26 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from math import prod, sqrt
+from math import prod
 from typing import Any
 
 import numpy as np
 import torch
 
-from schemas.errors import StageError, UsageError, require_major
-from schemas.manifest import Outcome, Request
+from schemas.errors import StageError, require_major
 from schemas.release import Similarity
-from schemas.stage import StageResult, open_result, run_stage
 from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 from training.compute.threads import alone, compute_threads
 from training.model.compiled_model import CompiledModel, Empty, encodable, require_side
-from training.model.embedding import Side, unit
+from training.model.embedding import Side
 from training.model.encoder import CPU, Encoder, encode_batch
+from training.model.ensemble import Ensemble, encoder_of
+from training.model.imported_encoder import ImportedEncoder
 from training.model.kernel_towers import CompiledTower, can_encode
 from training.model.model_folder import (
     SCHEMA_VERSION,
     ShapesDiffer,
-    read_description,
-    read_weights,
+    read_model,
     reading_model,
     write_files,
 )
@@ -53,6 +46,10 @@ class Model:
     layout: Layout
     towers: Mapping[str, torch.Tensor]  # by name, all parameters as parameters lays them out
     text_contract: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.recipe.name
 
     @property
     def dimensions(self) -> int:
@@ -102,67 +99,26 @@ class Model:
         return CompiledModel(recipe=self.recipe, word_rows=rows, towers=towers, text_contract=self.text_contract)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ensemble:
-    """An ensemble of models with one text contract."""
-
-    members: tuple[Model, ...]
-
-    @property
-    def similarity(self) -> Similarity:
-        """How its vectors are compared; `combine` accepts no member that compares by distance."""
-        return "cosine"
-
-    @property
-    def dimensions(self) -> int:
-        return sum(member.dimensions for member in self.members)
-
-    @property
-    def word_share(self) -> float:
-        return sum(member.word_share for member in self.members) / len(self.members)
-
-    @property
-    def num_parameters(self) -> int:
-        return sum(member.num_parameters for member in self.members)
-
-    @property
-    def text_contract(self) -> Mapping[str, Any]:
-        return self.members[0].text_contract
-
-    def encode(self, texts: Sequence[str], side: Side, *, empty: Empty = "error") -> np.ndarray:
-        """As `Model.encode`, but of length 1: each member's unit vector divided by √m."""
-        parts = [unit(member.encode(texts, side, empty=empty)) for member in self.members]
-        return np.concatenate(parts, axis=1) / np.float32(sqrt(len(parts)))
-
-
 def load_model(folder: str) -> Model:
-    """The model in a folder (the data folder of a train stage, or `model/` of a release).
+    """The trained model in a folder (the data folder of a train stage, or `model/` of a release).
 
-    Raises StageError if it is missing, damaged or holds several, UnknownVersionError for another major version of the
-    model or of the text contract.
+    Raises StageError if it is missing, damaged, imported or several, UnknownVersionError for another major version of
+    the model or of the text contract.
     """
     model = load_encoder(folder)
-    if isinstance(model, Ensemble):
-        raise StageError(
-            f"The model in {folder} is an ensemble of {len(model.members)} models.", "Give the folder of one of them."
-        )
-    return model
+    if isinstance(model, Model):
+        return model
+    content = f"an ensemble of {len(model.members)} models" if isinstance(model, Ensemble) else "an imported encoder"
+    raise StageError(f"The model in {folder} is {content}.", "Give the folder of a model that `train` made.")
 
 
-def load_encoder(folder: str) -> Model | Ensemble:
+AnyEncoder = Model | Ensemble | ImportedEncoder
+
+
+def load_encoder(folder: str) -> AnyEncoder:
     """The content of a model folder. Raises as `load_model`."""
     with reading_model(folder):
-        description = read_description(folder)
-        weights, members = read_weights(folder), description.get("members")
-        if members is None:
-            return _model(description, weights)
-        if not members or {name.partition(".")[0] for name in weights} != {str(at) for at in range(len(members))}:
-            raise ShapesDiffer
-        of_member: list[dict[str, np.ndarray]] = [{} for _ in members]
-        for name, array in weights.items():
-            at, _, name_there = name.partition(".")
-            of_member[int(at)][name_there] = array
-        return Ensemble(members=tuple(map(_model, members, of_member)))
+        return encoder_of(read_model(folder), _model)
 
 
 def _model(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> Model:
@@ -187,38 +143,13 @@ def _model(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) ->
 
 def write_model(folder: str, recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]) -> None:
     """Write a model's weights, then its description."""
-    write_files(folder, *_stored_form(recipe, layout, towers))
-
-
-def write_ensemble(folder: str, members: Sequence[Model]) -> None:
-    """Write an ensemble as one model folder."""
-    weights: dict[str, np.ndarray] = {}
-    descriptions = []
-    for at, member in enumerate(members):
-        arrays, description = _stored_form(member.recipe, member.layout, member.towers)
-        weights |= {f"{at}.{name}": array for name, array in arrays.items()}
-        descriptions.append(description | {"text_contract": dict(member.text_contract)})
-    description = {
-        "schema_version": SCHEMA_VERSION,
-        "members": descriptions,
-        "text_contract": dict(members[0].text_contract),
-        "dimensions": sum(member["dimensions"] for member in descriptions),
-        "parameters": sum(member["parameters"] for member in descriptions),
-    }
-    write_files(folder, weights, description)
-
-
-def _stored_form(
-    recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]
-) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """(a model's weights by name, its description), as in its folder."""
     weights: dict[str, np.ndarray] = {}
     for tower, matrix in towers.items():
         table, parts = layout.split_arrays(matrix.cpu())
         weights |= {f"{tower}.{name}": array for name, array in {"W": table, **parts}.items()}
     rows = layout.word_rows
     contract = {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, "table_rows": rows.trigram_rows}
-    return weights, {
+    description = {
         "schema_version": SCHEMA_VERSION,
         "recipe": asdict(recipe),
         "text_contract": contract | rows.text_contract(),
@@ -227,6 +158,7 @@ def _stored_form(
         "parameters": sum(array.size for array in weights.values()),
         **({"words": rows.words} if rows.words else {}),
     }
+    write_files(folder, weights, description)
 
 
 def encode_table(encoder: Encoder, table: TextTable, side: str) -> np.ndarray:
@@ -268,48 +200,3 @@ def _compiled(encoder: Encoder, table: TextTable, side: str) -> CompiledTower:
     table_RG = encoder.table_at(name, torch.from_numpy(rows)).numpy()
     parts = {part: values.numpy() for part, values in encoder.parts[name].items()}
     return CompiledTower(encoder.recipe, table_RG, parts, table_rows=layout.table_rows, place=place)
-
-
-STAGE_VERSION = 1
-
-
-def combine(models: Sequence[str], *, store: str) -> StageResult:
-    """The ensemble of these models (folders that `train` made), in any order.
-
-    Writes a model folder to STORE/combine/DIGEST; evaluate, compare, publish and search read it like any model. Raises
-    UsageError for fewer than two, a repeated one, models of different text contracts, or one that compares by distance,
-    and StageError for one that is damaged or is itself combined.
-    """
-    trained = sorted((open_result(model) for model in models), key=lambda result: result.manifest.digest)
-    digests = [result.manifest.digest for result in trained]
-    if len(set(digests)) < max(2, len(digests)):
-        problem = "An ensemble has at least two models." if len(digests) < 2 else "One of the models is given twice."
-        raise UsageError(problem, "Give different models, of other seeds or other recipes.")
-    request = Request(stage="combine", stage_version=STAGE_VERSION, config={}, inputs={"models": digests})
-
-    def produce(folder: str) -> Outcome:
-        members = [load_model(result.data) for result in trained]
-        if len({str(sorted(member.text_contract.items())) for member in members}) > 1:
-            raise UsageError(
-                "The models are trained on different text contracts or table sizes: a text would not mean the same to"
-                " all of them.",
-                "Train them on shards of one build.",
-            )
-        if any(member.similarity != "cosine" for member in members):
-            raise UsageError(
-                "One of the models compares by distance, and a mean of cosines and distances means nothing.",
-                "Combine models that compare by cosine.",
-            )
-        write_ensemble(folder, members)
-        labels = {name: value for result in trained for name, value in result.manifest.outcome.labels.items()}
-        return Outcome(
-            counts={"models": len(members), "parameters": sum(member.num_parameters for member in members)},
-            metrics={
-                "members": [member.recipe.name for member in members],
-                "dimensions": sum(member.dimensions for member in members),
-                "train_seconds": sum(result.manifest.duration_seconds for result in trained),
-            },
-            labels=labels,
-        )
-
-    return run_stage(store, request, produce)

@@ -6,8 +6,7 @@ model.safetensors   query.W [rows, columns] and the tower's other parts (query.W
 model.json          recipe, text contract (trigram contract, Unicode version, rows of trigrams), dimensions, outputs;
                     where some words have rows of their own, these words, and their digest in the text contract
 
-The folder of an ensemble has the same two files: the weights 0.query.W, ... of the first member, 1.query.W, ... of the
-second, and in model.json `members`, the description of each.
+The folders of an ensemble (ensemble) and of an imported encoder (imported_encoder) have the same two files.
 """
 
 import json
@@ -25,7 +24,7 @@ from schemas.release import MODEL, POINTER, RELEASE, Release, read_folder, read_
 from schemas.stage import open_result
 from schemas.text_contract import CONTRACT_VERSION
 
-SCHEMA_VERSION = "2.0"  # 1.2 had a flat recipe
+SCHEMA_VERSION = "2.1"  # 2.0 had no imported encoders and no shares; 1.2 had a flat recipe
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
 
 
@@ -50,16 +49,15 @@ def reading_model(folder: str) -> Iterator[None]:
         raise StageError(f"The model in {folder} has a damaged file ({type(error).__name__}).", again) from None
 
 
-def read_description(folder: str) -> dict[str, Any]:
-    """model.json. Raises UnknownVersionError for another major version of the model or of the text contract."""
+def read_model(folder: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """(model.json, the arrays of model.safetensors).
+
+    Raises UnknownVersionError for another major version of the model or of the text contract.
+    """
     description: dict[str, Any] = json.loads(storage.read_bytes(storage.join(folder, DESCRIPTION)))
     require_major(f"the model in {folder}", description.get("schema_version"), SCHEMA_VERSION)
     require_major("the model's text contract", description["text_contract"]["trigrams"], CONTRACT_VERSION)
-    return description
-
-
-def read_weights(folder: str) -> dict[str, np.ndarray]:
-    return read_arrays(storage.read_writable(storage.join(folder, WEIGHTS)))
+    return description, read_arrays(storage.read_writable(storage.join(folder, WEIGHTS)))
 
 
 def write_files(folder: str, weights: Mapping[str, np.ndarray], description: Mapping[str, Any]) -> None:
@@ -110,14 +108,14 @@ def _require_whole(folder: str, files: Sequence[OutputFile], fix: str) -> None:
 # train it.
 
 # In safetensors' own order of arrays, so that files have the same bytes.
-_TYPES = {"int64": "I64", "float64": "F64", "float32": "F32", "int32": "I32"}
+_TYPES = {"int64": "I64", "float64": "F64", "float32": "F32", "int32": "I32", "uint8": "U8"}
 _LENGTH = 8  # bytes of the header's length field, and the multiple that the header is padded to
 
 
 def safetensors_pieces(arrays: Mapping[str, np.ndarray]) -> list[bytes | memoryview]:
     """The parts of a file of some arrays: its header, then the memory of each array.
 
-    Raises KeyError for a type other than 32 or 64 bits of integer or floating point.
+    Raises KeyError for a type other than bytes and 32 or 64 bits of integer or floating point.
     """
     types = {name: _TYPES[array.dtype.name] for name, array in arrays.items()}
     names = sorted(arrays, key=lambda name: (list(_TYPES.values()).index(types[name]), name))

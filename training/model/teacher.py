@@ -42,8 +42,8 @@ def teacher_source(path: str, recipe: Recipe) -> TeacherSource:
     if path.endswith(SUFFIX):
         require_text_vectors(path)
         return TeacherSource(storage.absolute(path), storage.fingerprint(path))
-    fix = "Give the folder that `clicktower train` or `clicktower combine` printed, or a Parquet file of vectors."
-    result = open_result(path, "train", "combine", fix=fix)
+    fix = "Give the folder that `train`, `combine` or `import-encoder` printed, or a Parquet file of vectors."
+    result = open_result(path, "train", "combine", "import-encoder", fix=fix)
     return TeacherSource(storage.absolute(result.data), result.manifest.digest)
 
 

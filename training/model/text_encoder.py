@@ -1,17 +1,36 @@
-"""The encoder of a model folder: without torch, which loads in seconds, if the kernels support the model."""
+"""The encoder of a model folder: without torch, which loads in seconds, if the kernels support its towers."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from training.model.compiled_model import CompiledModel, load_compiled
+import numpy as np
+
+from training.model.compiled_model import CompiledModel, compiled_model
+from training.model.ensemble import Ensemble, encoder_of
+from training.model.imported_encoder import ImportedEncoder
+from training.model.model_folder import read_model, reading_model
 
 if TYPE_CHECKING:
-    from training.model.model import Ensemble, Model
+    from training.model.model import Model
 
 
-def load_text_encoder(folder: str) -> "CompiledModel | Model | Ensemble":
+class _NotCompiled(Exception):
+    """The kernels do not support a tower."""
+
+
+def load_text_encoder(folder: str) -> "CompiledModel | Model | Ensemble | ImportedEncoder":
     """The encoder of a model folder. Raises as `model.load_encoder`."""
-    if compiled := load_compiled(folder):
-        return compiled
-    from training.model.model import load_encoder
+    try:
+        with reading_model(folder):
+            return encoder_of(read_model(folder), _compiled)
+    except _NotCompiled:
+        from training.model.model import load_encoder
 
-    return load_encoder(folder)
+        return load_encoder(folder)
+
+
+def _compiled(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> CompiledModel:
+    model = compiled_model(description, weights)
+    if model is None:
+        raise _NotCompiled
+    return model

@@ -58,6 +58,7 @@ def cross_fit(
     *,
     gain: Gain = "exponential",
     seed: int = 0,
+    choices: Sequence[float] = WEIGHTS,
 ) -> CrossFitted:
     """For each half of the queries, the weight that is best on the other half. `queries`: the text of each id.
 
@@ -69,18 +70,30 @@ def cross_fit(
             f"All {len(half_Q):,} judged queries fall into one half, so a weight cannot be chosen on the other.",
             "Judge more queries, or give judgments of other queries to choose it on.",
         )
+    values_QW = ndcg_of_weights(first, second, judged, choices, gain)
+    zero, one = (choices[best_weight(values_QW[half_Q != half])] for half in (0, 1))
+    return CrossFitted(of_half=(zero, one), seed=seed)
+
+
+def ndcg_of_weights(
+    first: np.ndarray, second: np.ndarray, judged: JudgedPairs, weights: Sequence[float], gain: Gain = "exponential"
+) -> np.ndarray:
+    """NDCG@10 of first + weight * second, float64 [queries, weights]; a pair without a finite score comes last."""
     is_finite = np.isfinite(first) & np.isfinite(second)
     columns = []
-    for weight in WEIGHTS:
+    for weight in weights:
         scores = np.add(
             first, weight * np.where(is_finite, second, 0), out=np.full(len(judged), -np.inf), where=is_finite
         )
         columns.append(ndcg_of_judged(judged, scores, (_CUTOFF,), gain)[_CUTOFF])
-    values_QW = np.stack(columns, axis=1)
-    # Means are rounded, so that the order of summation decides nothing; of equal ones the smallest weight wins.
-    means_W = (values_QW[half_Q != half].mean(axis=0).round(12) for half in (0, 1))
-    zero, weight_of_second = (WEIGHTS[int(means.argmax())] for means in means_W)
-    return CrossFitted(of_half=(zero, weight_of_second), seed=seed)
+    return np.stack(columns, axis=1)
+
+
+def best_weight(values_QW: np.ndarray) -> int:
+    """The weight with the highest mean; of equal ones the first. Means are rounded, so that the order of summation
+    decides nothing.
+    """
+    return int(values_QW.mean(axis=0).round(12).argmax())
 
 
 def query_half(query: str, seed: int) -> int:

@@ -4,9 +4,10 @@
     M(q, d) = Σ_w idf_w max_v R(w, v) / Σ_w idf_w        words w of the query, v of the title
 
 The sum of maxima is ColBERT's (Khattab and Zaharia, SIGIR 2020, arXiv:2004.12832, eq. 3). A word's vector is the same
-encoder's vector of the word alone, which needs no training or storage; the vector of the whole text provides the
-context. idf is BM25's (bm25), of the titles of the collection; a word that no title has is the rarest. A word that
-occurs twice in a query counts twice. Both terms lie within -1 and 1, and so does the score.
+encoder's vector of the word alone, in an ensemble that of the members that match words: it needs no training or
+storage, and the vector of the whole text provides the context. idf is BM25's (bm25), of the titles of the collection; a
+word that no title has is the rarest. A word that occurs twice in a query counts twice. Both terms lie within -1 and 1,
+and so does the score.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ import numpy as np
 from schemas.stage import Progress, silent
 from schemas.text_contract import words
 from training.model.embedding import TextEncoder, TitleEmbeddings, scores_one_by_one, search_vectors
+from training.model.ensemble import WordEncoder
 from training.ranking.measure import System
 from training.ranking.term_counts import Titles, count_terms, idf
 
@@ -32,7 +34,8 @@ def title_ranking(
 
 def best_matches(encoder: TextEncoder, of_query: Sequence[str], of_title: Sequence[str]) -> list[tuple[str, float]]:
     """For each word of a query, its best match in a title, and their cosine."""
-    cosines_QV = search_vectors(encoder, of_query, "query") @ search_vectors(encoder, of_title, "document").T
+    of_words = WordEncoder(encoder)
+    cosines_QV = search_vectors(of_words, of_query, "query") @ search_vectors(of_words, of_title, "document").T
     return [(of_title[int(cosines_V.argmax())], float(cosines_V.max())) for cosines_V in cosines_QV]
 
 
@@ -59,12 +62,12 @@ class WordMatches:
     def __init__(self, encoder: TextEncoder, titles: Titles) -> None:
         terms = count_terms(titles)
         assert terms.lengths.all(), "a title without a word has no embedding either"
-        self._encoder, self._vocabulary = encoder, terms.vocabulary
+        self._encoder, self._vocabulary = WordEncoder(encoder), terms.vocabulary
         self._num_titles, self._titles_with = len(titles), terms.titles_with
         by_title = np.argsort(terms.title_of, kind="stable")
         self._word_of = terms.word_of[by_title].astype(np.int32)
         self._starts = np.searchsorted(terms.title_of[by_title], np.arange(len(titles) + 1))
-        self._vectors_VD = search_vectors(encoder, list(terms.vocabulary), "document")
+        self._vectors_VD = search_vectors(self._encoder, list(terms.vocabulary), "document")
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:
         """M of each query and title, float32 [queries, titles]."""

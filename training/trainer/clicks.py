@@ -26,7 +26,9 @@ from schemas.judgments import Judged, read_qrels, read_queries
 from training.model.compiled_model import text_table
 from training.model.embedding import unit
 from training.model.encoder import Encoder
-from training.model.model import Ensemble, Model, encode_table, load_encoder
+from training.model.ensemble import Ensemble
+from training.model.imported_encoder import ImportedEncoder
+from training.model.model import Model, encode_table, load_encoder
 from training.model.objective_settings import Fixed, Teaching
 from training.model.parameters import NO_OUTPUTS, Outputs
 from training.model.recipe import Recipe
@@ -170,7 +172,7 @@ def teacher_of(path: str, data: ShardData, recipe: Recipe) -> Teacher:
 
 
 def _encoded(
-    model: Model | Ensemble | TextVectors,
+    model: Model | Ensemble | ImportedEncoder | TextVectors,
     strings: pa.ChunkedArray | None,
     rows: np.ndarray,
     side: Literal["query", "document"],

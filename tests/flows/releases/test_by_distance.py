@@ -23,7 +23,8 @@ from tests.recipes import recipe_with
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.trained_model import trained_stage
 from training.analysis.classifying import confidence_of
-from training.model.model import combine, load_model
+from training.evaluation.combine_stage import combine
+from training.model.model import load_model
 from training.ranking.bm25 import TitleBM25
 
 QUERY = "steel angle hose"

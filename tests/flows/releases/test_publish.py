@@ -18,8 +18,9 @@ from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.recipes import varied
 from tests.rounding import rounded
 from tests.trained_model import trained_stage
+from training.evaluation.combine_stage import combine
 from training.model.embedding import TitleEmbeddings
-from training.model.model import combine, load_encoder, load_model
+from training.model.model import load_encoder, load_model
 from training.model.named_recipes import recipe
 
 

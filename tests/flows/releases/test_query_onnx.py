@@ -10,7 +10,7 @@ from flows.releases.query_onnx import TOLERANCE, CannotExport, golden, onnx_diff
 from tests.recipes import varied
 from tests.rounding import rounded
 from tests.trained_model import TABLE_ROWS, untrained
-from training.model.model import Ensemble
+from training.model.ensemble import Ensemble
 from training.model.named_recipes import recipe
 
 TITLES = ["hose", "steel angle bracket 2x4", "ørn 東京都 café", " ".join(f"w{i}" for i in range(200))]

@@ -12,7 +12,7 @@ from tests.rounding import rounded
 from tests.training import reference
 from tests.training.analysis.small_models import ROWS, TOWERS, small_model
 from training.model.embedding import search_vectors
-from training.model.model import Ensemble
+from training.model.ensemble import Ensemble
 from training.ranking.bm25 import TitleBM25
 
 TITLES = ["steel Angle bracket", "garden hose", "angle grinder"]

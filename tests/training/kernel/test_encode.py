@@ -17,12 +17,13 @@ from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from training.kernel.kernel_library import status
-from training.model.compiled_model import load_compiled, text_table
+from training.model.compiled_model import CompiledModel, text_table
 from training.model.encoder import encode_batch
 from training.model.kernel_towers import MOST_TEXTS, SHORT_BYTES
 from training.model.model import BATCH_TEXTS, Model, encode_table, write_model
 from training.model.parameters import initial_parameters, layout_of
 from training.model.recipe import Recipe, tower_name
+from training.model.text_encoder import load_text_encoder
 from training.towers.text_batch import text_batch
 from training.towers.text_table import TextTable, WordRows
 
@@ -83,8 +84,8 @@ def test_every_tower_equals_the_reference_from_text_to_vector(recipe, side):
 def test_a_model_loaded_without_torch_has_the_same_bits(tmp_path, recipe):
     model, texts = model_of(recipe), [text for text in TEXTS if words(text)]
     write_model(str(tmp_path), recipe, model.layout, model.towers)
-    loaded = load_compiled(str(tmp_path))
-    assert loaded is not None
+    loaded = load_text_encoder(str(tmp_path))
+    assert isinstance(loaded, CompiledModel)
     for side in ("query", "document"):
         assert np.array_equal(loaded.encode(texts, side), model.encode(texts, side))
         assert np.array_equal(loaded.encode(texts[:1], side), model.encode(texts[:1], side))
@@ -93,8 +94,8 @@ def test_a_model_loaded_without_torch_has_the_same_bits(tmp_path, recipe):
 def test_search_of_a_model_loads_no_torch(tmp_path):
     write_model(str(tmp_path), LSTM, model_of(LSTM).layout, model_of(LSTM).towers)
     code = (
-        "import sys; from training.model.compiled_model import load_compiled; "
-        f"load_compiled({str(tmp_path)!r}).encode(['a b'], 'query'); assert 'torch' not in sys.modules"
+        "import sys; from training.model.text_encoder import load_text_encoder; "
+        f"load_text_encoder({str(tmp_path)!r}).encode(['a b'], 'query'); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -105,7 +106,7 @@ def test_weights_of_other_shapes_are_refused_before_the_kernel_reads_them(tmp_pa
     description["recipe"]["tower"]["cells"] = 32
     (tmp_path / "model.json").write_text(json.dumps(description))
     with pytest.raises(StageError, match="shapes"):
-        load_compiled(str(tmp_path))
+        load_text_encoder(str(tmp_path))
 
 
 def some_texts(num_texts: int) -> list[str]:

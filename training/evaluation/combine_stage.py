@@ -1,0 +1,172 @@
+"""Combining models: an ensemble (model.ensemble) of trained and imported ones, with shares given or chosen.
+
+    combine(["store/train/DIGEST", "store/import-encoder/DIGEST"], store="store", judged=Judged(...))
+
+Writes a model folder to STORE/combine/DIGEST. The shares of two models are those with the best NDCG@10 of judged
+queries. What they are worth is measured by cross-fitting (ranking.hybrid): on each half of the queries with the share
+that the other half chooses.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from schemas.documents import read_documents
+from schemas.errors import UsageError
+from schemas.judgments import Judged, read_qrels, read_queries
+from schemas.manifest import Outcome, Request
+from schemas.stage import Progress, StageResult, open_result, run_stage, silent
+from schemas.text_contract import words
+from training.model.embedding import search_vectors
+from training.model.ensemble import Ensemble, stored_ensemble
+from training.model.model_folder import read_model, write_files
+from training.ranking.hybrid import best_weight, cross_fit, ndcg_of_weights
+from training.ranking.measure import JudgedCollection, judged_collection
+from training.ranking.ndcg import JudgedPairs, judged_pairs, ndcg
+from training.ranking.word_matches import WordMatches, with_words
+from training.trainer.launch import fingerprints
+
+STAGE_VERSION = 1
+SECOND_SHARES = tuple(step / 20 for step in range(1, 20))  # of the second model
+MIN_JUDGED = 2  # judgments of a query that tells two rankings apart
+
+
+def combine(
+    models: Sequence[str],
+    *,
+    store: str,
+    shares: Sequence[float] = (),
+    judged: Judged | None = None,
+    progress: Progress = silent,
+) -> StageResult:
+    """The ensemble of these models: folders that `train` or `import-encoder` made. Without shares their order does not
+    matter.
+
+    `shares`: of each model in the score; equal ones without them. `judged`: choose the shares of two models by these
+    judgments. Raises UsageError for fewer than two models, a repeated one, shares that are no shares, models of
+    different text contracts, or one that compares by distance, and StageError for one that is damaged or is itself
+    combined.
+    """
+    results = [open_result(model) for model in models]
+    digests = [result.manifest.digest for result in results]
+    if len(set(digests)) < max(2, len(digests)):
+        problem = "An ensemble has at least two models." if len(digests) < 2 else "One of the models is given twice."
+        raise UsageError(problem, "Give different models, of other seeds or other recipes.")
+    if shares and (len(shares) != len(models) or min(shares) <= 0 or not np.isfinite(shares).all()):
+        raise UsageError(
+            f"The shares {', '.join(f'{share:g}' for share in shares)} are not one number above 0 for each of the"
+            f" {len(models)} models.",
+            "Give as many shares as models, in their order.",
+        )
+    if judged and (shares or len(models) != 2):
+        raise UsageError(
+            "Judgments choose the shares of two models, and "
+            + ("the shares are given." if shares else f"there are {len(models)}."),
+            "Leave the judged files out, or combine two models without --shares.",
+        )
+    if not shares and not judged:
+        results.sort(key=lambda result: result.manifest.digest)
+    scaled = [share / sum(shares) for share in shares]
+    request = Request(
+        stage="combine",
+        stage_version=STAGE_VERSION,
+        config={"shares": scaled} if shares else {},
+        inputs={
+            "models": [result.manifest.digest for result in results],
+            **({"judged": fingerprints(judged)} if judged else {}),
+        },
+    )
+
+    def produce(folder: str) -> Outcome:
+        encoders = _open_members(results)
+        chosen, figures = _choose(encoders, judged, progress) if judged else (scaled, {})
+        write_files(folder, *reversed(stored_ensemble([read_model(result.data) for result in results], chosen)))
+        ensemble = Ensemble(members=tuple(encoders), shares=tuple(chosen))
+        return Outcome(
+            counts={"models": len(encoders), "parameters": ensemble.num_parameters},
+            metrics={
+                "members": [encoder.name for encoder in encoders],
+                "dimensions": ensemble.dimensions,
+                "train_seconds": sum(result.manifest.duration_seconds for result in results),
+                **({"shares": chosen} if chosen else {}),
+                **figures,
+            },
+            labels={name: value for result in results for name, value in result.manifest.outcome.labels.items()},
+        )
+
+    return run_stage(store, request, produce, progress)
+
+
+def _open_members(results: Sequence[StageResult]) -> list[Any]:
+    from training.model.imported_encoder import ImportedEncoder
+    from training.model.model import load_encoder, load_model  # torch is loaded where it is used
+
+    encoders = [
+        load_encoder(result.data) if result.manifest.request.stage == "import-encoder" else load_model(result.data)
+        for result in results
+    ]
+    trained = [encoder for encoder in encoders if not isinstance(encoder, ImportedEncoder)]
+    if len({str(sorted(encoder.text_contract.items())) for encoder in trained}) > 1:
+        raise UsageError(
+            "The models are trained on different text contracts or table sizes: a text would not mean the same to all"
+            " of them.",
+            "Train them on shards of one build.",
+        )
+    if any(encoder.similarity != "cosine" for encoder in encoders):
+        raise UsageError(
+            "One of the models compares by distance, and a mean of cosines and distances means nothing.",
+            "Combine models that compare by cosine.",
+        )
+    return encoders
+
+
+def _choose(encoders: Sequence[Any], judged: Judged, progress: Progress) -> tuple[list[float], dict[str, Any]]:
+    """(the shares of two encoders, what is known of them)."""
+    documents = read_documents(judged.documents)
+    collection = judged_collection(
+        documents, read_queries(judged.queries), read_qrels(judged.qrels), min_judged=MIN_JUDGED
+    )
+    pairs = judged_pairs(collection.qrels)
+    first, second = (_scores(encoder, pairs, collection, progress) for encoder in encoders)
+    weights = [share / (1 - share) for share in SECOND_SHARES]  # first + weight * second is as ordered as the mean
+    best = SECOND_SHARES[best_weight(ndcg_of_weights(first, second, pairs, weights))]
+    fitted = cross_fit(first, second, pairs, collection.queries, choices=weights)
+    of_query = np.array([fitted.of(collection.queries[query_id]) for query_id in pairs.query_ids])
+    systems = {"first": first, "second": second, "cross_fitted": first + of_query[pairs.query_of] * second}
+    return [1 - best, best], {
+        "chosen_on": len(pairs.query_ids),
+        "shares_of_halves": [SECOND_SHARES[weights.index(weight)] for weight in fitted.of_half],
+        "ndcg@10": {name: _ndcg(scores, pairs, collection) for name, scores in systems.items()},
+    }
+
+
+def _ndcg(scores: np.ndarray, pairs: JudgedPairs, collection: JudgedCollection) -> float:
+    """As `evaluate` measures it: an unknown document gains nothing."""
+    run: dict[str, dict[str, float]] = {query_id: {} for query_id in collection.qrels}
+    for query, document_id, score in zip(pairs.query_of, pairs.document_ids, scores.tolist(), strict=True):
+        if np.isfinite(score):
+            run[pairs.query_ids[query]][document_id] = score
+    return float(np.mean(ndcg(collection.qrels, run, (10,))[10]))
+
+
+def _scores(encoder: Any, pairs: JudgedPairs, collection: JudgedCollection, progress: Progress) -> np.ndarray:
+    """An encoder's score of each judged pair, float64; -inf for an unknown document and a query without a word."""
+    query_of, row_of = np.asarray(pairs.query_of), collection.row_of
+    row_P = np.array([row_of.get(document_id, -1) for document_id in pairs.document_ids])
+    has_word = np.array([bool(words(collection.queries[query_id])) for query_id in pairs.query_ids])
+    known = np.flatnonzero((row_P >= 0) & has_word[query_of])
+    rows, title_of = np.unique(row_P[known], return_inverse=True)
+    queries, query_at = np.unique(query_of[known], return_inverse=True)
+    titles_TD = search_vectors(encoder, [collection.titles[row] for row in rows], "document", progress=progress)
+    texts = [collection.queries[pairs.query_ids[at]] for at in queries]
+    scores = np.einsum("pd,pd->p", search_vectors(encoder, texts, "query")[query_at], titles_TD[title_of])
+    if encoder.word_share:
+        matches = WordMatches(encoder, collection.titles)
+        for at, text in enumerate(texts):
+            of_query = np.flatnonzero(query_at == at)
+            met = matches.scores_of(text, row_P[known[of_query]])
+            scores[of_query] = with_words(scores[of_query], met, encoder.word_share)
+    result = np.full(len(pairs), -np.inf)
+    result[known] = scores
+    return result

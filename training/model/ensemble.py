@@ -1,0 +1,149 @@
+"""Several models as one: their unit vectors side by side, whose cosine is a weighted mean of theirs; and which class
+of encoder a model folder holds.
+
+The mean of m members that agree on a text's direction, each with errors of its own, errs less than each: other seeds of
+one recipe, even more so other towers, and most of all an encoder that learned from other texts
+(model.imported_encoder). Free of torch, so that a search of compiled and imported members starts fast.
+
+    score = Σ_m a_m ((1 - s_m) R_m + s_m M_m) = (1 - S) R + S M        shares a_m, word shares s_m, S = Σ_m a_m s_m
+
+R, the cosine of all vectors side by side, weighs R_m by a_m (1 - s_m) / (1 - S). M (ranking.word_matches) is of the
+words' vectors by the members that match words, weighed by a_m s_m / S.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from schemas.release import Similarity
+from training.model.compiled_model import Empty
+from training.model.embedding import Side, TextEncoder, unit
+from training.model.imported_encoder import imported_encoder
+from training.model.model_folder import SCHEMA_VERSION, ShapesDiffer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ensemble:
+    """Models with one contract of letter trigrams. `shares`: a_m, which add up to 1; none: equal ones."""
+
+    members: tuple[Any, ...]  # Model, CompiledModel or ImportedEncoder
+    shares: tuple[float, ...] = ()
+
+    @property
+    def similarity(self) -> Similarity:
+        """How its vectors are compared; `combine` accepts no member that compares by distance."""
+        return "cosine"
+
+    @property
+    def dimensions(self) -> int:
+        return sum(member.dimensions for member in self.members)
+
+    @property
+    def word_share(self) -> float:
+        return sum(share * member.word_share for member, share in self._with_shares())
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(member.num_parameters for member in self.members)
+
+    @property
+    def text_contract(self) -> Mapping[str, Any]:
+        """The contract of letter trigrams that its members share, and the tokenisers of imported ones."""
+        return {name: value for member in self.members for name, value in member.text_contract.items()}
+
+    def encode(self, texts: Sequence[str], side: Side, *, empty: Empty = "error") -> np.ndarray:
+        """As `Model.encode`, but of length 1: each member's unit vector, weighed as above."""
+        return _side_by_side(self.members, self.text_weights, texts, side, empty=empty)
+
+    def encode_words(self, words: Sequence[str], side: Side) -> np.ndarray:
+        """The words' vectors for their matches, as above; by all members if none has a share for words."""
+        weighted = [(member, share * member.word_share) for member, share in self._with_shares() if member.word_share]
+        if not weighted:
+            return self.encode(words, side)
+        members, weights = zip(*weighted, strict=True)
+        return _side_by_side(members, _normalised(weights), words, side)
+
+    @property
+    def text_weights(self) -> list[float]:
+        """The weight of each member's cosine in that of all vectors side by side; they add up to 1."""
+        return _normalised([share * (1 - member.word_share) for member, share in self._with_shares()])
+
+    def _with_shares(self) -> list[tuple[Any, float]]:
+        equal = (1 / len(self.members),) * len(self.members)
+        return list(zip(self.members, self.shares or equal, strict=True))
+
+
+def _normalised(weights: Sequence[float]) -> list[float]:
+    return [weight / sum(weights) for weight in weights]
+
+
+def _side_by_side(
+    members: Sequence[Any], weights: Sequence[float], texts: Sequence[str], side: Side, *, empty: Empty = "error"
+) -> np.ndarray:
+    """Each member's unit vectors times the root of its weight, float32 [texts, all dimensions]."""
+    parts = (
+        unit(member.encode(texts, side, empty=empty)) * np.float32(sqrt(weight))
+        for member, weight in zip(members, weights, strict=True)
+    )
+    return np.concatenate(list(parts), axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class WordEncoder:
+    """An encoder of single words: an ensemble's members that match words, or the encoder itself."""
+
+    encoder: TextEncoder
+
+    @property
+    def similarity(self) -> Similarity:
+        return self.encoder.similarity
+
+    def encode(self, texts: Sequence[str], side: Side) -> np.ndarray:
+        if isinstance(self.encoder, Ensemble):
+            return self.encoder.encode_words(texts, side)
+        return self.encoder.encode(texts, side)
+
+
+# The files of an ensemble: the weights 0.query.W, ... of the first member, 1.query.W, ... of the second; `members`, the
+# description of each, and `shares`.
+
+Stored = tuple[Mapping[str, Any], Mapping[str, np.ndarray]]  # the description and the weights of a model folder
+
+
+def encoder_of(stored: Stored, trained: Callable[[Mapping[str, Any], Mapping[str, np.ndarray]], Any]) -> Any:
+    """The encoder in a model folder: an ensemble, an imported encoder or, as `trained` makes it, a trained model.
+
+    Raises ShapesDiffer, ValueError, KeyError and TypeError for other content.
+    """
+    description, weights = stored
+    if "encoder" in description:
+        return imported_encoder(description, weights)
+    if (members := description.get("members")) is None:
+        return trained(description, weights)
+    numbers = [str(at) for at in range(len(members))]
+    shares = tuple(description.get("shares", ()))
+    if not members or {name.partition(".")[0] for name in weights} != set(numbers):
+        raise ShapesDiffer
+    if shares and (len(shares) != len(members) or min(shares) <= 0):
+        raise ValueError("there is a share above 0 for each member")
+    arrays = ({n.partition(".")[2]: array for n, array in weights.items() if n.startswith(f"{at}.")} for at in numbers)
+    return Ensemble(
+        members=tuple(encoder_of(member, trained) for member in zip(members, arrays, strict=True)), shares=shares
+    )
+
+
+def stored_ensemble(members: Sequence[Stored], shares: Sequence[float] = ()) -> Stored:
+    """The ensemble of some members, as one folder."""
+    descriptions, arrays = zip(*members, strict=True)
+    contract = {name: value for member in descriptions for name, value in member["text_contract"].items()}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "members": list(descriptions),
+        **({"shares": list(shares)} if shares else {}),
+        "text_contract": contract,
+        "dimensions": sum(member["dimensions"] for member in descriptions),
+        "parameters": sum(member["parameters"] for member in descriptions),
+    }, {f"{at}.{name}": array for at, of_member in enumerate(arrays) for name, array in of_member.items()}
