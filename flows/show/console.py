@@ -175,6 +175,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "import-encoder": ("encoders",),
     "serve": ("serve",),
 }
+EXTRA_OF_PACKAGE = {"tokenizers": "encoders"}  # which an imported encoder needs in any command
 OURS = ("schemas", "beam_jobs", "training", "flows")
 
 
@@ -184,7 +185,7 @@ def missing_package(error: BaseException, command: str) -> StageError | None:
     while at is not None:
         package = (at.name or "").partition(".")[0] if isinstance(at, ModuleNotFoundError) else ""
         if package and package not in OURS:
-            extras = ",".join(NEEDS.get(command, ("all",)))
+            extras = EXTRA_OF_PACKAGE.get(package) or ",".join(NEEDS.get(command, ("all",)))
             return StageError(
                 f"The package {package}, which `clicktower {command}` needs, is not installed here.",
                 f"Install it (pip install 'clicktower[{extras}]'), or run the command where it is installed.",

@@ -61,9 +61,9 @@ def import_encoder(folder: str, *, store: str, file: str | None = None) -> Stage
             "Save it there: `AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)`.",
         )
     content = {GRAPH: graph, TOKENISER: tokeniser.read_bytes()}
-    hashes = {name: hashlib.sha256(content_bytes).hexdigest() for name, content_bytes in content.items()}
+    hashes = {name: hashlib.sha256(file).hexdigest() for name, file in content.items()}
     contract = {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, TOKENISER: hashes[TOKENISER]}
-    encoder = _tried(
+    encoder = _probe(
         ImportedEncoder(
             settings=_read_settings(place), graph=graph, tokeniser=content[TOKENISER], dimensions=0,
             num_parameters=num_parameters, text_contract=contract,
@@ -147,7 +147,7 @@ def _pooling_mode(config: Mapping[str, Any]) -> str:
     return " and ".join(modes) or "mean"
 
 
-def _tried(encoder: ImportedEncoder) -> ImportedEncoder:
+def _probe(encoder: ImportedEncoder) -> ImportedEncoder:
     """The encoder with its output and dimensions, once its graph has encoded texts of several lengths."""
     try:
         inputs = {value.name for value in encoder.session.get_inputs()}
