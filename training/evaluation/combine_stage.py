@@ -81,7 +81,7 @@ def combine(
     def produce(folder: str) -> Outcome:
         encoders = _open_members(results)
         chosen, figures = _choose(encoders, judged, progress) if judged else (scaled, {})
-        write_files(folder, *reversed(stored_ensemble([read_model(result.data) for result in results], chosen)))
+        write_files(folder, *stored_ensemble([read_model(result.data) for result in results], chosen))
         ensemble = Ensemble(members=tuple(encoders), shares=tuple(chosen))
         return Outcome(
             counts={"models": len(encoders), "parameters": ensemble.num_parameters},

@@ -137,13 +137,14 @@ def imported_encoder(description: Mapping[str, Any], weights: Mapping[str, np.nd
     )
 
 
-def stored_encoder(encoder: ImportedEncoder) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """(an encoder's arrays by name, its description), as in its folder."""
-    arrays = {GRAPH: encoder.graph, TOKENISER: encoder.tokeniser}
-    return {name: np.frombuffer(content, np.uint8) for name, content in arrays.items()}, {
+def stored_encoder(encoder: ImportedEncoder) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """(an encoder's description, its arrays by name), as in its folder."""
+    description = {
         "schema_version": SCHEMA_VERSION,
         "encoder": asdict(encoder.settings),
         "text_contract": dict(encoder.text_contract),
         "dimensions": encoder.dimensions,
         "parameters": encoder.num_parameters,
     }
+    files = {GRAPH: encoder.graph, TOKENISER: encoder.tokeniser}
+    return description, {name: np.frombuffer(content, np.uint8) for name, content in files.items()}

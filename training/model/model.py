@@ -118,10 +118,11 @@ AnyEncoder = Model | Ensemble | ImportedEncoder
 def load_encoder(folder: str) -> AnyEncoder:
     """The content of a model folder. Raises as `load_model`."""
     with reading_model(folder):
-        return encoder_of(read_model(folder), _model)
+        return encoder_of(read_model(folder), trained_model)
 
 
-def _model(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> Model:
+def trained_model(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> Model:
+    """The model in the two files of a folder. Raises ShapesDiffer, ValueError, KeyError and TypeError."""
     contract = description["text_contract"]
     recipe = Recipe(**description["recipe"])
     if "words" in contract:
@@ -158,7 +159,7 @@ def write_model(folder: str, recipe: Recipe, layout: Layout, towers: Mapping[str
         "parameters": sum(array.size for array in weights.values()),
         **({"words": rows.words} if rows.words else {}),
     }
-    write_files(folder, weights, description)
+    write_files(folder, description, weights)
 
 
 def encode_table(encoder: Encoder, table: TextTable, side: str) -> np.ndarray:

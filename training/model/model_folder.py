@@ -60,7 +60,7 @@ def read_model(folder: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return description, read_arrays(storage.read_writable(storage.join(folder, WEIGHTS)))
 
 
-def write_files(folder: str, weights: Mapping[str, np.ndarray], description: Mapping[str, Any]) -> None:
+def write_files(folder: str, description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> None:
     """Write the two files of a model folder, the description last."""
     storage.write_atomic(storage.join(folder, WEIGHTS), *safetensors_pieces(weights))
     storage.write_atomic(storage.join(folder, DESCRIPTION), json.dumps(description, indent=1).encode())

@@ -20,13 +20,14 @@ class _NotCompiled(Exception):
 
 def load_text_encoder(folder: str) -> "CompiledModel | Model | Ensemble | ImportedEncoder":
     """The encoder of a model folder. Raises as `model.load_encoder`."""
-    try:
-        with reading_model(folder):
-            return encoder_of(read_model(folder), _compiled)
-    except _NotCompiled:
-        from training.model.model import load_encoder
+    with reading_model(folder):
+        stored = read_model(folder)
+        try:
+            return encoder_of(stored, _compiled)
+        except _NotCompiled:
+            from training.model.model import trained_model
 
-        return load_encoder(folder)
+            return encoder_of(stored, trained_model)
 
 
 def _compiled(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> CompiledModel:

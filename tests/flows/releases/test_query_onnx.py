@@ -52,8 +52,9 @@ def test_the_graph_gives_the_models_vectors_at_every_length(name):
     assert onnx_difference(graph, expected) < TOLERANCE
 
 
-def test_models_side_by_side_are_one_graph():
-    both = Ensemble(members=(untrained(LSTM), untrained(replace(RECIPES["bag"], seed=2))))
+@pytest.mark.parametrize("shares", [(), (0.2, 0.8)])
+def test_models_side_by_side_are_one_graph(shares):
+    both = Ensemble(members=(untrained(LSTM), untrained(replace(RECIPES["bag"], seed=2))), shares=shares)
     assert onnx_difference(query_onnx(both), golden(both, TITLES)) < TOLERANCE
 
 
