@@ -129,8 +129,10 @@ class Head:
 
 
 class _Product(torch.autograd.Function):
-    """x W, for a matrix or equally many matrices: the gradient of W in reused memory, since fetching new pages takes
-    longer than filling them.
+    """x W, for a matrix or equally many matrices.
+
+    The gradients go through W a stretch of rows at a time, so that both products find it in the cache, and that of W
+    lies in reused memory, since fetching new pages takes longer than filling them.
     """
 
     @staticmethod
@@ -142,8 +144,16 @@ class _Product(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, by_product: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         values, weights = ctx.saved_tensors
-        by_weights = torch.matmul(values.mT, by_product, out=empty(weights.shape, weights))
-        return by_product @ weights.mT, by_weights
+        by_values, by_weights = empty(values.shape, values), empty(weights.shape, weights)
+        stretch = max(1, _STRETCH // weights.shape[-1])
+        arrays = values.mT, weights, by_values.mT, by_weights
+        for columns, rows, by_columns, by_rows in zip(*(array.split(stretch, dim=-2) for array in arrays), strict=True):
+            torch.matmul(by_product, rows.mT, out=by_columns.mT)
+            torch.matmul(columns, by_product, out=by_rows)
+        return by_values, by_weights
+
+
+_STRETCH = 1 << 19  # numbers of W
 
 
 def siamese(a_Bd: torch.Tensor, b_Bd: torch.Tensor) -> torch.Tensor:
