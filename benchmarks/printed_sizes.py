@@ -1,4 +1,4 @@
-"""Updates a second of Lin et al.'s and Deudon's models at the sizes that they print: ours beside stock parts.
+"""Updates a second at printed sizes, ours beside stock parts: Lin et al.'s and Deudon's models, DSSM and CLSM.
 
     CLICKTOWER_DATA=/path/to/data python benchmarks/printed_sizes.py [--json] [--record] [--repeats 5]
 
@@ -6,11 +6,16 @@ Real questions (question_pairs), for lin-yelp the first of each pair; a whole up
 new parameters, of the recipes as they are but for dropout, on one thread. Words have vectors of their own. The stock
 model is classifiers_speed's (nn.LSTM on packed sequences, autograd) with torch's fused optimisers; W's rows are sparse.
 Losses and gradients are compared before anything is timed. Ours adds up exactly, stock in floating point.
+
+DSSM and CLSM are Palangi et al.'s, with the recipes' minibatch, on real clicked pairs (homedepot); stock parts step
+W without momentum (peers.stock_training).
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,30 +27,47 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from benchmarks.classifiers_speed import CLASSES, without_repeats  # noqa: E402
+from benchmarks.peers.stock_bags import StockBag  # noqa: E402
 from benchmarks.peers.stock_bilstm import Tensors, stock_texts  # noqa: E402
 from benchmarks.peers.stock_classifiers import StockClassifier  # noqa: E402
+from benchmarks.peers.stock_training import StockTraining  # noqa: E402
+from benchmarks.real_pairs import read_pairs  # noqa: E402
 from benchmarks.real_questions import QuestionPair, read_question_pairs  # noqa: E402
+from benchmarks.speed.agreement import (  # noqa: E402
+    COMPARED_STEP,
+    Parts,
+    Trainee,
+    reference_gradient,
+    require_agreement,
+)
 from benchmarks.speed.contest import in_turns, rounded  # noqa: E402
 from benchmarks.speed.step import figures, repeated, require_same, rows_of, run, step_arguments, tell  # noqa: E402
+from benchmarks.speed.trainer import Trainer  # noqa: E402
+from benchmarks.speed.variants import MOMENTUM, start_of  # noqa: E402
+from benchmarks.training import NUM_NEGATIVES  # noqa: E402
 from schemas.section import changed  # noqa: E402
 from training.compute.reduction import Workers  # noqa: E402
 from training.compute.threads import compute_threads  # noqa: E402
 from training.model.named_recipes import recipe as named_recipe  # noqa: E402
 from training.model.parameters import layout_of  # noqa: E402
-from training.model.recipe import SGD, Recipe  # noqa: E402
+from training.model.recipe import SGD, Nesterov, Recipe  # noqa: E402
 from training.towers.text_table import Ragged, TextTable, WordRows, list_offsets  # noqa: E402
+from training.towers.tower_settings import CLSM  # noqa: E402
 from training.trainer.classify import batch as batch_of  # noqa: E402
 from training.trainer.classify import classify_task  # noqa: E402
+from training.trainer.job import arithmetic_of  # noqa: E402
 from training.trainer.labelled_shards import LabelledShard, LabelledShards  # noqa: E402
 from training.trainer.large_update import ReferencePath, Towers, large_update  # noqa: E402
 from training.trainer.optimisers import MomentumSchedule, start_state  # noqa: E402
-from training.trainer.shard_data import MicroBatch  # noqa: E402
+from training.trainer.shard_data import MicroBatch, Order, ShardData, pair_lengths  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "printed_sizes.json"
 RECIPES = {
     name: changed(named_recipe(name), {"objective.dropout": 0.0})
     for name in ("lin-yelp", "lin-max", "lin-snli", "deudon")
 }
+
+CLICK_RECIPES = "paper-dssm", "paper-clsm-1", "paper-clsm-3", "paper-clsm-5"
 
 
 class Bench:
@@ -167,7 +189,45 @@ def measure(options: argparse.Namespace, data: Path) -> dict:
         found[name] = figures(in_turns(entrants, rounds, len, seconds=options.seconds, tell=tell), error)
         found[name]["parameters"] = bench.layout.rows * bench.layout.columns
         found[name]["words_of_a_text"] = rounded(float(bench.shard.texts.words.lengths.mean()))
-    return {"recipes": found}
+    return {"recipes": found | _measure_clicks(options, data)}
+
+
+def _measure_clicks(options: argparse.Namespace, folder: Path) -> dict:
+    """The figures of DSSM and CLSM."""
+    data, found = read_pairs(folder, NUM_NEGATIVES), {}
+    for name in CLICK_RECIPES:
+        tell(name)
+        recipe = named_recipe(name)
+        lengths = [pair_lengths(data.train[0])]
+        order = Order(lengths=lengths, micro_batch=recipe.micro_batch, minibatch=recipe.minibatch, seed=recipe.seed)
+        rounds, layout = order.epoch(0)[: options.repeats], layout_of(recipe, data.table_rows)
+        start = start_of(recipe, data.table_rows)
+        expected = reference_gradient(start, rounds[0], data, recipe, layout)
+        trainees = _click_trainees(recipe, start, data, COMPARED_STEP, 0.0)
+        errors = [require_agreement(who, made, start, rounds[0], *expected) for who, made in trainees.items()]
+        trainees = _click_trainees(recipe, start, data, recipe.optimiser.step, MOMENTUM)
+        entrants = {who: repeated(partial(_update, made)) for who, made in trainees.items()}
+        found[name] = figures(in_turns(entrants, rounds, _num_pairs, seconds=options.seconds, tell=tell), max(errors))
+        found[name]["parameters"] = len(start) * layout.rows * layout.columns
+    return found
+
+
+def _click_trainees(recipe: Recipe, start: Parts, data: ShardData, step: float, momentum: float) -> dict[str, Trainee]:
+    ours = replace(recipe, optimiser=Nesterov(step=step, momentum_edge=momentum, momentum_middle=momentum))
+    window = recipe.tower.window if isinstance(recipe.tower, CLSM) else 0
+    towers = {side: StockBag(parts, window) for side, parts in start.items()}
+    return {
+        "ours": Trainer(ours, start, data, arithmetic=arithmetic_of("auto", recipe, "cpu"), threads=1),
+        "stock": StockTraining(towers, data, gamma=recipe.clicks.gamma, step=step, momentum=momentum, threads=1),
+    }
+
+
+def _update(trainee: Trainee, minibatch: Sequence[MicroBatch]) -> None:
+    trainee.train([minibatch])
+
+
+def _num_pairs(minibatch: Sequence[MicroBatch]) -> int:
+    return sum(len(micro_batch.pairs) for micro_batch in minibatch)
 
 
 def table(result: dict) -> str:

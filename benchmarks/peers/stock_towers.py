@@ -98,8 +98,9 @@ class StockTower(nn.Module):
         else:
             self.recurrence = Loop(start["W_rec"], start["b"])
 
-    def forward(self, texts: Texts) -> torch.Tensor:
-        """The embeddings [N, d] of the texts, in the caller's order."""
+    def encode(self, table: TextTable, index: np.ndarray) -> torch.Tensor:
+        """The embeddings [N, d] of the texts `index`."""
+        texts = read_texts(table, index, self.arrangement, self.bag.weight.device)
         word_UG = self.bag(texts.trigrams, texts.word_offsets)
         last = [self.last(word_UG, at_TN, lengths) for at_TN, lengths in texts.buckets]
         return torch.cat(last)[texts.place]

@@ -1,10 +1,10 @@
-"""Training in stock parts: two towers (benchmarks.peers.stock_towers), the loss by torch's own functions, torch.optim.
+"""Training in stock parts: two towers (stock_towers, stock_bags), the loss by torch's own functions, torch.optim.
 
 Stock SGD has no lazy Nesterov step, and with sparse gradients its momentum buffer fills up. Arrangements with sparse
 gradients therefore step the bag without momentum, which is less work than the trainer does: to their advantage.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -12,36 +12,36 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from benchmarks.peers.stock_towers import Arrangement, StockTower, Tensors, read_texts
+from benchmarks.peers.stock_bags import StockBag
+from benchmarks.peers.stock_towers import StockTower, Tensors, Where
 from training.trainer.shard_data import MicroBatch, ShardData
 
 
 class StockTraining:
-    """Two towers and their optimizers. `start`: the parts of each tower, as StockTower takes them."""
+    """The towers of both sides and their optimizers. `where` the threads work: stock_towers.Arrangement."""
 
     def __init__(
         self,
-        arrangement: Arrangement,
-        start: dict[str, Tensors],
+        towers: Mapping[str, StockTower] | Mapping[str, StockBag],
         data: ShardData,
         *,
         gamma: float,
         step: float,
         momentum: float,
         threads: int,
-        device: torch.device,
+        where: Where = "inside",
     ) -> None:
-        self._arrangement, self._shard, self._gamma, self._device = arrangement, data.train[0], gamma, device
-        self.towers = {side: StockTower(arrangement, parts).to(device) for side, parts in start.items()}
-        bags = [tower.bag.weight for tower in self.towers.values()]
-        others = [p for tower in self.towers.values() for p in tower.recurrence.parameters() if p.requires_grad]
+        self.towers, self._shard, self._gamma = towers, data.train[0], gamma
+        bags = [tower.bag.weight for tower in towers.values()]
+        learnt = [p for tower in towers.values() for p in tower.parameters() if p.requires_grad]
+        others = [parameter for parameter in learnt if all(parameter is not bag for bag in bags)]
         sgd = partial(torch.optim.SGD, lr=step, momentum=momentum, nesterov=momentum > 0)
-        if arrangement.sparse:
+        if all(tower.bag.sparse for tower in towers.values()):
             self._optimizers = [torch.optim.SGD(bags, lr=step), sgd(others)]
         else:
             self._optimizers = [sgd([*bags, *others])]
-        self._beside = threads if arrangement.threads == "beside" else 1
-        self._inside = threads if arrangement.threads == "inside" else 1
+        self._beside = threads if where == "beside" else 1
+        self._inside = threads if where == "inside" else 1
         self._pool = ThreadPoolExecutor(self._beside)
 
     def train(self, minibatches: Sequence[Sequence[MicroBatch]]) -> list[float]:
@@ -72,13 +72,13 @@ class StockTraining:
         query_Bd = self._encode("query", shard.query[pairs])
         document_BCd = self._encode("document", documents.ravel()).view(*documents.shape, -1)
         similarity_BC = F.cosine_similarity(query_Bd[:, None], document_BCd, dim=2)
-        clicked = torch.zeros(len(pairs), dtype=torch.int64, device=self._device)
+        clicked = torch.zeros(len(pairs), dtype=torch.int64, device=similarity_BC.device)
         loss = F.cross_entropy(similarity_BC * self._gamma, clicked, reduction="sum")
         loss.backward()
         return loss.item()
 
     def _encode(self, side: str, index: np.ndarray) -> torch.Tensor:
-        return self.towers[side](read_texts(self._shard.texts, index, self._arrangement, self._device))
+        return self.towers[side].encode(self._shard.texts, index)
 
     def _step(self) -> None:
         for optimizer in self._optimizers:

@@ -17,7 +17,7 @@ from training.trainer.click_loss import pair_batch, pair_gradient
 from training.trainer.shard_data import MicroBatch, ShardData, pairs_of
 
 TOLERANCE = 1e-4  # of the gradient's norm, for each part of each tower; float32 leaves some 1e-6
-COMPARED_STEP = 0.25  # a power of two costs no digit; a step of 1 would be stopped as one that runs away
+COMPARED_STEP = 0.0625  # a power of two costs no digit; a much longer one would be stopped as one that runs away
 
 Tensors = dict[str, torch.Tensor]
 Parts = dict[str, Tensors]  # of each tower

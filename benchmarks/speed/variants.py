@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from benchmarks.peers.stock_towers import Arrangement, Where, small_gradient, small_start
+from benchmarks.peers.stock_towers import Arrangement, StockTower, Where, small_gradient, small_start
 from benchmarks.peers.stock_training import StockTraining
 from benchmarks.speed.agreement import COMPARED_STEP, Parts, Trainee, parts_of, reference_gradient, require_agreement
 from benchmarks.speed.contest import Tell
@@ -167,8 +167,9 @@ def _stock_training(
     step: float,
     momentum: float,
 ) -> StockTraining:
+    towers = {side: StockTower(arrangement, parts).to(device) for side, parts in start.items()}
     return StockTraining(
-        arrangement, start, data, gamma=gamma, step=step, momentum=momentum, threads=threads, device=device
+        towers, data, gamma=gamma, step=step, momentum=momentum, threads=threads, where=arrangement.threads
     )
 
 
