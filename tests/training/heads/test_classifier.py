@@ -68,7 +68,9 @@ def test_logits_under_dropout_equal_those_of_what_is_kept_scaled_up(features, ki
 
 @every_head
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_gradients_of_every_part_and_vector_equal_finite_differences(features, kind, dropout):
+@pytest.mark.parametrize("stretch", [1 << 19, 12], ids=["whole", "stretches"])  # numbers of a matrix at once
+def test_gradients_of_every_part_and_vector_equal_finite_differences(features, kind, dropout, stretch, monkeypatch):
+    monkeypatch.setattr("training.model.head._STRETCH", stretch)
     head = small(features, kind, dropout=dropout)
     vectors, parts = random_case(head, features)
     masks = draw_masks(head, SIZE, np.random.Generator(np.random.Philox(key=3)))
