@@ -15,7 +15,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +43,7 @@ from benchmarks.speed.contest import in_turns, rounded  # noqa: E402
 from benchmarks.speed.step import figures, repeated, require_same, rows_of, run, step_arguments, tell  # noqa: E402
 from benchmarks.speed.trainer import Trainer  # noqa: E402
 from benchmarks.speed.variants import MOMENTUM, start_of  # noqa: E402
-from benchmarks.training import NUM_NEGATIVES  # noqa: E402
+from benchmarks.training import NUM_NEGATIVES, entrant, num_pairs  # noqa: E402
 from schemas.section import changed  # noqa: E402
 from training.compute.reduction import Workers  # noqa: E402
 from training.compute.threads import compute_threads  # noqa: E402
@@ -194,22 +193,32 @@ def measure(options: argparse.Namespace, data: Path) -> dict:
 
 def _measure_clicks(options: argparse.Namespace, folder: Path) -> dict:
     """The figures of DSSM and CLSM."""
-    data, found = read_pairs(folder, NUM_NEGATIVES), {}
+    data, result = read_pairs(folder, NUM_NEGATIVES), {}
     for name in CLICK_RECIPES:
         tell(name)
         recipe = named_recipe(name)
         lengths = [pair_lengths(data.train[0])]
         order = Order(lengths=lengths, micro_batch=recipe.micro_batch, minibatch=recipe.minibatch, seed=recipe.seed)
-        rounds, layout = order.epoch(0)[: options.repeats], layout_of(recipe, data.table_rows)
-        start = start_of(recipe, data.table_rows)
-        expected = reference_gradient(start, rounds[0], data, recipe, layout)
-        trainees = _click_trainees(recipe, start, data, COMPARED_STEP, 0.0)
-        errors = [require_agreement(who, made, start, rounds[0], *expected) for who, made in trainees.items()]
+        rounds = [[minibatch] for minibatch in order.epoch(0)[: options.repeats]]
+        layout, start = layout_of(recipe, data.table_rows), start_of(recipe, data.table_rows)
+        error = click_agreement(recipe, start, data, rounds[0][0])
         trainees = _click_trainees(recipe, start, data, recipe.optimiser.step, MOMENTUM)
-        entrants = {who: repeated(partial(_update, made)) for who, made in trainees.items()}
-        found[name] = figures(in_turns(entrants, rounds, _num_pairs, seconds=options.seconds, tell=tell), max(errors))
-        found[name]["parameters"] = len(start) * layout.rows * layout.columns
-    return found
+        entrants = {name: entrant(trainee) for name, trainee in trainees.items()}
+        result[name] = figures(in_turns(entrants, rounds, num_pairs, seconds=options.seconds, tell=tell), error)
+        result[name]["parameters"] = len(start) * layout.rows * layout.columns
+        for trainee in trainees.values():
+            trainee.close()
+    return result
+
+
+def click_agreement(recipe: Recipe, start: Parts, data: ShardData, minibatch: Sequence[MicroBatch]) -> float:
+    """The largest relative error of both first updates, from the reference in float64; SystemExit beyond TOLERANCE."""
+    loss, gradient = reference_gradient(start, minibatch, data, recipe, layout_of(recipe, data.table_rows))
+    errors = []
+    for name, trainee in _click_trainees(recipe, start, data, COMPARED_STEP, 0.0).items():
+        errors.append(require_agreement(name, trainee, start, minibatch, loss, gradient))
+        trainee.close()
+    return max(errors)
 
 
 def _click_trainees(recipe: Recipe, start: Parts, data: ShardData, step: float, momentum: float) -> dict[str, Trainee]:
@@ -220,14 +229,6 @@ def _click_trainees(recipe: Recipe, start: Parts, data: ShardData, step: float, 
         "ours": Trainer(ours, start, data, arithmetic=arithmetic_of("auto", recipe, "cpu"), threads=1),
         "stock": StockTraining(towers, data, gamma=recipe.clicks.gamma, step=step, momentum=momentum, threads=1),
     }
-
-
-def _update(trainee: Trainee, minibatch: Sequence[MicroBatch]) -> None:
-    trainee.train([minibatch])
-
-
-def _num_pairs(minibatch: Sequence[MicroBatch]) -> int:
-    return sum(len(micro_batch.pairs) for micro_batch in minibatch)
 
 
 def table(result: dict) -> str:

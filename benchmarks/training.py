@@ -126,9 +126,9 @@ class Bench:
         trainees = {name: variant.make(STEP, MOMENTUM) for name, variant in variants.items()}
         peaks: list[float] = []
         rates = in_turns(
-            {name: _passes(trainee) for name, trainee in trainees.items()},
+            {name: entrant(trainee) for name, trainee in trainees.items()},
             rounds,
-            _num_pairs,
+            num_pairs,
             seconds=self._options.seconds,
             tell=tell,
             before_round=lambda: peaks.append(peak_gflops(self._options.threads)[0]),
@@ -160,7 +160,7 @@ class Bench:
             minibatch=recipe.minibatch,
             seed=recipe.seed,
         )
-        whole = [minibatch for minibatch in order.epoch(0) if _num_pairs([minibatch]) == recipe.minibatch]
+        whole = [minibatch for minibatch in order.epoch(0) if num_pairs([minibatch]) == recipe.minibatch]
         pairs = PAIRS_OF_QUICK_ROUND if self._options.quick else PAIRS_OF_ROUND
         count = max(1, min(pairs // recipe.minibatch, len(whole)))
         return [[whole[(r * count + i) % len(whole)] for i in range(count)] for r in range(self._options.repeats)]
@@ -261,11 +261,14 @@ def _fastest(names: list[str], rates: dict[str, Rates]) -> str:
     return max(names, key=lambda name: rates[name].median)
 
 
-def _num_pairs(minibatches: list[list[MicroBatch]]) -> int:
+def num_pairs(minibatches: list[list[MicroBatch]]) -> int:
+    """The size of a round, for contest.in_turns."""
     return sum(len(micro_batch.pairs) for minibatch in minibatches for micro_batch in minibatch)
 
 
-def _passes(trainee: Trainee) -> Entrant:
+def entrant(trainee: Trainee) -> Entrant:
+    """A trainee that takes turns."""
+
     def train(minibatches: list[list[MicroBatch]], passes: int) -> None:
         trainee.train([*minibatches] * passes)
 

@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.printed_sizes import RECIPES, Bench
+from benchmarks.printed_sizes import CLICK_RECIPES, RECIPES, Bench, click_agreement
+from benchmarks.real_pairs import shard_of
 from benchmarks.real_questions import QuestionPair
 from benchmarks.speed.step import TOLERANCE
+from benchmarks.speed.variants import start_of
 from schemas.section import changed
+from training.model.named_recipes import recipe as named_recipe
+from training.trainer.shard_data import MicroBatch
 
 WORDS = ["how", "can", "i", "learn", "to", "swim", "über", "fast?"]
 SMALL = {
@@ -47,3 +51,14 @@ def test_a_peer_that_computes_something_else_ends_the_benchmark(bench):
         bench.stock_model.out.bias[1] += 0.01
     with pytest.raises(SystemExit, match="compute different things"):
         bench.agreement(np.arange(3, 11))
+
+
+@pytest.mark.parametrize("name", CLICK_RECIPES)
+def test_dssm_and_clsm_in_stock_parts_make_the_same_update(name):
+    random = np.random.default_rng(1)
+    titles = [" ".join(random.choice(WORDS, random.integers(1, 7))) + f" {k}" for k in range(12)]
+    data = shard_of([(title.split()[0], title) for title in titles], titles, 4)
+    recipe = changed(named_recipe(name), {"tower.hidden": 5, "tower.cells": 3})
+    rows = np.arange(len(data.train[0]))
+    minibatch = [MicroBatch(0, half, 0) for half in np.array_split(rows, 2)]
+    assert 0 < click_agreement(recipe, start_of(recipe, data.table_rows), data, minibatch) < TOLERANCE

@@ -131,8 +131,8 @@ class Head:
 class _Product(torch.autograd.Function):
     """x W, for a matrix or equally many matrices.
 
-    The gradients go through W a stretch of rows at a time, so that both products find it in the cache, and that of W
-    lies in reused memory, since fetching new pages takes longer than filling them.
+    On a CPU the gradients go through W a stretch of rows at a time, so that both products find it in the cache, and lie
+    in reused memory, since fetching new pages takes longer than filling them.
     """
 
     @staticmethod
@@ -145,7 +145,7 @@ class _Product(torch.autograd.Function):
     def backward(ctx: Any, by_product: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         values, weights = ctx.saved_tensors
         by_values, by_weights = empty(values.shape, values), empty(weights.shape, weights)
-        stretch = max(1, _STRETCH // weights.shape[-1])
+        stretch = max(1, _STRETCH // weights.shape[-1]) if weights.device.type == "cpu" else weights.shape[-2]
         arrays = values.mT, weights, by_values.mT, by_weights
         for columns, rows, by_columns, by_rows in zip(*(array.split(stretch, dim=-2) for array in arrays), strict=True):
             torch.matmul(by_product, rows.mT, out=by_columns.mT)
