@@ -19,7 +19,8 @@ FATES: Mapping[str, tuple[str, str]] = {
     "time_implausible": ("dropped", "time far from the day of the log"),
     "repeat": ("dropped", "exact repeat of another line"),
     "action_line": ("dropped", "bulk action line, which carries no data"),
-    "other_action": ("dropped", "event that is neither impression nor click"),
+    "other_action": ("dropped", "event that is no impression, click or conversion"),
+    "click_short": ("dropped", "click that ended before the mapping's min_dwell"),
     "search_repeated": ("dropped", "second search line of one query_id"),
     "search_unknown": ("dropped", "event whose search is not in the log"),
     "document_missing": ("dropped", "event without a document id"),
@@ -38,6 +39,8 @@ FATES: Mapping[str, tuple[str, str]] = {
     "impression": ("kept", "impression kept as exposure"),
     "click_train": ("kept", "click in the training pairs"),
     "click_dev": ("kept", "click in the held-out pairs"),
+    "conversion_train": ("kept", "conversion in the training pairs"),
+    "conversion_dev": ("kept", "conversion in the held-out pairs"),
     # Labelled pairs and texts (beam_jobs.labelled).
     "sentence_empty": ("dropped", "sentence without a word"),
     "label_repeated": ("dropped", "same texts and label as another line"),
@@ -50,6 +53,7 @@ FATES: Mapping[str, tuple[str, str]] = {
     "day_search": ("kept", "search line in the daily aggregate"),
     "day_impression": ("kept", "impression in the daily aggregate"),
     "day_click": ("kept", "click in the daily aggregate"),
+    "day_conversion": ("kept", "conversion in the daily aggregate"),
 }
 
 

@@ -21,12 +21,13 @@ def not_null(metadata: dict[bytes, bytes] | None = None, **columns: pa.DataType)
 
 
 LINE_HASH_BYTES = 16
-KINDS = ("search", "impression", "click", "other")
+KINDS = ("search", "impression", "click", "other", "conversion")  # conversion: what follows a click, a purchase say
+CLICK_WEIGHT = 1000  # weights are whole thousandths of a click, so that their sums do not depend on the order
 
 # `line_hash` identifies the line's bytes (the first of its SHA-256, without the line end), to detect exact repeats.
 # `query_id` is derived from it if the log has none. `query` is null on an event that does not repeat it. `position` is
-# the rank in the log's own counting, -1 if unknown. `time` is null for a line without one. Texts are as in the log, not
-# normalised.
+# the rank in the log's own counting, -1 if unknown. `time` is null for a line without one. `weight`: what a click or a
+# conversion counts; 0 for a click that does not count, and for other lines. Texts are as in the log, not normalised.
 LOG_ROW = pa.schema(
     [
         pa.field("kind", pa.dictionary(pa.int8(), pa.string()), nullable=False),
@@ -38,6 +39,7 @@ LOG_ROW = pa.schema(
         pa.field("time", pa.timestamp("ms", tz="UTC")),
         pa.field("user_agent", pa.string()),
         pa.field("application", pa.dictionary(pa.int16(), pa.string())),
+        pa.field("weight", pa.int32(), nullable=False),
         pa.field("line_hash", pa.binary(LINE_HASH_BYTES), nullable=False),
     ]
 )
@@ -51,7 +53,7 @@ SIMULATED_APPLICATION = "clicktower-simulated"
 
 # A day.
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "2.0"  # version 1 had neither conversions nor weights
 VERSION_KEY = b"clicktower.day"
 
 # A day keeps at most this many distinct person hashes of a query (the smallest ones): enough to answer "at least k?"
@@ -60,12 +62,20 @@ PEOPLE_CAP = 32
 
 _METADATA = {VERSION_KEY: SCHEMA_VERSION.encode()}
 
+# The counts of lines in a day, and the fate of these lines (schemas.ledger).
+DAY_FATES = {
+    "searches": "day_search",
+    "impressions": "day_impression",
+    "clicks": "day_click",
+    "conversions": "day_conversion",
+}
+
 # `people`: the smallest PEOPLE_CAP distinct keyed person hashes, ascending. `searches`: search lines.
 QUERIES = not_null(_METADATA, query=pa.string(), people=pa.list_(pa.uint64()), searches=pa.int64())
 
-# `position` as in the log, -1 if unknown. `impressions` and `clicks` count lines, for the ledger. `dwell_ms`: the sum
-# over clicks with a known dwell, -1 for none.
+# `position` as in the log, -1 if unknown. `impressions`, `clicks` and `conversions` count lines, for the ledger.
+# `weight`: the sum over clicks and conversions.
+COUNTS = ("impressions", "clicks", "conversions", "weight")
 EXPOSURES = not_null(
-    _METADATA, query=pa.string(), document_id=pa.string(), position=pa.int32(),
-    impressions=pa.int64(), clicks=pa.int64(), dwell_ms=pa.int64(),
-)  # fmt: skip
+    _METADATA, query=pa.string(), document_id=pa.string(), position=pa.int32(), **dict.fromkeys(COUNTS, pa.int64())
+)

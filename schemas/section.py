@@ -85,9 +85,11 @@ class Unnamed:
 
 
 def named_settings(config: Any) -> dict[str, Any]:
-    """The settings that identify the result of a stage: all fields except those that are Unnamed."""
+    """The settings that identify the result of a stage: all fields except those that are Unnamed, also in sections."""
     settings = dataclasses.asdict(config)
     for name, hint in get_type_hints(type(config), include_extras=True).items():
+        if is_dataclass(inner := getattr(config, name)):
+            settings[name] = named_settings(inner)
         for marker in getattr(hint, "__metadata__", ()):
             if isinstance(marker, Unnamed) and (marker.at is ... or marker.at == settings[name]):
                 del settings[name]

@@ -25,14 +25,15 @@ import pyarrow as pa
 from schemas.errors import require_major
 from schemas.search_log import not_null
 
-SCHEMA_VERSION = "2.0"  # version 1 repeated the exclusions in every pair of a query
+SCHEMA_VERSION = "3.0"  # version 1 repeated the exclusions in every pair of a query; in version 2 each weight was 1
 VERSION_KEY = b"clicktower.shard"
 _METADATA = {VERSION_KEY: SCHEMA_VERSION.encode()}
 
 WORDS = not_null(_METADATA, word=pa.string(), trigrams=pa.list_(pa.uint32()))
 TEXTS = not_null(_METADATA, text=pa.string(), words=pa.list_(pa.int32()))  # normalised texts
 
-# `clicks`: click lines behind the pair. `weight`: a weight for recipes; 1 unless set. `sampling_probability`: of each
+# `clicks`: click lines behind the pair. `weight`: what they and its conversions count, in clicks: equal to `clicks`
+# unless the log's mapping names conversions. `sampling_probability`: of each
 # negative, under the pool's distribution over allowed rows. `exclusion`: the row of EXCLUSIONS for the pair's query.
 PAIRS = not_null(
     _METADATA, query=pa.int32(), clicked=pa.int32(), negatives=pa.list_(pa.int32()),

@@ -14,18 +14,20 @@ from beam_jobs.engine.beam_stage import FolderMade, Tally
 from beam_jobs.ingest.content_filters import CONTENT_FATES, content_fates
 from schemas.judgments import skeleton
 from schemas.negatives import draw, pair_keys, sampling_probability
-from schemas.search_log import PEOPLE_CAP
+from schemas.search_log import CLICK_WEIGHT, COUNTS, PEOPLE_CAP
 from schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, LogicalDigest
 from schemas.text_contract import COMPUTED_IDS, trigram_ids, words_of_column
 
 # A pair is unique by query and title: if a query has clicks on two documents with one title, they are one pair with the
-# sum of the clicks. `excluded`: pool rows of every document that any person clicked for the query, before the gate and
-# the split; only the first pair of a query has them, the others have null.
+# sum of the clicks. `weight`: what its clicks and conversions count, in thousandths of a click. `excluded`: pool rows
+# of every document that any person clicked for the query, before the gate and the split; only the first pair of a query
+# has them, the others have null.
 CLICK_PAIRS = pa.schema(
     {
         "query": pa.string(),
         "title": pa.string(),
         "clicks": pa.int64(),
+        "weight": pa.int64(),
         "dev": pa.bool_(),
         "excluded": pa.list_(pa.int32()),
     }
@@ -82,26 +84,29 @@ def click_pairs(
     is_dev = held_out(skeletons, salt=split_salt, share=dev_share)
 
     searches = people["searches"].to_numpy()
-    impressions, clicks = shown["impressions"].to_numpy(), shown["clicks"].to_numpy()
+    impressions, clicks, conversions, weight = (shown[name].to_numpy() for name in COUNTS)
+    lines = impressions + clicks + conversions
     is_titled = pc.is_valid(shown["title"]).to_numpy()
     fates = {}
     of_queries = {fate: content == fate for fate in CONTENT_FATES}
     of_queries |= {"query_judged": is_judged, "query_below_k": ~is_set_aside & ~is_published}
     for fate, of_query in of_queries.items():
         of_row = of_query[query_of_row]
-        fates[fate] = searches[of_query].sum() + impressions[of_row].sum() + clicks[of_row].sum()
+        fates[fate] = searches[of_query].sum() + lines[of_row].sum()
     published, dev = is_published[query_of_row], is_dev[query_of_row]
-    unknown = published & ~is_titled
-    fates["document_unknown"] = impressions[unknown].sum() + clicks[unknown].sum()
+    fates["document_unknown"] = lines[published & ~is_titled].sum()
     fates["search"] = searches[is_published].sum()
     fates["impression"] = impressions[published & is_titled].sum()
-    fates["click_train"] = clicks[published & is_titled & ~dev].sum()
-    fates["click_dev"] = clicks[published & is_titled & dev].sum()
+    for split, in_split in (("train", ~dev), ("dev", dev)):
+        fates[f"click_{split}"] = clicks[published & is_titled & in_split].sum()
+        fates[f"conversion_{split}"] = conversions[published & is_titled & in_split].sum()
 
-    usable = is_titled & (clicks > 0) & ~is_set_aside[query_of_row]
+    usable = is_titled & (weight > 0) & ~is_set_aside[query_of_row]
     titles = shown["title"].filter(pa.array(usable))
-    clicked = pa.table({"at": query_of_row[usable], "title": titles, "clicks": clicks[usable]})
-    pairs = clicked.group_by(["at", "title"]).aggregate([("clicks", "sum")])
+    clicked = pa.table(
+        {"at": query_of_row[usable], "title": titles, "clicks": clicks[usable], "weight": weight[usable]}
+    )
+    pairs = clicked.group_by(["at", "title"]).aggregate([("clicks", "sum"), ("weight", "sum")])
     at, pair_clicks = pairs["at"].to_numpy(), pairs["clicks_sum"].to_numpy()
     counts = {}
     for other_k in {*REPORTED_K, k}:
@@ -114,12 +119,13 @@ def click_pairs(
     at = at[passed]
     is_repeated = np.ones(len(at), bool)  # a query has its exclusions once
     is_repeated[np.unique(at, return_index=True)[1]] = False
-    excluded = _excluded_rows(query_of_row[clicks > 0], shown["pool_row"].to_numpy()[clicks > 0], len(people))
+    excluded = _excluded_rows(query_of_row[weight > 0], shown["pool_row"].to_numpy()[weight > 0], len(people))
     table = pa.table(
         [
             people["query"].take(pa.array(at)),
             pairs["title"].filter(pa.array(passed)),
             pair_clicks[passed],
+            pairs["weight_sum"].filter(pa.array(passed)),
             is_dev[at],
             excluded.take(pa.array(at, mask=is_repeated)),
         ],
@@ -219,7 +225,7 @@ def write_shard(
             clicked,
             _lists(np.arange(len(pairs) + 1) * num_negatives, pa.array(unclicked, pa.int32())),
             pairs["clicks"],
-            pa.array(np.ones(len(pairs)), pa.float32()),
+            pa.array(pairs["weight"].to_numpy() / CLICK_WEIGHT, pa.float32()),
             sampling_probability(exclusion, exclusions, len(pool)),
             pa.array(exclusion, pa.int32()),
         ],

@@ -20,6 +20,7 @@ from beam_jobs.compiled.log_library import keyed_hashes
 from beam_jobs.sources.read_lines import Unit, plan_reading, read_blocks
 from schemas import storage
 from schemas.documents import as_documents, not_of_form, parse_documents, require_documents
+from schemas.search_log import COUNTS
 from schemas.text_contract import normalise_column
 
 # A document with a title. `title`: normalised. `hash`: determines its place in the pool.
@@ -32,8 +33,9 @@ GROUPED = pa.schema([*HASHED, ("first_hash", pa.uint64()), ("is_first", pa.bool_
 # so excluding this row excludes by document id and by title at the same time.
 TITLED = pa.schema({"document_id": pa.string(), "title": pa.string(), "pool_row": pa.int32()})
 
-# Impressions and clicks by query and document, all positions together.
-SHOWN = pa.schema({"query": pa.string(), "document_id": pa.string(), "impressions": pa.int64(), "clicks": pa.int64()})
+# The counts by query and document, all positions together.
+_COUNT_COLUMNS = [(name, pa.int64()) for name in COUNTS]
+SHOWN = pa.schema([("query", pa.string()), ("document_id", pa.string()), *_COUNT_COLUMNS])
 
 # A document whose title a bucket of queries requests. There is one row per bucket, however often the document was
 # shown: a document in every third result has no more rows than there are buckets.
@@ -43,15 +45,7 @@ WANTED = pa.schema({"document_id": pa.string(), "bucket": pa.int64(), "clicked":
 # impression needs no title, and titles are most of the exchanged bytes).
 ANSWERED = pa.schema({"bucket": pa.int64(), "document_id": pa.string(), "title": pa.string(), "pool_row": pa.int32()})
 
-SHOWN_TITLED = pa.schema(
-    {
-        "query": pa.string(),
-        "title": pa.string(),
-        "pool_row": pa.int32(),
-        "impressions": pa.int64(),
-        "clicks": pa.int64(),
-    }
-)
+SHOWN_TITLED = pa.schema([("query", pa.string()), ("title", pa.string()), ("pool_row", pa.int32()), *_COUNT_COLUMNS])
 
 # The pool is cut off by counting documents in this many equal ranges of their hashes.
 HASH_RANGES = 4096
@@ -116,9 +110,8 @@ def find_pool_rows(grouped: pa.Table, pool: pa.Table) -> pa.Table:
 
 def sum_positions(exposures: pa.Table) -> pa.Table:
     """SHOWN: exposures (day.EXPOSURES) added up by query and document."""
-    sums = exposures.group_by(["query", "document_id"]).aggregate([("impressions", "sum"), ("clicks", "sum")])
-    columns = [sums[name] for name in ("query", "document_id", "impressions_sum", "clicks_sum")]
-    return pa.table(columns, schema=SHOWN)
+    sums = exposures.group_by(["query", "document_id"]).aggregate([(name, "sum") for name in COUNTS])
+    return pa.table(sums.columns, schema=SHOWN)
 
 
 def wanted_titles(shown: pa.Table, bucket_of_row: np.ndarray) -> pa.Table:
@@ -129,7 +122,7 @@ def wanted_titles(shown: pa.Table, bucket_of_row: np.ndarray) -> pa.Table:
         {
             "document_id": shown["document_id"],
             "bucket": pa.array(bucket_of_row),
-            "clicked": pc.greater(shown["clicks"], 0),
+            "clicked": pc.greater(shown["weight"], 0),
         }
     )
     return _any_clicked(rows, ["document_id", "bucket"]).select(WANTED.names).cast(WANTED)
@@ -158,8 +151,7 @@ def title_rows(shown: pa.Table, answered: pa.Table) -> pa.Table:
         shown["query"],
         answered["title"].take(at),
         pc.fill_null(answered["pool_row"].take(at), -1),
-        shown["impressions"],
-        shown["clicks"],
+        *(shown[name] for name in COUNTS),
     ]
     return pa.table(columns, schema=SHOWN_TITLED)
 

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -292,5 +292,5 @@ def suggest_events(values: Iterable[str]) -> Events:
     """The usual values of an event column, and those that are certainly searches, impressions or clicks."""
     usual = Events()
     more = sorted(value for value in values if value not in usual.kinds())
-    of_kind = {kind: [value for value in more if event_kind(value) == kind] for kind in EVENT_NAMES}
-    return Events(**{kind: (*getattr(usual, kind), *values) for kind, values in of_kind.items()})
+    kinds = {kind: (*getattr(usual, kind), *(v for v in more if event_kind(v) == kind)) for kind in EVENT_NAMES}
+    return replace(usual, **kinds)

@@ -20,13 +20,22 @@ from beam_jobs.build.click_shards import REPORTED_K, click_pairs
 from beam_jobs.build.titles import SHOWN_TITLED, plan_documents, read_documents_part, sum_positions
 from beam_jobs.engine.engine_options import with_local_workers
 from beam_jobs.ingest.bots import BotRules, activity_of, client_statistics, detect_bots, find_crowds, merge_bots
-from beam_jobs.ingest.day_rows import CLICK, IMPRESSION, SEARCH, aggregate_joined, join_search_events, merge_bucket
+from beam_jobs.ingest.day_rows import (
+    CLICK,
+    CONVERSION,
+    IMPRESSION,
+    SEARCH,
+    aggregate_joined,
+    count_lines,
+    join_search_events,
+    merge_bucket,
+)
 from beam_jobs.ingest.person_key import KEY_BYTES
 from beam_jobs.sources.read_lines import ReadingPlan, Unit
 from beam_jobs.sources.source import ParsedBlock, Source
 from schemas.errors import StageError
 from schemas.ledger import Ledger
-from schemas.search_log import EXPOSURES, KINDS, LOG_ROW, QUERIES, SIMULATED_APPLICATION
+from schemas.search_log import COUNTS, DAY_FATES, EXPOSURES, KINDS, LOG_ROW, QUERIES, SIMULATED_APPLICATION
 from schemas.stage import Progress, silent
 from schemas.text_contract import normalise_column
 
@@ -158,7 +167,7 @@ def joins_of(rows: pa.Table) -> dict[str, Any]:
     kind = np.array([KINDS.index(name) for name in column.dictionary.to_pylist()], np.int8)[column.indices.to_numpy()]
     query_id = rows["query_id"].combine_chunks().dictionary_encode().indices.to_numpy()
     carries = rows["query"].combine_chunks().is_valid().to_numpy(zero_copy_only=False)
-    needs = query_id[((kind == IMPRESSION) | (kind == CLICK)) & ~carries]
+    needs = query_id[np.isin(kind, (IMPRESSION, CLICK, CONVERSION)) & ~carries]
     events, joined = len(needs), int(np.isin(needs, query_id[kind == SEARCH]).sum())
     return {"events": events, "joined": joined, "share": joined / events if events else 1.0}
 
@@ -187,9 +196,8 @@ def day_of_sample(rows: pa.Table, rules: BotRules) -> SampledDay:
     bots = merge_bots([bots, find_crowds(passers_by, activity_of(passers_by), rules)])
     partial, tally = aggregate_joined(joined, bots)
     fates.update(tally.fates)
-    for name, fate in (("searches", "day_search"), ("impressions", "day_impression"), ("clicks", "day_click")):
-        fates[fate] = pc.sum(partial[name]).as_py() or 0
     queries, exposures = merge_bucket(partial.combine_chunks())
+    fates.update({DAY_FATES[name]: lines for name, lines in count_lines(queries, exposures).items()})
     return SampledDay(
         queries=queries.cast(QUERIES),
         exposures=exposures.cast(EXPOSURES),
@@ -241,7 +249,7 @@ def kept_at_k(day: SampledDay, titled: pa.Array | None, k: int) -> list[dict[str
     title = shown["document_id"]
     if titled is not None:
         title = pc.if_else(pc.is_in(title, value_set=titled), title, pa.scalar(None, pa.string()))
-    columns = [shown["query"], title, np.full(len(shown), -1, np.int32), shown["impressions"], shown["clicks"]]
+    columns = [shown["query"], title, np.full(len(shown), -1, np.int32), *(shown[name] for name in COUNTS)]
     shown = pa.table(columns, schema=SHOWN_TITLED)
     _, tally = click_pairs(day.queries, shown, frozenset(), k=k, split_salt="", dev_share=0.0)
     names = ("queries", "clicks", "pairs")

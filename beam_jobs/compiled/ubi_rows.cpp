@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t MOST_APPLICATIONS = 64;  // of a block; whatever has more is no everyday log
 constexpr size_t LINE_HASH_BYTES = 16;
-constexpr int8_t SEARCH = 0;  // schemas.search_log.KINDS
+constexpr int8_t SEARCH = 0;  // beam_jobs.sources.ubi numbers the kinds of lines
 
 struct Bits {
     std::vector<uint8_t> bytes;

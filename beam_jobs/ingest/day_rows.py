@@ -18,11 +18,11 @@ from beam_jobs.engine.beam_stage import Tally
 from beam_jobs.ingest.bots import FATE_OF_RULE, NO_RULE, RULES, Bots, is_bot_user_agent, rule_of_lines
 from beam_jobs.ingest.content_filters import is_wordless
 from beam_jobs.ingest.person_key import hash_people
-from schemas.search_log import EXPOSURES, KINDS, PEOPLE_CAP, QUERIES
+from schemas.search_log import COUNTS, DAY_FATES, EXPOSURES, KINDS, PEOPLE_CAP, QUERIES
 from schemas.shard import LogicalDigest
 from schemas.text_contract import normalise_column
 
-SEARCH, IMPRESSION, CLICK, OTHER = (KINDS.index(kind) for kind in ("search", "impression", "click", "other"))
+SEARCH, IMPRESSION, CLICK, OTHER, CONVERSION = range(len(KINDS))
 _REPEAT = -1  # instead of a kind
 _NO_TIME = 2**63 - 1  # sorts last
 
@@ -40,6 +40,7 @@ JOINED = pa.schema(
         "document_id": pa.string(),
         "position": pa.int32(),
         "time": pa.timestamp("ms", tz="UTC"),
+        "weight": pa.int32(),
         "owns_query": pa.bool_(),
     }
 )
@@ -57,7 +58,9 @@ def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Counter[st
     dropped["repeat"] = int((~is_first).sum())
 
     kind = np.where(is_first, _kind_codes(rows["kind"]), _REPEAT)
-    is_event = (kind == IMPRESSION) | (kind == CLICK)
+    is_short = (kind == CLICK) & (rows["weight"].to_numpy() == 0)
+    dropped["click_short"] = int(is_short.sum())
+    is_event = (kind == IMPRESSION) | ((kind == CLICK) & ~is_short) | (kind == CONVERSION)
     has_document = _numpy(rows["document_id"].is_valid())
     dropped["other_action"] = int((kind == OTHER).sum())
     dropped["document_missing"] = int((is_event & ~has_document).sum())
@@ -74,7 +77,7 @@ def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Counter[st
     dropped["search_unknown"] = int((is_event & (query_row < 0)).sum())
 
     kept = np.flatnonzero(is_chosen | (is_event & (query_row >= 0)))
-    lines = rows.select(["document_id", "position", "time"]).take(pa.array(kept))
+    lines = rows.select(["document_id", "position", "time", "weight"]).take(pa.array(kept))
     searches = pa.array(query_row[kept])
     client = rows["client_id"].combine_chunks()
     people = hash_people(client, key)
@@ -89,6 +92,7 @@ def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Counter[st
             lines["document_id"],
             lines["position"],
             lines["time"],
+            lines["weight"],
             pa.array(query_row[kept] == kept),
         ],
         schema=JOINED,
@@ -198,6 +202,8 @@ PARTIAL = pa.schema(
         "searches": pa.int64(),
         "impressions": pa.int64(),
         "clicks": pa.int64(),
+        "conversions": pa.int64(),
+        "weight": pa.int64(),
         "people": pa.list_(pa.uint64()),
     }
 )
@@ -226,10 +232,7 @@ def aggregate_joined(joined: pa.Table, bots: Bots) -> tuple[pa.Table, Tally]:
 
 
 def merge_bucket(partial: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """(QUERIES, EXPOSURES) in ascending order of their keys, from all PARTIAL rows of some queries.
-
-    UBI has no dwell time: `dwell_ms` is -1.
-    """
+    """(QUERIES, EXPOSURES) in ascending order of their keys, from all PARTIAL rows of some queries."""
     is_query = partial["document_id"].is_null()
     of_query = partial.filter(is_query).sort_by("query")
     encoded = of_query["query"].combine_chunks().dictionary_encode()  # in order of appearance, so ascending
@@ -241,8 +244,13 @@ def merge_bucket(partial: pa.Table) -> tuple[pa.Table, pa.Table]:
 
     exposures = _exposures(partial.filter(pc.invert(is_query)))
     exposures = exposures.sort_by([(key, "ascending") for key in _EXPOSURE])
-    exposures = exposures.append_column("dwell_ms", pa.array(np.full(exposures.num_rows, -1), pa.int64()))
     return queries, exposures.select(EXPOSURES.names).combine_chunks().cast(EXPOSURES)
+
+
+def count_lines(queries: pa.Table, exposures: pa.Table) -> dict[str, int]:
+    """The lines behind the rows of a day, by the names of DAY_FATES."""
+    counts = {name: exposures[name] if name in COUNTS else queries[name] for name in DAY_FATES}
+    return {name: pc.sum(column).as_py() or 0 for name, column in counts.items()}
 
 
 def logical_digest(queries: pa.Table, exposures: pa.Table) -> LogicalDigest:
@@ -250,7 +258,7 @@ def logical_digest(queries: pa.Table, exposures: pa.Table) -> LogicalDigest:
     digest = LogicalDigest()
     # No query or number contains a line end, and the column that may comes last.
     digest.merge(row_digest(queries["query"], pc.list_value_length(queries["people"]), queries["searches"]))
-    numbers = [exposures[name] for name in ("position", "impressions", "clicks", "dwell_ms")]
+    numbers = [exposures[name] for name in ("position", *COUNTS)]
     digest.merge(row_digest(exposures["query"], *numbers, exposures["document_id"]))
     return digest
 
@@ -281,6 +289,8 @@ def _partial_rows(joined: pa.Table, query: np.ndarray, texts: pa.Array) -> pa.Ta
             "position": joined["position"].filter(events),
             "impressions": (kind[~is_search] == IMPRESSION).astype(np.int64),
             "clicks": (kind[~is_search] == CLICK).astype(np.int64),
+            "conversions": (kind[~is_search] == CONVERSION).astype(np.int64),
+            "weight": joined["weight"].filter(events).cast(pa.int64()),
         }
     )
     exposures = _exposures(lines)
@@ -293,9 +303,9 @@ _EXPOSURE = ["query", "document_id", "position"]
 
 
 def _exposures(rows: pa.Table) -> pa.Table:
-    """The impressions and clicks of each query, document and position."""
-    sums = rows.group_by(_EXPOSURE).aggregate([("impressions", "sum"), ("clicks", "sum")])
-    return sums.rename_columns([*_EXPOSURE, "impressions", "clicks"])
+    """The counts of each query, document and position."""
+    sums = rows.group_by(_EXPOSURE).aggregate([(name, "sum") for name in COUNTS])
+    return sums.rename_columns([*_EXPOSURE, *COUNTS])
 
 
 # Sets of people as capped sets of keyed hashes: constant size for the most frequent query, exact up to the cap,

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_jobs.ingest.day_versions import data_date, finished_ingests, follow, read_sample
 from schemas import manifest, storage
 from schemas.day_version import DayVersion, is_version_file, list_dates, newest_version, read_version
 from schemas.errors import StageError, UsageError, require_major
-from schemas.search_log import SCHEMA_VERSION, VERSION_KEY
+from schemas.search_log import CLICK_WEIGHT, EXPOSURES, QUERIES, SCHEMA_VERSION, VERSION_KEY
 from schemas.stage import StageResult, open_result
 
 NUM_EXAMPLES = 10
@@ -201,7 +202,8 @@ def day_files(days: Sequence[StageResult], kind: str) -> list[DayFile]:
 def read_day_file(file: DayFile) -> pa.Table:
     """The rows of a day file, with every byte checked: a disk may change some, and the size does not show it.
 
-    Raises StageError if it is damaged, and UnknownVersionError for another major version.
+    In a file of version 1 nothing is a conversion and each click counts one. Raises StageError if it is damaged, and
+    UnknownVersionError for another major version.
     """
     content = storage.read_bytes(file.uri)
     if sha256(content).hexdigest() != file.sha256:
@@ -211,8 +213,18 @@ def read_day_file(file: DayFile) -> pa.Table:
         )
     table = pa.ipc.open_file(pa.BufferReader(content)).read_all()
     version = (table.schema.metadata or {}).get(VERSION_KEY, b"none").decode()
+    if version.startswith("1."):
+        return _from_version_1(table)
     require_major(file.uri, version, SCHEMA_VERSION)
     return table
+
+
+def _from_version_1(table: pa.Table) -> pa.Table:
+    if "clicks" not in table.schema.names:
+        return table.cast(QUERIES)
+    added = {"conversions": pc.multiply(table["clicks"], 0), "weight": pc.multiply(table["clicks"], CLICK_WEIGHT)}
+    columns = {name: added[name] if name in added else table[name] for name in EXPOSURES.names}
+    return pa.table(columns, schema=EXPOSURES)
 
 
 def day_bytes(days: Sequence[StageResult]) -> int:

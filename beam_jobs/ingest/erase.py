@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from beam_jobs.engine.arrow_files import write_table, writing_errors
 from beam_jobs.ingest import day_versions
-from beam_jobs.ingest.day_rows import logical_digest
+from beam_jobs.ingest.day_rows import count_lines, logical_digest
 from beam_jobs.ingest.days import DayFile, day_files, read_day_file
 from beam_jobs.ingest.person_key import hash_people, key_paths, read_key
 from schemas import manifest, storage
@@ -33,6 +33,7 @@ from schemas.day_version import list_dates, newest_version
 from schemas.errors import StageError, UsageError
 from schemas.ledger import Ledger
 from schemas.manifest import Manifest, Outcome
+from schemas.search_log import DAY_FATES
 from schemas.shard import LogicalDigest
 from schemas.stage import Progress, StageResult, run_stage, silent, stage_folder
 
@@ -112,7 +113,7 @@ def erase(
         num_ingests=num_ingests,
         num_queries=taken["queries"],
         num_sets=taken["sets"],
-        num_lines=taken["searches"] + taken["impressions"] + taken["clicks"],
+        num_lines=sum(taken[name] for name in DAY_FATES),
         dates={date: version for date, version in _versions(store).items() if version != before.get(date)},
         keyless=sorted(keyless),
         unfinished=_unfinished(store),
@@ -164,9 +165,7 @@ def remove_people(queries: pa.Table, exposures: pa.Table, people: pa.Array) -> C
             "queries": int(goes.sum()),
             "sets": int((touched & ~goes).sum()),
             "exposures": lost.num_rows,
-            "searches": pc.sum(gone["searches"]).as_py() or 0,
-            "impressions": pc.sum(lost["impressions"]).as_py() or 0,
-            "clicks": pc.sum(lost["clicks"]).as_py() or 0,
+            **count_lines(gone, lost),
         },
         digest=digest.hexdigest(),
     )
@@ -252,9 +251,9 @@ def _rewrite(
 def _outcome(before: Manifest, taken: Counter[str], digest: LogicalDigest) -> Outcome:
     ledger = before.outcome.ledger or Ledger(total=0)
     lines = Counter(ledger.lines)
-    for fate, count_name in (("day_search", "searches"), ("day_impression", "impressions"), ("day_click", "clicks")):
-        lines[fate] -= taken[count_name]
-        lines["erased"] += taken[count_name]
+    for name, fate in DAY_FATES.items():
+        lines[fate] -= taken[name]
+        lines["erased"] += taken[name]
     counts = {name: count - taken[name] for name, count in before.outcome.counts.items()}
     ledger = Ledger(total=ledger.total, lines=dict(lines))
     return replace(before.outcome, counts=counts, ledger=ledger, logical_digest=digest.hexdigest())

@@ -43,7 +43,14 @@ from beam_jobs.ingest.bots import (
     merge_activity,
     merge_bots,
 )
-from beam_jobs.ingest.day_rows import BOT_LINES, aggregate_joined, join_in_parts, logical_digest, merge_bucket
+from beam_jobs.ingest.day_rows import (
+    BOT_LINES,
+    aggregate_joined,
+    count_lines,
+    join_in_parts,
+    logical_digest,
+    merge_bucket,
+)
 from beam_jobs.ingest.day_versions import register, sampled, write_sample, zero_bits_for
 from beam_jobs.ingest.days import parse_date
 from beam_jobs.ingest.person_key import worker_key
@@ -53,7 +60,7 @@ from schemas import storage
 from schemas.errors import StageError, TransientError
 from schemas.ledger import FATES, Ledger
 from schemas.manifest import Outcome
-from schemas.search_log import REJECT, SIMULATED_APPLICATION
+from schemas.search_log import DAY_FATES, REJECT, SIMULATED_APPLICATION
 from schemas.shard import LogicalDigest
 from schemas.storage import join
 
@@ -226,9 +233,7 @@ def _write_bucket(bucket: tuple[int, pa.Table], output: str, notes: str) -> Fold
         counts={
             "queries": queries.num_rows,
             "exposures": exposures.num_rows,
-            "searches": pc.sum(queries["searches"]).as_py() or 0,
-            "impressions": pc.sum(exposures["impressions"]).as_py() or 0,
-            "clicks": pc.sum(exposures["clicks"]).as_py() or 0,
+            **count_lines(queries, exposures),
         },
         logical_digest=digest,
     )
@@ -321,9 +326,7 @@ def commit_day(results: Sequence[Result], job: IngestJob) -> None:
         total=tally.lines,
         lines={
             **tally.fates,
-            "day_search": counts["searches"],
-            "day_impression": counts["impressions"],
-            "day_click": counts["clicks"],
+            **{fate: counts[name] for name, fate in DAY_FATES.items()},
         },
     ).check()
     digest = move_to_final_names(folders, attempt.folder, flat=True)
@@ -336,7 +339,7 @@ def commit_day(results: Sequence[Result], job: IngestJob) -> None:
         Outcome(
             counts={
                 "lines": tally.lines,
-                **{name: counts[name] for name in ("searches", "impressions", "clicks", "queries", "exposures")},
+                **{name: counts[name] for name in (*DAY_FATES, "queries", "exposures")},
                 "people": bots.people,
                 **{CLIENTS_BY_FATE[fate]: number for fate, number in bots.by_fate().items()},
                 "rejects": counts[REJECTS],

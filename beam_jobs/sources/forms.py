@@ -31,7 +31,7 @@ def check_mapping(form: LogForm, mapping: Mapping | None) -> None:
     elif mapping and (
         form.mapping == "none" or mapping != Mapping(events=mapping.events) or mapping.events.search != Events().search
     ):
-        also = ", but for click and impression in [events]" if form.mapping == "events" else ""
+        also = ", but for click, impression and conversion in [events]" if form.mapping == "events" else ""
         raise UsageError(
             f"The columns of the format `{form.name}` are known, and a mapping is given.",
             f"Leave the mapping out{also}.",

@@ -20,7 +20,7 @@ from schemas.errors import UsageError
 
 _Text = str | int | None
 _Number = str | int | float | None
-_KINDS = {"position": _Number, "time": _Number, "label": _Number | bool}
+_KINDS = {"position": _Number, "time": _Number, "dwell": _Number, "label": _Number | bool}
 Path = tuple[str, ...]
 _LOOK_BYTES, _LOOK_LINES, _MAX_LOOKED_AT = 1 << 20, 2000, 8
 

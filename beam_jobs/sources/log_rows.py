@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_jobs.sources.mapping import Mapping as LogMapping
-from schemas.search_log import KINDS, LINE_HASH_BYTES, LOG_ROW
+from schemas.search_log import CLICK_WEIGHT, KINDS, LINE_HASH_BYTES, LOG_ROW
 
 _SEARCH, _CLICK, _OTHER = (KINDS.index(kind) for kind in ("search", "click", "other"))
 # The prefix of ids made for lines without one: such a line is in a group by itself, with its exact repeats.
@@ -29,23 +29,25 @@ def mapped_log_rows(
     hashes: pa.FixedSizeBinaryArray, columns: Mapping[str, Values], mapping: LogMapping
 ) -> tuple[pa.RecordBatch, np.ndarray, list[str]]:
     """`log_rows` of columns by our names, as a mapping reads them."""
-    return log_rows(hashes, columns, mapping.events.kinds(), mapping.time_format)
+    return log_rows(hashes, columns, mapping.events.kinds(), mapping.time_format, min_dwell=mapping.min_dwell)
 
 
 def log_rows(
     hashes: pa.FixedSizeBinaryArray,
     columns: Mapping[str, Values],
-    kinds: Mapping[str, str],
+    kinds: Mapping[str, tuple[str, int]],
     time_format: str,
     *,
+    min_dwell: float | None = None,
     is_ubi: bool = False,
 ) -> tuple[pa.RecordBatch, np.ndarray, list[str]]:
     """(LOG_ROW rows in the order of the lines, the numbers of the rejected lines ascending, the fate of each).
 
     `hashes`: LINE_HASH_BYTES of each line. `columns`: for each of mapping.Columns that the log has, its values line by
-    line: text or integers, for `position` and `time` also other numbers; None for a missing value. `kinds`: the meaning
-    of the values of `event`. Without that column, or a value in it, a line with a document is a click and one without
-    is a search. In UBI a line without a value is a search in any case, and a search must have an id.
+    line: text or integers, for `position`, `time` and `dwell` also other numbers; None for a missing value. `kinds`:
+    kind and weight of the values of `event`. Without that column, or a value in it, a line with a document is a click
+    and one without is a search. In UBI a line without a value is a search in any case, and a search must have an id.
+    `min_dwell`: a click with a shorter `dwell` has the weight 0.
     """
     num_lines = len(hashes)
 
@@ -54,14 +56,19 @@ def log_rows(
 
     query_id, query = empty_as_null(texts_of("query_id")), texts_of("query")
     document_id = empty_as_null(texts_of("document_id"))
-    kind = _kind_codes(columns.get("event"), document_id, kinds, is_ubi)
+    kind, weight = _kinds_and_weights(columns.get("event"), document_id, kinds, is_ubi)
     is_event = kind != _SEARCH
     query = _without_empty(query, is_event)
     position, bad_position = positions(columns.get("position", pa.nulls(num_lines)))
     time, bad_time = times(columns.get("time", pa.nulls(num_lines)), time_format)
+    is_bad = bad_position | bad_time
+    if min_dwell is not None:
+        is_short, bad_dwell = _parse_distinct(columns["dwell"], lambda dwell: int(_number(dwell) < min_dwell), 0)
+        weight = np.where((kind == _CLICK) & is_short.to_numpy().astype(bool), 0, weight)
+        is_bad |= bad_dwell
 
     has_id, has_query = _numpy(query_id.is_valid()), _numpy(query.is_valid())
-    is_bad = bad_position | bad_time | (~is_event & ~has_query & has_id)
+    is_bad |= ~is_event & ~has_query & has_id
     is_lost = ~is_bad & ~has_id & ~(has_query & (is_event | (not is_ubi)))
     reject = np.flatnonzero(is_bad | is_lost)
     reasons = ["unreadable_field" if bad else "unreadable_no_query_id" for bad in is_bad[reject].tolist()]
@@ -79,6 +86,7 @@ def log_rows(
             time,
             texts_of("user_agent"),
             _small_dictionary(texts_of("application")),
+            pa.array(weight, pa.int32()),
             hashes,
         ],
         schema=LOG_ROW,
@@ -86,15 +94,20 @@ def log_rows(
     return (rows.filter(pa.array(~(is_bad | is_lost))) if len(reject) else rows), reject, reasons
 
 
-def _kind_codes(event: Values | None, document_id: pa.Array, kinds: Mapping[str, str], is_ubi: bool) -> np.ndarray:
+def _kinds_and_weights(
+    event: Values | None, document_id: pa.Array, kinds: Mapping[str, tuple[str, int]], is_ubi: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The index into KINDS and the weight of each line."""
     by_document = np.where(_numpy(document_id.is_valid()), _CLICK, _SEARCH)
     if event is None:
-        return by_document
+        return by_document, np.where(by_document == _CLICK, CLICK_WEIGHT, 0)
     values = texts(event).dictionary_encode()
-    meaning = {"": -1, **{value: KINDS.index(kind) for value, kind in kinds.items()}}
-    codes = np.array([meaning.get(value, _OTHER) for value in values.dictionary.to_pylist()] + [-1], np.int64)
-    kind = codes[_numpy(values.indices.fill_null(len(codes) - 1))]
-    return np.where(kind >= 0, kind, _SEARCH if is_ubi else by_document)
+    meaning = {"": (-1, 0), **{value: (KINDS.index(kind), weight) for value, (kind, weight) in kinds.items()}}
+    distinct = [meaning.get(value, (_OTHER, 0)) for value in values.dictionary.to_pylist()]
+    codes, weights = np.array([*distinct, (-1, 0)]).T
+    line = _numpy(values.indices.fill_null(len(distinct)))
+    kind = np.where(codes[line] >= 0, codes[line], _SEARCH if is_ubi else by_document)
+    return kind, np.where(kind == _CLICK, CLICK_WEIGHT, weights[line])
 
 
 def _small_dictionary(column: pa.Array) -> pa.DictionaryArray:

@@ -11,6 +11,7 @@ Labelled pairs and texts are mapped in the same way (labelled_rows).
 
     [events]                       # values of the column that `event` names; every other value is some other action
     click = ["click", "tap"]
+    conversion = { add_to_cart = 3, purchase = 5 }      # what each counts, in clicks
 
 Without an `event` column a row with a document is a click that carries its query, and one without is a search: this
 fits logs with one search per line and its clicks.
@@ -19,10 +20,13 @@ fits logs with one search per line and its clicks.
 import difflib
 from collections.abc import Iterable
 from dataclasses import field, fields
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from schemas.errors import UsageError
-from schemas.section import section
+from schemas.search_log import CLICK_WEIGHT
+from schemas.section import Unnamed, section
 
 TimeFormat = Literal["iso", "epoch_s", "epoch_ms"]
 Column = str | int | None
@@ -70,29 +74,41 @@ class Columns(NamedColumns):
     user_agent: Column = None
     application: Column = None
     line_id: Column = None
+    dwell: Annotated[Column, Unnamed(at=None)] = None
 
 
 @section
 class Events:
-    """The values of the event column that mean a search, an impression or a click."""
+    """The values of the event column that mean a search, an impression, a click or a conversion.
+
+    `conversion`: what may follow a click, such as a purchase, with its weight: the number of clicks that it counts as.
+    """
 
     search: tuple[str, ...] = ("search",)
     impression: tuple[str, ...] = ("impression",)
     click: tuple[str, ...] = ("click", "click_through")  # UBI names both
+    conversion: Annotated[dict[str, Annotated[float, Field(ge=0.001, le=1000)]], Unnamed(at={})] = field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
-        values = [*self.search, *self.impression, *self.click]
+        values = [*self.search, *self.impression, *self.click, *self.conversion]
         twice = sorted({value for value in values if values.count(value) > 1})
         if twice:
             raise UsageError(
-                f"In the mapping, {', '.join(map(repr, twice))} stands for more than one of searches, impressions and"
-                " clicks.",
+                f"In the mapping, {', '.join(map(repr, twice))} stands for more than one of searches, impressions,"
+                " clicks and conversions.",
                 "Name each value once.",
             )
 
-    def kinds(self) -> dict[str, str]:
-        """Value -> kind."""
-        return {value: kind for kind in ("search", "impression", "click") for value in getattr(self, kind)}
+    def kinds(self) -> dict[str, tuple[str, int]]:
+        """Value -> kind and weight (LOG_ROW)."""
+        return {
+            **dict.fromkeys(self.search, ("search", 0)),
+            **dict.fromkeys(self.impression, ("impression", 0)),
+            **dict.fromkeys(self.click, ("click", CLICK_WEIGHT)),
+            **{value: ("conversion", round(clicks * CLICK_WEIGHT)) for value, clicks in self.conversion.items()},
+        }
 
 
 @section
@@ -131,11 +147,23 @@ class Mapping(ColumnMapping):
     """What the columns of a log mean. Raises UsageError for a value out of range.
 
     `time_format`: iso (ISO 8601; a bare number is milliseconds since 1970), epoch_s or epoch_ms; UTC by default.
+    `min_dwell`: a click with a shorter dwell does not count; in the unit of the column `dwell`.
     """
 
     columns: Columns = field(default_factory=Columns)
     events: Events = field(default_factory=Events)
     time_format: TimeFormat = "iso"
+    min_dwell: Annotated[float | None, Field(gt=0), Unnamed(at=None)] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.columns.dwell is None) != (self.min_dwell is None):
+            given, lacking = ("min_dwell", "dwell") if self.columns.dwell is None else ("dwell", "min_dwell")
+            raise UsageError(
+                f"The mapping has {given} and no {lacking}.",
+                "Name the column `dwell` below [columns], and the shortest dwell of a click that counts, `min_dwell`,"
+                " above it.",
+            )
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

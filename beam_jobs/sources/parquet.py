@@ -107,6 +107,7 @@ class ParquetSource:
 _USABLE = {
     "position": "integers, or text of digits",
     "time": "timestamps, dates, numbers or text",
+    "dwell": "numbers, or text of digits",
     "label": "text, numbers, or true and false",
 }
 
@@ -115,7 +116,12 @@ def _is_usable(ours: str, kind: pa.DataType) -> bool:
     is_kind = pa.types
     if _is_text(kind) or is_kind.is_integer(kind) or is_kind.is_null(kind):
         return True
-    also = {"position": (), "label": (is_kind.is_boolean,), "time": (is_kind.is_timestamp, is_kind.is_date)}
+    also = {
+        "position": (),
+        "dwell": (),
+        "label": (is_kind.is_boolean,),
+        "time": (is_kind.is_timestamp, is_kind.is_date),
+    }
     return ours in also and any(test(kind) for test in (is_kind.is_floating, *also[ours]))
 
 

@@ -16,6 +16,7 @@ Nearly all lines of a log are regular; compiled code reads them (`everyday_rows`
 import ctypes
 import weakref
 from collections.abc import Mapping as Table
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -75,29 +76,34 @@ class _Columns:
         return pa.Array.from_buffers(kind, length, [None] * (2 - num_buffers) + buffers)
 
 
-def everyday_rows(block: bytes, kinds: Table[str, str]) -> EverydayRows | None:
-    """The regular lines of a block of whole lines; `kinds` gives the meaning of each `action_name`.
+def everyday_rows(block: bytes, kinds: Table[str, tuple[str, int]]) -> EverydayRows | None:
+    """The regular lines of a block of whole lines; `kinds` gives kind and weight of each `action_name`.
 
-    None if the library is missing or the block is too large.
+    None if the library is missing, or the block or the number of actions is too large.
     """
-    if (compiled := library()) is None:
+    if (compiled := library()) is None or len(kinds) > MOST_KINDS:
         return None
     names = [name.encode() for name in kinds]
-    actions = (_Action * len(names))()
-    for place, (name, kind) in enumerate(zip(names, kinds.values(), strict=True)):
-        actions[place] = _Action(name, len(name), KINDS.index(kind))
-    handle = compiled.ubi_rows_new(block, len(block), actions, len(names), KINDS.index("other"))
+    meanings = [("search", 0), *kinds.values(), ("other", 0)]  # in the compiled code's numbers: 0 for a search
+    actions = (_Action * len(names))(*(_Action(name, len(name), code) for code, name in enumerate(names, start=1)))
+    handle = compiled.ubi_rows_new(block, len(block), actions, len(names), len(names) + 1)
     if not handle:
         return None
     columns = _Columns(compiled, handle)
     odd, odd_spans = columns.numbers(), columns.numbers().reshape(-1, 2)
     return EverydayRows(
-        rows=_rows(columns, columns.num_lines - len(odd)), odd=odd, odd_spans=odd_spans, num_lines=columns.num_lines
+        rows=_rows(columns, columns.num_lines - len(odd), meanings),
+        odd=odd,
+        odd_spans=odd_spans,
+        num_lines=columns.num_lines,
     )
 
 
-def _rows(columns: _Columns, length: int) -> pa.RecordBatch:
-    kind = pa.DictionaryArray.from_arrays(columns.column(pa.int8(), length, 1), pa.array(KINDS))
+def _rows(columns: _Columns, length: int, meanings: Sequence[tuple[str, int]]) -> pa.RecordBatch:
+    code = columns.column(pa.int8(), length, 1).to_numpy()
+    kinds = np.array([KINDS.index(kind) for kind, _ in meanings], np.int8)
+    kind = pa.DictionaryArray.from_arrays(kinds[code], pa.array(KINDS))
+    weight = pa.array(np.array([weight for _, weight in meanings], np.int32)[code])
     query_id, client_id, query, document_id = (columns.column(pa.string(), length, 3) for _ in range(4))
     position = columns.column(pa.int32(), length, 1)
     time = columns.column(LOG_ROW.field("time").type, length, 2)
@@ -109,12 +115,14 @@ def _rows(columns: _Columns, length: int) -> pa.RecordBatch:
         codes, pa.StringArray.from_buffers(num_applications, applications[1], applications[2])
     )
     line_hash = columns.column(LOG_ROW.field("line_hash").type, length, 1)
-    arrays = [kind, query_id, client_id, query, document_id, position, time, user_agent, application, line_hash]
+    arrays = [kind, query_id, client_id, query, document_id, position, time, user_agent, application]
+    arrays += [weight, line_hash]
     return pa.RecordBatch.from_arrays(arrays, schema=LOG_ROW)
 
 
 _ACTIONS = frozenset({"index", "create", "update", "delete"})
 _Text = str | int | None
+MOST_KINDS = 126  # of actions: the compiled code numbers them in a byte, with searches and all others
 MOST_ODD = 0.05  # of the lines of a block: with more, the plain path takes no longer than both
 
 
@@ -154,15 +162,15 @@ class _Line(msgspec.Struct, gc=False):
 _decode = msgspec.json.Decoder(_Line).decode
 
 
-def kinds_of_actions(events: Events) -> dict[str, str]:
-    """The meaning of each `action_name`. A search is a line without one: an action `search` reports it a second
+def kinds_of_actions(events: Events) -> dict[str, tuple[str, int]]:
+    """Kind and weight of each `action_name`. A search is a line without one: an action `search` reports it a second
     time.
     """
-    return {action: kind for action, kind in events.kinds().items() if kind != "search"}
+    return {action: meaning for action, meaning in events.kinds().items() if meaning[0] != "search"}
 
 
-def parse_block(block: bytes, kinds: Table[str, str]) -> ParsedBlock:
-    """The rows of a block of whole lines, in their order; `kinds` gives the meaning of each `action_name`."""
+def parse_block(block: bytes, kinds: Table[str, tuple[str, int]]) -> ParsedBlock:
+    """The rows of a block of whole lines, in their order; `kinds` gives kind and weight of each `action_name`."""
     everyday = everyday_rows(block, kinds)
     if everyday is None or len(everyday.odd) > MOST_ODD * everyday.num_lines:
         cut = read_lines.split_lines(block)
@@ -193,7 +201,7 @@ class _Read:
     num_action_lines: int
 
 
-def _read(block: bytes, cut: list[bytes], kinds: Table[str, str]) -> _Read:
+def _read(block: bytes, cut: list[bytes], kinds: Table[str, tuple[str, int]]) -> _Read:
     """Reads any lines, `block` being all of them together; it defines the result of `everyday_rows`."""
     lines = read_lines.without_returns(block, cut)
     values, rejects = read_lines.decode_lines(block, lines, _decode)

@@ -45,7 +45,15 @@ def make_day(
     def produce(folder: str) -> Outcome:
         query_rows = [{"query": q, "people": sorted(people), "searches": s} for q, people, s in queries]
         shown_rows = [
-            {"query": q, "document_id": d, "position": p, "impressions": i, "clicks": c, "dwell_ms": -1}
+            {
+                "query": q,
+                "document_id": d,
+                "position": p,
+                "impressions": i,
+                "clicks": c,
+                "conversions": 0,
+                "weight": 1000 * c,
+            }
             for q, d, p, i, c in shown
         ]
         half = len(shown_rows) // 2  # rows of a query may be in any file

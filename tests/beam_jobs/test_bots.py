@@ -84,6 +84,7 @@ def _joined(lines):
             pa.array([None if kind == SEARCH else "D1" for kind in kinds], pa.string()),
             pa.array(positions, pa.int32()),
             pa.array(times, pa.timestamp("ms", tz="UTC")),
+            pa.array([1000 * (kind == CLICK) for kind in kinds], pa.int32()),
             pa.array([kind == SEARCH for kind in kinds]),
         ],
         schema=JOINED,

@@ -17,7 +17,7 @@ from schemas.stage import open_result
 from tests.beam_jobs.pools import pool_of
 
 POOL = pool_of(pa.table([list("abcdefgh"), list("ABCDEFGH")], schema=DOCUMENT), 8)
-PAIRS = pa.table([["q"], ["a"], [2], [False], [[0]]], schema=CLICK_PAIRS)
+PAIRS = pa.table([["q"], ["a"], [2], [2000], [False], [[0]]], schema=CLICK_PAIRS)
 TALLY = Tally(
     fates={"search": 3, "click_train": 2},
     counts={"clicked_documents": 1, "titled_documents": 1, "queries_at_0": 1, "clicks_at_0": 2, "pairs_at_0": 1},

@@ -153,7 +153,7 @@ def test_negatives_are_never_clicked_for_the_query_by_id_or_by_title(built_shard
         assert len(set(row["negatives"])) == 2
         assert not clicked & set(row["negatives"])
         assert row["sampling_probability"] == 1 / (6 - len(clicked))
-        assert row["weight"] == 1
+        assert row["weight"] == row["clicks"]
 
 
 def test_no_query_below_k_is_anywhere_in_the_output(built_shards):

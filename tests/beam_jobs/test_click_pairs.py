@@ -10,7 +10,7 @@ from schemas.search_log import QUERIES
 
 _QUERY = st.sampled_from(["a", "b", "c", "d e", "é", "porn", "www.a.example", "a rude word"])
 _TITLE = st.sampled_from([(None, -1), ("hose", 4), ("paint", 0), ("screw", -1)])  # screw is not in the pool
-_ROWS = st.lists(st.tuples(_QUERY, _TITLE, st.integers(0, 3), st.integers(0, 3)), max_size=15)
+_ROWS = st.lists(st.tuples(_QUERY, _TITLE, *[st.integers(0, 3)] * 3), max_size=15)
 _PEOPLE = st.lists(st.tuples(_QUERY, st.sets(st.integers(0, 9), max_size=6)), max_size=8)
 
 
@@ -34,20 +34,24 @@ def test_pairs_and_fates_are_those_of_a_reference_that_takes_a_row_at_a_time(iss
     fates, clicks, excluded, ungated = Counter(), Counter(), {}, Counter()
     for query, count in searches.items():
         fates[fate_of_query(query) or "search"] += count
-    for query, (title, pool_row), num_shown, num_clicks in shown:
-        if num_clicks and pool_row >= 0:
+    weights = Counter()
+    for query, (title, pool_row), num_shown, num_clicks, num_bought in shown:
+        num_lines, weight = num_shown + num_clicks + num_bought, 1000 * num_clicks + 3500 * num_bought
+        if weight and pool_row >= 0:
             excluded.setdefault(query, set()).add(pool_row)
-        if num_clicks and title is not None and not set_aside(query):
+        if weight and title is not None and not set_aside(query):
             ungated[query, title] += num_clicks
         if fate := fate_of_query(query):
-            fates[fate] += num_shown + num_clicks
+            fates[fate] += num_lines
         elif title is None:
-            fates["document_unknown"] += num_shown + num_clicks
+            fates["document_unknown"] += num_lines
         else:
             fates["impression"] += num_shown
             fates["click_dev" if dev[query] else "click_train"] += num_clicks
-            if num_clicks:
+            fates["conversion_dev" if dev[query] else "conversion_train"] += num_bought
+            if weight:
                 clicks[query, title] += num_clicks
+                weights[query, title] += weight
 
     pairs, tally = click_pairs(
         pa.Table.from_pylist(
@@ -58,12 +62,14 @@ def test_pairs_and_fates_are_those_of_a_reference_that_takes_a_row_at_a_time(iss
                 # as the join leaves it: a known document that nobody clicked has the title ""
                 {
                     "query": query,
-                    "title": title if title is None or num_clicks else "",
+                    "title": title if title is None or num_clicks + num_bought else "",
                     "pool_row": row,
                     "impressions": num_shown,
                     "clicks": num_clicks,
+                    "conversions": num_bought,
+                    "weight": 1000 * num_clicks + 3500 * num_bought,
                 }
-                for query, (title, row), num_shown, num_clicks in shown
+                for query, (title, row), num_shown, num_clicks, num_bought in shown
             ],
             schema=SHOWN_TITLED,
         ),
@@ -74,6 +80,7 @@ def test_pairs_and_fates_are_those_of_a_reference_that_takes_a_row_at_a_time(iss
         adult_terms=("rude word",),  # and no longer what the shipped list holds
     )
     assert {(row["query"], row["title"]): row["clicks"] for row in pairs.to_pylist()} == clicks
+    assert {(row["query"], row["title"]): row["weight"] for row in pairs.to_pylist()} == weights
     assert len(pairs) == len(clicks)
     assert all(row["dev"] == dev[row["query"]] for row in pairs.to_pylist())
     held = [(row["query"], row["excluded"]) for row in pairs.to_pylist() if row["excluded"] is not None]
@@ -94,7 +101,7 @@ def test_a_judged_query_is_kept_out_in_every_disguise_and_all_disguises_are_on_o
     queries = pa.Table.from_pylist(
         [{"query": query, "people": [1, 2], "searches": 3} for query in [*disguises, "deck screws"]], schema=QUERIES
     )
-    row = {"title": "screw", "pool_row": 1, "impressions": 1, "clicks": 1}
+    row = {"title": "screw", "pool_row": 1, "impressions": 1, "clicks": 1, "conversions": 0, "weight": 1000}
     shown = pa.Table.from_pylist(
         [{"query": query} | row for query in queries["query"].to_pylist()], schema=SHOWN_TITLED
     )

@@ -23,7 +23,7 @@ from tests.beam_jobs.fuzzed_lines import DAMAGES, fuzzed_line, good_line
 from tests.beam_jobs.test_ubi import LINES
 from tests.beam_jobs.ubi_lines import event, search
 
-KINDS = ubi.kinds_of_actions(Events())
+KINDS = ubi.kinds_of_actions(Events(conversion={"add_to_cart": 3, "hover": 0.5}))
 LOGGED = st.builds(
     lambda seed, damage: fuzzed_line(random.Random(seed), damage),
     st.integers(0, 2**32),

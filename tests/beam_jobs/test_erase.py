@@ -360,7 +360,8 @@ def test_a_bucket_is_erased_as_a_row_at_a_time_would_be(sets, people, shown):
             "position": 1,
             "impressions": n,
             "clicks": 1,
-            "dwell_ms": -1,
+            "conversions": n % 2,
+            "weight": 1000 + n % 2 * 5000,
         }
         for n, i in enumerate(shown)
     ]
@@ -377,5 +378,6 @@ def test_a_bucket_is_erased_as_a_row_at_a_time_would_be(sets, people, shown):
     assert change.queries.schema.equals(QUERIES, check_metadata=True)
     assert change.exposures.schema.equals(EXPOSURES, check_metadata=True)
     lost = [row for row in exposures if row["query"] in gone]
-    assert (change.taken["impressions"], change.taken["clicks"]) == (sum(row["impressions"] for row in lost), len(lost))
+    for name in ("impressions", "clicks", "conversions"):
+        assert change.taken[name] == sum(row[name] for row in lost)
     assert change.taken["searches"] == sum(row["searches"] for row in queries if row["query"] in gone)

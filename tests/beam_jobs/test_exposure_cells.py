@@ -12,7 +12,15 @@ TERMS = shipped_list(ADULT_ENGLISH).terms
 def gate(queries, shown, k=2, max_rank=5):
     query_rows = [{"query": q, "people": sorted(people), "searches": s} for q, people, s in queries]
     rows = [
-        {"query": q, "document_id": d, "position": p, "impressions": i, "clicks": c, "dwell_ms": -1}
+        {
+            "query": q,
+            "document_id": d,
+            "position": p,
+            "impressions": i,
+            "clicks": c,
+            "conversions": 0,
+            "weight": 1000 * c,
+        }
         for q, d, p, i, c in shown
     ]
     tables = pa.Table.from_pylist(query_rows, schema=QUERIES), pa.Table.from_pylist(rows, schema=EXPOSURES)

@@ -31,6 +31,7 @@ def _pairs(clicks: dict[str, dict[str, int]]) -> list[dict]:
             "query": query,
             "title": title,
             "clicks": count,
+            "weight": 1000 * count,
             "dev": False,
             "excluded": None if at else sorted(POOL_TITLES.index(clicked) for clicked in titles),
         }
@@ -68,7 +69,16 @@ def test_rows_and_bytes_do_not_depend_on_order_and_rows_do_not_depend_on_shardin
 def test_the_digest_is_the_sum_of_the_rows_as_texts():
     """From the files, a row at a time: fields with line ends between them, SHA-256, added up modulo 2^256."""
     rows = _pairs({"bracket": dict.fromkeys(POOL_TITLES[20:], 2), "螺丝": {POOL_TITLES[3]: 1}})
-    rows.append({"query": "unlisted", "title": "no title of the pool", "clicks": 1, "dev": False, "excluded": []})
+    rows.append(
+        {
+            "query": "unlisted",
+            "title": "no title of the pool",
+            "clicks": 1,
+            "weight": 2500,
+            "dev": False,
+            "excluded": [],
+        }
+    )
     made = _write(rows, "memory://sum")
     text, pairs, exclusions = (
         read_table(f"memory://sum/{name}.arrow").to_pylist() for name in ("texts", "pairs", "exclusions")
@@ -76,7 +86,7 @@ def test_the_digest_is_the_sum_of_the_rows_as_texts():
     text = [row["text"] for row in text]
     logical = []
     for pair in pairs:
-        fields = [text[pair["query"]], text[pair["clicked"]], str(pair["clicks"]), "1.0"]
+        fields = [text[pair["query"]], text[pair["clicked"]], str(pair["clicks"]), str(pair["weight"])]
         logical.append(["train", *fields, *(text[negative] for negative in pair["negatives"])])
     for query, number in {(pair["query"], pair["exclusion"]) for pair in pairs}:
         (listed,) = exclusions[number].values()

@@ -86,10 +86,10 @@ def test_the_answer_tells_unknown_documents_from_known_ones_that_nobody_clicked(
     row_of = dict(zip(table["document_id"].to_pylist(), table["pool_row"].to_pylist(), strict=True))
     shown = pa.Table.from_pylist(
         [
-            {"query": "a", "document_id": "d1", "impressions": 3, "clicks": 1},
-            {"query": "a", "document_id": "d2", "impressions": 2, "clicks": 0},
-            {"query": "b", "document_id": "gone", "impressions": 1, "clicks": 1},
-            {"query": "c", "document_id": "d1", "impressions": 0, "clicks": 2},
+            {"query": "a", "document_id": "d1", "impressions": 3, "clicks": 1, "weight": 1000},
+            {"query": "a", "document_id": "d2", "impressions": 2, "clicks": 0, "weight": 0},
+            {"query": "b", "document_id": "gone", "impressions": 1, "conversions": 1, "weight": 5000},
+            {"query": "c", "document_id": "d1", "impressions": 0, "clicks": 2, "weight": 2000},
         ],
         schema=SHOWN,
     )
@@ -111,7 +111,8 @@ def test_the_answer_tells_unknown_documents_from_known_ones_that_nobody_clicked(
 
 
 def test_a_document_that_every_query_is_shown_asks_once_for_each_bucket():
-    shown = pa.table([[f"q{i}" for i in range(1000)], ["hot"] * 1000, [1] * 1000, [0] * 999 + [1]], schema=SHOWN)
+    counts = [[1] * 1000, [0] * 999 + [1], [0] * 1000, [0] * 999 + [1000]]
+    shown = pa.table([[f"q{i}" for i in range(1000)], ["hot"] * 1000, *counts], schema=SHOWN)
     wanted = wanted_titles(shown, np.arange(1000) % 4)
     assert sorted(zip(*(wanted[name].to_pylist() for name in ("bucket", "clicked")), strict=True)) == [
         (0, False),

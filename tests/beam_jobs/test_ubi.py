@@ -72,7 +72,11 @@ def _row(line):
     parsed.rows.validate(full=True)
     (row,) = parsed.rows.to_pylist()
     names = {"client_id": "client", "document_id": "document", "user_agent": "agent"}
-    return {names.get(name, name): value for name, value in row.items() if name not in ("application", "line_hash")}
+    return {
+        names.get(name, name): value
+        for name, value in row.items()
+        if name not in ("application", "weight", "line_hash")
+    }
 
 
 @pytest.mark.slow
@@ -188,11 +192,21 @@ def test_a_huge_field_is_text_and_a_document_id_of_nought_is_one():
 
 
 def test_a_team_can_name_its_own_actions():
-    kinds = ubi.kinds_of_actions(Events(click=("tap",)))
-    lines = [event("a", action, "D1") for action in ("tap", "click", "impression", "search")]
-    assert ubi.parse_block(b"\n".join(lines), kinds).rows["kind"].to_pylist() == [
-        "click",
-        "other",
-        "impression",
-        "other",
+    kinds = ubi.kinds_of_actions(Events(click=("tap",), conversion={"cart": 0.5, "buy": 5}))
+    lines = [event("a", action, "D1") for action in ("tap", "click", "impression", "search", "buy", "cart")]
+    rows = ubi.parse_block(b"\n".join(lines), kinds).rows
+    assert list(zip(rows["kind"].to_pylist(), rows["weight"].to_pylist(), strict=True)) == [
+        ("click", 1000),
+        ("other", 0),
+        ("impression", 0),
+        ("other", 0),
+        ("conversion", 5000),
+        ("conversion", 500),
     ]
+
+
+def test_more_actions_than_a_byte_counts_are_read_as_well():
+    kinds = ubi.kinds_of_actions(Events(conversion={f"step {number}": number for number in range(1, 300)}))
+    assert ubi.everyday_rows(event("a", "step 299", "D1"), kinds) is None
+    rows = ubi.parse_block(event("a", "step 299", "D1") + b"\n" + event("a", "click", "D1"), kinds).rows
+    assert rows["weight"].to_pylist() == [299_000, 1000]

@@ -184,14 +184,13 @@ def test_shards_of_eight_negatives_serve_fewer_and_no_more(tmp_path):
     ("weights", "expected"),
     [
         ("none", None),
-        ("clicks", [1, 3, 8]),
-        ("log_clicks", [1, 2.098612, 3.079442]),  # 1 + ln 1, 1 + ln 3, 1 + ln 8
-        ("column", [0.5, 2, 0]),
+        ("clicks", [0.5, 3, 8]),
+        ("log_clicks", [0.5, 2.098612, 3.079442]),  # 1 + ln 3, 1 + ln 8
     ],
 )
 @pytest.mark.parametrize("negatives", ["redrawn", "fixed", "pool"])
 def test_pairs_carry_the_weights_that_the_recipe_names(shards, tmp_path, weights, expected, negatives):
-    data_folder = with_columns(shards, str(tmp_path / "data"), clicks=[1, 3, 8], weight=[0.5, 2, 0])
+    data_folder = with_columns(shards, str(tmp_path / "data"), weight=[0.5, 3, 8])
     recipe = varied(RECIPE, weights=weights, negatives=negatives)
     data = load_shards(data_folder, recipe)
     micro_batch = micro_batches(data, recipe)[1]
@@ -205,7 +204,7 @@ def test_pairs_carry_the_weights_that_the_recipe_names(shards, tmp_path, weights
 
 def test_weights_weigh_the_gradient(shards, tmp_path):
     data_folder = with_columns(shards, str(tmp_path / "data"), weight=[0.5, 2, 0])
-    recipe = varied(RECIPE, weights="column", dtype="float64")
+    recipe = varied(RECIPE, weights="clicks", dtype="float64")
     data = load_shards(data_folder, recipe)
     layout = layout_of(recipe, data.table_rows)
     matrices = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
@@ -223,7 +222,7 @@ def test_weights_weigh_the_gradient(shards, tmp_path):
 def test_a_weight_that_is_no_weight_is_an_error(shards, tmp_path, wrong):
     data_folder = with_columns(shards, str(tmp_path / "data"), weight=[1] * 69 + [wrong])
     with pytest.raises(StageError, match="1 of 70 pairs"):
-        load_shards(data_folder, varied(RECIPE, weights="column"))
+        load_shards(data_folder, varied(RECIPE, weights="clicks"))
     load_shards(data_folder, RECIPE)  # nobody asks for them
 
 

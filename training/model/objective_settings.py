@@ -88,8 +88,8 @@ class Clicks(ObjectiveSettings):
     gamma: Positive = 5.0  # of eq. 5
     num_negatives: Count = 4  # n
     negatives: Annotated[NegativeSettings, one_of(NegativeSettings)] = Redrawn()
-    # The weight of a pair's loss: 1, its clicks, 1 + ln(clicks), or the shards' own column.
-    weights: Literal["none", "clicks", "log_clicks", "column"] = "none"
+    # The weight of a pair's loss: 1; w, its clicks and what its conversions count in clicks; or 1 + ln w (w below 1).
+    weights: Literal["none", "clicks", "log_clicks"] = "none"
     teacher: Annotated[Teaching | None, BeforeValidator(none_to_null)] = None
     word_share: Share = 0.0  # the share of the words' own matches in a score (ranking.word_matches); not trained
     shuffle_clicks: bool = False  # leak check: clicked titles are permuted among the training pairs

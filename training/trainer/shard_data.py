@@ -220,9 +220,9 @@ def _weights(pairs: pa.Table, clicks: Clicks) -> np.ndarray | None:
     """The weight w of each pair; None if each counts once."""
     if clicks.weights == "none":
         return None
-    weights = pairs["weight" if clicks.weights == "column" else "clicks"].to_numpy()
+    weights = pairs["weight"].to_numpy().astype(np.float64)
     if clicks.weights == "log_clicks":
-        weights = 1 + ln(weights)
+        weights = np.where(weights < 1, weights, 1 + ln(np.maximum(weights, 1)))
     return weights.astype(np.float32)
 
 
