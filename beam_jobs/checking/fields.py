@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -30,6 +30,7 @@ from beam_jobs.sources.read_lines import (
     without_returns,
 )
 from schemas import storage
+from schemas.section import changed
 
 MAX_LINES = 2000  # of a file
 _LOOK_BYTES = 1 << 20
@@ -293,4 +294,4 @@ def suggest_events(values: Iterable[str]) -> Events:
     usual = Events()
     more = sorted(value for value in values if value not in usual.kinds())
     kinds = {kind: (*getattr(usual, kind), *(v for v in more if event_kind(v) == kind)) for kind in EVENT_NAMES}
-    return replace(usual, **kinds)
+    return changed(usual, kinds)
