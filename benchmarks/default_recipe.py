@@ -1,0 +1,98 @@
+"""Which recipe `train` takes by default: those that a user would pick, as they come, among judged and among all titles.
+
+    CLICKTOWER_DATA=/path/to/data python benchmarks/default_recipe.py --work /tmp/quality [--datasets homedepot ...]
+
+Trains each recipe with its own step and epochs on all train queries of each set (as quality.py makes them) and measures
+dev. Nothing is chosen here. Values are means over the seeds of each query; differences to the first recipe have a 95%
+interval over the queries; core-seconds are the processor time of all threads of one training.
+
+Prints a table for each set, and with --record writes benchmarks/results/default-recipe.json.
+"""
+
+import argparse
+import json
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
+
+from benchmarks.quality import DATASETS, RESULTS, Judges, build_shards, mean_core_seconds, train  # noqa: E402
+from benchmarks.word_matches import MEASURES, named, values_of, with_interval  # noqa: E402
+from schemas.documents import read_documents  # noqa: E402
+from training.model.model import load_encoder  # noqa: E402
+from training.ranking.word_matches import title_ranking  # noqa: E402
+
+RECIPES = {
+    "lstm-pool-192-words": "lstm-pool-192-words",
+    "bag-pool-512, words": "bag-pool-512:objective.word_share=0.375",
+    "lstm-pool-192": "lstm-pool-192",
+    "bag-pool-512": "bag-pool-512",
+    "lstm-96": "lstm-96",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", required=True, help="folder for the stores, as quality.py's")
+    parser.add_argument("--datasets", nargs="+", choices=DATASETS, default=list(DATASETS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--record", action="store_true", help=f"write {RESULTS / 'default-recipe.json'}")
+    options = parser.parse_args()
+    value = {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, no accelerator",
+        "seeds": options.seeds,
+        "datasets": {},
+    }
+    for name in options.datasets:
+        value["datasets"][name] = compare(name, Path(options.work) / name, options.seeds, options.threads)
+        if options.record:
+            RESULTS.joinpath("default-recipe.json").write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
+def compare(dataset: str, work: Path, seeds: list[int], threads: int) -> dict:
+    """The figures of each recipe on a data set, and their differences to the first."""
+    data = Path(os.environ["CLICKTOWER_DATA"]) / dataset
+    documents = read_documents(str(data / "documents.tsv"))
+    dev = Judges(documents, data / "queries.dev.tsv", data / "qrels.dev.txt")
+    shards = build_shards(data, DATASETS[dataset], work, dev.queries)
+    means, seconds = {}, {}
+    for row, given in RECIPES.items():
+        recipe, _, settings = given.partition(":")
+        given = f"{recipe}:{','.join(filter(None, (DATASETS[dataset].settings, settings)))}"
+        models = [train(given, seed, shards["path"], work / "store", threads) for seed in seeds]
+        seconds[row] = mean_core_seconds(models)
+        encoders = [load_encoder(model["data"]) for model in models]
+        ranked = [title_ranking(encoder, documents.titles, encoder.word_share) for encoder in encoders]
+        means[row] = np.mean([values_of(dev.measure(system)) for system in ranked], axis=0)
+    means["bm25"] = values_of(dev.measure(dev.bm25))
+    first = next(iter(RECIPES))
+    print(f"\n{dataset}, {shards['counts']['train_pairs']:,} pairs, {len(dev.collection.qrels):,} queries")
+    print(f"{'':<24}" + "".join(f"{measure.removeprefix('collection_'):>12}" for measure in MEASURES))
+    for row, values_QM in means.items():
+        print(f"{row:<24}" + "".join(f"{figure:>12.4f}" for figure in values_QM.mean(axis=0)), seconds.get(row, ""))
+    minus = {row: with_interval(values_QM - means[first]) for row, values_QM in means.items() if row != first}
+    for row, ends in minus.items():
+        of_10 = ", ".join(
+            f"{measure} {ends['mean'][measure]:+.4f} [{ends['low'][measure]:+.4f}, {ends['high'][measure]:+.4f}]"
+            for measure in ("ndcg@10", "collection_ndcg@10")
+        )
+        print(f"{row} minus {first}: {of_10}", flush=True)
+    return {
+        "train_pairs": shards["counts"]["train_pairs"],
+        "n": len(dev.collection.qrels),
+        "systems": {row: named(values_QM.mean(axis=0)) for row, values_QM in means.items()},
+        "train_core_seconds": seconds,
+        f"minus {first}": minus,
+    }
+
+
+if __name__ == "__main__":
+    main()
