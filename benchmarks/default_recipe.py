@@ -31,8 +31,6 @@ from training.ranking.word_matches import title_ranking  # noqa: E402
 RECIPES = {
     "lstm-pool-192-words": "lstm-pool-192-words",
     "bag-pool-512, words": "bag-pool-512:objective.word_share=0.375",
-    "lstm-pool-192": "lstm-pool-192",
-    "bag-pool-512": "bag-pool-512",
     "lstm-96": "lstm-96",
 }
 
