@@ -3,8 +3,8 @@
     python benchmarks/fuzz_ledger.py [--lines 1000000] [--seed 1] [--record]
 
 Half of the lines are damaged: bytes flipped, cut, NUL, invalid UTF-8, halves of surrogate pairs, wrong types, missing,
-huge and doubled fields, times out of this world, JSON 10,000 deep (tests/beam_jobs/fuzzed_lines.py); among them is one
-line of 10 MB. The lines are counted as they are written, apart from the job. The same number of good lines goes through
+huge and doubled fields, times out of this world, JSON 10,000 deep (tests/beam_jobs/ingest/fuzzed_lines.py); one of them
+has 10 MB. The lines are counted as they are written, apart from the job. The same number of good lines goes through
 a second run, and both peaks of memory are told. With --record writes benchmarks/results/fuzz_ledger.json.
 """
 
@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.beam_jobs.fuzzed_lines import MEGABYTE, fuzzed_lines, good_line  # noqa: E402
+from tests.beam_jobs.ingest.fuzzed_lines import MEGABYTE, fuzzed_lines, good_line  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results" / "fuzz_ledger.json"
 NUM_FILES = 8

@@ -34,9 +34,9 @@ import psutil
 
 from flows.config.settings import Settings
 from schemas import storage
+from tests.beam_jobs.engine.standalone_flink import Cluster
 from tests.end_to_end.prefect_server import PrefectServer, words_of
 from tests.end_to_end.shop import clicktower, make_shop
-from tests.engines.standalone_flink import Cluster
 from tests.ray_cluster import RayCluster
 from tests.s3_server import S3Server
 from tests.services import Services

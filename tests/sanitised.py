@@ -24,14 +24,14 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("clicktower", "schemas", "beam_jobs", "training", "flows", "tests")
 TESTS = (
-    "tests/beam_jobs/test_compiled.py", "tests/beam_jobs/test_fuzzed_ledger.py", "tests/beam_jobs/test_exchange.py",
-    "tests/beam_jobs/test_lines_once.py", "tests/training/kernel", "tests/training/ranking",
-    "tests/training/test_foreign_shards.py",
+    "tests/beam_jobs/compiled/test_compiled.py", "tests/beam_jobs/ingest/test_fuzzed_ledger.py",
+    "tests/beam_jobs/engine/test_exchange.py", "tests/beam_jobs/ingest/test_lines_once.py",
+    "tests/training/kernel", "tests/training/ranking", "tests/training/trainer/test_foreign_shards.py",
 )  # fmt: skip
 FUZZED = (
-    "tests/beam_jobs/test_fuzzed_ledger.py::test_any_lines_add_up",
-    "tests/beam_jobs/test_compiled.py::test_everyday_lines_give_the_rows_that_python_gives",
-    "tests/training/test_foreign_shards.py::test_bytes_changed_anywhere_are_refused_or_harmless",
+    "tests/beam_jobs/ingest/test_fuzzed_ledger.py::test_any_lines_add_up",
+    "tests/beam_jobs/compiled/test_compiled.py::test_everyday_lines_give_the_rows_that_python_gives",
+    "tests/training/trainer/test_foreign_shards.py::test_bytes_changed_anywhere_are_refused_or_harmless",
     "tests/training/kernel/test_tokenise.py::test_any_texts_are_cut_as_python_cuts_them",
 )
 EXAMPLES_A_ROUND = 1_000  # of each: a minute or two, of which starting takes seconds

@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from tests.beam_jobs.ubi_lines import event, search
+from tests.beam_jobs.sources.ubi_lines import event, search
 from tests.crash_points import KILLED, MODULES, Disk, run
 
 DATES = ("2026-09-01", "2026-09-02")
@@ -193,7 +193,7 @@ def days_of(store: str, dates: Iterable[str]) -> dict[str, Any]:
 def pairs_of(folder: str) -> list:
     """(query, clicked title, clicks) of a build, after a check that no negative was clicked for its query."""
     from schemas.stage import open_result
-    from tests.beam_jobs.day_folders import read_pairs
+    from tests.beam_jobs.build.day_folders import read_pairs
 
     pairs = read_pairs(open_result(folder))
     clicked = {(pair["query"], pair["clicked"]) for pair in pairs}

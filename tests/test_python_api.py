@@ -43,7 +43,7 @@ def test_a_model_and_its_release_encode_alike(trained, released):
 
 @pytest.fixture
 def transformers():
-    """The integration, imported late: it imports Triton, and tests/training/gpu must choose the interpreter before."""
+    """The integration, imported late: it imports Triton, whose interpreter tests/training/conftest.py chooses first."""
     from clicktower import sentence_transformer
 
     return sentence_transformer

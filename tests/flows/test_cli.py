@@ -31,8 +31,8 @@ def clicktower(*arguments: str, **options) -> subprocess.CompletedProcess:
 
 @pytest.fixture(scope="module")
 def told() -> dict[tuple[str, ...], dict]:
-    """What tests.flows.forked_commands tells of each help and wrong call."""
-    command = [sys.executable, "-m", "tests.flows.forked_commands"]
+    """What tests.flows.commands.forked_commands tells of each help and wrong call."""
+    command = [sys.executable, "-m", "tests.flows.commands.forked_commands"]
     asked = json.dumps(HELPS + WRONG)
     done = subprocess.run(command, input=asked, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
     return dict(zip(HELPS + WRONG, json.loads(done.stdout), strict=True))

@@ -12,7 +12,7 @@ from schemas.errors import StageError, UsageError
 from tests.recipes import varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training.kernel.small_batches import TRIGRAMS, compiled_path, random_pairs, recipe_of, sharing_pairs
-from tests.training.test_large_update import Together
+from tests.training.trainer.test_large_update import Together
 from training.compute.reduction import Workers
 from training.model.encoder import CPU
 from training.model.kernel_towers import can_encode

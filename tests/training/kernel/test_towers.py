@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from tests.rounding import assert_equal_but_for_rounding, rounded
-from tests.training.dense import dense
 from tests.training.kernel.small_batches import (
     TOWERS,
     both,
@@ -21,6 +20,7 @@ from tests.training.kernel.small_batches import (
     sharing_pairs,
     start,
 )
+from tests.training.towers.dense import dense
 from training.kernel.kernel_library import library, status
 from training.model.encoder import encode_batch
 from training.model.kernel_towers import CHUNK_TEXTS, TowerPoint

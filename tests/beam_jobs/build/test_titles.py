@@ -1,0 +1,128 @@
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_jobs.build import titles as steps
+from beam_jobs.build.titles import ANSWERED, SHOWN, WANTED, answer_titles, title_rows, wanted_titles
+from schemas.text_contract import normalise
+from tests.beam_jobs.build.pools import documents_of, pool_of, titled
+
+
+def _pool(named: dict[str, str], size: int) -> list[tuple[str, str]]:
+    pool = pool_of(documents_of(named), size)
+    return list(zip(pool["document_id"].to_pylist(), pool["title"].to_pylist(), strict=True))
+
+
+_SOME_ALIKE = ["A b", "a  B", "c", "D", "e f", "g"]
+_TITLES = st.dictionaries(st.text("abcdef123", min_size=1, max_size=6), st.sampled_from(_SOME_ALIKE))
+
+
+@given(_TITLES.filter(bool), st.integers(1, 8), st.randoms())
+def test_the_pool_holds_each_title_once_whatever_the_order_of_the_file(titles, size, random):
+    pool = _pool(titles, size)
+    distinct = {normalise(title) for title in titles.values()}
+    assert len(pool) == min(size, len(distinct))
+    assert len({title for _, title in pool}) == len(pool)
+    assert all(normalise(titles[document_id]) == title for document_id, title in pool)
+    shuffled = list(titles.items())
+    random.shuffle(shuffled)
+    assert _pool(dict(shuffled), size) == pool
+
+
+def test_new_documents_do_not_reorder_the_pool():
+    before = {f"d{i}": f"title {i}" for i in range(200)}
+    after = before | {f"new{i}": f"new title {i}" for i in range(100)}
+    old, new = _pool(before, 50), _pool(after, 50)
+    kept = [row for row in new if row in old]
+    assert kept == [row for row in old if row in new]
+    assert 20 < len(kept) < 50  # two thirds are expected to stay, and newcomers take the places of the last
+    assert kept == old[: len(kept)]
+    assert _pool(after, 10**6)[:50] == new
+
+
+@given(_TITLES.filter(bool), st.integers(1, 8))
+def test_every_document_points_at_the_pool_row_of_its_title(titles, size):
+    table = titled(documents_of(titles), size)
+    pool = [title for _, title in _pool(titles, size)]
+    assert len(table) == len(titles)
+    for row in table.to_pylist():
+        assert row["title"] == normalise(titles[row["document_id"]])
+        assert row["pool_row"] == (pool.index(row["title"]) if row["title"] in pool else -1)
+
+
+@given(_TITLES.filter(bool), st.integers(1, 8), st.integers(1, 3))
+def test_the_pool_is_the_same_however_its_documents_are_spread_over_buckets(titles, size, num_parts):
+    """Title by title in parts, as buckets hold them; all hashes in few ranges would only make more candidates."""
+    hashed = steps.hashed_documents(documents_of(titles))
+    part = np.array([len(title) % num_parts for title in hashed["title"].to_pylist()])
+    parts = [steps.group_by_title(hashed.filter(pa.array(part == number))) for number in range(num_parts)]
+    num_in_range = np.sum([steps.count_hash_ranges(grouped) for grouped in parts], axis=0)
+    candidates = pa.concat_tables(steps.pool_candidates(grouped, num_in_range, size) for grouped in parts)
+    assert steps.pool_of(candidates, size).equals(pool_of(documents_of(titles), size))
+
+
+def test_few_candidates_are_gathered_beside_the_pool():
+    grouped = steps.group_by_title(steps.hashed_documents(documents_of({f"d{i}": f"title {i}" for i in range(5000)})))
+    candidates = steps.pool_candidates(grouped, steps.count_hash_ranges(grouped), 100)
+    assert 100 <= len(candidates) <= 110  # one range of 4,096 more: about one of 5,000
+
+
+def test_two_titles_whose_documents_share_a_hash_keep_their_rows():
+    hashed = pa.table([["a", "b", "c"], ["one", "two", "three"], [5, 5, 9]], schema=steps.HASHED)
+    grouped = steps.group_by_title(hashed)
+    pool = steps.pool_of(steps.pool_candidates(grouped, steps.count_hash_ranges(grouped), 3), 3)
+    rows = steps.find_pool_rows(grouped, pool)
+    assert dict(zip(rows["title"].to_pylist(), rows["pool_row"].to_pylist(), strict=True)) == {
+        "one": 0,
+        "two": 1,
+        "three": 2,
+    }
+
+
+def test_the_answer_tells_unknown_documents_from_known_ones_that_nobody_clicked():
+    table = titled(documents_of({"d1": "Angle Bracket", "d2": "Screw"}), 10)
+    row_of = dict(zip(table["document_id"].to_pylist(), table["pool_row"].to_pylist(), strict=True))
+    shown = pa.Table.from_pylist(
+        [
+            {"query": "a", "document_id": "d1", "impressions": 3, "clicks": 1, "weight": 1000},
+            {"query": "a", "document_id": "d2", "impressions": 2, "clicks": 0, "weight": 0},
+            {"query": "b", "document_id": "gone", "impressions": 1, "conversions": 1, "weight": 5000},
+            {"query": "c", "document_id": "d1", "impressions": 0, "clicks": 2, "weight": 2000},
+        ],
+        schema=SHOWN,
+    )
+    wanted = wanted_titles(shown, np.array([0, 0, 1, 0]))
+    assert len(wanted) == 3  # d1 once for bucket 0, though two of its queries were shown it
+    answered, num_clicked, num_titled = answer_titles(wanted, table)
+    assert (num_clicked, num_titled) == (2, 1)  # d1 and gone; d1
+    assert set(zip(*(column.to_pylist() for column in answered), strict=True)) == {
+        (0, "d1", "angle bracket", row_of["d1"]),
+        (0, "d2", "", row_of["d2"]),
+        (1, "gone", None, -1),
+    }
+    of_bucket_0 = title_rows(shown.take([0, 1, 3]), answered.filter(pc.equal(answered["bucket"], 0)))
+    assert list(zip(*(of_bucket_0[name].to_pylist() for name in ("query", "title", "pool_row")), strict=True)) == [
+        ("a", "angle bracket", row_of["d1"]),
+        ("a", "", row_of["d2"]),
+        ("c", "angle bracket", row_of["d1"]),
+    ]
+
+
+def test_a_document_that_every_query_is_shown_asks_once_for_each_bucket():
+    counts = [[1] * 1000, [0] * 999 + [1], [0] * 1000, [0] * 999 + [1000]]
+    shown = pa.table([[f"q{i}" for i in range(1000)], ["hot"] * 1000, *counts], schema=SHOWN)
+    wanted = wanted_titles(shown, np.arange(1000) % 4)
+    assert sorted(zip(*(wanted[name].to_pylist() for name in ("bucket", "clicked")), strict=True)) == [
+        (0, False),
+        (1, False),
+        (2, False),
+        (3, True),
+    ]
+
+
+def test_answers_to_nothing_are_nothing():
+    answered, num_clicked, num_titled = answer_titles(WANTED.empty_table(), titled(documents_of({"d": "t"}), 1))
+    assert (answered.num_rows, num_clicked, num_titled) == (0, 0, 0)
+    assert title_rows(SHOWN.empty_table(), ANSWERED.empty_table()).num_rows == 0

@@ -1,0 +1,236 @@
+"""Delimited text: rows as the csv module reads them, wherever files are cut; bad lines cost themselves alone."""
+
+import csv
+import io
+from datetime import UTC, datetime
+
+import polars
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_jobs.ingest.ingest_stage import IngestConfig
+from beam_jobs.sources.mapping import Columns, Events, Mapping
+from schemas.errors import StageError, UsageError
+from tests.beam_jobs.ingest.source_rows import NAMES, as_set, read_all
+
+AOL = Mapping(
+    columns=Columns(client_id="AnonID", query="Query", time="QueryTime", position="ItemRank", document_id="ClickURL")
+)
+AOL_LINES = [
+    b"AnonID\tQuery\tQueryTime\tItemRank\tClickURL",
+    b"142\tangle bracket\t2006-03-01 07:17:12\t\t",
+    b"142\tangle bracket\t2006-03-01 07:17:12\t3\thttp://www.shop.example",
+    b'217\t"lottery\t2006-03-01 11:58:51\t1\thttp://lotto.example',  # quotes mean nothing where tabs delimit
+    b"217\t\t2006-03-01 11:58:51\t\t",  # a search for nothing
+    b"993\tdrill\tyesterday\t\t",  # no time
+    b"993\tdrill\t2006-03-01 11:58:51",  # cut off
+    b"993\tdr\xff\t2006-03-01 11:58:51\t\t",
+    b"993\tdrill\t2006-03-01 11:58:51\tfirst\thttp://x.example",
+]
+
+
+def _config(mapping=AOL, **more):
+    return IngestConfig(format="delimited", mapping=mapping, **more)
+
+
+def _write(path, lines, end=b"\n"):
+    path.write_bytes(b"".join(line + end for line in lines))
+    return path
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf"])
+def test_a_log_of_one_search_a_line_with_what_was_clicked(tmp_path, end, start):
+    log = tmp_path / "aol.txt"
+    log.write_bytes(start + b"".join(line + end for line in AOL_LINES))
+    rows, rejects, num_lines = read_all([log], _config())
+    assert num_lines == 8  # the header is no line of the log
+    first, second = datetime(2006, 3, 1, 7, 17, 12, tzinfo=UTC), datetime(2006, 3, 1, 11, 58, 51, tzinfo=UTC)
+    blank = {"user_agent": None, "application": None}
+    expected = [
+        ("search", "142", "angle bracket", None, -1, first),
+        ("click", "142", "angle bracket", "http://www.shop.example", 3, first),
+        ("click", "217", '"lottery', "http://lotto.example", 1, second),
+        ("search", "217", "", None, -1, second),
+    ]
+    names = ("kind", "client_id", "query", "document_id", "position", "time")
+    assert [{k: v for k, v in row.items() if k != "query_id"} for row in rows] == [
+        dict(zip(names, row, strict=True)) | blank for row in expected
+    ]
+    assert len({row["query_id"] for row in rows}) == 4  # a line without an id is joined to none
+    whole = log.read_bytes()
+    places = [whole.index(line) for line in AOL_LINES[5:]]
+    reasons = ["unreadable_field", "unreadable_field", "unreadable_not_utf8", "unreadable_field"]
+    assert rejects == [(str(log), place, reason) for place, reason in zip(places, reasons, strict=True)]
+
+
+@pytest.mark.slow
+def test_orcas_lines_are_clicks_by_nobody_and_agree_with_polars(real_data):
+    log = real_data / "homedepot" / "clicks.orcas.tsv"
+    rows, rejects, num_lines = read_all([log], IngestConfig(format="orcas"))
+    frame = polars.read_csv(log, separator="\t", has_header=False, quote_char=None, infer_schema=False,
+                            new_columns=["query_id", "query", "document_id", "url"])  # fmt: skip
+    assert num_lines == frame.height == 35_421
+    assert rejects == []
+    columns = ["query_id", "query", "document_id"]
+    assert [tuple(row[name] for name in columns) for row in rows] == frame.select(columns).rows()
+    assert {(row["kind"], row["client_id"], row["position"], row["time"]) for row in rows} == {
+        ("click", None, -1, None)
+    }
+
+
+def test_a_line_with_another_number_of_fields_is_no_orcas_line(tmp_path):
+    log = _write(tmp_path / "o.tsv", [b"1\ta\tD1\tu", b"1\ta\tD1", b"1\ta\tD1\tu\tv", b""])
+    rows, rejects, _ = read_all([log], IngestConfig(format="orcas"))
+    assert len(rows) == 1
+    assert [place for _, place, _ in rejects] == [9, 16, 27]
+
+
+TEXT = st.text(st.sampled_from(["a", "b", " ", ",", '"', "é"]), max_size=6)
+NAMED = Mapping(columns=Columns(query="q", document_id="d", client_id="c"), delimiter=",")
+
+
+def _expected(rows):
+    kinds = ["click" if document else "search" for _, document, _ in rows]
+    return as_set(
+        dict.fromkeys(NAMES)
+        | {"kind": kind, "query": query or (None if kind == "click" else ""), "document_id": document or None,
+           "client_id": client or None, "position": -1}
+        for (query, document, client), kind in zip(rows, kinds, strict=True)
+        if query or kind == "search"
+    )  # fmt: skip
+
+
+def _found(rows):
+    return as_set(row | {"query_id": None} for row in rows)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    rows=st.lists(st.tuples(TEXT, TEXT, TEXT), max_size=12),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    cut=st.integers(5, 60),
+)
+def test_quoted_fields_are_read_as_the_csv_module_writes_them_wherever_a_file_is_cut(
+    tmp_path_factory, rows, quoting, cut
+):
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n", quoting=quoting).writerows(
+        [("d", "c", "q"), *[(d, c, q) for q, d, c in rows]]
+    )
+    log = tmp_path_factory.mktemp("log") / "log.csv"
+    log.write_bytes(text.getvalue().encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("beam_jobs.sources.read_lines.RANGE_BYTES", cut)
+        found, rejects, num_lines = read_all([log], _config(NAMED))
+    assert num_lines == len(rows)
+    assert {reason for _, _, reason in rejects} <= {"unreadable_no_query_id"}
+    assert _found(found) == _expected(rows)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    rows=st.lists(st.tuples(*[st.text(st.sampled_from(["a", ",", '"', "\n"]), max_size=6)] * 3), max_size=12),
+    block=st.integers(3, 40),
+)
+def test_quoted_line_ends_belong_to_their_field_whatever_the_blocks(tmp_path_factory, rows, block):
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([("d", "c", "q"), *[(d, c, q) for q, d, c in rows]])
+    log = tmp_path_factory.mktemp("log") / "log.csv"
+    log.write_bytes(text.getvalue().encode())
+    mapping = Mapping(columns=NAMED.columns, delimiter=",", quoted_newlines=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("beam_jobs.sources.read_lines.RANGE_BYTES", 10)
+        patch.setattr("beam_jobs.sources.delimited.BLOCK_BYTES", block)
+        found, _, num_lines = read_all([log], _config(mapping))
+    assert num_lines == len(rows)
+    assert _found(found) == _expected(rows)
+
+
+def test_a_quote_left_open_costs_its_line_or_where_lines_may_be_quoted_the_rest(tmp_path):
+    log = _write(tmp_path / "a.csv", [b"d,c,q", b"D1,c,x", b'D2,c,"open', b"D3,c,y", b"D4,c,z"])
+    rows, rejects, num_lines = read_all([log], _config(NAMED))
+    assert ([row["document_id"] for row in rows], num_lines, rejects[0][1]) == (["D1", "D3", "D4"], 4, 13)
+    mapping = Mapping(columns=NAMED.columns, delimiter=",", quoted_newlines=True)
+    rows, rejects, num_lines = read_all([log], _config(mapping))
+    assert ([row["document_id"] for row in rows], num_lines, rejects[0][1]) == (["D1"], 2, 13)
+
+
+def test_a_quote_that_is_never_closed_is_no_endless_wait(tmp_path, monkeypatch):
+    monkeypatch.setattr("beam_jobs.sources.delimited.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("beam_jobs.sources.delimited.BLOCK_BYTES", 100)
+    log = _write(tmp_path / "a.csv", [b"d,c,q", b'D2,c,"open', *[b"D3,c,y"] * 1000])
+    with pytest.raises(StageError, match="no line end"):
+        read_all([log], _config(Mapping(columns=NAMED.columns, delimiter=",", quoted_newlines=True)))
+
+
+def test_events_have_the_kinds_that_the_mapping_says(tmp_path):
+    log = _write(
+        tmp_path / "a.tsv", [b"s1\tdrill\t\tq", b"s1\t\tD1\tshown", b"s1\t\tD1\ttap", b"s1\t\tD1\tbuy", b"s1\tx\t\t"]
+    )
+    mapping = Mapping(
+        columns=Columns(query_id=1, query=2, document_id=3, event=4),
+        header=False,
+        events=Events(search=("q",), impression=("shown",), click=("tap", "open")),
+    )
+    rows, _, _ = read_all([log], _config(mapping))
+    assert [row["kind"] for row in rows] == ["search", "impression", "click", "other", "search"]
+    assert [row["query"] for row in rows] == ["drill", None, None, None, "x"]
+    assert {row["query_id"] for row in rows} == {"s1"}
+
+
+def test_columns_may_lie_in_another_order_in_every_file(tmp_path):
+    one, two = (
+        _write(tmp_path / "1.csv", [b"q,d,c", b"x,D1,ann"]),
+        _write(tmp_path / "2.csv", [b"c,d,q,e", b"ben,D2,y,z"]),
+    )
+    rows, _, _ = read_all([one, two], _config(NAMED))
+    assert [(row["query"], row["document_id"], row["client_id"]) for row in rows] == [
+        ("x", "D1", "ann"),
+        ("y", "D2", "ben"),
+    ]
+
+
+def test_a_missing_column_is_named_with_what_there_is_and_the_nearest_name(tmp_path):
+    log = _write(tmp_path / "a.csv", [b"querry,d,c", b"secret words,D1,ann"])
+    mapping = Mapping(columns=Columns(query="query", document_id="d"), delimiter=",")
+    with pytest.raises(UsageError, match=r"'querry', 'd', 'c' .did you mean 'querry'") as caught:
+        read_all([log], _config(mapping))
+    assert str(log) in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_two_files_of_different_forms_are_both_named(tmp_path):
+    one, two = _write(tmp_path / "1.csv", [b"q,d,c"]), _write(tmp_path / "2.csv", [b"q,d,client"])
+    with pytest.raises(UsageError, match=r"that has only 'q', 'd', 'client'."):
+        read_all([one, two], _config(NAMED))
+
+
+def test_a_first_line_that_is_no_header_is_not_quoted(tmp_path):
+    log = _write(tmp_path / "a.csv", [b"very secret query,D1,7", b"x,D1,8"])
+    with pytest.raises(UsageError, match="3 that do not look like names") as caught:
+        read_all([log], _config(NAMED))
+    assert "secret" not in str(caught.value)
+
+
+def test_a_column_that_occurs_twice_must_be_given_by_number(tmp_path):
+    log = _write(tmp_path / "a.csv", [b"q,d,c,q", b"x,D1,ann,y"])
+    with pytest.raises(UsageError, match="2 columns of that name"):
+        read_all([log], _config(NAMED))
+    by_number = Mapping(columns=Columns(query=4, document_id="d"), delimiter=",")
+    assert read_all([log], _config(by_number))[0][0]["query"] == "y"
+
+
+def test_names_need_a_header(tmp_path):
+    log = _write(tmp_path / "a.csv", [b"x,D1,ann"])
+    with pytest.raises(UsageError, match="without a header"):
+        read_all([log], _config(Mapping(columns=NAMED.columns, delimiter=",", header=False)))
+
+
+def test_nul_and_huge_fields_are_text_and_a_header_alone_is_no_line(tmp_path):
+    log = _write(tmp_path / "a.csv", [b"q,d,c", b"a\x00b,D1,", b'"' + b"y" * 10_000_000 + b'",D2,'])
+    rows, rejects, _ = read_all([log], _config(NAMED))
+    assert [len(row["query"]) for row in rows] == [3, 10_000_000]
+    assert rejects == []
+    assert read_all([_write(tmp_path / "b.csv", [b"q,d,c"])], _config(NAMED)) == ([], [], 0)

@@ -1,0 +1,71 @@
+"""`clicktower erase`: the id comes from stdin or a file, and shows up nowhere."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from flows.cli import run
+from flows.commands.preprocess import read_client_ids
+from schemas.errors import UsageError
+from tests.beam_jobs.ingest.dated_logs import day_lines, write_lines
+
+WHO = "client-3"
+
+
+@pytest.fixture
+def store(tmp_path):
+    log = write_lines(tmp_path / "log.ndjson", day_lines("2026-09-01", 0, num_searches=60))
+    ingest_log([log], store=str(tmp_path / "store"), config=IngestConfig(date="2026-09-01"))
+    return str(tmp_path / "store")
+
+
+def _say(monkeypatch, content: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def test_an_id_from_stdin_is_erased_and_never_shown(store, monkeypatch, capsys):
+    _say(monkeypatch, f"{WHO}\r\n".encode())
+    assert run(["erase", "--store", store, "--client-id", "-", "--json"]) == 0
+    output = capsys.readouterr()
+    result = json.loads(output.out)
+    assert (result["stage"], result["path"], result["reused"]) == ("erase", store, False)
+    assert result["counts"]["ingests_changed"] == 1
+    assert result["days"] == {"2026-09-01": 2}
+    assert WHO not in output.out + output.err
+    _say(monkeypatch, WHO.encode())
+    assert run(["erase", "--store", store, "--client-id", "-"]) == 0
+    output = capsys.readouterr()
+    assert "nothing to remove" in output.err
+    assert WHO not in output.out + output.err
+
+
+def test_ids_from_a_file(store, tmp_path, capsys):
+    (tmp_path / "ids.txt").write_text(f"{WHO}\n\nclient-4\n{WHO}\n")
+    assert run(["erase", "--store", store, "--client-ids-file", str(tmp_path / "ids.txt")]) == 0
+    output = capsys.readouterr()
+    assert "2026-09-01 is now version 2" in output.out
+    assert "Raw logs" in output.err
+    assert "client-" not in output.out + output.err
+
+
+def test_an_id_on_the_command_line_is_refused_and_not_repeated(store, capsys):
+    assert run(["erase", "--store", store, "--client-id", WHO]) == 2
+    output = capsys.readouterr()
+    assert "command line" in output.err
+    assert WHO not in output.out + output.err
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n", b"\xff\xfe"])
+def test_no_id_is_wrong_usage(monkeypatch, content):
+    _say(monkeypatch, content)
+    with pytest.raises(UsageError):
+        read_client_ids("-", None)
+
+
+@pytest.mark.parametrize(("client_id", "file"), [(None, None), ("-", "ids.txt"), (None, "/nowhere/ids.txt")])
+def test_ids_come_from_one_place(client_id, file):
+    with pytest.raises(UsageError):
+        read_client_ids(client_id, file)

@@ -1,0 +1,64 @@
+"""What training starts from: another model's W and tower, a new head above it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from schemas.errors import UsageError
+from schemas.stage import open_result
+from tests.recipes import recipe_with, varied
+from tests.trained_model import TABLE_ROWS, trained_stage
+from tests.training.trainer.objective_recipes import PAIRS
+from training.model.model import load_model
+from training.model.parameters import Outputs, initial_parameters, layout_of
+from training.trainer.worker import start_of
+
+torch.set_num_threads(1)
+TWO_TOWERS = recipe_with(name="clicks", tower="bilstm", cells=8, same_start=False, seed=5)
+OUTPUTS = Outputs(unit="pairs", classes=("other", "same"))
+
+
+@pytest.fixture(scope="module")
+def clicks(tmp_path_factory) -> str:
+    return open_result(trained_stage(str(tmp_path_factory.mktemp("clicks")), recipe=TWO_TOWERS)).data
+
+
+def test_the_tower_is_the_other_model_s_and_the_head_is_new(clicks):
+    layout = layout_of(PAIRS, TABLE_ROWS, OUTPUTS)
+    (found,) = start_of(PAIRS, layout, None, clicks).values()
+    table, parts = layout.split(found)
+    before = load_model(clicks)
+    its_table, its_parts = before.layout.split(before.towers["query"])  # one tower for both sides: that of queries
+    assert torch.equal(table, its_table)
+    for name in ("W_rec", "b"):
+        assert torch.equal(parts[name], its_parts[name])
+    fresh = layout.split(initial_parameters(PAIRS, layout, "shared"))[1]
+    heads = [name for name in parts if name.startswith("head.")]
+    assert heads
+    for name in heads:
+        assert torch.equal(parts[name], fresh[name])
+    assert torch.equal(found, layout.join(table, parts)), "the filling is zero"
+
+
+def test_two_towers_start_from_their_own(clicks):
+    layout = layout_of(TWO_TOWERS, TABLE_ROWS)
+    found = start_of(replace(TWO_TOWERS, seed=9), layout, None, clicks)
+    before = load_model(clicks)
+    assert all(torch.equal(found[name], before.towers[name]) for name in ("query", "document"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "table_rows", "found"),
+    [
+        ({"cells": 9}, TABLE_ROWS, r"its recipe clicks has other towers \(W: \(51000, 48\), not \(51000, 54\)\)"),
+        ({"tower": "lstm", "cells": 16}, TABLE_ROWS, "has other towers"),
+        ({"tower": "max_pooled"}, TABLE_ROWS, "has other towers"),
+        ({}, TABLE_ROWS + 1, r"\(W: \(51000, 48\), not \(51001, 48\)\)"),
+    ],
+)
+def test_a_model_with_other_towers_is_refused(clicks, changes, table_rows, found):
+    recipe = varied(PAIRS, **changes)
+    with pytest.raises(UsageError, match=found) as error:
+        start_of(recipe, layout_of(recipe, table_rows, OUTPUTS), None, clicks)
+    assert "same tower, cells and table rows" in error.value.fix
