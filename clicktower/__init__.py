@@ -146,12 +146,13 @@ def load(path: str) -> Model:
 
 
 def train(
-    shards: str, *, into: str, recipe: str = "lstm-96", fields: Mapping[str, Any] | None = None, **options: Any
+    shards: str, *, into: str, recipe: str = "", fields: Mapping[str, Any] | None = None, **options: Any
 ) -> Model:
     """Train towers on the shards that `build` printed, and load them; a finished training is reused.
 
-    recipe: a name or a TOML file, as in `clicktower train`. fields: its fields by dotted name. options: those of
-    training.trainer.launch.train, such as workers, device, teacher or progress. Raises UsageError and StageError.
+    recipe: a name or a TOML file, by default that of `clicktower train`. fields: its fields by dotted name.
+    options: those of training.trainer.launch.train, such as workers, device, teacher or progress.
+    Raises UsageError and StageError.
 
     >>> model = train("store/build/DIGEST", into="store", fields={"tower.cells": 8, "epochs": 1})
     >>> model.dimensions
@@ -159,9 +160,10 @@ def train(
     """
     from flows.config.toml_file import recipe_named
     from schemas.section import changed
+    from training.model.named_recipes import DEFAULT
     from training.trainer import launch
 
-    named, word_vectors = recipe_named(recipe)
+    named, word_vectors = recipe_named(recipe or DEFAULT)
     options = {"word_vectors": word_vectors, **options}
     return Model(launch.train(shards, store=into, recipe=changed(named, fields or {}), **options).folder)
 

@@ -34,13 +34,14 @@ def explain(
     set: list[str] | None = None,
     json: Json = False,
 ) -> None:
-    """Show what a recurrent model reads in a text: keywords, traces of every gate, and the
-    score of a pair.
+    """Show what a model reads in a text: the score of a pair and each word's share of it, or,
+    of a recurrent model, keywords and traces of every gate.
 
-    Each word is shaded by how many of the 10 most active cells it moves; a self-attentive
-    model also shows where its hops look. --into writes explain.html (heat maps, lines,
-    tables; self-contained), traces.arrow (every gate and state, one row per cell and word)
-    and attention.arrow (one row per hop and word). docs/results.md says how to read them.
+    The share of a word is what the score loses without it. Words of a recurrent model are
+    shaded by how many of the 10 most active cells they move; a self-attentive model also
+    shows where its hops look. --into writes explain.html (heat maps, lines, tables;
+    self-contained), traces.arrow (every gate and state, one row per cell and word) and
+    attention.arrow (one row per hop and word). docs/results.md says how to read them.
     The files contain the texts as they were given, and words of the queries.
 
         clicktower explain --model store/train/DIGEST "angle bracket"
@@ -51,8 +52,8 @@ def explain(
     Args:
         text: A query; with --side document a title.
         title: A title, to see the pair and its score.
-        model: The folder that `train` printed, or a release, of a recurrent model: LSTM, bidirectional LSTM (also
-            self-attentive, max-pooled, variational) or RNN.
+        model: The folder that `train` or `combine` printed, or a release. Only recurrent models have gates: LSTM,
+            bidirectional LSTM (also self-attentive, max-pooled, variational) and RNN.
         side: The tower that reads a single text, and those of --queries; query by default.
         beside: Another model, to compare counts and scores, and the training cost of each.
         queries: Queries, `id<TAB>text`, to show which words each cell represents, and whether the input gate closes at
@@ -64,13 +65,14 @@ def explain(
         set: field=value for any field of the counting rule: top_cells, threshold, share; may be repeated.
     """
     from flows.config.toml_file import with_fields
+    from flows.releases.word_shares import word_shares
     from flows.report.explain_page import Readings, explain_blocks
     from flows.show.present import relative_path
     from schemas.judgments import read_queries
     from training.analysis.explanation import as_json, explain_model, training_cost
     from training.analysis.keywords import CountingRule
-    from training.analysis.traces import require_traces
-    from training.model.model import load_model
+    from training.analysis.traces import has_gates, require_traces
+    from training.model.model import load_encoder, load_model
 
     texts, rule = _texts(text, title, side, queries), with_fields(CountingRule(), set or [])
     for option, lacks, needed in (
@@ -85,6 +87,13 @@ def explain(
     query_texts = list(read_queries(queries).values()) if queries else []
     paths = [model, beside] if beside else [model]
     folders, are_simulated = zip(*map(_model_folder, paths), strict=True)
+    if text is not None and title is not None and not (beside or queries or into):
+        encoder = load_encoder(folders[0])
+        if not has_gates(encoder):
+            labels = {"simulated": True} if are_simulated[0] else {}
+            shares = word_shares(encoder, None, text, title)
+            console.emit({"stage": "explain", "model": model, **shares, "labels": labels}, json, _show_shares)
+            return
     models = [load_model(folder) for folder in folders]
     for reader in models:  # before anything is computed
         require_traces(reader.recipe)
@@ -127,6 +136,22 @@ def explain(
             console.output.print(console.plain(relative_path(path)), soft_wrap=True)
 
     console.emit(result, json, show)
+
+
+def _show_shares(result: dict[str, Any]) -> None:
+    """The score of a pair, and of each text a table of its words."""
+    name = "cosine" if result["distance"] is None else "distance"
+    console.output.print(f"{name} {result[name]:.3f}")
+    for side in ("query", "title"):
+        matches = [word.get("match") for word in result[side]["words"]]
+        header = ("word", "share", *(("its match", "cosine") if any(matches) else ()))
+        rows = [
+            (word["word"], f"{word['share']:+.3f}", *((match["word"], f"{match['cosine']:.3f}") if match else ()))
+            for word, match in zip(result[side]["words"], matches, strict=True)
+        ]
+        console.show([Table(caption=side, header=header, rows=rows)])
+    if result["labels"]:
+        console.output.print("[bold yellow]A model of a simulated log.[/]")
 
 
 def _texts(text: str | None, title: str | None, side: Side | None, queries: str | None) -> list[tuple[str, Side]]:

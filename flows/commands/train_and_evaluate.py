@@ -11,6 +11,7 @@ from flows.config.toml_file import assignments, recipe_named, with_fields
 from flows.show import console, present
 from schemas import storage
 from schemas.errors import UsageError
+from training.model.named_recipes import DEFAULT
 
 if TYPE_CHECKING:
     from schemas.judgments import Judged
@@ -20,7 +21,7 @@ def train(
     *,
     shards: Shards,
     into: Into,
-    recipe: str = "lstm-96",
+    recipe: str = DEFAULT,
     start: str | None = None,
     epochs: int | None = None,
     reduction: Literal["exact", "fast"] | None = None,
@@ -51,12 +52,13 @@ def train(
         clicktower train --shards store/build/DIGEST --into store --workers 2 --set optimiser.step=0.001 --epochs 20
 
     Args:
-        recipe: The tower and its settings. As the paper prints them: paper-lstm-96, paper-lstm-64, paper-lstm-32,
-            paper-lstm-96-n2, paper-lstm-96-n6, paper-lstm-96-n8, paper-bilstm-96, paper-rnn-288, paper-dssm,
-            paper-clsm-1, paper-clsm-3, paper-clsm-5. Tuned here: lstm-96 (default), lstm-64, lstm-32, lstm-full-96,
-            bilstm-96, rnn-288, dssm, clsm-1, clsm-3, clsm-5. Not in the paper: lstm-pool-192,
-            lstm-pool-192-words, lstm-pool-96, lstm-long-96, bag-pool-512, bag-512, self-attentive, max-pooled,
-            variational (benchmarks/README.md compares them). From labels (docs/model.md): siamese-lstm, siamese-max,
+        recipe: The tower and its settings. Best here: bag-pool-512-words (the default), and with gates that
+            `clicktower explain` shows, lstm-pool-192-words. As the paper prints them: paper-lstm-96, paper-lstm-64,
+            paper-lstm-32, paper-lstm-96-n2, paper-lstm-96-n6, paper-lstm-96-n8, paper-bilstm-96, paper-rnn-288,
+            paper-dssm, paper-clsm-1, paper-clsm-3, paper-clsm-5. Tuned: lstm-96, lstm-64, lstm-32, lstm-full-96,
+            bilstm-96, rnn-288, dssm, clsm-1, clsm-3, clsm-5. Not in the paper: lstm-pool-192, lstm-pool-96,
+            lstm-long-96, bag-pool-512, bag-512, self-attentive, max-pooled, variational
+            (benchmarks/README.md compares them). From labels (docs/model.md): siamese-lstm, siamese-max,
             siamese-gru, siamese-cnn, siamese-swem, gated-attention, var-siamese, attentive-texts; with the sizes that
             Lin et al. and Deudon print (docs/model.md): lin-yelp, lin-age, lin-max, lin-cnn, lin-snli, deudon-vae,
             deudon-vae-repeat, deudon. Or a TOML file: the best.toml of a sweep, or your own, with `objective` classify

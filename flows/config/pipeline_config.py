@@ -25,6 +25,7 @@ from flows.releases.release_folder import PublishConfig
 from schemas import storage
 from schemas.errors import UsageError
 from schemas.section import Natural, section
+from training.model.named_recipes import DEFAULT
 from training.model.recipe import Recipe
 
 # A recipe's name, or a TOML file.
@@ -65,7 +66,7 @@ class TrainSection:
     `min_workers`, `threads` and `device` are those of `compare` too.
     """
 
-    recipe: RecipeName = "lstm-96"
+    recipe: RecipeName = DEFAULT
     word_vectors: Uri | None = None  # the file that words start from
     start: StartName | None = None
     teacher: Uri | None = None

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from flows.config.toml_file import RecipeFields, Uri, check_names, read_toml, with_fields
 from schemas.errors import UsageError
 from schemas.section import changed, section
-from training.model.named_recipes import recipe
+from training.model.named_recipes import DEFAULT, recipe
 from training.model.recipe import Recipe
 from training.model.teacher import with_teacher
 from training.model.word_vectors import with_word_vectors
@@ -42,7 +42,7 @@ class SweepConfig:
 
     shards: Uri
     into: Uri
-    recipe: str = "lstm-96"
+    recipe: str = DEFAULT
     word_vectors: Uri | None = None
     epochs: int | None = None
     seeds: tuple[int, ...] = ()

@@ -16,11 +16,10 @@ from pydantic import Field
 
 from schemas.section import Count, Share, section
 from schemas.text_contract import words
-from training.analysis.traces import Direction, Trace, trace
+from training.analysis.traces import Direction, Trace, has_gates, trace
 from training.model.embedding import Side
 from training.model.ensemble import Ensemble
-from training.model.model import AnyEncoder, Model
-from training.towers.tower_settings import Recurrent
+from training.model.model import AnyEncoder
 
 SHARE = 0.4
 
@@ -145,7 +144,7 @@ class GateKeywords:
 def gate_keywords(encoder: AnyEncoder, text: str, side: Side) -> GateKeywords | None:
     """None for towers without gates or state, and for a text that is too long. Raises UsageError without a word."""
     members = encoder.members if isinstance(encoder, Ensemble) else (encoder,)
-    recurrent = [m for m in members if isinstance(m, Model) and isinstance(m.recipe.tower, Recurrent)]
+    recurrent = [member for member in members if has_gates(member)]
     if not recurrent or len(words(text)) > MOST_TRACED:
         return None
     moved, said = [], []

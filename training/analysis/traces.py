@@ -20,7 +20,7 @@ overlap   the mean of A Aᵀ off its diagonal: 0 where no two hops share a word,
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,7 @@ from training.compute.threads import alone
 from training.model.compiled_model import text_table
 from training.model.embedding import Side
 from training.model.encoder import encode_batch
-from training.model.model import BATCH_TEXTS, Model
+from training.model.model import BATCH_TEXTS, AnyEncoder, Model
 from training.model.parameters import tower_of
 from training.model.recipe import Recipe, tower_name
 from training.towers.bilstm import BidirectionalLSTM, MaxPooledTower, SelfAttentiveTower, VariationalTower
@@ -169,6 +169,11 @@ def _recurrent(model: Model, batch: TextBatch, side: Side) -> tuple[Any, torch.T
     return tower, word_UG, parts
 
 
+def has_gates(encoder: AnyEncoder) -> TypeGuard[Model]:
+    """Whether an encoder is a single tower with a state from word to word."""
+    return isinstance(encoder, Model) and isinstance(encoder.recipe.tower, Recurrent)
+
+
 def require_traces(recipe: Recipe) -> None:
     """Raises UsageError for a tower that has no state from word to word."""
     if not isinstance(recipe.tower, Recurrent):
@@ -176,8 +181,8 @@ def require_traces(recipe: Recipe) -> None:
         raise UsageError(
             f"The tower {recipe.tower.kind} of the recipe {recipe.name} has no known gates and no state that change"
             " from word to word: there is no trace to show and no keyword to count.",
-            f"Explain a model of a tower that reads word by word ({', '.join(recurrent)}); of this one, `clicktower"
-            " evaluate` and `clicktower search` show what it ranks.",
+            f"Explain a model of a tower that reads word by word ({', '.join(recurrent)}), or give a query and a title"
+            " alone: `clicktower explain` then shows the share that each word has in their score.",
         )
 
 

@@ -98,6 +98,7 @@ _OURS: Sequence[tuple[str, str]] = (
     ("variational", "normal distribution"),
     ("bag-512", "bag of trigrams, 512 units"),
     ("bag-pool-512", "the bag against a pool"),
+    ("bag-pool-512-words", "the bag, pool, words"),
 )
 
 

@@ -1,6 +1,6 @@
 """Training: shards -> model folder, through Ray Train with several workers or within a cluster, else in process.
 
-    train("store/build/DIGEST", store="store", recipe=recipe("lstm-96"))
+    train("store/build/DIGEST", store="store", recipe=recipe("lstm-pool-192-words"))
 
 Reads schemas.shard; writes model to STORE/train/DIGEST. While it runs, checkpoints are beside the attempt, in
 STORE/train/DIGEST/checkpoints: the same request started again after a kill continues from the newest.

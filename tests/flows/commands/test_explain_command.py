@@ -5,6 +5,7 @@ import json
 import re
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import torch
@@ -21,6 +22,7 @@ from tests.training.analysis.small_models import small_model
 from training.analysis.classifying import classify_vectors
 from training.analysis.keywords import most_active
 from training.analysis.traces import trace
+from training.model.embedding import search_vectors
 from training.model.model import load_model, write_model
 from training.model.named_recipes import recipe
 
@@ -342,6 +344,28 @@ def test_the_output_of_another_stage_is_no_model(tmp_path, capsys):
 )
 def test_wrong_usage_is_told(lstm, capsys, arguments, found):
     assert found in failure(capsys, 2, "--model", lstm, *arguments)
+
+
+def test_of_a_tower_without_gates_a_pair_has_the_shares_of_its_words(tmp_path, capsys):
+    """The score less that without the word."""
+    bag = folder_of(tmp_path, "bag")
+    shown = explain(capsys, "--model", bag, QUERY, TITLE)
+    encoder = load_model(bag)
+
+    def cosine(query: str) -> float:
+        pair = (search_vectors(encoder, [text], side)[0] for text, side in ((query, "query"), (TITLE, "document")))
+        return float(np.dot(*pair))
+
+    assert shown["cosine"] == pytest.approx(cosine(QUERY))
+    without = [cosine(text) for text in ("bracket for shelf", "angle for shelf", "angle bracket shelf",
+                                         "angle bracket for")]  # fmt: skip
+    assert [word["share"] for word in shown["query"]["words"]] == pytest.approx(
+        [cosine(QUERY) - c for c in without], abs=1e-6
+    )
+    assert run(["explain", "--model", bag, QUERY, TITLE]) == 0
+    printed = capsys.readouterr().out
+    assert f"cosine {shown['cosine']:.3f}" in printed
+    assert re.search(rf"zinc-plated +{re.escape(format(shown['title']['words'][2]['share'], '+.3f'))}", printed)
 
 
 def test_a_tower_without_traces_is_refused_also_beside_another(lstm, tmp_path, capsys):
