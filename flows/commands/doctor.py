@@ -91,7 +91,7 @@ def training_path(kernel: Status) -> Finding:
     """The compiled kernel, or the reference path in torch."""
     if not kernel.available:
         fix = "Use a processor that has them, if speed matters." if "processor" in kernel.reason else COMPILE
-        text = f"the reference path in torch, several times slower for recurrent towers: {kernel.reason}"
+        text = f"the reference path in torch, several times slower for most recipes: {kernel.reason}"
         return Finding("path", "look", text, fix)
     if kernel.instructions == "generic":
         fix = "Use a processor that has them, or see that the virtual machine shows them."

@@ -4,98 +4,12 @@
 //   ->  gradient of each distinct word  ->  of each trigram's row
 //
 // A sum has one order, given by the batch alone, so a micro-batch has the same gradient on any thread.
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
-#include <numeric>
-#include <vector>
 
 #include "crew.h"
-#include "interface.h"
-
-namespace {
-
-constexpr int64_t ALIGNMENT = 16;  // floats: a cache line
-
-// Rows are read from all over: in pages of 2 MiB, where the system has them, their addresses are found sooner.
-struct Free {
-    void operator()(float* floats) const { std::free(floats); }
-};
-using Floats = std::unique_ptr<float[], Free>;
-Floats in_large_pages(int64_t count) {
-    constexpr size_t PAGE = size_t{1} << 21;
-    const size_t bytes = (count * sizeof(float) + PAGE - 1) / PAGE * PAGE;
-    auto* made = static_cast<float*>(std::aligned_alloc(PAGE, bytes));
-    if (!made) throw std::bad_alloc();
-#if defined(MADV_HUGEPAGE)
-    madvise(made, bytes, MADV_HUGEPAGE);
-#endif
-    return Floats(made);
-}
-
-// Floats for one use, grown but never shrunk or cleared. What is handed out is lost at the next reset.
-class Arena {
-  public:
-    void reset() { used_ = 0; block_ = 0; }
-    float* take(int64_t count) {
-        count = (count + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-        while (block_ < blocks_.size() && used_ + count > blocks_[block_].size) { ++block_; used_ = 0; }
-        if (block_ == blocks_.size()) {
-            const int64_t size = count > BLOCK ? count + count / 4 : BLOCK;
-            blocks_.push_back({in_large_pages(size), size});
-            used_ = 0;
-        }
-        used_ += count;
-        return blocks_[block_].floats.get() + used_ - count;
-    }
-
-  private:
-    static constexpr int64_t BLOCK = 1 << 20;
-    struct Block { Floats floats; int64_t size; };
-    std::vector<Block> blocks_;
-    size_t block_ = 0;
-    int64_t used_ = 0;
-};
-
-thread_local Arena scratch;
-
-}  // namespace
-
-struct Weights {
-    Cell cell;
-    int32_t directions;
-    std::vector<float> packed, packed_t, bias, peepholes;
-
-    int64_t columns() const { return cell.columns() * directions; }
-    int64_t dimensions() const { return int64_t(cell.cells) * directions; }
-    int64_t peephole_floats() const { return cell.num_peepholes() * dimensions(); }
-    // Rows of a tower's matrix below the table: W_rec, b, peepholes (training.model.parameters).
-    int64_t dense_rows() const {
-        return cell.cells + 1 + (peephole_floats() + columns() - 1) / columns();
-    }
-    Direction direction(int32_t number) const {
-        const int64_t size = cell.columns() * cell.cells;
-        return {cell, packed.data() + number * size, packed_t.data() + number * size,
-                peepholes.data() + number * cell.cells, dimensions()};
-    }
-};
-
-struct Workspace {
-    struct Side {
-        std::vector<int32_t> rows;
-        Floats values;
-        int64_t capacity = 0;
-        void resize(int64_t count) {
-            if (count <= capacity) return;
-            capacity = count + count / 4;
-            values = in_large_pages(capacity);
-        }
-    } sides[2];
-};
+#include "gradient.h"
 
 namespace {
 
@@ -117,16 +31,6 @@ int64_t largest_chunk(const Batch& batch) {
     return most;
 }
 
-// W l + b of each distinct word, [words, columns].
-float* word_inputs(const TowerPoint& tower, const Batch& batch) {
-    const int64_t columns = tower.weights->columns();
-    float* inputs = scratch.take(batch.num_words() * columns);
-    instructions().gather_sum({inputs, columns, batch.num_words(), batch.word_offsets.data(),
-                               batch.word_trigrams.data(), tower.place, tower.table, columns, columns,
-                               tower.weights->bias.data()});
-    return inputs;
-}
-
 // A tower's way forward over a batch, chunk by chunk, those of prefixes first.
 struct Forward {
     const Batch& batch;
@@ -138,7 +42,7 @@ struct Forward {
     Prefixes prefixes;
 
     Forward(const TowerPoint& tower, const Batch& batch) : batch(batch), weights(*tower.weights) {
-        inputs = word_inputs(tower, batch);
+        inputs = word_inputs(tower, batch, weights.bias.data());
         last = scratch.take(largest_chunk(batch) * dimensions);
         temporary = scratch.take(largest_chunk(batch) * (2 * d + std::max(d, weights.cell.columns())));
         prefixes = {scratch.take(batch.num_prefixes() * d), scratch.take(batch.num_prefixes() * d), nullptr, nullptr};
@@ -186,7 +90,7 @@ struct Pass : Forward {
         kept += packed_begin(first_turn);
         for (int32_t number = 0; number < weights.directions; ++number)
             traces[number] = {scratch.take(kept * cell.columns()),
-                              cell.is_lstm ? scratch.take(kept * d) : nullptr, scratch.take(kept * d),
+                              cell.kind == LSTM ? scratch.take(kept * d) : nullptr, scratch.take(kept * d),
                               cell.forget_gate || cell.peepholes ? scratch.take(kept * d) : nullptr};
     }
 
@@ -246,8 +150,7 @@ struct Pass : Forward {
 
     // The gradient of each row of W, and of b, from those of all distinct words.
     void scatter(float* rows, float* by_bias) {
-        instructions().gather_sum({rows, columns, batch.num_rows(), batch.row_word_offsets.data(),
-                                   batch.row_words.data(), nullptr, by_word, columns, columns, nullptr});
+        scatter_words(batch, by_word, columns, rows);
         static thread_local std::vector<int32_t> all_words;
         while (static_cast<int32_t>(all_words.size()) < batch.num_words())
             all_words.push_back(static_cast<int32_t>(all_words.size()));
@@ -257,25 +160,21 @@ struct Pass : Forward {
     }
 };
 
-// The rows of a side's gradient: those of W, then the dense ones, which are set to zero.
-float* prepare(Workspace::Side& side, const Pass& pass, int64_t table_rows) {
-    const int64_t sparse = pass.batch.num_rows(), dense = pass.weights.dense_rows();
-    side.rows.assign(pass.batch.rows.begin(), pass.batch.rows.end());
-    side.rows.resize(sparse + dense);
-    std::iota(side.rows.begin() + sparse, side.rows.end(), static_cast<int32_t>(table_rows));
-    side.resize((sparse + dense) * pass.columns);
-    float* at = side.values.get() + sparse * pass.columns;
-    std::memset(at, 0, dense * pass.columns * sizeof(float));
-    return at;
-}
-
 Weights* packed(const Cell& cell, int32_t directions, const float* recurrent, const float* bias,
                 const float* peepholes) {
     auto made = std::make_unique<Weights>(Weights{cell, directions, {}, {}, {}, {}});
+    if (cell.kind == BAG) return made.release();
+    made->bias.assign(bias, bias + made->columns());
+    if (cell.kind == DSSM) {
+        made->packed.resize(int64_t(cell.cells) * cell.outputs);
+        made->packed_t.resize(made->packed.size());
+        made->peepholes.assign(peepholes, peepholes + cell.outputs);
+        instructions().pack_layer(made->layer(), recurrent, made->packed.data(), made->packed_t.data());
+        return made.release();
+    }
     const int64_t size = cell.columns() * cell.cells;
     made->packed.resize(size * directions);
     made->packed_t.resize(size * directions);
-    made->bias.assign(bias, bias + made->columns());
     if (peepholes) made->peepholes.assign(peepholes, peepholes + made->peephole_floats());
     for (int32_t number = 0; number < directions; ++number)
         instructions().pack(cell, recurrent + number * cell.columns(), made->columns(),
@@ -301,6 +200,7 @@ extern "C" void workspace_addend(const Workspace* workspace, int32_t side, Adden
 extern "C" int32_t tower_encode(const TowerPoint* tower, const Batch* batch, float* out) {
     return unless_full<int32_t>(-1, [&] {
         scratch.reset();
+        if (tower->weights->cell.adds_up()) return encode_sums(*tower, *batch, out), 0;
         const Forward forward(*tower, *batch);
         for (int32_t chunk = 0; chunk < batch->num_chunks(); ++chunk) forward.run(chunk, nullptr, out);
         return 0;
@@ -309,17 +209,14 @@ extern "C" int32_t tower_encode(const TowerPoint* tower, const Batch* batch, flo
 
 static double loss_and_gradient(Workspace* workspace, const PairTask* task) {
     scratch.reset();
-    const int64_t num_candidates = task->num_candidates;
-    const int64_t pairs = task->queries->num_texts(), texts = task->documents->num_texts();
+    if (task->query.weights->cell.adds_up()) return sums_gradient(*workspace, *task);
+    const int64_t pairs = task->queries->num_texts();
     Pass queries(task->query, *task->queries, pairs), documents(task->document, *task->documents, task->num_shared);
-    float* by_query = scratch.take(pairs * queries.dimensions);
-    float* by_document = scratch.take(texts * documents.dimensions);
-    const ClickLoss losses{queries.texts, documents.texts, task->candidates, task->pair_weights, num_candidates,
-                           queries.dimensions, task->gamma, by_query, by_document, scratch.take(texts),
-                           scratch.take(texts), scratch.take(2 * num_candidates)};
+    const ClickLoss losses = click_loss_of(*task, queries.texts, documents.texts, queries.dimensions);
+    float *by_query = losses.by_query, *by_document = losses.by_document;
     Workspace::Side *query_side = &workspace->sides[0], *document_side = &workspace->sides[1];
-    float* query_dense = prepare(*query_side, queries, task->table_rows);
-    float* document_dense = prepare(*document_side, documents, task->table_rows);
+    float* query_dense = query_side->prepare(queries.batch, queries.weights, task->table_rows);
+    float* document_dense = document_side->prepare(documents.batch, documents.weights, task->table_rows);
 
     for (int32_t chunk = 0; chunk < queries.batch.num_chunks(); ++chunk) queries.forward(chunk);
     const int32_t num_chunks = documents.batch.num_chunks(), first_turn = documents.first_turn;

@@ -4,13 +4,17 @@
 
 constexpr int32_t CELL_BLOCK = 16;  // cells are a multiple of it
 
-// A recurrent tower's cell (training.towers.recurrent).
+enum Kind : int32_t { RNN, LSTM, BAG, DSSM };
+
+// A recurrent tower's cell (training.towers.recurrent), or a tower that adds up words (training.towers.bag).
 struct Cell {
-    int32_t cells;        // d
-    int32_t is_lstm;      // otherwise y = tanh(a)
+    int32_t cells;        // d; of DSSM the hidden units
+    int32_t kind;
     int32_t forget_gate;  // f is there, otherwise f = 1
     int32_t peepholes;
-    int32_t gates() const { return is_lstm ? 3 + forget_gate : 1; }
+    int32_t outputs;      // d of DSSM
+    bool adds_up() const { return kind == BAG || kind == DSSM; }
+    int32_t gates() const { return kind == LSTM ? 3 + forget_gate : 1; }
     int64_t columns() const { return int64_t(gates()) * cells; }
     // Peephole vectors in the order of their gates (output, forget, input).
     int32_t num_peepholes() const { return peepholes ? 2 + forget_gate : 0; }
@@ -23,6 +27,17 @@ struct Direction {
     const float* packed_t;   // W_rec transposed, for the backward pass
     const float* peepholes;  // [num_peepholes, d], a gate's `peephole_stride` floats after the one before
     int64_t peephole_stride;
+};
+
+// y = tanh(tanh(x) W + bias), W packed in both forms by pack_layer.
+struct Layer {
+    int64_t inputs, outputs;
+    const float *packed, *packed_t, *bias;
+};
+
+// By what is added to x in every row, by W [inputs, outputs], and by the bias: these are added to.
+struct LayerGradient {
+    float *by_inputs, *by_matrix, *by_bias;
 };
 
 // The sequences of one chunk (batch.h) in one direction.
@@ -57,6 +72,8 @@ struct GatherSum {
     const float* start;
 };
 
+constexpr int PAIRS_AT_ONCE = 4;  // that read the candidates they share together
+
 // A loss of pairs (training.trainer.click_loss): queries [pairs, d], documents [documents, d], candidates [pairs, C]. A document
 // is begun before the first pair that has it, and ended after the last.
 struct ClickLoss {
@@ -67,7 +84,7 @@ struct ClickLoss {
     float gamma;
     float *by_query, *by_document;
     float *document_scale, *document_along;  // [documents]
-    float* scratch;                          // 2 * num_candidates floats
+    float* scratch;                          // 2 * PAIRS_AT_ONCE * num_candidates floats
 };
 
 // Rows of one tower's gradient from one micro-batch: `rows` ascending, values [num_rows, columns].
@@ -110,6 +127,12 @@ struct Instructions {
     void (*backward)(const Direction&, const Steps&, const Prefixes&, const Trace&, const float* by_last,
                      int64_t by_last_stride, float* by_c, int32_t max_steps, float* by_inputs, float* by_recurrent,
                      int64_t stride, float* by_peepholes, float* scratch);
+    void (*pack_layer)(const Layer&, const float* matrix, float* packed, float* packed_t);
+    // x [rows, inputs] becomes its tanh; y [rows, outputs].
+    void (*layer)(const Layer&, float* x, int64_t rows, float* y);
+    // From by_y, which is used up; `hidden` is tanh(x). by_x: [rows, inputs].
+    void (*layer_back)(const Layer&, const float* hidden, const float* y, int64_t rows, float* by_y, float* by_x,
+                       const LayerGradient&);
     void (*gather_sum)(const GatherSum&);
     void (*begin_documents)(const ClickLoss&, int64_t first, int64_t end);  // by_document: zero
     double (*click_loss)(const ClickLoss&, int64_t first, int64_t end);    // of some pairs: the sum of the losses

@@ -427,7 +427,7 @@ void pack_with(int64_t d, int64_t columns, const float* recurrent, int64_t strid
 // call<C>() of the cell's own type.
 template <class Call>
 CLICKTOWER_INLINE void for_cell(const Cell& cell, const Call& call) {
-    if (cell.is_lstm) {
+    if (cell.kind == LSTM) {
         if (cell.forget_gate && cell.peepholes) return call.template with<Lstm<true, true>>();
         if (cell.forget_gate) return call.template with<Lstm<true, false>>();
         if (cell.peepholes) return call.template with<Lstm<false, true>>();

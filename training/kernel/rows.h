@@ -5,7 +5,7 @@
 
 namespace CLICKTOWER_ISA {
 
-constexpr int AT_ONCE = 6;  // vectors of a row that are summed in registers together
+constexpr int AT_ONCE = 6;  // vectors of a row that are summed in registers together, or 8 where these divide a row
 constexpr int AHEAD = 6;    // rows that are asked for before their turn comes
 
 // ------------------------------------------------------------------ gather and sum
@@ -38,7 +38,10 @@ CLICKTOWER_INLINE void gather_columns(const GatherSum& g, int64_t column) {
 
 static void gather_sum(const GatherSum& g) {
     int64_t column = 0;
+    if (g.columns % (8 * LANES) == 0)
+        for (; column < g.columns; column += 8 * LANES) gather_columns<8>(g, column);
     for (; column + AT_ONCE * LANES <= g.columns; column += AT_ONCE * LANES) gather_columns<AT_ONCE>(g, column);
+    for (; column + 2 * LANES <= g.columns; column += 2 * LANES) gather_columns<2>(g, column);
     for (; column < g.columns; column += LANES) gather_columns<1>(g, column);
 }
 

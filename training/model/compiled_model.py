@@ -60,7 +60,7 @@ def compiled_model(description: Mapping[str, Any], weights: Mapping[str, np.ndar
     table_rows, towers, shapes = description["text_contract"]["table_rows"], {}, kernel_shapes(recipe.tower)
     for name in recipe.objective.towers:
         table_RG, parts = weights[f"{name}.W"], {part: weights[f"{name}.{part}"] for part in shapes}
-        sound = table_RG.shape == (table_rows, shapes["b"][0]) and all(
+        sound = table_RG.shape == (table_rows, *shapes.get("b", (recipe.tower.cells,))) and all(
             parts[part].shape == shape for part, shape in shapes.items()
         )
         if not sound or any(array.dtype != np.float32 for array in (table_RG, *parts.values())):

@@ -1,4 +1,4 @@
-"""Texts for the kernels: split into words and trigrams, as the index of a batch, and through recurrent towers.
+"""Texts for the kernels: split into words and trigrams, as the index of a batch, and through towers.
 
 Texts are split by the text contract (schemas.text_contract): ASCII texts are lower-cased and split in C++. Any other
 text is split by Python's own `words`, and its words are counted and split into trigrams with the rest.
@@ -20,9 +20,19 @@ from training.kernel.kernel_library import Owned, fields, library, require_memor
 from training.model.objective_settings import Clicks
 from training.model.recipe import Nesterov, Recipe
 from training.towers.text_table import Ragged, TextTable
-from training.towers.tower_settings import LSTM, RNN, SIGMA_MIN, BiLSTM, GatedRecurrent, TowerSettings, Variational
+from training.towers.tower_settings import (
+    DSSM,
+    LSTM,
+    RNN,
+    SIGMA_MIN,
+    Bag,
+    BiLSTM,
+    GatedRecurrent,
+    TowerSettings,
+    Variational,
+)
 
-_TRAINED = (LSTM, BiLSTM, RNN)
+_TRAINED = (LSTM, BiLSTM, RNN, Bag, DSSM)
 
 
 def can_encode(recipe: Recipe) -> bool:
@@ -31,6 +41,7 @@ def can_encode(recipe: Recipe) -> bool:
         status().available
         and isinstance(recipe.tower, (*_TRAINED, Variational))
         and recipe.tower.cells % 16 == 0
+        and (not isinstance(recipe.tower, DSSM) or recipe.tower.hidden % 16 == 0)
         and recipe.dtype == "float32"
         and recipe.word_vectors is None
     )
@@ -201,7 +212,7 @@ def kernel_batch(
     return BatchIndex(handle, num_texts)
 
 
-# Recurrent towers on the compiled path: texts to embeddings, many at once over all cores, or one in microseconds.
+# Towers on the compiled path: texts to embeddings, many at once over all cores, or one in microseconds.
 #
 # The reference is encoder. In float32; both ways give a text the same bits, in any batch, on any thread.
 #
@@ -209,6 +220,7 @@ def kernel_batch(
 
 
 BOTH_WAYS = (BiLSTM, Variational)  # towers that read a text from left to right and from right to left
+ADDING_UP = (Bag, DSSM)  # towers that add up all words at once: they share no prefixes
 # Texts per batch: more texts share more words; fewer are spread more evenly over threads.
 MOST_TEXTS = 2_048
 BATCHES_OF_A_THREAD = 8
@@ -216,7 +228,10 @@ SHORT_BYTES = 4_096  # up to this size counting the words first is not worth it
 
 
 class _Cell(ctypes.Structure):
-    _fields_ = fields(cells="i", is_lstm="i", forget_gate="i", peepholes="i")
+    _fields_ = fields(cells="i", kind="i", forget_gate="i", peepholes="i", outputs="i")
+
+
+_RNN, _LSTM, _BAG, _DSSM = range(4)
 
 
 class TowerStruct(ctypes.Structure):
@@ -225,6 +240,10 @@ class TowerStruct(ctypes.Structure):
 
 def kernel_shapes(tower: TowerSettings) -> dict[str, tuple[int, ...]]:
     """The shapes of all parts of a tower that the kernels serve, except its table W."""
+    if isinstance(tower, Bag):
+        return {}
+    if isinstance(tower, DSSM):
+        return {"b": (tower.hidden,), "W_s": (tower.hidden, tower.cells), "b_s": (tower.cells,)}
     cells, ways, gates = tower.cells, 2 if isinstance(tower, BOTH_WAYS) else 1, 1
     if isinstance(tower, GatedRecurrent):
         gates = 4 if tower.forget_gate else 3
@@ -252,10 +271,14 @@ class TowerPoint:
         assert table_RG.dtype == np.float32
         assert table_RG.flags.c_contiguous
         tower, directions = recipe.tower, 2 if isinstance(recipe.tower, BOTH_WAYS) else 1
-        cell = _Cell(tower.cells)
+        cell, names = _Cell(tower.cells, _RNN), ("W_rec", "b", "W_peep")
         if isinstance(tower, GatedRecurrent):
-            cell = _Cell(tower.cells, True, tower.forget_gate, tower.peepholes)
-        dense = [np.ascontiguousarray(parts[name]) for name in ("W_rec", "b", "W_peep") if name in parts]
+            cell = _Cell(tower.cells, _LSTM, tower.forget_gate, tower.peepholes)
+        elif isinstance(tower, Bag):
+            cell = _Cell(tower.cells, _BAG)
+        elif isinstance(tower, DSSM):
+            cell, names = _Cell(tower.hidden, _DSSM, outputs=tower.cells), ("W_s", "b", "b_s")
+        dense = [np.ascontiguousarray(parts[name]) for name in names if name in parts]
         pointers = [part.ctypes.data for part in dense] + [None] * (3 - len(dense))
         handle = library().weights_new(ctypes.byref(cell), directions, *pointers)
         weights = Owned("weights", handle, f"a tower of {tower.cells:,} cells")
@@ -285,6 +308,7 @@ class CompiledTower:
         self._point = point = TowerPoint(recipe, table_RG, parts, place)
         self._above = Distribution(parts) if isinstance(recipe.tower, Variational) else None
         self._both_directions = isinstance(recipe.tower, BOTH_WAYS)
+        self._share_prefixes = not isinstance(recipe.tower, ADDING_UP)
         self._read = table_rows, recipe.max_words, recipe.overflow == "merge"
         self._address = ctypes.addressof(point.struct)
         self._text_encode = library().text_encode
@@ -303,7 +327,7 @@ class CompiledTower:
             index = order[start : start + size]
             batch = kernel_batch(
                 [(table, index)], place=index,
-                for_gradient=False, both_directions=self._both_directions, share_prefixes=True,
+                for_gradient=False, both_directions=self._both_directions, share_prefixes=self._share_prefixes,
             )  # fmt: skip
             self._point.encode(batch, states)
             if self._above:

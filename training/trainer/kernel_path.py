@@ -320,7 +320,6 @@ class KernelThreads(Owned):
         `rows`: at the look-ahead point.
         """
         recipe, layout, points = towers.recipe, towers.layout, {}
-        assert isinstance(recipe.tower, Truncated)
         for name, tower_rows in rows.items():
             table_RG, parts = layout.split_arrays(torch.from_numpy(tower_rows.ahead_RG))
             points[name] = TowerPoint(recipe, table_RG, parts, tower_rows.place_of_row)
@@ -338,7 +337,7 @@ class KernelThreads(Owned):
                 None if batch.weights is None else batch.weights.ctypes.data,
                 batch.candidates.shape[1],
                 recipe.clicks.gamma,
-                recipe.tower.truncate_steps,
+                recipe.tower.truncate_steps if isinstance(recipe.tower, Truncated) else 0,
                 layout.table_rows,
                 batch.num_shared,
                 batch.pair_ends.ctypes.data,

@@ -200,14 +200,13 @@ def path_of(
         return CompiledPath(num_threads, batch_of)
     if arithmetic != COMPILED:
         return ReferencePath(device, batch_of)
-    # A cut cannot apply to only some of the texts that share a step.
-    assert isinstance(recipe.tower, Truncated)
     return CompiledPath(
         num_threads,
         partial(
             compiled_batch,
             both_directions=isinstance(recipe.tower, BiLSTM),
-            share_prefixes=not recipe.tower.truncate_steps,
+            # A cut cannot apply to only some of the texts that share a step.
+            share_prefixes=isinstance(recipe.tower, Truncated) and not recipe.tower.truncate_steps,
         ),
     )
 

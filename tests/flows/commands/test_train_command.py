@@ -11,6 +11,7 @@ from flows.cli import run
 from flows.show import console, present
 from tests.training.small_shards import write_shop
 from tests.training.trainer.labelled_builds import built, questions
+from training.model.named_recipes import DEFAULT
 
 SETTINGS = (
     "tower.cells=8",
@@ -41,7 +42,7 @@ def test_a_page_about_the_training_is_written_of_a_finished_model_too(shop_shard
     html = page.read_text(encoding="utf-8")
     assert html.count("<svg") == 3
     for text in (
-        "Training of lstm-96",
+        f"Training of {DEFAULT}",
         "Simulated.",
         "Loss per pair",
         "100 pairs of query and clicked title, 8 updates",

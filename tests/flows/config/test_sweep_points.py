@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from flows.config.sweep_config import SampleSection, SweepConfig, expand_points, measure_of, read_sweep
 from schemas.errors import UsageError
-from training.model.named_recipes import LSTM_96, PRINTED_RECIPES, RNN_288
+from training.model.named_recipes import DEFAULT, LSTM_96, PRINTED_RECIPES, RNN_288
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 def config(**changes) -> SweepConfig:
@@ -34,14 +34,16 @@ def test_the_grid_is_every_combination():
         (0.001, 5.0), (0.001, 10.0), (0.001, 20.0), (0.002, 5.0), (0.002, 10.0), (0.002, 20.0),
     ]  # fmt: skip
     assert points[4].fields == {"optimiser.step": 0.002, "objective.gamma": 10}
-    assert points[4].options == ("--recipe", "lstm-96", "--set", "optimiser.step=0.002", "--set", "objective.gamma=10")
+    assert points[4].options == ("--recipe", DEFAULT, "--set", "optimiser.step=0.002", "--set", "objective.gamma=10")
 
 
 def test_a_point_is_the_recipe_that_train_makes_of_the_same_fields():
     """So that a trial trained by hand has the digest of the sweep's."""
     from flows.config.toml_file import with_fields
 
-    [point] = expand_points(config(epochs=3, set={"tower.cells": 64}, trial=({"optimiser.step": 0.001},)))
+    [point] = expand_points(
+        config(epochs=3, recipe="lstm-96", set={"tower.cells": 64}, trial=({"optimiser.step": 0.001},))
+    )
     assert point.recipes == (with_fields(LSTM_96, ["epochs=3", "tower.cells=64", "optimiser.step=0.001"]),)
 
 

@@ -1,5 +1,7 @@
 """Small micro-batches on both paths, of the same pairs."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -16,7 +18,7 @@ from training.trainer.shard_data import Pairs, apart
 from training.trainer.worker import path_of
 
 TRIGRAMS = 40
-TOWERS = {
+RECURRENT = {
     "lstm": {"tower": "lstm"},
     "lstm with forget gate": {"tower": "lstm", "forget_gate": True},
     "lstm with peepholes": {"tower": "lstm", "peepholes": True},
@@ -25,7 +27,8 @@ TOWERS = {
     "full bilstm": {"tower": "bilstm", "forget_gate": True, "peepholes": True},
     "rnn": {"tower": "rnn"},
 }
-GRADIENTS_IN_TORCH = {"dssm": {"tower": "dssm", "hidden": 16}, "clsm": {"tower": "clsm", "hidden": 16, "window": 3}}
+TOWERS = RECURRENT | {"bag": {"tower": "bag"}, "dssm": {"tower": "dssm", "hidden": 48}}
+GRADIENTS_IN_TORCH = {"clsm": {"tower": "clsm", "hidden": 16, "window": 3}}
 
 
 def recipe_of(tower: str, cells: int = 16, **fields) -> Recipe:
@@ -77,6 +80,14 @@ def pool_pairs(seed: int, num_pairs: int, n: int, num_clicked: int, pool_size: i
         candidates=np.concatenate([pool_size + rng.permutation(clicked)[:, None], negatives], axis=1).astype(np.int32),
         weights=rng.random(num_pairs).astype(np.float32),
     )
+
+
+def whole_pool_pairs(seed: int, num_pairs: int, pool_size: int) -> Pairs:
+    """Pairs that all have the whole of a pool against them, but for some titles each."""
+    pairs = pool_pairs(seed, num_pairs, pool_size, num_pairs, pool_size)
+    rng = np.random.default_rng(seed)
+    negatives = np.where(rng.random((num_pairs, pool_size)) < 0.1, -1, np.arange(pool_size))
+    return replace(pairs, candidates=np.concatenate([pairs.candidates[:, :1], negatives], axis=1).astype(np.int32))
 
 
 def compiled_path(recipe: Recipe, num_threads: int = 1) -> CompiledPath:

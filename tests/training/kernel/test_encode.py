@@ -39,6 +39,8 @@ RECIPES = [
     varied(LSTM, tower="rnn", initial_range=0.2),
     varied(LSTM, tower="bilstm"),
     varied(LSTM, tower="bilstm", peepholes=True),
+    varied(LSTM, tower="bag"),
+    varied(LSTM, tower="dssm", hidden=48),
     varied(LSTM, tower="variational", latent=12),
     varied(LSTM, tower="variational", latent=3, forget_gate=True, objective="classify"),
 ]

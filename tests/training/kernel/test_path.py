@@ -74,6 +74,7 @@ def state(towers: Towers) -> bytes:
         ("rnn", {"clip_norm": 0.8}),
         ("lstm", {"tie_towers": True, "clip_norm": 0.8}),
         ("dssm", {"clip_norm": 0.8}),
+        ("clsm", {"clip_norm": 0.8}),
         ("clsm", {"tie_towers": True}),
     ],
 )
@@ -90,7 +91,7 @@ def test_updates_equal_the_references(tower, fields, reduction):
         assert np.array_equal(found.rows[name].last, rows.last)
 
 
-@pytest.mark.parametrize("tower", ["lstm", "bilstm", "dssm"])
+@pytest.mark.parametrize("tower", ["lstm", "bilstm", "bag", "dssm", "clsm"])
 def test_any_number_of_threads_gives_the_same_bytes(tower):
     for reduction in ("exact", "fast"):
         recipe = recipe_of(tower, reduction=reduction)
@@ -98,7 +99,9 @@ def test_any_number_of_threads_gives_the_same_bytes(tower):
         assert len({state(train(recipe, compiled_path(recipe, n), batches, threads=n)) for n in (1, 2, 5)}) == 1
 
 
-@pytest.mark.parametrize(("tower", "fields"), [("lstm", {}), ("lstm", {"tie_towers": True}), ("dssm", {})])
+@pytest.mark.parametrize(
+    ("tower", "fields"), [("lstm", {}), ("lstm", {"tie_towers": True}), ("bag", {}), ("dssm", {}), ("clsm", {})]
+)
 def test_any_number_of_workers_gives_the_same_bytes(tower, fields):
     recipe, batches = recipe_of(tower, **fields), minibatches(3)
     alone = state(train(recipe, compiled_path(recipe), batches))
@@ -147,7 +150,7 @@ def test_parameters_that_are_not_finite_end_the_run_with_nothing_changed(reducti
     assert path.largest(towers, batches[0], 1) == math.inf
 
 
-@pytest.mark.parametrize("tower", ["lstm", "dssm"])
+@pytest.mark.parametrize("tower", ["lstm", "clsm"])
 def test_the_largest_value_of_a_micro_batch_is_the_references(tower):
     recipe, pairs = recipe_of(tower), random_pairs(5, 9, 4)
     path, reference = compiled_path(recipe), ReferencePath()
@@ -160,8 +163,8 @@ def test_auto_takes_as_much_of_the_compiled_path_as_serves_the_recipe():
     assert can_encode(recipe)
     assert arithmetic_of("auto", recipe, "cpu") == COMPILED
     assert isinstance(path_of(COMPILED, recipe, CPU, 2, pair_batch), CompiledPath)
-    for other in (varied(recipe, cells=20), varied(recipe, tower="dssm", hidden=16)):
-        assert arithmetic_of("auto", other, "cpu") == (ROWS if other.tower.kind == "dssm" else REFERENCE)
+    for other in (varied(recipe, cells=20), recipe_of("clsm")):
+        assert arithmetic_of("auto", other, "cpu") == (ROWS if other.tower.kind == "clsm" else REFERENCE)
         assert arithmetic_of("torch", other, "cpu") == REFERENCE
         with pytest.raises(UsageError, match="does not serve"):
             arithmetic_of("compiled", other, "cpu")
@@ -173,7 +176,7 @@ def test_auto_takes_as_much_of_the_compiled_path_as_serves_the_recipe():
 def test_what_auto_found_has_a_path_of_its_own_that_a_machine_without_it_refuses(monkeypatch):
     recipe = recipe_of("lstm")
     found = {
-        arithmetic_of("auto", of, "cpu"): of for of in (recipe, recipe_of("dssm"), replace(recipe, dtype="float64"))
+        arithmetic_of("auto", of, "cpu"): of for of in (recipe, recipe_of("clsm"), replace(recipe, dtype="float64"))
     }
     assert found.keys() == ONLY_PATH.keys()
     for arithmetic, of in found.items():

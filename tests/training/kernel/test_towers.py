@@ -9,6 +9,7 @@ import torch
 
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.training.kernel.small_batches import (
+    RECURRENT,
     TOWERS,
     both,
     compiled_path,
@@ -19,6 +20,7 @@ from tests.training.kernel.small_batches import (
     room,
     sharing_pairs,
     start,
+    whole_pool_pairs,
 )
 from tests.training.towers.dense import dense
 from training.kernel.kernel_library import library, status
@@ -69,18 +71,18 @@ def test_the_gradient_of_every_parameter_is_the_references(tower, cells):
     assert_equals_reference(recipe_of(tower, cells), random_pairs(1, 29, 2, weights=True))
 
 
-@pytest.mark.parametrize("tower", TOWERS)
+@pytest.mark.parametrize("tower", RECURRENT)
 @pytest.mark.parametrize("steps", [1, 2, 5])
 def test_gradients_reach_back_as_far_as_the_references(tower, steps):
     assert_equals_reference(recipe_of(tower, truncate_steps=steps), random_pairs(2, 13, 2))
 
 
-@pytest.mark.parametrize("tower", ["lstm", "full bilstm", "rnn"])
+@pytest.mark.parametrize("tower", ["lstm", "full bilstm", "rnn", "bag", "dssm"])
 def test_documents_of_several_pairs_get_the_sum_of_their_gradients(tower):
     assert_equals_reference(recipe_of(tower), sharing_pairs(3, 40, 6, 25))
 
 
-@pytest.mark.parametrize("tower", ["lstm", "full bilstm", "rnn"])
+@pytest.mark.parametrize("tower", ["lstm", "full bilstm", "rnn", "bag", "dssm"])
 @pytest.mark.parametrize("pool_size", [1, 30, 300])
 def test_clicked_titles_beside_a_pool_take_turns(tower, pool_size):
     pairs = pool_pairs(6, 210, 4, 150, pool_size)
@@ -88,9 +90,18 @@ def test_clicked_titles_beside_a_pool_take_turns(tower, pool_size):
     assert_equals_reference(recipe_of(tower), pairs)
 
 
-def test_many_chunks_of_texts_are_as_one():
-    assert_equals_reference(recipe_of("lstm"), random_pairs(4, 300, 2))
-    assert_equals_reference(recipe_of("lstm"), sharing_pairs(5, 20, 4, 300))
+@pytest.mark.parametrize("tower", ["lstm", "bag", "dssm"])
+@pytest.mark.parametrize("pool_size", [1, 2, 33])
+@pytest.mark.parametrize("cells", [16, 96])
+def test_pairs_that_share_all_negatives_are_as_each_alone(tower, pool_size, cells):
+    """Four at a time, and those left over; candidates two at a time, and one left over."""
+    assert_equals_reference(recipe_of(tower, cells), whole_pool_pairs(12, 27, pool_size))
+
+
+@pytest.mark.parametrize("tower", ["lstm", "bag", "dssm"])
+def test_many_chunks_of_texts_are_as_one(tower):
+    assert_equals_reference(recipe_of(tower), random_pairs(4, 300, 2))
+    assert_equals_reference(recipe_of(tower), sharing_pairs(5, 20, 4, 300))
 
 
 @pytest.mark.parametrize("tower", ["lstm", "lstm with forget gate", "full lstm", "rnn"])
