@@ -20,8 +20,10 @@ demo: $(READY)           ## simulated log -> release -> report, in minutes
 engines: $(READY)        ## prism, Flink, an S3 server (needs go, java, mvn, cc; minutes the first time)
 	$(BIN)/python deploy/engines/install.py $(or $(CLICKTOWER_ENGINES),.engines)
 
-test: $(READY)           ## every test; those of engines that are not there are skipped
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+IN_PARALLEL := --numprocesses auto --dist loadfile --no-loadscope-reorder
+
+test: $(READY)           ## the tests, real engines included; those of engines that are not there are skipped
+	$(BIN)/python -m pytest -m "not rehearsal" $(IN_PARALLEL)
 
 check: lint              ## before each commit: linters, types, and the tests that are not marked slow or engine
 	$(BIN)/python -m pytest -m "not engine and not slow" --numprocesses auto --dist loadfile
@@ -31,8 +33,8 @@ gpu: $(READY)            ## on a machine with a GPU, in 15 minutes: its check, i
 	$(BIN)/python -m pytest -m gpu -s
 	$(BIN)/python benchmarks/training.py --device cuda --minibatch 1024 --repeats 3 --record
 
-rehearsal: $(READY)      ## ten runs on everything remote, processes killed at random (needs `make engines`; an hour)
-	$(BIN)/python -m tests.rehearsal
+rehearsal: $(READY)      ## the long tests: killed at many points, nodes lost, strange surroundings, extras alone
+	$(BIN)/python -m pytest -m rehearsal $(IN_PARALLEL)
 
 sanitise: $(READY)       ## the compiled parts under the address and undefined-behaviour sanitisers (needs g++)
 	$(BIN)/python -m tests.sanitised --minutes $(or $(MINUTES),5)

@@ -29,7 +29,7 @@ from training.model.model import load_encoder  # noqa: E402
 from training.model.named_recipes import DEFAULT  # noqa: E402
 from training.ranking.word_matches import title_ranking  # noqa: E402
 
-RECIPES = (DEFAULT, "lstm-pool-192-words", "lstm-96", "paper-lstm-96")
+RECIPES = (DEFAULT, "lstm-pool-192-words", "lstm-96")
 
 
 def main() -> None:

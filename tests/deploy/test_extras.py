@@ -28,6 +28,7 @@ def sites(tmp_path_factory):
     return root
 
 
+@pytest.mark.rehearsal
 @pytest.mark.engine  # minutes of it are Beam, torch and LanceDB being imported, each by itself
 def test_every_stage_runs_with_its_own_extra_alone(sites, tmp_path):
     def run(extra: str, *words: str) -> str:
@@ -50,6 +51,7 @@ def test_every_stage_runs_with_its_own_extra_alone(sites, tmp_path):
     run("cli", "verify", "store")
 
 
+@pytest.mark.rehearsal
 @pytest.mark.engine
 def test_the_demonstration_runs_from_a_compiled_wheel(tmp_path):
     site = tmp_path / "site"

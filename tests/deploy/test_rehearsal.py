@@ -11,6 +11,7 @@ from flows.config.settings import Settings
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.rehearsal
 @pytest.mark.engine
 @pytest.mark.several_machines
 def test_a_night_in_which_five_processes_are_killed_makes_what_an_undisturbed_one_makes():

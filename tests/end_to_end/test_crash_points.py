@@ -13,7 +13,7 @@ from tests.documented import ROOT
 # All calls: `python -m tests.crash_points`, in ten minutes, and `--on s3`, in an hour.
 EVERY = {"disk": (13, 2), "s3": (41, 3)}  # (each Nth call, modes)
 STEPS = 120  # 10,000: `python -m tests.store_machine`, in an hour and a half
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.rehearsal]
 
 
 def _printed(module: str, *arguments: str) -> dict:

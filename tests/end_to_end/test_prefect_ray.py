@@ -10,7 +10,7 @@ from tests.end_to_end.shop import make_shop
 from tests.ray_cluster import RayCluster
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.engine, pytest.mark.several_machines]
+pytestmark = [pytest.mark.engine, pytest.mark.rehearsal, pytest.mark.several_machines]
 DATE = "2026-09-01"
 PIPELINE = """
 title = "Ray"

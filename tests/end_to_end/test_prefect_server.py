@@ -117,6 +117,7 @@ def test_the_nightly_deployment_runs_the_pipeline(server, shop):
     assert [found["limit"] for found in limits if found["name"].startswith("clicktower-pointer-")] == [1]
 
 
+@pytest.mark.rehearsal
 def test_a_publisher_waits_for_a_server_that_is_away_and_ends_without_it(server, tmp_path):
     holds = f"with pointer_slot({str(tmp_path)!r}): print('held'); input()"
     server.stop("server")
@@ -235,6 +236,7 @@ def taken_up_sooner(server, tmp_path_factory) -> int:
     return 45
 
 
+@pytest.mark.rehearsal
 def test_a_run_during_which_the_server_is_killed_is_not_begun_again_when_it_has_ended(server, shop, taken_up_sooner):
     run = server.trigger(shop / "pipeline.toml", DATE)
     wait_until(lambda: server.state(run)["type"] == "RUNNING", lambda: server.told(run))
@@ -245,6 +247,7 @@ def test_a_run_during_which_the_server_is_killed_is_not_begun_again_when_it_has_
     assert server.flow_run(run)["run_count"] == 1, server.told(run)
 
 
+@pytest.mark.rehearsal
 def test_a_run_whose_worker_is_killed_before_it_begins_is_taken_up(server, shop, taken_up_sooner):
     """It would be pending for ever, in the pool's only place."""
     run = server.trigger(shop / "pipeline.toml", DATE)

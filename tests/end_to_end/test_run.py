@@ -18,6 +18,7 @@ from flows.guards.drift import alarms, require_usual, watch_figures
 from schemas.errors import StageError
 from tests.end_to_end.shop import clicktower, make_shop, write_pipeline
 from tests.imported import ENGINES, TOLD, imported
+from training.model.named_recipes import DEFAULT
 
 STAGES = ("ingest", "build", "train", "evaluate", "compare", "publish")
 
@@ -63,7 +64,7 @@ def test_a_run_ends_in_a_release_that_answers_and_a_report(shop, first):
 def test_the_comparison_takes_the_model_that_the_run_trained(shop, first):
     rows = {row["name"]: row for row in first["compare"]["metrics"]["rows"]}
     ours = first["evaluate"]["metrics"]["systems"]["model"]["ndcg@10"]["mean"]
-    assert rows["lstm-96"]["values"]["ndcg@10"]["mean"] == pytest.approx(ours)
+    assert rows[DEFAULT]["values"]["ndcg@10"]["mean"] == pytest.approx(ours)
     assert len(list((shop / "store/train").iterdir())) == 1, "nothing was trained a second time"
     assert "a tower and BM25" in (shop / "report.html").read_text(encoding="utf-8")
 

@@ -26,7 +26,7 @@ search --release release hämmer
 releases --to release
 verify release
 verify store
-explain --model {train} hammer
+explain --model {train} hammer hämmer
 encode --model {train} --side query
 nearest-words hammer --shards {build} --model {train}
 export --release release --form parquet --into EXPORTED
@@ -138,6 +138,7 @@ def assert_fine(results: list, around: Surroundings) -> None:
         assert code == 0 or (code in (1, 2) and line in around.may_fail.splitlines()), (line, code, text)
 
 
+@pytest.mark.rehearsal
 @pytest.mark.engine
 @pytest.mark.parametrize("name", SURROUNDINGS)
 def test_each_command_succeeds_or_says_why_not(name, request, tmp_path):

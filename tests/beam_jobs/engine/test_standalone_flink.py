@@ -18,7 +18,7 @@ from tests.beam_jobs.engine.outcome import (
 from tests.beam_jobs.engine.standalone_flink import Cluster
 from tests.waiting import SECONDS
 
-pytestmark = [pytest.mark.engine, pytest.mark.several_machines]
+pytestmark = [pytest.mark.engine, pytest.mark.rehearsal, pytest.mark.several_machines]
 
 
 def submit(shop: Path, store: Path, cluster: Cluster) -> subprocess.Popen:

@@ -71,6 +71,7 @@ def publishers(documents, tmp_path):
     program.wait()
 
 
+@pytest.mark.rehearsal
 @pytest.mark.engine
 def test_whatever_kills_a_publisher_every_answer_is_of_one_release_and_the_next_publish_completes(
     published, publishers, tmp_path
@@ -82,6 +83,7 @@ def test_whatever_kills_a_publisher_every_answer_is_of_one_release_and_the_next_
     kill_at_every_point(a_live_release, publishers, published.release.digest, uri=published.uri)
 
 
+@pytest.mark.rehearsal
 @pytest.mark.engine
 def test_the_same_on_an_object_store_between_any_two_of_its_requests(on_s3, model, documents, publishers, monkeypatch):
     monkeypatch.setattr(claim, "TAKE_OVER_SECONDS", 0.5)  # from a publisher that is dead

@@ -94,6 +94,7 @@ def told(rows: list[dict]) -> list:
     ]
 
 
+@pytest.mark.rehearsal
 @pytest.mark.engine
 @pytest.mark.several_machines
 def test_a_job_on_a_cluster_that_loses_a_node_ends_with_the_same_best_trial(cluster, shards, tmp_path, capsys):

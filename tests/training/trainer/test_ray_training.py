@@ -276,6 +276,7 @@ def test_a_machine_without_a_gpu_trains_on_those_of_the_cluster(shop_shards, exp
     assert device_of_cluster() == "cpu"
 
 
+@pytest.mark.rehearsal
 @pytest.mark.engine
 @pytest.mark.several_machines
 def test_a_worker_and_a_node_are_lost_and_come_back_and_the_bytes_stay(
@@ -301,6 +302,7 @@ def test_a_worker_and_a_node_are_lost_and_come_back_and_the_bytes_stay(
     assert weights(result) == expected(LONG)
 
 
+@pytest.mark.rehearsal
 @pytest.mark.engine
 @pytest.mark.several_machines
 def test_a_node_that_nothing_replaces_ends_the_run_and_says_what_to_do(
