@@ -149,6 +149,7 @@ def shop(tmp_path_factory) -> Path:
     return make_shop(tmp_path_factory.mktemp("bad"))
 
 
+@pytest.mark.rehearsal
 @pytest.mark.engine
 def test_a_full_disk_leaves_nothing_half_written_in_any_stage(shop, monkeypatch):
     """A limit on the size of files stands for the disk: writing fails in the middle, as on a full one."""

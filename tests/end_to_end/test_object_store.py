@@ -139,6 +139,7 @@ def test_without_credentials_or_without_a_server_it_is_said_what_to_do(server, s
     assert "did not answer" in error["problem"]
 
 
+@pytest.mark.rehearsal
 def test_of_two_runs_at_once_one_makes_each_stage_and_the_other_takes_it(server, shop, first_run):
     configs = [write_pipeline(shop, "both"), "too.toml"]
     (shop / "too.toml").write_text((shop / "both.toml").read_text().replace("both.html", "too.html"))
@@ -150,6 +151,7 @@ def test_of_two_runs_at_once_one_makes_each_stage_and_the_other_takes_it(server,
     assert not [path for path in server.files() if path.name.startswith("claim-")], "claims are given back"
 
 
+@pytest.mark.rehearsal
 def test_through_a_bad_line_a_run_makes_the_same(server, shop, first_run):
     """503s, late answers, connections cut in the middle of a request or an answer, answers lost: of one in twelve."""
     seed = random.randrange(1 << 32)
@@ -166,6 +168,7 @@ def test_through_a_bad_line_a_run_makes_the_same(server, shop, first_run):
     require_the_same(server, shop, "bad", seed)
 
 
+@pytest.mark.rehearsal
 def test_a_writer_killed_in_the_middle_of_a_large_object_leaves_nothing_under_its_name(server, shop, first_run):
     """A model of 107 MB is uploaded in parts of 50 MiB."""
     shards = f"s3://bucket/first/store/build/{manifests(server, 'first')['build']['digest']}"
@@ -206,6 +209,7 @@ tower.cells = 8
 """
 
 
+@pytest.mark.rehearsal
 def test_a_sweep_on_s3_and_a_service_that_follows_publish_rollback_and_prune(server, shop, first_run):
     found = manifests(server, "first")
     shards = f"s3://bucket/first/store/build/{found['build']['digest']}"

@@ -131,6 +131,7 @@ def test_a_sweep_that_makes_no_sense_exits_with_2(tmp_path, shards, more, capsys
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.rehearsal
 @pytest.mark.slow
 def test_a_sweep_that_is_ended_ends_every_trial_and_the_same_command_goes_on(tmp_path, shards, capsys):
     """SIGINT to the whole terminal, then SIGTERM to the sweep alone, as a scheduler sends it: all processes end,

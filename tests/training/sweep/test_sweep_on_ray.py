@@ -134,6 +134,7 @@ def _is_in_last_rung(store: Path, before: set[int]) -> bool:
     return len(at_work) == 1 and not before.issuperset(at_work)
 
 
+@pytest.mark.rehearsal
 @pytest.mark.engine
 @pytest.mark.several_machines
 def test_a_job_that_is_stopped_ends_its_trials_and_keeps_what_is_finished(cluster, shards, tmp_path, capsys):
@@ -166,6 +167,7 @@ def _is_lost_once(key: Key, arguments: dict, started: Any) -> TrialOutcome:
     raise AssertionError
 
 
+@pytest.mark.rehearsal
 @pytest.mark.engine
 @pytest.mark.several_machines  # the nodes of the tests above are still there
 @pytest.mark.parametrize("losses", [0, 1])

@@ -214,6 +214,7 @@ def test_a_killed_process_is_continued_to_the_same_bytes(shop_shards, expected, 
     assert weights(result) == expected(RECIPE)
 
 
+@pytest.mark.rehearsal
 @pytest.mark.engine
 @pytest.mark.several_machines
 def test_in_a_cluster_one_worker_is_on_it_too_and_auto_is_one_for_each_gpu(
@@ -253,6 +254,7 @@ def cpu_for_gpu(config: dict[str, Any]) -> dict[str, Any]:
     return ray_workers._ray_worker(config)
 
 
+@pytest.mark.rehearsal
 @pytest.mark.engine
 @pytest.mark.several_machines
 def test_a_machine_without_a_gpu_trains_on_those_of_the_cluster(shop_shards, expected, tmp_path, nodes, monkeypatch):
@@ -321,6 +323,7 @@ def test_a_node_that_nothing_replaces_ends_the_run_and_says_what_to_do(
     assert weights(result) == expected(LONG)
 
 
+@pytest.mark.rehearsal
 @pytest.mark.engine
 @pytest.mark.several_machines
 def test_an_error_that_one_worker_meets_ends_the_run_at_once(shop_shards, tmp_path, nodes):
