@@ -26,8 +26,8 @@ SELECTED    ?= -m "not rehearsal"
 test: $(READY)           ## the tests, real engines included; those of engines that are not there are skipped
 	$(BIN)/python -m pytest $(SELECTED) $(IN_PARALLEL)
 
-check: lint              ## before each commit: linters, types, and the tests that are not marked slow or engine
-	$(BIN)/python -m pytest -m "not engine and not slow" --numprocesses auto --dist loadfile
+check: lint              ## before each commit: linters, types, and the quick tests
+	$(BIN)/python -m pytest -m "not engine and not slow and not rehearsal" --numprocesses auto --dist loadfile
 
 gpu: $(READY)            ## on a machine with a GPU, in 15 minutes: its check, its tests, the benchmark beside cuDNN, a profile
 	$(BIN)/clicktower doctor
