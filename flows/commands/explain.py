@@ -94,7 +94,9 @@ def explain(
             shares = word_shares(encoder, None, text, title)
             console.emit({"stage": "explain", "model": model, **shares, "labels": labels}, json, _show_shares)
             return
-    models = [load_model(folder) for folder in folders]
+        models = [encoder]
+    else:
+        models = [load_model(folder) for folder in folders]
     for reader in models:  # before anything is computed
         require_traces(reader.recipe)
     names = [reader.recipe.name for reader in models]
