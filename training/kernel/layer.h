@@ -9,12 +9,10 @@ namespace CLICKTOWER_ISA {
 constexpr int64_t LAYER_ROWS = 64;
 
 static void pack_layer(const Layer& layer, const float* matrix, float* packed, float* packed_t) {
-    const int64_t columns = LANES * group_of(layer.outputs), rows = LANES * group_of(layer.inputs);
+    const int64_t columns = LANES * group_of(layer.outputs);
     for (int64_t first = 0; first < layer.outputs; first += columns)
         for (int64_t k = 0; k < layer.inputs; ++k, packed += columns) copy(packed, matrix + k * layer.outputs + first, columns);
-    for (int64_t first = 0; first < layer.inputs; first += rows)
-        for (int64_t k = 0; k < layer.outputs; ++k)
-            for (int64_t row = first; row < first + rows; ++row) *packed_t++ = matrix[row * layer.outputs + k];
+    pack_transposed(layer.inputs, layer.outputs, matrix, layer.outputs, packed_t);
 }
 
 // y += x W, columns of one group of N vectors.
@@ -31,16 +29,6 @@ struct ThroughLayer {
                               packed + group * inputs * N * LANES, N * LANES, inputs);
     }
 };
-
-// call.with<N>() for the vectors of a group.
-template <class Call>
-CLICKTOWER_INLINE void for_group(int64_t width, const Call& call) {
-    switch (group_of(width)) {
-        case 3: return call.template with<3>();
-        case 2: return call.template with<2>();
-        default: return call.template with<1>();
-    }
-}
 
 struct LayerForward {
     const Layer& layer;
@@ -64,28 +52,6 @@ static void layer(const Layer& layer, float* x, int64_t rows, float* y) {
     }
 }
 
-struct LayerBack {
-    const Layer& layer;
-    const float* by_y;
-    int64_t rows;
-    float* by_x;
-    template <int N> void with() const {
-        BackThroughWeights<N> back{by_y, layer.outputs, layer.packed_t, by_x, layer.inputs, 0};
-        for (; back.group < layer.inputs / (LANES * N); ++back.group) in_tiles<TILE>(0, rows, back);
-    }
-};
-
-struct LayerOuter {
-    const Layer& layer;
-    const float *hidden, *by_y;
-    int64_t rows;
-    float* by_matrix;
-    template <int N> void with() const {
-        AddOuterProducts<N> outer{hidden, by_y, layer.inputs, layer.outputs, rows, by_matrix, layer.outputs, 0};
-        for (; outer.group < layer.outputs / (LANES * N); ++outer.group) in_tiles<TILE>(0, layer.inputs, outer);
-    }
-};
-
 // by *= 1 - activation²; each row is added to `sum`.
 CLICKTOWER_INLINE void through_tanh(float* by, const float* activation, int64_t rows, int64_t columns, float* sum) {
     for (int64_t row = 0; row < rows; ++row)
@@ -103,8 +69,8 @@ static void layer_back(const Layer& layer, const float* hidden, const float* y, 
     for (int64_t first = 0; first < rows; first += LAYER_ROWS) {
         const int64_t count = rows - first < LAYER_ROWS ? rows - first : LAYER_ROWS;
         through_tanh(by_y, y, count, outputs, gradient.by_bias);
-        for_group(inputs, LayerBack{layer, by_y, count, by_x});
-        for_group(outputs, LayerOuter{layer, hidden, by_y, count, gradient.by_matrix});
+        for_group(inputs, MultiplyBack{inputs, outputs, layer.packed_t, by_y, count, by_x});
+        for_group(outputs, MultiplyOuter{inputs, outputs, hidden, by_y, count, gradient.by_matrix, outputs});
         through_tanh(by_x, hidden, count, inputs, gradient.by_inputs);
         hidden += LAYER_ROWS * inputs, by_x += LAYER_ROWS * inputs;
         y += LAYER_ROWS * outputs, by_y += LAYER_ROWS * outputs;

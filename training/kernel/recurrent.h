@@ -312,15 +312,51 @@ struct AddOuterProducts {
     }
 };
 
-template <int N>
-CLICKTOWER_INLINE void multiply_back(const Direction& direction, const float* gradient, const float* previous,
-                                     int64_t rows, float* by_y, float* by_recurrent, int64_t stride) {
-    const int64_t d = direction.cell.cells, columns = direction.cell.columns();
-    BackThroughWeights<N> back{gradient, columns, direction.packed_t, by_y, d, 0};
-    for (; back.group < d / (LANES * N); ++back.group) in_tiles<TILE>(0, rows, back);
-    AddOuterProducts<N> outer{previous, gradient, d, columns, rows, by_recurrent, stride, 0};
-    for (; outer.group < columns / (LANES * N); ++outer.group) in_tiles<TILE>(0, d, outer);
+// Vectors of a group in the backward products: the same for pack and for both of them.
+CLICKTOWER_INLINE int group_of(int64_t d) { return d % (3 * LANES) == 0 ? 3 : d % (2 * LANES) == 0 ? 2 : 1; }
+
+// call.with<N>() for the vectors of a group.
+template <class Call>
+CLICKTOWER_INLINE void for_group(int64_t d, const Call& call) {
+    switch (group_of(d)) {
+        case 3: return call.template with<3>();
+        case 2: return call.template with<2>();
+        default: return call.template with<1>();
+    }
 }
+
+// [d, columns] with `stride` floats a row, transposed in groups of rows as BackThroughWeights reads it.
+CLICKTOWER_INLINE void pack_transposed(int64_t d, int64_t columns, const float* matrix, int64_t stride, float* packed_t) {
+    const int64_t width = LANES * group_of(d);
+    for (int64_t first = 0; first < d; first += width)
+        for (int64_t k = 0; k < columns; ++k)
+            for (int64_t row = first; row < first + width; ++row) *packed_t++ = matrix[row * stride + k];
+}
+
+// by_y = gradient matrixᵀ
+struct MultiplyBack {
+    int64_t d, columns;
+    const float *packed_t, *gradient;
+    int64_t rows;
+    float* by_y;
+    template <int N> void with() const {
+        BackThroughWeights<N> back{gradient, columns, packed_t, by_y, d, 0};
+        for (; back.group < d / (LANES * N); ++back.group) in_tiles<TILE>(0, rows, back);
+    }
+};
+
+// by_matrix += previousᵀ gradient
+struct MultiplyOuter {
+    int64_t d, columns;
+    const float *previous, *gradient;
+    int64_t rows;
+    float* by_matrix;
+    int64_t stride;
+    template <int N> void with() const {
+        AddOuterProducts<N> outer{previous, gradient, d, columns, rows, by_matrix, stride, 0};
+        for (; outer.group < columns / (LANES * N); ++outer.group) in_tiles<TILE>(0, d, outer);
+    }
+};
 
 // to[words[i]] += gradient[i], one row after the other: a word that is often there stays in the cache. The next ones are
 // asked for before their turn.
@@ -333,9 +369,6 @@ CLICKTOWER_INLINE void add_by_word(float* to, int64_t to_stride, const int32_t* 
         add(to + words[i] * to_stride, gradient, columns);
     }
 }
-
-// Vectors of a group in the backward products: the same for pack and for both of them.
-CLICKTOWER_INLINE int group_of(int64_t d) { return d % (3 * LANES) == 0 ? 3 : d % (2 * LANES) == 0 ? 2 : 1; }
 
 constexpr int64_t ROWS_AHEAD = 3;  // of a trace: read last step first, it is nothing that a processor foresees
 template <class C>
@@ -396,11 +429,8 @@ void backward_with(const Direction& direction, const Steps& steps, const Prefixe
         if (!known) continue;
         // The gradient of W_rec counts the first step kept too; what lies before it is cut off.
         const float* previous = trace.previous + start * d;
-        switch (group_of(d)) {
-            case 3: multiply_back<3>(direction, gradient, previous, known, by_y, by_recurrent, stride); break;
-            case 2: multiply_back<2>(direction, gradient, previous, known, by_y, by_recurrent, stride); break;
-            default: multiply_back<1>(direction, gradient, previous, known, by_y, by_recurrent, stride);
-        }
+        for_group(d, MultiplyBack{d, columns, direction.packed_t, gradient, known, by_y});
+        for_group(d, MultiplyOuter{d, columns, previous, gradient, known, by_recurrent, stride});
         for (int64_t i = begun; i < known; ++i) {
             const int64_t to = steps.begins[i] * d;
             if (to < 0) continue;
@@ -418,10 +448,7 @@ void pack_with(int64_t d, int64_t columns, const float* recurrent, int64_t strid
         for (int64_t k = 0; k < d; ++k)
             for (int n = 0; n < C::N; ++n, packed += LANES)
                 store(packed, load(recurrent + k * stride + C::column(d, group, n)));
-    const int64_t width = LANES * group_of(d);
-    for (int64_t group = 0; group < d / width; ++group)
-        for (int64_t k = 0; k < columns; ++k)
-            for (int64_t cell = 0; cell < width; ++cell) *packed_t++ = recurrent[(group * width + cell) * stride + k];
+    pack_transposed(d, columns, recurrent, stride, packed_t);
 }
 
 // call<C>() of the cell's own type.
