@@ -110,6 +110,7 @@ def remove(uri: str) -> None:
             return
         with suppress(FileNotFoundError):
             fs.rm(path, recursive=True)
+            return  # without another look: by now the name may be that of another process's file, such as a claim
 
 
 def open_read(uri: str) -> IO[bytes]:

@@ -312,7 +312,7 @@ def test_days_are_backfilled_as_on_a_disk_and_people_erased_from_them(server, sh
 TAKES_TURNS = """
 import os, sys, time
 from schemas import claim
-claim.BEAT_SECONDS, claim.LOOK_SECONDS, claim.TAKE_OVER_SECONDS = 0.2, 0.1, 3.0
+claim.BEAT_SECONDS, claim.LOOK_SECONDS, claim.TAKE_OVER_SECONDS = 0.2, 0.1, 10.0
 with claim.claimed("s3://bucket/turns", lambda *told: print(*told)):
     for step in ("in", "out"):
         with open(sys.argv[1], "a") as log:

@@ -81,6 +81,22 @@ def test_a_holder_that_was_only_slow_harms_nobody(store, monkeypatch):
     assert claims(store) == []
 
 
+def test_a_claim_that_is_released_takes_no_claim_of_the_next_holder_with_it(store, monkeypatch):
+    name = storage.join(stage_folder(store, REQUEST), "claim-000001.json")
+    filesystem = type(storage.filesystem(store)[0])
+    rm, next_claims = filesystem.rm, []
+
+    def release(fs, path: str, **how: object) -> None:
+        rm(fs, path, **how)
+        if path.endswith("claim-000001.json") and not next_claims:
+            next_claims.append(storage.write_new(name, b"of the next"))
+
+    monkeypatch.setattr(filesystem, "rm", release)
+    assert Maker(store).answer() == "made"
+    assert next_claims == [True]
+    assert storage.read_bytes(name) == b"of the next"
+
+
 def test_a_stage_that_fails_gives_its_claim_back(store):
     def fail(folder: str) -> Outcome:
         raise OSError(28, "No space left on device")
