@@ -20,6 +20,7 @@ from schemas.errors import StageError, UsageError
 from schemas.release import MODEL, read_pointer
 
 if TYPE_CHECKING:
+    from flows.releases.document_filter import Filter
     from flows.releases.search import Hit, Mode
     from training.model.embedding import Side
     from training.model.model import AnyEncoder
@@ -119,15 +120,24 @@ class Release(Model):
         """The digest that names the release."""
         return self._opened.release.digest
 
-    def search(self, text: str, k: int = 10, *, mode: "Mode" = "vector", weight: float | None = None) -> "list[Hit]":
-        """The k best documents, best first; each has `rank`, `id`, `title` and `score`.
+    def search(
+        self,
+        text: str,
+        k: int = 10,
+        *,
+        mode: "Mode" = "vector",
+        weight: float | None = None,
+        where: "Filter | None" = None,
+    ) -> "list[Hit]":
+        """The k best documents, best first; each has `rank`, `id`, `title`, `score` and `columns`.
 
-        mode: vector, bm25, or hybrid, which is cosine + `weight` * BM25 (0.02 by default). Raises UsageError for a
-        query without a word.
+        mode: vector, bm25, or hybrid, which is cosine + `weight` * BM25 (0.02 by default). where: the documents to
+        choose from, by columns that the release keeps: `{"price": {"lt": 20}, "category": ["drill", "saw"]}`. Raises
+        UsageError for a query without a word and for a filter that does not fit the documents.
         """
         from flows.releases.search import WEIGHT
 
-        return self._opened.search(text, k, mode, weight=WEIGHT if weight is None else weight)
+        return self._opened.search(text, k, mode, weight=WEIGHT if weight is None else weight, where=where)
 
     def explain(self, query: str, title: str) -> dict[str, Any]:
         """As `Model.explain`, with the BM25 of each word of the query, by the titles of the release."""

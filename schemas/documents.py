@@ -2,12 +2,14 @@
 
 The file is tab-separated text (`id TAB title`, no header), JSON lines (`{"id": ..., "title": ...}`) or Parquet with the
 columns id and title; text may be compressed (.gz). BEIR's corpus.jsonl (`_id`, `title`, `text`) is one too, and its
-text stands in for an empty title.
+text stands in for an empty title. JSON lines and Parquet may have more columns, such as a price, which a release keeps
+on request.
 """
 
 import gzip
 import io
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -30,7 +32,7 @@ FORMS = (".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet")
 class Documents:
     """Documents with a title, in file order, and the number skipped because their title has no word."""
 
-    table: pa.Table  # DOCUMENT
+    table: pa.Table  # DOCUMENT, then the requested columns
     num_untitled: int
 
     def __len__(self) -> int:
@@ -45,11 +47,12 @@ class Documents:
         return self.table["title"].to_pylist()
 
 
-def read_documents(uri: str) -> Documents:
-    """All documents of a file.
+def read_documents(uri: str, columns: Sequence[str] = ()) -> Documents:
+    """All documents of a file. `columns`: those to read besides id and title: text, numbers, booleans, and dates as
+    text.
 
     Raises UsageError (no file, unknown format) and StageError (no title at all, a repeated id, bytes in another
-    format).
+    format, a missing column or one of another type).
     """
     form = require_documents(uri)
     content = storage.read_bytes(uri)
@@ -60,14 +63,25 @@ def read_documents(uri: str) -> Documents:
             raise StageError(f"The file {uri} is not a whole gzip file.", "Copy it again.") from None
     if not content.strip():
         raise _empty(uri)
-    table = parse_documents(uri, form, content)
+    table = parse_documents(uri, form, content, columns)
     if error := repeated_ids(uri, table["id"]):
         raise error
     titled = pa.array([bool(words(title)) for title in table["title"].fill_null("").to_pylist()], pa.bool_())
     kept = table.filter(titled)
     if not kept.num_rows:
         raise no_title(uri, table.num_rows)
-    return Documents(table=kept.cast(DOCUMENT), num_untitled=table.num_rows - kept.num_rows)
+    more = [pa.field(name, _type_of_column(uri, name, kept.schema.field(name).type)) for name in columns]
+    return Documents(table=kept.cast(pa.schema([*DOCUMENT, *more])), num_untitled=table.num_rows - kept.num_rows)
+
+
+def _type_of_column(uri: str, name: str, kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_large_string(kind):
+        return pa.string()
+    if kind == pa.string() or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        return kind
+    raise StageError(
+        f"The column {name!r} of {uri} has the type {kind}.", "Keep columns of text, numbers, dates or true and false."
+    )
 
 
 def require_documents(uri: str) -> str:
@@ -91,13 +105,22 @@ def _empty(uri: str) -> StageError:
     return StageError(f"The file {uri} is empty.", "Give a file with at least one document.")
 
 
-def parse_documents(uri: str, form: str, content: bytes) -> pa.Table:
+def parse_documents(uri: str, form: str, content: bytes, columns: Sequence[str] = ()) -> pa.Table:
     """The ids and titles in some bytes of a file: whole lines, or a whole Parquet file. A title may be null.
 
-    Raises StageError if the bytes have another format.
+    Raises StageError if the bytes have another format, or lack one of the other `columns`.
     """
     try:
-        return as_documents(_parse(form, content))
+        table = _parse(form, content, columns)
+        if absent := [name for name in columns if name not in table.column_names]:
+            raise StageError(
+                f"The file {uri} has no column {absent[0]!r}.",
+                "Name columns of JSON lines or Parquet; tab-separated lines have id and title alone.",
+            )
+        documents = as_documents(table)
+        for name in columns:
+            documents = documents.append_column(name, table[name])
+        return documents
     except (pa.ArrowInvalid, pa.ArrowKeyError, KeyError, UnicodeDecodeError) as error:
         raise not_of_form(uri, error) from None
 
@@ -132,12 +155,14 @@ def no_title(uri: str, num_documents: int) -> StageError:
 def _beir_documents(corpus: pa.Table) -> pa.Table:
     titles = corpus["title"].cast(pa.string()).fill_null("")
     is_untitled = pc.equal(pc.utf8_trim_whitespace(titles), "")
-    return pa.table({"id": corpus["_id"], "title": pc.if_else(is_untitled, corpus["text"], titles)})
+    of_title = corpus.column_names.index("title")
+    corpus = corpus.set_column(of_title, "title", pc.if_else(is_untitled, corpus["text"], titles))
+    return corpus.append_column("id", corpus["_id"])
 
 
-def _parse(form: str, content: bytes) -> pa.Table:
+def _parse(form: str, content: bytes, columns: Sequence[str]) -> pa.Table:
     if form == ".parquet":
-        return pyarrow.parquet.read_table(io.BytesIO(content), columns=["id", "title"])
+        return pyarrow.parquet.read_table(io.BytesIO(content), columns=["id", "title", *columns])
     if form in (".jsonl", ".ndjson", ".json"):
         table = pyarrow.json.read_json(io.BytesIO(content))
         return _beir_documents(table) if "_id" in table.column_names else table

@@ -9,7 +9,7 @@
     URI/releases/DIGEST/model/           the model folder (safetensors weights, model.json)
     URI/releases/DIGEST/query.onnx       the query tower (query_onnx), where it could be exported exactly
     URI/releases/DIGEST/golden.jsonl     texts with their words, trigram ids and expected vectors
-    URI/releases/DIGEST/documents.lance  id, title, vector (float32): a LanceDB table
+    URI/releases/DIGEST/documents.lance  id, title, kept columns, vector (float32): a LanceDB table
     URI/releases/DIGEST/ivf.safetensors  the index, where there is one (release_documents)
     URI/releases/DIGEST/per_query.json   every measure of every system for every judged query: ids and numbers only
 

@@ -188,6 +188,7 @@ def search(
     mode: Literal["vector", "bm25", "hybrid"] = "vector",
     weight: float | None = None,
     rerank: int | None = None,
+    where: str | None = None,
     json: Json = False,
 ) -> None:
     """Rank the documents of the live release for a query.
@@ -197,6 +198,7 @@ def search(
         clicktower search --release release "angle bracket"
         clicktower search --release release --mode hybrid --weight 0.02 "angle bracket"
         clicktower search --release questions --rerank 100 "how do I learn to cook"
+        clicktower search --release release --where '{"price": {"lt": 20}, "category": ["saw", "drill"]}' "cordless"
 
     Args:
         text: The query, as a person would type it.
@@ -206,11 +208,17 @@ def search(
         weight: The weight of BM25 in a hybrid, 0.02 by default; `compare` reports the one that your judgments choose.
         rerank: Rerank this many of the nearest by the confidence of the model's own classifier that they are of the
             query's class, for example duplicates. For a model that was trained on labelled pairs.
+        where: Only documents whose columns match this JSON object: a value, a list of values, or the bounds lt, lte, gt
+            and gte. `publish --set 'columns=["price", "category"]'` keeps columns.
     """
     from flows.releases import search
+    from flows.releases.document_filter import read_filter
     from flows.releases.search import WEIGHT
 
-    hits = search.search(release, text, k, mode, weight=WEIGHT if weight is None else weight, rerank=rerank)
+    hits = search.search(
+        release, text, k, mode, weight=WEIGHT if weight is None else weight, rerank=rerank,
+        where=None if where is None else read_filter(where),
+    )  # fmt: skip
     result = {"stage": "search", "query": text, "mode": mode, "hits": [asdict(hit) for hit in hits]}
     console.emit(result, json, _show_search)
 
@@ -221,14 +229,15 @@ def _show_search(result: dict) -> None:
     # A distance is shown itself, not as the score made from it.
     by = near if by_distance and not hybrid else "score"
     again = any(hit["confidence"] is not None for hit in result["hits"])
-    columns = [*["confidence"] * again, by, *[near, "bm25"] * hybrid]
+    scores = [*["confidence"] * again, by, *[near, "bm25"] * hybrid]
+    columns = list(result["hits"][0]["columns"]) if result["hits"] else []
     rows = [
-        [Cell(text=str(hit["rank"]), tone="quiet"), *(f"{hit[column]:.3f}" for column in columns), hit["title"],
-         Cell(text=hit["id"], tone="quiet")]
+        [Cell(text=str(hit["rank"]), tone="quiet"), *(f"{hit[score]:.3f}" for score in scores), hit["title"],
+         Cell(text=hit["id"], tone="quiet"), *(str(hit["columns"][column]) for column in columns)]
         for hit in result["hits"]
     ]  # fmt: skip
-    left = (len(columns) + 1, len(columns) + 2)
-    console.show([Table(caption="", header=("", *columns, "title", "id"), rows=rows, left=left)])
+    left = (len(scores) + 1, len(scores) + 2)
+    console.show([Table(caption="", header=("", *scores, "title", "id", *columns), rows=rows, left=left)])
 
 
 def serve(

@@ -86,7 +86,7 @@ def export(
 def _write_documents(where: str, opened: OpenRelease, form: str, progress: Progress) -> dict[str, int]:
     """Write the documents, a batch at a time; returns counts."""
     release = opened.release
-    reader = open_table(opened.folder).search().select(["id", "title", "vector"]).to_batches(_BATCH_ROWS)
+    reader = open_table(opened.folder).search().to_batches(_BATCH_ROWS)
 
     def batches() -> Iterator[pa.RecordBatch]:
         num_written = 0
@@ -210,10 +210,11 @@ def _bodies(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
 
 def _documents(batch: pa.RecordBatch) -> Iterator[bytes]:
     """The two lines of each document in a bulk body: the action and the document."""
-    columns = (batch["id"].to_pylist(), batch["title"].to_pylist(), _format_vectors(batch["vector"]).to_pylist())
-    for document_id, title, numbers in zip(*columns, strict=True):
-        action = json.dumps({"index": {"_id": document_id}}, ensure_ascii=False)
-        yield f'{action}\n{{"title":{json.dumps(title, ensure_ascii=False)},"vector":[{numbers}]}}\n'.encode()
+    documents = batch.drop_columns(["vector"]).to_pylist()
+    for document, numbers in zip(documents, _format_vectors(batch["vector"]).to_pylist(), strict=True):
+        action = json.dumps({"index": {"_id": document.pop("id")}}, ensure_ascii=False)
+        fields = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        yield f'{action}\n{fields[:-1]},"vector":[{numbers}]}}\n'.encode()
 
 
 def _format_vectors(vectors: pa.FixedSizeListArray) -> pa.StringArray:

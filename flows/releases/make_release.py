@@ -19,7 +19,7 @@ from flows.releases.encode_texts import encode_titles
 from flows.releases.release_documents import Rows, build_index, write_rows
 from flows.releases.release_folder import PublishConfig
 from schemas import storage
-from schemas.documents import read_documents
+from schemas.documents import Documents, read_documents
 from schemas.errors import StageError
 from schemas.manifest import Manifest, Request
 from schemas.release import CARD, GOLDEN, MODEL, PER_QUERY, QUERY_TOWER, Release, read_folder
@@ -45,27 +45,25 @@ def make_release(
     workers: int = 1,
 ) -> tuple[Release, float]:
     """(the release, complete but not live; milliseconds per search)."""
-    digest, catalogue = request.digest, read_documents(documents)
+    digest, catalogue = request.digest, read_documents(documents, config.columns)
     folder = release_folder_of(to, digest)
     with release_folder.building(to, digest) as built:
         for name in (WEIGHTS, DESCRIPTION):
             _copy(trained, name, storage.join(built, MODEL, name))
         model = load_encoder(storage.join(built, MODEL))
         titles = encode_titles(to, trained, model, catalogue.titles, workers=workers, progress=progress)
-        rows = Rows(
-            ids=catalogue.ids, titles=catalogue.titles, vectors_TD=titles.vectors_TD, text_of_N=titles.text_of_N
-        )
+        rows = Rows(documents=catalogue.table, vectors_TD=titles.vectors_TD, text_of_N=titles.text_of_N)
         progress("write documents and read them back", 0, None)
         write_rows(built, rows)
         progress("measure the index against exact search", 0, None)
-        queries_QD = search_vectors(model, _draw_titles(rows, config, config.num_recall_queries), "query")
+        queries_QD = search_vectors(model, _draw_titles(catalogue, config, config.num_recall_queries), "query")
         index, search = build_index(built, rows, queries_QD, config, similarity=model.similarity, progress=progress)
         asked_at = time.monotonic()
         for query in queries_QD:
             search.best(query, config.recall_at)
         milliseconds = round((time.monotonic() - asked_at) / len(queries_QD) * 1000, 3)
         progress("write what other languages read", 0, None)
-        expected = in_onnx.golden(model, _draw_titles(rows, config, in_onnx.NUM_TITLES))
+        expected = in_onnx.golden(model, _draw_titles(catalogue, config, in_onnx.NUM_TITLES))
         storage.write_atomic(storage.join(built, GOLDEN), "".join(expected.lines()).encode())
         release = Release(
             digest=digest,
@@ -134,10 +132,11 @@ def _copy(stage: StageResult, name: str, to: str) -> None:
     storage.write_atomic(to, content)
 
 
-def _draw_titles(rows: Rows, config: PublishConfig, num_titles: int) -> list[str]:
+def _draw_titles(documents: Documents, config: PublishConfig, num_titles: int) -> list[str]:
     """Titles drawn by a keyed hash of their ids."""
-    order = sorted(range(len(rows)), key=lambda row: keyed_digest(rows.ids[row], config.seed, b"recall"))
-    return [rows.titles[row] for row in order[:num_titles]]
+    key_of = {id: keyed_digest(id, config.seed, b"recall") for id in documents.ids}
+    drawn = sorted(zip(documents.ids, documents.titles, strict=True), key=lambda document: key_of[document[0]])
+    return [title for _, title in drawn[:num_titles]]
 
 
 # The model card: README.md with metadata for model hubs and what people should know first.

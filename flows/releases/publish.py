@@ -37,6 +37,7 @@ from schemas.release import (
     remove_decision,
     write_decision,
 )
+from schemas.section import named_settings
 from schemas.stage import Progress, StageResult, open_result, silent
 from schemas.text_contract import CONTRACT_VERSION
 
@@ -128,7 +129,7 @@ def publish(
     request = Request(
         stage="publish",
         stage_version=STAGE_VERSION,
-        config={name: value for name, value in asdict(config).items() if name != "keep"},
+        config=named_settings(config),
         inputs={
             "model": trained.manifest.digest,
             "documents": storage.fingerprint(documents),

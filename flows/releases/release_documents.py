@@ -1,4 +1,5 @@
-"""The documents of a release: a LanceDB table of ids, titles and vectors, and the index that searches them (IVF).
+"""The documents of a release: a LanceDB table of ids, titles, kept columns and vectors, and the index that searches it
+(IVF).
 
 An index that reached the required recall in `publish` is used for result counts up to those measured (`recall_at` and
 ten times that); any other request compares the query with every document. Indices that earlier versions made in the
@@ -30,6 +31,7 @@ from training.ranking.measure import score_blocks, top_k
 from training.ranking.nearest import Nearest, Partitions, partition
 
 IVF = "ivf.safetensors"
+VECTOR = "vector"  # the column's name
 DEEP = 10  # an index is also measured, and used, at this multiple of `recall_at` results
 _BATCH_ROWS = 8_192
 # Partitions to visit, in steps, until the recall is good enough.
@@ -39,42 +41,38 @@ _MOST_SHARE = 0.5  # of all partitions: visiting more would save nothing
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Rows:
-    """The rows of the table: ids and titles, and the vector of each as a row of `vectors_TD` (float32)."""
+    """The rows of the table: the documents, and the vector of each as a row of `vectors_TD` (float32)."""
 
-    ids: Sequence[str]
-    titles: Sequence[str]
+    documents: pa.Table  # documents.Documents.table
     vectors_TD: np.ndarray
     text_of_N: np.ndarray
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return self.documents.num_rows
 
     @property
     def schema(self) -> pa.Schema:
         vector = pa.list_(pa.field("item", pa.float32()), self.vectors_TD.shape[1])
-        return pa.schema([
-            pa.field("id", pa.string(), nullable=False),
-            pa.field("title", pa.string(), nullable=False),
-            pa.field("vector", vector, nullable=False),
-        ])  # fmt: skip
+        return self.documents.schema.append(pa.field(VECTOR, vector, nullable=False))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for start in range(0, len(self), _BATCH_ROWS):
             part = slice(start, start + _BATCH_ROWS)
             flat = pa.array(self.vectors_TD[self.text_of_N[part]].reshape(-1))
-            vectors = pa.FixedSizeListArray.from_arrays(flat, type=self.schema.field("vector").type)
-            yield pa.record_batch([pa.array(self.ids[part]), pa.array(self.titles[part]), vectors], schema=self.schema)
+            vectors = pa.FixedSizeListArray.from_arrays(flat, type=self.schema.field(VECTOR).type)
+            [documents] = self.documents.slice(start, _BATCH_ROWS).combine_chunks().to_batches()
+            yield pa.record_batch([*documents.columns, vectors], schema=self.schema)
 
 
 def write_rows(folder: str, rows: Rows) -> None:
-    """Write a new table in a folder and read it back: every id, title and vector is there, bit for bit.
+    """Write a new table in a folder and read it back: every document and vector is there, bit for bit.
 
     Raises StageError if it could not be written or came back different.
     """
     try:
         reader = pa.RecordBatchReader.from_batches(rows.schema, rows.batches())
         lancedb.connect(folder).create_table(TABLE, data=reader, schema=rows.schema)
-        read_back = open_table(folder).search().select(["id", "title", "vector"]).to_batches(_BATCH_ROWS)
+        read_back = open_table(folder).search().select(rows.schema.names).to_batches(_BATCH_ROWS)
         written, read_again = _rows_digest(rows.batches()), _rows_digest(read_back)
     except (RuntimeError, OSError) as error:  # LanceDB raises RuntimeError for a full disk too
         raise StageError(
@@ -98,27 +96,29 @@ def open_table(folder: str) -> Table:
         raise _unreadable(folder, error) from None
 
 
-def read_columns(folder: str) -> tuple[pa.Array, pa.Array, np.ndarray]:
-    """(ids, titles, vectors) of all documents in the order they were written: string arrays, float32 [N, dimensions].
+def read_table(folder: str) -> tuple[pa.RecordBatch, np.ndarray]:
+    """(documents, vectors) in the order they were written: id, title and kept columns; float32 [N, dimensions].
 
-    Raises as `open_table`.
+    Text has the type large_string. Raises as `open_table`.
     """
     try:
         table = open_table(folder).to_arrow()
     except (RuntimeError, OSError, ValueError) as error:
         raise _unreadable(folder, error) from None
-    vectors = [np.asarray(chunk.flatten()).reshape(len(chunk), -1) for chunk in table["vector"].chunks]
-    ids, titles = (table[name].cast(pa.large_string()).combine_chunks() for name in ("id", "title"))
-    return ids, titles, np.concatenate(vectors)
+    vectors = [np.asarray(chunk.flatten()).reshape(len(chunk), -1) for chunk in table[VECTOR].chunks]
+    documents = table.drop_columns(VECTOR)
+    wide = [field.with_type(pa.large_string()) if field.type == pa.string() else field for field in documents.schema]
+    [batch] = documents.cast(pa.schema(wide)).combine_chunks().to_batches()
+    return batch, np.concatenate(vectors)
 
 
 def _rows_digest(batches: Iterator[pa.RecordBatch] | pa.RecordBatchReader) -> str:
-    """A digest of (id, title, vector bits) of all rows, in any order."""
+    """A digest of the values and vector bits of all rows, in any order."""
     digest = LogicalDigest()
     for batch in batches:
-        vectors = np.asarray(batch["vector"].flatten()).reshape(batch.num_rows, -1)
-        columns = zip(batch["id"].to_pylist(), batch["title"].to_pylist(), vectors, strict=True)
-        digest.add(b"\0".join((i.encode(), title.encode(), vector.tobytes())) for i, title, vector in columns)
+        vectors = np.asarray(batch[VECTOR].flatten()).reshape(batch.num_rows, -1)
+        values = zip(*(batch[name].to_pylist() for name in batch.schema.names if name != VECTOR), strict=True)
+        digest.add(repr(row).encode() + vector.tobytes() for row, vector in zip(values, vectors, strict=True))
     return digest.hexdigest()
 
 
@@ -139,11 +139,13 @@ class IndexSearch(Nearest):
 
     steps: Sequence[Mapping[str, Any]] = ()
 
-    def best(self, query_D: np.ndarray, k: int, num_probes: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def best(
+        self, query_D: np.ndarray, k: int, num_probes: int | None = None, among: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """(rows, scores) of the k documents nearest to a query's vector, unordered; more if several tie for place k."""
         if num_probes is None:
             num_probes = next((step["num_probes"] for step in self.steps if k <= step["recall_at"]), None)
-        return super().best(query_D, k, num_probes)
+        return super().best(query_D, k, num_probes, among)
 
     def exact(self, query_D: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """As `best`, comparing every document."""

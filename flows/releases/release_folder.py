@@ -16,18 +16,24 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from schemas import release as contract
 from schemas import storage
 from schemas.claim import claimed
 from schemas.errors import StageError
 from schemas.manifest import OutputFile, damaged_files, to_bytes
-from schemas.section import Count, Natural, section
+from schemas.section import Count, Natural, Unnamed, section
 from schemas.stage import silent
 
 _BUILDING = ".building-"
 _ABANDONED_SECONDS = 24 * 3600
+
+
+def _additional(columns: tuple[str, ...]) -> tuple[str, ...]:
+    if len({*columns, "id", "title", "vector"}) < len(columns) + 3:
+        raise ValueError("they must differ from each other and from id, title and vector, which every release has")
+    return columns
 
 
 @section
@@ -42,7 +48,8 @@ class PublishConfig:
     min_recall: Annotated[float, Field(gt=0, le=1)] = 0.95  # of a usable index, against exact search
     num_recall_queries: Count = 200  # titles drawn by a keyed hash, encoded as queries
     seed: int = 0
-    keep: Natural = 7  # earlier releases to keep, besides the live one and its predecessor
+    columns: Annotated[tuple[str, ...], Unnamed(at=()), AfterValidator(_additional)] = ()  # to return and filter by
+    keep: Annotated[Natural, Unnamed()] = 7  # earlier releases to keep, besides the live one and its predecessor
 
 
 @contextmanager

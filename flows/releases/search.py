@@ -1,13 +1,15 @@
 """Search of a release: a typed query -> ranked documents, by vector, by BM25, or by a weighted sum of both."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 
-from flows.releases.release_documents import IndexSearch, open_search, read_columns
+from flows.releases.document_filter import Filter, matching_rows
+from flows.releases.release_documents import IndexSearch, open_search, read_table
 from schemas.errors import StageError, UsageError, require_major
 from schemas.manifest import damaged_files
 from schemas.release import MODEL, read_release
@@ -45,6 +47,7 @@ class Hit:
     bm25: float | None = None
     distance: float | None = None  # for a release that compares by distance, without cosines
     confidence: float | None = None  # of a second scorer, if its confidence ranks
+    columns: Mapping[str, Any] = field(default_factory=dict)  # that the release keeps, besides id and title
 
 
 class OpenRelease:
@@ -89,17 +92,17 @@ class OpenRelease:
     @property
     def ids(self) -> pa.Array:
         """The documents' ids by row: large_string."""
-        return self._documents[0]
+        return self._documents[0]["id"]
 
     @property
     def titles(self) -> pa.Array:
         """The documents' titles by row: large_string."""
-        return self._documents[1]
+        return self._documents[0]["title"]
 
     @property
     def documents_search(self) -> IndexSearch:
         """The search over the documents' vectors."""
-        return self._documents[2]
+        return self._documents[1]
 
     def load(self) -> None:
         """Read and prepare everything now, the whole model too. Raises StageError if something cannot be read."""
@@ -107,31 +110,41 @@ class OpenRelease:
         self.search(self.titles[0].as_py(), 1)  # the compiled tower is prepared at its first text
 
     def search(
-        self, text: str, k: int = 10, mode: Mode = "vector", *, weight: float = WEIGHT, both: bool = False
+        self,
+        text: str,
+        k: int = 10,
+        mode: Mode = "vector",
+        *,
+        weight: float = WEIGHT,
+        both: bool = False,
+        where: Filter | None = None,
     ) -> list[Hit]:
         """The k best documents for a query, best first, ties by descending id as in evaluation.
 
         A hybrid is cosine + weight * BM25 over the union of each method's best; for a release that compares by
         distance, minus the distance replaces the cosine. If a model matches words (ranking.word_matches), they rerank
         the documents nearest by the cosine, and a hybrid uses that score instead of the cosine. BM25 returns only
-        documents that share a word with the query. both: give each hit both scores in any mode. Raises UsageError for a
-        query without a word, and for k, mode or weight out of range.
+        documents that share a word with the query. both: give each hit both scores in any mode. where: the documents to
+        choose from (document_filter), which are then all compared, without the index. Raises UsageError for a query
+        without a word, for k, mode or weight out of range, and for a filter that does not fit the documents.
         """
         _require(text, k, mode, weight)
-        search = self.documents_search
+        search, among = self.documents_search, self._matching(where)
+        if among is not None and not len(among):
+            return []
         query = None if mode == "bm25" and not both else self.vector(text)
         near = bm25 = None
         if mode == "vector":
             assert query is not None
-            rows, near = search.best(query, max(k, WORDS_RANK) if self.encoder.word_share else k)
+            rows, near = search.best(query, max(k, WORDS_RANK) if self.encoder.word_share else k, among=among)
             scores = self._with_words(text, rows, near)
         elif mode == "bm25":
-            rows, bm25 = self.bm25.best(text, k)
+            rows, bm25 = self.bm25.best(text, k, among)
             scores = bm25
         else:
             assert query is not None
             depth = max(k, WORDS_RANK if self.encoder.word_share else _CANDIDATES)
-            rows = np.union1d(search.best(query, depth)[0], self.bm25.best(text, depth)[0])
+            rows = np.union1d(search.best(query, depth, among=among)[0], self.bm25.best(text, depth, among)[0])
             near, bm25 = search.scores_of(query, rows), self.bm25.scores_of(text, rows)
             scores = self._with_words(text, rows, near) + np.float32(weight) * bm25
         if both and near is None and query is not None:
@@ -146,10 +159,12 @@ class OpenRelease:
             for rank, (at, name) in enumerate(self._first(k, rows, scores), 1)
         ]  # fmt: skip
 
-    def rerank(self, text: str, k: int, confidence: Confidence, *, depth: int = RERANKED) -> list[Hit]:
+    def rerank(
+        self, text: str, k: int, confidence: Confidence, *, depth: int = RERANKED, where: Filter | None = None
+    ) -> list[Hit]:
         """The k documents with the highest confidence of a second scorer among the `depth` nearest (rerank).
 
-        Raises UsageError for a query without a word and for k or depth out of range, StageError for an invalid
+        where: as in `search`. Raises UsageError as it does, and for a depth out of range, StageError for an invalid
         confidence.
         """
         _require(text, k, "vector", WEIGHT)
@@ -159,7 +174,10 @@ class OpenRelease:
                 "Rerank at least as many as are wanted.",
             )
         query, search, similarity = self.vector(text), self.documents_search, self.release.similarity
-        rows, near = search.best(query, depth)
+        among = self._matching(where)
+        if among is not None and not len(among):
+            return []
+        rows, near = search.best(query, depth, among=among)
         nearest = self._first(depth, rows, near)
         candidates = search.vectors_of(rows[[at for at, _ in nearest]])
         reranked = rerank(query, candidates, [name for _, name in nearest], confidence, similarity=similarity)
@@ -186,20 +204,25 @@ class OpenRelease:
         share = self.encoder.word_share
         return with_words(near, self.word_matches.scores_of(text, rows), share) if share else near
 
+    def _matching(self, where: Filter | None) -> np.ndarray | None:
+        return None if where is None else matching_rows(self._documents[0], where)
+
     @cached_property
-    def _documents(self) -> tuple[pa.Array, pa.Array, IndexSearch]:
-        ids, titles, vectors_ND = read_columns(self.folder)
-        return ids, titles, open_search(self.folder, self.release.index, vectors_ND, self.release.similarity)
+    def _documents(self) -> tuple[pa.RecordBatch, IndexSearch]:
+        documents, vectors_ND = read_table(self.folder)
+        return documents, open_search(self.folder, self.release.index, vectors_ND, self.release.similarity)
 
     def _hit(self, rank: int, name: str, row: int, score: float, *, near: float | None, **scores: float | None) -> Hit:
         by_distance = self.release.similarity == "euclidean"
+        [document] = self._documents[0].slice(int(row), 1).to_pylist()
         return Hit(
             rank=rank,
             id=name,
-            title=self.titles[int(row)].as_py(),
+            title=document["title"],
             score=score,
             cosine=None if by_distance else near,
             distance=abs(near) if by_distance and near is not None else None,
+            columns={column: value for column, value in document.items() if column not in ("id", "title")},
             **scores,
         )
 
@@ -215,14 +238,21 @@ class OpenRelease:
 
 
 def search(
-    release: str, text: str, k: int = 10, mode: Mode = "vector", *, weight: float = WEIGHT, rerank: int | None = None
+    release: str,
+    text: str,
+    k: int = 10,
+    mode: Mode = "vector",
+    *,
+    weight: float = WEIGHT,
+    rerank: int | None = None,
+    where: Filter | None = None,
 ) -> list[Hit]:
     """The k best documents of the live release at a URI for a query; `rerank`: by the classifier of its model, among
     that many of the nearest. Raises UsageError or StageError.
     """
     _require(text, k, mode, weight)  # before anything is loaded
     if rerank is None:
-        return OpenRelease(release).search(text, k, mode, weight=weight)
+        return OpenRelease(release).search(text, k, mode, weight=weight, where=where)
     if mode != "vector":
         raise UsageError(
             f"The classifier reranks the nearest documents by vector, and the mode is {mode}.",
@@ -231,7 +261,7 @@ def search(
     from training.analysis.classifying import confidence_of
 
     opened = OpenRelease(release)
-    return opened.rerank(text, k, confidence_of(opened.model), depth=rerank)
+    return opened.rerank(text, k, confidence_of(opened.model), depth=rerank, where=where)
 
 
 def _require(text: str, k: int, mode: str, weight: float) -> None:

@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
+from flows.releases.document_filter import Bound, Value
 from flows.releases.search import WEIGHT, Mode, OpenRelease
 from flows.releases.word_shares import word_shares
 from flows.serve.live import Served
@@ -59,6 +60,10 @@ class Search(Struct, forbid_unknown_fields=True, kw_only=True):
     weight: Annotated[float, Meta(ge=0, le=MOST_WEIGHT, description="Of BM25 in a hybrid: cosine + weight * BM25.")] = (
         WEIGHT
     )
+    where: Annotated[
+        dict[str, Value | list[Value] | dict[Bound, Value]] | None,
+        Meta(description="Only documents whose columns match: a value, a list of them, or bounds."),
+    ] = None
     release: Digest | None = None
 
 
@@ -124,7 +129,7 @@ async def embed(body: Embed, served: Served) -> dict[str, Any]:
 async def search(body: Search, served: Served) -> dict[str, Any]:
     """It runs in the event loop, since a thread's turn would take longer than the search."""
     opened, started = _of_release(body.release, served), time.perf_counter()
-    ask = partial(opened.search, body.query, body.k, body.mode, weight=body.weight, both=True)
+    ask = partial(opened.search, body.query, body.k, body.mode, weight=body.weight, both=True, where=body.where)
     try:
         hits = ask() if body.k <= _FEW_RESULTS else await run_in_threadpool(ask)
     except UsageError as error:

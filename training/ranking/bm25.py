@@ -61,18 +61,20 @@ class TitleBM25:
                 scores_N[titles] += parts
         return scores_BN
 
-    def best(self, query: str, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def best(self, query: str, k: int, among: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(titles, scores) of the k best that share a word with a query, int32 and float32, unordered.
 
-        There are more than k if several have the k-th score, fewer if fewer share a word.
+        There are more than k if several have the k-th score, fewer if fewer share a word. among: the titles to choose
+        from, ascending; None: all.
         """
         columns = np.array(known_words(query, self._vocabulary), np.int64)
         if not len(columns):
             return np.empty(0, np.int32), np.empty(0, np.float32)
-        if self._kernel:
+        if self._kernel and among is None:
             return self._kernel.best(self._starts[columns], self._starts[columns + 1], k)
         scores_N = self.scores([query])[0]
-        rows = np.flatnonzero(scores_N).astype(np.int32)  # every part is above 0
+        rows = np.flatnonzero(scores_N) if among is None else among[scores_N[among] > 0]  # every part is above 0
+        rows = rows.astype(np.int32)
         scores = scores_N[rows]
         if k < len(rows):
             kept = scores >= np.partition(scores, len(rows) - k)[len(rows) - k]

@@ -72,14 +72,20 @@ class Nearest:
     def __len__(self) -> int:
         return len(self._vectors_ND)
 
-    def best(self, query_D: np.ndarray, k: int, num_probes: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def best(
+        self, query_D: np.ndarray, k: int, num_probes: int | None = None, among: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """(rows, scores) of the k nearest vectors, int64 and float32, unordered; more if several tie for place k.
 
         num_probes: the number of partitions to visit; all vectors are compared without it, or if those partitions hold
-        fewer than k.
+        fewer than k. among: the rows to compare, all of them; None: any.
         """
         starts, ends = np.array([0]), np.array([len(self)])
-        if self._partitions is not None and num_probes is not None:
+        if among is not None:
+            places = among if self._partitions is None else np.sort(self._place_of[among])
+            gaps = np.flatnonzero(np.diff(places) > 1)
+            starts, ends = places[np.append(0, gaps + 1)], places[np.append(gaps, len(places) - 1)] + 1
+        elif self._partitions is not None and num_probes is not None:
             nearest = self._nearest_partitions(query_D, num_probes)
             if (self._starts[nearest + 1] - self._starts[nearest]).sum() >= k:
                 starts, ends = self._starts[nearest], self._starts[nearest + 1]

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import lancedb
 import numpy as np
+import pyarrow as pa
 import pytest
 from lancedb.index import IvfFlat
 
 from flows.releases import make_release as making
 from flows.releases import search as searching
 from flows.releases.publish import publish
-from flows.releases.release_documents import Rows, open_search, read_columns, write_rows
+from flows.releases.release_documents import Rows, open_search, read_table, write_rows
 from flows.releases.search import OpenRelease, search
 from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError
@@ -101,11 +102,12 @@ def test_a_release_with_an_index_of_an_earlier_version_is_searched_exactly(tmp_p
     vectors = rng.normal(size=(9_000, 8)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     ids = [f"d{row}" for row in range(len(vectors))]
-    write_rows(str(tmp_path), Rows(ids=ids, titles=ids, vectors_TD=vectors, text_of_N=np.arange(len(ids))))
+    documents = pa.table({"id": ids, "title": ids})
+    write_rows(str(tmp_path), Rows(documents=documents, vectors_TD=vectors, text_of_N=np.arange(len(ids))))
     index = IvfFlat(distance_type="dot", num_partitions=95)
     lancedb.connect(str(tmp_path)).open_table("documents").create_index("vector", config=index)
-    found, _, read = read_columns(str(tmp_path))
-    assert found.to_pylist() == ids
+    found, read = read_table(str(tmp_path))
+    assert found["id"].to_pylist() == ids
     opened = open_search(str(tmp_path), {"kind": "ivf-flat", "num_partitions": 95, "num_probes": 1}, read, "cosine")
     for query in vectors[:50]:
         rows, cosines = opened.best(query, 10)
