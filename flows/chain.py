@@ -56,6 +56,8 @@ def run(
     results["publish"] = step(publish)(config, results["train"], results["evaluate"])
     results["drift"] = _compare_with_earlier_runs(config, date, results, page)
     results["report"] = step(report)(config, results)
+    if config.mlflow:
+        step(track)(config, results)
     if page:
         page.links(config, results)
     return results
@@ -170,6 +172,17 @@ def report(config: PipelineConfig, results: dict) -> str:
     write_page(config.report, run_page(read_run(config.title, results, commands)))
     present.stage_line("report", config.report)
     return config.report
+
+
+def track(config: PipelineConfig, results: dict) -> None:
+    """The model in MLflow, with its NDCG and the report."""
+    from flows.tracking import track
+
+    assert config.mlflow
+    measures = results["evaluate"]["metrics"]["systems"]["model"]
+    figures = {name: value["mean"] for name, value in measures.items() if value["mean"] is not None}
+    track(config.mlflow, [results["train"]["path"]], figures=figures, page=config.report)
+    present.stage_line("mlflow", config.mlflow)
 
 
 def _workers(section: TrainSection) -> dict[str, Any]:

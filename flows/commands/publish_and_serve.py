@@ -233,7 +233,8 @@ def _show_search(result: dict) -> None:
     columns = list(result["hits"][0]["columns"]) if result["hits"] else []
     rows = [
         [Cell(text=str(hit["rank"]), tone="quiet"), *(f"{hit[score]:.3f}" for score in scores), hit["title"],
-         Cell(text=hit["id"], tone="quiet"), *(str(hit["columns"][column]) for column in columns)]
+         Cell(text=hit["id"], tone="quiet"),
+         *("" if value is None else str(value) for value in hit["columns"].values())]
         for hit in result["hits"]
     ]  # fmt: skip
     left = (len(scores) + 1, len(scores) + 2)

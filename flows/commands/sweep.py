@@ -12,6 +12,7 @@ from flows.report.blocks import quantity
 from flows.show import console, present
 from flows.show.console import output, plain
 from schemas import storage
+from schemas.manifest import FILE_NAME
 from schemas.stage import StageResult
 from training.model.objective_settings import Classify
 from training.sweep.sweep_table import Point, Trial, direction, point_text, train_options
@@ -96,6 +97,13 @@ def sweep(config: str, *, plan: bool = False, json: Json = False) -> None:
             _table({"measure": measure, "watched": watched, "rungs": [], "rows": rows, "labels": {}})
             output.print()
         raise
+    if settings.mlflow:
+        from flows.tracking import track
+
+        rows = result.manifest.outcome.metrics["rows"]
+        trials = [storage.join(settings.into, "train", trial["digest"]) for row in rows for trial in row["trials"]]
+        finished = [trial for trial in trials if storage.exists(storage.join(trial, FILE_NAME))]  # not halved away
+        track(settings.mlflow, finished)
     console.emit(result_json(result, settings), json, show)
 
 

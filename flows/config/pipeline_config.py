@@ -123,6 +123,7 @@ class PipelineConfig:
     store: Uri = Field("store", validate_default=True)
     report: Uri = Field("report.html", validate_default=True)
     title: str = "clicktower run"
+    mlflow: Uri | None = None  # a folder or a tracking server (flows.tracking)
     window: WindowSection = field(default_factory=WindowSection)
     ingest: Mapping[str, Any] = field(default_factory=dict)
     build: Mapping[str, Any] = field(default_factory=dict)

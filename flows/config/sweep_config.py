@@ -57,6 +57,7 @@ class SweepConfig:
     path: str = "auto"
     engine: Literal["auto", "processes", "ray"] = "auto"
     at_once: int | None = None
+    mlflow: Uri | None = None  # a folder or a tracking server (flows.tracking), for the finished trials
     halving: Halving | None = None
     judged: JudgedSection | None = None
     set: RecipeFields = field(default_factory=dict)

@@ -175,7 +175,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "import-encoder": ("encoders",),
     "serve": ("serve",),
 }
-EXTRA_OF_PACKAGE = {"tokenizers": "encoders"}  # which an imported encoder needs in any command
+EXTRA_OF_PACKAGE = {"tokenizers": "encoders", "mlflow": "mlflow"}  # which a setting needs in any command
 OURS = ("schemas", "beam_jobs", "training", "flows")
 
 
