@@ -53,6 +53,7 @@ COMMANDS = {
     "nearest-words": ("explain", "List the nearest words of a word, by Doc2Vec or by a trained tower."),
     "search": ("publish_and_serve", "Rank the documents of the live release for a query."),
     "serve": ("publish_and_serve", "Answer searches over HTTP from the live release, with a search page."),
+    "preference": ("publish_and_serve", "Say which of two interleaved releases people prefer, from their clicks."),
     "encode": ("train_and_evaluate", "Turn lines of text into vectors."),
     "erase": ("preprocess", "Erase people, on their request, from the private days of a store."),
     "verify": ("publish_and_serve", "Check every byte of an output against its manifest."),

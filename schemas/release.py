@@ -26,7 +26,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, TypeAdapter
 
 from schemas import storage
-from schemas.errors import StageError, require_major
+from schemas.errors import StageError, UsageError, require_major
 from schemas.manifest import OutputFile, is_broken, seal, to_bytes
 
 SCHEMA_VERSION = "1.2"
@@ -130,6 +130,13 @@ def swap_name(number: int) -> str:
 
 def release_folder(uri: str, digest: str) -> str:
     return storage.join(uri, "releases", digest)
+
+
+def kept_folder(uri: str, digest: str) -> str:
+    """The folder of a release that is kept at a URI. Raises UsageError for another digest."""
+    if digest not in storage.list_folders(storage.join(uri, "releases")):
+        raise UsageError(f"No release {digest} is kept at {uri}.", "Name one that `clicktower releases` lists.")
+    return release_folder(uri, digest)
 
 
 def read_release(uri: str) -> tuple[str, Release]:

@@ -241,6 +241,34 @@ def _show_search(result: dict) -> None:
     console.show([Table(caption="", header=("", *scores, "title", "id", *columns), rows=rows, left=left)])
 
 
+def preference(clicks: str, *, json: Json = False) -> None:
+    """Say which of two interleaved releases people prefer, from their clicks.
+
+    Start `serve --against DIGEST`, search with an `interleave` of one query id each,
+    and keep the query id and the hit's `release` of every click. A query prefers the
+    release with more clicks; the interval and p are over queries.
+
+        clicktower preference clicks.jsonl
+
+    Args:
+        clicks: JSON lines, Parquet, or delimited text with a header: query_id and release of every click.
+    """
+    from flows.releases import interleaving
+
+    result = {"stage": "preference", **asdict(interleaving.preference(clicks))}
+    console.emit(result, json, _show_preference)
+
+
+def _show_preference(result: dict) -> None:
+    total = sum(result["wins"]) + result["ties"]
+    names = [*result["releases"], "neither"]
+    counts = [*result["wins"], result["ties"]]
+    rows = [[name, f"{count:,}", f"{count / total:.1%}"] for name, count in zip(names, counts, strict=True)]
+    console.show([Table(caption="", header=("preferred release", "queries", "share"), rows=rows, left=(0,))])
+    lead = f"{result['lead']:+.3f} [{result['low']:+.3f}, {result['high']:+.3f}]"
+    console.output.print(f"lead of {result['releases'][0]}: {lead}, p = {result['p']:.4f}")
+
+
 def serve(
     *,
     release: ReleaseUri,
@@ -250,6 +278,7 @@ def serve(
     poll_seconds: float = 2.0,
     drain_seconds: int = 30,
     allow_host: list[str] | None = None,
+    against: str | None = None,
     json: bool = False,
 ) -> None:
     """Answer searches over HTTP from the live release, and follow the pointer to each new one.
@@ -270,6 +299,8 @@ def serve(
         drain_seconds: How long SIGTERM waits for requests under way.
         allow_host: A host name that requests may use, besides localhost and its address; may be repeated. A service
             that listens to other machines answers to any name unless this is given.
+        against: The digest of a release or candidate that `clicktower releases` lists. Searches with the field
+            `interleave` then mix its hits with those of the live one; `clicktower preference` says which people prefer.
         json: Print where it listens as one JSON object, before it answers.
     """
     import os
@@ -284,7 +315,7 @@ def serve(
 
     config = ServeConfig(
         release=release, host=host, port=port, workers=workers, poll_seconds=poll_seconds, drain_seconds=drain_seconds,
-        allowed_hosts=tuple(name.lower() for name in allow_host or ()),
+        allowed_hosts=tuple(name.lower() for name in allow_host or ()), against=against,
     )  # fmt: skip
     folder, about = read_release(release)
     with listen(config) as listening:

@@ -40,7 +40,7 @@ def matching_rows(documents: pa.RecordBatch, where: Filter) -> np.ndarray:
     Raises UsageError for an unknown column or bound, and for values that a column's cannot be compared with.
     """
     matches = np.ones(len(documents), bool)
-    for name, wanted in where.items():
+    for name, condition in where.items():
         if name not in documents.schema.names:
             raise UsageError(
                 f"The documents have no column {name!r}.",
@@ -48,23 +48,23 @@ def matching_rows(documents: pa.RecordBatch, where: Filter) -> np.ndarray:
             )
         column = documents[name]
         try:
-            found = _matches(column, wanted)
+            matches &= _matches(column, condition).fill_null(False).to_numpy(zero_copy_only=False)
         except (pa.ArrowException, OverflowError):
             raise UsageError(
                 f"The filter compares the column {name!r} of type {column.type} with a value of another type.",
                 "Give values of the column's type.",
             ) from None
-        matches &= found.fill_null(False).to_numpy(zero_copy_only=False)
     return np.flatnonzero(matches)
 
 
-def _matches(column: pa.Array, wanted: object) -> pa.Array:
-    if isinstance(wanted, Mapping):
-        if not wanted or not wanted.keys() <= _BOUNDS.keys():
+def _matches(column: pa.Array, condition: object) -> pa.Array:
+    """Boolean; null where the column has no value."""
+    if isinstance(condition, Mapping):
+        if not condition or not condition.keys() <= _BOUNDS.keys():
             raise UsageError("A filter has an unknown bound, or none.", f"Use {', '.join(_BOUNDS)}.")
-        return reduce(pc.and_, (_BOUNDS[bound](column, pa.scalar(limit)) for bound, limit in wanted.items()))
-    if isinstance(wanted, list):
-        values = pa.array(wanted)
+        return reduce(pc.and_, (_BOUNDS[bound](column, pa.scalar(limit)) for bound, limit in condition.items()))
+    if isinstance(condition, list):
+        values = pa.array(condition)
         pc.equal(column[:0], values[:0])  # raises for types that cannot be compared; a cast would make text of numbers
         return pc.is_in(column, value_set=values.cast(column.type))
-    return pc.equal(column, pa.scalar(wanted))
+    return pc.equal(column, pa.scalar(condition))

@@ -30,6 +30,7 @@ from schemas.release import (
     Decision,
     Pointer,
     Release,
+    kept_folder,
     read_decision,
     read_folder,
     read_pointer,
@@ -278,12 +279,7 @@ def rollback(uri: str, *, release: str | None = None) -> Published:
             f"The release {before.release} is the first that was live at {uri}.",
             "Name another with --release; `clicktower releases` lists those that are kept.",
         )
-    if digest not in storage.list_folders(storage.join(uri, "releases")):
-        raise UsageError(
-            f"No release {digest} is kept at {uri}.",
-            "Name one that `clicktower releases` lists.",
-        )
-    folder = release_folder(uri, digest)
+    folder = kept_folder(uri, digest)
     release_there = read_folder(folder)
     require_major(f"the text contract of {digest}", release_there.text_contract.get("trigrams"), CONTRACT_VERSION)
     if wrong := damaged_files(folder, release_there.files, hashes=True):

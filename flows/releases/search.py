@@ -12,7 +12,7 @@ from flows.releases.document_filter import Filter, matching_rows
 from flows.releases.release_documents import IndexSearch, open_search, read_table
 from schemas.errors import StageError, UsageError, require_major
 from schemas.manifest import damaged_files
-from schemas.release import MODEL, read_release
+from schemas.release import MODEL, kept_folder, read_folder, read_release
 from schemas.text_contract import CONTRACT_VERSION, words
 from training.model.embedding import search_vectors
 from training.model.text_encoder import load_text_encoder
@@ -47,6 +47,7 @@ class Hit:
     bm25: float | None = None
     distance: float | None = None  # for a release that compares by distance, without cosines
     confidence: float | None = None  # of a second scorer, if its confidence ranks
+    release: str | None = None  # of an interleaving: the release that added it
     columns: Mapping[str, Any] = field(default_factory=dict)  # that the release keeps, besides id and title
 
 
@@ -57,13 +58,18 @@ class OpenRelease:
     does both. Afterwards many threads may use it.
     """
 
-    def __init__(self, uri: str, *, hashes: bool = False) -> None:
-        """Raises StageError if nothing is published, or if the release is damaged or of another version.
+    def __init__(self, uri: str, *, digest: str | None = None, hashes: bool = False) -> None:
+        """`digest`: of a release that is kept there; None: the live one. Raises UsageError if it is not there,
+        StageError if nothing is published, or if the release is damaged or of another version.
 
         It checks the size of every file; with `hashes` every byte.
         """
         self.uri = uri
-        self.folder, self.release = read_release(uri)
+        if digest is None:
+            self.folder, self.release = read_release(uri)
+        else:
+            self.folder = kept_folder(uri, digest)
+            self.release = read_folder(self.folder)
         require_major(f"the text contract of {uri}", self.release.text_contract.get("trigrams"), CONTRACT_VERSION)
         if wrong := damaged_files(self.folder, self.release.files, hashes=hashes):
             raise StageError(
@@ -212,7 +218,7 @@ class OpenRelease:
         documents, vectors_ND = read_table(self.folder)
         return documents, open_search(self.folder, self.release.index, vectors_ND, self.release.similarity)
 
-    def _hit(self, rank: int, name: str, row: int, score: float, *, near: float | None, **scores: float | None) -> Hit:
+    def _hit(self, rank: int, name: str, row: int, score: float, *, near: float | None, **scores: Any) -> Hit:
         by_distance = self.release.similarity == "euclidean"
         [document] = self._documents[0].slice(int(row), 1).to_pylist()
         return Hit(

@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from flows.releases.document_filter import Bound, Value
+from flows.releases.interleaving import interleaved_search
 from flows.releases.search import WEIGHT, Mode, OpenRelease
 from flows.releases.word_shares import word_shares
 from flows.serve.live import Served
@@ -36,6 +37,7 @@ _FEW_RESULTS = 100  # above it every document may be compared: milliseconds for 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 Text = Annotated[str, Meta(min_length=1, max_length=MOST_LETTERS)]
+QueryId = Annotated[str, Meta(max_length=MOST_LETTERS, description="Hits of two releases; one id gives one list.")]
 Digest = Annotated[str, Meta(max_length=64, description="Answer from this release or not at all.")]
 
 
@@ -64,6 +66,7 @@ class Search(Struct, forbid_unknown_fields=True, kw_only=True):
         dict[str, Value | list[Value] | dict[Bound, Value]] | None,
         Meta(description="Only documents whose columns match: a value, a list of them, or bounds."),
     ] = None
+    interleave: QueryId | None = None
     release: Digest | None = None
 
 
@@ -129,7 +132,13 @@ async def embed(body: Embed, served: Served) -> dict[str, Any]:
 async def search(body: Search, served: Served) -> dict[str, Any]:
     """It runs in the event loop, since a thread's turn would take longer than the search."""
     opened, started = _of_release(body.release, served), time.perf_counter()
-    ask = partial(opened.search, body.query, body.k, body.mode, weight=body.weight, both=True, where=body.where)
+    search = opened.search
+    if body.interleave is not None:
+        if served.rival is None:
+            raise Refused(422, "The service has no release to interleave with: start it with --against DIGEST, "
+                               "or leave the field interleave out.")  # fmt: skip
+        search = partial(interleaved_search, opened, served.rival, body.interleave)
+    ask = partial(search, body.query, body.k, mode=body.mode, weight=body.weight, both=True, where=body.where)
     try:
         hits = ask() if body.k <= _FEW_RESULTS else await run_in_threadpool(ask)
     except UsageError as error:

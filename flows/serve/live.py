@@ -32,17 +32,18 @@ class Served:
 
     opened: OpenRelease
     examples: list[dict[str, str]]
+    rival: OpenRelease | None = None  # of interleaved searches
 
     @property
     def digest(self) -> str:
         return self.opened.release.digest
 
 
-def load(uri: str) -> Served:
+def load(uri: str, rival: OpenRelease | None = None) -> Served:
     """The release that the pointer names now, completely in memory. Raises StageError."""
     opened = OpenRelease(uri, hashes=True)
     opened.load()
-    served = Served(opened, example_queries(opened.titles))
+    served = Served(opened, example_queries(opened.titles), rival)
     _give_back_memory()
     return served
 
@@ -57,11 +58,18 @@ def _give_back_memory() -> None:
 class Live:
     """The current release of a URI. Calls `changed` with each new one, `failed` with each that could not be opened."""
 
-    def __init__(self, uri: str, *, changed: Callable[[Served], None], failed: Callable[[], None]) -> None:
-        """Raises StageError if nothing is published or the release cannot be opened."""
+    def __init__(
+        self, uri: str, *, changed: Callable[[Served], None], failed: Callable[[], None], against: str | None = None
+    ) -> None:
+        """`against`: the digest of a release that is kept there, for interleaved searches. Raises StageError if nothing
+        is published or a release cannot be opened.
+        """
         self._uri, self._changed, self._failed = uri, changed, failed
         self._refused, self._retry_at = "", 0.0
-        self.current = load(uri)
+        self._rival = None if against is None else OpenRelease(uri, digest=against, hashes=True)
+        if self._rival:
+            self._rival.load()
+        self.current = load(uri, self._rival)
         changed(self.current)
 
     async def follow(self, every_seconds: float) -> None:
@@ -80,7 +88,7 @@ class Live:
                 return
             if not pointer:
                 raise StageError("The pointer is gone.", "Publish again.")
-            served = await asyncio.to_thread(load, self._uri)
+            served = await asyncio.to_thread(load, self._uri, self._rival)
         except Exception as error:  # in any case the served release stays
             text = str(error) if isinstance(error, StageError) else f"{type(error).__name__} in {place(error)}"
             if digest != self._refused or time.monotonic() >= self._retry_at:

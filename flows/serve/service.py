@@ -44,6 +44,7 @@ class ServeConfig:
     poll_seconds: float = 2.0  # how often the pointer is checked
     drain_seconds: int = 30  # after SIGTERM, for current requests
     allowed_hosts: tuple[str, ...] = ()
+    against: str | None = None  # the digest of a kept release, for interleaved searches
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535 or self.workers < 1 or self.poll_seconds <= 0 or self.drain_seconds < 1:
@@ -115,7 +116,7 @@ def make_app(config: ServeConfig) -> ASGIApp:
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     sys.setswitchinterval(_SWITCH_SECONDS)
     metrics = Metrics(shared=config.workers > 1)
-    live = Live(config.release, changed=metrics.serving, failed=metrics.failed)
+    live = Live(config.release, changed=metrics.serving, failed=metrics.failed, against=config.against)
     return build_app(live, metrics, poll_seconds=config.poll_seconds, hosts=hosts_of(config))
 
 

@@ -171,7 +171,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("check", "ingest", "build", "build-labelled", "judgments", "erase"), ("beam",)),
     **dict.fromkeys(("texts", "train", "combine", "sweep", "evaluate", "explain", "encode"), ("train",)),
     **dict.fromkeys(("evaluate-labelled", "compare"), ("train", "compare")),
-    **dict.fromkeys(("publish", "search"), ("publish",)),
+    **dict.fromkeys(("publish", "search", "preference"), ("publish",)),
     "import-encoder": ("encoders",),
     "serve": ("serve",),
 }
