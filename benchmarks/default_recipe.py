@@ -2,9 +2,10 @@
 
     CLICKTOWER_DATA=/path/to/data python benchmarks/default_recipe.py --work /tmp/quality [--datasets homedepot ...]
 
-Trains each recipe with its own step and epochs on all train queries of each set (as quality.py makes them) and measures
-dev. Nothing is chosen here. Values are means over the seeds of each query; the default's lead over each other row has a
-95% interval over the queries; core-seconds are the processor time of all threads of one training.
+Trains each recipe with its own step and epochs on all train queries of each set (as quality.py makes them), and beside
+them the bag that many shops train (peers/bag_2019.py), and measures dev. Nothing is chosen here. Values are means over
+the seeds of each query; the default's lead over each other row has a 95% interval over the queries; core-seconds are
+the processor time of all threads of one training.
 
 Prints a table for each set, and with --record writes benchmarks/results/default-recipe.json.
 """
@@ -18,18 +19,33 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import polars as pl
+import torch
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
-from benchmarks.quality import DATASETS, RESULTS, Judges, build_shards, mean_core_seconds, train  # noqa: E402
+from benchmarks.peers import bag_2019  # noqa: E402
+from benchmarks.quality import (  # noqa: E402
+    DATASETS,
+    FIRST_WORDS,
+    MAX_WORDS,
+    RESULTS,
+    Judges,
+    build_shards,
+    mean_core_seconds,
+    train,
+)
+from benchmarks.shard_pairs import read_shard_pairs  # noqa: E402
 from benchmarks.word_matches import MEASURES, named, values_of, with_interval  # noqa: E402
 from schemas.documents import read_documents  # noqa: E402
+from training.model.embedding import TitleEmbeddings  # noqa: E402
 from training.model.model import load_encoder  # noqa: E402
 from training.model.named_recipes import DEFAULT  # noqa: E402
 from training.ranking.word_matches import title_ranking  # noqa: E402
 
 RECIPES = (DEFAULT, "lstm-pool-192-words", "lstm-96")
+PEER = "bag of 2019, hashed words, pairs and trigrams"
 
 
 def main() -> None:
@@ -46,6 +62,7 @@ def main() -> None:
         "seeds": options.seeds,
         "datasets": {},
     }
+    torch.set_num_threads(options.threads)
     for name in options.datasets:
         value["datasets"][name] = compare(name, Path(options.work) / name, options.seeds, options.threads)
         if options.record:
@@ -66,6 +83,12 @@ def compare(dataset: str, work: Path, seeds: list[int], threads: int) -> dict:
         encoders = [load_encoder(model["data"]) for model in models]
         ranked = [title_ranking(encoder, documents.titles, encoder.word_share) for encoder in encoders]
         means[recipe] = np.mean([values_of(dev.measure(system)) for system in ranked], axis=0)
+    clicks = read_shard_pairs(shards["data"]).filter(~pl.col("dev"))
+    pairs = list(zip(clicks["query"].to_list(), clicks["title"].to_list(), strict=True))
+    max_words = MAX_WORDS if DATASETS[dataset].settings == FIRST_WORDS else None
+    bags = [bag_2019.train(pairs, seed=seed, max_words=max_words) for seed in seeds]
+    seconds[PEER] = round(sum(bag.core_seconds for bag in bags) / len(bags))
+    means[PEER] = np.mean([values_of(dev.measure(TitleEmbeddings(bag, documents.titles))) for bag in bags], axis=0)
     means["bm25"] = values_of(dev.measure(dev.bm25))
     print(f"\n{dataset}, {shards['counts']['train_pairs']:,} pairs, {len(dev.collection.qrels):,} queries")
     print(f"{'':<24}" + "".join(f"{measure.removeprefix('collection_'):>12}" for measure in MEASURES))

@@ -82,7 +82,8 @@ class Dataset:
 
 
 # Documents of some 150 words: the first 32 of them (benchmarks/README.md).
-FIRST_WORDS = "max_words=32,overflow=truncate"
+MAX_WORDS = 32
+FIRST_WORDS = f"max_words={MAX_WORDS},overflow=truncate"
 
 DATASETS = {
     "homedepot": Dataset(),
