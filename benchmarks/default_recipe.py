@@ -45,7 +45,7 @@ from training.model.named_recipes import DEFAULT  # noqa: E402
 from training.ranking.word_matches import title_ranking  # noqa: E402
 
 RECIPES = (DEFAULT, "lstm-pool-192-words", "lstm-96")
-PEER = "bag of 2019, hashed words, pairs and trigrams"
+PEER = "bag-2019"
 
 
 def main() -> None:
