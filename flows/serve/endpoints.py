@@ -64,7 +64,7 @@ class Search(Struct, forbid_unknown_fields=True, kw_only=True):
     )
     where: Annotated[
         dict[str, Value | list[Value] | dict[Bound, Value]] | None,
-        Meta(description="Only documents whose columns match: a value, a list of them, or bounds."),
+        Meta(description='Documents whose columns match: a value, any of a list, or bounds, {"price": {"lt": 20}}.'),
     ] = None
     interleave: QueryId | None = None
     release: Digest | None = None

@@ -37,6 +37,7 @@ from training.model.model import BATCH_TEXTS, AnyEncoder, Model
 from training.model.parameters import tower_of
 from training.model.recipe import Recipe, tower_name
 from training.towers.bilstm import BidirectionalLSTM, MaxPooledTower, SelfAttentiveTower, VariationalTower
+from training.towers.printed_lstm import PrintedLSTMTower
 from training.towers.recurrent import LSTMTower, RNNTower
 from training.towers.text_batch import TextBatch, text_batch
 from training.towers.text_table import grouped_order
@@ -139,7 +140,7 @@ def _traces(model: Model, batch: TextBatch, side: Side) -> tuple[Trace, ...]:
 def _states(
     tower: LSTMTower | RNNTower, word_UG: torch.Tensor, parts: Parts, batch: TextBatch
 ) -> dict[str, np.ndarray]:
-    if isinstance(tower, RNNTower):
+    if not isinstance(tower, LSTMTower | PrintedLSTMTower):
         return {"y": torch.cat(tower.states(word_UG, parts, batch)).float().numpy()}
     kept = tower.trace(word_UG, parts, batch)
     gates = [gate.float() for gate in kept.gates_PG.split(tower.cells, dim=1)]

@@ -13,6 +13,7 @@ TOWERS = {
     "bilstm": {"tower": "bilstm"},
     "full bilstm": {"tower": "bilstm", "forget_gate": True, "peepholes": True},
     "rnn": {"tower": "rnn"},
+    "printed_lstm": {"tower": "printed_lstm"},
     "self_attentive": {"tower": "self_attentive", "attention_units": 4, "hops": 3},
     "max_pooled": {"tower": "max_pooled"},
     "variational": {"tower": "variational", "latent": 3},
