@@ -220,15 +220,16 @@ class OpenRelease:
 
     def _hit(self, rank: int, name: str, row: int, score: float, *, near: float | None, **scores: Any) -> Hit:
         by_distance = self.release.similarity == "euclidean"
-        [document] = self._documents[0].slice(int(row), 1).to_pylist()
+        documents, row = self._documents[0], int(row)
+        _, _, *kept = documents.schema.names  # after id and title
         return Hit(
             rank=rank,
             id=name,
-            title=document["title"],
+            title=documents["title"][row].as_py(),
             score=score,
             cosine=None if by_distance else near,
             distance=abs(near) if by_distance and near is not None else None,
-            columns={column: value for column, value in document.items() if column not in ("id", "title")},
+            columns={column: documents[column][row].as_py() for column in kept},
             **scores,
         )
 

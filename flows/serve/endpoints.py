@@ -140,7 +140,8 @@ async def search(body: Search, served: Served) -> dict[str, Any]:
         search = partial(interleaved_search, opened, served.rival, body.interleave)
     ask = partial(search, body.query, body.k, mode=body.mode, weight=body.weight, both=True, where=body.where)
     try:
-        hits = ask() if body.k <= _FEW_RESULTS else await run_in_threadpool(ask)
+        is_quick = body.k <= _FEW_RESULTS and not body.where  # a filter looks at every document
+        hits = ask() if is_quick else await run_in_threadpool(ask)
     except UsageError as error:
         raise _unusable(error) from None
     took_ms = round((time.perf_counter() - started) * 1000, 3)
