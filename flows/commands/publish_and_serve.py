@@ -311,13 +311,15 @@ def serve(
         os.environ.setdefault(name, "1")
     from flows.serve import service
     from flows.serve.service import ServeConfig, is_loopback, listen
-    from schemas.release import read_release
+    from schemas.release import kept_folder, read_release
 
     config = ServeConfig(
         release=release, host=host, port=port, workers=workers, poll_seconds=poll_seconds, drain_seconds=drain_seconds,
         allowed_hosts=tuple(name.lower() for name in allow_host or ()), against=against,
     )  # fmt: skip
     folder, about = read_release(release)
+    if against:
+        kept_folder(release, against)  # before anything listens
     with listen(config) as listening:
         if not is_loopback(host):
             console.errors.print(

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from heapq import nsmallest
 from typing import Any
 
 from jinja2 import Environment, PackageLoader
@@ -134,9 +135,9 @@ def _copy(stage: StageResult, name: str, to: str) -> None:
 
 def _draw_titles(documents: Documents, config: PublishConfig, num_titles: int) -> list[str]:
     """Titles drawn by a keyed hash of their ids."""
-    key_of = {id: keyed_digest(id, config.seed, b"recall") for id in documents.ids}
-    drawn = sorted(zip(documents.ids, documents.titles, strict=True), key=lambda document: key_of[document[0]])
-    return [title for _, title in drawn[:num_titles]]
+    titled = zip(documents.ids, documents.titles, strict=True)
+    drawn = nsmallest(num_titles, titled, key=lambda document: keyed_digest(document[0], config.seed, b"recall"))
+    return [title for _, title in drawn]
 
 
 # The model card: README.md with metadata for model hubs and what people should know first.

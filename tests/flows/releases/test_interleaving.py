@@ -160,6 +160,7 @@ def test_the_service_interleaves_where_a_query_id_asks_for_it(releases, publishe
 
 
 def test_a_release_that_is_not_kept_is_refused(releases):
+    assert run(["serve", "--release", releases[0], "--port", "0", "--against", "nothing"]) == 2
     for digest in ("nothing", "../releases"):
         with pytest.raises(UsageError, match="is kept at"):
             make_app(ServeConfig(release=releases[0], against=digest))
