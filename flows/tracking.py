@@ -47,10 +47,11 @@ def track(uri: str, trainings: Sequence[str], *, figures: Mapping[str, float] | 
             trained = open_result(folder)
             manifest, digest = trained.manifest, trained.manifest.digest
             at = int(datetime.fromisoformat(manifest.created).timestamp() * 1000)
-            [run] = client.search_runs([number], f"tags.digest = '{digest}'") or [None]
-            if run is None:
-                tags = {"digest": digest, "stage": manifest.request.stage, "folder": folder}
-                run = client.create_run(number, start_time=at, run_name=digest, tags=tags)
+            tags = {"digest": digest, "stage": manifest.request.stage, "folder": folder}
+            run, *_ = client.search_runs([number], f"tags.digest = '{digest}'") or [
+                client.create_run(number, start_time=at, run_name=digest, tags=tags)
+            ]
+            if run.info.status != "FINISHED":  # a new one, or one whose logging was cut off
                 parameters = [Param(name, str(value)) for name, value in _settings(manifest)]
                 client.log_batch(run.info.run_id, params=parameters)
                 curve = [Metric(name, value, at, epoch) for epoch, name, value in _curves(trained)]

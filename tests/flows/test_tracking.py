@@ -62,6 +62,18 @@ def test_a_run_of_the_pipeline_logs_its_model_once(trained, tmp_path):
     assert page.read_text(encoding="utf-8") == "<h1>ørn</h1>"
 
 
+def test_a_run_whose_logging_was_cut_off_is_completed(trained, tmp_path):
+    track(str(tmp_path / "tracked"), [])
+    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/tracked/mlflow.db")
+    experiment = client.get_experiment_by_name(EXPERIMENT).experiment_id
+    client.create_run(experiment, tags={"digest": trained.manifest.digest})
+    track(str(tmp_path / "tracked"), [trained.folder])
+    [logged] = runs(tmp_path / "tracked")
+    assert logged.info.status == "FINISHED"
+    assert "recipe.epochs" in logged.data.params
+    assert "train_loss" in logged.data.metrics
+
+
 def test_a_sweep_logs_its_trials(shards, tmp_path):
     sweep = tmp_path / "sweep.toml"
     sweep.write_text(f"""
