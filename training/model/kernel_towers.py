@@ -52,6 +52,7 @@ def can_train(recipe: Recipe) -> bool:
     return (
         can_encode(recipe)
         and isinstance(recipe.tower, _TRAINED)
+        and not (isinstance(recipe.tower, LSTM) and recipe.tower.gradient == "appendix")
         and isinstance(recipe.optimiser, Nesterov)
         and isinstance(recipe.objective, Clicks)
         and not recipe.objective.teacher

@@ -37,7 +37,7 @@ OPTIONS = {"num_warps": 2, "enable_fp_fusion": True}
 def fused(tower: Tower) -> Tower:
     """A tower with its recurrence fused, or the tower itself: the kernels take cells in blocks of 16 or 32."""
     match tower:
-        case LSTMTower() if tower.cells % 16 == 0:
+        case LSTMTower(appendix=False) if tower.cells % 16 == 0:
             return FusedLSTM(tower.cells, tower.forget_gate, tower.peepholes)
         case BidirectionalLSTM(one_way) if type(tower) is BidirectionalLSTM and one_way.cells % 16 == 0:
             return BidirectionalLSTM(FusedLSTM(one_way.cells, one_way.forget_gate, one_way.peepholes))

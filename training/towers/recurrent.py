@@ -16,7 +16,8 @@ The LSTM (eq. 2), with forget gate and peepholes each on a switch; the paper tra
 Columns are gates in the paper's order (output, forget, input, candidate) times cells, so that the row of one trigram
 holds all gates, contiguous. W_peep has a row for each gate that has peepholes, in the same order. The backward pass of
 these steps alone is written out (autograd's takes three times as long): exact back-propagation through time of the
-equations above (the appendix of the paper leaves out paths through the gates; docs/model.md section 4).
+equations above, or the appendix of the paper, where y(t-1) passes gradients to y(t) through the output gate alone and
+to no gate through c(t) (docs/model.md section 4).
 
 Shapes as in tower, with d cells, G = 3 d or 4 d.
 """
@@ -31,7 +32,7 @@ from torch.nn.functional import pad
 from training.compute.threads import empty
 from training.towers.text_batch import TextBatch
 from training.towers.tower import Embedded, Parts, Shapes, packed_inputs, sum_by_word
-from training.towers.tower_settings import RNN, GatedRecurrent
+from training.towers.tower_settings import LSTM, RNN, GatedRecurrent
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ class LSTMTower:
     cells: int
     forget_gate: bool = False
     peepholes: bool = False
+    appendix: bool = False  # the gradient
 
     @property
     def columns(self) -> int:
@@ -210,7 +212,7 @@ def _backward(
         out, inward, candidate = rows[:, :d], rows[:, sigmoids - d : sigmoids], rows[:, sigmoids:]
         product, factor = buffers[:, : end - start]
         torch.addcmul(out, y, trace.squashed_Pd[start:end], value=-1, out=factor)  # dy/dc = o (1 - tanh²c)
-        by_cell = by_cell[: end - start].addcmul_(by_y, factor)
+        by_cell = by_cell[: end - start].addcmul_(by_state_Pd[start:end] if lstm.appendix else by_y, factor)
         torch.addcmul(y, y, out, value=-1, out=factor)  # dy by o's argument: o (1 - o) tanh c
         torch.mul(factor, by_y, out=out)
         if peepholes is not None and by_peepholes is not None:
@@ -232,7 +234,8 @@ def _backward(
             by_peepholes[1:] += (looking * trace.cell_Pd[before, None]).sum(0)
             by_cell[:begun] += (looking * peepholes[1:]).sum(1)
         if begun:
-            by_y = torch.addmm(by_state_Pd[before], rows[:begun], recurrent_dG.t())
+            gates = slice(d if lstm.appendix else None)
+            by_y = torch.addmm(by_state_Pd[before], rows[:begun, gates], recurrent_dG[:, gates].t())
     gradient[: offsets[first]].zero_()
     return sum_by_word(gradient, batch), _states_before(trace.state_Pd, batch).t() @ gradient, by_peepholes
 
@@ -250,4 +253,5 @@ def _states_before(state_Pd: torch.Tensor, batch: TextBatch) -> torch.Tensor:
 
 def lstm(settings: GatedRecurrent) -> LSTMTower:
     """The tower of a recipe's settings; of those that read both ways, one of the two."""
-    return LSTMTower(settings.cells, settings.forget_gate, settings.peepholes)
+    appendix = isinstance(settings, LSTM) and settings.gradient == "appendix"
+    return LSTMTower(settings.cells, settings.forget_gate, settings.peepholes, appendix)

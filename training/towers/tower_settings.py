@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
-from schemas.section import Count, Factor, Natural, SectionFamily, section
+from schemas.section import Count, Factor, Natural, SectionFamily, Unnamed, section
 
 SIGMA_MIN = 1e-3  # of a variational tower's deviations
 
@@ -69,6 +69,15 @@ class GatedRecurrent(Recurrent):
 @section
 class LSTM(GatedRecurrent, Truncated):
     kind: Literal["lstm"] = "lstm"
+    # appendix: eq. 9-44 of the paper, which leave out paths through the gates (docs/model.md section 4)
+    gradient: Annotated[Literal["exact", "appendix"], Unnamed(at="exact")] = "exact"
+
+    @field_validator("gradient")
+    @classmethod
+    def _without_peepholes(cls, gradient: str, info: Any) -> str:
+        if gradient == "appendix" and info.data.get("peepholes"):
+            raise ValueError("the appendix has no gradient of diagonal peepholes: set peepholes to false")
+        return gradient
 
 
 @section

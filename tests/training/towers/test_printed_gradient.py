@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from schemas.errors import UsageError
+from schemas.section import changed
 from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training.texts import table_of
+from training.model.kernel_towers import can_train
 from training.model.parameters import initial_parameters, layout_of, tower_of
 from training.model.recipe import Recipe
 from training.towers.text_batch import text_batch
@@ -140,6 +143,20 @@ def test_of_the_rnn_the_appendix_is_the_gradient_at_every_truncation(steps):
 def test_of_the_lstm_the_appendix_is_the_gradient_of_the_last_step(changes):
     recipe = tower("lstm", **changes)
     require_equal(trained_by(recipe, 1), appendix_lstm(recipe, 1))
+
+
+@pytest.mark.parametrize("steps", STEPS)
+@pytest.mark.parametrize("changes", LSTMS.values(), ids=LSTMS)
+def test_an_lstm_can_train_by_the_appendix_at_every_truncation(changes, steps):
+    recipe = tower("lstm", gradient="appendix", **changes)
+    require_equal(trained_by(recipe, steps), appendix_lstm(recipe, steps))
+
+
+def test_the_gradient_of_the_appendix_is_not_for_peepholes_nor_compiled():
+    gradients = ("exact", "appendix")
+    assert [can_train(tower("lstm", gradient=name, dtype="float32")) for name in gradients] == [True, False]
+    with pytest.raises(UsageError, match="peepholes"):
+        changed(tower("lstm", peepholes=True), {"tower.gradient": "appendix"})
 
 
 @pytest.mark.parametrize("steps", STEPS[1:])
