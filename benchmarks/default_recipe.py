@@ -3,9 +3,9 @@
     CLICKTOWER_DATA=/path/to/data python benchmarks/default_recipe.py --work /tmp/quality [--datasets homedepot ...]
 
 Trains each recipe with its own step and epochs on all train queries of each set (as quality.py makes them), and beside
-them the bag that many shops train (peers/bag_2019.py), and measures dev. Nothing is chosen here. Values are means over
-the seeds of each query; the default's lead over each other row has a 95% interval over the queries; core-seconds are
-the processor time of all threads of one training.
+them what many shops train (peers/mean_bags.py): a bag, and with --wordllama a static table of word pieces, as it comes
+and tuned. Measures dev; nothing is chosen here. Values are means over the seeds of each query; the default's lead over
+each other row has a 95% interval over the queries; core-seconds are the processor time of all threads of one training.
 
 Prints a table for each set, and with --record writes benchmarks/results/default-recipe.json.
 """
@@ -16,6 +16,7 @@ import os
 import platform
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ import torch
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
-from benchmarks.peers import bag_2019  # noqa: E402
+from benchmarks.peers import mean_bags  # noqa: E402
 from benchmarks.quality import (  # noqa: E402
     DATASETS,
     FIRST_WORDS,
@@ -45,7 +46,6 @@ from training.model.named_recipes import DEFAULT  # noqa: E402
 from training.ranking.word_matches import title_ranking  # noqa: E402
 
 RECIPES = (DEFAULT, "lstm-pool-192-words", "lstm-96")
-PEER = "bag-2019"
 
 
 def main() -> None:
@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="+", choices=DATASETS, default=list(DATASETS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--wordllama", type=Path, help="where `pip install --no-deps --target` put wordllama 0.4")
     parser.add_argument("--record", action="store_true", help=f"write {RESULTS / 'default-recipe.json'}")
     options = parser.parse_args()
     value = {
@@ -64,13 +65,14 @@ def main() -> None:
     }
     torch.set_num_threads(options.threads)
     for name in options.datasets:
-        value["datasets"][name] = compare(name, Path(options.work) / name, options.seeds, options.threads)
+        value["datasets"][name] = compare(name, options)
         if options.record:
             RESULTS.joinpath("default-recipe.json").write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
-def compare(dataset: str, work: Path, seeds: list[int], threads: int) -> dict:
+def compare(dataset: str, options: argparse.Namespace) -> dict:
     """The figures of each recipe on a data set, and the default's leads."""
+    work, seeds, threads = Path(options.work) / dataset, options.seeds, options.threads
     data = Path(os.environ["CLICKTOWER_DATA"]) / dataset
     documents = read_documents(str(data / "documents.tsv"))
     dev = Judges(documents, data / "queries.dev.tsv", data / "qrels.dev.txt")
@@ -86,9 +88,16 @@ def compare(dataset: str, work: Path, seeds: list[int], threads: int) -> dict:
     clicks = read_shard_pairs(shards["data"]).filter(~pl.col("dev"))
     pairs = list(zip(clicks["query"].to_list(), clicks["title"].to_list(), strict=True))
     max_words = MAX_WORDS if DATASETS[dataset].settings == FIRST_WORDS else None
-    bags = [bag_2019.train(pairs, seed=seed, max_words=max_words) for seed in seeds]
-    seconds[PEER] = round(sum(bag.core_seconds for bag in bags) / len(bags))
-    means[PEER] = np.mean([values_of(dev.measure(TitleEmbeddings(bag, documents.titles))) for bag in bags], axis=0)
+    peers = {"bag-2019": partial(mean_bags.bag_2019, pairs, max_words=max_words)}
+    if options.wordllama:
+        folder = options.wordllama / "wordllama"
+        untuned = mean_bags.static_table(folder, max_words)
+        means["static-table"] = values_of(dev.measure(TitleEmbeddings(untuned, documents.titles)))
+        peers["static-table-tuned"] = partial(mean_bags.tuned_table, folder, pairs, max_words=max_words)
+    for peer, trained in peers.items():
+        bags, core_seconds = zip(*(trained(seed=seed) for seed in seeds), strict=True)
+        seconds[peer] = round(float(np.mean(core_seconds)))
+        means[peer] = np.mean([values_of(dev.measure(TitleEmbeddings(bag, documents.titles))) for bag in bags], axis=0)
     means["bm25"] = values_of(dev.measure(dev.bm25))
     print(f"\n{dataset}, {shards['counts']['train_pairs']:,} pairs, {len(dev.collection.qrels):,} queries")
     print(f"{'':<24}" + "".join(f"{measure.removeprefix('collection_'):>12}" for measure in MEASURES))

@@ -86,6 +86,8 @@ class Unnamed:
 
 def named_settings(config: Any) -> dict[str, Any]:
     """The settings that identify the result of a stage: all fields except those that are Unnamed, also in sections."""
+    if isinstance(config, Mapping):
+        return {name: named_settings(value) if is_dataclass(value) else value for name, value in config.items()}
     settings = dataclasses.asdict(config)
     for name, hint in get_type_hints(type(config), include_extras=True).items():
         if is_dataclass(inner := getattr(config, name)):

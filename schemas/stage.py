@@ -41,7 +41,7 @@ def silent(what: str, done: int, total: int | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage: its name, and the settings (a section) and inputs that identify its results.
+    """A stage: its name, and the settings and inputs that identify its results.
 
     `version` is incremented when the same request gives other files.
     """
@@ -49,14 +49,16 @@ class Stage:
     name: str
     version: int
 
-    def request(self, config: Any, inputs: Mapping[str, Any]) -> Request:
-        """A request to the stage. `inputs`: the digest or fingerprint of each input, by name."""
+    def request(self, settings: Any, inputs: Mapping[str, Any], *, seed: int | None = None) -> Request:
+        """A request to the stage. `settings`: a section, or sections and values by name. `inputs`: the digest or
+        fingerprint of each input, by name. `seed`: by default that of the section, or 0.
+        """
         return Request(
             stage=self.name,
             stage_version=self.version,
-            config=named_settings(config),
+            config=named_settings(settings),
             inputs=inputs,
-            seed=getattr(config, "seed", 0),
+            seed=getattr(settings, "seed", 0) if seed is None else seed,
         )
 
 

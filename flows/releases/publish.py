@@ -23,7 +23,7 @@ from flows.releases.release_folder import PublishConfig, find, prune, swap
 from schemas import storage
 from schemas.claim import claimed
 from schemas.errors import StageError, UsageError, os_error_kind, require_major
-from schemas.manifest import Request, damaged_files
+from schemas.manifest import damaged_files
 from schemas.release import (
     ENCODING,
     Decide,
@@ -38,11 +38,10 @@ from schemas.release import (
     remove_decision,
     write_decision,
 )
-from schemas.section import named_settings
-from schemas.stage import Progress, StageResult, open_result, silent
+from schemas.stage import Progress, Stage, StageResult, open_result, silent
 from schemas.text_contract import CONTRACT_VERSION
 
-STAGE_VERSION = 3
+PUBLISH = Stage("publish", version=3)
 AS_A_CANDIDATE = "published as a candidate: it goes live when a person decides so"
 
 
@@ -127,17 +126,12 @@ def publish(
     evaluated = _evaluation_of(trained, evaluation)
     if storage.size_bytes(documents) is None:
         raise UsageError(f"There is no documents file {documents}.", "Check the path.")
-    request = Request(
-        stage="publish",
-        stage_version=STAGE_VERSION,
-        config=named_settings(config),
-        inputs={
-            "model": trained.manifest.digest,
-            "documents": storage.fingerprint(documents),
-            "evaluation": evaluated.manifest.digest if evaluated else "",
-        },
-        seed=config.seed,
-    )
+    inputs = {
+        "model": trained.manifest.digest,
+        "documents": storage.fingerprint(documents),
+        "evaluation": evaluated.manifest.digest if evaluated else "",
+    }
+    request = PUBLISH.request(config, inputs)
     digest = request.digest
     folder = release_folder(to, digest)
     try:

@@ -15,8 +15,8 @@ import numpy as np
 from schemas.documents import read_documents
 from schemas.errors import UsageError
 from schemas.judgments import Judged, read_qrels, read_queries
-from schemas.manifest import Outcome, Request
-from schemas.stage import Progress, StageResult, open_result, run_stage, silent
+from schemas.manifest import Outcome
+from schemas.stage import Progress, Stage, StageResult, open_result, run_stage, silent
 from schemas.text_contract import words
 from training.model.embedding import search_vectors
 from training.model.ensemble import Ensemble, stored_ensemble
@@ -27,7 +27,7 @@ from training.ranking.ndcg import JudgedPairs, judged_pairs, ndcg
 from training.ranking.word_matches import WordMatches, with_words
 from training.trainer.launch import fingerprints
 
-STAGE_VERSION = 1
+COMBINE = Stage("combine", version=1)
 SECOND_SHARES = tuple(step / 20 for step in range(1, 20))  # of the second model
 MIN_JUDGED = 2  # judgments of a query that tells two rankings apart
 
@@ -68,15 +68,11 @@ def combine(
     if not shares and not judged:
         results.sort(key=lambda result: result.manifest.digest)
     scaled = [share / sum(shares) for share in shares]
-    request = Request(
-        stage="combine",
-        stage_version=STAGE_VERSION,
-        config={"shares": scaled} if shares else {},
-        inputs={
-            "models": [result.manifest.digest for result in results],
-            **({"judged": fingerprints(judged)} if judged else {}),
-        },
-    )
+    inputs = {
+        "models": [result.manifest.digest for result in results],
+        **({"judged": fingerprints(judged)} if judged else {}),
+    }
+    request = COMBINE.request({"shares": scaled} if shares else {}, inputs)
 
     def produce(folder: str) -> Outcome:
         encoders = _open_members(results)

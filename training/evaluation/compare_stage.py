@@ -13,7 +13,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from multiprocessing.connection import wait
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from schemas.errors import StageError, UsageError, place
 from schemas.judgments import Judged, are_click_derived, read_qrels, read_queries
 from schemas.manifest import Outcome, Request
 from schemas.section import changed
-from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, silent
+from schemas.stage import Progress, Stage, StageResult, find_finished, open_result, run_stage, silent
 from training.evaluation.compare_table import comparison, difference
 from training.evaluation.evaluate_stage import EvaluateConfig
 from training.evaluation.measured_row import (
@@ -44,7 +44,7 @@ from training.ranking.ndcg import CUTOFFS, gains_of, judged_pairs
 from training.sweep.trial_process import TrialProcess, TrialStatus, interrupts_held
 from training.trainer.launch import fingerprints, train_request, workers_device
 
-STAGE_VERSION = 4
+COMPARE = Stage("compare", version=4)
 _LISTEN_SECONDS = 0.5
 
 # Called with each finished row, the number of finished rows, and the total.
@@ -199,21 +199,14 @@ class _Work:
         """The comparison's request: every row is identified by its inputs, so the request is known before any row is
         made.
         """
-        return Request(
-            stage="compare",
-            stage_version=STAGE_VERSION,
-            config={
-                "rows": {row.name: self._request_of(row).digest for row in self.rows},
-                "against": against,
-                "evaluate": asdict(self.config),
-            },
-            inputs={
-                **self.judged,
-                "shards": self.built.manifest.digest,
-                "frequencies": storage.fingerprint(self.frequencies) if self.frequencies else None,
-            },
-            seed=self.config.seed,
-        )
+        rows = {row.name: self._request_of(row).digest for row in self.rows}
+        inputs = {
+            **self.judged,
+            "shards": self.built.manifest.digest,
+            "frequencies": storage.fingerprint(self.frequencies) if self.frequencies else None,
+        }
+        settings = {"rows": rows, "against": against, "evaluate": self.config}
+        return COMPARE.request(settings, inputs, seed=self.config.seed)
 
     def end(self, row: Row, before: Sequence[EndedRow], progress: Progress) -> EndedRow:
         """A finished row, or the reason why it failed. `before`: the rows that have ended. Only an interrupt is

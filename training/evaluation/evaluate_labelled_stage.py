@@ -14,7 +14,6 @@ is of the held-out part. Writes below STORE/evaluate-labelled/DIGEST/ATTEMPT/:
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -22,9 +21,9 @@ import pyarrow as pa
 
 from schemas import storage
 from schemas.errors import StageError
-from schemas.manifest import Outcome, Request, to_bytes
+from schemas.manifest import Outcome, to_bytes
 from schemas.section import Confidence, Count, section
-from schemas.stage import Progress, StageResult, open_result, run_stage, silent
+from schemas.stage import Progress, Stage, StageResult, open_result, run_stage, silent
 from training.evaluation.labelled_systems import CLASSIFIER, COSINE, VECTOR_MOVERS, W2, WORD_MOVERS, Scores, systems_of
 from training.model.embedding import TextEncoder
 from training.model.model_folder import model_source
@@ -45,7 +44,8 @@ from training.trainer.labelled_shards import LabelledData, LabelledRows, read_la
 if TYPE_CHECKING:
     from training.model.model import Model
 
-STAGE_VERSION = 4  # 1 had no classifier, 2 no histograms, confusion, reliability, overlap and examples, 3 no right ones
+# Version 1 had no classifier, 2 no histograms, confusion, reliability, overlap and examples, 3 no right ones.
+EVALUATE_LABELLED = Stage("evaluate-labelled", version=4)
 MAX_CLASSES = 20  # that one similarity can usefully distinguish, or a confusion table can show
 EXAMPLES = "examples.json"
 MOST = 10  # example rows of each kind
@@ -103,14 +103,9 @@ def evaluate_labelled(
     UsageError or StageError for folders that are missing or of another kind, and if nothing is held out.
     """
     trained, built = model_source(model), open_result(labelled)
-    request = Request(
-        stage="evaluate-labelled",
-        stage_version=STAGE_VERSION,
-        config=asdict(config),
-        inputs={"model": trained.digest, "labelled": built.manifest.digest}
-        | ({"word_vectors": storage.fingerprint(word_vectors)} if word_vectors else {}),
-        seed=config.seed,
-    )
+    inputs = {"model": trained.digest, "labelled": built.manifest.digest}
+    if word_vectors:
+        inputs["word_vectors"] = storage.fingerprint(word_vectors)
 
     def produce(folder: str) -> Outcome:
         from training.analysis.traces import write_table  # torch is loaded where it is used
@@ -143,7 +138,7 @@ def evaluate_labelled(
             labels=dict(trained.labels),
         )
 
-    return run_stage(store, request, produce, progress)
+    return run_stage(store, EVALUATE_LABELLED.request(config, inputs), produce, progress)
 
 
 def table(

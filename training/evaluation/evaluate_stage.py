@@ -14,7 +14,6 @@ Reads the model of a train stage, or of a release (model_source). Writes below S
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import numpy as np
@@ -23,9 +22,9 @@ from pydantic import Field
 from schemas import storage
 from schemas.documents import Documents, read_documents, require_documents
 from schemas.judgments import are_click_derived, read_qrels, read_queries, run_lines
-from schemas.manifest import Outcome, Request, to_bytes
+from schemas.manifest import Outcome, to_bytes
 from schemas.section import Confidence, Count, Natural, section
-from schemas.stage import Progress, StageResult, run_stage, silent
+from schemas.stage import Progress, Stage, StageResult, run_stage, silent
 from schemas.text_contract import keyed_digest, words
 from training.evaluation.slices import read_frequencies, slices
 from training.model.model_folder import model_source
@@ -35,7 +34,7 @@ from training.ranking.ndcg import CUTOFFS, Gain, gains_of, judged_pairs
 from training.ranking.significance import bootstrap_interval, holm, randomisation_p
 from training.ranking.word_matches import title_ranking
 
-STAGE_VERSION = 3
+EVALUATE = Stage("evaluate", version=3)
 OURS, BASELINE, FLOOR = "model", "bm25", "random"
 
 RULES = {
@@ -105,19 +104,13 @@ def evaluate(
     require_documents(documents)
     judged = read_queries(queries), read_qrels(qrels)
     frequency_of = read_frequencies(frequencies) if frequencies else None
-    request = Request(
-        stage="evaluate",
-        stage_version=STAGE_VERSION,
-        config=asdict(config),
-        inputs={
-            "model": trained.digest,
-            "documents": storage.fingerprint(documents),
-            "queries": storage.fingerprint(queries),
-            "qrels": storage.fingerprint(qrels),
-            **({"frequencies": storage.fingerprint(frequencies)} if frequencies else {}),
-        },
-        seed=config.seed,
-    )
+    inputs = {
+        "model": trained.digest,
+        "documents": storage.fingerprint(documents),
+        "queries": storage.fingerprint(queries),
+        "qrels": storage.fingerprint(qrels),
+        **({"frequencies": storage.fingerprint(frequencies)} if frequencies else {}),
+    }
 
     def produce(folder: str) -> Outcome:
         catalogue = read_documents(documents)  # only here: a finished result needs no table of titles
@@ -138,7 +131,7 @@ def evaluate(
             labels["judgments"] = "click-derived"
         return Outcome(counts=collection.counts, metrics=metrics, labels=labels)
 
-    return run_stage(store, request, produce, progress)
+    return run_stage(store, EVALUATE.request(config, inputs), produce, progress)
 
 
 def table(collection: JudgedCollection, measured: Mapping[str, Measured], config: EvaluateConfig) -> dict[str, Any]:

@@ -7,7 +7,7 @@ form. `metrics` of its manifest: the means, and the cost of the row.
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ import numpy as np
 from schemas import storage
 from schemas.judgments import Run, read_run, run_lines
 from schemas.manifest import Outcome, Request
-from schemas.stage import Progress, StageResult, run_stage
+from schemas.section import named_settings
+from schemas.stage import Progress, Stage, StageResult, run_stage
 from training.evaluation.evaluate_stage import EvaluateConfig
 from training.evaluation.rows import BASELINE, ComparisonInputs, Row
 from training.ranking.bm25 import TitleBM25
@@ -24,7 +25,7 @@ from training.ranking.measure import Measured, System, measure, measure_run
 from training.ranking.ndcg import judged_pairs
 from training.ranking.word_matches import title_ranking
 
-STAGE_VERSION = 1
+MEASURE = Stage("measure", version=1)
 _PER_QUERY, _JUDGED, _RETRIEVED = "per_query.json", "judged.run", "collection.run"
 
 
@@ -123,20 +124,12 @@ def measure_request(row: Row, inputs: Mapping[str, Any], config: EvaluateConfig)
 
     A model or a run is the same under any name; a row made from the documents is identified by its name.
     """
-    decides = asdict(config)
+    decides = named_settings(config)
     for name in ("num_examples", "confidence", "num_resamples"):  # of the table, not of a row
         decides.pop(name)
-    return Request(
-        stage="measure",
-        stage_version=STAGE_VERSION,
-        config={
-            "system": row.family if row.recipe or row.source else row.name,
-            "settings": dict(row.settings),
-            "evaluate": decides,
-        },
-        inputs=inputs,
-        seed=config.seed,
-    )
+    system = row.family if row.recipe or row.source else row.name
+    settings = {"system": system, "settings": dict(row.settings), "evaluate": decides}
+    return MEASURE.request(settings, inputs, seed=config.seed)
 
 
 def write_row(store: str, request: Request, row: Row, systems: Sequence[MadeSystem]) -> StageResult:

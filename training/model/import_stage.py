@@ -22,8 +22,8 @@ from typing import Any, cast, get_args
 import numpy as np
 
 from schemas.errors import UsageError
-from schemas.manifest import Outcome, Request
-from schemas.stage import StageResult, run_stage
+from schemas.manifest import Outcome
+from schemas.stage import Stage, StageResult, run_stage
 from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 from training.model.embedding import Side
 from training.model.imported_encoder import (
@@ -36,7 +36,7 @@ from training.model.imported_encoder import (
 )
 from training.model.model_folder import write_files
 
-STAGE_VERSION = 1
+IMPORT_ENCODER = Stage("import-encoder", version=1)
 GRAPH_FILES = "onnx/model.onnx", "model.onnx"
 GRAPH_INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 TEXT_OUTPUT = "sentence_embedding"
@@ -78,8 +78,7 @@ def import_encoder(folder: str, *, store: str, file: str | None = None) -> Stage
             metrics={**settings, "dimensions": encoder.dimensions, "train_seconds": None},  # it was trained elsewhere
         )
 
-    request = Request(stage="import-encoder", stage_version=STAGE_VERSION, config=settings, inputs=hashes)
-    return run_stage(store, request, produce)
+    return run_stage(store, IMPORT_ENCODER.request(settings, hashes), produce)
 
 
 def _read_graph(place: Path, names: list[str] | tuple[str, ...]) -> tuple[bytes, int]:

@@ -31,7 +31,7 @@ from schemas.errors import Diverged, StageError, UsageError
 from schemas.judgments import Judged
 from schemas.manifest import Outcome, Request
 from schemas.section import Count, flat, section
-from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, silent, stage_folder
+from schemas.stage import Progress, Stage, StageResult, find_finished, open_result, run_stage, silent, stage_folder
 from training.compute.device import count_gpus
 from training.model.named_recipes import names
 from training.model.objective_settings import Classify
@@ -43,7 +43,7 @@ from training.trainer.checkpoint import read_curve
 from training.trainer.job import ONLY_PATH, arithmetic_of
 from training.trainer.launch import fingerprints, train_request, workers_device
 
-STAGE_VERSION = 3
+SWEEP = Stage("sweep", version=3)
 
 
 class UnfinishedSweep(StageError):
@@ -209,17 +209,12 @@ def _requests(
         {"fields": dict(point.fields), "trials": {str(trial.seed): trial.digest for trial in of_point}}
         for point, of_point in zip(points, trials, strict=True)
     ]
-    request = Request(
-        stage="sweep",
-        stage_version=STAGE_VERSION,
-        config={
-            "measure": measure,
-            "points": sorted(described, key=lambda point: sorted(point["trials"].values())),
-            "halving": halving and asdict(halving),
-        },
-        inputs={"shards": built.manifest.digest, "judged": watched},
-    )
-    return trials, request
+    settings = {
+        "measure": measure,
+        "points": sorted(described, key=lambda point: sorted(point["trials"].values())),
+        "halving": halving,
+    }
+    return trials, SWEEP.request(settings, {"shards": built.manifest.digest, "judged": watched})
 
 
 def _outcome(

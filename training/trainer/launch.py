@@ -15,7 +15,7 @@ from schemas import storage
 from schemas.errors import StoppedEarly, UsageError
 from schemas.judgments import Judged
 from schemas.manifest import Outcome, Request
-from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, silent, stage_folder
+from schemas.stage import Progress, Stage, StageResult, find_finished, open_result, run_stage, silent, stage_folder
 from training.compute.device import DEVICES, count_gpus
 from training.model.objective_settings import Classify, Clicks, Generate
 from training.model.recipe import Recipe
@@ -23,7 +23,7 @@ from training.model.teacher import teacher_source, with_teacher
 from training.model.word_vectors import with_word_vectors
 from training.trainer.job import TrainingJob, arithmetic_of
 
-STAGE_VERSION = 2  # the recipe is written in sections; the model is the same
+TRAIN = Stage("train", version=2)  # 2: the recipe is written in sections; the model is the same
 
 
 def train(
@@ -221,23 +221,14 @@ def train_request(
             built, before, workers=workers, device=device, path=path, word_vectors=word_vectors
         ).digest
     inputs = {"shards": built.manifest.digest, "judged": judged, "start": start}
-    return Request(
-        stage="train",
-        stage_version=STAGE_VERSION,
+    given = {"word_vectors": word_vectors, "teacher": teacher}
+    settings = {
+        "recipe": recipe,
         # The bytes are the same for any number of workers and threads; only a fast sum depends on its grouping.
-        config={
-            "recipe": asdict(recipe),
-            "workers": "any" if recipe.reduction == "exact" else workers,
-            "arithmetic": arithmetic_of(path, recipe, workers_device(device, False, path)),
-        },
-        inputs=inputs
-        | {
-            name: fingerprint
-            for name, fingerprint in (("word_vectors", word_vectors), ("teacher", teacher))
-            if fingerprint
-        },
-        seed=recipe.seed,
-    )
+        "workers": "any" if recipe.reduction == "exact" else workers,
+        "arithmetic": arithmetic_of(path, recipe, workers_device(device, False, path)),
+    }
+    return TRAIN.request(settings, inputs | {name: uri for name, uri in given.items() if uri}, seed=recipe.seed)
 
 
 def fingerprints(judged: Judged | None) -> dict[str, str] | None:

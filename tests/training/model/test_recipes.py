@@ -1,4 +1,5 @@
 import dataclasses
+import hashlib
 import json
 import math
 import subprocess
@@ -8,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from schemas.errors import UsageError
-from schemas.section import changed
+from schemas.section import changed, named_settings
 from training.model.named_recipes import LSTM_96, names, recipe
 from training.model.objective_settings import Generate
 from training.model.parameters import layout_of
@@ -140,3 +141,9 @@ def test_a_pretraining_asked_for_by_hand_is_the_one_that_a_recipe_begins_with():
     )  # fmt: skip
     by_hand = replace(recipe("var-siamese"), objective=objective, epochs=10)
     assert json.dumps(dataclasses.asdict(pretraining(recipe("var-siamese")))) == json.dumps(dataclasses.asdict(by_hand))
+
+
+def test_a_newer_setting_leaves_the_settings_that_name_earlier_models():
+    named = json.dumps(named_settings(LSTM_96), sort_keys=True)  # a part of the digest of each training of lstm-96
+    assert hashlib.sha256(named.encode()).hexdigest()[:16] == "2d01de652b587465"
+    assert "appendix" in json.dumps(named_settings(changed(LSTM_96, {"tower.gradient": "appendix"})))
