@@ -366,13 +366,14 @@ def _cost(models: Sequence[Explanation]) -> list[Block]:
     ]
     picture = Picture(
         title="Training loss per pair, by epoch",
-        remark="logarithmic scale; each model’s own shards, negatives and γ",
+        remark="means of epochs, logarithmic scale; each model’s own shards, negatives and γ",
         picture=partial(figures.line_chart, lines, "Training loss per pair", log=True),
     )
-    header = ("Model", "Epochs", "After the first", "After the last")
-    table = Table(caption="Training loss per pair", header=header, rows=rows)
+    header = ("Model", "Epochs", "First epoch", "Last epoch")
+    table = Table(caption="Mean training loss per pair", header=header, rows=rows)
     return [Section(title="What training cost", blocks=[picture, table])]
 
 
 def _points(cost: Sequence[Mapping[str, Any]]) -> list[tuple[float, float | None]]:
-    return [(float(point["epoch"]), point["train_loss"]) for point in cost]
+    """Each epoch's mean loss at its middle."""
+    return [(point["epoch"] - 0.5, point["train_loss"]) for point in cost]
