@@ -21,10 +21,9 @@ engines: $(READY)        ## prism, Flink, an S3 server (needs go, java, mvn, cc;
 	$(BIN)/python deploy/engines/install.py $(or $(CLICKTOWER_ENGINES),.engines)
 
 IN_PARALLEL := --numprocesses auto --dist loadfile --no-loadscope-reorder
-SELECTED    ?= -m "not rehearsal"
 
 test: $(READY)           ## the tests, real engines included; those of engines that are not there are skipped
-	$(BIN)/python -m pytest $(SELECTED) $(IN_PARALLEL)
+	$(BIN)/python -m pytest -m "not rehearsal" $(IN_PARALLEL)
 
 check: lint              ## before each commit: linters, types, and the quick tests
 	$(BIN)/python -m pytest -m "not engine and not slow and not rehearsal" --numprocesses auto --dist loadfile

@@ -174,24 +174,9 @@ def test_a_full_disk_leaves_nothing_half_written_in_any_stage(shop, monkeypatch)
     assert found.returncode == 0
 
 
-@pytest.mark.engine
-def test_qrels_of_unknown_documents_are_counted_and_all_unknown_refused(shop, monkeypatch):
-    monkeypatch.chdir(shop)
-    model = str(next((shop / "store" / "train").iterdir()))
-    queries = (shop / "data/judgments/queries.dev.tsv").read_text().split("\n")[0].split("\t")[0]
-    (shop / "unknown.txt").write_text(f"{queries} 0 nosuchdocument 3\n")
-    done = clicktower(
-        "evaluate", "--model", model, "--documents", "data/documents.tsv", "--into", "store",
-        "--queries", "data/judgments/queries.dev.tsv", "--qrels", "unknown.txt",
-    )  # fmt: skip
-    assert_refused(done, 1, "documents")
-
-
-@pytest.mark.engine
 @pytest.mark.parametrize("text", ["", "   "])
-def test_a_query_without_words_is_refused(shop, text):
-    done = clicktower("search", "--release", str(shop / "release"), text)
-    assert_refused(done, done.returncode or 1, "word")
+def test_a_query_without_words_is_refused(here, text):
+    assert_refused(here("search", "--release", "release", text), 2, "word")
 
 
 def _no_file_above_20_kb() -> None:
