@@ -264,6 +264,7 @@ def answers(url: str) -> bool:
     return False
 
 
+@pytest.mark.rehearsal
 def test_days_are_backfilled_as_on_a_disk_and_people_erased_from_them(server, shop):
     dates = [f"2026-09-0{day}" for day in (1, 2)]
     lines = [
@@ -321,6 +322,7 @@ with claim.claimed("s3://bucket/turns", lambda *told: print(*told)):
 """
 
 
+@pytest.mark.rehearsal
 def test_processes_take_turns_at_a_claim_and_one_of_them_takes_over_that_of_a_dead_one(server, tmp_path):
     """Six at once, on a claim that somebody signed and did not live to give back."""
     (server.folder / "data" / "bucket" / "turns").mkdir()

@@ -174,6 +174,7 @@ def test_a_backfill_makes_runs_of_the_deployment_one_date_after_the_other(server
     assert "0.50 times" in shown["end-to-end-failure"]
 
 
+@pytest.mark.rehearsal
 def test_a_stage_that_a_signal_ended_is_tried_again_and_a_cancelled_run_takes_its_stage_with_it(server, shop):
     """And a stage that takes longer than [limits] allows is ended, by the run and not by Prefect."""
     config, store = write(shop, "cancelled", epochs=2400), shop / "cancelled"

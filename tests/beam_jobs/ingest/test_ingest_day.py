@@ -316,7 +316,7 @@ def test_two_processes_give_the_same_day_and_print_nothing(days, tmp_path, capfd
     assert told[-1][1] > 0  # word came from the workers
 
 
-@pytest.mark.slow
+@pytest.mark.rehearsal
 def test_the_real_log_adds_up_and_matches_the_reference(real_day, real_data):
     result = real_day
     lines = [

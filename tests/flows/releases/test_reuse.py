@@ -132,6 +132,7 @@ def test_progress_tells_how_many_titles_are_encoded(model, documents, tmp_path, 
     assert counts == [*range(0, titles, 50), titles]
 
 
+@pytest.mark.rehearsal
 @pytest.mark.engine
 def test_workers_of_a_cluster_give_the_same_bytes(model, documents, published, tmp_path, monkeypatch, encoded):
     monkeypatch.setattr(encoding, "PART_TITLES", 100)

@@ -219,6 +219,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.rehearsal
 @pytest.mark.engine
 def test_on_an_object_store_nothing_that_goes_live_is_cleared_away(on_s3):
     """Two processes that swap and one that clears away, begun within moments of each other, again and again."""

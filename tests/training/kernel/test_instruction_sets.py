@@ -54,7 +54,7 @@ def digests(folder: Path, key: str) -> dict[str, str]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.rehearsal
 def test_days_shards_compiled_models_and_their_vectors_are_the_same_bytes_with_every_set(tmp_path):
     if not can_encode(RECIPES[0]):
         pytest.skip("the compiled path is not available here")
