@@ -164,6 +164,7 @@ def test_nothing_private_is_found_outside_the_private_aggregate(finished_run, tm
     assert any(path.endswith(".arrow") for path in shards)
 
 
+@pytest.mark.rehearsal
 @pytest.mark.engine
 def test_a_whole_run_to_release_and_report_and_what_reads_it_say_nothing_private(place):
     """Training, evaluation, release, report, Prefect's database; then judgments, check and a search."""

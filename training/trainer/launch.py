@@ -221,14 +221,16 @@ def train_request(
             built, before, workers=workers, device=device, path=path, word_vectors=word_vectors
         ).digest
     inputs = {"shards": built.manifest.digest, "judged": judged, "start": start}
-    given = {"word_vectors": word_vectors, "teacher": teacher}
+    inputs |= {
+        name: fingerprint for name, fingerprint in (("word_vectors", word_vectors), ("teacher", teacher)) if fingerprint
+    }
     settings = {
         "recipe": recipe,
         # The bytes are the same for any number of workers and threads; only a fast sum depends on its grouping.
         "workers": "any" if recipe.reduction == "exact" else workers,
         "arithmetic": arithmetic_of(path, recipe, workers_device(device, False, path)),
     }
-    return TRAIN.request(settings, inputs | {name: uri for name, uri in given.items() if uri}, seed=recipe.seed)
+    return TRAIN.request(settings, inputs, seed=recipe.seed)
 
 
 def fingerprints(judged: Judged | None) -> dict[str, str] | None:
