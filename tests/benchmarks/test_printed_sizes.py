@@ -13,6 +13,8 @@ from schemas.section import changed
 from training.model.named_recipes import recipe as named_recipe
 from training.trainer.shard_data import MicroBatch
 
+pytestmark = pytest.mark.slow
+
 WORDS = ["how", "can", "i", "learn", "to", "swim", "über", "fast?"]
 SMALL = {
     "tower.cells": 5, "tower.attention_units": 3, "tower.hops": 2, "tower.latent": 4, "objective.head.units": 6,

@@ -24,6 +24,8 @@ from tests.end_to_end.planted_log import (
     planted_log,
 )
 
+pytestmark = pytest.mark.slow
+
 PRIVATE_FILE = re.compile(r"/store/ingest/[0-9a-f]+/attempt-[0-9a-f]+/(queries|exposures)-\d{5}\.arrow$")
 TWO_PROCESSES = ("--", "--direct_running_mode=multi_processing", "--direct_num_workers=2")
 EVERYTHING_PRIVATE = [*OF_FEW, *EVERYWHERE_FORBIDDEN]
@@ -185,7 +187,6 @@ def test_a_whole_run_to_release_and_report_and_what_reads_it_say_nothing_private
     assert "report.html" in seen  # the search finds what may be there
 
 
-@pytest.mark.slow
 def test_failing_runs_say_nothing_private_and_leave_nothing(place, finished_run):
     log, documents = str(place / "input" / "log.ndjson"), str(place / "input" / "documents.tsv")
     cut = place / "input" / "cut.ndjson.gz"

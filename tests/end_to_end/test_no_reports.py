@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ASKED = {"DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "RAY_USAGE_STATS_ENABLED": "0"}
 ANSWERS = """
 import json, os, sys
@@ -29,7 +31,6 @@ def environment_and_reporters(module: str, engines: str, **given: str) -> list:
     return json.loads(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     [

@@ -15,6 +15,8 @@ from schemas.errors import StageError
 from tests.beam_jobs.build.day_folders import write_documents
 from tests.beam_jobs.ingest.dated_logs import day_lines, write_lines
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def usual_umask():

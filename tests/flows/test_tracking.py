@@ -18,6 +18,8 @@ from tests.flows.test_chain import PIPELINE
 from tests.training.small_shards import shop, write_build
 from training.trainer.launch import train
 
+pytestmark = pytest.mark.slow
+
 mlflow = pytest.importorskip("mlflow")
 
 

@@ -12,6 +12,8 @@ from schemas.stage import run_stage, stage_folder
 from tests.schemas.claim_holder import REQUEST
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def store(monkeypatch) -> str:

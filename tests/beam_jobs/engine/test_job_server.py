@@ -12,6 +12,8 @@ from beam_jobs.engine.engine_start import PORT, job_server
 from schemas.errors import StageError
 from tests.waiting import SECONDS, runs, wait_until
 
+pytestmark = pytest.mark.slow
+
 # Answers on its port, writes its process id, and ends for nothing but a signal.
 SERVER = [
     sys.executable,

@@ -19,6 +19,8 @@ from schemas.search_log import EXPOSURES, QUERIES, VERSION_KEY
 from schemas.section import named_settings
 from tests.beam_jobs.build.day_folders import read_pairs, write_documents
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("id", "who", "query", "what", "document", "seconds")
 COLUMNS = {"query_id": "id", "client_id": "who", "query": "query", "event": "what", "document_id": "document"}
 MAPPING = Mapping(

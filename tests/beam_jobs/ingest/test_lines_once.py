@@ -18,6 +18,8 @@ from schemas.errors import StageError, TransientError, UsageError
 from schemas.stage import open_result
 from tests.beam_jobs.ingest.dated_logs import day_lines
 
+pytestmark = pytest.mark.slow
+
 DATE = "2026-09-01"
 LINES = [line for number in range(4) for line in day_lines(DATE, number, num_searches=5)]
 HALF = len(LINES) // 2

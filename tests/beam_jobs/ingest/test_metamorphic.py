@@ -17,6 +17,8 @@ from beam_jobs.sources.mapping import Columns, Events, Mapping
 from tests.beam_jobs.ingest.test_ingest_day import exposures_of, queries_of
 from tests.beam_jobs.sources.ubi_lines import event, search
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("query_id", "client_id", "query", "document_id", "position", "time", "event")
 Record = dict[str, Any]
 

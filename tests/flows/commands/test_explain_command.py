@@ -26,6 +26,8 @@ from training.model.embedding import search_vectors
 from training.model.model import load_model, write_model
 from training.model.named_recipes import recipe
 
+pytestmark = pytest.mark.slow
+
 torch.set_num_threads(1)
 SIAMESE = recipe_with(
     name="siamese",
@@ -279,7 +281,6 @@ def test_the_terminal_shows_words_counts_and_score_without_control_characters(ls
     assert "\x1b[31m" not in shown
 
 
-@pytest.mark.slow
 def test_ten_thousand_words_stay_usable(lstm, tmp_path, capsys):
     text = " ".join(f"part{n}" for n in range(10_000))
     assert run(["explain", "--model", lstm, text, "--side", "document", "--into", str(tmp_path)]) == 0

@@ -22,6 +22,8 @@ from tests.trained_model import trained_stage
 from training.model.model import load_model
 from training.model.named_recipes import LSTM_96
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> str:

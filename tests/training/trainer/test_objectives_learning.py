@@ -15,6 +15,8 @@ from tests.training.trainer.labelled_builds import built, statements
 from training.model.model import load_model
 from training.trainer.launch import pretraining, train
 
+pytestmark = pytest.mark.slow
+
 torch.set_num_threads(1)
 # One micro-batch to a minibatch: who computes what is in test_exactness.
 PAIRS, TEXTS, GENERATE = (
@@ -50,7 +52,6 @@ def test_which_texts_mean_the_same_is_learnt(pairs_build, store):
     assert result.manifest.outcome.metrics["watched"] == "held-out labels"
 
 
-@pytest.mark.slow
 def test_classes_of_texts_are_learnt_above_a_pruned_head_but_not_permuted_ones(texts_build, store, tmp_path):
     recipe = replace(TEXTS, epochs=5)
     last = curve(train(texts_build, store=store, recipe=recipe, threads=1))[-1]
