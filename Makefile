@@ -20,10 +20,11 @@ demo: $(READY)           ## simulated log -> release -> report, in minutes
 engines: $(READY)        ## prism, Flink, an S3 server (needs go, java, mvn, cc; minutes the first time)
 	$(BIN)/python deploy/engines/install.py $(or $(CLICKTOWER_ENGINES),.engines)
 
-IN_PARALLEL := --numprocesses auto --dist loadfile --no-loadscope-reorder
+BY_FILE  := --dist loadfile --no-loadscope-reorder
+SELECTED ?= -m "not rehearsal"
 
 test: $(READY)           ## the tests, real engines included; those of engines that are not there are skipped
-	$(BIN)/python -m pytest -m "not rehearsal" $(IN_PARALLEL)
+	$(BIN)/python -m pytest $(SELECTED) --numprocesses auto $(BY_FILE)
 
 check: lint              ## before each commit: linters, types, and the quick tests
 	$(BIN)/python -m pytest -m "not engine and not slow and not rehearsal" --numprocesses auto --dist loadfile
@@ -34,7 +35,7 @@ gpu: $(READY)            ## on a machine with a GPU, in 15 minutes: its check, i
 	$(BIN)/python benchmarks/training.py --device cuda --minibatch 1024 --repeats 3 --record
 
 rehearsal: $(READY)      ## the long tests: killed at many points, nodes lost, strange surroundings, extras alone
-	$(BIN)/python -m pytest -m rehearsal $(IN_PARALLEL)
+	$(BIN)/python -m pytest -m rehearsal --numprocesses 2 $(BY_FILE)
 
 sanitise: $(READY)       ## the compiled parts under the address and undefined-behaviour sanitisers (needs g++)
 	$(BIN)/python -m tests.sanitised --minutes $(or $(MINUTES),5)

@@ -53,7 +53,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     others = [path for path in files if path.stem not in LONG]
     place = {path: at / max(len(others), 1) for at, path in enumerate(others)}
     place |= {path: LONG.index(path.stem) / len(LONG) for path in files if path.stem in LONG}
-    items.sort(key=lambda item: (place[item.path], item.path.stem not in LONG))
+    # Of a file the long tests are last: no other can need what they make, since `make test` leaves them out.
+    is_long = {item: item.get_closest_marker("rehearsal") is not None for item in items}
+    items.sort(key=lambda item: (place[item.path], item.path.stem not in LONG, is_long[item]))
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -66,7 +66,7 @@ class RayCluster(Services):
         """`ray start --block` goes on for ever where its raylet ended by itself, as it does with one of its agents."""
         lives = not super().has_ended(name)
         starting = lives and "Ray runtime started" not in self.log(name)
-        return not starting and not (lives and any("raylet" in one.name() for one in self.processes(name)))
+        return not starting and not (lives and any(map(_is_raylet, self.processes(name))))
 
     def kill(self, name: str) -> None:
         """kill -9 of all of a node at once, as when its machine is gone."""
@@ -131,3 +131,9 @@ def free_ports(number: int) -> list[int]:
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             found.append(port)
     return found
+
+
+def _is_raylet(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):  # it may have ended since it was listed
+        return "raylet" in process.name()
+    return False
