@@ -14,6 +14,7 @@ import torch
 
 from schemas.errors import StageError, require_major
 from schemas.release import Similarity
+from schemas.section import named_settings
 from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 from training.compute.threads import alone, compute_threads
 from training.model.compiled_model import CompiledModel, Empty, encodable, require_side
@@ -152,7 +153,7 @@ def write_model(folder: str, recipe: Recipe, layout: Layout, towers: Mapping[str
     contract = {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, "table_rows": rows.trigram_rows}
     description = {
         "schema_version": SCHEMA_VERSION,
-        "recipe": asdict(recipe),
+        "recipe": named_settings(recipe),  # a newer setting at its default leaves the file as it was
         "text_contract": contract | rows.text_contract(),
         "dimensions": tower_of(recipe).dimensions,
         "outputs": asdict(layout.outputs),
