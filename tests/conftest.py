@@ -35,9 +35,9 @@ _skipped: list[str] = []
 _outcomes: dict[str, Counter] = {"with real engines": Counter(), "all others": Counter()}
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """One more than cores, since tests of engines wait for other processes; each may hold 2 GB."""
-    return min(len(os.sched_getaffinity(0)) + 1, 8)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than cores where engines are tested, which wait for other processes; each may hold 2 GB."""
+    return min(len(os.sched_getaffinity(0)) + ("not engine" not in config.option.markexpr), 8)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -60,5 +60,6 @@ def test_the_peak_is_of_all_processes_and_counts_what_they_share_once(measured):
     assert 100 * MEGABYTE < found.peak_bytes < 190 * MEGABYTE  # two interpreters of some 10 each; not 200 and more
 
 
+@pytest.mark.slow
 def test_memory_that_comes_late_is_seen(measured):
     assert measured(LATE).peak_bytes > 160 * MEGABYTE

@@ -127,6 +127,7 @@ def test_a_peer_finds_the_pairs_of_the_shards(peer, too_many, log, ours, tmp_pat
     assert odd == {*GOOD, 'escaped "quoted"'} - {"escaped"}
 
 
+@pytest.mark.slow
 def test_the_comparison_tells_pairs_that_differ(ours):
     assert len(ours) > 100
     assert ours["dev"].any()

@@ -109,6 +109,7 @@ class Slightly(Trainer):
         return {tower: own | {"W_rec": start[tower]["W_rec"]} for tower, own in parts.items()}
 
 
+@pytest.mark.slow
 def test_a_variant_that_computes_something_else_ends_the_benchmark(data, minibatch):
     start = start_of(RECIPE, data.table_rows)
     loss, gradient = reference_gradient(start, minibatch, data, RECIPE, LAYOUT)

@@ -85,6 +85,7 @@ def test_an_extra_brings_no_engine_of_another(extra):
     )
 
 
+@pytest.mark.slow
 def test_the_isolated_environment_lacks_what_was_not_declared(sites):
     """The test of the test: without this, a stage could borrow from the environment that the tests run in."""
     wanted = ["pyarrow", "cyclopts", "torch", "apache_beam", "pytest"]

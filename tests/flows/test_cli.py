@@ -49,6 +49,7 @@ def test_every_command_teaches_with_an_example_and_loads_nothing_heavy(arguments
     assert not HEAVY.intersection(done["loaded"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", WRONG)
 def test_wrong_usage_exits_with_2_and_loads_nothing_heavy(arguments, told):
     done = told[arguments]

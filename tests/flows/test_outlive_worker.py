@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.waiting import wait_until
 
 FLOW = """
@@ -23,6 +25,7 @@ Path(sys.argv[1]).touch()
 """
 
 
+@pytest.mark.slow
 def test_a_process_goes_on_when_nobody_reads_what_it_prints(tmp_path: Path):
     pipe = subprocess.PIPE
     with subprocess.Popen(

@@ -30,6 +30,7 @@ def test_a_stage_that_is_not_possible_says_so_through_its_process(tmp_path):
     assert not isinstance(caught.value, TransientError), "trying again would not help"
 
 
+@pytest.mark.slow
 def test_a_stage_that_takes_too_long_is_ended_with_a_sentence(tmp_path):
     with pytest.raises(StageError, match="why it is slow") as caught:
         run_stage_command(["simulate", str(tmp_path / "data"), "--searches", "900000"], timeout_seconds=1.0)

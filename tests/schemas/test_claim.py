@@ -70,6 +70,7 @@ def has_begun(holder: Holder, times: int = 1) -> bool:
     return holder.begun.exists() and len(holder.begun.read_text().splitlines()) == times
 
 
+@pytest.mark.slow
 def test_the_second_waits_for_the_first_says_so_and_answers_reused(tmp_path, hold):
     first = hold()
     wait_until(lambda: has_begun(first))
@@ -82,6 +83,7 @@ def test_the_second_waits_for_the_first_says_so_and_answers_reused(tmp_path, hol
     assert len(list(folder.iterdir())) == 2, "the claim is gone with its holder"
 
 
+@pytest.mark.slow
 def test_a_killed_holder_s_claim_is_free_though_what_it_started_and_forked_lives_on(tmp_path, hold):
     first = hold()
     wait_until(lambda: has_begun(first))
@@ -93,6 +95,7 @@ def test_a_killed_holder_s_claim_is_free_though_what_it_started_and_forked_lives
     assert len(list(Path(stage_folder(str(tmp_path), REQUEST)).iterdir())) == 2, "what was half-made is gone"
 
 
+@pytest.mark.slow
 def test_a_holder_that_fails_gives_way_to_the_one_that_waits(tmp_path, hold):
     waiting = []
 

@@ -60,6 +60,7 @@ def test_query_sets_and_judgment_lists_of_the_search_relevance_workbench_are_rea
                 read(str(ratings))
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(IDS, st.dictionaries(IDS, st.floats(allow_nan=False, allow_infinity=False), min_size=1), min_size=1)
 )

@@ -110,6 +110,7 @@ def web_server(files: dict[str, tuple[bytes, dict[str, str]]]):
     server.server_close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("header", ["ETag", "Last-Modified", None])
 def test_a_file_of_a_web_server_that_changed_has_another_fingerprint(header):
     """Its address is the same every night; what is at it is not."""

@@ -76,6 +76,7 @@ def test_check_counts_what_ingest_and_build_count(tmp_path):
     assert facts["simulated_lines"] > 0
 
 
+@pytest.mark.slow
 def test_a_sample_is_bounded_and_reads_stretches_of_several_files(tmp_path):
     begin = datetime(2026, 9, 1, tzinfo=UTC)
     for name in ("a", "b", "c"):

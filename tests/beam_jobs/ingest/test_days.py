@@ -272,6 +272,7 @@ def test_a_day_with_another_byte_than_was_written_is_not_built_from(grown):
         build_shards([store], documents, store=store, config=CONFIG, window=Window(last=1))
 
 
+@pytest.mark.slow
 def test_ingesting_all_files_of_a_date_with_other_settings_replaces_it(grown):
     other = _ingest_day(grown, DATES[1], bots=BotRules(searches_per_day=3))
     assert not other.reused

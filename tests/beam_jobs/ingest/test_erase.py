@@ -165,6 +165,7 @@ def test_ingesting_the_same_log_again_does_not_bring_the_person_back(store, tmp_
     assert {newest_version(store, day).version for day in DATES} == {2}
 
 
+@pytest.mark.slow
 def test_an_erased_log_takes_the_place_of_its_day_again_without_the_person(store, tmp_path):
     day, logs = DATES[0], [str(tmp_path / f"{DATES[0]}.ndjson")]
     rest = write_lines(tmp_path / "rest.ndjson", day_lines(day, 9, num_searches=60, clients=3))
@@ -332,6 +333,7 @@ def test_a_store_without_days_is_wrong_usage(tmp_path):
         erase([], store=str(tmp_path))
 
 
+@pytest.mark.slow
 def test_a_query_typed_by_one_person_and_by_nobody_goes_whole_and_a_shared_one_keeps_its_sums(tmp_path):
     store = str(tmp_path / "store")
     lines = [

@@ -96,6 +96,7 @@ def test_a_damaged_gzip_is_an_error(tmp_path):
     assert "damaged" in str(_fails([tmp_path / "bad.gz"], tmp_path / "store"))
 
 
+@pytest.mark.slow
 def test_a_plain_file_called_gz_is_an_error_and_a_gzip_without_the_name_is_read(tmp_path):
     assert "gzip" in str(_fails([_write(tmp_path / "plain.gz", GOOD)], tmp_path / "store"))
     (tmp_path / "log").write_bytes(gzip.compress(b"\n".join(GOOD)))
@@ -197,6 +198,7 @@ def test_the_person_key_must_be_its_owners_alone(key_path, tmp_path):
         ingest_log([str(tmp_path / "log.ndjson")], store=str(tmp_path / "store"), config=LENIENT)
 
 
+@pytest.mark.slow
 def test_a_named_person_key_must_be_there_and_is_used_by_path_without_naming_the_result(ingested_log, tmp_path):
     folder, first = ingested_log
     log, key = str(folder / "log.ndjson"), str(folder / "store" / "private" / "person-key.json")
@@ -219,6 +221,7 @@ def test_an_option_beam_does_not_take_is_wrong_usage(tmp_path):
     _assert_nothing_committed(tmp_path / "s")
 
 
+@pytest.mark.slow
 def test_a_store_that_is_no_local_folder_works_alike(ingested_log):
     folder, local = ingested_log
     remote = ingest_log([str(folder / "log.ndjson")], store="memory://clicktower-test-store", config=LENIENT)

@@ -280,6 +280,7 @@ def test_a_log_in_which_every_line_is_dropped_gives_a_day_without_rows(tmp_path)
     assert result.manifest.outcome.counts["queries"] == 0
 
 
+@pytest.mark.slow
 def test_bulk_action_lines_alone_give_a_day_without_rows(tmp_path):
     result = ingest_log([write_log(tmp_path, [b'{"index": {}}'] * 3)], store=str(tmp_path / "store"), config=LENIENT)
     assert result.manifest.outcome.ledger.to_json() == {"total": 3, "lines": {"action_line": 3}}

@@ -101,6 +101,7 @@ def test_the_same_events_in_every_form_make_the_same_day(outcomes):
         assert outcome.ledger == first.ledger, name
 
 
+@pytest.mark.slow
 def test_an_event_without_its_search_makes_its_client_one_of_the_people_of_its_query(tmp_path):
     lines = [
         event("lost1", "click", "D1", 1, "ann", user_query="Saw"),
@@ -148,6 +149,7 @@ def test_homedepot_clicks_add_up_as_polars_adds_them(tmp_path, real_data):
     assert dict(clicked) == dict(by_document)
 
 
+@pytest.mark.slow
 def test_the_ubi_sample_is_read_whole(tmp_path, real_data):
     (log,) = (real_data / "ubi_sample").iterdir()
     result = ingest_log([str(real_data / "ubi_sample")], store=str(tmp_path / "store"), config=IngestConfig())
@@ -176,6 +178,7 @@ def test_the_ubi_sample_is_read_whole(tmp_path, real_data):
     assert kept <= len(joinable) - len(unknown)
 
 
+@pytest.mark.slow
 def test_packed_logs_and_uris_make_the_same_day(logs, outcomes, tmp_path):
     log, config = logs["delimited"]
     header, *lines = log.read_bytes().splitlines(keepends=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,6 +63,7 @@ def test_noise_around_and_within_a_client_id_makes_no_further_person():
     assert hash_people(pa.array(["", " ", "\u200b", None]), b"k" * 32).to_pylist() == [None] * 4
 
 
+@pytest.mark.slow
 def test_noise_in_client_ids_lifts_no_query_over_k(tmp_path):
     """Seven spellings of one id, and seven ids, each with a search and a click of its own."""
     lines = []

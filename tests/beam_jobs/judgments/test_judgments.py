@@ -151,6 +151,7 @@ def test_every_impression_and_click_has_a_fate(judged, log):
     assert sum(fates["clicks"].values()) == sum(clicks for *_, clicks in rows)
 
 
+@pytest.mark.slow
 def test_judgments_are_labelled_and_the_label_survives_a_copy(tmp_path, log):
     day = make_day(tmp_path / "store", *log[0], labels={"simulated": True})
     result = derive_judgments([day], store=str(tmp_path / "store"), config=JudgmentsConfig())
@@ -165,6 +166,7 @@ def test_judgments_are_labelled_and_the_label_survives_a_copy(tmp_path, log):
     assert not are_click_derived(["q1", "17"])
 
 
+@pytest.mark.slow
 def test_what_fewer_than_k_people_typed_is_nowhere(tmp_path, log):
     queries, shown = log[0]
     # Five people over two days type one; four, twice each, the other.
@@ -188,6 +190,7 @@ def test_what_fewer_than_k_people_typed_is_nowhere(tmp_path, log):
     assert storage.list_folders(result.folder) == [result.manifest.attempt]  # no scratch is left
 
 
+@pytest.mark.slow
 def test_the_cut_of_days_changes_nothing(tmp_path, judged, log):
     people = {text: of for text, of, _ in log[0][0]}
     queries = [(text, people[text], searches * 2) for text, _, searches in log[0][0]]
@@ -204,6 +207,7 @@ def test_the_number_of_workers_changes_nothing(tmp_path, days, judged):
         assert storage.read_bytes(files(multi)[name]) == storage.read_bytes(files(judged)[name])
 
 
+@pytest.mark.slow
 def test_the_same_request_is_reused_and_another_setting_is_another_folder(store, days, judged):
     again = derive_judgments(days[::-1], store=store, config=JudgmentsConfig())
     assert (judged.reused, again.reused, again.folder) == (False, True, judged.folder)
@@ -301,6 +305,7 @@ def test_settings_out_of_range_are_usage_errors(wrong):
         changed(JudgmentsConfig(), wrong)
 
 
+@pytest.mark.slow
 def test_days_that_a_model_was_trained_on_are_refused(tmp_path, log):
     store = str(tmp_path / "store")
     days = _days(store, log)

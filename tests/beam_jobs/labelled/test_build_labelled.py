@@ -118,6 +118,7 @@ def test_a_given_dev_file_takes_its_sentences_out_of_training(tmp_path):
     assert build_labelled_shards(**files, store=str(tmp_path), config=CONFIG).reused
 
 
+@pytest.mark.slow
 def test_labelled_texts_with_values_come_from_json_lines_and_parquet_alike(tmp_path):
     texts = [(f"Text {i}", i % 7 / 2) for i in range(40)]
     lines = [json.dumps({"review": {"body": text}, "stars": stars}) for text, stars in texts]
@@ -141,6 +142,7 @@ def test_labelled_texts_with_values_come_from_json_lines_and_parquet_alike(tmp_p
     assert {row[0] for row in rows} == {"train", "dev"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lines", "config", "message"),
     [

@@ -39,6 +39,7 @@ CONTENT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_original_files_are_read(name, tmp_path):
     file = tmp_path / "original"

@@ -126,6 +126,7 @@ def test_two_newest_versions_of_an_iceberg_table_are_an_error_that_asks_for_one(
     assert expand(str(newest), {})
 
 
+@pytest.mark.slow
 def test_a_table_gives_the_day_that_its_files_give(delta, tmp_path):
     of_table = ingest_log([str(delta)], store=str(tmp_path / "store"), config=CONFIG)
     again = ingest_log(expand(str(delta), {}), store=str(tmp_path / "store"), config=CONFIG)

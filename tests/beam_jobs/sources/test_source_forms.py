@@ -29,6 +29,7 @@ def kiosk(monkeypatch, tmp_path):
     return str(log)
 
 
+@pytest.mark.slow
 def test_a_new_form_is_ingested_by_its_name(kiosk, tmp_path):
     result = ingest_log([kiosk], store=str(tmp_path / "store"), config=IngestConfig(format="kiosk"))
     counts = result.manifest.outcome.counts

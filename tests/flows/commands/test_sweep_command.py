@@ -50,6 +50,7 @@ def write(folder: Path, shards: str, *, epochs: int = 1, more: str = "") -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_sweep_is_one_object_and_its_commands_make_and_publish_the_best(tmp_path, shards, in_this_process, capsys):
     assert run(["sweep", write(tmp_path, shards, more="at_once = 2"), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)

@@ -33,6 +33,7 @@ def train(shop_shards: str, store: str, *more: str) -> list[str]:
     return ["train", "--shards", shop_shards, "--into", store, "--threads", "1", *sets, *more]
 
 
+@pytest.mark.slow
 def test_a_page_about_the_training_is_written_of_a_finished_model_too(shop_shards, tmp_path, capsys):
     page = tmp_path / "training.html"
     assert run(train(shop_shards, str(tmp_path), "--json")) == 0

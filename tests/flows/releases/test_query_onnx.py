@@ -41,6 +41,7 @@ RECIPES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_graph_gives_the_models_vectors_at_every_length(name):
     model = untrained(RECIPES[name])

@@ -45,6 +45,7 @@ def test_search_without_an_index_ranks_as_exact_search_does(published, documents
         assert hits[rank].id == catalogue.ids[rows[0, rank]]
 
 
+@pytest.mark.slow
 def test_search_with_an_index_finds_what_it_promises(model, documents, tmp_path):
     config = replace(CONFIG, index="ivf", min_recall=0.9, recall_at=20)
     made = publish(model, documents=documents, to=str(tmp_path / "ivf"), config=config)
@@ -172,6 +173,7 @@ def test_search_says_what_is_wrong(live, published, tmp_path):
         search(str(tmp_path / "nowhere"), "hose")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not status().available, reason=f"the compiled kernel is not available: {status().reason}")
 def test_a_search_of_a_compiled_tower_loads_no_torch(documents, tmp_path):
     model = trained_stage(str(tmp_path / "store"), recipe=varied(LSTM_96, cells=16))

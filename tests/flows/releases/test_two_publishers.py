@@ -37,6 +37,7 @@ def test_the_second_of_two_publishers_says_that_the_pointer_moved(live):
     assert read_pointer(live) == winner
 
 
+@pytest.mark.slow
 def test_of_many_processes_that_swap_at_once_exactly_one_wins(tmp_path):
     script = f"""
 import sys

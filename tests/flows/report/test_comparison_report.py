@@ -117,6 +117,7 @@ def test_judgments_from_clicks_are_not_called_those_of_judges(page):
     assert "Grades by judges" in page.words
 
 
+@pytest.mark.slow
 def test_a_run_with_a_comparison_shows_it_among_its_own_parts():
     results = {**RESULTS, "compare": sample_result()}
     run = Page(render(run_page(replace(sample_run(), results=results))))
@@ -127,6 +128,7 @@ def test_a_run_with_a_comparison_shows_it_among_its_own_parts():
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.slow
 def test_the_page_replaces_an_older_one(tmp_path):
     path = tmp_path / "below" / "compare.html"
     write_comparison(str(path), sample_result(sample_comparison("bm25")))

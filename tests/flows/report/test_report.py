@@ -82,6 +82,7 @@ def test_every_element_is_closed_where_it_should_be(page):
     assert {"main", "section", "table", "svg", "h1", "h2"} <= {name for name, _ in page.elements}
 
 
+@pytest.mark.slow
 def test_grades_from_clicks_are_not_called_those_of_judges(html, page):
     by_clicks = Page(render(labelled("evaluate", judgments="click-derived")))
     assert by_clicks.open == []
@@ -176,6 +177,7 @@ def test_a_candidate_that_was_kept_says_why_and_which_slice(page):
     assert "Live. Better." in Page(render(replace(sample_run(), promotion=promoted))).words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("alarm", "usual", "output"),
     [
@@ -245,6 +247,7 @@ def test_a_ledger_without_a_kind_leaves_that_kind_out():
     assert [row[0] for row in rows] == ["Kept", FATES["search"][1], "All lines"]
 
 
+@pytest.mark.slow
 def test_a_page_replaces_an_older_one_and_can_be_written_twice(tmp_path):
     path = tmp_path / "below" / "report.html"
     for title in ("old", "new"):

@@ -83,6 +83,7 @@ def shares(found: dict, text: str) -> list[float]:
     return [word["share"] for word in found[text]["words"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tower", [*TOWERS, *OTHERS])
 def test_every_share_is_what_the_equations_say_of_the_shortened_text(tower):
     model = model_of(tower)

@@ -72,6 +72,7 @@ def rest_of(asker: socket.socket) -> bytes:
     return found
 
 
+@pytest.mark.slow
 def test_what_never_ends_is_closed_and_others_are_answered_meanwhile(release, monkeypatch):
     monkeypatch.setattr(service, "_HEAD_SECONDS", 0.3)
     monkeypatch.setattr(endpoints, "BODY_SECONDS", 0.3)

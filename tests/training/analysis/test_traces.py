@@ -48,6 +48,7 @@ def by_the_equations(params, text, *, rnn: bool) -> dict[str, np.ndarray]:
     return {name: np.array([step[name] for step in steps]) for name in steps[0]}
 
 
+@pytest.mark.slow
 @every_tower
 @pytest.mark.parametrize("side", ["query", "document"])
 def test_every_gate_and_state_is_that_of_the_printed_equations(tower, side):
@@ -67,6 +68,7 @@ def test_every_gate_and_state_is_that_of_the_printed_equations(tower, side):
             assert_equal_but_for_rounding(rows[one.reading], expected[name])
 
 
+@pytest.mark.slow
 @every_tower
 @pytest.mark.parametrize("text", [TEXT, "hotel", "東京の金槌", "a\x07b \x1b[31mred\x1b[0m", "two words"])
 def test_the_vector_of_a_trace_is_the_embedding_that_is_served(tower, text):

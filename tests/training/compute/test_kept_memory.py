@@ -22,6 +22,7 @@ def test_a_tensor_is_of_the_shape_and_kind_asked_for(shape, dtype):
     assert (made.shape, made.dtype, made.is_contiguous()) == (shape, dtype, True)
 
 
+@pytest.mark.slow
 def test_memory_is_used_again_once_no_view_of_it_is_left():
     like = torch.zeros(1, dtype=torch.float64)
     first = empty((LARGE, 2), like)
@@ -34,6 +35,7 @@ def test_memory_is_used_again_once_no_view_of_it_is_left():
     assert place in {empty((LARGE, 2), like).data_ptr(), empty((LARGE, 2), like).data_ptr()}
 
 
+@pytest.mark.slow
 def test_the_smallest_block_that_is_large_enough_is_taken():
     like = torch.zeros(1, dtype=torch.float64)
     small, large = empty((LARGE,), like), empty((8 * LARGE,), like)
@@ -44,6 +46,7 @@ def test_the_smallest_block_that_is_large_enough_is_taken():
     assert (again[0].data_ptr(), again[1].data_ptr()) == places
 
 
+@pytest.mark.slow
 def test_what_is_free_is_bounded():
     like = torch.zeros(1, dtype=torch.float64)
     for size in range(1, 40):

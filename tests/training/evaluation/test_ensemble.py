@@ -204,6 +204,7 @@ def with_words(store) -> str:
     return trained_stage(store, recipe=varied(LSTM_96, name="with words", cells=16, word_share=0.375, seed=4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("second", ["transformer", "with_words", "other"])
 def test_its_score_is_the_mean_of_its_members_scores_by_their_shares(store, request, with_words, second):
     other = trained_stage(store, seed=5) if second == "other" else request.getfixturevalue(second)
@@ -230,6 +231,7 @@ def test_its_score_is_the_mean_of_its_members_scores_by_their_shares(store, requ
         assert_equal_but_for_rounding(system.scores(["angle bracket"]), expected)
 
 
+@pytest.mark.slow
 def test_a_search_of_compiled_and_imported_members_loads_no_torch(store, transformer, with_words):
     made = combine([with_words, transformer], store=store)
     code = (
@@ -256,6 +258,7 @@ def judged(tmp_path) -> Judged:
                      (("documents", "tsv"), ("queries", "tsv"), ("qrels", "txt"))})  # fmt: skip
 
 
+@pytest.mark.slow
 def test_judgments_choose_the_shares_of_two_models(store, judged, with_words, transformer):
     made = combine([with_words, transformer], store=store, judged=judged)
     metrics = made.manifest.outcome.metrics
@@ -311,6 +314,7 @@ def test_by_the_command_with_some_of_the_judged_files(members, tmp_path, capsys)
     assert "only some of them are given" in json.loads(capsys.readouterr().out)["error"]["problem"]
 
 
+@pytest.mark.slow
 def test_a_release_of_a_model_and_a_transformer(store, transformer, with_words, judged, tmp_path):
     made = combine([with_words, transformer], store=store, shares=[1, 2])
     evaluated = evaluate(
@@ -337,6 +341,7 @@ def test_a_release_of_a_model_and_a_transformer(store, transformer, with_words, 
     assert word_shares(encoder, None, "angle screws", "angle iron")["query"]["words"][0]["match"]["word"] == "angle"
 
 
+@pytest.mark.slow
 def test_a_transformer_teaches_a_tower(store, transformer, tmp_path):
     shards = write_shop(str(tmp_path), 60, 12)
     recipe = recipe_with(name="taught", cells=8, epochs=1, minibatch=32, micro_batch=16)

@@ -74,6 +74,7 @@ def compared(inputs, tmp_path_factory):
     return store, result, ended
 
 
+@pytest.mark.slow
 def test_the_printed_baselines_are_rows_beside_ours_and_their_settings_are_in_the_request(inputs, tmp_path):
     pytest.importorskip("gensim")
     names = ["bm25", "doc2vec", "doc2vec-printed", "plsa", "plsa-printed"]
@@ -132,6 +133,7 @@ def test_every_row_is_there_in_the_papers_order_with_its_figures_beside_the_pape
     assert "BM25" in page
 
 
+@pytest.mark.slow
 def test_the_means_are_those_of_the_run_files_and_the_tests_are_corrected_over_the_rows(compared, inputs):
     store, result, _ = compared
     qrels = read_qrels(inputs["files"].qrels)
@@ -156,6 +158,7 @@ def test_the_means_are_those_of_the_run_files_and_the_tests_are_corrected_over_t
             assert one["mean"] == pytest.approx(values[row["name"]][cutoff] - values["bm25"][cutoff], abs=1e-12)
 
 
+@pytest.mark.slow
 def test_the_difference_shows_the_best_row_beside_the_chosen_one_with_grades(compared, inputs):
     _, result, _ = compared
     metrics = result.manifest.outcome.metrics
@@ -171,6 +174,7 @@ def test_the_difference_shows_the_best_row_beside_the_chosen_one_with_grades(com
             assert all(one["grade"] == qrels[query["query_id"]][one["id"]] for one in ranking)
 
 
+@pytest.mark.slow
 def test_slices_hold_each_query_once_but_those_of_unknown_frequency(compared):
     _, result, _ = compared
     metrics = result.manifest.outcome.metrics
@@ -181,6 +185,7 @@ def test_slices_hold_each_query_once_but_those_of_unknown_frequency(compared):
         assert counted <= metrics["n"] if name == "frequency" else counted == metrics["n"]
 
 
+@pytest.mark.slow
 def test_the_same_comparison_is_reused_and_another_reuses_its_rows(compared, inputs):
     store, result, _ = compared
     again = compare(rows(), **inputs, store=store, config=CONFIG, threads=1)
@@ -197,6 +202,7 @@ def test_the_same_comparison_is_reused_and_another_reuses_its_rows(compared, inp
         }
 
 
+@pytest.mark.slow
 def test_a_finished_row_needs_its_model_no_more(inputs, compared, tmp_path):
     store = tmp_path / "store"
     shutil.copytree(compared[0], store)
@@ -205,6 +211,7 @@ def test_a_finished_row_needs_its_model_no_more(inputs, compared, tmp_path):
     assert not (store / "train").exists()
 
 
+@pytest.mark.slow
 def test_a_row_that_fails_stops_no_other_and_is_tried_again(inputs, compared, tmp_path):
     store, _, _ = compared
     run = tmp_path / "mine.run"
@@ -221,6 +228,7 @@ def test_a_row_that_fails_stops_no_other_and_is_tried_again(inputs, compared, tm
     assert row["family"] == "run"
 
 
+@pytest.mark.slow
 def test_several_seeds_make_a_row_of_their_mean(inputs, compared):
     store, result, _ = compared
     train_here(inputs, store, rows(["dssm"])[0], seed=2)
@@ -234,6 +242,7 @@ def test_several_seeds_make_a_row_of_their_mean(inputs, compared):
     assert by_seed[0] == pytest.approx(first["values"]["ndcg@10"]["mean"])
 
 
+@pytest.mark.slow
 def test_the_hybrid_is_made_from_the_best_tower_with_weights_of_the_other_half(inputs, compared):
     store, _, _ = compared
     result = compare(rows(["bm25", "dssm", "lstm-32", "hybrid"]), **inputs, store=store, config=CONFIG,
@@ -258,6 +267,7 @@ class LongestTitles:
         return np.tile(self._lengths_N, (len(queries), 1))
 
 
+@pytest.mark.slow
 def test_a_baseline_is_a_class_and_a_row(inputs, compared):
     store, _, _ = compared
     longest = Row(name="longest", title="the longest titles", family="lexical",
@@ -269,6 +279,7 @@ def test_a_baseline_is_a_class_and_a_row(inputs, compared):
     assert row["to_against"]["ndcg@10"]["p"] <= 1
 
 
+@pytest.mark.slow
 def test_without_a_run_skip_thought_is_a_row_that_says_why_it_is_empty(inputs, compared):
     store, _, _ = compared
     result = compare(rows(["bm25", "skip-thought"]), **inputs, store=store, config=CONFIG)
@@ -277,6 +288,7 @@ def test_without_a_run_skip_thought_is_a_row_that_says_why_it_is_empty(inputs, c
     assert "--run skip-thought=FILE" in row["why"]
 
 
+@pytest.mark.slow
 def test_what_is_printed_and_what_is_tuned_are_rows_of_their_own(inputs, compared):
     tables = {row.name: row.table for row in all_rows()}
     printed = [name for name, table in tables.items() if table == "as printed"]

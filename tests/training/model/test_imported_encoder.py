@@ -48,6 +48,7 @@ def by_sentence_transformers(folder: Path, prompt: str | None = None) -> np.ndar
         return model.encode(TEXTS, prompt_name=prompt, convert_to_numpy=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 def test_vectors_are_those_of_sentence_transformers(tmp_path, pooling):
     folder = write_transformer(tmp_path / "model", pooling=pooling, prompts=PROMPTS)
@@ -59,6 +60,7 @@ def test_vectors_are_those_of_sentence_transformers(tmp_path, pooling):
     assert not np.allclose(encoder.encode(TEXTS, "query"), encoder.encode(TEXTS, "document")), "they have prompts"
 
 
+@pytest.mark.slow
 def test_the_older_form_of_its_settings_is_read_too(copied, tmp_path):
     before = imported(copied, tmp_path)
     (copied / "1_Pooling" / "config.json").write_text(
@@ -69,6 +71,7 @@ def test_the_older_form_of_its_settings_is_read_too(copied, tmp_path):
     assert imported(copied, tmp_path).settings == before.settings
 
 
+@pytest.mark.slow
 def test_a_graph_and_its_tokeniser_are_enough(copied, tmp_path):
     expected = imported(copied, tmp_path).encode(TEXTS, "query")
     alone = tmp_path / "alone"
@@ -80,6 +83,7 @@ def test_a_graph_and_its_tokeniser_are_enough(copied, tmp_path):
     assert_equal_but_for_rounding(encoder.encode(TEXTS[:4], "query"), expected[:4])
 
 
+@pytest.mark.slow
 def test_a_graph_that_makes_the_vector_of_a_text_itself(copied, tmp_path):
     from transformers import BertModel
 
@@ -91,6 +95,7 @@ def test_a_graph_that_makes_the_vector_of_a_text_itself(copied, tmp_path):
     assert_equal_but_for_rounding(unit(encoder.encode(TEXTS, "query")), by_sentence_transformers(copied))
 
 
+@pytest.mark.slow
 def test_weights_in_a_file_beside_the_graph_come_with_it(copied, tmp_path):
     expected = imported(copied, tmp_path).encode(TEXTS, "query")
     path = copied / "onnx" / "model.onnx"
@@ -107,6 +112,7 @@ def test_each_text_is_in_one_batch_of_texts_of_its_length():
     assert list(_batches(np.zeros(0, np.int64))) == []
 
 
+@pytest.mark.slow
 def test_a_text_without_a_word_is_an_error_unless_zero_is_asked_for(folder, tmp_path):
     encoder = imported(folder, tmp_path)
     with pytest.raises(UsageError, match=r"1 of 2 texts have no word \(the first is number 2\)"):
@@ -117,6 +123,7 @@ def test_a_text_without_a_word_is_an_error_unless_zero_is_asked_for(folder, tmp_
     assert encoder.encode([], "query").shape == (0, 16)
 
 
+@pytest.mark.slow
 def test_it_needs_no_torch_and_is_reused(folder, tmp_path):
     code = (
         "import sys; from training.model.import_stage import import_encoder; "
@@ -130,12 +137,14 @@ def test_it_needs_no_torch_and_is_reused(folder, tmp_path):
     assert load_encoder(again.data).num_parameters == again.manifest.outcome.counts["parameters"] > 5_000
 
 
+@pytest.mark.slow
 def test_what_needs_a_trained_model_says_so(folder, tmp_path):
     made = import_encoder(str(folder), store=str(tmp_path))
     with pytest.raises(StageError, match="is an imported encoder"):
         load_model(made.data)
 
 
+@pytest.mark.slow
 def test_a_damaged_folder_is_refused(folder, tmp_path):
     made = import_encoder(str(folder), store=str(tmp_path))
     change_json(Path(made.data, "model.json"), encoder={"name": "tiny"})
@@ -180,6 +189,7 @@ def leave_out_normalise(folder: Path) -> None:
     change_json(folder / "config_sentence_transformers.json", similarity_fn_name="dot")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -204,6 +214,7 @@ def test_what_cannot_be_imported_is_refused(copied, tmp_path, damage, message):
     assert not list(tmp_path.glob("store/import-encoder/*/manifest.json"))
 
 
+@pytest.mark.slow
 def test_by_the_command(folder, tmp_path, capsys):
     assert run(["import-encoder", str(folder), "--into", str(tmp_path), "--json"]) == 0
     value = json.loads(capsys.readouterr().out)

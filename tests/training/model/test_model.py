@@ -109,6 +109,7 @@ def test_a_damaged_model_is_refused(folder, tmp_path, damage, message):
         load_model(str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_a_model_of_every_recipe_comes_back_as_it_was_written(tmp_path, name):
     small = varied(recipe(name), cells=4)

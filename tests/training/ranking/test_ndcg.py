@@ -79,6 +79,7 @@ def random_judgments(seed: int, num_queries: int) -> tuple[dict, dict]:
     return qrels, run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gain", ["linear", "exponential"])
 def test_equals_trec_eval_on_10_000_tie_heavy_queries(gain):
     qrels, run = random_judgments(7, 10_000)

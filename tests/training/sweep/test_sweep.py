@@ -76,6 +76,7 @@ def test_one_that_diverges_stops_nobody_and_is_shown_with_its_reason(swept):
     assert swept[0].manifest.outcome.labels == {"simulated": True}
 
 
+@pytest.mark.slow
 def test_a_trial_that_was_trained_by_hand_counts(swept):
     result, store, reported, by_hand = swept
     assert reported[0][0] == {"step": 0.02}  # what is there is told first
@@ -93,6 +94,7 @@ def _rows(result) -> list[dict]:
     return result.manifest.outcome.metrics["rows"]
 
 
+@pytest.mark.slow
 def test_a_trial_is_what_train_would_have_made(shop_shards, swept, tmp_path):
     """Another process, another store: the same bytes."""
     alone = train(shop_shards, store=str(tmp_path), recipe=POINTS[2].recipes[0], threads=1)
@@ -103,6 +105,7 @@ def test_a_trial_is_what_train_would_have_made(shop_shards, swept, tmp_path):
     assert row["mean"] == alone.manifest.outcome.metrics["dev_ndcg@10"]
 
 
+@pytest.mark.slow
 def test_the_table_is_in_the_store_for_programs_and_for_people(swept):
     result = swept[0]
     table = json.loads(storage.read_bytes(f"{result.data}/sweep.json"))
@@ -110,6 +113,7 @@ def test_the_table_is_in_the_store_for_programs_and_for_people(swept):
     assert manifest.damaged_files(result.folder, result.manifest.files, hashes=True) == []
 
 
+@pytest.mark.slow
 def test_the_same_sweep_is_reused_whatever_its_order_and_a_larger_one_takes_its_trials(shop_shards, swept):
     result, store, *_ = swept
     again = sweep(shop_shards, POINTS[::-1], store=store, measure="dev_ndcg@10")
@@ -124,6 +128,7 @@ def test_the_same_sweep_is_reused_whatever_its_order_and_a_larger_one_takes_its_
     ]
 
 
+@pytest.mark.slow
 def test_a_trial_that_dies_leaves_the_sweep_unfinished_with_the_others_kept(shop_shards, swept, tmp_path, monkeypatch):
     """As when memory runs out. The same sweep again tries only that one, and is finished."""
     _, store, *_ = swept

@@ -52,6 +52,7 @@ def test_halving_that_makes_no_sense_is_refused(wrong):
         changed(Halving(), wrong)
 
 
+@pytest.mark.slow
 def test_training_that_stops_early_keeps_a_checkpoint_and_goes_on_to_the_same_bytes(shop_shards, tmp_path):
     whole = train(shop_shards, store=str(tmp_path / "whole"), recipe=RECIPE, threads=1)
     store, request = str(tmp_path / "store"), train_request(open_result(shop_shards), RECIPE)
@@ -131,6 +132,7 @@ def test_who_goes_on_does_not_depend_on_who_is_first(full, halved, tmp_path):
     assert halved(str(tmp_path), order=lambda keys: keys[::-1]) == expected(full[1])
 
 
+@pytest.mark.slow
 def test_trainings_that_are_there_whole_count_and_change_nothing(full, halved):
     assert halved(full[0], dies=tuple((s, p) for s in range(2) for p in range(5))) == expected(full[1])
 
@@ -151,6 +153,7 @@ def test_a_trial_that_could_not_be_carried_out_holds_its_rung_until_the_same_swe
     assert halved(str(tmp_path), order=by_point) == expected(full[1])
 
 
+@pytest.mark.slow
 def test_a_point_that_diverges_does_not_go_on(shop_shards, tmp_path, monkeypatch):
     monkeypatch.setattr("training.sweep.sweep_stage.Processes", lambda at_once, gpus: here())
     # A gradient is γ times a difference: with γ = 1e6 it leaves the fixed point of the exact sum at the first update.

@@ -84,6 +84,7 @@ def test_a_point_that_was_left_behind_comes_after_those_that_went_on_and_is_not_
     ]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     st.sampled_from(list(measures())),

@@ -35,12 +35,14 @@ def test_a_kernel_compiles_for_hopper_and_fits_its_registers(name, kernels):
     assert kernel["shared_bytes"] <= 48 * 1024
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_fetched_ahead_crosses_no_barrier(name, kernels):
     """y(t-1) goes from step to step through the trace: a copy that began before the barrier would read the old one."""
     assert kernels[name]["copies_at_barriers"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_products_are_float32_multiply_adds_and_never_tensor_cores(name, kernels):
     words = kernels[name]["instructions"]

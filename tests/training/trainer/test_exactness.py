@@ -143,6 +143,7 @@ def test_any_history_of_kills_and_numbers_of_workers_gives_the_same_bytes(shop_s
     assert metrics["updates"] == 24
 
 
+@pytest.mark.slow
 def test_a_start_that_is_read_off_the_shards_is_the_same_for_all_workers_and_after_a_kill(shop_shards, tmp_path):
     recipe = varied(RECIPE, tower="bag", start="idf", tie_towers=True, epochs=1)  # 6 updates
     expected = alone(job(shop_shards, tmp_path / "alone", recipe=recipe), tmp_path / "alone")

@@ -313,6 +313,7 @@ def test_training_goes_on_while_an_epoch_is_measured(intact_shards, expected, tm
     assert result.manifest.outcome.metrics["epoch"] == 3
 
 
+@pytest.mark.slow
 def test_measuring_is_of_the_towers_as_they_were(intact_shards, tmp_path):
     """Each epoch's figures are those of a run that ends there, though training has gone on meanwhile."""
 
@@ -366,6 +367,7 @@ def test_a_worker_that_cannot_add_up_as_the_others_do_says_so(monkeypatch):
 # Asking again.
 
 
+@pytest.mark.slow
 def test_the_same_request_is_answered_without_starting_workers(intact_shards, tmp_path):
     train(intact_shards, store=str(tmp_path), recipe=RECIPE, threads=1)
     script = (

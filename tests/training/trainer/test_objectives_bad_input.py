@@ -52,6 +52,7 @@ def rewrite(folder: Path, change) -> None:
             writer.write_table(pa.table(change(*columns), schema=schema))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "recipe", "found"),
     [

@@ -53,6 +53,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(asked, expected, tmp_path):
     assert sha256(tmp_path) == expected
 
 
+@pytest.mark.slow
 def test_another_seed_gives_another_model(asked, expected, tmp_path):
     recipe = asked(tmp_path).recipe
     assert alone(asked(tmp_path, recipe=replace(recipe, seed=2)), tmp_path) != expected

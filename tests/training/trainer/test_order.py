@@ -18,6 +18,7 @@ def order(sizes, micro_batch=4, run=3, seed=1) -> Order:
     )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
     sizes=st.lists(st.integers(0, 150), min_size=1, max_size=4).filter(any),

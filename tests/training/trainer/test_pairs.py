@@ -137,6 +137,7 @@ def test_what_a_micro_batch_shares_depends_on_seed_epoch_and_its_place_alone(sha
     assert len(shared) == 4
 
 
+@pytest.mark.slow
 @SHARED
 def test_any_number_of_workers_gives_the_same_bytes(shards, recipe):
     weighed = varied(recipe, weights="log_clicks")

@@ -91,6 +91,7 @@ class Killed(BaseException):
     """What a test raises where a process would die."""
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_twice_has_every_step_once(shop_shards, trained, tmp_path, monkeypatch):
     monkeypatch.setattr("training.trainer.run_report.REPORT_SECONDS", 0.0)
 

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,6 +77,7 @@ def test_the_file_can_be_followed_while_it_grows(tmp_path):
     log.close()
 
 
+@pytest.mark.slow
 def test_a_killed_trainings_files_for_an_object_store_go_with_the_next_training(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     killed = "import os, signal; from training.trainer.run_report import LiveFolder; "

@@ -181,6 +181,7 @@ def test_what_is_taught_comes_nearer_to_the_teacher(shop_shards, store, teacher)
     assert all_of_it < half < without
 
 
+@pytest.mark.slow
 def test_it_is_part_of_the_request(shop_shards, store, teacher, members):
     def trained(by: str | None, **changes):
         return train(shop_shards, store=store, recipe=varied(RECIPE, micro_batch=48, **changes), threads=1, teacher=by)

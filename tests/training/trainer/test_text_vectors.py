@@ -82,6 +82,7 @@ def test_what_is_learnt_is_what_the_vectors_say(shop_shards, texts, tmp_path):
         np.testing.assert_allclose(taught, scores / scores.sum(), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_models_own_vectors_in_a_file_teach_as_the_model_does(shop_shards, texts, tmp_path):
     """One tower for both sides, so that a text has one vector; the same bytes come out."""
     store = str(tmp_path / "store")
@@ -95,6 +96,7 @@ def test_a_models_own_vectors_in_a_file_teach_as_the_model_does(shop_shards, tex
     assert by_model == by_file == sha256(tmp_path / "file")
 
 
+@pytest.mark.slow
 def test_the_file_s_content_is_part_of_the_request(shop_shards, texts, tmp_path):
     def trained(name: str, seed: int):
         vectors = np.random.default_rng(seed).normal(size=(len(texts), 3))

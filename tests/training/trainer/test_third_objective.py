@@ -69,6 +69,7 @@ RECIPE = Recipe(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_it_learns_what_it_says(tmp_path):
     pairs, pool = shop(200)
     dev, _ = shop(40, seed=9)

@@ -138,12 +138,14 @@ def test_a_run_that_was_interrupted_goes_on_and_ends_with_the_same_bytes_and_cur
             assert found[name] == pytest.approx(expected[name], rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_number_of_threads_does_not_show_in_the_bytes(shop_shards, trained, tmp_path):
     several = train(shop_shards, store=str(tmp_path), recipe=RECIPE, threads=3)
     assert weights(several) == weights(trained[0])
     assert several.manifest.digest == trained[0].manifest.digest
 
 
+@pytest.mark.slow
 def test_shuffled_clicks_teach_nothing(shop_shards, trained, tmp_path):
     shuffled = train(shop_shards, store=str(tmp_path), recipe=varied(RECIPE, shuffle_clicks=True), threads=1)
     assert curves(shuffled)[-1]["dev_ndcg@1"] < 0.5 < curves(trained[0])[-1]["dev_ndcg@1"]
@@ -193,6 +195,7 @@ def test_without_dev_pairs_training_says_that_nothing_was_watched(tmp_path):
     assert curves(result)[0]["dev_loss"] is None
 
 
+@pytest.mark.slow
 def test_judged_documents_are_watched_where_they_are_given(shop_shards, tmp_path):
     (tmp_path / "documents.tsv").write_text("a\toak rug no 3\nb\tsteel hammer no 2\nc\tsteel tap no 1\n")
     (tmp_path / "queries.tsv").write_text("q1\tsteel mallet\n")
