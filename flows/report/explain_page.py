@@ -146,7 +146,7 @@ def _shaded(text: TracedText, marks: Keywords) -> Words:
     keywords = set(marks.keywords)
     tips = [
         ", ".join(
-            f"{ARROWS[way.direction]} {'no count' if count is None else f'{count} num_cells {len(way.cells)} cells'}"
+            f"{ARROWS[way.direction]} {'no count' if count is None else f'{count} of {len(way.cells)} cells'}"
             for way, count in zip(marks.counted, counts, strict=True)
         )
         for counts in zip(*(direction.counts for direction in marks.counted), strict=True)
