@@ -340,7 +340,7 @@ class _Parts:
         return _Parts(person=sums["person"].to_numpy(), part=sums["part"].to_numpy(), value=sums["value"].to_numpy())
 
     def per(self, size: int) -> "_Parts":
-        """The sums over groups of `num` consecutive parts."""
+        """The sums over groups of `size` consecutive parts."""
         return _Parts(person=self.person, part=self.part // size, value=self.value).added()
 
     def largest(self, num_people: int) -> np.ndarray:

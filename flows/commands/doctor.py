@@ -126,7 +126,7 @@ def log_reader(reason: str) -> Finding:
 def packages(requires: Sequence[str], versions: Mapping[str, str]) -> Finding:
     """The packages that are missing or in an undeclared version.
 
-    requires: lines like `torch>=2.6; extra == "train"`. found: the installed versions by canonical name.
+    requires: lines like `torch>=2.6; extra == "train"`. versions: the installed ones by canonical name.
     """
     missing, mismatched, extras = list[str](), list[str](), set[str]()
     for requirement in map(Requirement, requires):

@@ -294,7 +294,7 @@ def interval_pictures(
 
 
 def shorten(name: str, chars: int = 15) -> str:
-    """Foreign text as a name in a figure, cut to at most `most` characters."""
+    """Foreign text as a name in a figure, cut to at most `chars` characters."""
     name = visible(name)
     return name if len(name) <= chars else f"{name[: chars - 1].rstrip()}…"
 
@@ -305,7 +305,7 @@ def shorten(name: str, chars: int = 15) -> str:
 def histogram(values: Mapping[str, Any], classes: Sequence[tuple[int, str]], label: str) -> Markup:
     """Outlines of the shares of each class over the same bins, with the thresholds.
 
-    found: one of labelled_measures; classes: (index, name), at most as many as SERIES.
+    values: a histogram of labelled_measures; classes: (index, name), at most as many as SERIES.
     """
     edges = values["edges"]
 
