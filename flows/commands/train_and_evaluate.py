@@ -72,8 +72,8 @@ def train(
             it the run waits ten minutes for a replacement.
         threads: Threads of each worker; by default the cores of this machine, or of the Ray cluster, divided by the
             workers.
-        path: On a CPU: compiled (LSTM, RNN, bag and DSSM; `clicktower doctor` says whether it is available) or
-            torch, the reference. auto: compiled where it supports the recipe. The two round differently.
+        path: On a CPU: compiled (which towers, and whether it is available, `clicktower doctor` says) or torch, the
+            reference. auto: compiled where it supports the recipe. The two round differently.
         device: cpu; cuda (the recurrence in fused kernels), cuda-eager (step by step); auto: a GPU that passes its
             check (`clicktower doctor`), on this machine or, with RAY_ADDRESS set, on a node of the Ray cluster. They
             round differently, so each gives a different model.

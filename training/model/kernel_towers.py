@@ -32,14 +32,14 @@ from training.towers.tower_settings import (
     Variational,
 )
 
-_TRAINED = (LSTM, BiLSTM, RNN, Bag, DSSM)
+TRAINED = (LSTM, BiLSTM, RNN, Bag, DSSM)
 
 
 def can_encode(recipe: Recipe) -> bool:
     """Whether the compiled path encodes with this recipe's towers, on this machine."""
     return (
         status().available
-        and isinstance(recipe.tower, (*_TRAINED, Variational))
+        and isinstance(recipe.tower, (*TRAINED, Variational))
         and recipe.tower.cells % 16 == 0
         and (not isinstance(recipe.tower, DSSM) or recipe.tower.hidden % 16 == 0)
         and recipe.dtype == "float32"
@@ -51,7 +51,7 @@ def can_train(recipe: Recipe) -> bool:
     """Whether it also trains them."""
     return (
         can_encode(recipe)
-        and isinstance(recipe.tower, _TRAINED)
+        and isinstance(recipe.tower, TRAINED)
         and not (isinstance(recipe.tower, LSTM) and recipe.tower.gradient == "appendix")
         and isinstance(recipe.optimiser, Nesterov)
         and isinstance(recipe.objective, Clicks)
