@@ -120,6 +120,9 @@ def _for_this_machine_alone() -> Iterator[None]:
         # The network interface of torch's workers.
         "GLOO_SOCKET_IFNAME": loopback,
         "NCCL_SOCKET_IFNAME": loopback,
+        # Ray Train asks Ray's web API whether a run lives. This cluster has none, and Ray would look for that of any
+        # other on this machine: if its head was killed, each run would wait 12 seconds at its end.
+        "RAY_API_SERVER_ADDRESS": "http://127.0.0.1:0",
     }
     before = {name: os.environ[name] for name in settings if name in os.environ}
     is_cluster, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False

@@ -96,13 +96,15 @@ def started(add_node: Callable[[], Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def nodes():
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray = pytest.importorskip("ray")
-    nodes = Nodes()
-    ray.init(address=nodes.cluster.address, log_to_driver=False)
-    yield nodes
-    ray.shutdown()
-    nodes.cluster.shutdown()
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        environment.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:0")  # as in ray_cluster
+        nodes = Nodes()
+        ray.init(address=nodes.cluster.address, log_to_driver=False)
+        yield nodes
+        ray.shutdown()
+        nodes.cluster.shutdown()
 
 
 class Run:
