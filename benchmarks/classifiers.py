@@ -39,12 +39,7 @@ from benchmarks import labelled  # noqa: E402
 from benchmarks.labelled import QUESTIONS, over_seeds  # noqa: E402
 from flows.cli import run  # noqa: E402
 from schemas.text_contract import words  # noqa: E402
-from training.ranking.labelled_measures import (  # noqa: E402
-    Measure,
-    accuracy,
-    area_of_probabilities,
-    mean_area_under_roc,
-)
+from training.ranking.labelled_measures import Measure, accuracy, area_of_probabilities, mean_area_under_roc  # noqa: E402
 from training.ranking.significance import percentiles, resample  # noqa: E402
 from training.trainer.labelled_shards import read_labelled  # noqa: E402
 

@@ -27,16 +27,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from benchmarks.peers import mean_bags  # noqa: E402
-from benchmarks.quality import (  # noqa: E402
-    DATASETS,
-    FIRST_WORDS,
-    MAX_WORDS,
-    RESULTS,
-    Judges,
-    build_shards,
-    mean_core_seconds,
-    train,
-)
+from benchmarks.quality import DATASETS, FIRST_WORDS, MAX_WORDS, RESULTS, Judges, build_shards, mean_core_seconds, train  # noqa: E402
 from benchmarks.shard_pairs import read_shard_pairs  # noqa: E402
 from benchmarks.word_matches import MEASURES, named, values_of, with_interval  # noqa: E402
 from schemas.documents import read_documents  # noqa: E402

@@ -22,16 +22,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
-from benchmarks.quality import (  # noqa: E402
-    DATASETS,
-    MEASURES,
-    MIN_JUDGED,
-    RESULTS,
-    build_shards,
-    clicktower,
-    first_grades,
-    train,
-)
+from benchmarks.quality import DATASETS, MEASURES, MIN_JUDGED, RESULTS, build_shards, clicktower, first_grades, train  # noqa: E402
 from schemas.documents import read_documents  # noqa: E402
 from schemas.judgments import read_queries  # noqa: E402
 from training.model.embedding import TitleEmbeddings  # noqa: E402

@@ -36,19 +36,11 @@ from flows.releases.publish import PublishConfig, publish  # noqa: E402
 from flows.releases.search import OpenRelease  # noqa: E402
 from schemas.manifest import Outcome, Request  # noqa: E402
 from schemas.stage import run_stage  # noqa: E402
-from schemas.text_contract import (  # noqa: E402
-    DEFAULT_TABLE_ROWS,
-    normalise,
-    words,
-)
+from schemas.text_contract import DEFAULT_TABLE_ROWS, normalise, words  # noqa: E402
 from training.analysis.classifying import confidence_of  # noqa: E402
 from training.model.model import write_model  # noqa: E402
 from training.model.objective_settings import MLP, Classify, W2Features  # noqa: E402
-from training.model.parameters import (  # noqa: E402
-    Outputs,
-    initial_parameters,
-    layout_of,
-)
+from training.model.parameters import Outputs, initial_parameters, layout_of  # noqa: E402
 from training.model.recipe import Recipe  # noqa: E402
 from training.ranking.rerank import Confidence  # noqa: E402
 from training.towers.tower_settings import Variational  # noqa: E402

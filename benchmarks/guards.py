@@ -19,11 +19,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from flows.config.guard_rules import DriftRules, PromotionRules  # noqa: E402
-from flows.guards.drift import (  # noqa: E402
-    Observation,
-    alarms,
-    watch,
-)
+from flows.guards.drift import Observation, alarms, watch  # noqa: E402
 from flows.guards.promotion import Evaluation, decide  # noqa: E402
 
 NUM_QUERIES = 400

@@ -100,9 +100,7 @@ class Bench:
         folder = self.work / f"log-{lines}-{sha256(asked.encode()).hexdigest()[:8]}"
         made = self._clicktower("simulate", str(folder), "--searches", str(searches), "--json")
         return Log(
-            folder=folder / "log",
-            documents=folder / "documents.tsv",
-            lines=json.loads(made.stdout)["counts"]["lines"],
+            folder=folder / "log", documents=folder / "documents.tsv", lines=json.loads(made.stdout)["counts"]["lines"]
         )
 
     def skewed(self, log: Log, skew: str) -> Log:

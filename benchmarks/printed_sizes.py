@@ -32,13 +32,7 @@ from benchmarks.peers.stock_classifiers import StockClassifier  # noqa: E402
 from benchmarks.peers.stock_training import StockTraining  # noqa: E402
 from benchmarks.real_pairs import read_pairs  # noqa: E402
 from benchmarks.real_questions import QuestionPair, read_question_pairs  # noqa: E402
-from benchmarks.speed.agreement import (  # noqa: E402
-    COMPARED_STEP,
-    Parts,
-    Trainee,
-    reference_gradient,
-    require_agreement,
-)
+from benchmarks.speed.agreement import COMPARED_STEP, Parts, Trainee, reference_gradient, require_agreement  # noqa: E402
 from benchmarks.speed.contest import in_turns, rounded  # noqa: E402
 from benchmarks.speed.step import figures, repeated, require_same, rows_of, run, step_arguments, tell  # noqa: E402
 from benchmarks.speed.trainer import Trainer  # noqa: E402

@@ -163,10 +163,7 @@ def _submit_and_wait(pipeline: beam.Pipeline, name: str, options: PipelineOption
         state = "CANCELLED"
     ended = _ENDED.get(state, f"The Beam job cannot be followed any more; its last known state: {state}")
     kind = StageError if state == "CANCELLED" else TransientError  # a user who cancelled it does not want a retry
-    raise kind(
-        f"{ended}. Nothing was committed.",
-        f"Run the same command again{kept}.",
-    )
+    raise kind(f"{ended}. Nothing was committed.", f"Run the same command again{kept}.")
 
 
 def _leave_to_launcher(name: str, options: PipelineOptions) -> None:

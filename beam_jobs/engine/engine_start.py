@@ -333,8 +333,7 @@ def require_cluster(master: str) -> None:
         problem = f"No Flink cluster answers at {master}."
     if problem:
         raise TransientError(
-            problem,
-            "Start the cluster (deploy/flink/start), or give the address of its page with --flink_master.",
+            problem, "Start the cluster (deploy/flink/start), or give the address of its page with --flink_master."
         )
 
 

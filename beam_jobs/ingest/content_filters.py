@@ -59,8 +59,7 @@ def _parse(text: str, name: str) -> TermList:
     terms = tuple(line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#"))
     if not terms:
         raise StageError(
-            f"The list of terms {name} has no term: nothing would be filtered.",
-            "Give a file with one term per line.",
+            f"The list of terms {name} has no term: nothing would be filtered.", "Give a file with one term per line."
         )
     return TermList(terms=terms, digest=sha256("\n".join(terms).encode()).hexdigest()[:16])
 

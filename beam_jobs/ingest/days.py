@@ -44,8 +44,7 @@ class Window:
                 parse_date(value)
         if self.last is not None and self.last < 1:
             raise UsageError(
-                f"A window of the last {self.last} dates is empty: it holds at least one.",
-                "Set --last to 1 or more.",
+                f"A window of the last {self.last} dates is empty: it holds at least one.", "Set --last to 1 or more."
             )
         if self.first and self.last:
             raise UsageError(
@@ -54,8 +53,7 @@ class Window:
             )
         if self.first and self.until and self.first > self.until:
             raise UsageError(
-                f"The window from {self.first} to {self.until} ends before it begins.",
-                "Swap the two dates.",
+                f"The window from {self.first} to {self.until} ends before it begins.", "Swap the two dates."
             )
 
     @property
@@ -134,8 +132,7 @@ def open_window(days: Sequence[str], window: Window | None = None) -> OpenDays:
     if not window.is_all:
         if any(singles.values()):
             raise UsageError(
-                "A window chooses among a store's dates, and single days are given.",
-                "Give the store with --days.",
+                "A window chooses among a store's dates, and single days are given.", "Give the store with --days."
             )
         first, until = window.span(sorted(held))
     missing = [date for date in dates(first, until) if date not in held] if first and until else []

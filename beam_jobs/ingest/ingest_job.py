@@ -230,11 +230,7 @@ def _write_bucket(bucket: tuple[int, pa.Table], output: str, notes: str) -> Fold
         folder=folder,
         name=f"day-{number:05d}",
         files=tuple(f"{name}.arrow" for name in tables),
-        counts={
-            "queries": queries.num_rows,
-            "exposures": exposures.num_rows,
-            **count_lines(queries, exposures),
-        },
+        counts={"queries": queries.num_rows, "exposures": exposures.num_rows, **count_lines(queries, exposures)},
         logical_digest=digest,
     )
 
@@ -323,11 +319,7 @@ def commit_day(results: Sequence[Result], job: IngestJob) -> None:
         counts.update(folder.counts)
     check_readable(tally, counts[REJECTS], folders, job)
     ledger = Ledger(
-        total=tally.lines,
-        lines={
-            **tally.fates,
-            **{fate: counts[name] for name, fate in DAY_FATES.items()},
-        },
+        total=tally.lines, lines={**tally.fates, **{fate: counts[name] for name, fate in DAY_FATES.items()}}
     ).check()
     digest = move_to_final_names(folders, attempt.folder, flat=True)
     write_sample(attempt.folder, tally.sampled, job.zero_bits, worker_key(job.key_path, job.key_id))

@@ -129,8 +129,7 @@ def read_key(path: str) -> PersonKey:
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise StageError(
-            f"{path} is not a key file.",
-            "Bring the file back from a copy, or move it away to have a new key made.",
+            f"{path} is not a key file.", "Bring the file back from a copy, or move it away to have a new key made."
         ) from None
 
 

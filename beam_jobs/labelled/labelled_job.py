@@ -271,10 +271,7 @@ def _catalogue(shards: Sequence[FolderMade], decision: labelled_rows.SplitDecisi
 
 def _require_readable(ledger: Ledger, rejects: Sequence[tuple[str, int, str]], job: LabelledJob) -> None:
     if not ledger.total:
-        raise StageError(
-            "The files have no labelled line.",
-            "Give a file with at least one line below its header.",
-        )
+        raise StageError("The files have no labelled line.", "Give a file with at least one line below its header.")
     share = job.config.max_unreadable_share
     if ledger.of_kind("unreadable") <= share * ledger.total:
         return

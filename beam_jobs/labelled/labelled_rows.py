@@ -118,8 +118,7 @@ class LabelledConfig:
             )
         if self.lowest is not None and self.highest is not None and not self.lowest < self.highest:
             raise UsageError(
-                f"No two values lie between {self.lowest:g} and {self.highest:g}.",
-                "Give lowest below highest.",
+                f"No two values lie between {self.lowest:g} and {self.highest:g}.", "Give lowest below highest."
             )
 
 
@@ -194,8 +193,7 @@ def labelled_rows(
     ids = [sentence_ids(each.to_pylist()) for each in kept]
     second = kept[1] if len(kept) > 1 else pa.nulls(len(kept[0]), pa.string())
     rows = pa.RecordBatch.from_arrays(
-        [kept[0], second, labels.filter(pa.array(is_kept)), pa.array(ids[0]), pa.array(ids[-1])],
-        schema=LABELLED_LINE,
+        [kept[0], second, labels.filter(pa.array(is_kept)), pa.array(ids[0]), pa.array(ids[-1])], schema=LABELLED_LINE
     )
     dropped = np.flatnonzero(~is_kept)
     fates = np.where(is_missing, FIELD, np.where(is_bad, LABEL, EMPTY))[dropped]

@@ -30,14 +30,7 @@ from beam_jobs.sources.read_lines import (
     split_lines,
     without_returns,
 )
-from beam_jobs.sources.source import (
-    BOM,
-    LogForm,
-    ParsedBlock,
-    RowsOf,
-    check_columns,
-    parsed_lines,
-)
+from beam_jobs.sources.source import BOM, LogForm, ParsedBlock, RowsOf, check_columns, parsed_lines
 from schemas.errors import StageError, UsageError
 
 _HEADER_BYTES = 1 << 16

@@ -131,10 +131,7 @@ class ColumnMapping:
             if len(mark.encode()) != 1 or mark in "\r\n":
                 raise UsageError(f"The {name} {mark!r} of the mapping is not one ASCII character.", "Give one.")
         if self.quote_mark == self.delimiter:
-            raise UsageError(
-                "The quote and the delimiter of the mapping are the same.",
-                "Give two characters.",
-            )
+            raise UsageError("The quote and the delimiter of the mapping are the same.", "Give two characters.")
 
     @property
     def quote_mark(self) -> str:

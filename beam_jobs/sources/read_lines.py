@@ -131,10 +131,7 @@ def find_files(logs: Sequence[str]) -> list[str]:
 
 def empty_input_error(logs: Sequence[str], files: Sequence[str]) -> StageError:
     """The error for input files that are all empty."""
-    return StageError(
-        f"Every file of {', '.join(logs)} is empty.",
-        "Give a file with at least one line.",
-    )
+    return StageError(f"Every file of {', '.join(logs)} is empty.", "Give a file with at least one line.")
 
 
 def read_blocks(unit: Unit, block_bytes: int = BLOCK_BYTES) -> Iterator[LineBlock]:
@@ -217,10 +214,7 @@ def check_kind(file: str, kind: str) -> None:
             "Pack it as its name says, or change the name.",
         )
     if kind in _FIXES:
-        raise StageError(
-            f"{file} should be lines of text, and is a file of the kind {kind}.",
-            _FIXES[kind],
-        )
+        raise StageError(f"{file} should be lines of text, and is a file of the kind {kind}.", _FIXES[kind])
 
 
 def endless_line_error(file: str, position: int) -> StageError:

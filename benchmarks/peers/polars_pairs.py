@@ -156,10 +156,7 @@ def _statistics(searches: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         events.lazy()
         .filter(pl.col("person").is_not_null())
         .group_by("person", position=rank)
-        .agg(
-            clicks=pl.col("is_click").sum().cast(pl.Int64),
-            impressions=(~pl.col("is_click")).sum().cast(pl.Int64),
-        )
+        .agg(clicks=pl.col("is_click").sum().cast(pl.Int64), impressions=(~pl.col("is_click")).sum().cast(pl.Int64))
     )
     none = {"hour": -1, "position": -1, "query": verdicts.NO_QUERY, "first_ms": verdicts.NO_TIME}
     return (

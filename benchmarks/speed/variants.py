@@ -47,9 +47,7 @@ ARRANGEMENTS = {
     **GOOD_ARRANGEMENTS,
 }
 # Not the same model: beside the others, never the `plain` of a ratio.
-OTHERS = {
-    "smaller model: nn.LSTM behind a bag of 96 columns": Arrangement(cell="small", buckets=0, threads="beside"),
-}
+OTHERS = {"smaller model: nn.LSTM behind a bag of 96 columns": Arrangement(cell="small", buckets=0, threads="beside")}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -193,11 +193,7 @@ PIECES: dict[str, tuple[str, Callable[[Path, Path], Path]]] = {
 
 def _go_install(package: str, work: Path) -> Path:
     _need("go", GO)
-    _run(
-        ["go", "install", package],
-        "go could not build it",
-        env=os.environ | {"GOBIN": str(work)},
-    )
+    _run(["go", "install", package], "go could not build it", env=os.environ | {"GOBIN": str(work)})
     return work
 
 

@@ -140,8 +140,7 @@ def _named(pairs: list[str] | None, option: str) -> dict[str, str]:
         name, equals, path = pair.partition("=")
         if not (name and equals and path):
             raise UsageError(
-                f"In {option} {pair} the name, the = or the path is missing.",
-                f"Write {option} NAME=PATH.",
+                f"In {option} {pair} the name, the = or the path is missing.", f"Write {option} NAME=PATH."
             )
         if name in named:
             raise UsageError(f"The name {name} stands twice ({option} {pair}).", "Give each its own name.")

@@ -81,8 +81,7 @@ def explain(
     ):
         if lacks:
             raise UsageError(
-                f"With --{option} alone there is nothing to explain.",
-                f"Give {needed} too, or leave --{option} out.",
+                f"With --{option} alone there is nothing to explain.", f"Give {needed} too, or leave --{option} out."
             )
     query_texts = list(read_queries(queries).values()) if queries else []
     paths = [model, beside] if beside else [model]
@@ -179,8 +178,7 @@ def _texts(text: str | None, title: str | None, side: Side | None, queries: str 
             content.encode("utf-8")
         except UnicodeEncodeError:
             raise UsageError(
-                "The text is not valid UTF-8: its letter trigrams would be those of no text.",
-                "Convert it to UTF-8.",
+                "The text is not valid UTF-8: its letter trigrams would be those of no text.", "Convert it to UTF-8."
             ) from None
     return texts
 

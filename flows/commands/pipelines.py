@@ -126,8 +126,7 @@ def backfill(
 
     if every and ingest_only:
         raise UsageError(
-            "--every makes everything for each date, and --ingest-only makes nothing but ingests.",
-            "Give one of them.",
+            "--every makes everything for each date, and --ingest-only makes nothing but ingests.", "Give one of them."
         )
     require_date_in_log(read_pipeline(config).log.files, config)
     how = run_on_server if server else run_locally
@@ -157,10 +156,7 @@ def dates(first: str, until: str) -> list[str]:
     from beam_jobs.ingest import days
 
     if not (result := days.dates(first, until)):
-        raise UsageError(
-            f"The first date, {first}, is after the last, {until}.",
-            "Give --from the earlier of them.",
-        )
+        raise UsageError(f"The first date, {first}, is after the last, {until}.", "Give --from the earlier of them.")
     return result
 
 
@@ -252,8 +248,7 @@ def run_on_server(config_file: str, date: str, until: str = "report") -> dict:
         run: Any = run_deployment(DEPLOYMENT, parameters=parameters, poll_interval=2)  # outside a loop: no coroutine
     except ObjectNotFound:
         raise UsageError(
-            f"The server has no deployment {DEPLOYMENT}.",
-            "Deploy it: the comments of deploy/prefect.yaml say how.",
+            f"The server has no deployment {DEPLOYMENT}.", "Deploy it: the comments of deploy/prefect.yaml say how."
         ) from None
     state = run.state
     if not state.is_completed():

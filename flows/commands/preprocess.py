@@ -353,8 +353,7 @@ def build_labelled(
     named = {name: _column(column) for name, column in columns.items() if column is not None}
     if (mapping or published) and (named or no_header or delimiter or (mapping and published)):
         raise UsageError(
-            f"The columns are named by {mapping or published}, and also by flags.",
-            "Use one or the other.",
+            f"The columns are named by {mapping or published}, and also by flags.", "Use one or the other."
         )
     if published:
         config = PUBLISHED[published]

@@ -196,8 +196,7 @@ def _point(config: SweepConfig, fields: Mapping[str, Any], seeds: Sequence[int])
         recipes = tuple(changed(first, {"seed": seed}) for seed in seeds) or (first,)
     except UsageError as error:
         raise UsageError(
-            f"The sweep cannot try {point_text(fields)}: {error.problem}",
-            f"{error.fix} No trial was started.",
+            f"The sweep cannot try {point_text(fields)}: {error.problem}", f"{error.fix} No trial was started."
         ) from None
     sets = [word for assignment in assignments for word in ("--set", assignment)]
     files = {"--word-vectors": vectors, "--start": config.start, "--teacher": config.teacher}

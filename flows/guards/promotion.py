@@ -145,8 +145,7 @@ def _chosen(values: Mapping[str, Sequence[float]], rules: PromotionRules) -> np.
 
 def _incomparable(problem: str) -> UsageError:
     return UsageError(
-        f"The release cannot be compared with the live one: {problem}",
-        "Correct the rules of the promotion.",
+        f"The release cannot be compared with the live one: {problem}", "Correct the rules of the promotion."
     )
 
 
@@ -276,12 +275,7 @@ def _evaluate_live(live_folder: str, candidate: Release, judgments: Judgments, p
     from training.evaluation.evaluate_stage import EvaluateConfig, evaluate  # torch takes seconds to import
 
     settings = dict(candidate.evaluated["config"])
-    evaluation = evaluate(
-        live_folder,
-        **asdict(judgments),
-        config=EvaluateConfig(**settings),
-        progress=progress,
-    )
+    evaluation = evaluate(live_folder, **asdict(judgments), config=EvaluateConfig(**settings), progress=progress)
     request = evaluation.manifest.request
     live = _evaluation(evaluation.data, request.inputs, request.config)
     theirs = _protocol(candidate.evaluated["inputs"], candidate.evaluated["config"])

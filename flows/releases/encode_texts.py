@@ -277,8 +277,7 @@ def encode_lines(
                 texts.append(line.decode().removesuffix("\r"))
             except UnicodeDecodeError:
                 raise StageError(
-                    f"Line {number:,} is not UTF-8: no line after it is encoded.",
-                    "Convert the text to UTF-8.",
+                    f"Line {number:,} is not UTF-8: no line after it is encoded.", "Convert the text to UTF-8."
                 ) from None
         vectors, has_word = encode(encoder, texts, side)
         if raw:

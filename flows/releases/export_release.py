@@ -41,10 +41,7 @@ def export(
     """
     started = time.monotonic()
     if form not in get_args(Form):
-        raise UsageError(
-            f"The form {form!r} of an export is unknown.",
-            f"Use {', '.join(get_args(Form))}.",
-        )
+        raise UsageError(f"The form {form!r} of an export is unknown.", f"Use {', '.join(get_args(Form))}.")
     if (form == "trec") != (queries is not None):
         problem = "A TREC run needs queries." if form == "trec" else f"The form {form} takes no queries."
         raise UsageError(problem, "Give --queries FILE with --form trec, and only there.")

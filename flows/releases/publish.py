@@ -183,13 +183,7 @@ def _evaluation_of(trained: StageResult, evaluation: str | None) -> StageResult 
 
 
 def _decision(
-    to: str,
-    before: Pointer | None,
-    release: Release,
-    folder: str,
-    *,
-    candidate: bool,
-    decide: Decide | None,
+    to: str, before: Pointer | None, release: Release, folder: str, *, candidate: bool, decide: Decide | None
 ) -> Decision | None:
     """The decision whether it goes live, recorded beforehand; None without a `decide` function."""
     if candidate:
@@ -224,10 +218,7 @@ def list_releases(uri: str) -> list[dict[str, Any]]:
     folders = storage.list_folders(storage.join(uri, "releases"))
     digests = [name for name in folders if not name.startswith(".") and ".damaged-" not in name]
     if not digests:
-        raise UsageError(
-            f"Nothing is published at {uri} yet.",
-            "Run `clicktower publish` first, or check the URI.",
-        )
+        raise UsageError(f"Nothing is published at {uri} yet.", "Run `clicktower publish` first, or check the URI.")
     states = {pointer.release: "live", pointer.previous: "previous"} if pointer else {}
     kept = [_kept_release(uri, digest, states.get(digest)) for digest in digests]
     return sorted(kept, key=lambda row: row["created"] or "", reverse=True)

@@ -58,10 +58,7 @@ class CannotExport(StageError):
     """The tower cannot be exported as an ONNX graph; `problem` says why."""
 
     def __init__(self, problem: str) -> None:
-        super().__init__(
-            f"The query tower cannot be exported to ONNX: {problem}",
-            "Use the release's model folder.",
-        )
+        super().__init__(f"The query tower cannot be exported to ONNX: {problem}", "Use the release's model folder.")
 
 
 def query_onnx(model: AnyEncoder) -> bytes:
@@ -199,12 +196,7 @@ def _lstm(
 
 
 def _bilstm(
-    graph: _Graph,
-    tower: towers.GatedRecurrent,
-    words: str,
-    part: Mapping[str, np.ndarray],
-    *,
-    every: bool = False,
+    graph: _Graph, tower: towers.GatedRecurrent, words: str, part: Mapping[str, np.ndarray], *, every: bool = False
 ) -> str:
     columns = part["b"].shape[0] // 2
     halves = []

@@ -73,8 +73,7 @@ class OpenRelease:
         require_major(f"the text contract of {uri}", self.release.text_contract.get("trigrams"), CONTRACT_VERSION)
         if wrong := damaged_files(self.folder, self.release.files, hashes=hashes):
             raise StageError(
-                f"The release at {uri} cannot be opened: {'; '.join(wrong[:3])}.",
-                "Publish again, which repairs it.",
+                f"The release at {uri} cannot be opened: {'; '.join(wrong[:3])}.", "Publish again, which repairs it."
             )
         self.encoder = load_text_encoder(f"{self.folder}/{MODEL}")
 
@@ -275,17 +274,12 @@ def _require(text: str, k: int, mode: str, weight: float) -> None:
     if k < 1:
         raise UsageError(f"A search needs k = 1 or more, not {k}.", "Set k to 1 or more.")
     if mode not in get_args(Mode):
-        raise UsageError(
-            f"There is no mode {mode!r} of search.",
-            f"Use one of {', '.join(get_args(Mode))}.",
-        )
+        raise UsageError(f"There is no mode {mode!r} of search.", f"Use one of {', '.join(get_args(Mode))}.")
     if not 0 <= weight < float("inf"):
         raise UsageError(
-            f"The weight of BM25 is {weight}; it must be a number of 0 or more.",
-            "Give such a number, or leave it out.",
+            f"The weight of BM25 is {weight}; it must be a number of 0 or more.", "Give such a number, or leave it out."
         )
     if not words(text):
         raise UsageError(
-            "The query has no word, and a text without a word has no embedding.",
-            "Type at least one word.",
+            "The query has no word, and a text without a word has no embedding.", "Type at least one word."
         )

@@ -203,12 +203,7 @@ def dot_of(value: Mapping[str, float], kind: str = "") -> Dot:
 
 
 def row_chart(
-    rows: Sequence[ChartRow],
-    label: str,
-    *,
-    width: float = HALF,
-    level: float | None = None,
-    joined: bool = False,
+    rows: Sequence[ChartRow], label: str, *, width: float = HALF, level: float | None = None, joined: bool = False
 ) -> Markup:
     """The figure; empty without a dot.
 
@@ -414,12 +409,7 @@ def panel_scale(values: np.ndarray) -> Scale:
 
 
 def heat_map(
-    values: np.ndarray,
-    columns: WordColumns,
-    active: Sequence[int],
-    scale: Scale,
-    title: str,
-    names: Sequence[str] = (),
+    values: np.ndarray, columns: WordColumns, active: Sequence[int], scale: Scale, title: str, names: Sequence[str] = ()
 ) -> Markup:
     """A column for each word, a row for each cell (Fig. 4 to 6, 9 to 12) or hop, with those of `active` at the top.
 

@@ -3,14 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flows.report.blocks import (
-    Beside,
-    Block,
-    Cell,
-    Items,
-    Table,
-    Text,
-)
+from flows.report.blocks import Beside, Block, Cell, Items, Table, Text
 from flows.report.comparison_page import comparison_headline, measurement_blocks
 from flows.report.figures import interval_pictures
 from schemas.ledger import FATES, Ledger

@@ -11,18 +11,7 @@ from typing import Any
 import numpy as np
 
 from flows.report import renderers
-from flows.report.blocks import (
-    SIMULATED,
-    Beside,
-    Block,
-    Page,
-    Picture,
-    Section,
-    Table,
-    Text,
-    duration,
-    record,
-)
+from flows.report.blocks import SIMULATED, Beside, Block, Page, Picture, Section, Table, Text, duration, record
 from flows.report.figures import Line, line_chart
 from schemas import storage
 from schemas.section import flat

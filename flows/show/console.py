@@ -137,10 +137,7 @@ def explain(error: BaseException) -> StageError:
     if isinstance(error, OSError) and error.errno in _OS_REASONS:
         problem, fix = _OS_REASONS[error.errno]
         where = f" ({error.filename})" if error.filename else ""
-        return os_error_kind(error)(
-            f"{problem}{where}. Nothing half-written is left under a final name.",
-            fix,
-        )
+        return os_error_kind(error)(f"{problem}{where}. Nothing half-written is left under a final name.", fix)
     kind = os_error_kind(error) if isinstance(error, OSError) else StageError
     return kind(
         f"Something unexpected happened: {type(error).__name__} in {place(error)}. No output was published under a"

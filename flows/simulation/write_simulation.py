@@ -27,15 +27,7 @@ import pyarrow.parquet as pq
 
 from flows.simulation import simulated_shop
 from flows.simulation.log_lines import FATE_NAMES, Lines, log_lines, query_id
-from flows.simulation.simulated_searches import (
-    INTENT,
-    ROLES,
-    WHAT,
-    Population,
-    Searches,
-    draw_searches,
-    result_pages,
-)
+from flows.simulation.simulated_searches import INTENT, ROLES, WHAT, Population, Searches, draw_searches, result_pages
 from flows.simulation.simulation_config import VERSION, SimulationConfig, bits, uniform
 from schemas import storage
 from schemas.errors import StageError, UsageError

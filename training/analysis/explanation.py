@@ -220,8 +220,7 @@ def explain_model(
             gates.add(read, word_marks)
     if queries and not topics.num_queries:
         raise UsageError(
-            f"None of the {len(queries):,} queries to explain has a word.",
-            "Give queries of at least one word.",
+            f"None of the {len(queries):,} queries to explain has a word.", "Give queries of at least one word."
         )
     return Explanation(
         name=name,
@@ -302,6 +301,5 @@ def training_cost(folder: str) -> list[dict[str, Any]]:
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StageError(
-            f"The curves in {path} are damaged ({type(error).__name__}).",
-            "Train again, or copy the folder again.",
+            f"The curves in {path} are damaged ({type(error).__name__}).", "Train again, or copy the folder again."
         ) from None

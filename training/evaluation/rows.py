@@ -169,8 +169,7 @@ def all_rows(
     names = [row.name for row in rows]
     if taken := sorted({name for name in names if names.count(name) > 1}):
         raise UsageError(
-            f"There is a row named {', '.join(taken)} already.",
-            "Give models and runs other names, name=PATH.",
+            f"There is a row named {', '.join(taken)} already.", "Give models and runs other names, name=PATH."
         )
     return rows
 
@@ -226,8 +225,5 @@ def select_rows(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
     """The rows with some names, in the order of `rows`; all of them without names. Raises UsageError."""
     all_names = [row.name for row in rows]
     if unknown := [name for name in names if name not in all_names]:
-        raise UsageError(
-            f"There is no row named {', '.join(unknown)}.",
-            f"Choose from {', '.join(all_names)}.",
-        )
+        raise UsageError(f"There is no row named {', '.join(unknown)}.", f"Choose from {', '.join(all_names)}.")
     return [row for row in rows if not names or row.name in names]

@@ -26,14 +26,7 @@ from schemas.manifest import Outcome
 from schemas.stage import Stage, StageResult, run_stage
 from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 from training.model.embedding import Side
-from training.model.imported_encoder import (
-    GRAPH,
-    TOKENISER,
-    EncoderSettings,
-    ImportedEncoder,
-    Pooling,
-    stored_encoder,
-)
+from training.model.imported_encoder import GRAPH, TOKENISER, EncoderSettings, ImportedEncoder, Pooling, stored_encoder
 from training.model.model_folder import write_files
 
 IMPORT_ENCODER = Stage("import-encoder", version=1)

@@ -23,13 +23,7 @@ from training.model.encoder import CPU, Encoder, encode_batch
 from training.model.ensemble import Ensemble, encoder_of
 from training.model.imported_encoder import ImportedEncoder
 from training.model.kernel_towers import CompiledTower, can_encode
-from training.model.model_folder import (
-    SCHEMA_VERSION,
-    ShapesDiffer,
-    read_model,
-    reading_model,
-    write_files,
-)
+from training.model.model_folder import SCHEMA_VERSION, ShapesDiffer, read_model, reading_model, write_files
 from training.model.parameters import Layout, Outputs, layout_of, tower_of
 from training.model.recipe import Recipe, tower_name
 from training.towers.text_batch import text_batch

@@ -51,12 +51,7 @@ _POOLED_CLICKS = replace(_CLICKS, negatives=Pool(size=512, softmax=True))
 # texts. Of the four collections: 0.862, 0.330, 0.808, 0.876; `paper-lstm-96` with twenty epochs: 0.859, 0.272, 0.702,
 # 0.821.
 LSTM_96 = Recipe(
-    name="lstm-96",
-    tower=_LSTM,
-    objective=_CLICKS,
-    optimiser=Nesterov(step=0.004),
-    initial_range=0.1,
-    epochs=5,
+    name="lstm-96", tower=_LSTM, objective=_CLICKS, optimiser=Nesterov(step=0.004), initial_range=0.1, epochs=5
 )
 LSTM_64 = replace(LSTM_96, name="lstm-64", tower=replace(_LSTM, cells=64))  # product titles 0.861
 LSTM_32 = replace(LSTM_96, name="lstm-32", tower=replace(_LSTM, cells=32))  # 0.855
@@ -304,10 +299,7 @@ DEUDON_VAE_REPEAT = replace(
     DEUDON_VAE, name="deudon-vae-repeat", objective=replace(_GENERATE, reformulate=False, paraphrase="")
 )
 DEUDON = replace(  # VAR-Siamese: `--start` it from one of the two; otherwise it is the row without pretraining
-    DEUDON_VAE,
-    name="deudon",
-    objective=Classify(features=W2Features(), head=MLP(units=1000), l1=1e-5),
-    minibatch=128,
+    DEUDON_VAE, name="deudon", objective=Classify(features=W2Features(), head=MLP(units=1000), l1=1e-5), minibatch=128
 )
 
 PUBLISHED_SIZE_RECIPES = (LIN_YELP, LIN_AGE, LIN_MAX, LIN_CNN, LIN_SNLI, DEUDON_VAE, DEUDON_VAE_REPEAT, DEUDON)

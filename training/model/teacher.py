@@ -102,8 +102,7 @@ def require_text_vectors(path: str) -> None:
     """Raise UsageError for a missing file or other columns. It reads no more than necessary."""
     if not storage.exists(path):
         raise UsageError(
-            f"There is no such file: {path}.",
-            "Check the path; with several machines, give one that each of them sees.",
+            f"There is no such file: {path}.", "Check the path; with several machines, give one that each of them sees."
         )
     try:
         with storage.open_read(path) as file:

@@ -114,13 +114,11 @@ def _train(texts: list[list[str]], settings: dict[str, Any], progress: Progress)
         from gensim.models.doc2vec import Doc2Vec, TaggedDocument
     except ImportError as error:
         raise StageError(
-            f"Doc2Vec needs gensim, which is not installed ({error}).",
-            "Install it: pip install 'clicktower[compare]'.",
+            f"Doc2Vec needs gensim, which is not installed ({error}).", "Install it: pip install 'clicktower[compare]'."
         ) from None
     if not any(texts):
         raise StageError(
-            f"None of the {len(texts):,} texts for Doc2Vec has a word.",
-            "Give titles or queries with words.",
+            f"None of the {len(texts):,} texts for Doc2Vec has a word.", "Give titles or queries with words."
         )
 
     class Epochs(CallbackAny2Vec):

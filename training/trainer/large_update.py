@@ -58,13 +58,7 @@ class UpdateReport:
 
 
 def large_update(
-    towers: Towers,
-    share: Sequence[Any],
-    *,
-    update: int,
-    num_micro_batches: int,
-    workers: Workers,
-    threads: Executor,
+    towers: Towers, share: Sequence[Any], *, update: int, num_micro_batches: int, workers: Workers, threads: Executor
 ) -> UpdateReport:
     """Make update `update` (from 1) from this worker's share of the minibatch, which may be empty.
 

@@ -51,13 +51,7 @@ class Report:
     """
 
     def __init__(
-        self,
-        job: TrainingJob,
-        order: Order,
-        watch: Watched,
-        towers: Towers,
-        position: Position,
-        progress: Progress,
+        self, job: TrainingJob, order: Order, watch: Watched, towers: Towers, position: Position, progress: Progress
     ) -> None:
         self._job, self._order, self._towers = job, order, towers
         self._measuring = Measuring(watch, towers)

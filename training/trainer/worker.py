@@ -69,12 +69,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         show_step("the teacher reads the texts", 0, None)
     task = objective.load(files.folder, recipe, word_vectors.words, job.teacher)
     watch = task.watched(job.judged)
-    order = Order(
-        lengths=task.lengths,
-        micro_batch=recipe.micro_batch,
-        minibatch=recipe.minibatch,
-        seed=recipe.seed,
-    )
+    order = Order(lengths=task.lengths, micro_batch=recipe.micro_batch, minibatch=recipe.minibatch, seed=recipe.seed)
     layout = layout_of(recipe, task.table_rows, task.outputs, word_vectors.words)
     rule = recipe.optimiser if isinstance(recipe.optimiser, Nesterov) else Nesterov()
     schedule = MomentumSchedule(rule.momentum_edge, rule.momentum_middle, recipe.epochs * order.num_minibatches)
@@ -106,12 +101,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
             update = position.update + 1
             try:
                 last_update = large_update(
-                    towers,
-                    share,
-                    update=update,
-                    num_micro_batches=len(minibatch),
-                    workers=workers,
-                    threads=threads,
+                    towers, share, update=update, num_micro_batches=len(minibatch), workers=workers, threads=threads
                 )
             except Diverged as error:
                 largest = partial(path.largest, towers, update=update)
@@ -120,10 +110,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
             num_pairs += pairs
             seconds = time.monotonic() - started
             position = replace(
-                position,
-                update=update,
-                loss=position.loss + last_update.loss,
-                seconds=position.seconds + seconds,
+                position, update=update, loss=position.loss + last_update.loss, seconds=position.seconds + seconds
             )
             if report:
                 sent_bytes = workers.sent_bytes - sent_before
@@ -212,11 +199,7 @@ def path_of(
 
 
 def prepared(
-    minibatches: list[list[MicroBatch]],
-    task: Task,
-    epoch: int,
-    workers: Workers,
-    path: Path,
+    minibatches: list[list[MicroBatch]], task: Task, epoch: int, workers: Workers, path: Path
 ) -> Iterator[tuple[list[MicroBatch], list[Any]]]:
     """Each minibatch with this worker's prepared share of it; the next one is prepared in the background."""
 

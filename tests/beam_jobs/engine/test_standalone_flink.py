@@ -11,10 +11,7 @@ import pytest
 
 from schemas.errors import StageError
 from schemas.stage import find_finished, open_result
-from tests.beam_jobs.engine.outcome import (
-    assert_holds_its_manifest_and_nothing_else,
-    run_ingest,
-)
+from tests.beam_jobs.engine.outcome import assert_holds_its_manifest_and_nothing_else, run_ingest
 from tests.beam_jobs.engine.standalone_flink import Cluster
 from tests.waiting import SECONDS
 

@@ -249,12 +249,7 @@ def test_statistics_may_be_counted_in_parts(seed):
     bots = detect_bots(pa.concat_tables(parts[::-1]), BotRules())[0]
     assert bots.clients.tolist() == whole.clients.tolist() == [1, 2, 3, 5]
     assert bots.rules.tolist() == whole.rules.tolist()
-    assert [RULES[rule] for rule in bots.rules] == [
-        "pace",
-        "clicks_one_rank",
-        "around_the_clock",
-        "clicks_one_rank",
-    ]
+    assert [RULES[rule] for rule in bots.rules] == ["pace", "clicks_one_rank", "around_the_clock", "clicks_one_rank"]
 
 
 @pytest.mark.slow

@@ -296,10 +296,7 @@ def test_days_that_are_not_there_are_a_usage_error(tmp_path):
         derive_judgments([str(tmp_path)], store=str(tmp_path), config=JudgmentsConfig())
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"k": -1}, {"grade_shares": (0.5, 0.2)}, {"grade_shares": ()}],
-)
+@pytest.mark.parametrize("wrong", [{"k": -1}, {"grade_shares": (0.5, 0.2)}, {"grade_shares": ()}])
 def test_settings_out_of_range_are_usage_errors(wrong):
     with pytest.raises(UsageError):
         changed(JudgmentsConfig(), wrong)

@@ -29,14 +29,7 @@ from training.model.named_recipes import recipe
 pytestmark = pytest.mark.slow
 
 torch.set_num_threads(1)
-SIAMESE = recipe_with(
-    name="siamese",
-    tower="bilstm",
-    objective="classify",
-    features="siamese",
-    head_units=4,
-    cells=6,
-)
+SIAMESE = recipe_with(name="siamese", tower="bilstm", objective="classify", features="siamese", head_units=4, cells=6)
 QUERY, TITLE = "angle bracket for shelf", "12 in. zinc-plated angle"
 NASTY = "<script>alert(1)</script> a\x07b &amp; \x1b[31mred [bold]x[/bold] ünïcode 東京の金槌"
 
@@ -188,14 +181,7 @@ def test_queries_are_shown_as_a_grid_only_where_it_is_asked_for(lstm, tmp_path, 
 
 
 def test_a_score_by_distance_is_called_one(tmp_path, capsys):
-    made = varied(
-        recipe("variational"),
-        cells=6,
-        latent=4,
-        objective="classify",
-        features="w2",
-        head_units=4,
-    )
+    made = varied(recipe("variational"), cells=6, latent=4, objective="classify", features="w2", head_units=4)
     stage = trained_stage(str(tmp_path), recipe=made)
     (same,) = explain(capsys, "--model", stage, QUERY, QUERY, "--into", str(tmp_path / "out"))["models"]
     assert (same["similarity"], same["score"]) == ("euclidean", 0)

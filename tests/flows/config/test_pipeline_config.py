@@ -47,10 +47,7 @@ def test_a_wrong_file_is_refused_and_the_place_named(tmp_path, text, words):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (
-            "[ingest]\nmax_unreadable = 0.1\n",
-            r"did you mean max_unreadable_share..",
-        ),
+        ("[ingest]\nmax_unreadable = 0.1\n", r"did you mean max_unreadable_share.."),
         ("[build]\nk = 5\ndev_shar = 0.1\n", r"did you mean dev_share.."),
         ("[build]\nk = 'many'\n", r"Set an existing field to a value that it"),
         ("[train.set]\n# the step\nstepp = 0.1\n", r"did you mean optimiser.step.."),

@@ -71,10 +71,7 @@ def test_seeds_alone_are_a_sweep_of_one_point():
 def test_the_same_point_told_twice_is_one():
     assert told(
         fields={"optimiser.step": [0.001, 1e-3]}, trial=({"optimiser.step": 0.001}, {"optimiser.step": 0.5})
-    ) == [
-        {"optimiser.step": 0.001},
-        {"optimiser.step": 0.5},
-    ]
+    ) == [{"optimiser.step": 0.001}, {"optimiser.step": 0.5}]
 
 
 @settings(deadline=None, max_examples=30)

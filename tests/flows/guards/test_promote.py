@@ -112,10 +112,7 @@ def test_too_few_queries_cannot_tell():
 
 def test_what_was_measured_otherwise_is_not_compared():
     live = evaluation(spread(0.8))
-    for other in (
-        replace(live, protocol={"qrels": "others"}),
-        replace(live, query_ids=live.query_ids[::-1]),
-    ):
+    for other in (replace(live, protocol={"qrels": "others"}), replace(live, query_ids=live.query_ids[::-1])):
         with pytest.raises(UsageError, match="other queries, judgments, documents or settings"):
             decide(other, live, RULES)
     with pytest.raises(UsageError, match=r"mrr@10 is not among ndcg@10, ndcg@1"):

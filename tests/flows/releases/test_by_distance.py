@@ -29,13 +29,7 @@ from training.ranking.bm25 import TitleBM25
 
 QUERY = "steel angle hose"
 RECIPE = recipe_with(
-    name="by distance",
-    tower="variational",
-    cells=16,
-    latent=12,
-    objective="classify",
-    features="w2",
-    head_units=4,
+    name="by distance", tower="variational", cells=16, latent=12, objective="classify", features="w2", head_units=4
 )
 
 

@@ -156,14 +156,7 @@ def test_the_terminal_says_the_short_of_it_without_a_text(said):
 
 
 def test_a_variational_model_shows_its_distances(folder, built):
-    made = varied(
-        recipe("variational"),
-        cells=6,
-        latent=4,
-        objective="classify",
-        features="w2",
-        head_units=4,
-    )
+    made = varied(recipe("variational"), cells=6, latent=4, objective="classify", features="w2", head_units=4)
     config = EvaluateLabelledConfig(num_resamples=20, word_movers=False)
     model = trained_stage(str(folder / "untrained"), recipe=made)
     metrics = evaluate_labelled(model, built.folder, store=str(folder / "store"), config=config).to_json()["metrics"]

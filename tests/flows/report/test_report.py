@@ -180,10 +180,7 @@ def test_a_candidate_that_was_kept_says_why_and_which_slice(page):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("alarm", "usual", "output"),
-    [
-        ("half as many", "20", "half as many"),
-        ("", "20", "No figure is unusual, of 1 compared with earlier runs."),
-    ],
+    [("half as many", "20", "half as many"), ("", "20", "No figure is unusual, of 1 compared with earlier runs.")],
 )
 def test_drift_says_what_is_unusual_or_that_nothing_is(alarm, usual, output):
     row = {"words": "lines", "value": "10", "usual": usual, "basis": "4 Mondays", "alarm": alarm}

@@ -4,14 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import StageError
-from training.ranking.hybrid import (
-    WEIGHTS,
-    CrossFitted,
-    Hybrid,
-    cross_fit,
-    query_half,
-    scores_of_pairs,
-)
+from training.ranking.hybrid import WEIGHTS, CrossFitted, Hybrid, cross_fit, query_half, scores_of_pairs
 from training.ranking.ndcg import judged_pairs, ndcg_of_judged
 
 

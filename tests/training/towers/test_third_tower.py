@@ -59,12 +59,7 @@ TOWERS[MeanSettings] = lambda settings: TanhOfMean(settings.units)
 
 
 RECIPE = Recipe(
-    name="mean",
-    tower=MeanSettings(units=12),
-    optimiser=Nesterov(step=0.05),
-    epochs=3,
-    minibatch=32,
-    micro_batch=8,
+    name="mean", tower=MeanSettings(units=12), optimiser=Nesterov(step=0.05), epochs=3, minibatch=32, micro_batch=8
 )
 
 

@@ -225,15 +225,7 @@ def test_every_worker_names_the_micro_batch_that_is_not_finite(intact_shards, si
 
     def worker(rank: int) -> None:
         largest, share = partial(path.largest, towers, update=9), batches[rank::size]
-        named = name_culprit(
-            error,
-            largest,
-            share,
-            minibatch,
-            files,
-            group.rank(rank),
-            update=9,
-        )
+        named = name_culprit(error, largest, share, minibatch, files, group.rank(rank), update=9)
         found[rank] = named.problem
 
     threads = [threading.Thread(target=worker, args=(rank,)) for rank in range(size)]

@@ -19,11 +19,7 @@ from training.trainer.launch import train
 torch.set_num_threads(1)
 PAIRS, TEXTS = Outputs(unit="pairs", classes=("0", "1", "2")), Outputs(unit="texts", classes=tuple("12345"))
 # Table 4 of Lin et al., in millions: (hidden layer, softmax, other parts, total) of the models as they are.
-PRINTED = {
-    "lin-yelp": (54, 0.015, 1.3, 55.3),
-    "lin-age": (72, 0.020, 1.3, 73.2),
-    "lin-snli": (72, 0.012, 22.9, 95.0),
-}
+PRINTED = {"lin-yelp": (54, 0.015, 1.3, 55.3), "lin-age": (72, 0.020, 1.3, 73.2), "lin-snli": (72, 0.012, 22.9, 95.0)}
 
 
 def sizes(name: str) -> tuple[float, ...]:
