@@ -58,10 +58,13 @@ def make_release(
         write_rows(built, rows)
         progress("measure the index against exact search", 0, None)
         queries_QD = search_vectors(model, _draw_titles(catalogue, config, config.num_recall_queries), "query")
-        index, search = build_index(built, rows, queries_QD, config, similarity=model.similarity, progress=progress)
+        index, search = build_index(
+            built, rows, queries_QD, config, similarity=model.similarity, match_words=bool(model.word_share),
+            progress=progress,
+        )  # fmt: skip
         asked_at = time.monotonic()
         for query in queries_QD:
-            search.best(query, config.recall_at)
+            search.best(query, index["recall_at"])
         milliseconds = round((time.monotonic() - asked_at) / len(queries_QD) * 1000, 3)
         progress("write what other languages read", 0, None)
         expected = in_onnx.golden(model, _draw_titles(catalogue, config, in_onnx.NUM_TITLES))

@@ -41,7 +41,7 @@ from schemas.release import (
 from schemas.stage import Progress, Stage, StageResult, open_result, silent
 from schemas.text_contract import CONTRACT_VERSION
 
-PUBLISH = Stage("publish", version=3)
+PUBLISH = Stage("publish", version=4)
 AS_A_CANDIDATE = "published as a candidate: it goes live when a person decides so"
 
 

@@ -1,8 +1,9 @@
 """The documents of a release: a LanceDB table of ids, titles, kept columns and vectors, and the index that searches it
 (IVF).
 
-An index that reached the required recall in `publish` is used for result counts up to those measured (`recall_at` and
-ten times that); any other request compares the query with every document. Indices that earlier versions made in the
+An index that reached the required recall in `publish` is used for as many nearest documents as were measured
+(`recall_at` and ten times that; for a model that matches words, the WORDS_RANK that they rerank); any other request
+compares the query with every document. Indices that earlier versions made in the
 table itself (kinds ivf-flat and hnsw) are ignored: all vectors are compared, which is exact, and up to 100,000
 documents faster than those indices.
 
@@ -33,6 +34,7 @@ from training.ranking.nearest import Nearest, Partitions, partition
 IVF = "ivf.safetensors"
 VECTOR = "vector"  # the column's name
 DEEP = 10  # an index is also measured, and used, at this multiple of `recall_at` results
+WORDS_RANK = 1_000  # how many of the nearest documents the words rerank, if the model matches words
 _BATCH_ROWS = 8_192
 # Partitions to visit, in steps, until the recall is good enough.
 _NUM_PROBES = (4, 8, 12, 16, 20, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 256, 320, 384, 512)
@@ -172,17 +174,19 @@ def build_index(
     config: PublishConfig,
     *,
     similarity: Similarity,
+    match_words: bool,
     progress: Progress,
 ) -> tuple[dict[str, Any], IndexSearch]:
     """(the index as recorded in a release, the search that `open_search` will return).
 
     The index visits as few partitions as reach `min_recall` against exact search, at `recall_at` results and at ten
-    times as many; if no number of partitions does, the search is exact, and `note` says so. Recall is measured on the
-    given queries. Raises StageError if even the exact search misses documents, which means that the vectors are not
-    those that were encoded.
+    times as many, or where words rerank the nearest (`match_words`), at WORDS_RANK; if no number of partitions does,
+    the search is exact, and `note` says so. Recall is measured on the given queries. Raises StageError if even the
+    exact search misses documents, which means that the vectors are not those that were encoded.
     """
     vectors_ND = rows.vectors_TD[rows.text_of_N]
-    depths = sorted({min(depth, len(rows)) for depth in (config.recall_at, DEEP * config.recall_at)})
+    depths = [max(config.recall_at, WORDS_RANK)] if match_words else [config.recall_at, DEEP * config.recall_at]
+    depths = sorted({min(depth, len(rows)) for depth in depths})
     limits_QK = _kth_scores(rows, queries_QD, depths, similarity)
     facts = {"min_recall": config.min_recall, "num_queries": len(queries_QD)}
     tried: list[dict[str, Any]] = []
@@ -212,7 +216,7 @@ def build_index(
             " live stays as it is.",
             "Check the disk, and publish again.",
         )
-    record = {"kind": "none", "recall": reached, "recall_at": config.recall_at, **facts, "tried": tried}
+    record = {"kind": "none", "recall": reached, "recall_at": depths[0], **facts, "tried": tried}
     if tried:
         best = max(attempt["recall"] for attempt in tried)
         record["note"] = f"the ivf index found at most {best:.3f} of the nearest: searches are exact, and slower"
@@ -237,6 +241,8 @@ def _fewest_partitions(
     for num_probes in _NUM_PROBES:
         if num_probes > max(1.0, num_partitions * _MOST_SHARE):
             break
+        if num_probes * len(search) < 2 * k * num_partitions:
+            continue  # for many queries they hold fewer than k, and a search would compare all vectors
         scores = [search.best(query, k, num_probes)[1] for query in queries_QD]
         attempt = {"recall_at": k, "num_probes": num_probes, "recall": recall(scores, limits_Q, k)}
         tried.append(attempt)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from flows.releases.document_filter import Filter, matching_rows
-from flows.releases.release_documents import IndexSearch, open_search, read_table
+from flows.releases.release_documents import WORDS_RANK, IndexSearch, open_search, read_table
 from schemas.errors import StageError, UsageError, require_major
 from schemas.manifest import damaged_files
 from schemas.release import MODEL, kept_folder, read_folder, read_release
@@ -29,8 +29,6 @@ Mode = Literal["vector", "bm25", "hybrid"]
 WEIGHT = 0.02
 # A hybrid ranks the union of this many best documents of each method.
 _CANDIDATES = 100
-# How many of the nearest documents are reranked by their words, if the model matches words.
-WORDS_RANK = 1_000
 # The default number of nearest documents that a second scorer reranks.
 RERANKED = 100
 

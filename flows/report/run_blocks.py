@@ -242,8 +242,10 @@ def headline(result: Mapping[str, Any]) -> str:
         case "publish":
             encoded, reused = (m["encoded"].get(name, 0) for name in ("encoded", "reused"))
             taken = f" ({encoded:,} titles encoded, {reused:,} reused)" if reused and not result["reused"] else ""
-            end = "live" if m["live"] else "kept as a candidate"
-            return f"{m['num_documents']:,} documents{taken}, recall@10 of the index {m['recall']:.3f}, {end}"
+            index, end = m["index"], "live" if m["live"] else "kept as a candidate"
+            recall = f"recall@{index['recall_at']} of the index {m['recall']:.3f}"
+            search = "searched exactly" if index["kind"] == "none" else recall
+            return f"{m['num_documents']:,} documents{taken}, {search}, {end}"
         case "rollback":
             before = f"before it {m['previous'] or 'none'}"
             return f"{result['digest']} is live, of {m['num_documents']:,} documents; {before}"

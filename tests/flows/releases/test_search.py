@@ -10,6 +10,7 @@ import pytest
 from lancedb.index import IvfFlat
 
 from flows.releases import make_release as making
+from flows.releases import release_documents
 from flows.releases import search as searching
 from flows.releases.publish import publish
 from flows.releases.release_documents import Rows, open_search, read_table, write_rows
@@ -28,6 +29,7 @@ from training.model.named_recipes import LSTM_96
 from training.ranking.bm25 import TitleBM25
 from training.ranking.measure import top_k
 from training.ranking.ndcg import descending_order
+from training.ranking.nearest import Nearest
 from training.ranking.word_matches import title_ranking
 
 
@@ -156,6 +158,29 @@ def test_words_with_a_share_of_a_score_rank_the_nearest_again_as_evaluation_does
         bm25 = TitleBM25(catalogue.titles).scores([query])[0]
         hybrid = opened.search(query, 1, "hybrid", weight=0.3)[0]
         assert hybrid.score == rounded(float((scores + np.float32(0.3) * bm25).max()), of=1 + hybrid.bm25)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["vector", "hybrid"])
+def test_an_index_is_searched_for_as_many_as_the_words_rerank(documents, tmp_path, monkeypatch, mode):
+    for module in (release_documents, searching):
+        monkeypatch.setattr(module, "WORDS_RANK", 50)  # of 300 documents
+    trained = trained_stage(str(tmp_path), recipe=varied(LSTM_96, cells=8, word_share=0.4))
+    config = replace(CONFIG, index="ivf", min_recall=0.9)
+    published = publish(trained, documents=documents, to=str(tmp_path / "live"), config=config)
+    index = published.release.index
+    assert (index["recall_at"], [step["recall_at"] for step in index["steps"]]) == (50, [50])
+    opened, visited = OpenRelease(published.uri), []
+    best = Nearest.best
+
+    def watched(self, query, k, num_probes=None, among=None):
+        visited.append(num_probes)
+        return best(self, query, k, num_probes, among)
+
+    monkeypatch.setattr(Nearest, "best", watched)
+    assert len(opened.search("angle bracket", 10, mode)) == 10
+    assert visited == [index["num_probes"]]
+    assert index["num_probes"] < index["num_partitions"]
 
 
 def test_search_says_what_is_wrong(live, published, tmp_path):
