@@ -238,11 +238,9 @@ def _fewest_partitions(
     tried: list[dict[str, Any]],
 ) -> dict[str, Any] | None:
     """The fewest partitions that reach the recall at k results, or None; every attempt is added to `tried`."""
-    for num_probes in _NUM_PROBES:
-        if num_probes > max(1.0, num_partitions * _MOST_SHARE):
-            break
-        if num_probes * len(search) < 2 * k * num_partitions:
-            continue  # for many queries they hold fewer than k, and a search would compare all vectors
+    probes = [number for number in _NUM_PROBES if number <= max(1.0, num_partitions * _MOST_SHARE)]
+    # Where the partitions hold fewer than k, a search compares all vectors.
+    for num_probes in [number for number in probes if number * len(search) >= 2 * k * num_partitions] or probes[-1:]:
         scores = [search.best(query, k, num_probes)[1] for query in queries_QD]
         attempt = {"recall_at": k, "num_probes": num_probes, "recall": recall(scores, limits_Q, k)}
         tried.append(attempt)
