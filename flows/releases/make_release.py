@@ -5,6 +5,7 @@ The release is not live yet.
 
 import hashlib
 import json
+import random
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -12,12 +13,13 @@ from datetime import UTC, datetime
 from heapq import nsmallest
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, PackageLoader
 
 from flows.releases import query_onnx as in_onnx
 from flows.releases import release_folder
 from flows.releases.encode_texts import encode_titles
-from flows.releases.release_documents import Rows, build_index, write_rows
+from flows.releases.release_documents import RecallQueries, Rows, build_index, write_rows
 from flows.releases.release_folder import PublishConfig
 from schemas import storage
 from schemas.documents import Documents, read_documents
@@ -26,12 +28,15 @@ from schemas.manifest import Manifest, Request
 from schemas.release import CARD, GOLDEN, MODEL, PER_QUERY, QUERY_TOWER, Release, read_folder
 from schemas.release import release_folder as release_folder_of
 from schemas.stage import Progress, StageResult, open_result
-from schemas.text_contract import keyed_digest
+from schemas.text_contract import keyed_digest, words
 from training.model.embedding import search_vectors
 from training.model.ensemble import Ensemble
 from training.model.imported_encoder import ImportedEncoder
 from training.model.model import AnyEncoder, Model, load_encoder
 from training.model.model_folder import DESCRIPTION, WEIGHTS
+from training.ranking.word_matches import WordMatches, with_words
+
+QUERY_WORDS = 4
 
 
 def make_release(
@@ -57,15 +62,11 @@ def make_release(
         progress("write documents and read them back", 0, None)
         write_rows(built, rows)
         progress("measure the index against exact search", 0, None)
-        queries_QD = search_vectors(model, _draw_titles(catalogue, config, config.num_recall_queries), "query")
-        index, search = build_index(
-            built, rows, queries_QD, config, similarity=model.similarity, match_words=bool(model.word_share),
-            progress=progress,
-        )  # fmt: skip
+        queries = _recall_queries(model, catalogue, config)
+        index, search = build_index(built, rows, queries, config, similarity=model.similarity, progress=progress)
         asked_at = time.monotonic()
-        for query in queries_QD:
-            search.best(query, index["recall_at"])
-        milliseconds = round((time.monotonic() - asked_at) / len(queries_QD) * 1000, 3)
+        queries.scores(search, config.recall_at)
+        milliseconds = round((time.monotonic() - asked_at) / len(queries) * 1000, 3)
         progress("write what other languages read", 0, None)
         expected = in_onnx.golden(model, _draw_titles(catalogue, config, in_onnx.NUM_TITLES))
         storage.write_atomic(storage.join(built, GOLDEN), "".join(expected.lines()).encode())
@@ -134,6 +135,28 @@ def _copy(stage: StageResult, name: str, to: str) -> None:
             f"Run {stage.manifest.request.stage} again.",
         )
     storage.write_atomic(to, content)
+
+
+def _recall_queries(model: AnyEncoder, documents: Documents, config: PublishConfig) -> RecallQueries:
+    """Some words of titles, ranked as searches rank: where words have a share of a score, by both."""
+    titles = _draw_titles(documents, config, config.num_recall_queries)
+    texts = [_some_words(title, config.seed) for title in titles]
+    vectors_QD, share = search_vectors(model, texts, "query"), model.word_share
+    if not share:
+        return RecallQueries(vectors_QD=vectors_QD)
+    matches = WordMatches(model, documents.titles)
+
+    def rescore(number: int, rows: np.ndarray, cosines: np.ndarray) -> np.ndarray:
+        return with_words(cosines, matches.scores_of(texts[number], rows), share)
+
+    return RecallQueries(vectors_QD=vectors_QD, rescore=rescore)
+
+
+def _some_words(title: str, seed: int) -> str:
+    """QUERY_WORDS of a title's words, drawn: a whole title is nearer to its documents than what people type."""
+    of_title = words(title)
+    places = random.Random(f"{seed} {title}").sample(range(len(of_title)), min(QUERY_WORDS, len(of_title)))
+    return " ".join(of_title[place] for place in sorted(places))
 
 
 def _draw_titles(documents: Documents, config: PublishConfig, num_titles: int) -> list[str]:

@@ -1,16 +1,15 @@
 """The documents of a release: a LanceDB table of ids, titles, kept columns and vectors, and the index that searches it
 (IVF).
 
-An index that reached the required recall in `publish` is used for as many nearest documents as were measured
-(`recall_at` and ten times that; for a model that matches words, the WORDS_RANK that they rerank); any other request
-compares the query with every document. Indices that earlier versions made in the
-table itself (kinds ivf-flat and hnsw) are ignored: all vectors are compared, which is exact, and up to 100,000
-documents faster than those indices.
+An index that reached the required recall in `publish` is used for as many results as were measured (`recall_at` and ten
+times that); any other request compares the query with every document. Indices that earlier versions made in the table
+itself (kinds ivf-flat and hnsw) are ignored: all vectors are compared, which is exact, and up to 100,000 documents
+faster than those indices.
 
 ivf.safetensors   centres: float32 [partitions, dimensions]; partition_of: int32 [documents], in the table's order
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,11 +141,21 @@ class IndexSearch(Nearest):
     steps: Sequence[Mapping[str, Any]] = ()
 
     def best(
-        self, query_D: np.ndarray, k: int, num_probes: int | None = None, among: np.ndarray | None = None
+        self,
+        query_D: np.ndarray,
+        k: int,
+        num_probes: int | None = None,
+        among: np.ndarray | None = None,
+        *,
+        results: int | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(rows, scores) of the k documents nearest to a query's vector, unordered; more if several tie for place k."""
+        """(rows, scores) of the k documents nearest to a query's vector, unordered; more if several tie for place k.
+
+        results: how many of them are wanted, if they are ranked by other scores too.
+        """
         if num_probes is None:
-            num_probes = next((step["num_probes"] for step in self.steps if k <= step["recall_at"]), None)
+            results = results or k
+            num_probes = next((step["num_probes"] for step in self.steps if results <= step["recall_at"]), None)
         return super().best(query_D, k, num_probes, among)
 
     def exact(self, query_D: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -167,28 +176,56 @@ def open_search(folder: str, index: Mapping[str, Any], vectors_ND: np.ndarray, s
     return search
 
 
+# (the number of a query, rows, how near they are) -> the scores by which a search ranks these documents.
+Rescore = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class RecallQueries:
+    """Queries on which searches are measured. `rescore`: of a model whose words rerank the WORDS_RANK nearest."""
+
+    vectors_QD: np.ndarray
+    rescore: Rescore | None = None
+
+    def __len__(self) -> int:
+        return len(self.vectors_QD)
+
+    @property
+    def num_nearest(self) -> int:
+        """How many documents a search ranks at least."""
+        return WORDS_RANK if self.rescore else 1
+
+    def scores(self, search: IndexSearch, k: int, num_probes: int | None = None) -> list[np.ndarray]:
+        """The scores of each query's k best documents, and of some others."""
+        depth = max(k, self.num_nearest)
+        nearest = [search.best(query_D, depth, num_probes, results=k) for query_D in self.vectors_QD]
+        if self.rescore is None:
+            return [scores for _, scores in nearest]
+        return [self.rescore(number, *documents) for number, documents in enumerate(nearest)]
+
+
 def build_index(
     folder: str,
     rows: Rows,
-    queries_QD: np.ndarray,
+    queries: RecallQueries,
     config: PublishConfig,
     *,
     similarity: Similarity,
-    match_words: bool,
     progress: Progress,
 ) -> tuple[dict[str, Any], IndexSearch]:
     """(the index as recorded in a release, the search that `open_search` will return).
 
     The index visits as few partitions as reach `min_recall` against exact search, at `recall_at` results and at ten
-    times as many, or where words rerank the nearest (`match_words`), at WORDS_RANK; if no number of partitions does,
-    the search is exact, and `note` says so. Recall is measured on the given queries. Raises StageError if even the
-    exact search misses documents, which means that the vectors are not those that were encoded.
+    times as many; if no number of partitions does, the search is exact, and `note` says so. Recall is measured on the
+    given queries. Raises StageError if even the exact search misses documents, which means that the vectors are not
+    those that were encoded.
     """
     vectors_ND = rows.vectors_TD[rows.text_of_N]
-    depths = [max(config.recall_at, WORDS_RANK)] if match_words else [config.recall_at, DEEP * config.recall_at]
-    depths = sorted({min(depth, len(rows)) for depth in depths})
-    limits_QK = _kth_scores(rows, queries_QD, depths, similarity)
-    facts = {"min_recall": config.min_recall, "num_queries": len(queries_QD)}
+    depths = sorted({min(depth, len(rows)) for depth in (config.recall_at, DEEP * config.recall_at)})
+    limits_QK = _kth_scores(rows, queries, depths, similarity)
+    facts: dict[str, Any] = {"min_recall": config.min_recall, "num_queries": len(queries)}
+    if queries.rescore:
+        facts["words_rank"] = WORDS_RANK
     tried: list[dict[str, Any]] = []
     if config.index == "ivf" or (config.index == "auto" and len(rows) > config.index_above):
         partitions = partition(rows.vectors_TD, similarity=similarity, seed=config.seed, progress=progress)
@@ -201,7 +238,8 @@ def build_index(
         num_partitions, steps = len(partitions.centres_PD), []
         for depth, limits_Q in zip(depths, limits_QK.T, strict=True):
             progress(f"measure recall@{depth}", 0, None)
-            step = _fewest_partitions(search, queries_QD, limits_Q, depth, config.min_recall, num_partitions, tried)
+            least = tried[-1]["num_probes"] if tried else 1  # more results need no fewer partitions
+            step = _fewest_partitions(search, queries, limits_Q, depth, config.min_recall, num_partitions, least, tried)
             steps += [step] if step else []
         if len(steps) == len(depths):
             search.steps = steps
@@ -209,14 +247,14 @@ def build_index(
             return {**record, "steps": steps, **facts, "tried": tried}, search
         storage.remove(storage.join(folder, IVF))
     exact = IndexSearch(vectors_ND, similarity=similarity)
-    reached = recall([exact.best(query, depths[0])[1] for query in queries_QD], limits_QK[:, 0], depths[0])
+    reached = recall(queries.scores(exact, depths[0]), limits_QK[:, 0], depths[0])
     if reached < config.min_recall:
         raise StageError(
             f"Even exact search has a recall@{depths[0]} of only {reached:.3f}, below {config.min_recall}. What is"
             " live stays as it is.",
             "Check the disk, and publish again.",
         )
-    record = {"kind": "none", "recall": reached, "recall_at": depths[0], **facts, "tried": tried}
+    record = {"kind": "none", "recall": reached, "recall_at": config.recall_at, **facts, "tried": tried}
     if tried:
         best = max(attempt["recall"] for attempt in tried)
         record["note"] = f"the ivf index found at most {best:.3f} of the nearest: searches are exact, and slower"
@@ -230,39 +268,45 @@ def _read_ivf(folder: str) -> Partitions:
 
 def _fewest_partitions(
     search: IndexSearch,
-    queries_QD: np.ndarray,
+    queries: RecallQueries,
     limits_Q: np.ndarray,
     k: int,
     min_recall: float,
     num_partitions: int,
+    least: int,
     tried: list[dict[str, Any]],
 ) -> dict[str, Any] | None:
-    """The fewest partitions that reach the recall at k results, or None; every attempt is added to `tried`."""
+    """The fewest partitions, not below `least`, that reach the recall at k results, or None; every attempt is added to
+    `tried`.
+    """
     probes = [number for number in _NUM_PROBES if number <= max(1.0, num_partitions * _MOST_SHARE)]
-    # Where the partitions hold fewer than k, a search compares all vectors.
-    for num_probes in [number for number in probes if number * len(search) >= 2 * k * num_partitions] or probes[-1:]:
-        scores = [search.best(query, k, num_probes)[1] for query in queries_QD]
-        attempt = {"recall_at": k, "num_probes": num_probes, "recall": recall(scores, limits_Q, k)}
-        tried.append(attempt)
-        if attempt["recall"] >= min_recall:
-            return attempt
+    # A search whose partitions hold fewer documents than it ranks compares all.
+    room = 2 * max(k, queries.num_nearest) * num_partitions / len(search)
+    for num_probes in [number for number in probes if number >= max(least, room)] or probes[-1:]:
+        reached = recall(queries.scores(search, k, num_probes), limits_Q, k)
+        tried.append({"recall_at": k, "num_probes": num_probes, "recall": reached})
+        if reached >= min_recall:
+            return tried[-1]
     return None
 
 
-def _kth_scores(rows: Rows, queries_QD: np.ndarray, depths: Sequence[int], similarity: Similarity) -> np.ndarray:
-    """The exact score of each query's k-th nearest document, for each k of `depths`, float32 [queries, depths].
+def _kth_scores(rows: Rows, queries: RecallQueries, depths: Sequence[int], similarity: Similarity) -> np.ndarray:
+    """The exact score of each query's k-th best document, for each k of `depths`, float32 [queries, depths].
 
     All documents are compared at once, with rounding; the scores of the nearest are then recomputed as searches do.
     """
-    of_texts, limits = keys_at_once(similarity, rows.vectors_TD), []
+    of_texts, limits, deepest = keys_at_once(similarity, rows.vectors_TD), [], max(*depths, queries.num_nearest)
 
     def keys(block: slice) -> np.ndarray:
-        return of_texts(queries_QD[block])[:, rows.text_of_N]
+        return of_texts(queries.vectors_QD[block])[:, rows.text_of_N]
 
-    for start, key_BN in score_blocks(len(queries_QD), len(rows), keys):
-        nearest_BK, _ = top_k(key_BN, max(depths))
-        for query_D, nearest_K in zip(queries_QD[start : start + len(key_BN)], nearest_BK, strict=True):
-            score_K = scores_one_by_one(similarity, rows.vectors_TD[rows.text_of_N[nearest_K]], query_D)
+    for start, key_BN in score_blocks(len(queries), len(rows), keys):
+        nearest_BK, _ = top_k(key_BN, min(deepest, len(rows)))
+        for number, nearest_K in enumerate(nearest_BK, start):
+            vectors_KD = rows.vectors_TD[rows.text_of_N[nearest_K]]
+            score_K = scores_one_by_one(similarity, vectors_KD, queries.vectors_QD[number])
+            if queries.rescore:
+                score_K = queries.rescore(number, nearest_K, score_K)
             limits.append(np.sort(score_K)[::-1][[depth - 1 for depth in depths]])
     return np.stack(limits)
 

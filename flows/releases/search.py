@@ -139,7 +139,7 @@ class OpenRelease:
         near = bm25 = None
         if mode == "vector":
             assert query is not None
-            rows, near = search.best(query, max(k, WORDS_RANK) if self.encoder.word_share else k, among=among)
+            rows, near = self._nearest(query, k, among)
             scores = self._with_words(text, rows, near)
         elif mode == "bm25":
             rows, bm25 = self.bm25.best(text, k, among)
@@ -147,7 +147,8 @@ class OpenRelease:
         else:
             assert query is not None
             depth = max(k, WORDS_RANK if self.encoder.word_share else _CANDIDATES)
-            rows = np.union1d(search.best(query, depth, among=among)[0], self.bm25.best(text, depth, among)[0])
+            nearest, _ = self._nearest(query, max(k, _CANDIDATES), among)
+            rows = np.union1d(nearest, self.bm25.best(text, depth, among)[0])
             near, bm25 = search.scores_of(query, rows), self.bm25.scores_of(text, rows)
             scores = self._with_words(text, rows, near) + np.float32(weight) * bm25
         if both and near is None and query is not None:
@@ -199,6 +200,15 @@ class OpenRelease:
     def vector(self, text: str) -> np.ndarray:
         """The search vector of a query, float32 [dimensions]. Raises UsageError for a query without a word."""
         return search_vectors(self.encoder, [text], "query")[0]
+
+    def _nearest(self, query: np.ndarray, results: int, among: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """(rows, nearness) of the documents to rank: as many as are wanted, or as the words rerank."""
+        search = self.documents_search
+        if not self.encoder.word_share:
+            return search.best(query, results, among=among)
+        is_measured = "words_rank" in self.release.index  # earlier versions measured indices without the words
+        depth = max(results, WORDS_RANK)
+        return search.best(query, depth, among=among, results=results if is_measured else None)
 
     def _with_words(self, text: str, rows: np.ndarray, near: np.ndarray) -> np.ndarray:
         """The scores of some documents by their nearness to the query, and by their words if the model matches
