@@ -8,7 +8,7 @@ queries are real. They are published to WORK/release by `clicktower publish`, wi
 pairs. Everything in process is of one thread, and its variants take turns query by query, so that what else the machine
 does falls on all of them alike. HTTP is an open loop: requests are due at a fixed rate, and a late answer counts from
 when it was due. With --record the run is kept in benchmarks/results/serving.json, beside those of other numbers of
-documents.
+documents and dimensions.
 """
 
 import argparse
@@ -248,7 +248,7 @@ def main() -> None:
     print(json.dumps(result, indent=1))
     if asked.record:
         recorded = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-        recorded[f"{opened.release.num_documents} documents"] = result
+        recorded[f"{opened.release.num_documents} documents, {opened.release.dimensions} dimensions"] = result
         RESULTS.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
 
 

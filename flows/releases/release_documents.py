@@ -36,7 +36,7 @@ DEEP = 10  # an index is also measured, and used, at this multiple of `recall_at
 WORDS_RANK = 1_000  # how many of the nearest documents the words rerank, if the model matches words
 _BATCH_ROWS = 8_192
 # Partitions to visit, in steps, until the recall is good enough.
-_NUM_PROBES = (4, 8, 12, 16, 20, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 256, 320, 384, 512)
+_NUM_PROBES = (4, 8, 12, 16, 20, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024)
 _MOST_SHARE = 0.5  # of all partitions: visiting more would save nothing
 
 

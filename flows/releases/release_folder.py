@@ -46,7 +46,7 @@ class PublishConfig:
     index_above: Natural = 20_000
     recall_at: Count = 10
     min_recall: Annotated[float, Field(gt=0, le=1)] = 0.95  # of a usable index, against exact search
-    num_recall_queries: Count = 200  # titles drawn by a keyed hash, four words of each as a query
+    num_recall_queries: Count = 200  # titles drawn by a keyed hash, half of each as a query
     seed: int = 0
     columns: Annotated[tuple[str, ...], Unnamed(at=()), AfterValidator(_additional)] = ()  # to return and filter by
     keep: Annotated[Natural, Unnamed()] = 7  # earlier releases to keep, besides the live one and its predecessor
