@@ -198,10 +198,12 @@ class RecallQueries:
     def scores(self, search: IndexSearch, k: int, num_probes: int | None = None) -> list[np.ndarray]:
         """The scores of each query's k best documents, and of some others."""
         depth = max(k, self.num_nearest)
-        nearest = [search.best(query_D, depth, num_probes, results=k) for query_D in self.vectors_QD]
-        if self.rescore is None:
-            return [scores for _, scores in nearest]
-        return [self.rescore(number, *documents) for number, documents in enumerate(nearest)]
+        nearest = (search.best(query_D, depth, num_probes, results=k) for query_D in self.vectors_QD)
+        return [self.ranked(number, *documents) for number, documents in enumerate(nearest)]
+
+    def ranked(self, number: int, rows: np.ndarray, nearness: np.ndarray) -> np.ndarray:
+        """The scores by which a search for a query ranks these documents."""
+        return self.rescore(number, rows, nearness) if self.rescore else nearness
 
 
 def build_index(
@@ -295,20 +297,20 @@ def _kth_scores(rows: Rows, queries: RecallQueries, depths: Sequence[int], simil
 
     All documents are compared at once, with rounding; the scores of the nearest are then recomputed as searches do.
     """
-    of_texts, limits, deepest = keys_at_once(similarity, rows.vectors_TD), [], max(*depths, queries.num_nearest)
+    of_texts, limits = keys_at_once(similarity, rows.vectors_TD), []
+    num_ranked = [max(depth, queries.num_nearest) for depth in depths]
 
     def keys(block: slice) -> np.ndarray:
         return of_texts(queries.vectors_QD[block])[:, rows.text_of_N]
 
     for start, key_BN in score_blocks(len(queries), len(rows), keys):
-        nearest_BK, _ = top_k(key_BN, min(deepest, len(rows)))
+        nearest_BK, _ = top_k(key_BN, min(max(num_ranked), len(rows)))
         for number, nearest_K in enumerate(nearest_BK, start):
             vectors_KD = rows.vectors_TD[rows.text_of_N[nearest_K]]
             score_K = scores_one_by_one(similarity, vectors_KD, queries.vectors_QD[number])
-            if queries.rescore:
-                score_K = queries.rescore(number, nearest_K, score_K)
-            limits.append(np.sort(score_K)[::-1][[depth - 1 for depth in depths]])
-    return np.stack(limits)
+            scores = [queries.ranked(number, nearest_K[:ranked], score_K[:ranked]) for ranked in num_ranked]
+            limits.append([np.sort(best)[-depth] for best, depth in zip(scores, depths, strict=True)])
+    return np.array(limits)
 
 
 def recall(scores: Sequence[np.ndarray], limits_Q: np.ndarray, k: int) -> float:

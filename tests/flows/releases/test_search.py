@@ -192,6 +192,31 @@ def test_an_index_that_was_measured_with_the_words_finds_what_they_rerank(docume
     assert visited == [(50, None)]
 
 
+@pytest.mark.slow
+def test_the_recall_of_an_index_is_that_of_searches_for_halves_of_titles(documents, tmp_path, monkeypatch):
+    for module in (release_documents, searching):
+        monkeypatch.setattr(module, "WORDS_RANK", 10)
+    trained = trained_stage(str(tmp_path), recipe=varied(LSTM_96, cells=8, word_share=0.4))
+    config = replace(CONFIG, index="ivf", min_recall=0.5, recall_at=5)
+    published = publish(trained, documents=documents, to=str(tmp_path / "live"), config=config)
+    titles = making._draw_titles(read_documents(documents), config, config.num_recall_queries)
+    queries = [making._half_of(title, config.seed) for title in titles]
+    assert [len(query.split()) for query in queries] == [-(-len(title.split()) // 2) for title in titles]
+    opened = OpenRelease(published.uri)
+
+    def scores() -> list[list[float]]:
+        return [[hit.score for hit in opened.search(query, 5)] for query in queries]
+
+    by_index = scores()
+    opened.documents_search.steps = ()
+    shares = [
+        np.mean([place < len(hits) and hits[place] >= exact[-1] for place in range(5)])
+        for hits, exact in zip(by_index, scores(), strict=True)
+    ]
+    assert np.mean(shares) == pytest.approx(published.release.index["recall"])
+    assert np.mean(shares) < 1
+
+
 def test_search_says_what_is_wrong(live, published, tmp_path):
     for text in ("", " \t "):
         with pytest.raises(UsageError, match="no word"):
