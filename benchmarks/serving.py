@@ -248,7 +248,7 @@ def main() -> None:
     print(json.dumps(result, indent=1))
     if asked.record:
         recorded = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-        recorded[f"{opened.release.num_documents} documents, {opened.release.dimensions} dimensions"] = result
+        recorded[f"{opened.release.num_documents} documents x {opened.release.dimensions}"] = result
         RESULTS.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
 
 
