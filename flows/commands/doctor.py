@@ -17,7 +17,6 @@ from flows.show import console
 from flows.show.console import NEEDS, emit, errors
 from training.compute.device import count_gpus
 from training.kernel.kernel_library import Status, status
-from training.model.kernel_towers import TRAINED
 
 # A check prevents a run, finds room for improvement, passes, or states a fact.
 State = Literal["bad", "look", "good", "note"]
@@ -97,6 +96,8 @@ def training_path(kernel: Status) -> Finding:
     if kernel.instructions == "generic":
         fix = "Use a processor that has them, or see that the virtual machine shows them."
         return Finding("path", "look", "the compiled kernel, without AVX2 or AVX-512: several times slower", fix)
+    from training.model.kernel_towers import TRAINED  # loads pyarrow
+
     towers = ", ".join(tower.kind for tower in TRAINED)
     return Finding("path", "good", f"the compiled kernel with {kernel.instructions} ({towers}); torch for other towers")
 

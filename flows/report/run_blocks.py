@@ -243,8 +243,9 @@ def headline(result: Mapping[str, Any]) -> str:
             encoded, reused = (m["encoded"].get(name, 0) for name in ("encoded", "reused"))
             taken = f" ({encoded:,} titles encoded, {reused:,} reused)" if reused and not result["reused"] else ""
             index, end = m["index"], "live" if m["live"] else "kept as a candidate"
-            recall = f"recall@{index['recall_at']} of the index {m['recall']:.3f}"
-            search = "searched exactly" if index["kind"] == "none" else recall
+            search = "searched exactly"
+            if index["kind"] != "none":
+                search = f"recall@{index['recall_at']} of the index {m['recall']:.3f}"
             return f"{m['num_documents']:,} documents{taken}, {search}, {end}"
         case "rollback":
             before = f"before it {m['previous'] or 'none'}"

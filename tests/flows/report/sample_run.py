@@ -75,7 +75,8 @@ RESULTS = {
     "train": TRAIN,
     "evaluate": stage("evaluate", 3, 4.2, False, metrics=TABLE, labels={"simulated": True}),
     "publish": stage("publish", 4, 2.1, False, metrics={
-        "release": "/tmp/store/release", "live": False, "num_documents": 3_984, "recall": 1.0, "encoded": {}}),
+        "release": "/tmp/store/release", "live": False, "num_documents": 3_984, "encoded": {},
+        "recall": 1.0, "index": {"kind": "none"}}),
     "report": "report.html",
     "drift": [{"words": "lines of the log", "value": "10", "usual": "20", "basis": "4 Mondays",
                "alarm": f"half as many {NASTY}", "stops": False},

@@ -36,5 +36,12 @@ def test_what_is_unusual_is_said_or_that_nothing_is(rows, lines):
 
 
 def test_the_line_of_a_stage_says_whether_its_release_is_live():
-    metrics = {"num_documents": 7, "recall": 1.0, "encoded": {}, "live": False, "decision": KEPT}
+    metrics = {
+        "num_documents": 7,
+        "recall": 1.0,
+        "encoded": {},
+        "index": {"kind": "ivf", "recall_at": 10},
+        "live": False,
+        "decision": KEPT,
+    }
     assert headline({"stage": "publish", "reused": False, "metrics": metrics}).endswith("kept as a candidate")
