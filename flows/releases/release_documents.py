@@ -240,9 +240,10 @@ def build_index(
         num_partitions, steps = len(partitions.centres_PD), []
         for depth, limits_Q in zip(depths, limits_QK.T, strict=True):
             progress(f"measure recall@{depth}", 0, None)
-            least = tried[-1]["num_probes"] if tried else 1  # more results need no fewer partitions
-            step = _fewest_partitions(search, queries, limits_Q, depth, config.min_recall, num_partitions, least, tried)
-            steps += [step] if step else []
+            step = _fewest_partitions(search, queries, limits_Q, depth, config.min_recall, num_partitions, tried)
+            if step is None:
+                break
+            steps.append(step)
         if len(steps) == len(depths):
             search.steps = steps
             record = {"kind": "ivf", "file": IVF, "num_partitions": num_partitions, **steps[0]}
@@ -275,12 +276,12 @@ def _fewest_partitions(
     k: int,
     min_recall: float,
     num_partitions: int,
-    least: int,
     tried: list[dict[str, Any]],
 ) -> dict[str, Any] | None:
-    """The fewest partitions, not below `least`, that reach the recall at k results, or None; every attempt is added to
-    `tried`.
+    """The fewest partitions that reach the recall at k results, or None; every attempt is added to `tried`, which holds
+    those at fewer results.
     """
+    least = tried[-1]["num_probes"] if tried else 1  # more results need no fewer partitions
     probes = [number for number in _NUM_PROBES if number <= max(1.0, num_partitions * _MOST_SHARE)]
     # A search whose partitions hold fewer documents than it ranks compares all.
     room = 2 * max(k, queries.num_nearest) * num_partitions / len(search)
@@ -308,8 +309,8 @@ def _kth_scores(rows: Rows, queries: RecallQueries, depths: Sequence[int], simil
         for number, nearest_K in enumerate(nearest_BK, start):
             vectors_KD = rows.vectors_TD[rows.text_of_N[nearest_K]]
             score_K = scores_one_by_one(similarity, vectors_KD, queries.vectors_QD[number])
-            scores = [queries.ranked(number, nearest_K[:ranked], score_K[:ranked]) for ranked in num_ranked]
-            limits.append([np.sort(best)[-depth] for best, depth in zip(scores, depths, strict=True)])
+            scores = {size: queries.ranked(number, nearest_K[:size], score_K[:size]) for size in set(num_ranked)}
+            limits.append([np.sort(scores[size])[-depth] for size, depth in zip(num_ranked, depths, strict=True)])
     return np.array(limits)
 
 

@@ -206,7 +206,8 @@ class OpenRelease:
         search = self.documents_search
         if not self.encoder.word_share:
             return search.best(query, results, among=among)
-        is_measured = "words_rank" in self.release.index  # earlier versions measured indices without the words
+        # Earlier versions measured indices without the words.
+        is_measured = self.release.index.get("words_rank") == WORDS_RANK
         depth = max(results, WORDS_RANK)
         return search.best(query, depth, among=among, results=results if is_measured else None)
 
