@@ -54,12 +54,13 @@ clean:                   ## remove the environment and the demo
 
 # uv installs in seconds what pip installs in minutes, so pip only brings uv. It names the large packages as it fetches
 # them; its list of all that were installed is left out.
-$(READY): pyproject.toml constraints.txt $(wildcard training/kernel/*.cpp training/kernel/*.h training/kernel/*.inc \
+$(READY): pyproject.toml setup.py constraints.txt $(wildcard training/kernel/*.cpp training/kernel/*.h training/kernel/*.inc \
           beam_jobs/compiled/*.cpp beam_jobs/compiled/*.h)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) or sys.version_info >= (3, 13))' \
 	  || { echo "clicktower needs Python 3.11 or 3.12; found $$($(PYTHON) --version). Try: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@echo "Installing into $(VENV) (about 7 GB with torch's GPU libraries; a minute or two the first time) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@mkdir -p .names/clicktower && ln -sfn $(CURDIR)/{schemas,beam_jobs,training,flows} .names/clicktower
 	@$(BIN)/uv pip install --python $(BIN)/python --constraint constraints.txt --editable '.[dev]' 2>&1 | sed '/^ [+~-] /d'
 	@touch $@

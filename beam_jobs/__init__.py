@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from types import ModuleType
 
-import schemas  # noqa: F401  # before any engine: it says what engines are to tell their makers
-
 # Importing Beam warns that Google's client libraries are missing or incomplete (other packages install a part of them).
 # Most users do not need them; a user with a gs:// path gets that path's own error.
 _OF_GOOGLE = ("apitools not found", "Failed to import GCSFileSystem")

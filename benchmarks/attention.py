@@ -23,13 +23,13 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from benchmarks.quality import DATASETS, MIN_JUDGED, RESULTS, build_shards, first_grades, train  # noqa: E402
-from schemas.documents import read_documents  # noqa: E402
-from schemas.judgments import read_queries  # noqa: E402
-from schemas.text_contract import words  # noqa: E402
-from training.analysis.traces import overlap, trace  # noqa: E402
-from training.model.embedding import Side, TitleEmbeddings  # noqa: E402
-from training.model.model import Model, load_model  # noqa: E402
-from training.ranking.measure import judged_collection, measure  # noqa: E402
+from clicktower.schemas.documents import read_documents  # noqa: E402
+from clicktower.schemas.judgments import read_queries  # noqa: E402
+from clicktower.schemas.text_contract import words  # noqa: E402
+from clicktower.training.analysis.traces import overlap, trace  # noqa: E402
+from clicktower.training.model.embedding import Side, TitleEmbeddings  # noqa: E402
+from clicktower.training.model.model import Model, load_model  # noqa: E402
+from clicktower.training.ranking.measure import judged_collection, measure  # noqa: E402
 
 DATASET, EVERY = "homedepot", 50
 RECIPES = (

@@ -30,14 +30,14 @@ sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 from benchmarks.less_data import ingest_log, of_log  # noqa: E402
 from benchmarks.quality import DATASETS, RESULTS, Judges, build_shards, mean_core_seconds, train  # noqa: E402
 from benchmarks.word_matches import RECIPES_SHARE, SETTINGS, TOWER, with_interval  # noqa: E402
-from schemas.documents import read_documents  # noqa: E402
-from schemas.judgments import read_run  # noqa: E402
-from training.model.embedding import TitleEmbeddings  # noqa: E402
-from training.model.model import load_model  # noqa: E402
-from training.ranking.hybrid import cross_fit, scores_of_pairs  # noqa: E402
-from training.ranking.measure import System  # noqa: E402
-from training.ranking.ndcg import CUTOFFS, judged_pairs, ndcg_of_judged  # noqa: E402
-from training.ranking.word_matches import WordMatches, with_words  # noqa: E402
+from clicktower.schemas.documents import read_documents  # noqa: E402
+from clicktower.schemas.judgments import read_run  # noqa: E402
+from clicktower.training.model.embedding import TitleEmbeddings  # noqa: E402
+from clicktower.training.model.model import load_model  # noqa: E402
+from clicktower.training.ranking.hybrid import cross_fit, scores_of_pairs  # noqa: E402
+from clicktower.training.ranking.measure import System  # noqa: E402
+from clicktower.training.ranking.ndcg import CUTOFFS, judged_pairs, ndcg_of_judged  # noqa: E402
+from clicktower.training.ranking.word_matches import WordMatches, with_words  # noqa: E402
 
 LOG = "homedepot_log"
 MEASURES = [f"ndcg@{cutoff}" for cutoff in CUTOFFS]

@@ -22,7 +22,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_jobs.ingest.bots import (
+from clicktower.beam_jobs.ingest.bots import (
     RULES,
     RULES_VERSION,
     BotRules,
@@ -32,11 +32,11 @@ from beam_jobs.ingest.bots import (
     find_crowds,
     merge_bots,
 )
-from beam_jobs.ingest.day_rows import join_search_events
-from beam_jobs.ingest.ingest_stage import IngestConfig, open_source
-from beam_jobs.ingest.person_key import hash_people
-from flows.simulation.simulation_config import SimulationConfig
-from flows.simulation.write_simulation import simulate
+from clicktower.beam_jobs.ingest.day_rows import join_search_events
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, open_source
+from clicktower.beam_jobs.ingest.person_key import hash_people
+from clicktower.flows.simulation.simulation_config import SimulationConfig
+from clicktower.flows.simulation.write_simulation import simulate
 
 NO_BOTS = SimulationConfig(undeclared_bots=0.0, declared_bots=0.0)
 KINDS: dict[str, SimulationConfig] = {

@@ -54,17 +54,17 @@ from benchmarks.quality import (  # noqa: E402
     of_measures,
     train,
 )
-from schemas.documents import read_documents  # noqa: E402
-from schemas.judgments import read_queries  # noqa: E402
-from schemas.stage import silent  # noqa: E402
-from schemas.text_contract import words  # noqa: E402
-from training.analysis.explanation import CELLS  # noqa: E402
-from training.analysis.keywords import CountingRule, keywords  # noqa: E402
-from training.analysis.traces import Direction, trace  # noqa: E402
-from training.model.embedding import Side, unit  # noqa: E402
-from training.model.model import Model, load_model  # noqa: E402
-from training.model.parameters import initial_parameters  # noqa: E402
-from training.ranking.significance import percentiles, resample  # noqa: E402
+from clicktower.schemas.documents import read_documents  # noqa: E402
+from clicktower.schemas.judgments import read_queries  # noqa: E402
+from clicktower.schemas.stage import silent  # noqa: E402
+from clicktower.schemas.text_contract import words  # noqa: E402
+from clicktower.training.analysis.explanation import CELLS  # noqa: E402
+from clicktower.training.analysis.keywords import CountingRule, keywords  # noqa: E402
+from clicktower.training.analysis.traces import Direction, trace  # noqa: E402
+from clicktower.training.model.embedding import Side, unit  # noqa: E402
+from clicktower.training.model.model import Model, load_model  # noqa: E402
+from clicktower.training.model.parameters import initial_parameters  # noqa: E402
+from clicktower.training.ranking.significance import percentiles, resample  # noqa: E402
 
 DATASET, EVERY = "homedepot", 50
 RECIPES = ("paper-lstm-96", "paper-rnn-288", "paper-bilstm-96")

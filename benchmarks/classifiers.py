@@ -37,11 +37,11 @@ sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from benchmarks import labelled  # noqa: E402
 from benchmarks.labelled import QUESTIONS, over_seeds  # noqa: E402
-from flows.cli import run  # noqa: E402
-from schemas.text_contract import words  # noqa: E402
-from training.ranking.labelled_measures import Measure, accuracy, area_of_probabilities, mean_area_under_roc  # noqa: E402
-from training.ranking.significance import percentiles, resample  # noqa: E402
-from training.trainer.labelled_shards import read_labelled  # noqa: E402
+from clicktower.flows.cli import run  # noqa: E402
+from clicktower.schemas.text_contract import words  # noqa: E402
+from clicktower.training.ranking.labelled_measures import Measure, accuracy, area_of_probabilities, mean_area_under_roc  # noqa: E402
+from clicktower.training.ranking.significance import percentiles, resample  # noqa: E402
+from clicktower.training.trainer.labelled_shards import read_labelled  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "classifiers.json"
 SETS = labelled.SETS | {"hypotheses": ["{0}/snli/validation.tsv", "--text", "hypothesis", "--label", "label"]}

@@ -35,16 +35,16 @@ from benchmarks.peers.stock_classifiers import StockClassifier  # noqa: E402
 from benchmarks.real_questions import QuestionPair, occurring_rows, read_question_pairs  # noqa: E402
 from benchmarks.speed.contest import Entrant, in_turns, rounded  # noqa: E402
 from benchmarks.speed.step import figures, repeated, require_same, rows_of, run, step_arguments, tell  # noqa: E402
-from schemas.section import changed  # noqa: E402
-from training.model.encoder import Encoder  # noqa: E402
-from training.model.named_recipes import GATED_ATTENTION, SIAMESE_LSTM, SIAMESE_MAX, VAR_SIAMESE  # noqa: E402
-from training.model.parameters import layout_of  # noqa: E402
-from training.model.recipe import Recipe  # noqa: E402
-from training.towers.text_table import WordRows  # noqa: E402
-from training.trainer.classify import batch as batch_of  # noqa: E402
-from training.trainer.classify import classify_task  # noqa: E402
-from training.trainer.labelled_shards import LabelledShard, LabelledShards  # noqa: E402
-from training.trainer.shard_data import MicroBatch  # noqa: E402
+from clicktower.schemas.section import changed  # noqa: E402
+from clicktower.training.model.encoder import Encoder  # noqa: E402
+from clicktower.training.model.named_recipes import GATED_ATTENTION, SIAMESE_LSTM, SIAMESE_MAX, VAR_SIAMESE  # noqa: E402
+from clicktower.training.model.parameters import layout_of  # noqa: E402
+from clicktower.training.model.recipe import Recipe  # noqa: E402
+from clicktower.training.towers.text_table import WordRows  # noqa: E402
+from clicktower.training.trainer.classify import batch as batch_of  # noqa: E402
+from clicktower.training.trainer.classify import classify_task  # noqa: E402
+from clicktower.training.trainer.labelled_shards import LabelledShard, LabelledShards  # noqa: E402
+from clicktower.training.trainer.shard_data import MicroBatch  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "classifiers_speed.json"
 CLASSES = ("0", "1")

@@ -32,9 +32,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy.stats import kendalltau
 
-from beam_jobs.ingest.content_filters import ADULT_ENGLISH, shipped_list
-from beam_jobs.ingest.days import day_files, open_window, read_day_file
-from beam_jobs.judgments.judge_clicks import (
+from clicktower.beam_jobs.ingest.content_filters import ADULT_ENGLISH, shipped_list
+from clicktower.beam_jobs.ingest.days import day_files, open_window, read_day_file
+from clicktower.beam_jobs.judgments.judge_clicks import (
     CELLS,
     JudgmentsConfig,
     attractiveness,
@@ -44,10 +44,10 @@ from beam_jobs.judgments.judge_clicks import (
     number_groups,
     sample_of,
 )
-from flows.simulation.simulated_searches import ATTRACTION, EXAMINED
-from flows.simulation.simulated_shop import document_id, draw_catalogue, draw_intents, grades
-from schemas.judgments import read_qrels, read_queries
-from schemas.text_contract import normalise
+from clicktower.flows.simulation.simulated_searches import ATTRACTION, EXAMINED
+from clicktower.flows.simulation.simulated_shop import document_id, draw_catalogue, draw_intents, grades
+from clicktower.schemas.judgments import read_qrels, read_queries
+from clicktower.schemas.text_contract import normalise
 
 RESULTS = Path(__file__).parent / "results" / "click_judgments.json"
 MEASURES = ("order", "in_query", "ndcg@10", "same_grade")
@@ -56,7 +56,7 @@ Truth = Mapping[tuple[str, str], float]  # (normalised query, document id) -> tr
 
 def clicktower(*arguments: str) -> dict:
     """The JSON result of a command."""
-    command = [sys.executable, "-m", "flows.cli", *arguments, "--json"]
+    command = [sys.executable, "-m", "clicktower.flows.cli", *arguments, "--json"]
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 

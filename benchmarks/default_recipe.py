@@ -30,11 +30,11 @@ from benchmarks.peers import mean_bags  # noqa: E402
 from benchmarks.quality import DATASETS, FIRST_WORDS, MAX_WORDS, RESULTS, Judges, build_shards, mean_core_seconds, train  # noqa: E402
 from benchmarks.shard_pairs import read_shard_pairs  # noqa: E402
 from benchmarks.word_matches import MEASURES, named, values_of, with_interval  # noqa: E402
-from schemas.documents import read_documents  # noqa: E402
-from training.model.embedding import TitleEmbeddings  # noqa: E402
-from training.model.model import load_encoder  # noqa: E402
-from training.model.named_recipes import DEFAULT  # noqa: E402
-from training.ranking.word_matches import title_ranking  # noqa: E402
+from clicktower.schemas.documents import read_documents  # noqa: E402
+from clicktower.training.model.embedding import TitleEmbeddings  # noqa: E402
+from clicktower.training.model.model import load_encoder  # noqa: E402
+from clicktower.training.model.named_recipes import DEFAULT  # noqa: E402
+from clicktower.training.ranking.word_matches import title_ranking  # noqa: E402
 
 RECIPES = (DEFAULT, "lstm-pool-192-words", "lstm-96")
 

@@ -23,12 +23,12 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from benchmarks.quality import DATASETS, MEASURES, MIN_JUDGED, RESULTS, build_shards, clicktower, first_grades, train  # noqa: E402
-from schemas.documents import read_documents  # noqa: E402
-from schemas.judgments import read_queries  # noqa: E402
-from training.model.embedding import TitleEmbeddings  # noqa: E402
-from training.model.model import load_encoder  # noqa: E402
-from training.ranking.measure import judged_collection, measure  # noqa: E402
-from training.ranking.significance import bootstrap_interval  # noqa: E402
+from clicktower.schemas.documents import read_documents  # noqa: E402
+from clicktower.schemas.judgments import read_queries  # noqa: E402
+from clicktower.training.model.embedding import TitleEmbeddings  # noqa: E402
+from clicktower.training.model.model import load_encoder  # noqa: E402
+from clicktower.training.ranking.measure import judged_collection, measure  # noqa: E402
+from clicktower.training.ranking.significance import bootstrap_interval  # noqa: E402
 
 DATASET, RECIPES = "homedepot", ("bag-512", "lstm-96:epochs=10")
 UNTRAINED = "bag-512:tower.cells=1024,optimiser.step=1e-9,epochs=1"

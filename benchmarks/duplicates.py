@@ -32,18 +32,18 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from benchmarks.serving import in_turns, tell  # noqa: E402
-from flows.releases.publish import PublishConfig, publish  # noqa: E402
-from flows.releases.search import OpenRelease  # noqa: E402
-from schemas.manifest import Outcome, Request  # noqa: E402
-from schemas.stage import run_stage  # noqa: E402
-from schemas.text_contract import DEFAULT_TABLE_ROWS, normalise, words  # noqa: E402
-from training.analysis.classifying import confidence_of  # noqa: E402
-from training.model.model import write_model  # noqa: E402
-from training.model.objective_settings import MLP, Classify, W2Features  # noqa: E402
-from training.model.parameters import Outputs, initial_parameters, layout_of  # noqa: E402
-from training.model.recipe import Recipe  # noqa: E402
-from training.ranking.rerank import Confidence  # noqa: E402
-from training.towers.tower_settings import Variational  # noqa: E402
+from clicktower.flows.releases.publish import PublishConfig, publish  # noqa: E402
+from clicktower.flows.releases.search import OpenRelease  # noqa: E402
+from clicktower.schemas.manifest import Outcome, Request  # noqa: E402
+from clicktower.schemas.stage import run_stage  # noqa: E402
+from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS, normalise, words  # noqa: E402
+from clicktower.training.analysis.classifying import confidence_of  # noqa: E402
+from clicktower.training.model.model import write_model  # noqa: E402
+from clicktower.training.model.objective_settings import MLP, Classify, W2Features  # noqa: E402
+from clicktower.training.model.parameters import Outputs, initial_parameters, layout_of  # noqa: E402
+from clicktower.training.model.recipe import Recipe  # noqa: E402
+from clicktower.training.ranking.rerank import Confidence  # noqa: E402
+from clicktower.training.towers.tower_settings import Variational  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "duplicates.json"
 PUBLISHED = 537_088  # questions, in the paper

@@ -31,11 +31,11 @@ sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from benchmarks.duplicates import lines_of, read_questions  # noqa: E402
 from benchmarks.labelled import command  # noqa: E402
-from schemas.stage import open_result  # noqa: E402
-from schemas.text_contract import normalise, words  # noqa: E402
-from training.analysis.classifying import classify_vectors  # noqa: E402
-from training.model.model import Model, load_model  # noqa: E402
-from training.ranking.bm25 import TitleBM25  # noqa: E402
+from clicktower.schemas.stage import open_result  # noqa: E402
+from clicktower.schemas.text_contract import normalise, words  # noqa: E402
+from clicktower.training.analysis.classifying import classify_vectors  # noqa: E402
+from clicktower.training.model.model import Model, load_model  # noqa: E402
+from clicktower.training.ranking.bm25 import TitleBM25  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "duplicates_found.json"
 CLICKED, SEEDS = "bag-512", (1, 2, 3)

@@ -48,7 +48,7 @@ def ingest(logs: Path, store: Path) -> dict:
     options = ["--into", str(store), "--set", "max_unreadable_share=1", "--json"]
     began = time.monotonic()
     process = subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", "ingest", str(logs), *options], stdout=subprocess.PIPE, cwd=ROOT
+        [sys.executable, "-m", "clicktower.flows.cli", "ingest", str(logs), *options], stdout=subprocess.PIPE, cwd=ROOT
     )
     assert process.stdout
     printed = process.stdout.read()

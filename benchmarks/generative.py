@@ -32,12 +32,12 @@ from benchmarks.peers.stock_generative import Sizes, StockGenerative  # noqa: E4
 from benchmarks.real_questions import occurring_rows, read_questions  # noqa: E402
 from benchmarks.speed.contest import Entrant, in_turns, rounded  # noqa: E402
 from benchmarks.speed.step import figures, repeated, require_same, rows_of, run, step_arguments, tell  # noqa: E402
-from training.model.decoder import FIRST_WORD, Decoder, targets_of, vocabulary_of, word_ids  # noqa: E402
-from training.towers.bilstm import VariationalTower  # noqa: E402
-from training.towers.recurrent import LSTMTower  # noqa: E402
-from training.towers.text_batch import text_batch  # noqa: E402
-from training.towers.tower import word_inputs  # noqa: E402
-from training.trainer.generate import RephrasingBatch  # noqa: E402
+from clicktower.training.model.decoder import FIRST_WORD, Decoder, targets_of, vocabulary_of, word_ids  # noqa: E402
+from clicktower.training.towers.bilstm import VariationalTower  # noqa: E402
+from clicktower.training.towers.recurrent import LSTMTower  # noqa: E402
+from clicktower.training.towers.text_batch import text_batch  # noqa: E402
+from clicktower.training.towers.tower import word_inputs  # noqa: E402
+from clicktower.training.trainer.generate import RephrasingBatch  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "generative.json"
 KAPPA = 0.5

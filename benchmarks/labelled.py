@@ -75,7 +75,7 @@ def over_seeds(rows: list[dict]) -> dict[str, dict[str, float]]:
 
 def command(*words: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "flows.cli", *words, "--json"], stdout=subprocess.PIPE, check=True, text=True
+        [sys.executable, "-m", "clicktower.flows.cli", *words, "--json"], stdout=subprocess.PIPE, check=True, text=True
     )
     return json.loads(done.stdout)
 

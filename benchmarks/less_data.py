@@ -21,14 +21,14 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
-from beam_jobs.build.click_shards import held_out  # noqa: E402
 from benchmarks.quality import DATASETS, RESULTS, Judges, build_shards, clicktower, mean_core_seconds, train  # noqa: E402
 from benchmarks.word_matches import RECIPES_SHARE, SETTINGS, TOWER, named, values_of, with_interval  # noqa: E402
-from schemas.documents import read_documents  # noqa: E402
-from schemas.judgments import read_queries  # noqa: E402
-from schemas.text_contract import normalise  # noqa: E402
-from training.model.model import load_model  # noqa: E402
-from training.ranking.word_matches import title_ranking  # noqa: E402
+from clicktower.beam_jobs.build.click_shards import held_out  # noqa: E402
+from clicktower.schemas.documents import read_documents  # noqa: E402
+from clicktower.schemas.judgments import read_queries  # noqa: E402
+from clicktower.schemas.text_contract import normalise  # noqa: E402
+from clicktower.training.model.model import load_model  # noqa: E402
+from clicktower.training.ranking.word_matches import title_ranking  # noqa: E402
 
 
 def main() -> None:

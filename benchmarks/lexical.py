@@ -26,11 +26,11 @@ sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from benchmarks.peers import scipy_lexical  # noqa: E402
 from benchmarks.real_pairs import read_queries, read_titles  # noqa: E402
-from training.ranking.bm25 import TitleBM25  # noqa: E402
-from training.ranking.language_model import MU, TitleLanguageModel  # noqa: E402
-from training.ranking.measure import score_blocks  # noqa: E402
-from training.ranking.plsa import BACKGROUND, ITERATIONS, TITLE_PRIOR, TitlePLSA, train_topics  # noqa: E402
-from training.ranking.term_counts import count_terms  # noqa: E402
+from clicktower.training.ranking.bm25 import TitleBM25  # noqa: E402
+from clicktower.training.ranking.language_model import MU, TitleLanguageModel  # noqa: E402
+from clicktower.training.ranking.measure import score_blocks  # noqa: E402
+from clicktower.training.ranking.plsa import BACKGROUND, ITERATIONS, TITLE_PRIOR, TitlePLSA, train_topics  # noqa: E402
+from clicktower.training.ranking.term_counts import count_terms  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 Scores = Callable[[Sequence[str]], np.ndarray]

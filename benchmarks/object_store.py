@@ -57,7 +57,7 @@ def measured(server: S3Server, what: str, words: list[str]) -> str:
 def command(words: list[str], environment: dict[str, str]) -> dict:
     """The JSON result of a command."""
     done = subprocess.run(
-        [sys.executable, "-m", "flows.cli", *words, "--json"],
+        [sys.executable, "-m", "clicktower.flows.cli", *words, "--json"],
         env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True,
     )  # fmt: skip
     return json.loads(done.stdout)

@@ -35,12 +35,12 @@ import psutil
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
-from beam_jobs.engine.engine_options import with_local_workers  # noqa: E402
-from beam_jobs.sources.read_lines import plan_reading  # noqa: E402
 from benchmarks.measured_process import Measured, run_measured  # noqa: E402
 from benchmarks.shard_pairs import difference, in_order, read_shard_pairs  # noqa: E402
 from benchmarks.skewed_log import SHARES, skew_log  # noqa: E402
-from flows.simulation.simulation_config import VERSION, SimulationConfig  # noqa: E402
+from clicktower.beam_jobs.engine.engine_options import with_local_workers  # noqa: E402
+from clicktower.beam_jobs.sources.read_lines import plan_reading  # noqa: E402
+from clicktower.flows.simulation.simulation_config import VERSION, SimulationConfig  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 ELEMENTWISE = ("elementwise", "elementwise_parallel")
@@ -144,7 +144,7 @@ class Bench:
         )
 
     def _clicktower(self, *arguments: str) -> Measured:
-        return run_measured([sys.executable, "-m", "flows.cli", *arguments], cwd=ROOT, env=self._env)
+        return run_measured([sys.executable, "-m", "clicktower.flows.cli", *arguments], cwd=ROOT, env=self._env)
 
 
 def interleaved(

@@ -38,21 +38,21 @@ from benchmarks.speed.step import figures, repeated, require_same, rows_of, run,
 from benchmarks.speed.trainer import Trainer  # noqa: E402
 from benchmarks.speed.variants import MOMENTUM, start_of  # noqa: E402
 from benchmarks.training import NUM_NEGATIVES, entrant, num_pairs  # noqa: E402
-from schemas.section import changed  # noqa: E402
-from training.compute.reduction import Workers  # noqa: E402
-from training.compute.threads import compute_threads  # noqa: E402
-from training.model.named_recipes import recipe as named_recipe  # noqa: E402
-from training.model.parameters import layout_of  # noqa: E402
-from training.model.recipe import SGD, Nesterov, Recipe  # noqa: E402
-from training.towers.text_table import Ragged, TextTable, WordRows, list_offsets  # noqa: E402
-from training.towers.tower_settings import CLSM  # noqa: E402
-from training.trainer.classify import batch as batch_of  # noqa: E402
-from training.trainer.classify import classify_task  # noqa: E402
-from training.trainer.job import arithmetic_of  # noqa: E402
-from training.trainer.labelled_shards import LabelledShard, LabelledShards  # noqa: E402
-from training.trainer.large_update import ReferencePath, Towers, large_update  # noqa: E402
-from training.trainer.optimisers import MomentumSchedule, start_state  # noqa: E402
-from training.trainer.shard_data import MicroBatch, Order, ShardData, pair_lengths  # noqa: E402
+from clicktower.schemas.section import changed  # noqa: E402
+from clicktower.training.compute.reduction import Workers  # noqa: E402
+from clicktower.training.compute.threads import compute_threads  # noqa: E402
+from clicktower.training.model.named_recipes import recipe as named_recipe  # noqa: E402
+from clicktower.training.model.parameters import layout_of  # noqa: E402
+from clicktower.training.model.recipe import SGD, Nesterov, Recipe  # noqa: E402
+from clicktower.training.towers.text_table import Ragged, TextTable, WordRows, list_offsets  # noqa: E402
+from clicktower.training.towers.tower_settings import CLSM  # noqa: E402
+from clicktower.training.trainer.classify import batch as batch_of  # noqa: E402
+from clicktower.training.trainer.classify import classify_task  # noqa: E402
+from clicktower.training.trainer.job import arithmetic_of  # noqa: E402
+from clicktower.training.trainer.labelled_shards import LabelledShard, LabelledShards  # noqa: E402
+from clicktower.training.trainer.large_update import ReferencePath, Towers, large_update  # noqa: E402
+from clicktower.training.trainer.optimisers import MomentumSchedule, start_state  # noqa: E402
+from clicktower.training.trainer.shard_data import MicroBatch, Order, ShardData, pair_lengths  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "printed_sizes.json"
 RECIPES = {

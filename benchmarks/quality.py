@@ -40,24 +40,24 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
-from beam_jobs.build.click_shards import held_out  # noqa: E402
-from schemas.documents import Documents, read_documents  # noqa: E402
-from schemas.judgments import read_queries  # noqa: E402
-from schemas.stage import silent  # noqa: E402
-from schemas.text_contract import normalise  # noqa: E402
-from training.evaluation.compare_table import orders  # noqa: E402
-from training.evaluation.evaluate_stage import EvaluateConfig  # noqa: E402
-from training.evaluation.measured_row import evaluate_baseline  # noqa: E402
-from training.evaluation.rows import ComparisonInputs, all_rows  # noqa: E402
-from training.evaluation.slices import training_clicks  # noqa: E402
-from training.model.model import load_encoder  # noqa: E402
-from training.model.named_recipes import recipe  # noqa: E402
-from training.ranking.bm25 import TitleBM25  # noqa: E402
-from training.ranking.hybrid import WEIGHTS, CrossFitted, Hybrid, scores_of_pairs  # noqa: E402
-from training.ranking.measure import Measured, System, judged_collection, measure  # noqa: E402
-from training.ranking.ndcg import judged_pairs, ndcg_of_judged  # noqa: E402
-from training.ranking.significance import bootstrap_interval, holm, randomisation_p  # noqa: E402
-from training.ranking.word_matches import title_ranking  # noqa: E402
+from clicktower.beam_jobs.build.click_shards import held_out  # noqa: E402
+from clicktower.schemas.documents import Documents, read_documents  # noqa: E402
+from clicktower.schemas.judgments import read_queries  # noqa: E402
+from clicktower.schemas.stage import silent  # noqa: E402
+from clicktower.schemas.text_contract import normalise  # noqa: E402
+from clicktower.training.evaluation.compare_table import orders  # noqa: E402
+from clicktower.training.evaluation.evaluate_stage import EvaluateConfig  # noqa: E402
+from clicktower.training.evaluation.measured_row import evaluate_baseline  # noqa: E402
+from clicktower.training.evaluation.rows import ComparisonInputs, all_rows  # noqa: E402
+from clicktower.training.evaluation.slices import training_clicks  # noqa: E402
+from clicktower.training.model.model import load_encoder  # noqa: E402
+from clicktower.training.model.named_recipes import recipe  # noqa: E402
+from clicktower.training.ranking.bm25 import TitleBM25  # noqa: E402
+from clicktower.training.ranking.hybrid import WEIGHTS, CrossFitted, Hybrid, scores_of_pairs  # noqa: E402
+from clicktower.training.ranking.measure import Measured, System, judged_collection, measure  # noqa: E402
+from clicktower.training.ranking.ndcg import judged_pairs, ndcg_of_judged  # noqa: E402
+from clicktower.training.ranking.significance import bootstrap_interval, holm, randomisation_p  # noqa: E402
+from clicktower.training.ranking.word_matches import title_ranking  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 MEASURES = ("ndcg@1", "ndcg@3", "ndcg@10", "collection_recall@100")
@@ -105,7 +105,7 @@ def clicktower(*arguments: str) -> tuple[dict, float]:
     """(the JSON result of a command, the seconds of a core that it took)."""
     print("clicktower", *arguments, file=sys.stderr)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-m", "flows.cli", *arguments, "--json"]
+    command = [sys.executable, "-m", "clicktower.flows.cli", *arguments, "--json"]
     value = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return value, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

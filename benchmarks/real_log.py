@@ -25,7 +25,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
-from training.ranking.significance import percentiles, resample  # noqa: E402
+from clicktower.training.ranking.significance import percentiles, resample  # noqa: E402
 
 POOL = ["--recipe", "lstm-pool-96"]
 FROM_NOTHING = [
@@ -47,7 +47,7 @@ RESULTS = Path(__file__).parent / "results" / "real_log.json"
 def clicktower(*arguments: str) -> dict:
     """The JSON result of a command; its progress is shown."""
     print("clicktower", *arguments, file=sys.stderr)
-    command = [sys.executable, "-m", "flows.cli", *arguments, "--json"]
+    command = [sys.executable, "-m", "clicktower.flows.cli", *arguments, "--json"]
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 

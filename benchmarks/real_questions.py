@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.real_pairs import table_of
-from schemas.text_contract import normalise_column
-from training.towers.text_table import Ragged, TextTable
+from clicktower.schemas.text_contract import normalise_column
+from clicktower.training.towers.text_table import Ragged, TextTable
 
 
 class QuestionPair(NamedTuple):

@@ -37,7 +37,7 @@ sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 from benchmarks.open_loop import open_loop  # noqa: E402
 from benchmarks.peers.searching import Bm25sTitles, LanceTable, OnnxQueries  # noqa: E402
 from benchmarks.real_pairs import read_queries, read_titles  # noqa: E402
-from flows.releases.search import OpenRelease  # noqa: E402
+from clicktower.flows.releases.search import OpenRelease  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "serving.json"
 K = 10
@@ -61,7 +61,7 @@ def write_documents(path: Path, titles: list[str], num_documents: int) -> None:
 
 
 def publish(model: str, documents: Path, to: Path) -> dict:
-    command = [sys.executable, "-m", "flows.cli", "publish", "--model", model, "--documents", str(documents)]
+    command = [sys.executable, "-m", "clicktower.flows.cli", "publish", "--model", model, "--documents", str(documents)]
     done = subprocess.run([*command, "--to", str(to), "--json"], cwd=ROOT, check=True, stdout=subprocess.PIPE)
     found = json.loads(done.stdout)
     return {"seconds": found["duration_seconds"], "reused": found["reused"], "index": found["metrics"]["index"]}
@@ -147,7 +147,7 @@ def recall(cosines: list[np.ndarray], exact: list[np.ndarray]) -> float:
 
 def over_http(release: str, queries: list[str], *, per_second: float, seconds: float, workers: int) -> dict:
     """`clicktower serve` and the load generator on the same cores."""
-    command = [sys.executable, "-m", "flows.cli", "serve", "--release", release, "--port", "0", "--json"]
+    command = [sys.executable, "-m", "clicktower.flows.cli", "serve", "--release", release, "--port", "0", "--json"]
     found = {}
     with subprocess.Popen([*command, "--workers", str(workers)], cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         try:

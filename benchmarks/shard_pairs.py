@@ -4,7 +4,7 @@ from pathlib import Path
 
 import polars as pl
 
-from schemas.shard import PAIRS, TEXTS, open_table
+from clicktower.schemas.shard import PAIRS, TEXTS, open_table
 
 COLUMNS = ("query", "title", "clicks", "dev")
 SCHEMA = pl.Schema({"query": pl.String, "title": pl.String, "clicks": pl.Int64, "dev": pl.Boolean})

@@ -67,15 +67,15 @@ from benchmarks.speed.variants import (  # noqa: E402
     stock,
     trainers,
 )
-from training.kernel.kernel_library import status  # noqa: E402
-from training.model.encoder import CPU, open_device  # noqa: E402
-from training.model.parameters import layout_of  # noqa: E402
-from training.model.recipe import Recipe  # noqa: E402
-from training.trainer import clicks  # noqa: E402
-from training.trainer.job import arithmetic_of  # noqa: E402
-from training.trainer.kernel_path import CompiledPath  # noqa: E402
-from training.trainer.shard_data import MicroBatch, Order, ShardData, pair_lengths  # noqa: E402
-from training.trainer.worker import path_of  # noqa: E402
+from clicktower.training.kernel.kernel_library import status  # noqa: E402
+from clicktower.training.model.encoder import CPU, open_device  # noqa: E402
+from clicktower.training.model.parameters import layout_of  # noqa: E402
+from clicktower.training.model.recipe import Recipe  # noqa: E402
+from clicktower.training.trainer import clicks  # noqa: E402
+from clicktower.training.trainer.job import arithmetic_of  # noqa: E402
+from clicktower.training.trainer.kernel_path import CompiledPath  # noqa: E402
+from clicktower.training.trainer.shard_data import MicroBatch, Order, ShardData, pair_lengths  # noqa: E402
+from clicktower.training.trainer.worker import path_of  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 PAIRS_OF_ROUND, PAIRS_OF_QUICK_ROUND = 4_096, 2_048

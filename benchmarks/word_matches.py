@@ -37,16 +37,16 @@ from benchmarks.quality import (  # noqa: E402
     train,
     write_choosing,
 )
-from flows.releases.search import WORDS_RANK  # noqa: E402
-from schemas.documents import read_documents  # noqa: E402
-from training.model.embedding import TextEncoder, TitleEmbeddings  # noqa: E402
-from training.model.ensemble import Ensemble  # noqa: E402
-from training.model.model import load_model  # noqa: E402
-from training.model.named_recipes import recipe  # noqa: E402
-from training.ranking.hybrid import scores_of_pairs  # noqa: E402
-from training.ranking.measure import Measured  # noqa: E402
-from training.ranking.ndcg import judged_pairs, ndcg_of_judged  # noqa: E402
-from training.ranking.word_matches import WordMatches, title_ranking, with_words  # noqa: E402
+from clicktower.flows.releases.search import WORDS_RANK  # noqa: E402
+from clicktower.schemas.documents import read_documents  # noqa: E402
+from clicktower.training.model.embedding import TextEncoder, TitleEmbeddings  # noqa: E402
+from clicktower.training.model.ensemble import Ensemble  # noqa: E402
+from clicktower.training.model.model import load_model  # noqa: E402
+from clicktower.training.model.named_recipes import recipe  # noqa: E402
+from clicktower.training.ranking.hybrid import scores_of_pairs  # noqa: E402
+from clicktower.training.ranking.measure import Measured  # noqa: E402
+from clicktower.training.ranking.ndcg import judged_pairs, ndcg_of_judged  # noqa: E402
+from clicktower.training.ranking.word_matches import WordMatches, title_ranking, with_words  # noqa: E402
 
 TOWER = "lstm-pool-192"
 SETTINGS = {"homedepot": "optimiser.step=0.008,epochs=10", "nfcorpus": FIRST_WORDS}  # homedepot's as quality.py chose

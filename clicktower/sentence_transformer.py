@@ -20,11 +20,11 @@ from sentence_transformers import SentenceTransformer, SimilarityFunction
 from sentence_transformers.base.modules import InputModule
 
 from clicktower import Model
-from flows.releases.encode_texts import encode
-from schemas import storage
-from training.model.embedding import Side
-from training.model.model_folder import DESCRIPTION, WEIGHTS
-from training.model.text_encoder import load_text_encoder
+from clicktower.flows.releases.encode_texts import encode
+from clicktower.schemas import storage
+from clicktower.training.model.embedding import Side
+from clicktower.training.model.model_folder import DESCRIPTION, WEIGHTS
+from clicktower.training.model.text_encoder import load_text_encoder
 
 
 class Towers(InputModule):

@@ -12,17 +12,17 @@ from typing import Any
 from prefect import runtime
 from prefect.artifacts import create_markdown_artifact
 
-from flows.config.pipeline_config import PipelineConfig
-from flows.guards.drift import WatchedFigure, alarms
-from flows.report.blocks import Block, Table, Text
-from flows.report.renderers import escaped, markdown
-from flows.report.run_blocks import drift as drift_blocks
-from flows.report.run_blocks import ledger_table, promotion, ranking, usual
-from flows.show.console import errors
-from schemas import storage
-from schemas.errors import StageError
-from schemas.ledger import Ledger
-from schemas.release import CARD
+from clicktower.flows.config.pipeline_config import PipelineConfig
+from clicktower.flows.guards.drift import WatchedFigure, alarms
+from clicktower.flows.report.blocks import Block, Table, Text
+from clicktower.flows.report.renderers import escaped, markdown
+from clicktower.flows.report.run_blocks import drift as drift_blocks
+from clicktower.flows.report.run_blocks import ledger_table, promotion, ranking, usual
+from clicktower.flows.show.console import errors
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.ledger import Ledger
+from clicktower.schemas.release import CARD
 
 NAMES = ("ledger", "ndcg", "drift", "promotion", "model-card", "links", "failure")
 

@@ -13,15 +13,15 @@ from dataclasses import asdict
 from types import ModuleType
 from typing import Any
 
-from flows.config.guard_rules import PromotionRules
-from flows.config.pipeline_config import LIVE, PipelineConfig, TrainSection, check_inputs, dated, is_dated
-from flows.config.toml_file import assignments
-from flows.guards.drift import WatchedFigure, alarms_of_newest, require_usual, watch_figures
-from flows.show import present
-from flows.submit import run_stage_command, send_progress
-from schemas import manifest, storage
-from schemas.release import read_pointer, read_release
-from schemas.stage import open_result
+from clicktower.flows.config.guard_rules import PromotionRules
+from clicktower.flows.config.pipeline_config import LIVE, PipelineConfig, TrainSection, check_inputs, dated, is_dated
+from clicktower.flows.config.toml_file import assignments
+from clicktower.flows.guards.drift import WatchedFigure, alarms_of_newest, require_usual, watch_figures
+from clicktower.flows.show import present
+from clicktower.flows.submit import run_stage_command, send_progress
+from clicktower.schemas import manifest, storage
+from clicktower.schemas.release import read_pointer, read_release
+from clicktower.schemas.stage import open_result
 
 # A function below: (config, results of earlier stages...) -> its JSON result.
 Stage = Callable[..., Any]
@@ -165,8 +165,8 @@ def publish(config: PipelineConfig, model: dict, evaluation: dict) -> dict:
 
 def report(config: PipelineConfig, results: dict) -> str:
     """The path of the HTML report on a run's results."""
-    from flows.report.renderers import write_page
-    from flows.report.run_page import read_run, run_page
+    from clicktower.flows.report.renderers import write_page
+    from clicktower.flows.report.run_page import read_run, run_page
 
     commands = present.next_commands(config.publish.to, results["evaluate"])
     write_page(config.report, run_page(read_run(config.title, results, commands)))
@@ -176,7 +176,7 @@ def report(config: PipelineConfig, results: dict) -> str:
 
 def track(config: PipelineConfig, results: dict) -> None:
     """The model in MLflow, with its NDCG and the report."""
-    from flows.tracking import track
+    from clicktower.flows.tracking import track
 
     assert config.mlflow
     measures = results["evaluate"]["metrics"]["systems"]["model"]

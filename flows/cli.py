@@ -9,7 +9,7 @@ from io import TextIOWrapper
 import cyclopts
 from cyclopts import App, CycloptsError
 
-from schemas.process import use_scratch
+from clicktower.schemas.process import use_scratch
 
 HELP = """Turn a search engine's click log into sentence embeddings that rank.
 
@@ -75,7 +75,7 @@ def build_app(command: str) -> App:
         suppress_keyboard_interrupt=False,  # `run` explains what an interrupt leaves
     )
     for order, (name, (file, line)) in enumerate(COMMANDS.items()):
-        where = f"flows.commands.{file}:{name.replace('-', '_')}"
+        where = f"clicktower.flows.commands.{file}:{name.replace('-', '_')}"
         app.command(where, name=name, help=None if name == command else line, sort_key=order)
     return app
 
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run a command line and exit with its code; without `argv` that of this process, which ends with it."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None and _command(arguments) in ONLY_BEAM:
-        from beam_jobs import keep_out_unused_imports
+        from clicktower.beam_jobs import keep_out_unused_imports
 
         keep_out_unused_imports()
     use_scratch()
@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run a command line; the exit code."""
-    from flows.show.console import report_error
+    from clicktower.flows.show.console import report_error
 
     command = _command(arguments)
     json = "--json" in arguments
@@ -109,7 +109,7 @@ def run(arguments: list[str]) -> int:
         )
     except CycloptsError as error:
         if json:
-            from schemas.errors import UsageError
+            from clicktower.schemas.errors import UsageError
 
             wrong = UsageError(" ".join(str(error).split()), f"See `clicktower {command} --help`.")
             return report_error(wrong, command, json)

@@ -28,12 +28,12 @@ from prefect.exceptions import ObjectAlreadyExists
 from prefect.settings import get_current_settings
 from prefect.states import Failed
 
-from flows import artifacts, chain
-from flows.config.pipeline_config import PipelineConfig, read_pipeline
-from flows.show.console import explain
-from flows.submit import progress_to, send_progress
-from schemas import storage
-from schemas.errors import StageError, TransientError
+from clicktower.flows import artifacts, chain
+from clicktower.flows.config.pipeline_config import PipelineConfig, read_pipeline
+from clicktower.flows.show.console import explain
+from clicktower.flows.submit import progress_to, send_progress
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, TransientError
 
 LEASE_SECONDS = 60.0  # the slot of a killed holder is free again after this; Prefect's minimum
 SERVER_SECONDS = 600.0  # a longer outage of the server ends the run

@@ -23,8 +23,8 @@ from contextvars import ContextVar
 from os import killpg
 from typing import IO
 
-from schemas import errors
-from schemas.errors import StageError, TransientError
+from clicktower.schemas import errors
+from clicktower.schemas.errors import StageError, TransientError
 
 TERM_SECONDS = 20.0  # Prefect's worker gives the flow 30 before it kills it
 LOOK_SECONDS = 0.5
@@ -57,7 +57,7 @@ def run_stage_command(arguments: Sequence[str], *, timeout_seconds: float | None
     than `timeout_seconds`.
     """
     stage, *options = arguments
-    command = [sys.executable, "-m", "flows.cli", stage, "--json", *options]
+    command = [sys.executable, "-m", "clicktower.flows.cli", stage, "--json", *options]
     with tempfile.TemporaryFile("w+") as output, _Progress(stage, _listener.get()) as progress:
         process = None
         try:

@@ -14,10 +14,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from schemas import storage
-from schemas.errors import StageError
-from schemas.manifest import Manifest
-from schemas.stage import StageResult, open_result
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.manifest import Manifest
+from clicktower.schemas.stage import StageResult, open_result
 
 EXPERIMENT = "clicktower"
 _MOST_AT_ONCE = 1_000  # metrics that a server takes in one request

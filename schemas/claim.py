@@ -35,7 +35,7 @@ from threading import Event, Thread
 
 from filelock import BaseFileLock, FileLock, Timeout
 
-from schemas import storage
+from clicktower.schemas import storage
 
 FILE_NAME = "claim.json"
 WAIT_SECONDS = 0.5

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from schemas import storage
-from schemas.errors import StageError, require_major
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, require_major
 
 _VERSION_SCHEMA = "1.0"
 _FOLDER = "days"

@@ -18,10 +18,10 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
-from schemas import storage
-from schemas.errors import StageError, UsageError
-from schemas.search_log import not_null
-from schemas.text_contract import words
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.search_log import not_null
+from clicktower.schemas.text_contract import words
 
 DOCUMENT = not_null(id=pa.string(), title=pa.string())
 _FORM = "Give UTF-8 `id<TAB>title` lines, or JSON lines or Parquet with id and title."

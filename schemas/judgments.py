@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from statistics import median_low
 
-from schemas import storage
-from schemas.errors import StageError, UsageError
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError
 
 Qrels = dict[str, dict[str, int]]  # query id -> document id -> grade
 Run = Mapping[str, Mapping[str, float]]  # query id -> document id -> score

@@ -7,7 +7,7 @@ retried bundle twice.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from schemas.errors import StageError
+from clicktower.schemas.errors import StageError
 
 # fate -> (kind, what it means in plain words). Kinds: kept, dropped (by a named rule), unreadable.
 FATES: Mapping[str, tuple[str, str]] = {

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, TypeAdapter
 
-from schemas import storage
-from schemas.errors import StageError, require_major
-from schemas.ledger import Ledger
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, require_major
+from clicktower.schemas.ledger import Ledger
 
 SCHEMA_VERSION = "1.0"
 FILE_NAME = "manifest.json"

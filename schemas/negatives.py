@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from schemas.errors import StageError
+from clicktower.schemas.errors import StageError
 
 # The pool rows that must not be negatives of a query, and their lookup, which runs millions of times.
 #

@@ -25,9 +25,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter
 
-from schemas import storage
-from schemas.errors import StageError, UsageError, require_major
-from schemas.manifest import OutputFile, is_broken, seal, to_bytes
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError, require_major
+from clicktower.schemas.manifest import OutputFile, is_broken, seal, to_bytes
 
 SCHEMA_VERSION = "1.2"
 

@@ -14,7 +14,7 @@ import pydantic
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from schemas.errors import UsageError
+from clicktower.schemas.errors import UsageError
 
 Section = TypeVar("Section", bound=type)
 

@@ -22,8 +22,8 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from schemas.errors import require_major
-from schemas.search_log import not_null
+from clicktower.schemas.errors import require_major
+from clicktower.schemas.search_log import not_null
 
 SCHEMA_VERSION = "3.0"  # version 1 repeated the exclusions in every pair of a query; in version 2 each weight was 1
 VERSION_KEY = b"clicktower.shard"

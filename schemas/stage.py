@@ -19,12 +19,12 @@ from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
 
-from schemas import manifest as manifests
-from schemas import storage
-from schemas.claim import claimed
-from schemas.errors import JobGoesOn, UsageError
-from schemas.manifest import Manifest, Outcome, OutputFile, Request
-from schemas.section import named_settings
+from clicktower.schemas import manifest as manifests
+from clicktower.schemas import storage
+from clicktower.schemas.claim import claimed
+from clicktower.schemas.errors import JobGoesOn, UsageError
+from clicktower.schemas.manifest import Manifest, Outcome, OutputFile, Request
+from clicktower.schemas.section import named_settings
 
 # Stages whose output only its owner can read: it contains queries as people typed them.
 PRIVATE_STAGES = ("ingest",)

@@ -129,7 +129,7 @@ def keyed_digest(text: str, seed: int, purpose: bytes, size: int = 8) -> bytes:
 
 def golden_cases() -> list[tuple[str, list[str], list[list[int]]]]:
     """The golden file that ships with the package: (text, its words, the ids of each word at 65,536 rows)."""
-    content = (resources.files("schemas") / "golden" / "trigrams.tsv").read_text(encoding="utf-8")
+    content = (resources.files("clicktower.schemas") / "golden" / "trigrams.tsv").read_text(encoding="utf-8")
     cases = []
     for line in content.splitlines():
         if line.startswith("# "):

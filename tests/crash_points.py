@@ -28,15 +28,17 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from flows import cli
-from schemas import claim
+from clicktower.flows import cli
+from clicktower.schemas import claim
 
 # What the commands load: here once, and not anew in every forked process.
 MODULES = (
-    "beam_jobs.build.build_job", "beam_jobs.ingest.erase", "beam_jobs.ingest.ingest_job", "flows.releases.publish",
-    "training.evaluation.evaluate_stage", "training.model.model", "training.trainer.worker",
+    "clicktower.beam_jobs.build.build_job", "clicktower.beam_jobs.ingest.erase",
+    "clicktower.beam_jobs.ingest.ingest_job", "clicktower.flows.releases.publish",
+    "clicktower.training.evaluation.evaluate_stage", "clicktower.training.model.model",
+    "clicktower.training.trainer.worker",
 )  # fmt: skip
-S3_MODULES = ("s3fs", "flows.releases.verify")
+S3_MODULES = ("s3fs", "clicktower.flows.releases.verify")
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.truncate"}
 KILLED = 137
 LINE = '{"query_id": "s1", "client_id": "c7", "user_query": "angle bracket", "timestamp": "2026-09-01T10:00:00Z"}\n'

@@ -29,7 +29,9 @@ def product_files() -> list[Path]:
 
 
 def module_of(file: Path) -> str:
-    return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    """As it is imported: the packages beside `clicktower` are in it once it is installed."""
+    name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    return name if name.split(".")[0] == "clicktower" else f"clicktower.{name}"
 
 
 def imports() -> dict[str, set[str]]:
@@ -102,8 +104,8 @@ def types_named_twice() -> dict[str, int]:
 
 def main_path() -> Iterator[Path]:
     """The product's files of which a function ran between `clicktower run` and the release and report of that run."""
-    from flows import chain
-    from flows.cli import run
+    from clicktower.flows import chain
+    from clicktower.flows.cli import run
 
     seen: set[str] = set()
 
@@ -118,7 +120,7 @@ def main_path() -> Iterator[Path]:
         return json.loads(out.getvalue())
 
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "flows.cli", "demo", "--work", folder, "--searches", "20000"]
+        command = [sys.executable, "-m", "clicktower.flows.cli", "demo", "--work", folder, "--searches", "20000"]
         subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)  # its log is run once more, watched
         shutil.rmtree(f"{folder}/store")
         config = Path(folder, "pipeline.toml")

@@ -16,7 +16,7 @@ from itertools import product
 
 import numpy as np
 
-from training.kernel.kernel_library import library
+from clicktower.training.kernel.kernel_library import library
 
 NUMERIC = ["tests/training", "-m", "not engine and not gpu", "-q"]
 SETS = ("avx512", "avx2", "generic")

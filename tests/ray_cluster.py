@@ -82,7 +82,9 @@ class RayCluster(Services):
 
     def jobs(self) -> list[dict[str, Any]]:
         """The jobs in the list of the head that runs now, but for the one that asks."""
-        return [job for job in self._ask("ray._private.state.jobs()") if "-m flows.cli " in job["Entrypoint"]]
+        return [
+            job for job in self._ask("ray._private.state.jobs()") if "-m clicktower.flows.cli " in job["Entrypoint"]
+        ]
 
     def nodes(self) -> list[dict[str, Any]]:
         """Those that the head knows, dead ones with the reason."""

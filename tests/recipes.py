@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from schemas.section import changed, kinds_of_fields
-from training.model.objective_settings import ObjectiveSettings, Rephrasing
-from training.model.recipe import Recipe
+from clicktower.schemas.section import changed, kinds_of_fields
+from clicktower.training.model.objective_settings import ObjectiveSettings, Rephrasing
+from clicktower.training.model.recipe import Recipe
 
 OTHERS = {
     "pool_size": "objective.negatives.size",

@@ -32,8 +32,8 @@ from typing import Any
 import httpx
 import psutil
 
-from flows.config.settings import Settings
-from schemas import storage
+from clicktower.flows.config.settings import Settings
+from clicktower.schemas import storage
 from tests.beam_jobs.engine.standalone_flink import Cluster
 from tests.end_to_end.prefect_server import PrefectServer, words_of
 from tests.end_to_end.shop import clicktower, make_shop
@@ -123,7 +123,7 @@ class Site:
         for one in {*started, *self._orphans(), *self.seen} - services:
             with suppress(psutil.NoSuchProcess):
                 lineage = [words_of(parent) for parent in (one, *one.parents())]
-                if any("flows.cli" in words for words in lineage):
+                if any("clicktower.flows.cli" in words for words in lineage):
                     found["stage"].append(one)
                 elif any("prefect.engine" in words for words in lineage):
                     found["flow"].append(one)

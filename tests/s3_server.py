@@ -11,7 +11,7 @@ from types import TracebackType
 
 import pytest
 
-from flows.config.settings import Settings
+from clicktower.flows.config.settings import Settings
 from tests.services import Services
 
 KEY_ID, SECRET = "clicktower-tests", "a-secret-that-no-file-may-hold"

@@ -42,7 +42,8 @@ def build_libraries(copy: Path) -> None:
     """Both libraries, where the packages in `copy` look for them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     for module in project["tool"]["setuptools"]["ext-modules"]:
-        made = copy / (module["name"].replace(".", "/") + sysconfig.get_config_var("EXT_SUFFIX"))
+        place = module["name"].removeprefix("clicktower.").replace(".", "/")
+        made = copy / (place + sysconfig.get_config_var("EXT_SUFFIX"))
         arguments = [argument for argument in module["extra-compile-args"] if argument != "-O3"]
         command = ["g++", "-shared", "-fPIC", *arguments, *SANITISERS, *module["sources"], "-o", str(made)]
         subprocess.run(command, cwd=copy, check=True)

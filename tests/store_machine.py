@@ -174,7 +174,7 @@ def forked(function: Callable[[], Any]) -> Any:
 
 def days_of(store: str, dates: Iterable[str]) -> dict[str, Any]:
     """By date: people, searches and clicks as in `StoreModel.rows`, with numbers of people instead of people."""
-    from beam_jobs.ingest.days import Window, day_files, open_window, read_day_file
+    from clicktower.beam_jobs.ingest.days import Window, day_files, open_window, read_day_file
 
     result = {}
     for date in dates:
@@ -192,7 +192,7 @@ def days_of(store: str, dates: Iterable[str]) -> dict[str, Any]:
 
 def pairs_of(folder: str) -> list:
     """(query, clicked title, clicks) of a build, after a check that no negative was clicked for its query."""
-    from schemas.stage import open_result
+    from clicktower.schemas.stage import open_result
     from tests.beam_jobs.build.day_folders import read_pairs
 
     pairs = read_pairs(open_result(folder))
@@ -355,7 +355,7 @@ class StoreMachine(RuleBasedStateMachine):
     def compare_releases(self) -> None:
         if not self.releases.kept:
             return
-        from flows.releases.publish import list_releases
+        from clicktower.flows.releases.publish import list_releases
 
         rows = forked(lambda: list_releases(self.release))
         assert {row["digest"] for row in rows} == set(self.releases.kept), (rows, vars(self.releases))
@@ -375,7 +375,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shrink", action="store_true", help="look for a shorter way to a failure")
     arguments = parser.parse_args()
-    for module in (*MODULES, "flows.releases.verify"):
+    for module in (*MODULES, "clicktower.flows.releases.verify"):
         import_module(module)
     length = min(arguments.steps, 40)
     chosen = settings(

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli import _engine_options, build_app
-from flows.config.pipeline_config import read_pipeline
-from flows.config.toml_file import recipe_named
+from clicktower.flows.cli import _engine_options, build_app
+from clicktower.flows.config.pipeline_config import read_pipeline
+from clicktower.flows.config.toml_file import recipe_named
+from clicktower.training.evaluation.rows import all_rows
 from tests import documented
 from tests.documented import ROOT
-from training.evaluation.rows import all_rows
 
 PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -89,15 +89,15 @@ def test_a_recipe_on_a_page_is_one_that_train_reads(tmp_path):
 
 
 def _stage_configs() -> dict[str, set[str]]:
-    from beam_jobs.build.build_stage import BuildConfig
-    from beam_jobs.ingest.ingest_stage import IngestConfig
-    from training.evaluation.evaluate_stage import EvaluateConfig
+    from clicktower.beam_jobs.build.build_stage import BuildConfig
+    from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
+    from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
 
     configs = {"ingest": IngestConfig, "build": BuildConfig, "evaluate": EvaluateConfig}
     return {name: set(kind.__dataclass_fields__) for name, kind in configs.items()}
 
 
 def _recipe_fields() -> set[str]:
-    from training.model.recipe import Recipe
+    from clicktower.training.model.recipe import Recipe
 
     return set(Recipe.__dataclass_fields__)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from flows import cli
+from clicktower.flows import cli
 from tests.documented import ROOT, Step, commands, steps
 
 PAGES = [ROOT / page for page in ("docs/start.md", "docs/data.md", "docs/running.md", "README.md")]

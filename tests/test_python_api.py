@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 import clicktower
-from flows.releases.publish import publish
-from flows.releases.search import search
-from flows.releases.word_shares import word_shares
-from schemas.errors import StageError, UsageError
-from schemas.stage import open_result
+from clicktower.flows.releases.publish import publish
+from clicktower.flows.releases.search import search
+from clicktower.flows.releases.word_shares import word_shares
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.stage import open_result
+from clicktower.training.model.embedding import search_vectors
+from clicktower.training.model.model import load_encoder
 from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.trained_model import trained_stage
 from tests.training.small_shards import write_shop
-from training.model.embedding import search_vectors
-from training.model.model import load_encoder
 
 TEXTS = ["angle brakets", "ANGLE bracket", "garden hose 2x4"]
 

@@ -1,13 +1,13 @@
 """The output of a train stage without the training: a real model folder with the weights training would start from."""
 
-from schemas.manifest import Outcome, Request
-from schemas.stage import run_stage
-from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
+from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.stage import run_stage
+from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
+from clicktower.training.model.model import Model, write_model
+from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.model.parameters import NO_OUTPUTS, Outputs, initial_parameters, layout_of
+from clicktower.training.model.recipe import Recipe
 from tests.recipes import varied
-from training.model.model import Model, write_model
-from training.model.named_recipes import LSTM_96
-from training.model.parameters import NO_OUTPUTS, Outputs, initial_parameters, layout_of
-from training.model.recipe import Recipe
 
 TABLE_ROWS = 51_000
 

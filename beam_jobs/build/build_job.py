@@ -25,22 +25,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton, TaggedOutput
 
-from beam_jobs.build import titles
-from beam_jobs.build.click_shards import CLICK_PAIRS, REPORTED_K, click_pairs, write_pool, write_shard
-from beam_jobs.build.titles import DocumentsPart, read_documents_part
-from beam_jobs.engine.arrow_files import Record, get, map_table, put, write_table, writing_errors
-from beam_jobs.engine.beam_engine import relay_stage_errors
-from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, move_to_final_names
-from beam_jobs.engine.exchange import Bucket, CommitAll, Exchange, JointExchange, Side, bucket_of, read_parts
-from beam_jobs.ingest.days import DayFile, read_day_file
-from schemas import shard, storage
-from schemas.documents import no_title, repeated_ids
-from schemas.errors import StageError
-from schemas.judgments import read_queries, skeleton
-from schemas.ledger import Ledger, continue_with
-from schemas.manifest import Outcome
-from schemas.search_log import QUERIES
-from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION, normalise
+from clicktower.beam_jobs.build import titles
+from clicktower.beam_jobs.build.click_shards import CLICK_PAIRS, REPORTED_K, click_pairs, write_pool, write_shard
+from clicktower.beam_jobs.build.titles import DocumentsPart, read_documents_part
+from clicktower.beam_jobs.engine.arrow_files import Record, get, map_table, put, write_table, writing_errors
+from clicktower.beam_jobs.engine.beam_engine import relay_stage_errors
+from clicktower.beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, move_to_final_names
+from clicktower.beam_jobs.engine.exchange import Bucket, CommitAll, Exchange, JointExchange, Side, bucket_of, read_parts
+from clicktower.beam_jobs.ingest.days import DayFile, read_day_file
+from clicktower.schemas import shard, storage
+from clicktower.schemas.documents import no_title, repeated_ids
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.judgments import read_queries, skeleton
+from clicktower.schemas.ledger import Ledger, continue_with
+from clicktower.schemas.manifest import Outcome
+from clicktower.schemas.search_log import QUERIES
+from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION, normalise
 
 READING, PAIRING = "reading the days (files)", "pairing queries with titles (buckets)"
 # Pairs with the number of their shard: twice its index within its split, plus one for dev.

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from beam_jobs.build.click_shards import HeldOutShare, RowsPerShard, Salt, TableRows
-from beam_jobs.build.titles import plan_documents
-from beam_jobs.engine.beam_stage import run_beam_stage
-from beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
-from beam_jobs.ingest.content_filters import adult_list
-from beam_jobs.ingest.days import Window, day_bytes, day_files, inherited_labels, open_window
-from schemas import storage
-from schemas.errors import UsageError
-from schemas.ledger import merge_ledgers
-from schemas.manifest import Request
-from schemas.search_log import PEOPLE_CAP
-from schemas.section import Unnamed, Uri, section
-from schemas.stage import Progress, Stage, StageResult, silent
-from schemas.text_contract import DEFAULT_TABLE_ROWS
+from clicktower.beam_jobs.build.click_shards import HeldOutShare, RowsPerShard, Salt, TableRows
+from clicktower.beam_jobs.build.titles import plan_documents
+from clicktower.beam_jobs.engine.beam_stage import run_beam_stage
+from clicktower.beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
+from clicktower.beam_jobs.ingest.content_filters import adult_list
+from clicktower.beam_jobs.ingest.days import Window, day_bytes, day_files, inherited_labels, open_window
+from clicktower.schemas import storage
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.ledger import merge_ledgers
+from clicktower.schemas.manifest import Request
+from clicktower.schemas.search_log import PEOPLE_CAP
+from clicktower.schemas.section import Unnamed, Uri, section
+from clicktower.schemas.stage import Progress, Stage, StageResult, silent
+from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS
 
 if TYPE_CHECKING:
-    from beam_jobs.build.build_job import BuildJob
+    from clicktower.beam_jobs.build.build_job import BuildJob
 
 BUILD = Stage("build", version=4)  # 3 wrote the weight 1 for every pair
 
@@ -77,7 +77,7 @@ def build_request(
 
 
 def job_class() -> "type[BuildJob]":
-    from beam_jobs.build.build_job import BuildJob
+    from clicktower.beam_jobs.build.build_job import BuildJob
 
     return BuildJob
 

@@ -8,15 +8,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import AfterValidator, Field
 
-from beam_jobs.compiled.log_library import keyed_hashes, row_digest
-from beam_jobs.engine.arrow_files import BATCH_ROWS, write_tables
-from beam_jobs.engine.beam_stage import FolderMade, Tally
-from beam_jobs.ingest.content_filters import CONTENT_FATES, content_fates
-from schemas.judgments import skeleton
-from schemas.negatives import draw, pair_keys, sampling_probability
-from schemas.search_log import CLICK_WEIGHT, COUNTS, PEOPLE_CAP
-from schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, LogicalDigest
-from schemas.text_contract import COMPUTED_IDS, trigram_ids, words_of_column
+from clicktower.beam_jobs.compiled.log_library import keyed_hashes, row_digest
+from clicktower.beam_jobs.engine.arrow_files import BATCH_ROWS, write_tables
+from clicktower.beam_jobs.engine.beam_stage import FolderMade, Tally
+from clicktower.beam_jobs.ingest.content_filters import CONTENT_FATES, content_fates
+from clicktower.schemas.judgments import skeleton
+from clicktower.schemas.negatives import draw, pair_keys, sampling_probability
+from clicktower.schemas.search_log import CLICK_WEIGHT, COUNTS, PEOPLE_CAP
+from clicktower.schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, LogicalDigest
+from clicktower.schemas.text_contract import COMPUTED_IDS, trigram_ids, words_of_column
 
 # A pair is unique by query and title: if a query has clicks on two documents with one title, they are one pair with the
 # sum of the clicks. `weight`: what its clicks and conversions count, in thousandths of a click. `excluded`: pool rows

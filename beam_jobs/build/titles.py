@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from beam_jobs.compiled.log_library import keyed_hashes
-from beam_jobs.sources.read_lines import Unit, plan_reading, read_blocks
-from schemas import storage
-from schemas.documents import as_documents, not_of_form, parse_documents, require_documents
-from schemas.search_log import COUNTS
-from schemas.text_contract import normalise_column
+from clicktower.beam_jobs.compiled.log_library import keyed_hashes
+from clicktower.beam_jobs.sources.read_lines import Unit, plan_reading, read_blocks
+from clicktower.schemas import storage
+from clicktower.schemas.documents import as_documents, not_of_form, parse_documents, require_documents
+from clicktower.schemas.search_log import COUNTS
+from clicktower.schemas.text_contract import normalise_column
 
 # A document with a title. `title`: normalised. `hash`: determines its place in the pool.
 HASHED = pa.schema({"document_id": pa.string(), "title": pa.string(), "hash": pa.uint64()})

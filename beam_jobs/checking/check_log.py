@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
-from beam_jobs.checking import log_sample
-from beam_jobs.checking.fields import Fields, read_fields, suggest_mapping
-from beam_jobs.checking.findings import (
+from clicktower.beam_jobs.checking import log_sample
+from clicktower.beam_jobs.checking.fields import Fields, read_fields, suggest_mapping
+from clicktower.beam_jobs.checking.findings import (
     FAILS,
     LogFinding,
     damaged,
@@ -26,13 +26,13 @@ from beam_jobs.checking.findings import (
     wrong_in_ubi,
     wrong_time_unit,
 )
-from beam_jobs.ingest.ingest_stage import IngestConfig, open_source
-from beam_jobs.sources.forms import form_of
-from beam_jobs.sources.mapping import Events, Mapping
-from beam_jobs.sources.read_lines import ReadingPlan, find_files
-from schemas import storage
-from schemas.errors import StageError
-from schemas.stage import Progress, silent
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, open_source
+from clicktower.beam_jobs.sources.forms import form_of
+from clicktower.beam_jobs.sources.mapping import Events, Mapping
+from clicktower.beam_jobs.sources.read_lines import ReadingPlan, find_files
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.stage import Progress, silent
 
 _MAX_FIELDS = 30
 

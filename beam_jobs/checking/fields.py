@@ -15,8 +15,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_jobs.sources.mapping import Columns, Events, Mapping
-from beam_jobs.sources.read_lines import (
+from clicktower.beam_jobs.sources.mapping import Columns, Events, Mapping
+from clicktower.beam_jobs.sources.read_lines import (
     FAILURES,
     MAGIC_BYTES,
     PARQUET,
@@ -29,8 +29,8 @@ from beam_jobs.sources.read_lines import (
     unreadable,
     without_returns,
 )
-from schemas import storage
-from schemas.section import changed
+from clicktower.schemas import storage
+from clicktower.schemas.section import changed
 
 MAX_LINES = 2000  # of a file
 _LOOK_BYTES = 1 << 20

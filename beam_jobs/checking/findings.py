@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from beam_jobs.checking.fields import Fields, best_name, event_kind, plain_name, suggest_events
-from beam_jobs.checking.log_sample import Sample
-from beam_jobs.sources.forms import FORMS
-from beam_jobs.sources.mapping import Mapping as LogMapping
-from schemas.errors import StageError
-from schemas.ledger import FATES
+from clicktower.beam_jobs.checking.fields import Fields, best_name, event_kind, plain_name, suggest_events
+from clicktower.beam_jobs.checking.log_sample import Sample
+from clicktower.beam_jobs.sources.forms import FORMS
+from clicktower.beam_jobs.sources.mapping import Mapping as LogMapping
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.ledger import FATES
 
 FAILS, LOOK, NOTE = "fails", "look", "note"  # would stop ingest; costs something; worth knowing
 LEVELS = (FAILS, LOOK, NOTE)

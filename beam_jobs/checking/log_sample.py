@@ -16,11 +16,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_jobs.build.click_shards import REPORTED_K, click_pairs
-from beam_jobs.build.titles import SHOWN_TITLED, plan_documents, read_documents_part, sum_positions
-from beam_jobs.engine.engine_options import with_local_workers
-from beam_jobs.ingest.bots import BotRules, activity_of, client_statistics, detect_bots, find_crowds, merge_bots
-from beam_jobs.ingest.day_rows import (
+from clicktower.beam_jobs.build.click_shards import REPORTED_K, click_pairs
+from clicktower.beam_jobs.build.titles import SHOWN_TITLED, plan_documents, read_documents_part, sum_positions
+from clicktower.beam_jobs.engine.engine_options import with_local_workers
+from clicktower.beam_jobs.ingest.bots import (
+    BotRules,
+    activity_of,
+    client_statistics,
+    detect_bots,
+    find_crowds,
+    merge_bots,
+)
+from clicktower.beam_jobs.ingest.day_rows import (
     CLICK,
     CONVERSION,
     IMPRESSION,
@@ -30,14 +37,14 @@ from beam_jobs.ingest.day_rows import (
     join_search_events,
     merge_bucket,
 )
-from beam_jobs.ingest.person_key import KEY_BYTES
-from beam_jobs.sources.read_lines import ReadingPlan, Unit
-from beam_jobs.sources.source import ParsedBlock, Source
-from schemas.errors import StageError
-from schemas.ledger import Ledger
-from schemas.search_log import COUNTS, DAY_FATES, EXPOSURES, KINDS, LOG_ROW, QUERIES, SIMULATED_APPLICATION
-from schemas.stage import Progress, silent
-from schemas.text_contract import normalise_column
+from clicktower.beam_jobs.ingest.person_key import KEY_BYTES
+from clicktower.beam_jobs.sources.read_lines import ReadingPlan, Unit
+from clicktower.beam_jobs.sources.source import ParsedBlock, Source
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.ledger import Ledger
+from clicktower.schemas.search_log import COUNTS, DAY_FATES, EXPOSURES, KINDS, LOG_ROW, QUERIES, SIMULATED_APPLICATION
+from clicktower.schemas.stage import Progress, silent
+from clicktower.schemas.text_contract import normalise_column
 
 SAMPLE_LINES = 500_000
 MAX_PLACES = 16

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.process import load_compiled
-from schemas.search_log import LOG_ROW
-from schemas.shard import LogicalDigest
+from clicktower.schemas.process import load_compiled
+from clicktower.schemas.search_log import LOG_ROW
+from clicktower.schemas.shard import LogicalDigest
 
 INTERFACE = 4  # incremented with every change of the C++ interface
-_NAME = "beam_jobs.compiled._compiled"
+_NAME = "clicktower.beam_jobs.compiled._compiled"
 _PLACE, _BYTES, _SHORT, _LONG = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.c_int64
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {  # result and arguments of each
     "ubi_rows_new": (_PLACE, _BYTES, _LONG, _PLACE, _LONG, _SHORT),

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from schemas import storage
-from schemas.errors import StageError, os_error_kind
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, os_error_kind
 
 BATCH_ROWS = 65_536  # rows of a record batch: the least that reading part of a file touches
 

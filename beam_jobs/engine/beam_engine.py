@@ -25,10 +25,10 @@ import grpc
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, TestOptions, TypeOptions
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 
-from beam_jobs.engine.engine_options import runner_name
-from beam_jobs.engine.engine_start import cancel, flink_job, name_job, started
-from beam_jobs.engine.forked_workers import ForkedWorkers
-from schemas.errors import (
+from clicktower.beam_jobs.engine.engine_options import runner_name
+from clicktower.beam_jobs.engine.engine_start import cancel, flink_job, name_job, started
+from clicktower.beam_jobs.engine.forked_workers import ForkedWorkers
+from clicktower.schemas.errors import (
     JobGoesOn,
     LostSight,
     StageError,
@@ -37,8 +37,8 @@ from schemas.errors import (
     UsageError,
     store_error,
 )
-from schemas.process import keep_folder, kept_path, sigterm_as_exit
-from schemas.stage import Progress, silent
+from clicktower.schemas.process import keep_folder, kept_path, sigterm_as_exit
+from clicktower.schemas.stage import Progress, silent
 
 OWN_LOG = "beam.log"
 LISTENER_SECONDS = 5.0

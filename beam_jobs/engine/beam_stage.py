@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from beam_jobs.engine.arrow_files import writing_errors
-from beam_jobs.engine.engine_options import (
+from clicktower.beam_jobs.engine.arrow_files import writing_errors
+from clicktower.beam_jobs.engine.engine_options import (
     WORTH_PROCESSES_BYTES,
     asks_for_processes,
     exchange_scratch,
     with_local_workers,
 )
-from beam_jobs.engine.forked_workers import forked_workers
-from schemas import manifest, stage, storage
-from schemas.manifest import Outcome, Request
-from schemas.shard import LogicalDigest
-from schemas.stage import Progress, StageResult, run_stage, scratch_folder
+from clicktower.beam_jobs.engine.forked_workers import forked_workers
+from clicktower.schemas import manifest, stage, storage
+from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.shard import LogicalDigest
+from clicktower.schemas.stage import Progress, StageResult, run_stage, scratch_folder
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -178,8 +178,8 @@ def run_beam_stage(
             forked_workers(job_class) if asks_for_processes(options) else nullcontext() as workers,
             exchange_scratch(options, scratch_folder(folder)) as scratch,
         ):
-            from beam_jobs.engine.beam_engine import run_pipeline
-            from beam_jobs.engine.exchange import num_buckets_for
+            from clicktower.beam_jobs.engine.beam_engine import run_pipeline
+            from clicktower.beam_jobs.engine.exchange import num_buckets_for
 
             attempt = Attempt(
                 request=request,

@@ -10,8 +10,8 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from schemas import storage
-from schemas.process import make_scratch
+from clicktower.schemas import storage
+from clicktower.schemas.process import make_scratch
 
 _RUNNERS = ("FnApiRunner", "PrismRunner", "FlinkRunner", "DataflowRunner", "PortableRunner")
 _IN_THIS_PROCESS = ("DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner")

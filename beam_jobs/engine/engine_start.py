@@ -41,9 +41,9 @@ from apache_beam.runners.worker import data_plane
 from apache_beam.transforms.environments import Environment, python_sdk_capabilities
 from apache_beam.utils import thread_pool_executor
 
-from beam_jobs.engine.engine_options import LOOPBACK, MINI_CLUSTER
-from beam_jobs.engine.forked_workers import ForkedWorkers, forked_workers
-from schemas.errors import JobGoesOn, TransientError, UsageError
+from clicktower.beam_jobs.engine.engine_options import LOOPBACK, MINI_CLUSTER
+from clicktower.beam_jobs.engine.forked_workers import ForkedWorkers, forked_workers
+from clicktower.schemas.errors import JobGoesOn, TransientError, UsageError
 
 # Beam would stage a list of the installed packages, which nothing reads; without it a cluster needs no file of this
 # machine, so a job survives the machine that submitted it.

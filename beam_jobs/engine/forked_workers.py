@@ -7,7 +7,7 @@
 Importing Beam takes as long as reading some forty megabytes of log. Forking imports it once for all workers, on a core
 that has nothing else to do yet.
 
-    python -m beam_jobs.engine.forked_workers MODULE...
+    python -m clicktower.beam_jobs.engine.forked_workers MODULE...
 
 is the forking process. It forks one worker for each line of its input: the address of the runner's control service, the
 worker's name, the bytes of its cache and the file for its output, separated by tabs. If a signal ends a worker, it
@@ -26,8 +26,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 
-from beam_jobs import keep_out_unused_imports
-from schemas.errors import JobGoesOn, TransientError
+from clicktower.beam_jobs import keep_out_unused_imports
+from clicktower.schemas.errors import JobGoesOn, TransientError
 
 END_SECONDS = 10.0
 
@@ -62,7 +62,7 @@ class ForkedWorkers:
     def __init__(self, loaders: Sequence[str]) -> None:
         # A process group of its own: interrupts are the caller's concern, and the whole group can be ended at once.
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "beam_jobs.engine.forked_workers", *loaders],
+            [sys.executable, "-m", "clicktower.beam_jobs.engine.forked_workers", *loaders],
             bufsize=0,
             env={**os.environ, **_KEEP_MEMORY},
             stdin=subprocess.PIPE,

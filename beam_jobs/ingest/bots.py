@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from beam_jobs.compiled.log_library import keyed_hashes
-from beam_jobs.ingest.content_filters import BOT_USER_AGENTS, shipped_list
-from schemas.errors import UsageError
-from schemas.search_log import KINDS, PEOPLE_CAP
-from schemas.section import Count, section
+from clicktower.beam_jobs.compiled.log_library import keyed_hashes
+from clicktower.beam_jobs.ingest.content_filters import BOT_USER_AGENTS, shipped_list
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.search_log import KINDS, PEOPLE_CAP
+from clicktower.schemas.section import Count, section
 
 # A client is certainly a bot, certainly no bot, or unsure: kept out of training, counted separately. Each rule has a
 # fate (schemas.search_log) for the lines of its clients. A client counts under the first rule that applies.

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas import storage
-from schemas.errors import StageError, UsageError
-from schemas.text_contract import normalise
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.text_contract import normalise
 
 BOT_USER_AGENTS = "bot_user_agents.txt"
 ADULT_ENGLISH = "adult_en.txt"
@@ -33,7 +33,7 @@ class TermList:
 @lru_cache(maxsize=8)
 def shipped_list(name: str) -> TermList:
     """A built-in list, from beam_jobs/content_lists."""
-    return _parse(files("beam_jobs").joinpath("content_lists", name).read_text("utf-8"), name)
+    return _parse(files("clicktower.beam_jobs").joinpath("content_lists", name).read_text("utf-8"), name)
 
 
 def read_list(uri: str) -> TermList:

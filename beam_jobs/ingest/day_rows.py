@@ -12,15 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_jobs.compiled.log_library import first_rows, row_digest
-from beam_jobs.engine.arrow_files import Record, get, num_bytes
-from beam_jobs.engine.beam_stage import Tally
-from beam_jobs.ingest.bots import FATE_OF_RULE, NO_RULE, RULES, Bots, is_bot_user_agent, rule_of_lines
-from beam_jobs.ingest.content_filters import is_wordless
-from beam_jobs.ingest.person_key import hash_people
-from schemas.search_log import COUNTS, DAY_FATES, EXPOSURES, KINDS, PEOPLE_CAP, QUERIES
-from schemas.shard import LogicalDigest
-from schemas.text_contract import normalise_column
+from clicktower.beam_jobs.compiled.log_library import first_rows, row_digest
+from clicktower.beam_jobs.engine.arrow_files import Record, get, num_bytes
+from clicktower.beam_jobs.engine.beam_stage import Tally
+from clicktower.beam_jobs.ingest.bots import FATE_OF_RULE, NO_RULE, RULES, Bots, is_bot_user_agent, rule_of_lines
+from clicktower.beam_jobs.ingest.content_filters import is_wordless
+from clicktower.beam_jobs.ingest.person_key import hash_people
+from clicktower.schemas.search_log import COUNTS, DAY_FATES, EXPOSURES, KINDS, PEOPLE_CAP, QUERIES
+from clicktower.schemas.shard import LogicalDigest
+from clicktower.schemas.text_contract import normalise_column
 
 SEARCH, IMPRESSION, CLICK, OTHER, CONVERSION = range(len(KINDS))
 _REPEAT = -1  # instead of a kind

@@ -16,13 +16,13 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 
-from beam_jobs.compiled.log_library import keyed_hashes
-from beam_jobs.engine.arrow_files import read_table, write_table
-from schemas import day_version as versions
-from schemas import manifest, storage
-from schemas.errors import StageError, require_major
-from schemas.manifest import Request
-from schemas.stage import StageResult, open_result
+from clicktower.beam_jobs.compiled.log_library import keyed_hashes
+from clicktower.beam_jobs.engine.arrow_files import read_table, write_table
+from clicktower.schemas import day_version as versions
+from clicktower.schemas import manifest, storage
+from clicktower.schemas.errors import StageError, require_major
+from clicktower.schemas.manifest import Request
+from clicktower.schemas.stage import StageResult, open_result
 
 SAMPLED_BYTES = 64 << 20
 MIN_SHARE = 0.01  # of the smaller log: fewer lines may be equal by chance if lines have no time and no id

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_jobs.ingest.day_versions import data_date, finished_ingests, follow, read_sample
-from schemas import manifest, storage
-from schemas.day_version import DayVersion, is_version_file, list_dates, newest_version, read_version
-from schemas.errors import StageError, UsageError, require_major
-from schemas.search_log import CLICK_WEIGHT, EXPOSURES, QUERIES, SCHEMA_VERSION, VERSION_KEY
-from schemas.stage import StageResult, open_result
+from clicktower.beam_jobs.ingest.day_versions import data_date, finished_ingests, follow, read_sample
+from clicktower.schemas import manifest, storage
+from clicktower.schemas.day_version import DayVersion, is_version_file, list_dates, newest_version, read_version
+from clicktower.schemas.errors import StageError, UsageError, require_major
+from clicktower.schemas.search_log import CLICK_WEIGHT, EXPOSURES, QUERIES, SCHEMA_VERSION, VERSION_KEY
+from clicktower.schemas.stage import StageResult, open_result
 
 NUM_EXAMPLES = 10
 

@@ -23,19 +23,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_jobs.engine.arrow_files import write_table, writing_errors
-from beam_jobs.ingest import day_versions
-from beam_jobs.ingest.day_rows import count_lines, logical_digest
-from beam_jobs.ingest.days import DayFile, day_files, read_day_file
-from beam_jobs.ingest.person_key import hash_people, key_paths, read_key
-from schemas import manifest, storage
-from schemas.day_version import list_dates, newest_version
-from schemas.errors import StageError, UsageError
-from schemas.ledger import Ledger
-from schemas.manifest import Manifest, Outcome
-from schemas.search_log import DAY_FATES
-from schemas.shard import LogicalDigest
-from schemas.stage import Progress, StageResult, run_stage, silent, stage_folder
+from clicktower.beam_jobs.engine.arrow_files import write_table, writing_errors
+from clicktower.beam_jobs.ingest import day_versions
+from clicktower.beam_jobs.ingest.day_rows import count_lines, logical_digest
+from clicktower.beam_jobs.ingest.days import DayFile, day_files, read_day_file
+from clicktower.beam_jobs.ingest.person_key import hash_people, key_paths, read_key
+from clicktower.schemas import manifest, storage
+from clicktower.schemas.day_version import list_dates, newest_version
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.ledger import Ledger
+from clicktower.schemas.manifest import Manifest, Outcome
+from clicktower.schemas.search_log import DAY_FATES
+from clicktower.schemas.shard import LogicalDigest
+from clicktower.schemas.stage import Progress, StageResult, run_stage, silent, stage_folder
 
 BEGUN = "erasing"  # in the folder of the remainder: the start of a killed erasure belongs to nobody else
 

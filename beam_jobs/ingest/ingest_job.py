@@ -27,11 +27,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.pvalue import AsSingleton, TaggedOutput
 
-from beam_jobs.engine.arrow_files import Record, get, put, read_table, write_table, write_tables, writing_errors
-from beam_jobs.engine.beam_engine import relay_stage_errors
-from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, move_to_final_names
-from beam_jobs.engine.exchange import CommitAll, Exchange, ExchangeRecords, read_parts
-from beam_jobs.ingest.bots import (
+from clicktower.beam_jobs.engine.arrow_files import (
+    Record,
+    get,
+    put,
+    read_table,
+    write_table,
+    write_tables,
+    writing_errors,
+)
+from clicktower.beam_jobs.engine.beam_engine import relay_stage_errors
+from clicktower.beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, move_to_final_names
+from clicktower.beam_jobs.engine.exchange import CommitAll, Exchange, ExchangeRecords, read_parts
+from clicktower.beam_jobs.ingest.bots import (
     RULES,
     Activity,
     BotRules,
@@ -43,7 +51,7 @@ from beam_jobs.ingest.bots import (
     merge_activity,
     merge_bots,
 )
-from beam_jobs.ingest.day_rows import (
+from clicktower.beam_jobs.ingest.day_rows import (
     BOT_LINES,
     aggregate_joined,
     count_lines,
@@ -51,18 +59,18 @@ from beam_jobs.ingest.day_rows import (
     logical_digest,
     merge_bucket,
 )
-from beam_jobs.ingest.day_versions import register, sampled, write_sample, zero_bits_for
-from beam_jobs.ingest.days import parse_date
-from beam_jobs.ingest.person_key import worker_key
-from beam_jobs.sources.read_lines import ReadingPlan, Unit
-from beam_jobs.sources.source import ParsedBlock, Source
-from schemas import storage
-from schemas.errors import StageError, TransientError
-from schemas.ledger import FATES, Ledger
-from schemas.manifest import Outcome
-from schemas.search_log import DAY_FATES, REJECT, SIMULATED_APPLICATION
-from schemas.shard import LogicalDigest
-from schemas.storage import join
+from clicktower.beam_jobs.ingest.day_versions import register, sampled, write_sample, zero_bits_for
+from clicktower.beam_jobs.ingest.days import parse_date
+from clicktower.beam_jobs.ingest.person_key import worker_key
+from clicktower.beam_jobs.sources.read_lines import ReadingPlan, Unit
+from clicktower.beam_jobs.sources.source import ParsedBlock, Source
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, TransientError
+from clicktower.schemas.ledger import FATES, Ledger
+from clicktower.schemas.manifest import Outcome
+from clicktower.schemas.search_log import DAY_FATES, REJECT, SIMULATED_APPLICATION
+from clicktower.schemas.shard import LogicalDigest
+from clicktower.schemas.storage import join
 
 READING, JOINING, ADDING_UP, WRITING = (
     "reading the log (bytes)",

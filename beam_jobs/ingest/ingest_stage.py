@@ -4,25 +4,25 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Annotated
 
-from beam_jobs.engine.arrow_files import writing_errors
-from beam_jobs.engine.beam_stage import run_beam_stage
-from beam_jobs.ingest.bots import BotRules
-from beam_jobs.ingest.content_filters import BOT_USER_AGENTS, shipped_list
-from beam_jobs.ingest.day_versions import find_held, find_remainder, register
-from beam_jobs.ingest.days import parse_date
-from beam_jobs.ingest.person_key import ensure_key, ensure_store_key
-from beam_jobs.sources.forms import check_mapping, form_of
-from beam_jobs.sources.mapping import Mapping
-from beam_jobs.sources.read_lines import find_files
-from beam_jobs.sources.source import Source
-from schemas import storage
-from schemas.errors import UsageError
-from schemas.manifest import Request
-from schemas.section import Part, Unnamed, Uri, section
-from schemas.stage import Progress, Stage, StageResult, open_result, silent
+from clicktower.beam_jobs.engine.arrow_files import writing_errors
+from clicktower.beam_jobs.engine.beam_stage import run_beam_stage
+from clicktower.beam_jobs.ingest.bots import BotRules
+from clicktower.beam_jobs.ingest.content_filters import BOT_USER_AGENTS, shipped_list
+from clicktower.beam_jobs.ingest.day_versions import find_held, find_remainder, register
+from clicktower.beam_jobs.ingest.days import parse_date
+from clicktower.beam_jobs.ingest.person_key import ensure_key, ensure_store_key
+from clicktower.beam_jobs.sources.forms import check_mapping, form_of
+from clicktower.beam_jobs.sources.mapping import Mapping
+from clicktower.beam_jobs.sources.read_lines import find_files
+from clicktower.beam_jobs.sources.source import Source
+from clicktower.schemas import storage
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.manifest import Request
+from clicktower.schemas.section import Part, Unnamed, Uri, section
+from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, silent
 
 if TYPE_CHECKING:
-    from beam_jobs.ingest.ingest_job import IngestJob
+    from clicktower.beam_jobs.ingest.ingest_job import IngestJob
 
 INGEST = Stage("ingest", version=2)
 
@@ -71,7 +71,7 @@ def ingest_request(files: Sequence[str], key_id: str, config: IngestConfig) -> R
 
 
 def job_class() -> "type[IngestJob]":
-    from beam_jobs.ingest.ingest_job import IngestJob
+    from clicktower.beam_jobs.ingest.ingest_job import IngestJob
 
     return IngestJob
 

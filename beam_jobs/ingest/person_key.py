@@ -21,9 +21,9 @@ from hashlib import blake2b
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_jobs.compiled.log_library import keyed_hashes
-from schemas import storage
-from schemas.errors import StageError, UsageError, require_major
+from clicktower.beam_jobs.compiled.log_library import keyed_hashes
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError, require_major
 
 KEY_BYTES = 32
 PERSON = b"clicktower-people"[:16]  # BLAKE2b's personalisation: this use of the key and no other

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from beam_jobs.build.click_shards import Salt, count_people
-from beam_jobs.compiled.log_library import keyed_hashes
-from beam_jobs.ingest.content_filters import content_fates
-from beam_jobs.judgments import click_model as model
-from schemas.errors import StageError, UsageError
-from schemas.judgments import CLICK_DERIVED
-from schemas.search_log import PEOPLE_CAP, not_null
-from schemas.section import Part, Unnamed, Uri, section
+from clicktower.beam_jobs.build.click_shards import Salt, count_people
+from clicktower.beam_jobs.compiled.log_library import keyed_hashes
+from clicktower.beam_jobs.ingest.content_filters import content_fates
+from clicktower.beam_jobs.judgments import click_model as model
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.judgments import CLICK_DERIVED
+from clicktower.schemas.search_log import PEOPLE_CAP, not_null
+from clicktower.schemas.section import Part, Unnamed, Uri, section
 
 # Grade g if the attractiveness, as a share of the typical one (judge_clicks), is at least the g-th of these: where 1 +
 # 7 * share, the gain 2^grade of NDCG if a share of 1 is to gain 2^3 - 1, passes 2^(g - 1/2).

@@ -26,19 +26,19 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsIter, AsSingleton, TaggedOutput
 
-from beam_jobs.engine.arrow_files import Record, from_ipc, get, put, to_ipc, writing_errors
-from beam_jobs.engine.beam_engine import relay_stage_errors
-from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance
-from beam_jobs.engine.exchange import Bucket, CommitAll, JointExchange, Side, read_parts
-from beam_jobs.ingest.days import DayFile, read_day_file
-from beam_jobs.judgments import judge_clicks as judging
-from beam_jobs.judgments.click_model import odds_to_share
-from schemas import storage
-from schemas.errors import StageError
-from schemas.judgments import CLICK_DERIVED, run_lines
-from schemas.manifest import Outcome
-from schemas.search_log import EXPOSURES, QUERIES
-from schemas.shard import LogicalDigest
+from clicktower.beam_jobs.engine.arrow_files import Record, from_ipc, get, put, to_ipc, writing_errors
+from clicktower.beam_jobs.engine.beam_engine import relay_stage_errors
+from clicktower.beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance
+from clicktower.beam_jobs.engine.exchange import Bucket, CommitAll, JointExchange, Side, read_parts
+from clicktower.beam_jobs.ingest.days import DayFile, read_day_file
+from clicktower.beam_jobs.judgments import judge_clicks as judging
+from clicktower.beam_jobs.judgments.click_model import odds_to_share
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.judgments import CLICK_DERIVED, run_lines
+from clicktower.schemas.manifest import Outcome
+from clicktower.schemas.search_log import EXPOSURES, QUERIES
+from clicktower.schemas.shard import LogicalDigest
 
 QUERIES_FILE, QRELS_FILE, LOGGED_FILE = "queries.tsv", "qrels.txt", "logged.run"
 PROPENSITIES_FILE = "propensities.json"

@@ -6,24 +6,24 @@ derive_judgments(["store"], store="store", config=JudgmentsConfig(k=5))
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from beam_jobs.engine.beam_stage import run_beam_stage
-from beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
-from beam_jobs.ingest.content_filters import adult_list
-from beam_jobs.ingest.day_versions import data_date, follow
-from beam_jobs.ingest.days import Window, day_bytes, day_files, inherited_labels, open_window
-from beam_jobs.judgments.judge_clicks import JudgmentsConfig
-from schemas import manifest, storage
-from schemas.errors import StageError
-from schemas.stage import Progress, Stage, StageResult, open_result, silent
+from clicktower.beam_jobs.engine.beam_stage import run_beam_stage
+from clicktower.beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
+from clicktower.beam_jobs.ingest.content_filters import adult_list
+from clicktower.beam_jobs.ingest.day_versions import data_date, follow
+from clicktower.beam_jobs.ingest.days import Window, day_bytes, day_files, inherited_labels, open_window
+from clicktower.beam_jobs.judgments.judge_clicks import JudgmentsConfig
+from clicktower.schemas import manifest, storage
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, silent
 
 if TYPE_CHECKING:
-    from beam_jobs.judgments.judgments_job import JudgmentsJob
+    from clicktower.beam_jobs.judgments.judgments_job import JudgmentsJob
 
 JUDGMENTS = Stage("judgments", version=3)  # 2 wrote the first logged.run, 3 the first judgment_list.json
 
 
 def job_class() -> "type[JudgmentsJob]":
-    from beam_jobs.judgments.judgments_job import JudgmentsJob
+    from clicktower.beam_jobs.judgments.judgments_job import JudgmentsJob
 
     return JudgmentsJob
 

@@ -22,21 +22,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.pvalue import AsIter, TaggedOutput
 
-from beam_jobs.build.click_shards import index_words, joined_fields
-from beam_jobs.compiled.log_library import row_digest
-from beam_jobs.engine.arrow_files import Record, get, map_table, put, write_table, write_tables, writing_errors
-from beam_jobs.engine.beam_engine import relay_stage_errors
-from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, move_to_final_names
-from beam_jobs.engine.exchange import CommitAll, Exchange, bucket_of, read_parts
-from beam_jobs.labelled import labelled_rows
-from beam_jobs.sources.source import Source
-from schemas import storage
-from schemas.errors import StageError
-from schemas.ledger import FATES, Ledger
-from schemas.manifest import Outcome, to_bytes
-from schemas.search_log import not_null
-from schemas.shard import LABELLED_CATALOGUE, LABELLED_VERSION, labelled_schema
-from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
+from clicktower.beam_jobs.build.click_shards import index_words, joined_fields
+from clicktower.beam_jobs.compiled.log_library import row_digest
+from clicktower.beam_jobs.engine.arrow_files import (
+    Record,
+    get,
+    map_table,
+    put,
+    write_table,
+    write_tables,
+    writing_errors,
+)
+from clicktower.beam_jobs.engine.beam_engine import relay_stage_errors
+from clicktower.beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, move_to_final_names
+from clicktower.beam_jobs.engine.exchange import CommitAll, Exchange, bucket_of, read_parts
+from clicktower.beam_jobs.labelled import labelled_rows
+from clicktower.beam_jobs.sources.source import Source
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.ledger import FATES, Ledger
+from clicktower.schemas.manifest import Outcome, to_bytes
+from clicktower.schemas.search_log import not_null
+from clicktower.schemas.shard import LABELLED_CATALOGUE, LABELLED_VERSION, labelled_schema
+from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 
 READING = "reading labelled lines (bytes)"
 IDS = not_null(sentence=pa.uint64())

@@ -24,22 +24,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import regex
 
-from beam_jobs.build.click_shards import HeldOutShare, RowsPerShard, Salt, TableRows, held_out
-from beam_jobs.sources import read_lines
-from beam_jobs.sources.delimited import DelimitedSource
-from beam_jobs.sources.jsonl import JsonSource
-from beam_jobs.sources.log_rows import texts
-from beam_jobs.sources.mapping import Column, ColumnMapping, NamedColumns
-from beam_jobs.sources.parquet import ParquetSource
-from beam_jobs.sources.source import Source, Values
-from schemas import storage
-from schemas.errors import StageError, UsageError
-from schemas.manifest import Request
-from schemas.negatives import absorb
-from schemas.section import Part, Unnamed, section
-from schemas.shard import LabelKind, Unit
-from schemas.stage import Stage
-from schemas.text_contract import DEFAULT_TABLE_ROWS, normalise_column
+from clicktower.beam_jobs.build.click_shards import HeldOutShare, RowsPerShard, Salt, TableRows, held_out
+from clicktower.beam_jobs.sources import read_lines
+from clicktower.beam_jobs.sources.delimited import DelimitedSource
+from clicktower.beam_jobs.sources.jsonl import JsonSource
+from clicktower.beam_jobs.sources.log_rows import texts
+from clicktower.beam_jobs.sources.mapping import Column, ColumnMapping, NamedColumns
+from clicktower.beam_jobs.sources.parquet import ParquetSource
+from clicktower.beam_jobs.sources.source import Source, Values
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.manifest import Request
+from clicktower.schemas.negatives import absorb
+from clicktower.schemas.section import Part, Unnamed, section
+from clicktower.schemas.shard import LabelKind, Unit
+from clicktower.schemas.stage import Stage
+from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS, normalise_column
 
 
 @section

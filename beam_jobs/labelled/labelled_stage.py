@@ -6,8 +6,8 @@ build_labelled_shards(["pairs.tsv"], store="store", config=LabelledConfig(mappin
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from beam_jobs.engine.beam_stage import run_beam_stage
-from beam_jobs.labelled.labelled_rows import (
+from clicktower.beam_jobs.engine.beam_stage import run_beam_stage
+from clicktower.beam_jobs.labelled.labelled_rows import (
     Format,
     LabelledColumns,
     LabelledConfig,
@@ -16,14 +16,14 @@ from beam_jobs.labelled.labelled_rows import (
     labelled_request,
     labelled_source,
 )
-from schemas.stage import Progress, StageResult, silent
+from clicktower.schemas.stage import Progress, StageResult, silent
 
 if TYPE_CHECKING:
-    from beam_jobs.labelled.labelled_job import LabelledJob
+    from clicktower.beam_jobs.labelled.labelled_job import LabelledJob
 
 
 def job_class() -> "type[LabelledJob]":
-    from beam_jobs.labelled.labelled_job import LabelledJob
+    from clicktower.beam_jobs.labelled.labelled_job import LabelledJob
 
     return LabelledJob
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from beam_jobs.sources.log_rows import mapped_log_rows
-from beam_jobs.sources.mapping import ColumnMapping, Columns, Mapping
-from beam_jobs.sources.read_lines import (
+from clicktower.beam_jobs.sources.log_rows import mapped_log_rows
+from clicktower.beam_jobs.sources.mapping import ColumnMapping, Columns, Mapping
+from clicktower.beam_jobs.sources.read_lines import (
     BLOCK_BYTES,
     MAX_LINE_BYTES,
     NOT_UTF8,
@@ -30,8 +30,8 @@ from beam_jobs.sources.read_lines import (
     split_lines,
     without_returns,
 )
-from beam_jobs.sources.source import BOM, LogForm, ParsedBlock, RowsOf, check_columns, parsed_lines
-from schemas.errors import StageError, UsageError
+from clicktower.beam_jobs.sources.source import BOM, LogForm, ParsedBlock, RowsOf, check_columns, parsed_lines
+from clicktower.schemas.errors import StageError, UsageError
 
 _HEADER_BYTES = 1 << 16
 csv.field_size_limit(MAX_LINE_BYTES)

@@ -1,9 +1,9 @@
 """The log formats of ingest and check: a new one is a file that defines a LogForm, and an entry below."""
 
-from beam_jobs.sources import delimited, jsonl, parquet, ubi
-from beam_jobs.sources.mapping import Events, Mapping
-from beam_jobs.sources.source import LogForm
-from schemas.errors import UsageError
+from clicktower.beam_jobs.sources import delimited, jsonl, parquet, ubi
+from clicktower.beam_jobs.sources.mapping import Events, Mapping
+from clicktower.beam_jobs.sources.source import LogForm
+from clicktower.schemas.errors import UsageError
 
 FORMS: dict[str, LogForm] = {
     form.name: form for form in (ubi.FORM, delimited.ORCAS, delimited.FORM, jsonl.FORM, parquet.FORM)

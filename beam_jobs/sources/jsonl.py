@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from beam_jobs.sources import read_lines
-from beam_jobs.sources.log_rows import mapped_log_rows
-from beam_jobs.sources.mapping import ColumnMapping, NamedColumns, nearest
-from beam_jobs.sources.source import LineSource, LogForm, ParsedBlock, RowsOf, listed, parsed_lines
-from schemas.errors import UsageError
+from clicktower.beam_jobs.sources import read_lines
+from clicktower.beam_jobs.sources.log_rows import mapped_log_rows
+from clicktower.beam_jobs.sources.mapping import ColumnMapping, NamedColumns, nearest
+from clicktower.beam_jobs.sources.source import LineSource, LogForm, ParsedBlock, RowsOf, listed, parsed_lines
+from clicktower.schemas.errors import UsageError
 
 _Text = str | int | None
 _Number = str | int | float | None

@@ -6,8 +6,8 @@ inside a table, such as one of its partitions, gives only the files of the curre
 
 import re
 
-from schemas import storage
-from schemas.errors import StageError, UsageError
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError
 
 # By folder: the files of its table, or None if it is no table.
 Tables = dict[str, frozenset[str] | None]

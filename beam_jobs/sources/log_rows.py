@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_jobs.sources.mapping import Mapping as LogMapping
-from schemas.search_log import CLICK_WEIGHT, KINDS, LINE_HASH_BYTES, LOG_ROW
+from clicktower.beam_jobs.sources.mapping import Mapping as LogMapping
+from clicktower.schemas.search_log import CLICK_WEIGHT, KINDS, LINE_HASH_BYTES, LOG_ROW
 
 _SEARCH, _CLICK, _OTHER = (KINDS.index(kind) for kind in ("search", "click", "other"))
 # The prefix of ids made for lines without one: such a line is in a group by itself, with its exact repeats.

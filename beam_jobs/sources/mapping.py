@@ -24,9 +24,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.errors import UsageError
-from schemas.search_log import CLICK_WEIGHT
-from schemas.section import Unnamed, section
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.search_log import CLICK_WEIGHT
+from clicktower.schemas.section import Unnamed, section
 
 TimeFormat = Literal["iso", "epoch_s", "epoch_ms"]
 Column = str | int | None

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from beam_jobs.sources import read_lines
-from beam_jobs.sources.log_rows import mapped_log_rows
-from beam_jobs.sources.mapping import ColumnMapping
-from beam_jobs.sources.source import LogForm, ParsedBlock, RowsOf, check_columns
-from schemas import storage
-from schemas.errors import StageError, UsageError
+from clicktower.beam_jobs.sources import read_lines
+from clicktower.beam_jobs.sources.log_rows import mapped_log_rows
+from clicktower.beam_jobs.sources.mapping import ColumnMapping
+from clicktower.beam_jobs.sources.source import LogForm, ParsedBlock, RowsOf, check_columns
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError
 
 BATCH_ROWS = 1 << 16
 

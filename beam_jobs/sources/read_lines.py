@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 from isal import igzip, isal_zlib
 
-from beam_jobs.sources import lake_tables
-from schemas import storage
-from schemas.errors import StageError, UsageError
-from schemas.search_log import LINE_HASH_BYTES
+from clicktower.beam_jobs.sources import lake_tables
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.search_log import LINE_HASH_BYTES
 
 PLAIN, GZIP, ZSTD, PARQUET = "plain", "gzip", "zstd", "parquet"
 MAGIC_BYTES = 6

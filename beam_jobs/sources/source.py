@@ -12,11 +12,11 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from beam_jobs.sources.log_rows import Values
-from beam_jobs.sources.mapping import ColumnMapping, nearest
-from beam_jobs.sources.mapping import Mapping as LogMapping
-from beam_jobs.sources.read_lines import ReadingPlan, Unit, plan_reading, read_blocks
-from schemas.errors import UsageError
+from clicktower.beam_jobs.sources.log_rows import Values
+from clicktower.beam_jobs.sources.mapping import ColumnMapping, nearest
+from clicktower.beam_jobs.sources.mapping import Mapping as LogMapping
+from clicktower.beam_jobs.sources.read_lines import ReadingPlan, Unit, plan_reading, read_blocks
+from clicktower.schemas.errors import UsageError
 
 # (line hashes, the mapped columns by our names, the mapping) -> (rows in the order of the lines, the numbers of the
 # rejected lines ascending, their reasons): the meaning of lines once their format has been parsed. Picklable.

@@ -25,12 +25,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from beam_jobs.compiled.log_library import library
-from beam_jobs.sources import read_lines
-from beam_jobs.sources.log_rows import log_rows
-from beam_jobs.sources.mapping import Events
-from beam_jobs.sources.source import LineSource, LogForm, ParsedBlock, parsed_lines
-from schemas.search_log import KINDS, LOG_ROW
+from clicktower.beam_jobs.compiled.log_library import library
+from clicktower.beam_jobs.sources import read_lines
+from clicktower.beam_jobs.sources.log_rows import log_rows
+from clicktower.beam_jobs.sources.mapping import Events
+from clicktower.beam_jobs.sources.source import LineSource, LogForm, ParsedBlock, parsed_lines
+from clicktower.schemas.search_log import KINDS, LOG_ROW
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

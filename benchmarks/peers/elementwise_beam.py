@@ -24,10 +24,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsDict, AsSingleton
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_jobs.ingest.content_filters import ADULT_ENGLISH, by_first_run, content_fate, shipped_list
 from benchmarks.peers import verdicts
 from benchmarks.peers.strict_line import Row, read_line
-from schemas.text_contract import normalise
+from clicktower.beam_jobs.ingest.content_filters import ADULT_ENGLISH, by_first_run, content_fate, shipped_list
+from clicktower.schemas.text_contract import normalise
 
 ADULT = by_first_run(shipped_list(ADULT_ENGLISH).terms)
 PAIR = pa.schema([("query", pa.string()), ("title", pa.string()), ("clicks", pa.int64()), ("dev", pa.bool_())])

@@ -22,8 +22,8 @@ from tokenizers import Tokenizer
 from torch.nn import EmbeddingBag
 from torch.nn.functional import cross_entropy, normalize
 
-from schemas.text_contract import words
-from training.model.embedding import Side
+from clicktower.schemas.text_contract import words
+from clicktower.training.model.embedding import Side
 
 ROWS, COLUMNS, RANGE = 1 << 18, 256, 0.1  # of the bag of 2019
 MINIBATCH, SCALE = 256, 20.0

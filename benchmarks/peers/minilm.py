@@ -22,10 +22,10 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from schemas.documents import read_documents
-from schemas.judgments import read_qrels, read_queries, run_lines
-from training.ranking.measure import judged_collection
-from training.ranking.ndcg import CUTOFFS, judged_pairs, ndcg_of_judged
+from clicktower.schemas.documents import read_documents
+from clicktower.schemas.judgments import read_qrels, read_queries, run_lines
+from clicktower.training.ranking.measure import judged_collection
+from clicktower.training.ranking.ndcg import CUTOFFS, judged_pairs, ndcg_of_judged
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 BATCH_TEXTS = 64

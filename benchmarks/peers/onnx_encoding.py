@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers.stock_towers import FORGET_BIAS, Tensors
-from schemas.text_contract import words
+from clicktower.schemas.text_contract import words
 
 
 def available() -> bool:

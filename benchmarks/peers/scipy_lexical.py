@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from schemas.text_contract import words
+from clicktower.schemas.text_contract import words
 
 Scores = Callable[[Sequence[str]], np.ndarray]
 

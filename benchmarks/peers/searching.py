@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.releases.query_onnx import onnx_inputs
-from flows.releases.search import OpenRelease
-from schemas.release import QUERY_TOWER, TABLE
-from schemas.text_contract import trigram_ids, words
+from clicktower.flows.releases.query_onnx import onnx_inputs
+from clicktower.flows.releases.search import OpenRelease
+from clicktower.schemas.release import QUERY_TOWER, TABLE
+from clicktower.schemas.text_contract import trigram_ids, words
 
 _PROBES = (5, 10, 20, 40, 80, 160)
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from benchmarks.peers.stock_towers import Tensors
-from training.towers.text_table import TextTable
+from clicktower.training.towers.text_table import TextTable
 
 
 class StockBag(nn.Module):

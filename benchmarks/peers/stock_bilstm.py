@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
-from training.towers.text_table import TextTable
+from clicktower.training.towers.text_table import TextTable
 
 Tensors = dict[str, torch.Tensor]
 

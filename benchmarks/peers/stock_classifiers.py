@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from benchmarks.peers.stock_bilstm import StockBilstm, StockTexts, Tensors
-from training.model.recipe import Recipe
-from training.towers.tower_settings import SIGMA_MIN
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.towers.tower_settings import SIGMA_MIN
 
 Arrangement = Literal["each side", "both sides"]  # what goes through the encoder at once
 

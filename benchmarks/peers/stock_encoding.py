@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from benchmarks.peers.stock_towers import Arrangement, StockTower, Tensors
-from schemas.text_contract import trigram_ids, words
-from training.towers.text_table import Ragged, TextTable, list_offsets
+from clicktower.schemas.text_contract import trigram_ids, words
+from clicktower.training.towers.text_table import Ragged, TextTable, list_offsets
 
 BATCH_TEXTS = 1_024
 

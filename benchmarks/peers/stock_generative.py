@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from benchmarks.peers.stock_bilstm import StockBilstm, StockTexts, Tensors, gates_of, one_bias
-from training.towers.tower_settings import SIGMA_MIN
+from clicktower.training.towers.tower_settings import SIGMA_MIN
 
 Arrangement = Literal["padded", "real words"]  # what goes through the softmax: all positions, or only those of a word
 

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from training.towers.text_table import TextTable
+from clicktower.training.towers.text_table import TextTable
 
 FORGET_BIAS = 100.0
 Tensors = dict[str, torch.Tensor]

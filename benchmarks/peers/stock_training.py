@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from benchmarks.peers.stock_bags import StockBag
 from benchmarks.peers.stock_towers import StockTower, Tensors, Where
-from training.trainer.shard_data import MicroBatch, ShardData
+from clicktower.training.trainer.shard_data import MicroBatch, ShardData
 
 
 class StockTraining:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from beam_jobs.build.click_shards import held_out
-from beam_jobs.ingest.bots import (
+from clicktower.beam_jobs.build.click_shards import held_out
+from clicktower.beam_jobs.ingest.bots import (
     MAX_HOURS,
     MS_PER_HOUR,
     NO_QUERY,
@@ -26,8 +26,8 @@ from beam_jobs.ingest.bots import (
     find_crowds,
     merge_bots,
 )
-from beam_jobs.ingest.content_filters import BOT_USER_AGENTS, content_fates, shipped_list
-from schemas.text_contract import normalise_column
+from clicktower.beam_jobs.ingest.content_filters import BOT_USER_AGENTS, content_fates, shipped_list
+from clicktower.schemas.text_contract import normalise_column
 
 __all__ = ["MAX_HOURS", "MS_PER_HOUR", "NO_QUERY", "NO_TIME", "RANKS", "STATISTICS"]
 

@@ -10,11 +10,11 @@ from typing import Protocol
 
 import torch
 
-from training.model.encoder import Encoder
-from training.model.parameters import Layout
-from training.model.recipe import Recipe
-from training.trainer.click_loss import pair_batch, pair_gradient
-from training.trainer.shard_data import MicroBatch, ShardData, pairs_of
+from clicktower.training.model.encoder import Encoder
+from clicktower.training.model.parameters import Layout
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.trainer.click_loss import pair_batch, pair_gradient
+from clicktower.training.trainer.shard_data import MicroBatch, ShardData, pairs_of
 
 TOLERANCE = 1e-4  # of the gradient's norm, for each part of each tower; float32 leaves some 1e-6
 COMPARED_STEP = 0.0625  # a power of two costs no digit; a much longer one would be stopped as one that runs away

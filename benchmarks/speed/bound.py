@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from training.kernel.kernel_library import library, status
-from training.model.recipe import Recipe
-from training.trainer.kernel_path import CompiledPath
-from training.trainer.shard_data import MicroBatch, Shard, ShardData, pairs_of
+from clicktower.training.kernel.kernel_library import library, status
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.trainer.kernel_path import CompiledPath
+from clicktower.training.trainer.shard_data import MicroBatch, Shard, ShardData, pairs_of
 
 PRODUCTS = 3
 PEAK_SECONDS = 0.2

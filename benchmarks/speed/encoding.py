@@ -12,10 +12,10 @@ from benchmarks.peers.stock_encoding import StockEncoder, StockServing
 from benchmarks.real_pairs import table_of
 from benchmarks.speed.agreement import Parts, matrix_of
 from benchmarks.speed.contest import Entrant, Tell, in_turns, rounded
-from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION, normalise_column, trigram_ids, words
-from training.model.model import Model, encode_table
-from training.model.parameters import layout_of
-from training.model.recipe import Recipe
+from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION, normalise_column, trigram_ids, words
+from clicktower.training.model.model import Model, encode_table
+from clicktower.training.model.parameters import layout_of
+from clicktower.training.model.recipe import Recipe
 
 TOLERANCE = 1e-4
 WARM_UP = 200  # queries

@@ -18,8 +18,8 @@ import torch
 
 from benchmarks.speed.contest import rounded
 from benchmarks.speed.trainer import Trainer
-from training.trainer.kernel_path import KernelThreads, Stretch
-from training.trainer.shard_data import MicroBatch
+from clicktower.training.trainer.kernel_path import KernelThreads, Stretch
+from clicktower.training.trainer.shard_data import MicroBatch
 
 COPIED = 1 << 26  # floats: far more than caches hold
 READS_AND_WRITES = {"look_ahead": 3, "step": 5}  # of each touched row

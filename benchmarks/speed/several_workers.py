@@ -21,9 +21,9 @@ from benchmarks.real_pairs import read_pairs
 from benchmarks.speed.contest import Tell, rounded
 from benchmarks.speed.trainer import Trainer
 from benchmarks.speed.variants import base_recipe, start_of
-from training.compute.reduction import ProcessGroup
-from training.trainer.job import arithmetic_of
-from training.trainer.shard_data import Order, pair_lengths
+from clicktower.training.compute.reduction import ProcessGroup
+from clicktower.training.trainer.job import arithmetic_of
+from clicktower.training.trainer.shard_data import Order, pair_lengths
 
 ROOT = Path(__file__).parents[2]
 WARM_UP = 2

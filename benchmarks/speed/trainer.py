@@ -5,17 +5,17 @@ from collections.abc import Sequence
 import torch
 
 from benchmarks.speed.agreement import Parts, matrix_of, parts_of
-from training.compute.reduction import Workers
-from training.compute.threads import compute_threads
-from training.model.encoder import CPU, Device
-from training.model.parameters import layout_of
-from training.model.recipe import Nesterov, Recipe
-from training.trainer import clicks
-from training.trainer.clicks import ClickTask
-from training.trainer.large_update import Towers, large_update
-from training.trainer.optimisers import LazyRows, MomentumSchedule
-from training.trainer.shard_data import MicroBatch, ShardData
-from training.trainer.worker import path_of, prepared
+from clicktower.training.compute.reduction import Workers
+from clicktower.training.compute.threads import compute_threads
+from clicktower.training.model.encoder import CPU, Device
+from clicktower.training.model.parameters import layout_of
+from clicktower.training.model.recipe import Nesterov, Recipe
+from clicktower.training.trainer import clicks
+from clicktower.training.trainer.clicks import ClickTask
+from clicktower.training.trainer.large_update import Towers, large_update
+from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
+from clicktower.training.trainer.shard_data import MicroBatch, ShardData
+from clicktower.training.trainer.worker import path_of, prepared
 
 UPDATES = 100_000  # more than any run makes: the schedule wants their number
 

@@ -12,15 +12,15 @@ from benchmarks.peers.stock_training import StockTraining
 from benchmarks.speed.agreement import COMPARED_STEP, Parts, Trainee, parts_of, reference_gradient, require_agreement
 from benchmarks.speed.contest import Tell
 from benchmarks.speed.trainer import Trainer
-from schemas.section import changed
-from training.model.encoder import CPU, Device
-from training.model.kernel_towers import can_encode
-from training.model.objective_settings import Clicks, Fixed
-from training.model.parameters import initial_parameters, layout_of
-from training.model.recipe import Nesterov, Recipe
-from training.towers.tower_settings import LSTM
-from training.trainer.job import arithmetic_of
-from training.trainer.shard_data import MicroBatch, ShardData
+from clicktower.schemas.section import changed
+from clicktower.training.model.encoder import CPU, Device
+from clicktower.training.model.kernel_towers import can_encode
+from clicktower.training.model.objective_settings import Clicks, Fixed
+from clicktower.training.model.parameters import initial_parameters, layout_of
+from clicktower.training.model.recipe import Nesterov, Recipe
+from clicktower.training.towers.tower_settings import LSTM
+from clicktower.training.trainer.job import arithmetic_of
+from clicktower.training.trainer.shard_data import MicroBatch, ShardData
 
 Kind = Literal["compiled", "reference", "stock", "other"]
 

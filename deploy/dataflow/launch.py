@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from flows.cli import run
+from clicktower.flows.cli import run
 
 
 def command(template: str, arguments: Sequence[str]) -> list[str]:

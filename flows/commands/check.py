@@ -8,15 +8,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from rich.filesize import decimal as size
 
-from flows.commands.options import Json, K
-from flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text, duration, finding_rows, quantity
-from flows.report.run_blocks import gate_table, ledger_table, percent
-from flows.show import console
-from flows.show.present import program
-from schemas.ledger import Ledger
+from clicktower.flows.commands.options import Json, K
+from clicktower.flows.report.blocks import (
+    Block,
+    Cell,
+    Code,
+    Heading,
+    Items,
+    Table,
+    Text,
+    duration,
+    finding_rows,
+    quantity,
+)
+from clicktower.flows.report.run_blocks import gate_table, ledger_table, percent
+from clicktower.flows.show import console
+from clicktower.flows.show.present import program
+from clicktower.schemas.ledger import Ledger
 
 if TYPE_CHECKING:
-    from beam_jobs.checking.check_log import Checked
+    from clicktower.beam_jobs.checking.check_log import Checked
 
 
 def check(
@@ -47,12 +58,12 @@ def check(
     """
     import time
 
-    from beam_jobs.build.build_stage import BuildConfig
-    from beam_jobs.checking.check_log import check_log
-    from beam_jobs.sources.mapping import Mapping as LogMapping
-    from flows.config.toml_file import read_toml
-    from schemas.errors import UsageError
-    from schemas.section import changed
+    from clicktower.beam_jobs.build.build_stage import BuildConfig
+    from clicktower.beam_jobs.checking.check_log import check_log
+    from clicktower.beam_jobs.sources.mapping import Mapping as LogMapping
+    from clicktower.flows.config.toml_file import read_toml
+    from clicktower.schemas.errors import UsageError
+    from clicktower.schemas.section import changed
 
     changed(BuildConfig(), {"k": k})  # its error is specific
     if sample_lines < 1:

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 from rich.text import Text
 
-from flows.commands.options import Documents, Into, Json, Qrels, Queries, Shards
-from flows.config.toml_file import with_fields
-from flows.report import renderers
-from flows.report.blocks import duration
-from flows.report.comparison_page import MEASURE, comparison_blocks, comparison_page, write_comparison
-from flows.show import console, present
-from flows.show.console import output, plain
-from schemas.errors import UsageError
-from training.ranking.ndcg import measure_name
+from clicktower.flows.commands.options import Documents, Into, Json, Qrels, Queries, Shards
+from clicktower.flows.config.toml_file import with_fields
+from clicktower.flows.report import renderers
+from clicktower.flows.report.blocks import duration
+from clicktower.flows.report.comparison_page import MEASURE, comparison_blocks, comparison_page, write_comparison
+from clicktower.flows.show import console, present
+from clicktower.flows.show.console import output, plain
+from clicktower.schemas.errors import UsageError
+from clicktower.training.ranking.ndcg import measure_name
 
 if TYPE_CHECKING:
-    from training.evaluation.measured_row import EndedRow
+    from clicktower.training.evaluation.measured_row import EndedRow
 
 
 def compare(
@@ -85,11 +85,11 @@ def compare(
             one.
         report: The file for a page about the comparison (self-contained HTML).
     """
-    from flows.config.settings import Surroundings
-    from schemas.judgments import Judged
-    from training.evaluation import compare_stage
-    from training.evaluation.evaluate_stage import EvaluateConfig
-    from training.evaluation.rows import all_rows, select_rows
+    from clicktower.flows.config.settings import Surroundings
+    from clicktower.schemas.judgments import Judged
+    from clicktower.training.evaluation import compare_stage
+    from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
+    from clicktower.training.evaluation.rows import all_rows, select_rows
 
     every_row = all_rows(
         change=lambda chosen_recipe: with_fields(chosen_recipe, set or []),

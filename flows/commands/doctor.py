@@ -11,12 +11,12 @@ from typing import Any, Literal
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from flows.commands.options import Json
-from flows.report.blocks import Cell, Table, Text, finding_rows
-from flows.show import console
-from flows.show.console import NEEDS, emit, errors
-from training.compute.device import count_gpus
-from training.kernel.kernel_library import Status, status
+from clicktower.flows.commands.options import Json
+from clicktower.flows.report.blocks import Cell, Table, Text, finding_rows
+from clicktower.flows.show import console
+from clicktower.flows.show.console import NEEDS, emit, errors
+from clicktower.training.compute.device import count_gpus
+from clicktower.training.kernel.kernel_library import Status, status
 
 # A check prevents a run, finds room for improvement, passes, or states a fact.
 State = Literal["bad", "look", "good", "note"]
@@ -51,9 +51,9 @@ def doctor(*, json: Json = False) -> int:
         clicktower doctor
         clicktower doctor --json
     """
-    from beam_jobs.compiled.log_library import missing_reason
-    from beam_jobs.engine.engine_options import FLINK_JOB_SERVER, PRISM, PYTHON_WORKER
-    from flows.config.settings import Settings
+    from clicktower.beam_jobs.compiled.log_library import missing_reason
+    from clicktower.beam_jobs.engine.engine_options import FLINK_JOB_SERVER, PRISM, PYTHON_WORKER
+    from clicktower.flows.config.settings import Settings
 
     begun = time.perf_counter()
     engines, path = Path(Settings().engines), status()
@@ -96,7 +96,7 @@ def training_path(kernel: Status) -> Finding:
     if kernel.instructions == "generic":
         fix = "Use a processor that has them, or see that the virtual machine shows them."
         return Finding("path", "look", "the compiled kernel, without AVX2 or AVX-512: several times slower", fix)
-    from training.model.kernel_towers import TRAINED  # loads pyarrow
+    from clicktower.training.model.kernel_towers import TRAINED  # loads pyarrow
 
     towers = ", ".join(tower.kind for tower in TRAINED)
     return Finding("path", "good", f"the compiled kernel with {kernel.instructions} ({towers}); torch for other towers")
@@ -106,7 +106,7 @@ def gpu() -> Finding:
     """Whether there is a GPU, and whether it computes what the CPU does (trainer.gpu_check)."""
     if not count_gpus():
         return Finding("GPU", "note", "none that torch can use: training takes the CPU")
-    from training.trainer.gpu_check import device_of_gpu, gpu_kind, gpu_problem  # loads torch
+    from clicktower.training.trainer.gpu_check import device_of_gpu, gpu_kind, gpu_problem  # loads torch
 
     device = device_of_gpu()
     text = f"{gpu_kind('cuda')}: training takes the device {device}"

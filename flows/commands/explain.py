@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from flows.commands.options import Json, Shards
-from flows.report.blocks import Table
-from flows.show import console
-from schemas import storage
-from schemas.errors import UsageError
+from clicktower.flows.commands.options import Json, Shards
+from clicktower.flows.report.blocks import Table
+from clicktower.flows.show import console
+from clicktower.schemas import storage
+from clicktower.schemas.errors import UsageError
 
 if TYPE_CHECKING:
-    from flows.report.explain_page import Readings
+    from clicktower.flows.report.explain_page import Readings
 
 Side = Literal["query", "document"]
 Positive = Annotated[int, Parameter(validator=Number(gte=1))]
@@ -64,15 +64,15 @@ def explain(
         colours: The colour range of the heat maps: shared (one for all) or panel (one each).
         set: field=value for any field of the counting rule: top_cells, threshold, share; may be repeated.
     """
-    from flows.config.toml_file import with_fields
-    from flows.releases.word_shares import word_shares
-    from flows.report.explain_page import Readings, explain_blocks
-    from flows.show.present import relative_path
-    from schemas.judgments import read_queries
-    from training.analysis.explanation import as_json, explain_model, training_cost
-    from training.analysis.keywords import CountingRule
-    from training.analysis.traces import has_gates, require_traces
-    from training.model.model import load_encoder, load_model
+    from clicktower.flows.config.toml_file import with_fields
+    from clicktower.flows.releases.word_shares import word_shares
+    from clicktower.flows.report.explain_page import Readings, explain_blocks
+    from clicktower.flows.show.present import relative_path
+    from clicktower.schemas.judgments import read_queries
+    from clicktower.training.analysis.explanation import as_json, explain_model, training_cost
+    from clicktower.training.analysis.keywords import CountingRule
+    from clicktower.training.analysis.traces import has_gates, require_traces
+    from clicktower.training.model.model import load_encoder, load_model
 
     texts, rule = _texts(text, title, side, queries), with_fields(CountingRule(), set or [])
     for option, lacks, needed in (
@@ -185,7 +185,7 @@ def _texts(text: str | None, title: str | None, side: Side | None, queries: str 
 
 def _model_folder(path: str) -> tuple[str, bool]:
     """(the folder of a model, whether its log was simulated), given that of a train stage, a release or a model."""
-    from training.model.model_folder import DESCRIPTION, model_source
+    from clicktower.training.model.model_folder import DESCRIPTION, model_source
 
     if storage.exists(storage.join(path, DESCRIPTION)):
         return path, False
@@ -195,9 +195,9 @@ def _model_folder(path: str) -> tuple[str, bool]:
 
 def _write(into: str, readings: "Readings") -> dict[str, str]:
     """Write the page, and the traces and the attention of each model; where each file is."""
-    from flows.report.explain_page import explain_page
-    from flows.report.renderers import write_page
-    from training.analysis.traces import attention_table, trace_table, write_table
+    from clicktower.flows.report.explain_page import explain_page
+    from clicktower.flows.report.renderers import write_page
+    from clicktower.training.analysis.traces import attention_table, trace_table, write_table
 
     files = {}
     storage.make_folder(into)
@@ -246,10 +246,10 @@ def nearest_words(
         epochs: Of Doc2Vec: how often it reads all texts.
         seed: Of Doc2Vec.
     """
-    from schemas.stage import open_result
-    from training.analysis import nearest_words as by_vectors
-    from training.model.model import load_encoder
-    from training.model.model_folder import model_source
+    from clicktower.schemas.stage import open_result
+    from clicktower.training.analysis import nearest_words as by_vectors
+    from clicktower.training.model.model import load_encoder
+    from clicktower.training.model.model_folder import model_source
 
     source = model_source(model) if model else None
     encoder = load_encoder(source.folder) if source else None

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from flows.commands.options import Json
-from flows.show import console, present
-from flows.submit import run_stage_command
-from schemas.errors import StageError, UsageError
-from schemas.process import sigterm_as_exit
+from clicktower.flows.commands.options import Json
+from clicktower.flows.show import console, present
+from clicktower.flows.submit import run_stage_command
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.process import sigterm_as_exit
 
 
 def run(config: str, *, date: str | None = None, json: Json = False) -> None:
@@ -55,9 +55,9 @@ def run_locally(config_file: str, date: str | None = None, until: str = "report"
 
     In this terminal, or as a flow where a Prefect server is set up.
     """
-    from beam_jobs.ingest.days import parse_date
-    from flows import chain
-    from flows.config.pipeline_config import read_pipeline
+    from clicktower.beam_jobs.ingest.days import parse_date
+    from clicktower.flows import chain
+    from clicktower.flows.config.pipeline_config import read_pipeline
 
     config = read_pipeline(config_file)
     yesterday = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
@@ -68,7 +68,7 @@ def run_locally(config_file: str, date: str | None = None, until: str = "report"
     # A person's terminal shows the stages, not Prefect's log; we report a failed stage once, without a traceback.
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_LOGGING_TO_API_ENABLED", "false")
-    from flows.pipeline import pipeline  # Prefect takes seconds to start
+    from clicktower.flows.pipeline import pipeline  # Prefect takes seconds to start
 
     state: Any = pipeline(config=str(Path(config_file).resolve()), data_date=day, until=until, return_state=True)
     result = state.result(raise_on_failure=False)
@@ -79,7 +79,7 @@ def run_locally(config_file: str, date: str | None = None, until: str = "report"
 
 def _prefect_is_set_up() -> bool:
     """Whether a server is named by the environment or by the person's profile, as Prefect itself would find it."""
-    from flows.config.settings import Surroundings
+    from clicktower.flows.config.settings import Surroundings
 
     around = Surroundings()
     if around.prefect_api_url:
@@ -122,7 +122,7 @@ def backfill(
             after the other. Its worker's machine reads the TOML file at the same path.
         json: Print the outcome of each date as one JSON object; progress goes to stderr.
     """
-    from flows.config.pipeline_config import read_pipeline
+    from clicktower.flows.config.pipeline_config import read_pipeline
 
     if every and ingest_only:
         raise UsageError(
@@ -153,7 +153,7 @@ class DateResult:
 
 def dates(first: str, until: str) -> list[str]:
     """All dates from the first to the last, ISO 8601. Raises UsageError."""
-    from beam_jobs.ingest import days
+    from clicktower.beam_jobs.ingest import days
 
     if not (result := days.dates(first, until)):
         raise UsageError(f"The first date, {first}, is after the last, {until}.", "Give --from the earlier of them.")
@@ -233,7 +233,7 @@ def run_on_server(config_file: str, date: str, until: str = "report") -> dict:
 
     Raises UsageError where no server or no deployment is there, StageError with what the run's page says otherwise.
     """
-    from flows.config.settings import Surroundings
+    from clicktower.flows.config.settings import Surroundings
 
     if not Surroundings().prefect_api_url:
         raise UsageError(
@@ -279,6 +279,6 @@ def demo(*, work: str = "clicktower-demo", searches: int = 30_000, seed: int = 0
     simulated = run_stage_command(["simulate", str(folder / "data"), "--searches", str(searches), "--seed", str(seed)])
     present.stage_result(simulated)
     config = folder / "pipeline.toml"
-    config.write_bytes((resources.files("flows.commands") / "demo.toml").read_bytes())
+    config.write_bytes((resources.files("clicktower.flows.commands") / "demo.toml").read_bytes())
     results = {"simulate": simulated, **run_locally(str(config))}
     console.emit(present.run_json("demo", results), json, present.run_results)

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from flows.commands.options import Documents, Into, Json, K, Set
-from flows.config.toml_file import assignments, read_toml, with_fields
-from flows.show import console, present
-from flows.show.console import errors, output, plain
-from schemas import storage
-from schemas.errors import UsageError
-from schemas.stage import StageResult
+from clicktower.flows.commands.options import Documents, Into, Json, K, Set
+from clicktower.flows.config.toml_file import assignments, read_toml, with_fields
+from clicktower.flows.show import console, present
+from clicktower.flows.show.console import errors, output, plain
+from clicktower.schemas import storage
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.stage import StageResult
 
 if TYPE_CHECKING:
-    from beam_jobs.ingest.days import Window
-    from beam_jobs.ingest.erase import Erasure
+    from clicktower.beam_jobs.ingest.days import Window
+    from clicktower.beam_jobs.ingest.erase import Erasure
 
 
 def simulate(out: str, *, searches: int = 30_000, seed: int = 0, set: Set = None, json: Json = False) -> None:
@@ -33,8 +33,8 @@ def simulate(out: str, *, searches: int = 30_000, seed: int = 0, set: Set = None
         searches: The number of searches by people and bots; the log has about ten lines per search.
         seed: The same seed makes the same bytes.
     """
-    from flows.simulation import write_simulation
-    from flows.simulation.simulation_config import SimulationConfig
+    from clicktower.flows.simulation import write_simulation
+    from clicktower.flows.simulation.simulation_config import SimulationConfig
 
     config = with_fields(SimulationConfig(), [f"num_searches={searches}", f"seed={seed}", *(set or [])])
     with console.progress_bar("simulate") as progress:
@@ -57,8 +57,8 @@ class StageFlags:
     json: Json = False
 
     def engine_options(self) -> tuple[str, ...]:
-        from beam_jobs.engine.engine_options import with_engines
-        from flows.config.settings import Settings
+        from clicktower.beam_jobs.engine.engine_options import with_engines
+        from clicktower.flows.config.settings import Settings
 
         return with_engines(self.beam_options or (), Settings().engines)
 
@@ -88,7 +88,7 @@ class WindowFlags:
     allow_missing_days: bool = False
 
     def window(self) -> "Window":
-        from beam_jobs.ingest.days import Window
+        from clicktower.beam_jobs.ingest.days import Window
 
         return Window(first=self.first, until=self.until, last=self.last, allow_missing=self.allow_missing_days)
 
@@ -127,10 +127,10 @@ def ingest(
             with the old one.
         replace_day: Make the date from these files alone; whatever it was made from before is superseded.
     """
-    from beam_jobs.ingest import ingest_stage
-    from beam_jobs.ingest.ingest_stage import IngestConfig
-    from beam_jobs.sources.mapping import Mapping
-    from flows.show.present import day_of
+    from clicktower.beam_jobs.ingest import ingest_stage
+    from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
+    from clicktower.beam_jobs.sources.mapping import Mapping
+    from clicktower.flows.show.present import day_of
 
     fields = {
         "format": format,
@@ -199,7 +199,7 @@ def erase(
         client_ids_file: A file with one client id per line.
         person_key: The key file that logs were ingested with, if it was not the store's own.
     """
-    from beam_jobs.ingest import erase
+    from clicktower.beam_jobs.ingest import erase
 
     client_ids = read_client_ids(client_id, client_ids_file)
     with console.progress_bar("erase") as progress:
@@ -288,8 +288,8 @@ def build(
         judged_queries: Queries (`id<TAB>text`) that are kept out of training, because the model is evaluated on them.
         adult_list: Your own list of adult words, one per line, instead of the built-in one.
     """
-    from beam_jobs.build import build_stage
-    from beam_jobs.build.build_stage import BuildConfig
+    from clicktower.beam_jobs.build import build_stage
+    from clicktower.beam_jobs.build.build_stage import BuildConfig
 
     fields = {"k": k, "adult_list": adult_list or None}
     config = with_fields(BuildConfig(), [*assignments(fields), *(flags.set or [])])
@@ -345,9 +345,9 @@ def build_labelled(
             its bounds).
         published: The files are a published data set's original ones, instead of naming columns (docs/model.md).
     """
-    from beam_jobs.labelled import labelled_stage
-    from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping, format_of
-    from beam_jobs.labelled.labelled_stage import PUBLISHED
+    from clicktower.beam_jobs.labelled import labelled_stage
+    from clicktower.beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping, format_of
+    from clicktower.beam_jobs.labelled.labelled_stage import PUBLISHED
 
     columns = {"first": first, "second": second, "text": text, "label": label}
     named = {name: _column(column) for name, column in columns.items() if column is not None}
@@ -397,8 +397,8 @@ def judgments(
         trained_on: The folder of a build; days that it was made from, or that are not later, are refused.
         min_impressions: How often a document must have been shown for a query to get a grade.
     """
-    from beam_jobs.judgments import judgments_stage
-    from beam_jobs.judgments.judge_clicks import JudgmentsConfig
+    from clicktower.beam_jobs.judgments import judgments_stage
+    from clicktower.beam_jobs.judgments.judge_clicks import JudgmentsConfig
 
     config = with_fields(JudgmentsConfig(), [f"k={k}", f"min_impressions={min_impressions}", *(flags.set or [])])
     more = {"window": dates.window(), "trained_on": trained_on}

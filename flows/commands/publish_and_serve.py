@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.text import Text
 
-from flows.commands.options import Documents, Json, Set
-from flows.config.toml_file import with_fields
-from flows.report.blocks import Cell, Table
-from flows.show import console, present
-from schemas.errors import StageError
+from clicktower.flows.commands.options import Documents, Json, Set
+from clicktower.flows.config.toml_file import with_fields
+from clicktower.flows.report.blocks import Cell, Table
+from clicktower.flows.show import console, present
+from clicktower.schemas.errors import StageError
 
 ReleaseUri = Annotated[str, Parameter(help="The folder or URI of the releases, which `publish` writes to.")]
 
@@ -56,13 +56,13 @@ def publish(
         workers: Workers that encode: 1 is this machine with all its cores; more are tasks of a Ray cluster, the one
             that RAY_ADDRESS names or one started here.
     """
-    from flows.releases import publish as publishing
+    from clicktower.flows.releases import publish as publishing
 
     config = with_fields(publishing.PublishConfig(), set or [])
     with console.progress_bar("publish") as progress:
         decide = None
         if if_better:
-            from flows.guards.promotion import decide_if_better
+            from clicktower.flows.guards.promotion import decide_if_better
 
             decide = decide_if_better(
                 rule or [], to, evaluation, documents, queries, qrels, frequencies, into, progress
@@ -84,7 +84,7 @@ def releases(*, to: ReleaseUri, json: Json = False) -> None:
 
         clicktower releases --to release
     """
-    from flows.releases.publish import list_releases
+    from clicktower.flows.releases.publish import list_releases
 
     kept = list_releases(to)
     live = next((row["digest"] for row in kept if row["state"] == "live"), None)
@@ -120,7 +120,7 @@ def rollback(*, to: ReleaseUri, release: str | None = None, json: Json = False) 
         release: The digest of a release or candidate that `clicktower releases` lists; by default the release that was
             live before.
     """
-    from flows.releases.publish import rollback
+    from clicktower.flows.releases.publish import rollback
 
     result = rollback(to, release=release)
     console.emit(result.to_json(), json, present.stage_with_details)
@@ -137,7 +137,7 @@ def verify(folder: str, *, json: Json = False) -> None:
     Args:
         folder: A folder that a stage printed, a store, or a release.
     """
-    from flows.releases import verify
+    from clicktower.flows.releases import verify
 
     with console.progress_bar("verify") as progress:
         findings = verify.verify(folder, progress=progress)
@@ -173,7 +173,7 @@ def export(
         queries: For trec: queries as `id<TAB>text` lines.
         k: For trec: documents per query.
     """
-    from flows.releases.export_release import export
+    from clicktower.flows.releases.export_release import export
 
     with console.progress_bar("export") as progress:
         result = export(release, form=form, into=into, queries=queries, k=k, progress=progress)
@@ -211,9 +211,9 @@ def search(
         where: Only documents whose columns match this JSON object: a value, a list of values, or the bounds lt, lte, gt
             and gte. `publish --set 'columns=["price", "category"]'` keeps columns.
     """
-    from flows.releases import search
-    from flows.releases.document_filter import read_filter
-    from flows.releases.search import WEIGHT
+    from clicktower.flows.releases import search
+    from clicktower.flows.releases.document_filter import read_filter
+    from clicktower.flows.releases.search import WEIGHT
 
     hits = search.search(
         release, text, k, mode, weight=WEIGHT if weight is None else weight, rerank=rerank,
@@ -253,7 +253,7 @@ def preference(clicks: str, *, json: Json = False) -> None:
     Args:
         clicks: JSON lines, Parquet, or delimited text with a header: query_id and release of every click.
     """
-    from flows.releases import interleaving
+    from clicktower.flows.releases import interleaving
 
     result = {"stage": "preference", **asdict(interleaving.preference(clicks))}
     console.emit(result, json, _show_preference)
@@ -309,9 +309,9 @@ def serve(
     # imported.
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-    from flows.serve import service
-    from flows.serve.service import ServeConfig, is_loopback, listen
-    from schemas.release import kept_folder, read_release
+    from clicktower.flows.serve import service
+    from clicktower.flows.serve.service import ServeConfig, is_loopback, listen
+    from clicktower.schemas.release import kept_folder, read_release
 
     config = ServeConfig(
         release=release, host=host, port=port, workers=workers, poll_seconds=poll_seconds, drain_seconds=drain_seconds,

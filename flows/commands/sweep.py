@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.text import Text
 
-from flows.commands.options import Json
-from flows.report.blocks import quantity
-from flows.show import console, present
-from flows.show.console import output, plain
-from schemas import storage
-from schemas.manifest import FILE_NAME
-from schemas.stage import StageResult
-from training.model.objective_settings import Classify
-from training.sweep.sweep_table import Point, Trial, direction, point_text, train_options
+from clicktower.flows.commands.options import Json
+from clicktower.flows.report.blocks import quantity
+from clicktower.flows.show import console, present
+from clicktower.flows.show.console import output, plain
+from clicktower.schemas import storage
+from clicktower.schemas.manifest import FILE_NAME
+from clicktower.schemas.stage import StageResult
+from clicktower.training.model.objective_settings import Classify
+from clicktower.training.sweep.sweep_table import Point, Trial, direction, point_text, train_options
 
 if TYPE_CHECKING:
-    from flows.config.sweep_config import SweepConfig
+    from clicktower.flows.config.sweep_config import SweepConfig
 
 
 def sweep(config: str, *, plan: bool = False, json: Json = False) -> None:
@@ -51,11 +51,11 @@ def sweep(config: str, *, plan: bool = False, json: Json = False) -> None:
         config: The TOML file. Relative paths in it are relative to its folder.
         plan: Only print what would be trained, and what is there already.
     """
-    from flows.config.settings import Surroundings
-    from flows.config.sweep_config import expand_points, measure_of, read_sweep
-    from flows.report.sweep_page import pages
-    from schemas.judgments import Judged
-    from training.sweep import sweep_stage
+    from clicktower.flows.config.settings import Surroundings
+    from clicktower.flows.config.sweep_config import expand_points, measure_of, read_sweep
+    from clicktower.flows.report.sweep_page import pages
+    from clicktower.schemas.judgments import Judged
+    from clicktower.training.sweep import sweep_stage
 
     settings = read_sweep(config)
     points = expand_points(settings)
@@ -98,7 +98,7 @@ def sweep(config: str, *, plan: bool = False, json: Json = False) -> None:
             output.print()
         raise
     if settings.mlflow:
-        from flows.tracking import track
+        from clicktower.flows.tracking import track
 
         rows = result.manifest.outcome.metrics["rows"]
         trials = [storage.join(settings.into, "train", trial["digest"]) for row in rows for trial in row["trials"]]
@@ -188,7 +188,7 @@ def show(result: dict[str, Any]) -> None:
 
 
 def _table(table: Mapping[str, Any]) -> None:
-    from flows.report.sweep_page import table_blocks
+    from clicktower.flows.report.sweep_page import table_blocks
 
     console.show(table_blocks(table))
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from flows.commands.options import Documents, Into, Json, Model, Qrels, Queries, Set, Shards
-from flows.config.toml_file import assignments, recipe_named, with_fields
-from flows.show import console, present
-from schemas import storage
-from schemas.errors import UsageError
-from training.model.named_recipes import DEFAULT
+from clicktower.flows.commands.options import Documents, Into, Json, Model, Qrels, Queries, Set, Shards
+from clicktower.flows.config.toml_file import assignments, recipe_named, with_fields
+from clicktower.flows.show import console, present
+from clicktower.schemas import storage
+from clicktower.schemas.errors import UsageError
+from clicktower.training.model.named_recipes import DEFAULT
 
 if TYPE_CHECKING:
-    from schemas.judgments import Judged
+    from clicktower.schemas.judgments import Judged
 
 
 def train(
@@ -86,8 +86,8 @@ def train(
         set: field=value for any field of the recipe; may be repeated.
         report: The file for a page about the training, with its curves (self-contained HTML).
     """
-    from flows.config.settings import Surroundings
-    from training.trainer import launch
+    from clicktower.flows.config.settings import Surroundings
+    from clicktower.training.trainer import launch
 
     fields = assignments({"epochs": epochs, "reduction": reduction})
     named, its_vectors = recipe_named(recipe)
@@ -110,7 +110,7 @@ def train(
         )
     value = result.to_json()
     if report:
-        from flows.report.training_page import write_training_page
+        from clicktower.flows.report.training_page import write_training_page
 
         write_training_page(report, value)
     console.emit(value, json, present.stage_with_details)
@@ -131,7 +131,7 @@ def texts(*, shards: Shards, to: str, json: Json = False) -> None:
     Args:
         to: The Parquet file to write, with a column `text`: each text once. A file that exists is not overwritten.
     """
-    from training.trainer.shard_data import write_texts
+    from clicktower.training.trainer.shard_data import write_texts
 
     number = write_texts(shards, to)
     console.emit(
@@ -157,7 +157,7 @@ def import_encoder(folder: str, /, *, into: Into, file: str | None = None, json:
             its files if there is one.
         file: Another graph in that folder, such as onnx/model_qint8_avx512.onnx.
     """
-    from training.model import import_stage
+    from clicktower.training.model import import_stage
 
     console.emit(import_stage.import_encoder(folder, store=into, file=file).to_json(), json, present.stage_with_details)
 
@@ -187,7 +187,7 @@ def combine(
         documents: With queries and qrels: choose the shares of two models by NDCG@10 of these judgments. What they
             are worth is measured on each half of the queries with the shares that the other half chooses.
     """
-    from training.evaluation import combine_stage
+    from clicktower.training.evaluation import combine_stage
 
     with console.progress_bar("combine") as progress:
         result = combine_stage.combine(
@@ -198,7 +198,7 @@ def combine(
 
 def _judged(documents: str | None, queries: str | None, qrels: str | None) -> "Judged | None":
     if documents and queries and qrels:
-        from schemas.judgments import Judged
+        from clicktower.schemas.judgments import Judged
 
         return Judged(documents=documents, queries=queries, qrels=qrels)
     if documents or queries or qrels:
@@ -232,8 +232,8 @@ def evaluate(
         min_judged: Skip queries with fewer judged documents than this; the output says how many.
         frequencies: How often each query was asked, `id<TAB>count`: adds the slices head, torso and tail.
     """
-    from training.evaluation import evaluate_stage
-    from training.evaluation.evaluate_stage import EvaluateConfig
+    from clicktower.training.evaluation import evaluate_stage
+    from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
 
     config = with_fields(EvaluateConfig(), [f"min_judged={min_judged}", *(set or [])])
     with console.progress_bar("evaluate") as progress:
@@ -277,9 +277,9 @@ def evaluate_labelled(
         set: field=value for any field of the settings, such as sides=document; may be repeated.
         report: The file for a page about the result (self-contained HTML).
     """
-    from flows.report.labelled_page import labelled_blocks, write_labelled_page
-    from training.evaluation import evaluate_labelled_stage
-    from training.evaluation.evaluate_labelled_stage import EvaluateLabelledConfig
+    from clicktower.flows.report.labelled_page import labelled_blocks, write_labelled_page
+    from clicktower.training.evaluation import evaluate_labelled_stage
+    from clicktower.training.evaluation.evaluate_labelled_stage import EvaluateLabelledConfig
 
     config = with_fields(EvaluateLabelledConfig(), set or [])
     with console.progress_bar("evaluate-labelled") as progress:
@@ -327,7 +327,7 @@ def encode(
     """
     import sys
 
-    from flows.releases.encode_texts import encode_lines, open_encoder
+    from clicktower.flows.releases.encode_texts import encode_lines, open_encoder
 
     encoder = open_encoder(model, release)
     for content in encode_lines(encoder, sys.stdin.buffer, side, raw=raw, objects=json):

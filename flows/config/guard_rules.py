@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from schemas.section import Confidence, Count, section
+from clicktower.schemas.section import Confidence, Count, section
 
 Kind = Literal["times", "points", "drop", "distribution"]
 

@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from beam_jobs.build.build_stage import BuildConfig
-from beam_jobs.ingest.days import parse_date
-from beam_jobs.ingest.ingest_stage import IngestConfig
-from beam_jobs.sources import lake_tables
-from flows.config.guard_rules import DriftRules, PromotionRules
-from flows.config.toml_file import (
+from clicktower.beam_jobs.build.build_stage import BuildConfig
+from clicktower.beam_jobs.ingest.days import parse_date
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
+from clicktower.beam_jobs.sources import lake_tables
+from clicktower.flows.config.guard_rules import DriftRules, PromotionRules
+from clicktower.flows.config.toml_file import (
     RecipeFields,
     Uri,
     beside_file,
@@ -21,12 +21,12 @@ from flows.config.toml_file import (
     read_toml,
     recipe_named,
 )
-from flows.releases.release_folder import PublishConfig
-from schemas import storage
-from schemas.errors import UsageError
-from schemas.section import Natural, section
-from training.model.named_recipes import DEFAULT
-from training.model.recipe import Recipe
+from clicktower.flows.releases.release_folder import PublishConfig
+from clicktower.schemas import storage
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.section import Natural, section
+from clicktower.training.model.named_recipes import DEFAULT
+from clicktower.training.model.recipe import Recipe
 
 # A recipe's name, or a TOML file.
 RecipeName = Annotated[str, AfterValidator(lambda name, info: beside_file(name, info) if is_file(name) else name)]
@@ -164,7 +164,7 @@ def _check_settings(config: PipelineConfig, path: str) -> None:
     if config.compare:  # each row has a recipe of its own, which may refuse some values
         check_names(path, "compare.set", config.compare.set, Recipe)
     if config.evaluate:
-        from training.evaluation.evaluate_stage import EvaluateConfig  # its import takes a second
+        from clicktower.training.evaluation.evaluate_stage import EvaluateConfig  # its import takes a second
 
         check_fields(path, "evaluate", config.evaluate, EvaluateConfig())
 

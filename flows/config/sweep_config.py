@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal
 
-from flows.config.toml_file import RecipeFields, Uri, check_names, read_toml, with_fields
-from schemas.errors import UsageError
-from schemas.section import changed, section
-from training.model.named_recipes import DEFAULT, recipe
-from training.model.recipe import Recipe
-from training.model.teacher import with_teacher
-from training.model.word_vectors import with_word_vectors
-from training.sweep.sweep_stage import Halving
-from training.sweep.sweep_table import Point, measures, point_text, value_text
+from clicktower.flows.config.toml_file import RecipeFields, Uri, check_names, read_toml, with_fields
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.section import changed, section
+from clicktower.training.model.named_recipes import DEFAULT, recipe
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.teacher import with_teacher
+from clicktower.training.model.word_vectors import with_word_vectors
+from clicktower.training.sweep.sweep_stage import Halving
+from clicktower.training.sweep.sweep_table import Point, measures, point_text, value_text
 
 
 @section

@@ -9,11 +9,11 @@ from typing import Annotated, Any, TypeVar
 
 import pydantic
 
-from schemas import storage
-from schemas.errors import StageError, UsageError
-from schemas.section import changed, flat, kinds_of_fields, nearest, section
-from training.model.named_recipes import recipe
-from training.model.recipe import Recipe
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.section import changed, flat, kinds_of_fields, nearest, section
+from clicktower.training.model.named_recipes import recipe
+from clicktower.training.model.recipe import Recipe
 
 Config = TypeVar("Config")
 Parsed = TypeVar("Parsed")

@@ -24,14 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from beam_jobs.ingest.day_versions import follow
-from flows.config.guard_rules import FIGURES, DriftRules, Figure, Kind
-from flows.config.pipeline_config import PipelineConfig, is_dated
-from schemas import storage
-from schemas.errors import StageError, require_major
-from schemas.ledger import Ledger, merge_ledgers
-from schemas.manifest import canonical_json
-from schemas.stage import open_result
+from clicktower.beam_jobs.ingest.day_versions import follow
+from clicktower.flows.config.guard_rules import FIGURES, DriftRules, Figure, Kind
+from clicktower.flows.config.pipeline_config import PipelineConfig, is_dated
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, require_major
+from clicktower.schemas.ledger import Ledger, merge_ledgers
+from clicktower.schemas.manifest import canonical_json
+from clicktower.schemas.stage import open_result
 
 SCHEMA_VERSION = "1.0"
 FOLDER = "observed"

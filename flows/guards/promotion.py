@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from flows.config.guard_rules import PromotionRules
-from flows.config.toml_file import with_fields
-from schemas import storage
-from schemas.errors import StageError, TransientError, UsageError
-from schemas.judgments import Judged, are_click_derived
-from schemas.release import PER_QUERY, Decide, Decision, Release, read_pointer
-from schemas.stage import Progress, silent
-from training.ranking.ndcg import measure_name
-from training.ranking.significance import bootstrap_interval
+from clicktower.flows.config.guard_rules import PromotionRules
+from clicktower.flows.config.toml_file import with_fields
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, TransientError, UsageError
+from clicktower.schemas.judgments import Judged, are_click_derived
+from clicktower.schemas.release import PER_QUERY, Decide, Decision, Release, read_pointer
+from clicktower.schemas.stage import Progress, silent
+from clicktower.training.ranking.ndcg import measure_name
+from clicktower.training.ranking.significance import bootstrap_interval
 
 # A slice's parts in order, and the index of each query's part, or None (slices).
 Parts = tuple[Sequence[str], Sequence[int | None]]
@@ -272,7 +272,7 @@ def release_evaluation(release: Release, folder: str) -> Evaluation | None:
 
 def _evaluate_live(live_folder: str, candidate: Release, judgments: Judgments, progress: Progress) -> Evaluation:
     """The live model's values on today's judgments. Raises StageError, or UsageError for other judgments."""
-    from training.evaluation.evaluate_stage import EvaluateConfig, evaluate  # torch takes seconds to import
+    from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evaluate  # torch takes seconds to import
 
     settings = dict(candidate.evaluated["config"])
     evaluation = evaluate(live_folder, **asdict(judgments), config=EvaluateConfig(**settings), progress=progress)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.errors import UsageError
+from clicktower.schemas.errors import UsageError
 
 Value = str | int | float | bool
 Bound = Literal["lt", "lte", "gt", "gte"]

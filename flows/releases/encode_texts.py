@@ -24,18 +24,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas import storage
-from schemas.errors import StageError, UsageError
-from schemas.manifest import damaged_files
-from schemas.release import ENCODING, MODEL, Release, read_folder, read_pointer, read_release, release_folder
-from schemas.stage import Progress, StageResult, open_result
-from schemas.text_contract import normalise, words
-from training.model.embedding import Side, search_vectors
-from training.model.text_encoder import load_text_encoder
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.manifest import damaged_files
+from clicktower.schemas.release import ENCODING, MODEL, Release, read_folder, read_pointer, read_release, release_folder
+from clicktower.schemas.stage import Progress, StageResult, open_result
+from clicktower.schemas.text_contract import normalise, words
+from clicktower.training.model.embedding import Side, search_vectors
+from clicktower.training.model.text_encoder import load_text_encoder
 
 if TYPE_CHECKING:
-    from training.model.compiled_model import CompiledModel
-    from training.model.model import AnyEncoder
+    from clicktower.training.model.compiled_model import CompiledModel
+    from clicktower.training.model.model import AnyEncoder
 
     Encoder = CompiledModel | AnyEncoder
 
@@ -117,7 +117,7 @@ def _by_workers(
     """
     import ray
 
-    from training.trainer.ray_cluster import cluster
+    from clicktower.training.trainer.ray_cluster import cluster
 
     with cluster(workers):
         try:
@@ -164,7 +164,9 @@ def _reuse_vectors(
     folder = _release_of_model(uri, trained, model)
     if folder is None:
         return known_T
-    from flows.releases.release_documents import open_table  # imports LanceDB, which encoding lines does not need
+    from clicktower.flows.releases.release_documents import (
+        open_table,  # imports LanceDB, which encoding lines does not need
+    )
 
     title_set = pa.array(distinct)
     try:

@@ -15,15 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from flows.releases.release_documents import open_table
-from flows.releases.search import OpenRelease
-from schemas import storage
-from schemas.errors import StageError, UsageError, os_error_kind
-from schemas.judgments import read_queries, run_lines
-from schemas.release import CARD, MODEL, Release
-from schemas.stage import Progress, silent
-from schemas.text_contract import words
-from training.model.model_folder import DESCRIPTION, WEIGHTS
+from clicktower.flows.releases.release_documents import open_table
+from clicktower.flows.releases.search import OpenRelease
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError, os_error_kind
+from clicktower.schemas.judgments import read_queries, run_lines
+from clicktower.schemas.release import CARD, MODEL, Release
+from clicktower.schemas.stage import Progress, silent
+from clicktower.schemas.text_contract import words
+from clicktower.training.model.model_folder import DESCRIPTION, WEIGHTS
 
 Form = Literal["parquet", "opensearch", "trec", "hub"]
 FOLDERS = "opensearch", "hub"

@@ -18,10 +18,10 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
-from flows.releases.search import Hit, OpenRelease
-from schemas import storage
-from schemas.errors import StageError, UsageError
-from schemas.search_log import not_null
+from clicktower.flows.releases.search import Hit, OpenRelease
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.search_log import not_null
 
 CLICK = not_null(query_id=pa.string(), release=pa.string())
 _RESAMPLES = 10_000

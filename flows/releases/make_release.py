@@ -16,25 +16,25 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader
 
-from flows.releases import query_onnx as in_onnx
-from flows.releases import release_folder
-from flows.releases.encode_texts import encode_titles
-from flows.releases.release_documents import RecallQueries, Rows, build_index, write_rows
-from flows.releases.release_folder import PublishConfig
-from schemas import storage
-from schemas.documents import Documents, read_documents
-from schemas.errors import StageError
-from schemas.manifest import Manifest, Request
-from schemas.release import CARD, GOLDEN, MODEL, PER_QUERY, QUERY_TOWER, Release, read_folder
-from schemas.release import release_folder as release_folder_of
-from schemas.stage import Progress, StageResult, open_result
-from schemas.text_contract import keyed_digest, words
-from training.model.embedding import search_vectors
-from training.model.ensemble import Ensemble
-from training.model.imported_encoder import ImportedEncoder
-from training.model.model import AnyEncoder, Model, load_encoder
-from training.model.model_folder import DESCRIPTION, WEIGHTS
-from training.ranking.word_matches import WordMatches, with_words
+from clicktower.flows.releases import query_onnx as in_onnx
+from clicktower.flows.releases import release_folder
+from clicktower.flows.releases.encode_texts import encode_titles
+from clicktower.flows.releases.release_documents import RecallQueries, Rows, build_index, write_rows
+from clicktower.flows.releases.release_folder import PublishConfig
+from clicktower.schemas import storage
+from clicktower.schemas.documents import Documents, read_documents
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.manifest import Manifest, Request
+from clicktower.schemas.release import CARD, GOLDEN, MODEL, PER_QUERY, QUERY_TOWER, Release, read_folder
+from clicktower.schemas.release import release_folder as release_folder_of
+from clicktower.schemas.stage import Progress, StageResult, open_result
+from clicktower.schemas.text_contract import keyed_digest, words
+from clicktower.training.model.embedding import search_vectors
+from clicktower.training.model.ensemble import Ensemble
+from clicktower.training.model.imported_encoder import ImportedEncoder
+from clicktower.training.model.model import AnyEncoder, Model, load_encoder
+from clicktower.training.model.model_folder import DESCRIPTION, WEIGHTS
+from clicktower.training.ranking.word_matches import WordMatches, with_words
 
 
 def make_release(
@@ -182,7 +182,10 @@ _COUNTS = {
 def model_card(release: Release, model: AnyEncoder, trained: StageResult) -> str:
     """README.md of a release, from the model's stage and the builds behind it, in the same store."""
     cards = Environment(
-        loader=PackageLoader("flows", "releases"), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+        loader=PackageLoader("clicktower.flows", "releases"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )  # Markdown: nothing is escaped
     cards.filters |= {
         "json": lambda value: json.dumps(value, ensure_ascii=False),

@@ -19,12 +19,12 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from flows.releases.release_folder import PublishConfig, find, prune, swap
-from schemas import storage
-from schemas.claim import claimed
-from schemas.errors import StageError, UsageError, os_error_kind, require_major
-from schemas.manifest import damaged_files
-from schemas.release import (
+from clicktower.flows.releases.release_folder import PublishConfig, find, prune, swap
+from clicktower.schemas import storage
+from clicktower.schemas.claim import claimed
+from clicktower.schemas.errors import StageError, UsageError, os_error_kind, require_major
+from clicktower.schemas.manifest import damaged_files
+from clicktower.schemas.release import (
     ENCODING,
     Decide,
     Decision,
@@ -38,8 +38,8 @@ from schemas.release import (
     remove_decision,
     write_decision,
 )
-from schemas.stage import Progress, Stage, StageResult, open_result, silent
-from schemas.text_contract import CONTRACT_VERSION
+from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, silent
+from clicktower.schemas.text_contract import CONTRACT_VERSION
 
 PUBLISH = Stage("publish", version=4)
 AS_A_CANDIDATE = "published as a candidate: it goes live when a person decides so"
@@ -141,7 +141,7 @@ def publish(
             return Published(uri=to, folder=folder, release=release, pointer=before, reused=True)
         milliseconds, is_there = None, release is not None
         if release is None:
-            from flows.releases.make_release import make_release  # torch and LanceDB take seconds to import
+            from clicktower.flows.releases.make_release import make_release  # torch and LanceDB take seconds to import
 
             with claimed(storage.join(to, ENCODING, digest), progress):
                 release, wrong = find(folder)

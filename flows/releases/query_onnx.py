@@ -32,17 +32,17 @@ import onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from schemas.errors import StageError
-from schemas.text_contract import golden_cases
-from schemas.text_contract import words as words_of
-from training.model.embedding import search_vectors
-from training.model.ensemble import Ensemble
-from training.model.imported_encoder import ImportedEncoder
-from training.model.model import AnyEncoder, Model
-from training.model.parameters import is_head_or_decoder
-from training.model.recipe import Recipe, tower_name
-from training.towers import tower_settings as towers
-from training.towers.tower_settings import SIGMA_MIN
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.text_contract import golden_cases
+from clicktower.schemas.text_contract import words as words_of
+from clicktower.training.model.embedding import search_vectors
+from clicktower.training.model.ensemble import Ensemble
+from clicktower.training.model.imported_encoder import ImportedEncoder
+from clicktower.training.model.model import AnyEncoder, Model
+from clicktower.training.model.parameters import is_head_or_decoder
+from clicktower.training.model.recipe import Recipe, tower_name
+from clicktower.training.towers import tower_settings as towers
+from clicktower.training.towers.tower_settings import SIGMA_MIN
 
 OPSET = 17
 _LARGEST_BYTES = 2_000_000_000  # of a protobuf message

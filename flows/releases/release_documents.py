@@ -20,15 +20,15 @@ import safetensors
 import safetensors.numpy
 from lancedb.table import Table
 
-from flows.releases.release_folder import PublishConfig
-from schemas import storage
-from schemas.errors import StageError
-from schemas.release import TABLE, Similarity
-from schemas.shard import LogicalDigest
-from schemas.stage import Progress
-from training.model.embedding import keys_at_once, scores_one_by_one
-from training.ranking.measure import score_blocks, top_k
-from training.ranking.nearest import Nearest, Partitions, partition
+from clicktower.flows.releases.release_folder import PublishConfig
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.release import TABLE, Similarity
+from clicktower.schemas.shard import LogicalDigest
+from clicktower.schemas.stage import Progress
+from clicktower.training.model.embedding import keys_at_once, scores_one_by_one
+from clicktower.training.ranking.measure import score_blocks, top_k
+from clicktower.training.ranking.nearest import Nearest, Partitions, partition
 
 IVF = "ivf.safetensors"
 VECTOR = "vector"  # the column's name

@@ -18,13 +18,13 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from schemas import release as contract
-from schemas import storage
-from schemas.claim import claimed
-from schemas.errors import StageError
-from schemas.manifest import OutputFile, damaged_files, to_bytes
-from schemas.section import Count, Natural, Unnamed, section
-from schemas.stage import silent
+from clicktower.schemas import release as contract
+from clicktower.schemas import storage
+from clicktower.schemas.claim import claimed
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.manifest import OutputFile, damaged_files, to_bytes
+from clicktower.schemas.section import Count, Natural, Unnamed, section
+from clicktower.schemas.stage import silent
 
 _BUILDING = ".building-"
 _ABANDONED_SECONDS = 24 * 3600

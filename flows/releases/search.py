@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import pyarrow as pa
 
-from flows.releases.document_filter import Filter, matching_rows
-from flows.releases.release_documents import WORDS_RANK, IndexSearch, open_search, read_table
-from schemas.errors import StageError, UsageError, require_major
-from schemas.manifest import damaged_files
-from schemas.release import MODEL, kept_folder, read_folder, read_release
-from schemas.text_contract import CONTRACT_VERSION, words
-from training.model.embedding import search_vectors
-from training.model.text_encoder import load_text_encoder
-from training.ranking.bm25 import TitleBM25
-from training.ranking.rerank import Confidence, rerank
-from training.ranking.word_matches import WordMatches, with_words
+from clicktower.flows.releases.document_filter import Filter, matching_rows
+from clicktower.flows.releases.release_documents import WORDS_RANK, IndexSearch, open_search, read_table
+from clicktower.schemas.errors import StageError, UsageError, require_major
+from clicktower.schemas.manifest import damaged_files
+from clicktower.schemas.release import MODEL, kept_folder, read_folder, read_release
+from clicktower.schemas.text_contract import CONTRACT_VERSION, words
+from clicktower.training.model.embedding import search_vectors
+from clicktower.training.model.text_encoder import load_text_encoder
+from clicktower.training.ranking.bm25 import TitleBM25
+from clicktower.training.ranking.rerank import Confidence, rerank
+from clicktower.training.ranking.word_matches import WordMatches, with_words
 
 if TYPE_CHECKING:
-    from training.model.model import AnyEncoder
+    from clicktower.training.model.model import AnyEncoder
 
 Mode = Literal["vector", "bm25", "hybrid"]
 
@@ -78,7 +78,7 @@ class OpenRelease:
     @cached_property
     def model(self) -> "AnyEncoder":
         """The whole model, which explains and classifies; torch takes seconds to load."""
-        from training.model.model import load_encoder
+        from clicktower.training.model.model import load_encoder
 
         return load_encoder(f"{self.folder}/{MODEL}")
 
@@ -273,7 +273,7 @@ def search(
             f"The classifier reranks the nearest documents by vector, and the mode is {mode}.",
             "Leave --mode or --rerank out.",
         )
-    from training.analysis.classifying import confidence_of
+    from clicktower.training.analysis.classifying import confidence_of
 
     opened = OpenRelease(release)
     return opened.rerank(text, k, confidence_of(opened.model), depth=rerank, where=where)

@@ -3,12 +3,12 @@
 import json
 from collections.abc import Sequence
 
-from schemas import manifest as manifests
-from schemas import storage
-from schemas.errors import StageError, UsageError
-from schemas.manifest import OutputFile, damaged_files, is_broken, is_respelled
-from schemas.release import DECISIONS, POINTER, RELEASE, SWAPS, read_folder, read_pointer, release_folder
-from schemas.stage import Progress, silent
+from clicktower.schemas import manifest as manifests
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.manifest import OutputFile, damaged_files, is_broken, is_respelled
+from clicktower.schemas.release import DECISIONS, POINTER, RELEASE, SWAPS, read_folder, read_pointer, release_folder
+from clicktower.schemas.stage import Progress, silent
 
 
 def verify(folder: str, *, progress: Progress = silent) -> list[str]:

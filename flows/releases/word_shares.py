@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from schemas.errors import UsageError
-from schemas.text_contract import words
-from training.analysis.keywords import gate_keywords
-from training.model.embedding import Side, scores_one_by_one, search_vectors
-from training.model.model import AnyEncoder
-from training.ranking.bm25 import TitleBM25
-from training.ranking.word_matches import best_matches
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.text_contract import words
+from clicktower.training.analysis.keywords import gate_keywords
+from clicktower.training.model.embedding import Side, scores_one_by_one, search_vectors
+from clicktower.training.model.model import AnyEncoder
+from clicktower.training.ranking.bm25 import TitleBM25
+from clicktower.training.ranking.word_matches import best_matches
 
 MOST_WORDS = 100  # words of a text that are left out in turn
 _STEPS = 300_000  # total words of all shortened forms of a text

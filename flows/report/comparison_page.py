@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from flows.report import renderers
-from flows.report.blocks import (
+from clicktower.flows.report import renderers
+from clicktower.flows.report.blocks import (
     BY_CLICKS,
     SIMULATED,
     Beside,
@@ -30,9 +30,9 @@ from flows.report.blocks import (
     ranking_table,
     sentence,
 )
-from flows.report.figures import WIDE, ChartRow, Dot, dot_of, row_chart
-from training.evaluation import TABLES
-from training.ranking.ndcg import measure_name
+from clicktower.flows.report.figures import WIDE, ChartRow, Dot, dot_of, row_chart
+from clicktower.training.evaluation import TABLES
+from clicktower.training.ranking.ndcg import measure_name
 
 Comparison = Mapping[str, Any]
 Row = Mapping[str, Any]

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from flows.report import figures
-from flows.report.blocks import (
+from clicktower.flows.report import figures
+from clicktower.flows.report.blocks import (
     SIMULATED,
     Beside,
     Block,
@@ -23,9 +23,9 @@ from flows.report.blocks import (
     Text,
     Words,
 )
-from training.analysis.explanation import Explanation, called, gates_json, topics_json
-from training.analysis.keywords import CountingRule, Keywords, most_active
-from training.analysis.traces import Trace, TracedText, overall, overlap
+from clicktower.training.analysis.explanation import Explanation, called, gates_json, topics_json
+from clicktower.training.analysis.keywords import CountingRule, Keywords, most_active
+from clicktower.training.analysis.traces import Trace, TracedText, overall, overlap
 
 SCORES = {
     "cosine": "the cosine of the two texts, from −1 to 1",

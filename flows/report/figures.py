@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
-from flows.report.blocks import Picture, visible
+from clicktower.flows.report.blocks import Picture, visible
 
 if TYPE_CHECKING:
     import numpy as np

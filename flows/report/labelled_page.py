@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from flows.report import renderers
-from flows.report.blocks import (
+from clicktower.flows.report import renderers
+from clicktower.flows.report.blocks import (
     SIMULATED,
     Beside,
     Block,
@@ -21,11 +21,11 @@ from flows.report.blocks import (
     capital,
     sentence,
 )
-from flows.report.explain_page import attention_blocks
-from flows.report.figures import SERIES, histogram, interval_pictures, shorten
-from schemas import storage
-from training.evaluation.evaluate_labelled_stage import EXAMPLES
-from training.evaluation.labelled_systems import CLASSIFIER, COSINE, MAJORITY, VECTOR_MOVERS, W2, WORD_MOVERS
+from clicktower.flows.report.explain_page import attention_blocks
+from clicktower.flows.report.figures import SERIES, histogram, interval_pictures, shorten
+from clicktower.schemas import storage
+from clicktower.training.evaluation.evaluate_labelled_stage import EXAMPLES
+from clicktower.training.evaluation.labelled_systems import CLASSIFIER, COSINE, MAJORITY, VECTOR_MOVERS, W2, WORD_MOVERS
 
 Metrics = Mapping[str, Any]  # of evaluate_labelled_stage
 OURS = (CLASSIFIER, W2, COSINE)

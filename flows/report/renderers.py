@@ -8,8 +8,21 @@ from textwrap import wrap
 from rich.table import Table as Grid
 from rich.text import Text as Line
 
-from flows.report.blocks import Beside, Block, Cell, Code, Heading, Items, Page, Section, Table, Text, Words, visible
-from schemas import storage
+from clicktower.flows.report.blocks import (
+    Beside,
+    Block,
+    Cell,
+    Code,
+    Heading,
+    Items,
+    Page,
+    Section,
+    Table,
+    Text,
+    Words,
+    visible,
+)
+from clicktower.schemas import storage
 
 
 def shown(blocks: Sequence[Block], where: str) -> list[Block]:
@@ -31,12 +44,12 @@ def html(page: Page) -> str:
         return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     pages = Environment(
-        loader=PackageLoader("flows", "report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, finalize=harmless,
+        loader=PackageLoader("clicktower.flows", "report"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, finalize=harmless,
     )  # fmt: skip
     pages.filters["cell"] = cell
     pages.filters["of_page"] = lambda blocks: shown(blocks, "page")
-    style = Markup((resources.files("flows.report") / "page.css").read_text(encoding="utf-8"))
+    style = Markup((resources.files("clicktower.flows.report") / "page.css").read_text(encoding="utf-8"))
     return pages.get_template("page.html").render(page=page, style=style)
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flows.report.blocks import Beside, Block, Cell, Items, Table, Text
-from flows.report.comparison_page import comparison_headline, measurement_blocks
-from flows.report.figures import interval_pictures
-from schemas.ledger import FATES, Ledger
-from training.ranking.ndcg import measure_name
+from clicktower.flows.report.blocks import Beside, Block, Cell, Items, Table, Text
+from clicktower.flows.report.comparison_page import comparison_headline, measurement_blocks
+from clicktower.flows.report.figures import interval_pictures
+from clicktower.schemas.ledger import FATES, Ledger
+from clicktower.training.ranking.ndcg import measure_name
 
 KINDS = {"kept": "Kept", "dropped": "Dropped by a rule", "unreadable": "Unreadable"}
 SYSTEM_NAMES = {"model": "Ours", "bm25": "BM25", "random": "Random"}

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from flows.report.blocks import (
+from clicktower.flows.report.blocks import (
     BY_CLICKS,
     SIMULATED,
     Beside,
@@ -21,8 +21,8 @@ from flows.report.blocks import (
     ranking_table,
     record,
 )
-from flows.report.comparison_page import comparison_blocks
-from flows.report.run_blocks import (
+from clicktower.flows.report.comparison_page import comparison_blocks
+from clicktower.flows.report.run_blocks import (
     SYSTEM_NAMES,
     Results,
     drift,
@@ -35,9 +35,9 @@ from flows.report.run_blocks import (
     result,
     verdict,
 )
-from schemas.ledger import Ledger
-from schemas.release import read_decision
-from schemas.stage import open_result
+from clicktower.schemas.ledger import Ledger
+from clicktower.schemas.release import read_decision
+from clicktower.schemas.stage import open_result
 
 WHY = {
     "gain": "among those where we gain most",
@@ -68,9 +68,12 @@ class Run:
 
 def read_run(title: str, results: Results, commands: Sequence[str] = ()) -> Run:
     """A run from its results and the files that they name."""
-    from flows.report.training_page import read_json, training_blocks  # numpy and the recipes take long to load
-    from schemas.section import flat
-    from training.model.recipe import Recipe
+    from clicktower.flows.report.training_page import (  # numpy and the recipes take long to load
+        read_json,
+        training_blocks,
+    )
+    from clicktower.schemas.section import flat
+    from clicktower.training.model.recipe import Recipe
 
     build, train, release = results["build"], results["train"], results["publish"]
     manifest = open_result(train["path"]).manifest

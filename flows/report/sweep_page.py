@@ -5,10 +5,22 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from flows.report import renderers
-from flows.report.blocks import SIMULATED, Block, Cell, Code, Items, Page, Picture, Section, Table, Text, quantity
-from flows.report.figures import SERIES, WIDE, ChartRow, Dot, Line, line_chart, row_chart
-from training.sweep.sweep_table import ALIKE, cells, direction, notes, point_text, train_options
+from clicktower.flows.report import renderers
+from clicktower.flows.report.blocks import (
+    SIMULATED,
+    Block,
+    Cell,
+    Code,
+    Items,
+    Page,
+    Picture,
+    Section,
+    Table,
+    Text,
+    quantity,
+)
+from clicktower.flows.report.figures import SERIES, WIDE, ChartRow, Dot, Line, line_chart, row_chart
+from clicktower.training.sweep.sweep_table import ALIKE, cells, direction, notes, point_text, train_options
 
 NAMED = ("1st", "2nd", "3rd")  # the points whose means stand out from the curves of the trials
 ROWS_DRAWN = 40

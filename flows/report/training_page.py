@@ -10,13 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from flows.report import renderers
-from flows.report.blocks import SIMULATED, Beside, Block, Page, Picture, Section, Table, Text, duration, record
-from flows.report.figures import Line, line_chart
-from schemas import storage
-from schemas.section import flat
-from schemas.stage import open_result
-from training.model.recipe import Recipe
+from clicktower.flows.report import renderers
+from clicktower.flows.report.blocks import (
+    SIMULATED,
+    Beside,
+    Block,
+    Page,
+    Picture,
+    Section,
+    Table,
+    Text,
+    duration,
+    record,
+)
+from clicktower.flows.report.figures import Line, line_chart
+from clicktower.schemas import storage
+from clicktower.schemas.section import flat
+from clicktower.schemas.stage import open_result
+from clicktower.training.model.recipe import Recipe
 
 HELD_OUT = {"NDCG@10": "dev_ndcg@10", "Accuracy": "dev_accuracy", "Area under ROC": "dev_area_under_roc",
             "Nats per word": "dev_word_repeat", "Nats per word, paraphrase": "dev_word_reformulate"}  # fmt: skip

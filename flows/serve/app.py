@@ -20,10 +20,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from flows.serve import endpoints, openapi
-from flows.serve.endpoints import Body, Embed, Explain, Refused, Search, read_body
-from flows.serve.live import Live, Served
-from schemas.errors import place
+from clicktower.flows.serve import endpoints, openapi
+from clicktower.flows.serve.endpoints import Body, Embed, Explain, Refused, Search, read_body
+from clicktower.flows.serve.live import Live, Served
+from clicktower.schemas.errors import place
 
 # The limit of concurrent requests per worker: more would only wait longer. An explanation takes as long as thousands of
 # searches, so its limit is low.
@@ -116,7 +116,7 @@ def _page() -> list[Route]:
         path = "/" if name == "index.html" else f"/static/{name}"
         return _get(path, lambda: Response(content, media_type=media_type, headers=HEADERS))
 
-    parts = (resources.files("flows.serve") / "static").iterdir()
+    parts = (resources.files("clicktower.flows.serve") / "static").iterdir()
     types = {part: MEDIA_TYPES.get(PurePath(part.name).suffix) for part in parts}
     return [file(part.name, part.read_bytes(), kind) for part, kind in types.items() if kind]
 

@@ -15,13 +15,13 @@ from msgspec import Meta, Struct
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from flows.releases.document_filter import Bound, Value
-from flows.releases.interleaving import interleaved_search
-from flows.releases.search import WEIGHT, Mode, OpenRelease
-from flows.releases.word_shares import word_shares
-from flows.serve.live import Served
-from schemas.errors import UsageError
-from training.model.embedding import search_vectors
+from clicktower.flows.releases.document_filter import Bound, Value
+from clicktower.flows.releases.interleaving import interleaved_search
+from clicktower.flows.releases.search import WEIGHT, Mode, OpenRelease
+from clicktower.flows.releases.word_shares import word_shares
+from clicktower.flows.serve.live import Served
+from clicktower.schemas.errors import UsageError
+from clicktower.training.model.embedding import search_vectors
 
 MOST_BYTES = 1_000_000  # of a body
 BODY_SECONDS = 20.0  # for the whole body to arrive

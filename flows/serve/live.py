@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from flows.releases.search import OpenRelease
-from schemas.errors import StageError, place
-from schemas.release import read_pointer
-from schemas.text_contract import normalise
+from clicktower.flows.releases.search import OpenRelease
+from clicktower.schemas.errors import StageError, place
+from clicktower.schemas.release import read_pointer
+from clicktower.schemas.text_contract import normalise
 
 RETRY_SECONDS = 60.0  # after a release that could not be opened: reading it continually would not help
 

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 from jinja2 import Environment, PackageLoader
 
-from flows.releases.search import Hit
-from flows.serve.endpoints import Embed, Explain, Search
+from clicktower.flows.releases.search import Hit
+from clicktower.flows.serve.endpoints import Embed, Explain, Search
 
 PAGE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'self'", "X-Content-Type-Options": "nosniff"}
 
@@ -83,7 +83,9 @@ def _answer_schema(schema: dict[str, Any], media_type: str) -> dict[str, Any]:
 
 DESCRIPTION = _build_description()
 CONTENT = json.dumps(DESCRIPTION).encode()
-_pages = Environment(loader=PackageLoader("flows", "serve"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+_pages = Environment(
+    loader=PackageLoader("clicktower.flows", "serve"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+)
 _pages.filters["json"] = json.dumps
 _pages.filters["without_words"] = lambda field: {
     key: value for key, value in field.items() if key not in ("default", "description")

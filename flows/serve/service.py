@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors.multiprocess import Multiprocess
 
-from schemas.errors import StageError, UsageError
+from clicktower.schemas.errors import StageError, UsageError
 
 # Handlers share the interpreter with the thread that opens the next release; by default it is handed over after 5 ms.
 _SWITCH_SECONDS = 0.0005
@@ -110,8 +110,8 @@ def serve(config: ServeConfig, listening: socket.socket) -> None:
 
 def make_app(config: ServeConfig) -> ASGIApp:
     """The application of one worker, its release in memory. Raises StageError."""
-    from flows.serve.app import Metrics, build_app
-    from flows.serve.live import Live
+    from clicktower.flows.serve.app import Metrics, build_app
+    from clicktower.flows.serve.live import Live
 
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     sys.setswitchinterval(_SWITCH_SECONDS)

@@ -14,10 +14,10 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
-from flows.report import renderers
-from flows.report.blocks import Block, visible
-from schemas.errors import StageError, os_error_kind, place, store_error
-from schemas.stage import Progress as Tell
+from clicktower.flows.report import renderers
+from clicktower.flows.report.blocks import Block, visible
+from clicktower.schemas.errors import StageError, os_error_kind, place, store_error
+from clicktower.schemas.stage import Progress as Tell
 
 PLAIN_SECONDS = 10.0  # seconds between lines in a log file, which has no bar
 
@@ -121,7 +121,7 @@ def report_error(error: BaseException, stage: str, json: bool) -> int:
         sys.stdout.write(json_module.dumps({"stage": stage, "error": value}, ensure_ascii=False) + "\n")
     else:
         errors.print(f"[bold red]clicktower {stage}:[/] {plain(str(facts))}", soft_wrap=True)
-    from flows.config.settings import Settings  # loads longer than everything else in a short command
+    from clicktower.flows.config.settings import Settings  # loads longer than everything else in a short command
 
     if Settings().debug:
         errors.print_exception()
@@ -173,7 +173,6 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "serve": ("serve",),
 }
 EXTRA_OF_PACKAGE = {"tokenizers": "encoders", "mlflow": "mlflow"}  # which a setting needs in any command
-OURS = ("schemas", "beam_jobs", "training", "flows")
 
 
 def missing_package(error: BaseException, command: str) -> StageError | None:
@@ -181,7 +180,7 @@ def missing_package(error: BaseException, command: str) -> StageError | None:
     at = None if isinstance(error, StageError) else error
     while at is not None:
         package = (at.name or "").partition(".")[0] if isinstance(at, ModuleNotFoundError) else ""
-        if package and package not in OURS:
+        if package not in ("", "clicktower"):
             extras = EXTRA_OF_PACKAGE.get(package) or ",".join(NEEDS.get(command, ("all",)))
             return StageError(
                 f"The package {package}, which `clicktower {command}` needs, is not installed here.",

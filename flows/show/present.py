@@ -9,12 +9,12 @@ from typing import Any
 
 from rich.text import Text as Line
 
-from flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text
-from flows.report.run_blocks import drift, headline, ledger_table, num_compared, promotion, ranking
-from flows.show.console import ended, errors, output, plain, show
-from schemas.day_version import newest_version, version_uri
-from schemas.ledger import Ledger
-from schemas.stage import StageResult
+from clicktower.flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text
+from clicktower.flows.report.run_blocks import drift, headline, ledger_table, num_compared, promotion, ranking
+from clicktower.flows.show.console import ended, errors, output, plain, show
+from clicktower.schemas.day_version import newest_version, version_uri
+from clicktower.schemas.ledger import Ledger
+from clicktower.schemas.stage import StageResult
 
 NUM_EXAMPLES = 5  # of days
 

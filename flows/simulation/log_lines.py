@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flows.simulation.simulated_searches import (
+from clicktower.flows.simulation.simulated_searches import (
     CLICKING_BOT,
     CROWD_BOT,
     DECLARED_BOT,
@@ -22,10 +22,10 @@ from flows.simulation.simulated_searches import (
     Population,
     Searches,
 )
-from flows.simulation.simulated_shop import document_id
-from flows.simulation.simulation_config import SimulationConfig, bits, uniform
-from schemas.ledger import FATES
-from schemas.search_log import SIMULATED_APPLICATION
+from clicktower.flows.simulation.simulated_shop import document_id
+from clicktower.flows.simulation.simulation_config import SimulationConfig, bits, uniform
+from clicktower.schemas.ledger import FATES
+from clicktower.schemas.search_log import SIMULATED_APPLICATION
 
 FATE_NAMES = tuple(FATES)
 FATE = {name: number for number, name in enumerate(FATE_NAMES)}

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from flows.simulation import simulated_shop
-from flows.simulation.simulation_config import SimulationConfig, bits, pick, uniform
+from clicktower.flows.simulation import simulated_shop
+from clicktower.flows.simulation.simulation_config import SimulationConfig, bits, pick, uniform
 
 PERSON, HEAVY_PERSON, DECLARED_BOT, UNDECLARED_BOT, SLOW_BOT, CLICKING_BOT, CROWD_BOT, PROFESSIONAL = range(8)
 HUMAN = (PERSON, HEAVY_PERSON, PROFESSIONAL)

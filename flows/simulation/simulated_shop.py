@@ -13,7 +13,7 @@ from importlib import resources
 
 import numpy as np
 
-from flows.simulation.simulation_config import bits, pick, uniform
+from clicktower.flows.simulation.simulation_config import bits, pick, uniform
 
 MAX_ATTRIBUTES = 4  # of a product, besides its brand
 
@@ -48,7 +48,9 @@ class ShopVocabulary:
 @cache
 def shop_vocabulary() -> ShopVocabulary:
     """The words of vocabulary.toml, which explains its form."""
-    content = tomllib.loads((resources.files("flows.simulation") / "vocabulary.toml").read_text(encoding="utf-8"))
+    content = tomllib.loads(
+        (resources.files("clicktower.flows.simulation") / "vocabulary.toml").read_text(encoding="utf-8")
+    )
     values = {kind: tuple(_term(line) for line in lines) for kind, lines in content.pop("values").items()}
     types: list[ProductType] = []
     for category, lines in content.pop("types").items():

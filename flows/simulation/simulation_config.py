@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from schemas.section import Count, section
+from clicktower.schemas.section import Count, section
 
 VERSION = 1  # incremented when the same config gives other bytes
 

@@ -25,15 +25,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from flows.simulation import simulated_shop
-from flows.simulation.log_lines import FATE_NAMES, Lines, log_lines, query_id
-from flows.simulation.simulated_searches import INTENT, ROLES, WHAT, Population, Searches, draw_searches, result_pages
-from flows.simulation.simulation_config import VERSION, SimulationConfig, bits, uniform
-from schemas import storage
-from schemas.errors import StageError, UsageError
-from schemas.manifest import Request
-from schemas.stage import Progress, silent
-from schemas.text_contract import normalise, words
+from clicktower.flows.simulation import simulated_shop
+from clicktower.flows.simulation.log_lines import FATE_NAMES, Lines, log_lines, query_id
+from clicktower.flows.simulation.simulated_searches import (
+    INTENT,
+    ROLES,
+    WHAT,
+    Population,
+    Searches,
+    draw_searches,
+    result_pages,
+)
+from clicktower.flows.simulation.simulation_config import VERSION, SimulationConfig, bits, uniform
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.manifest import Request
+from clicktower.schemas.stage import Progress, silent
+from clicktower.schemas.text_contract import normalise, words
 
 JudgedQuery = tuple[str, dict[int, int]]  # its text, and the grades of documents
 BLOCK_SEARCHES = 8_192

@@ -9,11 +9,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from beam_jobs.build.build_stage import BuildConfig, build_shards
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from benchmarks.shard_pairs import difference, in_order, read_shard_pairs
-from flows.simulation.simulation_config import SimulationConfig
-from flows.simulation.write_simulation import simulate
+from clicktower.beam_jobs.build.build_stage import BuildConfig, build_shards
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from clicktower.flows.simulation.simulation_config import SimulationConfig
+from clicktower.flows.simulation.write_simulation import simulate
 
 K = 2
 ROOT = Path(__file__).parents[2]

@@ -5,8 +5,8 @@ import pytest
 
 from benchmarks import quality
 from benchmarks.quality import MIN_JUDGED, Choosing, differences, with_settings, write_choosing
-from schemas.judgments import read_qrels, read_queries
-from training.model.named_recipes import recipe
+from clicktower.schemas.judgments import read_qrels, read_queries
+from clicktower.training.model.named_recipes import recipe
 
 
 def lines(path, written):

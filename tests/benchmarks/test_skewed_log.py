@@ -4,8 +4,8 @@ import json
 import pytest
 
 from benchmarks.skewed_log import HOT_CLIENT, HOT_QUERY, SHARES, skew_log
-from flows.simulation.simulation_config import SimulationConfig
-from flows.simulation.write_simulation import simulate
+from clicktower.flows.simulation.simulation_config import SimulationConfig
+from clicktower.flows.simulation.write_simulation import simulate
 
 
 def lines_of(folder) -> list[bytes]:

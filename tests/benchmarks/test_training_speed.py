@@ -22,15 +22,15 @@ from benchmarks.speed.encoding import model_of
 from benchmarks.speed.several_workers import WARM_UP, Setting, measure_workers
 from benchmarks.speed.trainer import Trainer
 from benchmarks.speed.variants import Variant, base_recipe, compare, start_of, stock, trainers
-from schemas.text_contract import DEFAULT_TABLE_ROWS, normalise_column, trigram_ids
+from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS, normalise_column, trigram_ids
+from clicktower.training.kernel.kernel_library import status
+from clicktower.training.model.encoder import CPU
+from clicktower.training.model.parameters import layout_of
+from clicktower.training.trainer.job import REFERENCE
+from clicktower.training.trainer.kernel_path import CompiledPath, compiled_batch
+from clicktower.training.trainer.shard_data import MicroBatch, Order, ShardData, pair_lengths
 from tests.recipes import varied
 from tests.rounding import assert_equal_but_for_rounding
-from training.kernel.kernel_library import status
-from training.model.encoder import CPU
-from training.model.parameters import layout_of
-from training.trainer.job import REFERENCE
-from training.trainer.kernel_path import CompiledPath, compiled_batch
-from training.trainer.shard_data import MicroBatch, Order, ShardData, pair_lengths
 
 ROOT = Path(__file__).parents[2]
 CELLS, MINIBATCH = 16, 12

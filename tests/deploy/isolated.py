@@ -72,7 +72,9 @@ def install(wheel: Path, extras: set[str], folder: Path) -> None:
 
 def clicktower(site: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a command of clicktower with the packages of `site`, the standard library, and nothing else."""
-    return python(site, "import sys; from flows.cli import run; sys.exit(run(sys.argv[1:]))", *words, cwd=cwd)
+    return python(
+        site, "import sys; from clicktower.flows.cli import run; sys.exit(run(sys.argv[1:]))", *words, cwd=cwd
+    )
 
 
 def python(site: Path, code: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:

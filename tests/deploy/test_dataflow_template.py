@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.engine.beam_engine import HandedOver, _leave_to_launcher, _options
+from clicktower.beam_jobs.engine.beam_engine import HandedOver, _leave_to_launcher, _options
 from tests.beam_jobs.sources.ubi_lines import event, search
 
 ROOT = Path(__file__).resolve().parents[2]

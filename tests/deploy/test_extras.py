@@ -5,8 +5,8 @@ from ast import literal_eval
 
 import pytest
 
-from flows.cli import COMMANDS
-from flows.show.console import NEEDS
+from clicktower.flows.cli import COMMANDS
+from clicktower.flows.show.console import NEEDS
 from tests.deploy.isolated import build_wheel, clicktower, declared, imports, install, python
 
 FOREIGN = {
@@ -28,8 +28,29 @@ def sites(tmp_path_factory):
     return root
 
 
+@pytest.fixture
+def among_own_packages(tmp_path):
+    """A user's folder with packages of its own that have the names of ours; importing one of them fails."""
+    for name in ("schemas", "beam_jobs", "training", "flows"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"raise ImportError('the {name} of the user')")
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_the_wheel_takes_no_name_but_its_own(sites, among_own_packages):
+    names = {path.name for path in (sites / "cli").iterdir() if not path.is_symlink() and path.suffix != ".dist-info"}
+    ours = {name for name in names if (sites / "cli" / name / "__init__.py").exists()}
+    assert ours & {"clicktower", "schemas", "beam_jobs", "training", "flows"} == {"clicktower"}
+    done = clicktower(sites / "cli", "simulate", "data", "--searches", "200", cwd=among_own_packages)
+    assert done.returncode == 0, done.stderr[-2000:]
+    code = "import clicktower, sys; print(clicktower.UsageError.__module__, 'schemas' in sys.modules)"
+    assert python(sites / "cli", code, cwd=among_own_packages).stdout == "clicktower.schemas.errors False\n"
+
+
 @pytest.mark.rehearsal
 @pytest.mark.engine  # minutes of it are Beam, torch and LanceDB being imported, each by itself
+@pytest.mark.usefixtures("among_own_packages")
 def test_every_stage_runs_with_its_own_extra_alone(sites, tmp_path):
     def run(extra: str, *words: str) -> str:
         done = clicktower(sites / extra, *words, cwd=tmp_path)
@@ -56,7 +77,7 @@ def test_every_stage_runs_with_its_own_extra_alone(sites, tmp_path):
 def test_the_demonstration_runs_from_a_compiled_wheel(tmp_path):
     site = tmp_path / "site"
     install(build_wheel(tmp_path, compiler=True), {"all"}, site)
-    for compiled in ("beam_jobs/compiled/_compiled", "training/kernel/_kernel"):
+    for compiled in ("clicktower/beam_jobs/compiled/_compiled", "clicktower/training/kernel/_kernel"):
         assert list(site.glob(f"{compiled}.*.so")), compiled
     done = clicktower(site, "demo", "--work", "demo", "--searches", "3000", cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]

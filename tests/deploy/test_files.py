@@ -16,7 +16,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from flows.cli import _engine_options, build_app
+from clicktower.flows.cli import _engine_options, build_app
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -75,7 +75,7 @@ def test_an_installed_package_has_every_file_that_its_source_has():
         file
         for package, patterns in project["package-data"].items()
         for pattern in patterns
-        for file in (ROOT / package.replace(".", "/")).glob(pattern)
+        for file in (ROOT / package.removeprefix("clicktower.").replace(".", "/")).glob(pattern)
     }
     there = {
         file

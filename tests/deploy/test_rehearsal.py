@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.config.settings import Settings
+from clicktower.flows.config.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 

@@ -193,14 +193,14 @@ def words_of(process: psutil.Process) -> list[str]:
 def is_stage(process: psutil.Process) -> bool:
     """Whether it is a stage, or was started by one."""
     with suppress(psutil.NoSuchProcess):
-        return any("flows.cli" in words_of(one) for one in (process, *process.parents()))
+        return any("clicktower.flows.cli" in words_of(one) for one in (process, *process.parents()))
     return False
 
 
 def running_stages(store: Path) -> list[int]:
     """The stages that run on a store, as the machine's own list of processes has them."""
     words = [(process.pid, words_of(process)) for process in psutil.process_iter()]
-    return [pid for pid, said in words if "flows.cli" in said and str(store) in said]
+    return [pid for pid, said in words if "clicktower.flows.cli" in said and str(store) in said]
 
 
 def claim(store: Path, stage: str) -> dict[str, Any] | None:

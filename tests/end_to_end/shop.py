@@ -37,7 +37,11 @@ minibatch = 64
 
 def clicktower(*arguments: str, **options) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-m", "flows.cli", *arguments], capture_output=True, text=True, check=False, **options
+        [sys.executable, "-m", "clicktower.flows.cli", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
     )
 
 

@@ -9,8 +9,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
-from flows.cli import run
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from clicktower.flows.cli import run
 from tests.end_to_end.shop import clicktower, make_shop
 
 SEARCH = b'{"query_id": "s1", "client_id": "c1", "user_query": "red hammer", "timestamp": "2026-09-01T10:00:00Z"}\n'

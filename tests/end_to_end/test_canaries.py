@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from beam_jobs.engine.arrow_files import read_table
+from clicktower.beam_jobs.engine.arrow_files import read_table
 from tests.end_to_end.every_byte import files_with, hashes_of, places_of
 from tests.end_to_end.planted_log import (
     CLIENTS,
@@ -53,7 +53,7 @@ minibatch = 32
 AS_A_FLOW = """
 import os
 os.environ |= {"PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true", "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "600"}
-from flows.pipeline import pipeline
+from clicktower.flows.pipeline import pipeline
 pipeline("pipeline.toml")
 """
 
@@ -61,7 +61,7 @@ pipeline("pipeline.toml")
 # Runs commands in one process, each with its limit on the size of files (0: none), and prints their exit codes.
 SEVERAL = """
 import json, resource, signal, sys
-from flows.cli import run
+from clicktower.flows.cli import run
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 free = resource.getrlimit(resource.RLIMIT_FSIZE)
 codes = []
@@ -113,7 +113,7 @@ def finished_run(tmp_path_factory) -> Made:
 
 def _run(place: Path, *arguments: str) -> str:
     """What a command prints that succeeds; also kept below work/said, with what it printed on stderr."""
-    return _said(place, ["-m", "flows.cli", *arguments])
+    return _said(place, ["-m", "clicktower.flows.cli", *arguments])
 
 
 def _assert_all_fail(place: Path, *commands: tuple[int | str, ...]) -> None:

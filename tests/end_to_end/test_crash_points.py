@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.config.settings import Settings
+from clicktower.flows.config.settings import Settings
 from tests.documented import ROOT
 
 # All calls: `python -m tests.crash_points`, in ten minutes, and `--on s3`, in an hour.

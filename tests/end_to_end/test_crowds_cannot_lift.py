@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from beam_jobs.build.build_stage import BuildConfig, build_shards
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from clicktower.beam_jobs.build.build_stage import BuildConfig, build_shards
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from tests.beam_jobs.sources.ubi_lines import BROWSER, CRAWLER, event, search
 from tests.end_to_end.every_byte import places_of
 

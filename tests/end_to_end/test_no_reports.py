@@ -34,9 +34,9 @@ def environment_and_reporters(module: str, engines: str, **given: str) -> list:
 @pytest.mark.parametrize(
     "module",
     [
-        "flows.pipeline", "flows.commands.pipelines",  # and what they start
-        "training.trainer.ray_workers", "training.sweep.sweep_on_ray",
-        "beam_jobs.engine.beam_engine",
+        "clicktower.flows.pipeline", "clicktower.flows.commands.pipelines",  # and what they start
+        "clicktower.training.trainer.ray_workers", "clicktower.training.sweep.sweep_on_ray",
+        "clicktower.beam_jobs.engine.beam_engine",
     ],
 )  # fmt: skip
 def test_nothing_is_reported_whichever_module_comes_first(module):
@@ -45,10 +45,10 @@ def test_nothing_is_reported_whichever_module_comes_first(module):
 
 
 def test_no_command_reports():
-    assert environment_and_reporters("flows.cli", engines="('prefect', 'ray')") == [ASKED, []]
+    assert environment_and_reporters("clicktower.flows.cli", engines="('prefect', 'ray')") == [ASKED, []]
 
 
 def test_who_wants_to_report_may():
     given = {"DO_NOT_TRACK": "0", "PREFECT_SERVER_ANALYTICS_ENABLED": "true", "RAY_USAGE_STATS_ENABLED": "1"}
-    said = environment_and_reporters("flows.cli", engines="('prefect', 'ray')", **given)
+    said = environment_and_reporters("clicktower.flows.cli", engines="('prefect', 'ray')", **given)
     assert said == [given, ["prefect", "ray"]]

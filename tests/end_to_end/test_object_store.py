@@ -312,7 +312,7 @@ def test_days_are_backfilled_as_on_a_disk_and_people_erased_from_them(server, sh
 
 TAKES_TURNS = """
 import os, sys, time
-from schemas import claim
+from clicktower.schemas import claim
 claim.BEAT_SECONDS, claim.LOOK_SECONDS, claim.TAKE_OVER_SECONDS = 0.2, 0.1, 10.0
 with claim.claimed("s3://bucket/turns", lambda *told: print(*told)):
     for step in ("in", "out"):
@@ -326,7 +326,7 @@ with claim.claimed("s3://bucket/turns", lambda *told: print(*told)):
 def test_processes_take_turns_at_a_claim_and_one_of_them_takes_over_that_of_a_dead_one(server, tmp_path):
     """Six at once, on a claim that somebody signed and did not live to give back."""
     (server.folder / "data" / "bucket" / "turns").mkdir()
-    dead = "import json; from schemas import storage; storage.write_new('s3://bucket/turns/claim-000001.json', b'{}')"
+    dead = "from clicktower.schemas import storage; storage.write_new('s3://bucket/turns/claim-000001.json', b'{}')"
     environment, log = os.environ | server.environment, tmp_path / "log"
     subprocess.run([sys.executable, "-c", dead], env=environment, check=True)
     command = [sys.executable, "-c", TAKES_TURNS, str(log)]

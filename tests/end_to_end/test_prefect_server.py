@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from flows.pipeline import slot_name
+from clicktower.flows.pipeline import slot_name
 from tests.end_to_end.prefect_server import ROOT, PrefectServer, claim, running_stages
 from tests.end_to_end.shop import make_shop
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.engine
 DATE = "2026-09-01"
-CLICKTOWER = [sys.executable, "-m", "flows.cli"]
+CLICKTOWER = [sys.executable, "-m", "clicktower.flows.cli"]
 PIPELINE = """
 title = "end to end"
 store = "{name}"
@@ -121,7 +121,7 @@ def test_the_nightly_deployment_runs_the_pipeline(server, shop):
 def test_a_publisher_waits_for_a_server_that_is_away_and_ends_without_it(server, tmp_path):
     holds = f"with pointer_slot({str(tmp_path)!r}): print('held'); input()"
     server.stop("server")
-    command = [sys.executable, "-uc", f"from flows.pipeline import pointer_slot\n{holds}"]
+    command = [sys.executable, "-uc", f"from clicktower.flows.pipeline import pointer_slot\n{holds}"]
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env=server.environment, cwd=ROOT, **streams) as publisher:
         time.sleep(6)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.build.build_stage import BuildConfig, build_shards
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
-from beam_jobs.judgments.judge_clicks import JudgmentsConfig
-from beam_jobs.judgments.judgments_stage import derive_judgments
-from schemas import storage
-from schemas.errors import StageError
+from clicktower.beam_jobs.build.build_stage import BuildConfig, build_shards
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from clicktower.beam_jobs.judgments.judge_clicks import JudgmentsConfig
+from clicktower.beam_jobs.judgments.judgments_stage import derive_judgments
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError
 from tests.beam_jobs.build.day_folders import write_documents
 from tests.beam_jobs.ingest.dated_logs import day_lines, write_lines
 
@@ -50,7 +50,7 @@ class Watched:
 @pytest.mark.parametrize("engine", [(), ("--direct_running_mode=multi_processing", "--direct_num_workers=2")],
                          ids=["here", "two"])  # fmt: skip
 def test_days_and_scratch_are_private(tmp_path, monkeypatch, engine):
-    monkeypatch.setattr("beam_jobs.engine.beam_stage.NOTE_SECONDS", 0.02)
+    monkeypatch.setattr("clicktower.beam_jobs.engine.beam_stage.NOTE_SECONDS", 0.02)
     store = tmp_path / "store"
     lines = [line for number in range(5) for line in day_lines("2026-09-01", number, clients=60)]
     log = write_lines(tmp_path / "log.ndjson", [*lines, b"not a line"])

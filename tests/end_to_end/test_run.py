@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 import clicktower as clicktower_api
-from flows.config.guard_rules import DriftRules
-from flows.config.pipeline_config import read_pipeline
-from flows.guards import drift
-from flows.guards.drift import alarms, require_usual, watch_figures
-from schemas.errors import StageError
+from clicktower.flows.config.guard_rules import DriftRules
+from clicktower.flows.config.pipeline_config import read_pipeline
+from clicktower.flows.guards import drift
+from clicktower.flows.guards.drift import alarms, require_usual, watch_figures
+from clicktower.schemas.errors import StageError
+from clicktower.training.model.named_recipes import DEFAULT
 from tests.end_to_end.shop import clicktower, make_shop, write_pipeline
 from tests.imported import ENGINES, TOLD, imported
-from training.model.named_recipes import DEFAULT
 
 STAGES = ("ingest", "build", "train", "evaluate", "compare", "publish")
 

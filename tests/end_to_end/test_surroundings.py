@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from flows import cli
+from clicktower.flows import cli
 from tests.documented import ROOT
 from tests.end_to_end.shop import make_shop, write_pipeline
 

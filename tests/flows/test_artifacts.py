@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from flows import artifacts
-from flows.config.pipeline_config import DocumentsSection, JudgmentsSection, LogSection, PipelineConfig
-from flows.guards.drift import WatchedFigure
-from flows.report.renderers import markdown
-from flows.report.run_blocks import promotion
-from schemas.errors import StageError
+from clicktower.flows import artifacts
+from clicktower.flows.config.pipeline_config import DocumentsSection, JudgmentsSection, LogSection, PipelineConfig
+from clicktower.flows.guards.drift import WatchedFigure
+from clicktower.flows.report.renderers import markdown
+from clicktower.flows.report.run_blocks import promotion
+from clicktower.schemas.errors import StageError
 
 CONFIG = PipelineConfig(
     log=LogSection(files=("log",)), documents=DocumentsSection(file="d"),

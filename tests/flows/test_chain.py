@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from flows import chain
-from flows.config.pipeline_config import read_pipeline
-from flows.releases.publish import publish
-from schemas.errors import UsageError
+from clicktower.flows import chain
+from clicktower.flows.config.pipeline_config import read_pipeline
+from clicktower.flows.releases.publish import publish
+from clicktower.schemas.errors import UsageError
 from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.trained_model import trained_stage
 

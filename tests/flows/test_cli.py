@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli import COMMANDS
-from flows.show import console
-from flows.submit import run_stage_command
-from schemas.errors import StageError, UsageError
+from clicktower.flows.cli import COMMANDS
+from clicktower.flows.show import console
+from clicktower.flows.submit import run_stage_command
+from clicktower.schemas.errors import StageError, UsageError
 from tests.imported import ENGINES
 from tests.waiting import SECONDS, wait_until
 
@@ -26,7 +26,9 @@ WRONG = [("nonsense",), ("train",), ("train", "--shards", "x", "--into", "y", "-
 
 
 def clicktower(*arguments: str, **options) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-m", "flows.cli", *arguments], capture_output=True, text=True, **options)
+    return subprocess.run(
+        [sys.executable, "-m", "clicktower.flows.cli", *arguments], capture_output=True, text=True, **options
+    )
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +108,7 @@ def test_an_interrupted_submitter_takes_its_stage_with_it(tmp_path):
     code = (
         f"import signal, sys; sys.executable = {str(fake)!r}\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs do without
-        "from flows.submit import run_stage_command\nrun_stage_command(['verify', 'x'])"
+        "from clicktower.flows.submit import run_stage_command\nrun_stage_command(['verify', 'x'])"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     wait_until(lambda: marker.exists() and marker.read_text(), "the stage to begin")

@@ -12,7 +12,7 @@ FLOW = """
 import sys, time
 from pathlib import Path
 from rich.console import Console
-from flows.pipeline import survive_worker
+from clicktower.flows.pipeline import survive_worker
 survive_worker()
 print("ready", flush=True)
 sys.stdin.read()  # until the reader of the other two has gone too

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from flows.submit import _Progress, _result, progress_to, run_stage_command
-from schemas.errors import Diverged, StageError, TransientError, UsageError
+from clicktower.flows.submit import _Progress, _result, progress_to, run_stage_command
+from clicktower.schemas.errors import Diverged, StageError, TransientError, UsageError
 from tests.end_to_end.prefect_server import running_stages
 
 ERROR = '{"stage": "train", "error": {"kind": "%s", "problem": "A. B.", "fix": "D."}}'

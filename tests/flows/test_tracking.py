@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from flows import chain
-from flows.cli import run
-from flows.config.pipeline_config import read_pipeline
-from flows.tracking import EXPERIMENT, track
-from schemas.errors import StageError
-from schemas.stage import open_result
+from clicktower.flows import chain
+from clicktower.flows.cli import run
+from clicktower.flows.config.pipeline_config import read_pipeline
+from clicktower.flows.tracking import EXPERIMENT, track
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.stage import open_result
+from clicktower.training.trainer.launch import train
 from tests.flows.test_chain import PIPELINE
 from tests.training.small_shards import shop, write_build
-from training.trainer.launch import train
 
 pytestmark = pytest.mark.slow
 
@@ -31,8 +31,8 @@ def shards(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="module")
 def trained(shards, tmp_path_factory):
+    from clicktower.training.model.named_recipes import LSTM_96
     from tests.recipes import varied
-    from training.model.named_recipes import LSTM_96
 
     recipe = varied(LSTM_96, cells=8, epochs=2, minibatch=32, micro_batch=8)
     return train(shards, store=str(tmp_path_factory.mktemp("store")), recipe=recipe)
@@ -107,7 +107,7 @@ def test_tracking_connects_to_nothing_else(trained, tmp_path):
     """MLflow's telemetry is off: Python's audit hook sees every connection."""
     code = f"""
 import sys
-from flows.tracking import track
+from clicktower.flows.tracking import track
 seen = []
 sys.addaudithook(lambda event, given: seen.append(given) if event in ("socket.connect", "socket.getaddrinfo") else None)
 track({str(tmp_path / "tracked")!r}, [{trained.folder!r}])

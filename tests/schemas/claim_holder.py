@@ -9,9 +9,9 @@ import sys
 import time
 from subprocess import DEVNULL
 
-from schemas import storage
-from schemas.manifest import Outcome, Request
-from schemas.stage import run_stage
+from clicktower.schemas import storage
+from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.stage import run_stage
 
 REQUEST = Request(stage="build", stage_version=1, config={"k": 5}, inputs={"log": "abc"})
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from schemas import claim
-from schemas.manifest import Outcome
-from schemas.stage import run_stage, stage_folder
+from clicktower.schemas import claim
+from clicktower.schemas.manifest import Outcome
+from clicktower.schemas.stage import run_stage, stage_folder
 from tests.schemas.claim_holder import REQUEST
 from tests.waiting import SECONDS, wait_until
 

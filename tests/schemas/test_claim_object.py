@@ -6,9 +6,9 @@ import uuid
 
 import pytest
 
-from schemas import claim, storage
-from schemas.manifest import Outcome
-from schemas.stage import run_stage, stage_folder
+from clicktower.schemas import claim, storage
+from clicktower.schemas.manifest import Outcome
+from clicktower.schemas.stage import run_stage, stage_folder
 from tests.schemas.claim_holder import REQUEST
 from tests.waiting import wait_until
 

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.documents import read_documents
-from schemas.errors import StageError, UsageError
+from clicktower.schemas.documents import read_documents
+from clicktower.schemas.errors import StageError, UsageError
 
 ROWS = [("d1", "Angle bracket, 3 in."), ("d2", 'The "quoted" hammer'), ("d3", "漢字")]
 TSV = "".join(f"{i}\t{t}\n" for i, t in ROWS)

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.negatives import ListedExclusions
+from clicktower.schemas.negatives import ListedExclusions
 
 
 @st.composite

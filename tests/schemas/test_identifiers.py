@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 import regex
 
-from schemas.identifiers import id_of, ids, person_ids, visible
+from clicktower.schemas.identifiers import id_of, ids, person_ids, visible
 
 
 def forms_of(function, texts):
@@ -16,7 +16,9 @@ def test_visible_drops_what_unicode_calls_ignorable_control_or_format_and_folds_
     assert [bool(unseen.fullmatch(character)) for character in characters] == [form == "" for form in forms]
 
 
-@pytest.mark.parametrize("blank", ["  ", "\t", "\n", "\x0b", "\x85", "\xa0", "\u2009", "\u3000", "\u2800", " \u200b ", "\x00 "])
+@pytest.mark.parametrize(
+    "blank", ["  ", "\t", "\n", "\x0b", "\x85", "\xa0", "\u2009", "\u3000", "\u2800", " \u200b ", "\x00 "]
+)
 def test_a_run_of_white_space_is_one_space(blank):
     assert forms_of(visible, [f"{blank}angle{blank}bracket{blank}"]) == ["angle bracket"]
 

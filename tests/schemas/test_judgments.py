@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import StageError, UsageError
-from schemas.judgments import are_click_derived, read_qrels, read_queries, read_run, run_lines, skeleton
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.judgments import are_click_derived, read_qrels, read_queries, read_run, run_lines, skeleton
 
 IDS = st.text("abcXYZ019-_", min_size=1, max_size=6)
 

@@ -1,7 +1,7 @@
 import pytest
 
-from schemas.errors import StageError
-from schemas.ledger import Ledger, continue_with, merge_ledgers
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.ledger import Ledger, continue_with, merge_ledgers
 
 
 def test_fates_that_add_up_pass_and_others_do_not():

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import StageError
-from schemas.negatives import draw, pair_keys, sampling_probability
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.negatives import draw, pair_keys, sampling_probability
 
 MASK = (1 << 64) - 1
 MAX_RETRIES = 64  # shards that exist hold what they gave

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from schemas import storage
+from clicktower.schemas import storage
 from tests.bad_line import BadLine
 from tests.s3_server import S3Server
 
@@ -55,7 +55,7 @@ def test_what_another_process_wrote_is_seen_at_once(server, monkeypatch):
     reach(server.address, server, monkeypatch)
     storage.write_atomic("s3://bucket/store/claim", b"1")
     assert storage.list_names("s3://bucket/store") == ["claim"]
-    elsewhere = "from schemas import storage; storage.write_new('s3://bucket/store/manifest.json', b'{}')"
+    elsewhere = "from clicktower.schemas import storage; storage.write_new('s3://bucket/store/manifest.json', b'{}')"
     subprocess.run([sys.executable, "-c", elsewhere], check=True)
     assert storage.exists("s3://bucket/store/manifest.json")
     assert storage.size_bytes("s3://bucket/store/manifest.json") == 2

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from schemas import manifest, storage
-from schemas.errors import StageError, UnknownVersionError, require_major
-from schemas.release import SCHEMA_VERSION, read_decision, read_folder, read_pointer
-from schemas.search_log import VERSION_KEY as DAY_KEY
+from clicktower.schemas import manifest, storage
+from clicktower.schemas.errors import StageError, UnknownVersionError, require_major
+from clicktower.schemas.release import SCHEMA_VERSION, read_decision, read_folder, read_pointer
+from clicktower.schemas.search_log import VERSION_KEY as DAY_KEY
 
 RELEASED = Path(__file__).parent / "released"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 WRITES = """
 import os, sys, tempfile, time
-from schemas.process import keep_folder, kept_path, use_scratch
+from clicktower.schemas.process import keep_folder, kept_path, use_scratch
 use_scratch()
 log = tempfile.mkdtemp()
 keep_folder(log)

@@ -8,7 +8,7 @@ import pytest
 
 CODE = """
 import signal, sys, time
-from schemas.process import sigterm_as_exit
+from clicktower.schemas.process import sigterm_as_exit
 {before}
 try:
     with sigterm_as_exit():

@@ -7,13 +7,13 @@ from contextlib import nullcontext
 
 import pytest
 
-from schemas import manifest as manifests
-from schemas import storage
-from schemas.claim import claimed
-from schemas.errors import StageError, UnknownVersionError
-from schemas.ledger import Ledger
-from schemas.manifest import Outcome, Request
-from schemas.stage import commit, find_finished, open_result, run_stage, silent, stage_folder
+from clicktower.schemas import manifest as manifests
+from clicktower.schemas import storage
+from clicktower.schemas.claim import claimed
+from clicktower.schemas.errors import StageError, UnknownVersionError
+from clicktower.schemas.ledger import Ledger
+from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.stage import commit, find_finished, open_result, run_stage, silent, stage_folder
 
 
 def request(**changes) -> Request:
@@ -33,7 +33,7 @@ def fail_if_called(folder: str) -> Outcome:
 @pytest.fixture
 def no_claims(monkeypatch) -> None:
     """As on a network file system that is mounted without locks, or where a holder was taken for dead."""
-    monkeypatch.setattr("schemas.stage.claimed", lambda folder, progress: nullcontext())
+    monkeypatch.setattr("clicktower.schemas.stage.claimed", lambda folder, progress: nullcontext())
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_lost_truncated_or_changed_file_is_noticed_and_made_again(tmp_path, ha
 
 
 def test_of_a_large_output_only_hashes_find_a_flipped_byte(tmp_path, monkeypatch):
-    monkeypatch.setattr("schemas.stage.SMALL_BYTES", 9)
+    monkeypatch.setattr("clicktower.schemas.stage.SMALL_BYTES", 9)
     result = run_stage(str(tmp_path), request(), produce)
     flip(os.path.join(result.data, "part/a.bin"))
     assert find_finished(str(tmp_path), request())[1] == []

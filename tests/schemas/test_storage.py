@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from schemas import storage
+from clicktower.schemas import storage
 
 
 @pytest.mark.parametrize("base", ["{tmp}", "memory://storage-test"])
@@ -43,7 +43,7 @@ def test_a_name_is_created_once(tmp_path, base):
 def test_a_full_disk_keeps_the_old_file_and_leaves_no_other(tmp_path):
     """The limit on a file's size stands for the disk: write() fails in the middle either way."""
     storage.write_atomic(str(tmp_path / "state"), b"old")
-    code = f"from schemas import storage; storage.write_atomic({str(tmp_path / 'state')!r}, b'x' * 100_000)"
+    code = f"from clicktower.schemas import storage; storage.write_atomic({str(tmp_path / 'state')!r}, b'x' * 100_000)"
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))

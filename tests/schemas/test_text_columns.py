@@ -2,7 +2,7 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from schemas.text_contract import (
+from clicktower.schemas.text_contract import (
     golden_cases,
     normalise,
     normalise_column,

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.text_contract import golden_cases, normalise, trigram_ids, words
+from clicktower.schemas.text_contract import golden_cases, normalise, trigram_ids, words
 from tests.schemas.reference_trigrams import reference_ids, reference_words
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)

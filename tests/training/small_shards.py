@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from schemas import storage
-from schemas.manifest import Outcome, Request
-from schemas.negatives import sampling_probability
-from schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS
-from schemas.stage import run_stage
-from schemas.text_contract import CONTRACT_VERSION, trigram_ids, words
+from clicktower.schemas import storage
+from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.negatives import sampling_probability
+from clicktower.schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS
+from clicktower.schemas.stage import run_stage
+from clicktower.schemas.text_contract import CONTRACT_VERSION, trigram_ids, words
 
 Pair = tuple[str, str, Sequence[str]]  # query, clicked title, unclicked titles
 TABLE_ROWS = 50_700  # 47 rows for hashed trigrams

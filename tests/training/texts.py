@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from training.towers.text_table import Ragged, TextTable, list_offsets
+from clicktower.training.towers.text_table import Ragged, TextTable, list_offsets
 
 Text = list[list[int]]
 

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from schemas.errors import UsageError
-from schemas.stage import Progress, silent
-from training.compute.threads import alone
-from training.model.model import AnyEncoder, Model
-from training.model.parameters import head_of_model
-from training.ranking.rerank import Confidence
-from training.trainer.labelled_shards import LabelledData
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.stage import Progress, silent
+from clicktower.training.compute.threads import alone
+from clicktower.training.model.model import AnyEncoder, Model
+from clicktower.training.model.parameters import head_of_model
+from clicktower.training.ranking.rerank import Confidence
+from clicktower.training.trainer.labelled_shards import LabelledData
 
 AT_ONCE = 4_096  # rows
 

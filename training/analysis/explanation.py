@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from schemas import storage
-from schemas.errors import StageError, UsageError
-from schemas.stage import Progress, silent
-from schemas.text_contract import words
-from training.analysis.classifying import probabilities
-from training.analysis.keywords import CountingRule, Keywords, keywords
-from training.analysis.traces import Direction, TracedText, attention_json, require_traces, trace
-from training.model.embedding import Side, scores_one_by_one, search_vectors
-from training.model.model import Model
-from training.model.objective_settings import Clicks
-from training.model.recipe import Recipe
-from training.ranking.significance import bootstrap_interval
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.stage import Progress, silent
+from clicktower.schemas.text_contract import words
+from clicktower.training.analysis.classifying import probabilities
+from clicktower.training.analysis.keywords import CountingRule, Keywords, keywords
+from clicktower.training.analysis.traces import Direction, TracedText, attention_json, require_traces, trace
+from clicktower.training.model.embedding import Side, scores_one_by_one, search_vectors
+from clicktower.training.model.model import Model
+from clicktower.training.model.objective_settings import Clicks
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.ranking.significance import bootstrap_interval
 
 CONFIDENCE, RESAMPLES = 0.95, 2_000
 POSITIONS = 12  # positions of the reading order that are shown separately

@@ -14,12 +14,12 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from schemas.section import Count, Share, section
-from schemas.text_contract import words
-from training.analysis.traces import Direction, Trace, has_gates, trace
-from training.model.embedding import Side
-from training.model.ensemble import Ensemble
-from training.model.model import AnyEncoder
+from clicktower.schemas.section import Count, Share, section
+from clicktower.schemas.text_contract import words
+from clicktower.training.analysis.traces import Direction, Trace, has_gates, trace
+from clicktower.training.model.embedding import Side
+from clicktower.training.model.ensemble import Ensemble
+from clicktower.training.model.model import AnyEncoder
 
 SHARE = 0.4
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from schemas.errors import UsageError
-from schemas.stage import Progress, silent
-from schemas.text_contract import words
-from training.model.embedding import Side, TextEncoder, minus_distances, search_vectors, unit
-from training.ranking.doc2vec import TitleDoc2Vec
-from training.trainer.shard_data import distinct_texts_of
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.stage import Progress, silent
+from clicktower.schemas.text_contract import words
+from clicktower.training.model.embedding import Side, TextEncoder, minus_distances, search_vectors, unit
+from clicktower.training.ranking.doc2vec import TitleDoc2Vec
+from clicktower.training.trainer.shard_data import distinct_texts_of
 
 
 def nearest_words(

@@ -26,23 +26,23 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from schemas import storage
-from schemas.errors import StageError, UsageError
-from schemas.text_contract import words
-from training.compute.threads import alone
-from training.model.compiled_model import text_table
-from training.model.embedding import Side
-from training.model.encoder import encode_batch
-from training.model.model import BATCH_TEXTS, AnyEncoder, Model
-from training.model.parameters import tower_of
-from training.model.recipe import Recipe, tower_name
-from training.towers.bilstm import BidirectionalLSTM, MaxPooledTower, SelfAttentiveTower, VariationalTower
-from training.towers.printed_lstm import PrintedLSTMTower
-from training.towers.recurrent import LSTMTower, RNNTower
-from training.towers.text_batch import TextBatch, text_batch
-from training.towers.text_table import grouped_order
-from training.towers.tower import Parts, Projected, word_inputs
-from training.towers.tower_settings import Recurrent, SelfAttentive, TowerSettings
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.text_contract import words
+from clicktower.training.compute.threads import alone
+from clicktower.training.model.compiled_model import text_table
+from clicktower.training.model.embedding import Side
+from clicktower.training.model.encoder import encode_batch
+from clicktower.training.model.model import BATCH_TEXTS, AnyEncoder, Model
+from clicktower.training.model.parameters import tower_of
+from clicktower.training.model.recipe import Recipe, tower_name
+from clicktower.training.towers.bilstm import BidirectionalLSTM, MaxPooledTower, SelfAttentiveTower, VariationalTower
+from clicktower.training.towers.printed_lstm import PrintedLSTMTower
+from clicktower.training.towers.recurrent import LSTMTower, RNNTower
+from clicktower.training.towers.text_batch import TextBatch, text_batch
+from clicktower.training.towers.text_table import grouped_order
+from clicktower.training.towers.tower import Parts, Projected, word_inputs
+from clicktower.training.towers.tower_settings import Recurrent, SelfAttentive, TowerSettings
 
 Direction = Literal["left to right", "right to left"]
 STATES = ("i", "f", "o", "y_g", "c", "y")

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from schemas.errors import Diverged
-from training.compute.threads import empty
+from clicktower.schemas.errors import Diverged
+from clicktower.training.compute.threads import empty
 
 UNIT = 2.0**-40
 # The sum of a minibatch must stay below 2^63; half of that is far enough.

@@ -12,20 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from schemas.documents import read_documents
-from schemas.errors import UsageError
-from schemas.judgments import Judged, read_qrels, read_queries
-from schemas.manifest import Outcome
-from schemas.stage import Progress, Stage, StageResult, open_result, run_stage, silent
-from schemas.text_contract import words
-from training.model.embedding import search_vectors
-from training.model.ensemble import Ensemble, stored_ensemble
-from training.model.model_folder import read_model, write_files
-from training.ranking.hybrid import best_weight, cross_fit, ndcg_of_weights
-from training.ranking.measure import JudgedCollection, judged_collection
-from training.ranking.ndcg import JudgedPairs, judged_pairs, ndcg
-from training.ranking.word_matches import WordMatches, with_words
-from training.trainer.launch import fingerprints
+from clicktower.schemas.documents import read_documents
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.judgments import Judged, read_qrels, read_queries
+from clicktower.schemas.manifest import Outcome
+from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, run_stage, silent
+from clicktower.schemas.text_contract import words
+from clicktower.training.model.embedding import search_vectors
+from clicktower.training.model.ensemble import Ensemble, stored_ensemble
+from clicktower.training.model.model_folder import read_model, write_files
+from clicktower.training.ranking.hybrid import best_weight, cross_fit, ndcg_of_weights
+from clicktower.training.ranking.measure import JudgedCollection, judged_collection
+from clicktower.training.ranking.ndcg import JudgedPairs, judged_pairs, ndcg
+from clicktower.training.ranking.word_matches import WordMatches, with_words
+from clicktower.training.trainer.launch import fingerprints
 
 COMBINE = Stage("combine", version=1)
 SECOND_SHARES = tuple(step / 20 for step in range(1, 20))  # of the second model
@@ -95,8 +95,8 @@ def combine(
 
 
 def _open_members(results: Sequence[StageResult]) -> list[Any]:
-    from training.model.imported_encoder import ImportedEncoder
-    from training.model.model import load_encoder, load_model  # torch is loaded where it is used
+    from clicktower.training.model.imported_encoder import ImportedEncoder
+    from clicktower.training.model.model import load_encoder, load_model  # torch is loaded where it is used
 
     encoders = [
         load_encoder(result.data) if result.manifest.request.stage == "import-encoder" else load_model(result.data)

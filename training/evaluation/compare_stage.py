@@ -18,16 +18,16 @@ from functools import cached_property
 from multiprocessing.connection import wait
 from typing import Any, Literal
 
-from schemas import storage
-from schemas.documents import read_documents
-from schemas.errors import StageError, UsageError, place
-from schemas.judgments import Judged, are_click_derived, read_qrels, read_queries
-from schemas.manifest import Outcome, Request
-from schemas.section import changed
-from schemas.stage import Progress, Stage, StageResult, find_finished, open_result, run_stage, silent
-from training.evaluation.compare_table import comparison, difference
-from training.evaluation.evaluate_stage import EvaluateConfig
-from training.evaluation.measured_row import (
+from clicktower.schemas import storage
+from clicktower.schemas.documents import read_documents
+from clicktower.schemas.errors import StageError, UsageError, place
+from clicktower.schemas.judgments import Judged, are_click_derived, read_qrels, read_queries
+from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.section import changed
+from clicktower.schemas.stage import Progress, Stage, StageResult, find_finished, open_result, run_stage, silent
+from clicktower.training.evaluation.compare_table import comparison, difference
+from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
+from clicktower.training.evaluation.measured_row import (
     EndedRow,
     evaluate_baseline,
     evaluate_hybrid,
@@ -35,14 +35,14 @@ from training.evaluation.measured_row import (
     measure_request,
     write_row,
 )
-from training.evaluation.rows import BASELINE, HYBRID, ComparisonInputs, Row
-from training.evaluation.slices import Slice, read_frequencies, slices, training_clicks
-from training.model.objective_settings import Fixed
-from training.model.recipe import Recipe
-from training.ranking.measure import judged_collection
-from training.ranking.ndcg import CUTOFFS, gains_of, judged_pairs
-from training.sweep.trial_process import TrialProcess, TrialStatus, interrupts_held
-from training.trainer.launch import fingerprints, train_request, workers_device
+from clicktower.training.evaluation.rows import BASELINE, HYBRID, ComparisonInputs, Row
+from clicktower.training.evaluation.slices import Slice, read_frequencies, slices, training_clicks
+from clicktower.training.model.objective_settings import Fixed
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.ranking.measure import judged_collection
+from clicktower.training.ranking.ndcg import CUTOFFS, gains_of, judged_pairs
+from clicktower.training.sweep.trial_process import TrialProcess, TrialStatus, interrupts_held
+from clicktower.training.trainer.launch import fingerprints, train_request, workers_device
 
 COMPARE = Stage("compare", version=4)
 _LISTEN_SECONDS = 0.5

@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from schemas.judgments import Run, are_click_derived
-from training.evaluation import TABLES
-from training.evaluation.evaluate_stage import RULES, EvaluateConfig, ranked_titles, warnings
-from training.evaluation.measured_row import EndedRow
-from training.evaluation.rows import Row
-from training.evaluation.slices import Slice
-from training.ranking.measure import JudgedCollection
-from training.ranking.ndcg import CUTOFFS
-from training.ranking.significance import kendall, percentiles, resample
+from clicktower.schemas.judgments import Run, are_click_derived
+from clicktower.training.evaluation import TABLES
+from clicktower.training.evaluation.evaluate_stage import RULES, EvaluateConfig, ranked_titles, warnings
+from clicktower.training.evaluation.measured_row import EndedRow
+from clicktower.training.evaluation.rows import Row
+from clicktower.training.evaluation.slices import Slice
+from clicktower.training.ranking.measure import JudgedCollection
+from clicktower.training.ranking.ndcg import CUTOFFS
+from clicktower.training.ranking.significance import kendall, percentiles, resample
 
 SLICED_BY = "ndcg@10"
 _PAPER = tuple(f"ndcg@{k}" for k in CUTOFFS)  # the paper's figures for each row

@@ -19,15 +19,23 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from schemas import storage
-from schemas.errors import StageError
-from schemas.manifest import Outcome, to_bytes
-from schemas.section import Confidence, Count, section
-from schemas.stage import Progress, Stage, StageResult, open_result, run_stage, silent
-from training.evaluation.labelled_systems import CLASSIFIER, COSINE, VECTOR_MOVERS, W2, WORD_MOVERS, Scores, systems_of
-from training.model.embedding import TextEncoder
-from training.model.model_folder import model_source
-from training.ranking.labelled_measures import (
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.manifest import Outcome, to_bytes
+from clicktower.schemas.section import Confidence, Count, section
+from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, run_stage, silent
+from clicktower.training.evaluation.labelled_systems import (
+    CLASSIFIER,
+    COSINE,
+    VECTOR_MOVERS,
+    W2,
+    WORD_MOVERS,
+    Scores,
+    systems_of,
+)
+from clicktower.training.model.embedding import TextEncoder
+from clicktower.training.model.model_folder import model_source
+from clicktower.training.ranking.labelled_measures import (
     Measure,
     accuracy,
     area_of_probabilities,
@@ -37,12 +45,12 @@ from training.ranking.labelled_measures import (
     reliability,
     spearman,
 )
-from training.ranking.significance import percentiles, resample
-from training.towers.tower_settings import SelfAttentive
-from training.trainer.labelled_shards import LabelledData, LabelledRows, read_labelled
+from clicktower.training.ranking.significance import percentiles, resample
+from clicktower.training.towers.tower_settings import SelfAttentive
+from clicktower.training.trainer.labelled_shards import LabelledData, LabelledRows, read_labelled
 
 if TYPE_CHECKING:
-    from training.model.model import Model
+    from clicktower.training.model.model import Model
 
 # Version 1 had no classifier, 2 no histograms, confusion, reliability, overlap and examples, 3 no right ones.
 EVALUATE_LABELLED = Stage("evaluate-labelled", version=4)
@@ -108,8 +116,8 @@ def evaluate_labelled(
         inputs["word_vectors"] = storage.fingerprint(word_vectors)
 
     def produce(folder: str) -> Outcome:
-        from training.analysis.traces import write_table  # torch is loaded where it is used
-        from training.model.model import Model, load_encoder
+        from clicktower.training.analysis.traces import write_table  # torch is loaded where it is used
+        from clicktower.training.model.model import Model, load_encoder
 
         data, encoder = read_labelled(built.data), load_encoder(trained.folder)
         _require_measurable(data, labelled)
@@ -219,8 +227,8 @@ def confusion(probability_QC: np.ndarray, labels: np.ndarray) -> list[list[int]]
 
 
 def _overlap(encoder: TextEncoder, data: LabelledData, sides: str, progress: Progress) -> dict[str, Any] | None:
-    from training.analysis.traces import mean_overlap
-    from training.model.model import Model
+    from clicktower.training.analysis.traces import mean_overlap
+    from clicktower.training.model.model import Model
 
     if not isinstance(encoder, Model):
         return None
@@ -241,7 +249,7 @@ def examples(
     A row: texts, label, said, probability (of what was said), of_label (the probability of the label). attentive: a
     self-attentive model, whose attention on the first rows' texts is kept too: words, hops [hops][words].
     """
-    from training.analysis.traces import trace
+    from clicktower.training.analysis.traces import trace
 
     predicted, sure = probability_QC.argmax(axis=1), probability_QC.max(axis=1)
     surest = np.argsort(-sure, kind="stable")

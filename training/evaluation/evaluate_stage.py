@@ -19,20 +19,28 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from schemas import storage
-from schemas.documents import Documents, read_documents, require_documents
-from schemas.judgments import are_click_derived, read_qrels, read_queries, run_lines
-from schemas.manifest import Outcome, to_bytes
-from schemas.section import Confidence, Count, Natural, section
-from schemas.stage import Progress, Stage, StageResult, run_stage, silent
-from schemas.text_contract import keyed_digest, words
-from training.evaluation.slices import read_frequencies, slices
-from training.model.model_folder import model_source
-from training.ranking.bm25 import TitleBM25
-from training.ranking.measure import JudgedCollection, Measured, RandomOrder, Rules, System, judged_collection, measure
-from training.ranking.ndcg import CUTOFFS, Gain, gains_of, judged_pairs
-from training.ranking.significance import bootstrap_interval, holm, randomisation_p
-from training.ranking.word_matches import title_ranking
+from clicktower.schemas import storage
+from clicktower.schemas.documents import Documents, read_documents, require_documents
+from clicktower.schemas.judgments import are_click_derived, read_qrels, read_queries, run_lines
+from clicktower.schemas.manifest import Outcome, to_bytes
+from clicktower.schemas.section import Confidence, Count, Natural, section
+from clicktower.schemas.stage import Progress, Stage, StageResult, run_stage, silent
+from clicktower.schemas.text_contract import keyed_digest, words
+from clicktower.training.evaluation.slices import read_frequencies, slices
+from clicktower.training.model.model_folder import model_source
+from clicktower.training.ranking.bm25 import TitleBM25
+from clicktower.training.ranking.measure import (
+    JudgedCollection,
+    Measured,
+    RandomOrder,
+    Rules,
+    System,
+    judged_collection,
+    measure,
+)
+from clicktower.training.ranking.ndcg import CUTOFFS, Gain, gains_of, judged_pairs
+from clicktower.training.ranking.significance import bootstrap_interval, holm, randomisation_p
+from clicktower.training.ranking.word_matches import title_ranking
 
 EVALUATE = Stage("evaluate", version=3)
 OURS, BASELINE, FLOOR = "model", "bm25", "random"
@@ -159,7 +167,7 @@ def table(collection: JudgedCollection, measured: Mapping[str, Measured], config
 
 
 def _systems(model: str, documents: Documents, config: EvaluateConfig, progress: Progress) -> dict[str, System]:
-    from training.model.model import load_encoder  # torch is loaded where it is used
+    from clicktower.training.model.model import load_encoder  # torch is loaded where it is used
 
     encoder = load_encoder(model)
     ours = title_ranking(encoder, documents.titles, encoder.word_share, progress=progress)

@@ -16,17 +16,17 @@ import scipy.sparse
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.naive_bayes import MultinomialNB
 
-from schemas.errors import UsageError
-from schemas.stage import Progress, silent
-from schemas.text_contract import trigram_ids, words
-from training.analysis.classifying import encoded_sides, probabilities, refusal
-from training.model.embedding import Side, TextEncoder, search_vectors
-from training.model.model import Model
-from training.model.word_vectors import read_vectors
-from training.ranking.bm25 import K1, B
-from training.ranking.term_counts import count_terms
-from training.towers.tower_settings import Variational
-from training.trainer.labelled_shards import LabelledData, LabelledRows
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.stage import Progress, silent
+from clicktower.schemas.text_contract import trigram_ids, words
+from clicktower.training.analysis.classifying import encoded_sides, probabilities, refusal
+from clicktower.training.model.embedding import Side, TextEncoder, search_vectors
+from clicktower.training.model.model import Model
+from clicktower.training.model.word_vectors import read_vectors
+from clicktower.training.ranking.bm25 import K1, B
+from clicktower.training.ranking.term_counts import count_terms
+from clicktower.training.towers.tower_settings import Variational
+from clicktower.training.trainer.labelled_shards import LabelledData, LabelledRows
 
 COSINE, W2, CLASSIFIER, MAJORITY = "model", "w2", "classifier", "constant"
 WORD_MOVERS, VECTOR_MOVERS = "word-movers", "word-movers-vectors"

@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from schemas import storage
-from schemas.judgments import Run, read_run, run_lines
-from schemas.manifest import Outcome, Request
-from schemas.section import named_settings
-from schemas.stage import Progress, Stage, StageResult, run_stage
-from training.evaluation.evaluate_stage import EvaluateConfig
-from training.evaluation.rows import BASELINE, ComparisonInputs, Row
-from training.ranking.bm25 import TitleBM25
-from training.ranking.hybrid import Hybrid, cross_fit, scores_of_pairs
-from training.ranking.measure import Measured, System, measure, measure_run
-from training.ranking.ndcg import judged_pairs
-from training.ranking.word_matches import title_ranking
+from clicktower.schemas import storage
+from clicktower.schemas.judgments import Run, read_run, run_lines
+from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.section import named_settings
+from clicktower.schemas.stage import Progress, Stage, StageResult, run_stage
+from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
+from clicktower.training.evaluation.rows import BASELINE, ComparisonInputs, Row
+from clicktower.training.ranking.bm25 import TitleBM25
+from clicktower.training.ranking.hybrid import Hybrid, cross_fit, scores_of_pairs
+from clicktower.training.ranking.measure import Measured, System, measure, measure_run
+from clicktower.training.ranking.ndcg import judged_pairs
+from clicktower.training.ranking.word_matches import title_ranking
 
 MEASURE = Stage("measure", version=1)
 _PER_QUERY, _JUDGED, _RETRIEVED = "per_query.json", "judged.run", "collection.run"
@@ -43,7 +43,7 @@ class MadeSystem:
 
 def evaluate_model(row: Row, trained: StageResult, inputs: ComparisonInputs, progress: Progress) -> MadeSystem:
     """The evaluation of a tower's model."""
-    from training.model.model import load_encoder  # torch is loaded where it is used
+    from clicktower.training.model.model import load_encoder  # torch is loaded where it is used
 
     model = load_encoder(trained.data)
     began = time.perf_counter()
@@ -80,7 +80,7 @@ def evaluate_hybrid(
     row: Row, best: str, models: Sequence[StageResult], inputs: ComparisonInputs, progress: Progress
 ) -> list[MadeSystem]:
     """The evaluations of hybrids of BM25 and each model of the best row."""
-    from training.model.model import load_encoder  # torch is loaded where it is used
+    from clicktower.training.model.model import load_encoder  # torch is loaded where it is used
 
     collection, config = inputs.collection, inputs.config
     judged = judged_pairs(collection.qrels)

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from schemas.documents import Documents
-from schemas.errors import UsageError
-from schemas.section import changed
-from schemas.stage import Progress
-from training.evaluation import Table
-from training.evaluation.evaluate_stage import EvaluateConfig
-from training.model.named_recipes import PRINTED, recipe
-from training.model.recipe import Recipe
-from training.ranking.bm25 import TitleBM25
-from training.ranking.doc2vec import TitleDoc2Vec
-from training.ranking.language_model import TitleLanguageModel
-from training.ranking.measure import JudgedCollection, RandomOrder
-from training.ranking.ndcg import CUTOFFS
-from training.ranking.plsa import ITERATIONS, TitlePLSA
+from clicktower.schemas.documents import Documents
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.section import changed
+from clicktower.schemas.stage import Progress
+from clicktower.training.evaluation import Table
+from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
+from clicktower.training.model.named_recipes import PRINTED, recipe
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.ranking.bm25 import TitleBM25
+from clicktower.training.ranking.doc2vec import TitleDoc2Vec
+from clicktower.training.ranking.language_model import TitleLanguageModel
+from clicktower.training.ranking.measure import JudgedCollection, RandomOrder
+from clicktower.training.ranking.ndcg import CUTOFFS
+from clicktower.training.ranking.plsa import ITERATIONS, TitlePLSA
 
 HYBRID, BASELINE = "hybrid", "bm25"
 Family = Literal["floor", "logged", "lexical", "topics", "paragraph", "tower", "model", "hybrid", "run"]

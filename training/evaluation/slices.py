@@ -9,12 +9,12 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from schemas.errors import StageError
-from schemas.judgments import read_queries
-from schemas.shard import PAIRS, TEXTS, open_table
-from schemas.stage import open_result
-from schemas.text_contract import normalise, words
-from training.ranking.measure import JudgedCollection
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.judgments import read_queries
+from clicktower.schemas.shard import PAIRS, TEXTS, open_table
+from clicktower.schemas.stage import open_result
+from clicktower.schemas.text_contract import normalise, words
+from clicktower.training.ranking.measure import JudgedCollection
 
 LONGEST = 4  # the number of words from which on queries form one part
 # After Jansen, Booth and Spink (Information Processing & Management 44, 2008), as far as a query alone shows.
@@ -124,7 +124,7 @@ def training_clicks(shards: str, of: Literal["query", "clicked"] = "query") -> d
 
     Raises StageError if they are unreadable.
     """
-    from training.trainer.shard_data import local_folder  # which loads torch
+    from clicktower.training.trainer.shard_data import local_folder  # which loads torch
 
     built = open_result(shards)
     clicks: Counter[str] = Counter()

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from schemas.process import load_compiled
+from clicktower.schemas.process import load_compiled
 
 # Incremented with every change of the C++ interface: an older library is not called.
 INTERFACE = 11
-_NAME = "training.kernel._kernel"
+_NAME = "clicktower.training.kernel._kernel"
 
 # A function's result and arguments, a letter each: p a pointer, s bytes, i and q integers of 32 and 64 bits, Q an
 # unsigned one, f and d floats of 32 and 64 bits.

@@ -20,8 +20,8 @@ import ctypes
 
 import numpy as np
 
-from schemas.release import Similarity
-from training.kernel.kernel_library import fields, library, require_memory
+from clicktower.schemas.release import Similarity
+from clicktower.training.kernel.kernel_library import fields, library, require_memory
 
 _LEVELS = 127  # of a component, either side of 0
 _QUERY_LEVELS = 32_767

@@ -6,15 +6,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from schemas.errors import UsageError
-from schemas.release import Similarity
-from schemas.text_contract import words
-from training.kernel.kernel_library import status
-from training.model.embedding import Side
-from training.model.kernel_towers import CompiledTower, can_encode, kernel_shapes, tokenised
-from training.model.model_folder import ShapesDiffer
-from training.model.recipe import Recipe, tower_name
-from training.towers.text_table import Ragged, TextTable, WordRows, list_offsets
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.release import Similarity
+from clicktower.schemas.text_contract import words
+from clicktower.training.kernel.kernel_library import status
+from clicktower.training.model.embedding import Side
+from clicktower.training.model.kernel_towers import CompiledTower, can_encode, kernel_shapes, tokenised
+from clicktower.training.model.model_folder import ShapesDiffer
+from clicktower.training.model.recipe import Recipe, tower_name
+from clicktower.training.towers.text_table import Ragged, TextTable, WordRows, list_offsets
 
 Empty = Literal["error", "zero"]
 

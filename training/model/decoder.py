@@ -29,11 +29,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from schemas.text_contract import words
-from training.towers.recurrent import LSTMTower
-from training.towers.text_batch import OnDevice, TextBatch, text_batch
-from training.towers.text_table import Ragged, TextTable, list_offsets
-from training.towers.tower import Parts, Shapes, gather_rows
+from clicktower.schemas.text_contract import words
+from clicktower.training.towers.recurrent import LSTMTower
+from clicktower.training.towers.text_batch import OnDevice, TextBatch, text_batch
+from clicktower.training.towers.text_table import Ragged, TextTable, list_offsets
+from clicktower.training.towers.tower import Parts, Shapes, gather_rows
 
 END, UNKNOWN, FIRST_WORD = 0, 1, 2  # ids: the end of a text, a word outside the vocabulary, words[0]
 

@@ -5,10 +5,10 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from schemas.errors import StageError
-from schemas.release import Similarity
-from schemas.stage import Progress, silent
-from schemas.text_contract import normalise
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.release import Similarity
+from clicktower.schemas.stage import Progress, silent
+from clicktower.schemas.text_contract import normalise
 
 Side = Literal["query", "document"]
 

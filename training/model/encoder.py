@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 import torch
 
-from schemas.errors import StageError
-from training.compute.device import can_compile
-from training.compute.reduction import RowGradient
-from training.model.parameters import Layout, tower_of
-from training.model.recipe import Recipe, tower_name
-from training.towers.text_batch import TextBatch
-from training.towers.tower import Parts, Tower, word_inputs
-from training.towers.tower_settings import Truncated
+from clicktower.schemas.errors import StageError
+from clicktower.training.compute.device import can_compile
+from clicktower.training.compute.reduction import RowGradient
+from clicktower.training.model.parameters import Layout, tower_of
+from clicktower.training.model.recipe import Recipe, tower_name
+from clicktower.training.towers.text_batch import TextBatch
+from clicktower.training.towers.tower import Parts, Tower, word_inputs
+from clicktower.training.towers.tower_settings import Truncated
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Device:
         tower = tower_of(recipe)
         if not self.fused or recipe.dtype != "float32":
             return tower
-        from training.towers.gpu_recurrent import fused  # imports Triton, which no other run needs
+        from clicktower.training.towers.gpu_recurrent import fused  # imports Triton, which no other run needs
 
         return fused(tower)
 

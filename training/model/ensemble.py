@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from schemas.release import Similarity
-from training.model.compiled_model import Empty
-from training.model.embedding import Side, TextEncoder, unit
-from training.model.imported_encoder import imported_encoder
-from training.model.model_folder import SCHEMA_VERSION, ShapesDiffer
+from clicktower.schemas.release import Similarity
+from clicktower.training.model.compiled_model import Empty
+from clicktower.training.model.embedding import Side, TextEncoder, unit
+from clicktower.training.model.imported_encoder import imported_encoder
+from clicktower.training.model.model_folder import SCHEMA_VERSION, ShapesDiffer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,11 +20,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
-from schemas.errors import UsageError
-from training.compute.reduction import in_blocks
-from training.compute.threads import empty
-from training.model import objective_settings
-from training.towers.tower import Parts, Shapes
+from clicktower.schemas.errors import UsageError
+from clicktower.training.compute.reduction import in_blocks
+from clicktower.training.compute.threads import empty
+from clicktower.training.model import objective_settings
+from clicktower.training.towers.tower import Parts, Shapes
 
 Vectors = tuple[torch.Tensor, ...]  # (x [B, d],) of labelled texts, (a [B, d], b [B, d]) of labelled pairs
 Unit = Literal["pairs", "texts"]

@@ -21,13 +21,20 @@ from typing import Any, cast, get_args
 
 import numpy as np
 
-from schemas.errors import UsageError
-from schemas.manifest import Outcome
-from schemas.stage import Stage, StageResult, run_stage
-from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
-from training.model.embedding import Side
-from training.model.imported_encoder import GRAPH, TOKENISER, EncoderSettings, ImportedEncoder, Pooling, stored_encoder
-from training.model.model_folder import write_files
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.manifest import Outcome
+from clicktower.schemas.stage import Stage, StageResult, run_stage
+from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
+from clicktower.training.model.embedding import Side
+from clicktower.training.model.imported_encoder import (
+    GRAPH,
+    TOKENISER,
+    EncoderSettings,
+    ImportedEncoder,
+    Pooling,
+    stored_encoder,
+)
+from clicktower.training.model.model_folder import write_files
 
 IMPORT_ENCODER = Stage("import-encoder", version=1)
 GRAPH_FILES = "onnx/model.onnx", "model.onnx"

@@ -18,12 +18,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from schemas.release import Similarity
-from schemas.text_contract import normalise, words
-from training.model.compiled_model import Empty, require_side, require_words
-from training.model.embedding import Side
-from training.model.model_folder import SCHEMA_VERSION
-from training.towers.text_table import grouped_order
+from clicktower.schemas.release import Similarity
+from clicktower.schemas.text_contract import normalise, words
+from clicktower.training.model.compiled_model import Empty, require_side, require_words
+from clicktower.training.model.embedding import Side
+from clicktower.training.model.model_folder import SCHEMA_VERSION
+from clicktower.training.towers.text_table import grouped_order
 
 GRAPH, TOKENISER = "graph", "tokenizer"
 BATCH_TOKENS = 4_096

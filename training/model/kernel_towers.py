@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pyarrow as pa
 
-from schemas.text_contract import COMPUTED_IDS, words
-from training.kernel.kernel_library import Owned, fields, library, require_memory, status
-from training.model.objective_settings import Clicks
-from training.model.recipe import Nesterov, Recipe
-from training.towers.text_table import Ragged, TextTable
-from training.towers.tower_settings import (
+from clicktower.schemas.text_contract import COMPUTED_IDS, words
+from clicktower.training.kernel.kernel_library import Owned, fields, library, require_memory, status
+from clicktower.training.model.objective_settings import Clicks
+from clicktower.training.model.recipe import Nesterov, Recipe
+from clicktower.training.towers.text_table import Ragged, TextTable
+from clicktower.training.towers.tower_settings import (
     DSSM,
     LSTM,
     RNN,
@@ -68,7 +68,7 @@ def moves_rows(recipe: Recipe) -> bool:
         and recipe.word_vectors is None
     ):
         return False
-    from training.model.parameters import tower_of
+    from clicktower.training.model.parameters import tower_of
 
     return tower_of(recipe).columns % 16 == 0
 

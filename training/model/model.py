@@ -12,23 +12,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from schemas.errors import StageError, require_major
-from schemas.release import Similarity
-from schemas.section import named_settings
-from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
-from training.compute.threads import alone, compute_threads
-from training.model.compiled_model import CompiledModel, Empty, encodable, require_side
-from training.model.embedding import Side
-from training.model.encoder import CPU, Encoder, encode_batch
-from training.model.ensemble import Ensemble, encoder_of
-from training.model.imported_encoder import ImportedEncoder
-from training.model.kernel_towers import CompiledTower, can_encode
-from training.model.model_folder import SCHEMA_VERSION, ShapesDiffer, read_model, reading_model, write_files
-from training.model.parameters import Layout, Outputs, layout_of, tower_of
-from training.model.recipe import Recipe, tower_name
-from training.towers.text_batch import text_batch
-from training.towers.text_table import CONTRACT_VERSION as WORDS_VERSION
-from training.towers.text_table import TextTable, grouped_order
+from clicktower.schemas.errors import StageError, require_major
+from clicktower.schemas.release import Similarity
+from clicktower.schemas.section import named_settings
+from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
+from clicktower.training.compute.threads import alone, compute_threads
+from clicktower.training.model.compiled_model import CompiledModel, Empty, encodable, require_side
+from clicktower.training.model.embedding import Side
+from clicktower.training.model.encoder import CPU, Encoder, encode_batch
+from clicktower.training.model.ensemble import Ensemble, encoder_of
+from clicktower.training.model.imported_encoder import ImportedEncoder
+from clicktower.training.model.kernel_towers import CompiledTower, can_encode
+from clicktower.training.model.model_folder import SCHEMA_VERSION, ShapesDiffer, read_model, reading_model, write_files
+from clicktower.training.model.parameters import Layout, Outputs, layout_of, tower_of
+from clicktower.training.model.recipe import Recipe, tower_name
+from clicktower.training.towers.text_batch import text_batch
+from clicktower.training.towers.text_table import CONTRACT_VERSION as WORDS_VERSION
+from clicktower.training.towers.text_table import TextTable, grouped_order
 
 BATCH_TEXTS = 1_024
 

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from schemas import storage
-from schemas.errors import StageError, require_major
-from schemas.manifest import OutputFile, damaged_files
-from schemas.release import MODEL, POINTER, RELEASE, Release, read_folder, read_release
-from schemas.stage import open_result
-from schemas.text_contract import CONTRACT_VERSION
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, require_major
+from clicktower.schemas.manifest import OutputFile, damaged_files
+from clicktower.schemas.release import MODEL, POINTER, RELEASE, Release, read_folder, read_release
+from clicktower.schemas.stage import open_result
+from clicktower.schemas.text_contract import CONTRACT_VERSION
 
 SCHEMA_VERSION = "2.1"  # 2.0 had no imported encoders and no shares; 1.2 had a flat recipe
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"

@@ -8,8 +8,8 @@ these queries. Another seed moves NDCG@10 of product titles by about 0.004.
 
 from dataclasses import replace
 
-from schemas.errors import UsageError
-from training.model.objective_settings import (
+from clicktower.schemas.errors import UsageError
+from clicktower.training.model.objective_settings import (
     MLP,
     Classify,
     Clicks,
@@ -22,8 +22,17 @@ from training.model.objective_settings import (
     SiameseFeatures,
     W2Features,
 )
-from training.model.recipe import PRINTED_CLICKS, PRINTED_OPTIMISER, SGD, AdaGrad, Adam, Nesterov, Recipe, Tuned
-from training.towers.tower_settings import (
+from clicktower.training.model.recipe import (
+    PRINTED_CLICKS,
+    PRINTED_OPTIMISER,
+    SGD,
+    AdaGrad,
+    Adam,
+    Nesterov,
+    Recipe,
+    Tuned,
+)
+from clicktower.training.towers.tower_settings import (
     CLSM,
     CNN,
     DSSM,

@@ -4,9 +4,19 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from schemas.release import Similarity
-from schemas.section import Count, Factor, Natural, Positive, SectionFamily, Share, none_to_null, one_of, section
-from training.towers.tower_settings import TowerSettings, Variational
+from clicktower.schemas.release import Similarity
+from clicktower.schemas.section import (
+    Count,
+    Factor,
+    Natural,
+    Positive,
+    SectionFamily,
+    Share,
+    none_to_null,
+    one_of,
+    section,
+)
+from clicktower.training.towers.tower_settings import TowerSettings, Variational
 
 
 @section

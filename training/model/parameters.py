@@ -16,15 +16,15 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from training.compute.reduction import RowGradient
-from training.model.decoder import FIRST_WORD, Decoder
-from training.model.head import Head, head_of
-from training.model.objective_settings import Classify, Generate
-from training.model.recipe import Frozen, Recipe
-from training.towers.text_table import WordRows
-from training.towers.tower import Parts, Projected, Shapes, Tower
-from training.towers.tower_registry import make_tower
-from training.towers.tower_settings import GatedRecurrent, Recurrent
+from clicktower.training.compute.reduction import RowGradient
+from clicktower.training.model.decoder import FIRST_WORD, Decoder
+from clicktower.training.model.head import Head, head_of
+from clicktower.training.model.objective_settings import Classify, Generate
+from clicktower.training.model.recipe import Frozen, Recipe
+from clicktower.training.towers.text_table import WordRows
+from clicktower.training.towers.tower import Parts, Projected, Shapes, Tower
+from clicktower.training.towers.tower_registry import make_tower
+from clicktower.training.towers.tower_settings import GatedRecurrent, Recurrent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

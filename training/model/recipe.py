@@ -5,9 +5,19 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from schemas.section import Count, Factor, Natural, Positive, SectionFamily, Share, none_to_null, one_of, section
-from training.model.objective_settings import Clicks, Fixed, ObjectiveSettings, Pool
-from training.towers.tower_settings import CLSM, DSSM, LSTM, RNN, BiLSTM, TowerSettings
+from clicktower.schemas.section import (
+    Count,
+    Factor,
+    Natural,
+    Positive,
+    SectionFamily,
+    Share,
+    none_to_null,
+    one_of,
+    section,
+)
+from clicktower.training.model.objective_settings import Clicks, Fixed, ObjectiveSettings, Pool
+from clicktower.training.towers.tower_settings import CLSM, DSSM, LSTM, RNN, BiLSTM, TowerSettings
 
 
 @section

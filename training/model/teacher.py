@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from schemas import storage
-from schemas.errors import StageError, UsageError
-from schemas.section import changed
-from schemas.stage import open_result
-from schemas.text_contract import normalise_column
-from training.model.embedding import unit
-from training.model.objective_settings import Clicks
-from training.model.recipe import Recipe
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.section import changed
+from clicktower.schemas.stage import open_result
+from clicktower.schemas.text_contract import normalise_column
+from clicktower.training.model.embedding import unit
+from clicktower.training.model.objective_settings import Clicks
+from clicktower.training.model.recipe import Recipe
 
 SUFFIX = ".parquet"  # distinguishes a file of vectors from a model's folder
 

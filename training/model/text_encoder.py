@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from training.model.compiled_model import CompiledModel, compiled_model
-from training.model.ensemble import Ensemble, encoder_of
-from training.model.imported_encoder import ImportedEncoder
-from training.model.model_folder import read_model, reading_model
+from clicktower.training.model.compiled_model import CompiledModel, compiled_model
+from clicktower.training.model.ensemble import Ensemble, encoder_of
+from clicktower.training.model.imported_encoder import ImportedEncoder
+from clicktower.training.model.model_folder import read_model, reading_model
 
 if TYPE_CHECKING:
-    from training.model.model import Model
+    from clicktower.training.model.model import Model
 
 
 class _NotCompiled(Exception):
@@ -25,7 +25,7 @@ def load_text_encoder(folder: str) -> "CompiledModel | Model | Ensemble | Import
         try:
             return encoder_of(stored, _compiled)
         except _NotCompiled:
-            from training.model.model import trained_model
+            from clicktower.training.model.model import trained_model
 
             return encoder_of(stored, trained_model)
 

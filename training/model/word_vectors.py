@@ -26,10 +26,10 @@ from typing import IO
 import fsspec
 import numpy as np
 
-from schemas import storage
-from schemas.errors import StageError, UsageError
-from schemas.shard import WORDS, open_table
-from training.model.recipe import Recipe, Tuned
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.shard import WORDS, open_table
+from clicktower.training.model.recipe import Recipe, Tuned
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,10 +18,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from schemas.text_contract import words
-from training.kernel.kernel_library import status
-from training.kernel.kernel_search import Postings
-from training.ranking.term_counts import Titles, count_terms, idf, known_words
+from clicktower.schemas.text_contract import words
+from clicktower.training.kernel.kernel_library import status
+from clicktower.training.kernel.kernel_search import Postings
+from clicktower.training.ranking.term_counts import Titles, count_terms, idf, known_words
 
 K1, B = 1.2, 0.75
 

@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from schemas.errors import StageError
-from schemas.stage import Progress, silent
-from schemas.text_contract import keyed_digest, normalise, words
-from training.model.embedding import distinct_texts
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.stage import Progress, silent
+from clicktower.schemas.text_contract import keyed_digest, normalise, words
+from clicktower.training.model.embedding import distinct_texts
 
 
 class TitleDoc2Vec:

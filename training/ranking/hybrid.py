@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schemas.errors import StageError
-from schemas.judgments import Run
-from schemas.text_contract import keyed_digest, normalise
-from training.ranking.measure import System
-from training.ranking.ndcg import Gain, JudgedPairs, ndcg_of_judged
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.judgments import Run
+from clicktower.schemas.text_contract import keyed_digest, normalise
+from clicktower.training.ranking.measure import System
+from clicktower.training.ranking.ndcg import Gain, JudgedPairs, ndcg_of_judged
 
 WEIGHTS = (0.0, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
 _CUTOFF = 10

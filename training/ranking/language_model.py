@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from training.ranking.term_counts import count_terms, known_words
+from clicktower.training.ranking.term_counts import count_terms, known_words
 
 MU = 10.0
 

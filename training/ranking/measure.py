@@ -13,12 +13,12 @@ from typing import Protocol
 
 import numpy as np
 
-from schemas.documents import Documents
-from schemas.errors import StageError
-from schemas.judgments import Qrels, Run
-from schemas.stage import Progress, silent
-from schemas.text_contract import keyed_digest, words
-from training.ranking.ndcg import CUTOFFS, Gain, descending_order, ndcg
+from clicktower.schemas.documents import Documents
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.judgments import Qrels, Run
+from clicktower.schemas.stage import Progress, silent
+from clicktower.schemas.text_contract import keyed_digest, words
+from clicktower.training.ranking.ndcg import CUTOFFS, Gain, descending_order, ndcg
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -22,7 +22,7 @@ from typing import Literal
 
 import numpy as np
 
-from schemas.errors import StageError
+from clicktower.schemas.errors import StageError
 
 Gain = Literal["exponential", "linear"]
 CUTOFFS = (1, 3, 10)

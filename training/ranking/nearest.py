@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schemas.release import Similarity
-from schemas.stage import Progress, silent
-from training.kernel.kernel_library import status
-from training.kernel.kernel_search import Int8Rows
-from training.model.embedding import half_squares, scores_one_by_one
+from clicktower.schemas.release import Similarity
+from clicktower.schemas.stage import Progress, silent
+from clicktower.training.kernel.kernel_library import status
+from clicktower.training.kernel.kernel_search import Int8Rows
+from clicktower.training.model.embedding import half_squares, scores_one_by_one
 
 _SAMPLE_OF_PARTITION = 64
 _ROUNDS = 10

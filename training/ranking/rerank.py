@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schemas.errors import StageError
-from schemas.release import Similarity
-from training.model.embedding import scores_one_by_one
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.release import Similarity
+from clicktower.training.model.embedding import scores_one_by_one
 
 # (query vectors [K, D], document vectors [K, D]) -> a number from 0 to 1 for each pair, float64 [K]
 Confidence = Callable[[np.ndarray, np.ndarray], np.ndarray]

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from schemas.text_contract import normalise_column, words, words_of_column
+from clicktower.schemas.text_contract import normalise_column, words, words_of_column
 
 Titles: TypeAlias = Sequence[str] | pa.Array | pa.ChunkedArray
 _CHUNK_TITLES = 1 << 20  # cut into words at once

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from schemas.stage import Progress, silent
-from schemas.text_contract import words
-from training.model.embedding import TextEncoder, TitleEmbeddings, scores_one_by_one, search_vectors
-from training.model.ensemble import WordEncoder
-from training.ranking.measure import System
-from training.ranking.term_counts import Titles, count_terms, idf
+from clicktower.schemas.stage import Progress, silent
+from clicktower.schemas.text_contract import words
+from clicktower.training.model.embedding import TextEncoder, TitleEmbeddings, scores_one_by_one, search_vectors
+from clicktower.training.model.ensemble import WordEncoder
+from clicktower.training.ranking.measure import System
+from clicktower.training.ranking.term_counts import Titles, count_terms, idf
 
 
 def title_ranking(

@@ -13,11 +13,11 @@ from typing import Any
 import ray
 from ray.util.queue import Queue
 
-from schemas.errors import StageError
-from schemas.stage import silent
-from training.sweep.trial_process import LISTEN_SECONDS, Key, TrialOutcome, TrialStatus, train_trial
-from training.trainer.ray_cluster import cluster, on_this_node
-from training.trainer.ray_workers import ROOM_SECONDS
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.stage import silent
+from clicktower.training.sweep.trial_process import LISTEN_SECONDS, Key, TrialOutcome, TrialStatus, train_trial
+from clicktower.training.trainer.ray_cluster import cluster, on_this_node
+from clicktower.training.trainer.ray_workers import ROOM_SECONDS
 
 LOSSES = 10  # of one trial; after so many the nodes are not the cause
 CANCEL_SECONDS = 2.0  # for a trial to clear its attempt away

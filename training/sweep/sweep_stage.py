@@ -26,22 +26,31 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field
 
-from schemas import storage
-from schemas.errors import Diverged, StageError, UsageError
-from schemas.judgments import Judged
-from schemas.manifest import Outcome, Request
-from schemas.section import Count, flat, section
-from schemas.stage import Progress, Stage, StageResult, find_finished, open_result, run_stage, silent, stage_folder
-from training.compute.device import count_gpus
-from training.model.named_recipes import names
-from training.model.objective_settings import Classify
-from training.model.recipe import Recipe
-from training.model.teacher import teacher_source
-from training.sweep.sweep_table import Point, SweepRow, Trial, measures, rank_points
-from training.sweep.trial_process import Key, Processes, TrialOutcome, TrialStatus, interrupts_held
-from training.trainer.checkpoint import read_curve
-from training.trainer.job import ONLY_PATH, arithmetic_of
-from training.trainer.launch import fingerprints, train_request, workers_device
+from clicktower.schemas import storage
+from clicktower.schemas.errors import Diverged, StageError, UsageError
+from clicktower.schemas.judgments import Judged
+from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.section import Count, flat, section
+from clicktower.schemas.stage import (
+    Progress,
+    Stage,
+    StageResult,
+    find_finished,
+    open_result,
+    run_stage,
+    silent,
+    stage_folder,
+)
+from clicktower.training.compute.device import count_gpus
+from clicktower.training.model.named_recipes import names
+from clicktower.training.model.objective_settings import Classify
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.teacher import teacher_source
+from clicktower.training.sweep.sweep_table import Point, SweepRow, Trial, measures, rank_points
+from clicktower.training.sweep.trial_process import Key, Processes, TrialOutcome, TrialStatus, interrupts_held
+from clicktower.training.trainer.checkpoint import read_curve
+from clicktower.training.trainer.job import ONLY_PATH, arithmetic_of
+from clicktower.training.trainer.launch import fingerprints, train_request, workers_device
 
 SWEEP = Stage("sweep", version=3)
 
@@ -117,7 +126,7 @@ def sweep(
     def executor() -> AbstractContextManager[TrialExecutor]:
         if engine == "processes":
             return Processes(at_once or 1, range(count_gpus()) if device != "cpu" and workers == 1 else ())
-        from training.sweep.sweep_on_ray import ray_executor
+        from clicktower.training.sweep.sweep_on_ray import ray_executor
 
         return ray_executor(workers=workers, threads=threads, on_gpu=device != "cpu", at_once=at_once)
 

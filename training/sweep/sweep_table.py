@@ -12,8 +12,8 @@ from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Any
 
-from training.model.objective_settings import ObjectiveSettings
-from training.model.recipe import Recipe
+from clicktower.training.model.objective_settings import ObjectiveSettings
+from clicktower.training.model.recipe import Recipe
 
 
 def measures() -> dict[str, bool]:

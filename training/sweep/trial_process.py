@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from schemas.errors import StageError, StoppedEarly
-from schemas.stage import Progress, StageResult
+from clicktower.schemas.errors import StageError, StoppedEarly
+from clicktower.schemas.stage import Progress, StageResult
 
 Key = tuple[int, int]  # a trial's seed (index in its point's recipes) and point (index in the sweep)
 
@@ -141,7 +141,7 @@ def _work(pipe: Connection, arguments: dict[str, Any], gpu: int | None) -> None:
 
 def train_trial(arguments: Mapping[str, Any], tell: Progress) -> TrialOutcome:
     """Train in this process. `arguments`: of launch.train, except progress."""
-    from training.trainer.launch import train
+    from clicktower.training.trainer.launch import train
 
     try:
         return TrialOutcome(result=train(**arguments, progress=tell))

@@ -18,9 +18,18 @@ from dataclasses import dataclass
 
 import torch
 
-from training.towers.text_batch import TextBatch
-from training.towers.tower import Embedded, Parts, Shapes, gather_rows, highest, neighbour, packed_inputs, text_sums
-from training.towers.tower_settings import CLSM, DSSM, Bag
+from clicktower.training.towers.text_batch import TextBatch
+from clicktower.training.towers.tower import (
+    Embedded,
+    Parts,
+    Shapes,
+    gather_rows,
+    highest,
+    neighbour,
+    packed_inputs,
+    text_sums,
+)
+from clicktower.training.towers.tower_settings import CLSM, DSSM, Bag
 
 
 @dataclass(frozen=True, slots=True)

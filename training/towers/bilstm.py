@@ -32,10 +32,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from training.towers import tower
-from training.towers.recurrent import LSTMTower, lstm
-from training.towers.text_batch import TextBatch
-from training.towers.tower_settings import SIGMA_MIN, BiLSTM, MaxPooled, SelfAttentive, Variational
+from clicktower.training.towers import tower
+from clicktower.training.towers.recurrent import LSTMTower, lstm
+from clicktower.training.towers.text_batch import TextBatch
+from clicktower.training.towers.tower_settings import SIGMA_MIN, BiLSTM, MaxPooled, SelfAttentive, Variational
 
 
 @dataclass(frozen=True, slots=True)

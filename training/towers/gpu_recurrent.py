@@ -24,10 +24,10 @@ import torch
 import triton
 import triton.language as tl
 
-from training.towers.bilstm import BidirectionalLSTM
-from training.towers.recurrent import LSTMTower
-from training.towers.text_batch import TextBatch
-from training.towers.tower import Embedded, Parts, Projected, Tower, step_offsets, sum_by_word
+from clicktower.training.towers.bilstm import BidirectionalLSTM
+from clicktower.training.towers.recurrent import LSTMTower
+from clicktower.training.towers.text_batch import TextBatch
+from clicktower.training.towers.tower import Embedded, Parts, Projected, Tower, step_offsets, sum_by_word
 
 BLOCK_TEXTS = 16  # of a program; with 2 warps the fastest of seven pairs on an H100 (docs/running.md)
 # Fused multiply-add is set explicitly: Triton 3.10 changes its default.

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import pad
 
-from training.towers.recurrent import RNNTower
-from training.towers.text_batch import TextBatch
-from training.towers.tower import Parts, packed_inputs
-from training.towers.tower_settings import GRU
+from clicktower.training.towers.recurrent import RNNTower
+from clicktower.training.towers.text_batch import TextBatch
+from clicktower.training.towers.tower import Parts, packed_inputs
+from clicktower.training.towers.tower_settings import GRU
 
 
 @dataclass(frozen=True, slots=True)

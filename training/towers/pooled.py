@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import torch
 
-from training.towers.bag import CLSMTower
-from training.towers.text_batch import TextBatch
-from training.towers.tower import Embedded, Parts, Shapes, highest, packed_inputs, reading_order, text_sums
-from training.towers.tower_settings import CNN, SWEM
+from clicktower.training.towers.bag import CLSMTower
+from clicktower.training.towers.text_batch import TextBatch
+from clicktower.training.towers.tower import Embedded, Parts, Shapes, highest, packed_inputs, reading_order, text_sums
+from clicktower.training.towers.tower_settings import CNN, SWEM
 
 
 @dataclass(frozen=True, slots=True)

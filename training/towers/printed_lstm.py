@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import pad
 
-from training.towers.recurrent import LSTMTrace, RNNTower
-from training.towers.text_batch import TextBatch
-from training.towers.tower import Parts, Shapes, packed_inputs
-from training.towers.tower_settings import PrintedLSTM
+from clicktower.training.towers.recurrent import LSTMTrace, RNNTower
+from clicktower.training.towers.text_batch import TextBatch
+from clicktower.training.towers.tower import Parts, Shapes, packed_inputs
+from clicktower.training.towers.tower_settings import PrintedLSTM
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,10 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from training.compute.threads import empty
-from training.towers.text_batch import TextBatch
-from training.towers.tower import Embedded, Parts, Shapes, packed_inputs, sum_by_word
-from training.towers.tower_settings import LSTM, RNN, GatedRecurrent
+from clicktower.training.compute.threads import empty
+from clicktower.training.towers.text_batch import TextBatch
+from clicktower.training.towers.tower import Embedded, Parts, Shapes, packed_inputs, sum_by_word
+from clicktower.training.towers.tower_settings import LSTM, RNN, GatedRecurrent
 
 
 @dataclass(frozen=True, slots=True)

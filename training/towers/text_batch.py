@@ -16,7 +16,15 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from training.towers.text_table import Ragged, TextTable, concatenate, distinct, grouped_order, invert, list_offsets
+from clicktower.training.towers.text_table import (
+    Ragged,
+    TextTable,
+    concatenate,
+    distinct,
+    grouped_order,
+    invert,
+    list_offsets,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

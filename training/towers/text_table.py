@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from schemas.text_contract import trigram_ids
+from clicktower.schemas.text_contract import trigram_ids
 
 CONTRACT_VERSION = "1.0"  # of the mapping of words with rows of their own, besides that of trigrams
 

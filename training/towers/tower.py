@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch.nn.functional import embedding_bag
 
-from training.towers.text_batch import TextBatch, copied
+from clicktower.training.towers.text_batch import TextBatch, copied
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]  # names and shapes of parameters, in the order they are stored in
 Parts = Mapping[str, torch.Tensor]  # those parameters, or their gradients

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
-from training.towers.bag import bag, clsm, dssm
-from training.towers.bilstm import bilstm, max_pooled, self_attentive, variational
-from training.towers.gru import gru
-from training.towers.pooled import cnn, swem
-from training.towers.printed_lstm import printed_lstm
-from training.towers.recurrent import lstm, rnn
-from training.towers.tower import Tower
-from training.towers.tower_settings import (
+from clicktower.training.towers.bag import bag, clsm, dssm
+from clicktower.training.towers.bilstm import bilstm, max_pooled, self_attentive, variational
+from clicktower.training.towers.gru import gru
+from clicktower.training.towers.pooled import cnn, swem
+from clicktower.training.towers.printed_lstm import printed_lstm
+from clicktower.training.towers.recurrent import lstm, rnn
+from clicktower.training.towers.tower import Tower
+from clicktower.training.towers.tower_settings import (
     CLSM,
     CNN,
     DSSM,

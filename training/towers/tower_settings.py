@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
-from schemas.section import Count, Factor, Natural, SectionFamily, Unnamed, section
+from clicktower.schemas.section import Count, Factor, Natural, SectionFamily, Unnamed, section
 
 SIGMA_MIN = 1e-3  # of a variational tower's deviations
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from schemas import storage
-from schemas.errors import StageError
-from training.model.model_folder import read_arrays, safetensors_pieces
-from training.trainer.optimisers import RowState, restored_state
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError
+from clicktower.training.model.model_folder import read_arrays, safetensors_pieces
+from clicktower.training.trainer.optimisers import RowState, restored_state
 
 SCHEMA_VERSION = "1.1"  # 1.0 did not record a run's earlier history
 KEPT = 2

@@ -14,22 +14,22 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from schemas.errors import UsageError
-from schemas.judgments import Judged
-from training.compute.reduction import RowGradient
-from training.model.encoder import Encoder, encoded, gradients
-from training.model.head import Head, Masks, draw_masks, penalise
-from training.model.model import encode_table
-from training.model.objective_settings import Classify
-from training.model.parameters import Outputs, head_of_model
-from training.model.recipe import Recipe
-from training.ranking.labelled_measures import accuracy, area_of_probabilities
-from training.towers.text_batch import OnDevice, TextBatch, text_batch
-from training.towers.text_table import TextTable
-from training.towers.tower import Parts, gather_rows
-from training.trainer.labelled_shards import LabelledShard, LabelledShards, load_labelled
-from training.trainer.objective import Measured, draws, touched_rows
-from training.trainer.shard_data import MicroBatch
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.judgments import Judged
+from clicktower.training.compute.reduction import RowGradient
+from clicktower.training.model.encoder import Encoder, encoded, gradients
+from clicktower.training.model.head import Head, Masks, draw_masks, penalise
+from clicktower.training.model.model import encode_table
+from clicktower.training.model.objective_settings import Classify
+from clicktower.training.model.parameters import Outputs, head_of_model
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.ranking.labelled_measures import accuracy, area_of_probabilities
+from clicktower.training.towers.text_batch import OnDevice, TextBatch, text_batch
+from clicktower.training.towers.text_table import TextTable
+from clicktower.training.towers.tower import Parts, gather_rows
+from clicktower.training.trainer.labelled_shards import LabelledShard, LabelledShards, load_labelled
+from clicktower.training.trainer.objective import Measured, draws, touched_rows
+from clicktower.training.trainer.shard_data import MicroBatch
 
 
 def load(folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None) -> "ClassifyTask":

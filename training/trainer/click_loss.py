@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import torch
 
-from training.compute.reduction import RowGradient
-from training.model.encoder import Encoder, encoded, gradients
-from training.towers.text_batch import OnDevice, TextBatch, text_batch
-from training.towers.tower import gather_rows
-from training.trainer.shard_data import Pairs
+from clicktower.training.compute.reduction import RowGradient
+from clicktower.training.model.encoder import Encoder, encoded, gradients
+from clicktower.training.towers.text_batch import OnDevice, TextBatch, text_batch
+from clicktower.training.towers.tower import gather_rows
+from clicktower.training.trainer.shard_data import Pairs
 
 DENSE = 1 / 16  # the share of all B x N similarities above which computing every one is faster
 

@@ -20,24 +20,24 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from schemas.documents import read_documents
-from schemas.errors import UsageError
-from schemas.judgments import Judged, read_qrels, read_queries
-from training.model.compiled_model import text_table
-from training.model.embedding import unit
-from training.model.encoder import Encoder
-from training.model.ensemble import Ensemble
-from training.model.imported_encoder import ImportedEncoder
-from training.model.model import Model, encode_table, load_encoder
-from training.model.objective_settings import Fixed, Teaching
-from training.model.parameters import NO_OUTPUTS, Outputs
-from training.model.recipe import Recipe
-from training.model.teacher import SUFFIX, TextVectors, read_text_vectors
-from training.ranking.ndcg import CUTOFFS, JudgedPairs, judged_pairs, ndcg_of_judged
-from training.towers.text_table import TextTable, WordRows
-from training.trainer.click_loss import click_losses, cosines, pair_batch
-from training.trainer.objective import Measured, touched_rows
-from training.trainer.shard_data import (
+from clicktower.schemas.documents import read_documents
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.judgments import Judged, read_qrels, read_queries
+from clicktower.training.model.compiled_model import text_table
+from clicktower.training.model.embedding import unit
+from clicktower.training.model.encoder import Encoder
+from clicktower.training.model.ensemble import Ensemble
+from clicktower.training.model.imported_encoder import ImportedEncoder
+from clicktower.training.model.model import Model, encode_table, load_encoder
+from clicktower.training.model.objective_settings import Fixed, Teaching
+from clicktower.training.model.parameters import NO_OUTPUTS, Outputs
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.teacher import SUFFIX, TextVectors, read_text_vectors
+from clicktower.training.ranking.ndcg import CUTOFFS, JudgedPairs, judged_pairs, ndcg_of_judged
+from clicktower.training.towers.text_table import TextTable, WordRows
+from clicktower.training.trainer.click_loss import click_losses, cosines, pair_batch
+from clicktower.training.trainer.objective import Measured, touched_rows
+from clicktower.training.trainer.shard_data import (
     MicroBatch,
     Pairs,
     Shard,

@@ -19,21 +19,21 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from schemas.errors import UsageError
-from schemas.judgments import Judged
-from schemas.shard import LABELLED_CATALOGUE
-from training.compute.reduction import RowGradient
-from training.model.decoder import Decoder, Targets, targets_of, vocabulary_of, word_ids
-from training.model.encoder import Encoder, encode_batch, encoded, gradients
-from training.model.objective_settings import Generate
-from training.model.parameters import Outputs, decoder_of_model
-from training.model.recipe import Recipe
-from training.towers.text_batch import OnDevice, TextBatch, text_batch
-from training.towers.text_table import Ragged, TextTable
-from training.towers.tower import Parts
-from training.trainer.labelled_shards import LabelledShard, LabelledShards, load_labelled
-from training.trainer.objective import Measured, draws, held_out_draws, touched_rows
-from training.trainer.shard_data import MicroBatch, Shard, ShardData, load_shards
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.judgments import Judged
+from clicktower.schemas.shard import LABELLED_CATALOGUE
+from clicktower.training.compute.reduction import RowGradient
+from clicktower.training.model.decoder import Decoder, Targets, targets_of, vocabulary_of, word_ids
+from clicktower.training.model.encoder import Encoder, encode_batch, encoded, gradients
+from clicktower.training.model.objective_settings import Generate
+from clicktower.training.model.parameters import Outputs, decoder_of_model
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.towers.text_batch import OnDevice, TextBatch, text_batch
+from clicktower.training.towers.text_table import Ragged, TextTable
+from clicktower.training.towers.tower import Parts
+from clicktower.training.trainer.labelled_shards import LabelledShard, LabelledShards, load_labelled
+from clicktower.training.trainer.objective import Measured, draws, held_out_draws, touched_rows
+from clicktower.training.trainer.shard_data import MicroBatch, Shard, ShardData, load_shards
 
 MEASURED_AT_ONCE = 256  # texts
 MOST_MEASURED = 4_096  # held-out examples of each kind, the first ones

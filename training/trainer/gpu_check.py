@@ -18,20 +18,20 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from schemas import storage
-from schemas.errors import StageError
-from schemas.stage import Progress, silent
-from training.compute.device import can_compile
-from training.compute.reduction import Workers
-from training.model.encoder import CPU, Device, Encoder, open_device
-from training.model.named_recipes import LSTM_96
-from training.model.parameters import initial_parameters, layout_of
-from training.model.recipe import Recipe
-from training.towers.text_table import Ragged, TextTable, list_offsets
-from training.towers.tower_settings import LSTM, BiLSTM
-from training.trainer.click_loss import pair_batch, pair_gradient
-from training.trainer.job import ON_GPU
-from training.trainer.shard_data import Pairs, apart
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.stage import Progress, silent
+from clicktower.training.compute.device import can_compile
+from clicktower.training.compute.reduction import Workers
+from clicktower.training.model.encoder import CPU, Device, Encoder, open_device
+from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.model.parameters import initial_parameters, layout_of
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.towers.text_table import Ragged, TextTable, list_offsets
+from clicktower.training.towers.tower_settings import LSTM, BiLSTM
+from clicktower.training.trainer.click_loss import pair_batch, pair_gradient
+from clicktower.training.trainer.job import ON_GPU
+from clicktower.training.trainer.shard_data import Pairs, apart
 
 TOLERANCE = 2e-5  # relative to an array's largest number; float32 rounding takes a fortieth of it
 CHECKED = (LSTM(), BiLSTM(forget_gate=True, peepholes=True))

@@ -14,12 +14,12 @@ tolerance.
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from schemas.errors import StageError, UsageError
-from schemas.judgments import Judged
-from schemas.manifest import OutputFile
-from training.kernel.kernel_library import status
-from training.model.kernel_towers import can_train, moves_rows
-from training.model.recipe import Recipe
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.judgments import Judged
+from clicktower.schemas.manifest import OutputFile
+from clicktower.training.kernel.kernel_library import status
+from clicktower.training.model.kernel_towers import can_train, moves_rows
+from clicktower.training.model.recipe import Recipe
 
 Path = Literal["auto", "compiled", "torch", "rows"]
 COMPILED = "compiled-2"

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from training.compute.reduction import UNIT, Workers, fixed_point_limit, require_fit
-from training.kernel.kernel_library import Owned, fields, library, require_memory
-from training.model.encoder import Encoder
-from training.model.kernel_towers import CHUNK_TEXTS, BatchIndex, TowerPoint, TowerStruct, kernel_batch
-from training.model.recipe import tower_name
-from training.towers.tower_settings import Truncated
-from training.trainer.large_update import GradientSum, LossBatch, Towers, WorkerShare
-from training.trainer.optimisers import LazyRows, MomentumSchedule
-from training.trainer.shard_data import Pairs
+from clicktower.training.compute.reduction import UNIT, Workers, fixed_point_limit, require_fit
+from clicktower.training.kernel.kernel_library import Owned, fields, library, require_memory
+from clicktower.training.model.encoder import Encoder
+from clicktower.training.model.kernel_towers import CHUNK_TEXTS, BatchIndex, TowerPoint, TowerStruct, kernel_batch
+from clicktower.training.model.recipe import tower_name
+from clicktower.training.towers.tower_settings import Truncated
+from clicktower.training.trainer.large_update import GradientSum, LossBatch, Towers, WorkerShare
+from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
+from clicktower.training.trainer.shard_data import Pairs
 
 SIDES = ("query", "document")
 

@@ -8,11 +8,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from schemas.errors import StageError
-from schemas.shard import LABELLED_CATALOGUE, LABELLED_VERSION, TEXTS, Unit, labelled_schema, open_table, require_within
-from training.model.recipe import Recipe
-from training.towers.text_table import TextTable, WordRows
-from training.trainer.shard_data import local_folder, names_of, open_catalogue, require_rows, shard_texts
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.shard import (
+    LABELLED_CATALOGUE,
+    LABELLED_VERSION,
+    TEXTS,
+    Unit,
+    labelled_schema,
+    open_table,
+    require_within,
+)
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.towers.text_table import TextTable, WordRows
+from clicktower.training.trainer.shard_data import local_folder, names_of, open_catalogue, require_rows, shard_texts
 
 _open = partial(open_catalogue, name=LABELLED_CATALOGUE, version=LABELLED_VERSION, stage="build-labelled")
 

@@ -15,14 +15,14 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from schemas.errors import Diverged
-from training.compute.reduction import RowGradient, Workers, in_blocks, total_gradient
-from training.model.encoder import CPU, Device, Encoder
-from training.model.parameters import DTYPES, Layout
-from training.model.recipe import SGD, AdaGrad, Adam, Recipe, tower_name
-from training.trainer.click_loss import pair_batch
-from training.trainer.optimisers import MomentumSchedule, Rows, RowState
-from training.trainer.shard_data import MicroBatch
+from clicktower.schemas.errors import Diverged
+from clicktower.training.compute.reduction import RowGradient, Workers, in_blocks, total_gradient
+from clicktower.training.model.encoder import CPU, Device, Encoder
+from clicktower.training.model.parameters import DTYPES, Layout
+from clicktower.training.model.recipe import SGD, AdaGrad, Adam, Recipe, tower_name
+from clicktower.training.trainer.click_loss import pair_batch
+from clicktower.training.trainer.optimisers import MomentumSchedule, Rows, RowState
+from clicktower.training.trainer.shard_data import MicroBatch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

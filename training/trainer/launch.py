@@ -11,17 +11,26 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Literal
 
-from schemas import storage
-from schemas.errors import StoppedEarly, UsageError
-from schemas.judgments import Judged
-from schemas.manifest import Outcome, Request
-from schemas.stage import Progress, Stage, StageResult, find_finished, open_result, run_stage, silent, stage_folder
-from training.compute.device import DEVICES, count_gpus
-from training.model.objective_settings import Classify, Clicks, Generate
-from training.model.recipe import Recipe
-from training.model.teacher import teacher_source, with_teacher
-from training.model.word_vectors import with_word_vectors
-from training.trainer.job import TrainingJob, arithmetic_of
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StoppedEarly, UsageError
+from clicktower.schemas.judgments import Judged
+from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.stage import (
+    Progress,
+    Stage,
+    StageResult,
+    find_finished,
+    open_result,
+    run_stage,
+    silent,
+    stage_folder,
+)
+from clicktower.training.compute.device import DEVICES, count_gpus
+from clicktower.training.model.objective_settings import Classify, Clicks, Generate
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.teacher import teacher_source, with_teacher
+from clicktower.training.model.word_vectors import with_word_vectors
+from clicktower.training.trainer.job import TrainingJob, arithmetic_of
 
 TRAIN = Stage("train", version=2)  # 2: the recipe is written in sections; the model is the same
 
@@ -140,12 +149,12 @@ def train(
             stop_after=stop_after,
         )
         if in_cluster or number > 1:
-            from training.trainer.ray_workers import run_on_ray
+            from clicktower.training.trainer.ray_workers import run_on_ray
 
             metrics = run_on_ray(job, number, progress, min_workers=min_workers)
         else:
-            from training.compute.reduction import Workers
-            from training.trainer.worker import work
+            from clicktower.training.compute.reduction import Workers
+            from clicktower.training.trainer.worker import work
 
             metrics = work(job, Workers(), progress)
         if not metrics:
@@ -178,12 +187,12 @@ def workers_device(device: str, in_cluster: bool, path: str = "auto", progress: 
     if path not in ("auto", "torch"):
         return "cpu"
     if in_cluster:
-        from training.trainer.ray_cluster import device_of_cluster  # Ray takes a second to load
+        from clicktower.training.trainer.ray_cluster import device_of_cluster  # Ray takes a second to load
 
         return device_of_cluster()
     if not count_gpus():
         return "cpu"
-    from training.trainer.gpu_check import device_of_gpu  # so does torch
+    from clicktower.training.trainer.gpu_check import device_of_gpu  # so does torch
 
     return device_of_gpu(progress)
 

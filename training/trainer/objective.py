@@ -13,12 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from schemas.judgments import Judged
-from training.model.encoder import Encoder
-from training.model.parameters import Outputs
-from training.model.recipe import Recipe
-from training.trainer.large_update import LossBatch
-from training.trainer.shard_data import MicroBatch
+from clicktower.schemas.judgments import Judged
+from clicktower.training.model.encoder import Encoder
+from clicktower.training.model.parameters import Outputs
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.trainer.large_update import LossBatch
+from clicktower.training.trainer.shard_data import MicroBatch
 
 Measured = dict[str, float | None]
 

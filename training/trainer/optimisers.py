@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from training.model.recipe import SGD, AdaGrad, Adam, Recipe
+from clicktower.training.model.recipe import SGD, AdaGrad, Adam, Recipe
 
 
 class MomentumSchedule:

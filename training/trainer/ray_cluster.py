@@ -21,8 +21,8 @@ from ray._private import ray_constants
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]  # compiled
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from schemas.errors import StageError, TransientError
-from schemas.stage import Progress
+from clicktower.schemas.errors import StageError, TransientError
+from clicktower.schemas.stage import Progress
 
 # Ray gives a node 30 seconds to start, with no option for more. A slow or busy machine may need another try, which
 # finds in memory what the first one read from disk.
@@ -89,7 +89,9 @@ def device_of_cluster() -> str:
 
 
 def _device_of_node() -> str:
-    from training.trainer.gpu_check import device_of_gpu  # torch, which a process that only asks does not need
+    from clicktower.training.trainer.gpu_check import (
+        device_of_gpu,  # torch, which a process that only asks does not need
+    )
 
     return device_of_gpu()
 

@@ -39,16 +39,22 @@ from ray.train.v2._internal.execution.controller.state import (
     SchedulingState,
 )
 
-from schemas import storage
-from schemas.errors import StageError, TransientError
-from schemas.stage import Progress, scratch_folder
-from training.compute.device import gpu_share, process_group_backend
-from training.compute.reduction import ProcessGroup
-from training.model.model_folder import WEIGHTS
-from training.trainer.checkpoint import list_updates
-from training.trainer.job import TrainingJob
-from training.trainer.ray_cluster import board_of, cluster, cluster_lost_error, is_of_this_machine_alone, relayed
-from training.trainer.worker import work
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, TransientError
+from clicktower.schemas.stage import Progress, scratch_folder
+from clicktower.training.compute.device import gpu_share, process_group_backend
+from clicktower.training.compute.reduction import ProcessGroup
+from clicktower.training.model.model_folder import WEIGHTS
+from clicktower.training.trainer.checkpoint import list_updates
+from clicktower.training.trainer.job import TrainingJob
+from clicktower.training.trainer.ray_cluster import (
+    board_of,
+    cluster,
+    cluster_lost_error,
+    is_of_this_machine_alone,
+    relayed,
+)
+from clicktower.training.trainer.worker import work
 
 ROOM_SECONDS = 600.0  # seconds to wait for workers' places: a lost node may be replaced
 GROW_SECONDS = 60.0  # seconds between checks for more room in a reduced run

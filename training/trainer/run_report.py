@@ -17,15 +17,15 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from schemas import storage
-from schemas.process import make_scratch
-from schemas.stage import Progress
-from training.model.encoder import Encoder
-from training.trainer.checkpoint import Position, write_checkpoint, writing
-from training.trainer.job import TrainingJob
-from training.trainer.large_update import Towers, UpdateReport
-from training.trainer.objective import Measured, Watched
-from training.trainer.shard_data import Order
+from clicktower.schemas import storage
+from clicktower.schemas.process import make_scratch
+from clicktower.schemas.stage import Progress
+from clicktower.training.model.encoder import Encoder
+from clicktower.training.trainer.checkpoint import Position, write_checkpoint, writing
+from clicktower.training.trainer.job import TrainingJob
+from clicktower.training.trainer.large_update import Towers, UpdateReport
+from clicktower.training.trainer.objective import Measured, Watched
+from clicktower.training.trainer.shard_data import Order
 
 REPORT_SECONDS = 0.25
 FLUSH_SECONDS = 2

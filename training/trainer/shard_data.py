@@ -16,17 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from schemas import storage
-from schemas.errors import StageError, UsageError, require_major
-from schemas.manifest import OutputFile, damaged_files
-from schemas.negatives import ListedExclusions, absorb, draw_allowed, pair_keys
-from schemas.process import make_scratch
-from schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS, open_table, require_within
-from schemas.stage import open_result
-from schemas.text_contract import CONTRACT_VERSION
-from training.model.objective_settings import Clicks, Fixed, Pool, Redrawn
-from training.model.recipe import Recipe
-from training.towers.text_table import Ragged, TextTable, WordRows, from_arrow, list_offsets
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError, require_major
+from clicktower.schemas.manifest import OutputFile, damaged_files
+from clicktower.schemas.negatives import ListedExclusions, absorb, draw_allowed, pair_keys
+from clicktower.schemas.process import make_scratch
+from clicktower.schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS, open_table, require_within
+from clicktower.schemas.stage import open_result
+from clicktower.schemas.text_contract import CONTRACT_VERSION
+from clicktower.training.model.objective_settings import Clicks, Fixed, Pool, Redrawn
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.towers.text_table import Ragged, TextTable, WordRows, from_arrow, list_offsets
 
 CATALOGUE = "catalogue.json"
 

@@ -18,27 +18,32 @@ from typing import Any
 import numpy as np
 import torch
 
-from schemas.errors import Diverged, StageError, UsageError
-from schemas.stage import Progress, silent
-from training.compute.reduction import Workers
-from training.compute.threads import compute_threads
-from training.kernel.kernel_library import status
-from training.model.encoder import Device, open_device
-from training.model.model import Model, load_model, write_model
-from training.model.parameters import Layout, initial_parameters, is_head_or_decoder, layout_of
-from training.model.recipe import Nesterov, Recipe, tower_name
-from training.model.word_vectors import vectors_of_shards
-from training.towers.tower_settings import BiLSTM, Truncated
-from training.trainer.checkpoint import Position, newest_checkpoint, read_checkpoint, remove_checkpoints_after
-from training.trainer.gpu_check import gpu_kind, kinds_of_workers, require_right_gpu
-from training.trainer.job import COMPILED, ROWS, TrainingJob, require_served
-from training.trainer.kernel_path import CompiledPath, compiled_batch
-from training.trainer.large_update import LossBatch, Path, ReferencePath, Towers, large_update, name_culprit
-from training.trainer.objective import Task
-from training.trainer.objective_registry import OBJECTIVES
-from training.trainer.optimisers import MomentumSchedule, RowState, start_state
-from training.trainer.run_report import Report
-from training.trainer.shard_data import MicroBatch, Order, ShardFiles, local_folder
+from clicktower.schemas.errors import Diverged, StageError, UsageError
+from clicktower.schemas.stage import Progress, silent
+from clicktower.training.compute.reduction import Workers
+from clicktower.training.compute.threads import compute_threads
+from clicktower.training.kernel.kernel_library import status
+from clicktower.training.model.encoder import Device, open_device
+from clicktower.training.model.model import Model, load_model, write_model
+from clicktower.training.model.parameters import Layout, initial_parameters, is_head_or_decoder, layout_of
+from clicktower.training.model.recipe import Nesterov, Recipe, tower_name
+from clicktower.training.model.word_vectors import vectors_of_shards
+from clicktower.training.towers.tower_settings import BiLSTM, Truncated
+from clicktower.training.trainer.checkpoint import (
+    Position,
+    newest_checkpoint,
+    read_checkpoint,
+    remove_checkpoints_after,
+)
+from clicktower.training.trainer.gpu_check import gpu_kind, kinds_of_workers, require_right_gpu
+from clicktower.training.trainer.job import COMPILED, ROWS, TrainingJob, require_served
+from clicktower.training.trainer.kernel_path import CompiledPath, compiled_batch
+from clicktower.training.trainer.large_update import LossBatch, Path, ReferencePath, Towers, large_update, name_culprit
+from clicktower.training.trainer.objective import Task
+from clicktower.training.trainer.objective_registry import OBJECTIVES
+from clicktower.training.trainer.optimisers import MomentumSchedule, RowState, start_state
+from clicktower.training.trainer.run_report import Report
+from clicktower.training.trainer.shard_data import MicroBatch, Order, ShardFiles, local_folder
 
 
 def work(job: TrainingJob, workers: Workers, progress: Progress) -> dict[str, Any]:

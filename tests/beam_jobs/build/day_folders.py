@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from beam_jobs.engine.arrow_files import write_table
-from schemas import storage
-from schemas.ledger import Ledger
-from schemas.manifest import Outcome, Request
-from schemas.search_log import EXPOSURES, QUERIES
-from schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, open_table
-from schemas.stage import StageResult, run_stage
+from clicktower.beam_jobs.engine.arrow_files import write_table
+from clicktower.schemas import storage
+from clicktower.schemas.ledger import Ledger
+from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.search_log import EXPOSURES, QUERIES
+from clicktower.schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, open_table
+from clicktower.schemas.stage import StageResult, run_stage
 
 Query = tuple[str, Sequence[int], int]  # query, people, searches
 Shown = tuple[str, str, int, int, int]  # query, document, position, impressions, clicks

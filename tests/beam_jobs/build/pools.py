@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from beam_jobs.build import titles
-from schemas.documents import DOCUMENT
+from clicktower.beam_jobs.build import titles
+from clicktower.schemas.documents import DOCUMENT
 
 
 def documents_of(named: dict[str, str]) -> pa.Table:
@@ -12,12 +12,12 @@ def documents_of(named: dict[str, str]) -> pa.Table:
 
 
 def pool_of(documents: pa.Table, size: int) -> pa.Table:
-    """beam_jobs.build.titles.HASHED: the pool in its order."""
+    """clicktower.beam_jobs.build.titles.HASHED: the pool in its order."""
     grouped = titles.group_by_title(titles.hashed_documents(documents))
     return titles.pool_of(titles.pool_candidates(grouped, titles.count_hash_ranges(grouped), size), size)
 
 
 def titled(documents: pa.Table, size: int) -> pa.Table:
-    """beam_jobs.build.titles.TITLED."""
+    """clicktower.beam_jobs.build.titles.TITLED."""
     grouped = titles.group_by_title(titles.hashed_documents(documents))
     return titles.find_pool_rows(grouped, pool_of(documents, size))

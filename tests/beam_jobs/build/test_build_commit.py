@@ -4,16 +4,16 @@ from dataclasses import asdict, replace
 import pyarrow as pa
 import pytest
 
-from beam_jobs.build.build_job import BuildJob, commit_build
-from beam_jobs.build.build_stage import BuildConfig
-from beam_jobs.build.click_shards import CLICK_PAIRS, write_pool, write_shard
-from beam_jobs.engine.beam_stage import Attempt, Tally
-from schemas import manifest, storage
-from schemas.documents import DOCUMENT
-from schemas.errors import StageError
-from schemas.ledger import Ledger
-from schemas.manifest import Request
-from schemas.stage import open_result
+from clicktower.beam_jobs.build.build_job import BuildJob, commit_build
+from clicktower.beam_jobs.build.build_stage import BuildConfig
+from clicktower.beam_jobs.build.click_shards import CLICK_PAIRS, write_pool, write_shard
+from clicktower.beam_jobs.engine.beam_stage import Attempt, Tally
+from clicktower.schemas import manifest, storage
+from clicktower.schemas.documents import DOCUMENT
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.ledger import Ledger
+from clicktower.schemas.manifest import Request
+from clicktower.schemas.stage import open_result
 from tests.beam_jobs.build.pools import pool_of
 
 POOL = pool_of(pa.table([list("abcdefgh"), list("ABCDEFGH")], schema=DOCUMENT), 8)

@@ -1,11 +1,11 @@
 import pytest
 
-from beam_jobs.build.build_stage import BuildConfig, build_shards
-from beam_jobs.build.click_shards import held_out
-from schemas import storage
-from schemas.errors import StageError, UsageError
-from schemas.manifest import damaged_files
-from schemas.section import changed
+from clicktower.beam_jobs.build.build_stage import BuildConfig, build_shards
+from clicktower.beam_jobs.build.click_shards import held_out
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.manifest import damaged_files
+from clicktower.schemas.section import changed
 from tests.beam_jobs.build.day_folders import make_day, read_catalogue, read_pairs, read_pool, write_documents
 
 TITLES = {

@@ -4,9 +4,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.build.click_shards import REPORTED_K, click_pairs, held_out
-from beam_jobs.build.titles import SHOWN_TITLED
-from schemas.search_log import QUERIES
+from clicktower.beam_jobs.build.click_shards import REPORTED_K, click_pairs, held_out
+from clicktower.beam_jobs.build.titles import SHOWN_TITLED
+from clicktower.schemas.search_log import QUERIES
 
 _QUERY = st.sampled_from(["a", "b", "c", "d e", "é", "porn", "www.a.example", "a rude word"])
 _TITLE = st.sampled_from([(None, -1), ("hose", 4), ("paint", 0), ("screw", -1)])  # screw is not in the pool

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.build.build_stage import BuildConfig, build_shards
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from clicktower.beam_jobs.build.build_stage import BuildConfig, build_shards
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from tests.beam_jobs.build.day_folders import read_pairs, write_documents
 
 QUERIES = ["Angle Bracket", "angle  bracket", "wood screw", "deck paint", "Türgriff", "garden hose", "secret diary"]

@@ -2,8 +2,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.build.click_shards import count_people
-from schemas.search_log import PEOPLE_CAP, QUERIES
+from clicktower.beam_jobs.build.click_shards import count_people
+from clicktower.schemas.search_log import PEOPLE_CAP, QUERIES
 
 _DAY = st.dictionaries(st.sampled_from(["a", "b c", "ü"]), st.sets(st.integers(0, 60), max_size=60))
 

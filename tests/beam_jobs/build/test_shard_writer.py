@@ -5,12 +5,12 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.build.click_shards import CLICK_PAIRS, index_words, write_pool, write_shard
-from beam_jobs.engine.arrow_files import read_table
-from schemas import storage
-from schemas.documents import DOCUMENT
-from schemas.shard import LogicalDigest
-from schemas.text_contract import trigram_ids, words
+from clicktower.beam_jobs.build.click_shards import CLICK_PAIRS, index_words, write_pool, write_shard
+from clicktower.beam_jobs.engine.arrow_files import read_table
+from clicktower.schemas import storage
+from clicktower.schemas.documents import DOCUMENT
+from clicktower.schemas.shard import LogicalDigest
+from clicktower.schemas.text_contract import trigram_ids, words
 from tests.beam_jobs.build.pools import pool_of
 
 TITLES = [f"{kind} {size}" for kind in ("angle bracket", "hose", "# paint", "螺丝刀", "türgriff") for size in range(6)]

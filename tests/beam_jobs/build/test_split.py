@@ -3,7 +3,7 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.build.click_shards import held_out
+from clicktower.beam_jobs.build.click_shards import held_out
 
 QUERIES = [f"query {i}" for i in range(20_000)]
 

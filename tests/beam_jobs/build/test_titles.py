@@ -4,9 +4,9 @@ import pyarrow.compute as pc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.build import titles as steps
-from beam_jobs.build.titles import ANSWERED, SHOWN, WANTED, answer_titles, title_rows, wanted_titles
-from schemas.text_contract import normalise
+from clicktower.beam_jobs.build import titles as steps
+from clicktower.beam_jobs.build.titles import ANSWERED, SHOWN, WANTED, answer_titles, title_rows, wanted_titles
+from clicktower.schemas.text_contract import normalise
 from tests.beam_jobs.build.pools import documents_of, pool_of, titled
 
 

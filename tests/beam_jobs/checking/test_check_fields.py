@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_jobs.checking.check_log import mapping_toml
-from beam_jobs.checking.fields import (
+from clicktower.beam_jobs.checking.check_log import mapping_toml
+from clicktower.beam_jobs.checking.fields import (
     best_name,
     event_kind,
     fields_of_json,
@@ -16,9 +16,9 @@ from beam_jobs.checking.fields import (
     shape_of,
     suggest_mapping,
 )
-from beam_jobs.checking.findings import wrong_in_ubi
-from beam_jobs.sources.mapping import Columns, Events, Mapping
-from flows.config.toml_file import read_toml
+from clicktower.beam_jobs.checking.findings import wrong_in_ubi
+from clicktower.beam_jobs.sources.mapping import Columns, Events, Mapping
+from clicktower.flows.config.toml_file import read_toml
 from tests.beam_jobs.sources.ubi_lines import event, search
 
 

@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from beam_jobs.build.build_stage import BuildConfig, build_shards
-from beam_jobs.checking.check_log import check_log
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
-from beam_jobs.sources.mapping import Columns, Mapping
-from flows.simulation.simulation_config import SimulationConfig
-from flows.simulation.write_simulation import simulate
-from schemas.errors import UsageError
+from clicktower.beam_jobs.build.build_stage import BuildConfig, build_shards
+from clicktower.beam_jobs.checking.check_log import check_log
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from clicktower.beam_jobs.sources.mapping import Columns, Mapping
+from clicktower.flows.simulation.simulation_config import SimulationConfig
+from clicktower.flows.simulation.write_simulation import simulate
+from clicktower.schemas.errors import UsageError
 from tests.beam_jobs.sources.ubi_lines import event, search
 
 

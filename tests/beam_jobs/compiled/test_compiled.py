@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.compiled.log_library import first_rows, keyed_hashes, row_digest, text_hashes
-from beam_jobs.sources import ubi
-from beam_jobs.sources.mapping import Events
-from beam_jobs.sources.ubi import everyday_rows
-from schemas.shard import LogicalDigest
+from clicktower.beam_jobs.compiled.log_library import first_rows, keyed_hashes, row_digest, text_hashes
+from clicktower.beam_jobs.sources import ubi
+from clicktower.beam_jobs.sources.mapping import Events
+from clicktower.beam_jobs.sources.ubi import everyday_rows
+from clicktower.schemas.shard import LogicalDigest
 from tests.beam_jobs.ingest.fuzzed_lines import DAMAGES, fuzzed_line, good_line
 from tests.beam_jobs.sources.test_ubi import LINES
 from tests.beam_jobs.sources.ubi_lines import event, search
@@ -172,7 +172,11 @@ def test_what_lies_where_there_is_no_text_counts_for_nothing():
 
 def _library(is_there):
     """The compiled library, or none, as where it was not built."""
-    return nullcontext() if is_there else mock.patch("beam_jobs.compiled.log_library.library", return_value=None)
+    return (
+        nullcontext()
+        if is_there
+        else mock.patch("clicktower.beam_jobs.compiled.log_library.library", return_value=None)
+    )
 
 
 TEXTS = st.lists(st.binary(max_size=300), max_size=20)

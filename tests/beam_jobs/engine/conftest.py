@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.engine.engine_options import FLINK_JOB_SERVER, PRISM, PYTHON_WORKER
-from flows.config.settings import Settings
-from flows.simulation.simulation_config import SimulationConfig
-from flows.simulation.write_simulation import simulate
+from clicktower.beam_jobs.engine.engine_options import FLINK_JOB_SERVER, PRISM, PYTHON_WORKER
+from clicktower.flows.config.settings import Settings
+from clicktower.flows.simulation.simulation_config import SimulationConfig
+from clicktower.flows.simulation.write_simulation import simulate
 from tests.beam_jobs.engine.outcome import Outcome, run_both_jobs
 from tests.beam_jobs.engine.standalone_flink import Cluster
 

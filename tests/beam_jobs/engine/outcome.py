@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from beam_jobs.build.build_stage import BuildConfig, build_shards
-from beam_jobs.engine.engine_options import with_engines
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
-from flows.config.settings import Settings
-from schemas import storage
-from schemas.stage import StageResult
+from clicktower.beam_jobs.build.build_stage import BuildConfig, build_shards
+from clicktower.beam_jobs.engine.engine_options import with_engines
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from clicktower.flows.config.settings import Settings
+from clicktower.schemas import storage
+from clicktower.schemas.stage import StageResult
 
 BUILD = BuildConfig(k=2, num_negatives=3, pairs_per_shard=250)
 

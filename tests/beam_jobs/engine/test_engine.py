@@ -3,8 +3,8 @@
 import apache_beam as beam
 import pytest
 
-from beam_jobs.engine.beam_engine import relay_stage_errors, run_pipeline
-from schemas.errors import StageError, UsageError
+from clicktower.beam_jobs.engine.beam_engine import relay_stage_errors, run_pipeline
+from clicktower.schemas.errors import StageError, UsageError
 
 
 @relay_stage_errors

@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from beam_jobs.engine.beam_engine import run_pipeline
-from beam_jobs.engine.engine_options import exchange_scratch, runner_name, with_engines
-from schemas.errors import UsageError
+from clicktower.beam_jobs.engine.beam_engine import run_pipeline
+from clicktower.beam_jobs.engine.engine_options import exchange_scratch, runner_name, with_engines
+from clicktower.schemas.errors import UsageError
 
 
 @pytest.mark.parametrize(

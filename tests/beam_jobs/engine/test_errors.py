@@ -5,9 +5,9 @@ import tempfile
 import apache_beam as beam
 import pytest
 
-from beam_jobs.engine.beam_engine import relay_stage_errors, run_pipeline
-from beam_jobs.engine.engine_options import with_engines
-from schemas.errors import StageError, UsageError
+from clicktower.beam_jobs.engine.beam_engine import relay_stage_errors, run_pipeline
+from clicktower.beam_jobs.engine.engine_options import with_engines
+from clicktower.schemas.errors import StageError, UsageError
 
 pytestmark = pytest.mark.engine
 

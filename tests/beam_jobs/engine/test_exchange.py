@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.engine.arrow_files import from_ipc, to_ipc
-from beam_jobs.engine.exchange import bucket_of, num_buckets_for, split_by_bucket
+from clicktower.beam_jobs.engine.arrow_files import from_ipc, to_ipc
+from clicktower.beam_jobs.engine.exchange import bucket_of, num_buckets_for, split_by_bucket
 
 KEYS = st.lists(st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=12), max_size=60)
 

@@ -6,9 +6,9 @@ from threading import Thread
 
 import pytest
 
-from beam_jobs.engine import engine_start
-from beam_jobs.engine.engine_start import FlinkJob
-from schemas.errors import TransientError
+from clicktower.beam_jobs.engine import engine_start
+from clicktower.beam_jobs.engine.engine_start import FlinkJob
+from clicktower.schemas.errors import TransientError
 
 
 @pytest.fixture

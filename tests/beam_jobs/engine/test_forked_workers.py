@@ -10,11 +10,11 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 
-from beam_jobs.engine.beam_engine import run_pipeline
-from beam_jobs.engine.engine_options import asks_for_processes
-from beam_jobs.engine.engine_start import _PrivateServer
-from beam_jobs.engine.forked_workers import forked_workers
-from schemas.errors import TransientError
+from clicktower.beam_jobs.engine.beam_engine import run_pipeline
+from clicktower.beam_jobs.engine.engine_options import asks_for_processes
+from clicktower.beam_jobs.engine.engine_start import _PrivateServer
+from clicktower.beam_jobs.engine.forked_workers import forked_workers
+from clicktower.schemas.errors import TransientError
 
 TWO_PROCESSES = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 
@@ -65,7 +65,7 @@ def test_a_worker_that_a_signal_ends_is_named_and_the_job_may_be_tried_again(tmp
 
 @pytest.mark.engine
 def test_a_worker_that_does_not_end_is_ended(monkeypatch, tmp_path):
-    monkeypatch.setattr("beam_jobs.engine.forked_workers.END_SECONDS", 2.0)
+    monkeypatch.setattr("clicktower.beam_jobs.engine.forked_workers.END_SECONDS", 2.0)
     with forked_workers() as workers:
         os.kill(workers._server.pid, signal.SIGSTOP)  # waits for ever
     with pytest.raises(ProcessLookupError):

@@ -8,8 +8,8 @@ import sys
 import psutil
 import pytest
 
-from beam_jobs.engine.engine_start import PORT, job_server
-from schemas.errors import StageError
+from clicktower.beam_jobs.engine.engine_start import PORT, job_server
+from clicktower.schemas.errors import StageError
 from tests.waiting import SECONDS, runs, wait_until
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ SERVER = [
 ]
 CLIENT = """
 import sys, time
-from beam_jobs.engine.engine_start import job_server
+from clicktower.beam_jobs.engine.engine_start import job_server
 with job_server(sys.argv[2:], sys.argv[1]) as endpoint:
     print(endpoint, flush=True)
     time.sleep(60)

@@ -1,7 +1,7 @@
 import pytest
 
-from beam_jobs.engine import engine_options
-from beam_jobs.engine.engine_options import WORTH_PROCESSES_BYTES, with_local_workers
+from clicktower.beam_jobs.engine import engine_options
+from clicktower.beam_jobs.engine.engine_options import WORTH_PROCESSES_BYTES, with_local_workers
 
 PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=3")
 

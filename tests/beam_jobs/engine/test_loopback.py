@@ -6,8 +6,8 @@ from threading import Event
 import pytest
 from apache_beam.portability.api import beam_fn_api_pb2
 
-from beam_jobs.engine.engine_start import _Pool
-from beam_jobs.engine.forked_workers import forked_workers
+from clicktower.beam_jobs.engine.engine_start import _Pool
+from clicktower.beam_jobs.engine.forked_workers import forked_workers
 from tests.waiting import runs, wait_until
 
 
@@ -20,7 +20,7 @@ def _request(number: int) -> beam_fn_api_pb2.StartWorkerRequest:
 
 @pytest.mark.engine
 def test_no_worker_is_left_of_those_that_were_asked_for_while_the_job_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr("beam_jobs.engine.forked_workers.END_SECONDS", 2.0)
+    monkeypatch.setattr("clicktower.beam_jobs.engine.forked_workers.END_SECONDS", 2.0)
     some_started = Event()
     with forked_workers() as workers:
         pool, server = _Pool(workers, 0, str(tmp_path / "workers.log")), workers._server.pid

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from beam_jobs.engine import beam_stage
-from beam_jobs.engine.beam_stage import advance, listening
+from clicktower.beam_jobs.engine import beam_stage
+from clicktower.beam_jobs.engine.beam_stage import advance, listening
 
 STEPS = {"reading": 10, "writing": 4}
 
@@ -29,7 +29,7 @@ def test_the_notes_of_all_workers_add_up(tmp_path):
     with listening(lambda *reported: seen.append(reported), STEPS, str(tmp_path / "notes")) as folder:
         assert seen == [("reading", 0, 10)]
         advance(folder, "reading", 3)
-        code = f"from beam_jobs.engine.beam_stage import advance; advance({folder!r}, 'reading', 4)"
+        code = f"from clicktower.beam_jobs.engine.beam_stage import advance; advance({folder!r}, 'reading', 4)"
         subprocess.run([sys.executable, "-c", code], check=True)
         _until(seen, ("reading", 7, 10))
         time.sleep(0.02)

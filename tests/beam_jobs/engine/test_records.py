@@ -9,12 +9,12 @@ from apache_beam.testing.util import assert_that
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.engine import exchange
-from beam_jobs.engine.arrow_files import get, put
-from beam_jobs.engine.engine_options import exchange_scratch
-from beam_jobs.engine.exchange import Exchange
-from schemas import storage
-from schemas.errors import StageError
+from clicktower.beam_jobs.engine import exchange
+from clicktower.beam_jobs.engine.arrow_files import get, put
+from clicktower.beam_jobs.engine.engine_options import exchange_scratch
+from clicktower.beam_jobs.engine.exchange import Exchange
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError
 
 ROWS = st.lists(st.tuples(st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=9), st.integers(0, 9)))
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from schemas.errors import StageError
-from schemas.stage import find_finished, open_result
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.stage import find_finished, open_result
 from tests.beam_jobs.engine.outcome import assert_holds_its_manifest_and_nothing_else, run_ingest
 from tests.beam_jobs.engine.standalone_flink import Cluster
 from tests.waiting import SECONDS
@@ -21,7 +21,16 @@ pytestmark = [pytest.mark.engine, pytest.mark.rehearsal, pytest.mark.several_mac
 def submit(shop: Path, store: Path, cluster: Cluster) -> subprocess.Popen:
     """`clicktower ingest` as a process of its own, as a user or a scheduler starts it."""
     cluster.expect_a_job()
-    command = [sys.executable, "-m", "flows.cli", "ingest", str(shop / "log"), "--into", str(store), "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "clicktower.flows.cli",
+        "ingest",
+        str(shop / "log"),
+        "--into",
+        str(store),
+        "--json",
+    ]
     return subprocess.Popen(
         [*command, "--", *cluster.options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

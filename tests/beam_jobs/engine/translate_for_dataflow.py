@@ -7,11 +7,11 @@ import json
 import sys
 from pathlib import Path
 
-from beam_jobs.build.build_stage import BuildConfig, build_shards
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
-from beam_jobs.judgments.judge_clicks import JudgmentsConfig
-from beam_jobs.judgments.judgments_stage import derive_judgments
-from schemas.errors import UsageError
+from clicktower.beam_jobs.build.build_stage import BuildConfig, build_shards
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from clicktower.beam_jobs.judgments.judge_clicks import JudgmentsConfig
+from clicktower.beam_jobs.judgments.judgments_stage import derive_judgments
+from clicktower.schemas.errors import UsageError
 
 DATAFLOW = (
     "--runner=DataflowRunner",

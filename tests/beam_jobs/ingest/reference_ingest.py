@@ -9,9 +9,9 @@ from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
-from beam_jobs.ingest.bots import BotRules
-from beam_jobs.ingest.content_filters import is_wordless
-from schemas.text_contract import normalise
+from clicktower.beam_jobs.ingest.bots import BotRules
+from clicktower.beam_jobs.ingest.content_filters import is_wordless
+from clicktower.schemas.text_contract import normalise
 
 KINDS = {"click": "click", "click_through": "click", "impression": "impression"}
 

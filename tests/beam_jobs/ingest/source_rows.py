@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from beam_jobs.ingest.ingest_stage import IngestConfig, open_source
-from schemas.search_log import LOG_ROW
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, open_source
+from clicktower.schemas.search_log import LOG_ROW
 
 NAMES = [name for name in LOG_ROW.names if name not in ("weight", "line_hash")]
 

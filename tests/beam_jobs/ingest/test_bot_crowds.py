@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.ingest.bots import (
+from clicktower.beam_jobs.ingest.bots import (
     NO_TIME,
     PASSERS_BY,
     RULES,

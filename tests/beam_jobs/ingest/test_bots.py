@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.ingest.bots import (
+from clicktower.beam_jobs.ingest.bots import (
     MAX_HOURS,
     NO_RULE,
     QUERIES_KEPT,
@@ -24,9 +24,9 @@ from beam_jobs.ingest.bots import (
     merge_bots,
     rule_of_lines,
 )
-from beam_jobs.ingest.day_rows import CLICK, IMPRESSION, JOINED, SEARCH
-from schemas.errors import UsageError
-from schemas.section import changed
+from clicktower.beam_jobs.ingest.day_rows import CLICK, IMPRESSION, JOINED, SEARCH
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.section import changed
 
 START = datetime(2026, 9, 1, 10, tzinfo=UTC)
 

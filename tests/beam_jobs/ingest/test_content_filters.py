@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.ingest.content_filters import (
+from clicktower.beam_jobs.ingest.content_filters import (
     ADULT_ENGLISH,
     BOT_USER_AGENTS,
     by_first_run,
@@ -12,7 +12,7 @@ from beam_jobs.ingest.content_filters import (
     content_fates,
     shipped_list,
 )
-from schemas.text_contract import normalise
+from clicktower.schemas.text_contract import normalise
 
 ADULT = by_first_run(shipped_list(ADULT_ENGLISH).terms)
 

@@ -8,15 +8,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_jobs.build.build_stage import BuildConfig, build_shards
-from beam_jobs.engine.arrow_files import write_table
-from beam_jobs.ingest.days import DayFile, read_day_file
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log, ingest_request
-from beam_jobs.sources.mapping import Columns, Events, Mapping
-from schemas import storage
-from schemas.errors import UsageError
-from schemas.search_log import EXPOSURES, QUERIES, VERSION_KEY
-from schemas.section import named_settings
+from clicktower.beam_jobs.build.build_stage import BuildConfig, build_shards
+from clicktower.beam_jobs.engine.arrow_files import write_table
+from clicktower.beam_jobs.ingest.days import DayFile, read_day_file
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log, ingest_request
+from clicktower.beam_jobs.sources.mapping import Columns, Events, Mapping
+from clicktower.schemas import storage
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.search_log import EXPOSURES, QUERIES, VERSION_KEY
+from clicktower.schemas.section import named_settings
 from tests.beam_jobs.build.day_folders import read_pairs, write_documents
 
 pytestmark = pytest.mark.slow

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.build.build_stage import BuildConfig, build_request, build_shards
-from beam_jobs.ingest import day_versions
-from beam_jobs.ingest.bots import BotRules
-from beam_jobs.ingest.day_versions import finished_ingests
-from beam_jobs.ingest.days import Window, open_window
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
-from schemas import storage
-from schemas.day_version import ANEW, FIRST, LATE, newest_version
-from schemas.errors import StageError, UsageError
-from schemas.manifest import Request, damaged_files
-from schemas.stage import Outcome, run_stage
+from clicktower.beam_jobs.build.build_stage import BuildConfig, build_request, build_shards
+from clicktower.beam_jobs.ingest import day_versions
+from clicktower.beam_jobs.ingest.bots import BotRules
+from clicktower.beam_jobs.ingest.day_versions import finished_ingests
+from clicktower.beam_jobs.ingest.days import Window, open_window
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from clicktower.schemas import storage
+from clicktower.schemas.day_version import ANEW, FIRST, LATE, newest_version
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.manifest import Request, damaged_files
+from clicktower.schemas.stage import Outcome, run_stage
 from tests.beam_jobs.build.day_folders import write_documents
 from tests.beam_jobs.ingest.dated_logs import day_lines, write_lines
 
@@ -185,7 +185,7 @@ def test_a_window_over_two_keys_says_which_dates_may_be_united(tmp_path):
 @pytest.mark.slow
 def test_the_last_step_of_the_job_registers_the_day_so_that_a_dead_client_loses_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "beam_jobs.ingest.ingest_stage.register", lambda *_, **__: None
+        "clicktower.beam_jobs.ingest.ingest_stage.register", lambda *_, **__: None
     )  # as if the client had died by then
     log = write_lines(tmp_path / "log.ndjson", day_lines("2026-09-01", 1))
     result = ingest_log([log], store=str(tmp_path / "store"), config=IngestConfig(date="2026-09-01"))
@@ -202,11 +202,11 @@ def test_a_day_that_changed_under_a_running_job_refuses_it_and_keeps_what_it_mad
 
     def overtaken(where, request, **options):
         found = real(where, request, **options)
-        monkeypatch.setattr("beam_jobs.ingest.ingest_stage.find_held", real)
+        monkeypatch.setattr("clicktower.beam_jobs.ingest.ingest_stage.find_held", real)
         ingest_log([two, three], store=store, config=day)  # while the other is about to start
         return found
 
-    monkeypatch.setattr("beam_jobs.ingest.ingest_stage.find_held", overtaken)
+    monkeypatch.setattr("clicktower.beam_jobs.ingest.ingest_stage.find_held", overtaken)
     with pytest.raises(StageError, match=r"(?i)Lines of the 2 log files are in version"):
         ingest_log([one, two], store=store, config=day)
     assert len(open_window([store]).ingests) == 1

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.build.build_stage import BuildConfig, build_shards
-from beam_jobs.ingest import erase as erasing
-from beam_jobs.ingest.days import Window, day_files, open_window, read_day_file
-from beam_jobs.ingest.erase import erase, remove_people
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
-from beam_jobs.ingest.person_key import default_path, hash_people, key_paths, read_key
-from schemas import storage
-from schemas.day_version import newest_version
-from schemas.errors import StageError, UsageError
-from schemas.manifest import damaged_files
-from schemas.search_log import EXPOSURES, QUERIES
+from clicktower.beam_jobs.build.build_stage import BuildConfig, build_shards
+from clicktower.beam_jobs.ingest import erase as erasing
+from clicktower.beam_jobs.ingest.days import Window, day_files, open_window, read_day_file
+from clicktower.beam_jobs.ingest.erase import erase, remove_people
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from clicktower.beam_jobs.ingest.person_key import default_path, hash_people, key_paths, read_key
+from clicktower.schemas import storage
+from clicktower.schemas.day_version import newest_version
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.manifest import damaged_files
+from clicktower.schemas.search_log import EXPOSURES, QUERIES
 from tests.beam_jobs.build.day_folders import write_documents
 from tests.beam_jobs.ingest.dated_logs import day_lines, write_lines
 from tests.beam_jobs.sources.ubi_lines import event, search
@@ -125,7 +125,7 @@ def test_the_manifest_says_how_many_and_never_who(store):
 
 def test_the_digest_of_what_is_left_is_that_of_its_rows(store):
     """Computed here from all rows, there from the rows that changed alone."""
-    from beam_jobs.ingest.day_rows import logical_digest
+    from clicktower.beam_jobs.ingest.day_rows import logical_digest
 
     erase([WHO, OTHER], store=store)
     for result in open_window([store]).ingests:
@@ -233,7 +233,7 @@ def test_a_kill_at_any_moment_leaves_old_or_new_days_and_a_rerun_completes(store
     # last clean-up, which follows the one at the start.
     code = (
         "import os, sys\n"
-        "from beam_jobs.ingest import erase as erasing\n"
+        "from clicktower.beam_jobs.ingest import erase as erasing\n"
         "at = erasing if hasattr(erasing, sys.argv[1]) else erasing.day_versions\n"
         "real, calls = getattr(at, sys.argv[1]), []\n"
         "def killed(*args, **kwargs):\n"
@@ -304,7 +304,7 @@ def test_a_copy_that_went_wrong_changes_nothing(store, monkeypatch):
         storage.write_atomic(target, b"garbled")
 
     before = _queries(store)
-    monkeypatch.setattr("beam_jobs.ingest.erase.storage.copy", garble)
+    monkeypatch.setattr("clicktower.beam_jobs.ingest.erase.storage.copy", garble)
     with pytest.raises(StageError, match="not as it was written"):
         erase([WHO], store=store)
     assert _queries(store) == before

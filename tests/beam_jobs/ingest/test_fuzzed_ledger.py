@@ -8,11 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.ingest.bots import BotRules, activity_of, client_statistics, detect_bots, find_crowds, merge_bots
-from beam_jobs.ingest.day_rows import aggregate_joined, join_search_events, merge_bucket
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log, open_source
-from beam_jobs.sources.read_lines import Unit
-from schemas.ledger import FATES
+from clicktower.beam_jobs.ingest.bots import (
+    BotRules,
+    activity_of,
+    client_statistics,
+    detect_bots,
+    find_crowds,
+    merge_bots,
+)
+from clicktower.beam_jobs.ingest.day_rows import aggregate_joined, join_search_events, merge_bucket
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log, open_source
+from clicktower.beam_jobs.sources.read_lines import Unit
+from clicktower.schemas.ledger import FATES
 from tests.beam_jobs.ingest.fuzzed_lines import DAMAGES, MEGABYTE, fuzzed_line, fuzzed_lines, good_line
 
 KEY = b"k" * 32

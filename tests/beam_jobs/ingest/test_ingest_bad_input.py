@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
-from schemas.errors import StageError, UsageError
-from schemas.section import changed
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.section import changed
 from tests.beam_jobs.sources.ubi_lines import event, random_log, search
 
 GOOD = [search("a", "angle bracket"), event("a", "click", "D1")]
@@ -125,10 +125,10 @@ def test_too_many_unreadable_lines_fail_with_reasons_and_places_and_fewer_pass(t
 
 
 def test_a_line_without_end_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("beam_jobs.sources.read_lines.MAX_LINE_BYTES", 1000)
-    monkeypatch.setattr("beam_jobs.sources.read_lines.BLOCK_BYTES", 100)
+    monkeypatch.setattr("clicktower.beam_jobs.sources.read_lines.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("clicktower.beam_jobs.sources.read_lines.BLOCK_BYTES", 100)
     (tmp_path / "log.ndjson").write_bytes(b"x" * 5000)
-    from beam_jobs.sources.read_lines import plan_reading, read_blocks
+    from clicktower.beam_jobs.sources.read_lines import plan_reading, read_blocks
 
     (unit,) = plan_reading([str(tmp_path / "log.ndjson")]).units
     with pytest.raises(StageError, match="no line end"):
@@ -141,7 +141,9 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch):
     def refuse(uri):
         raise PermissionError(13, "Permission denied", uri)
 
-    monkeypatch.setattr("schemas.storage.open_read", refuse)  # tests may run as root, who may read everything
+    monkeypatch.setattr(
+        "clicktower.schemas.storage.open_read", refuse
+    )  # tests may run as root, who may read everything
     error = _fails([log], tmp_path / "store")
     assert str(log) in str(error)
     assert "Permission denied" in str(error)
@@ -159,8 +161,8 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
     log = _write(tmp_path / "log.ndjson", random_log(0))
     code = (
         "import resource, signal, sys\n"
-        "from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log\n"
-        "from schemas.errors import StageError\n"
+        "from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log\n"
+        "from clicktower.schemas.errors import StageError\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))\n"
         "try:\n"

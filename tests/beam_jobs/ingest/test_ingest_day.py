@@ -11,13 +11,13 @@ from typing import NamedTuple
 import pyarrow as pa
 import pytest
 
-from beam_jobs.build.build_stage import BuildConfig, build_shards
-from beam_jobs.engine.arrow_files import read_table
-from beam_jobs.ingest.bots import BotRules
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log, ingest_request
-from schemas import storage
-from schemas.search_log import EXPOSURES, QUERIES, REJECT, SIMULATED_APPLICATION
-from schemas.stage import StageResult
+from clicktower.beam_jobs.build.build_stage import BuildConfig, build_shards
+from clicktower.beam_jobs.engine.arrow_files import read_table
+from clicktower.beam_jobs.ingest.bots import BotRules
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log, ingest_request
+from clicktower.schemas import storage
+from clicktower.schemas.search_log import EXPOSURES, QUERIES, REJECT, SIMULATED_APPLICATION
+from clicktower.schemas.stage import StageResult
 from tests.beam_jobs.build.day_folders import read_pairs
 from tests.beam_jobs.ingest.reference_ingest import is_any_bot_agent, reference_ingest
 from tests.beam_jobs.sources.ubi_lines import BROWSER, CRAWLER, event, random_log, search
@@ -74,7 +74,9 @@ def recut_day(tmp_path_factory):
     """The log of seed 2, cut, named, packed and ordered otherwise, in a store of its own; to be read."""
     folder = tmp_path_factory.mktemp("recut")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_jobs.sources.read_lines.RANGE_BYTES", 3_000)  # many ranges, with lines across their borders
+        patch.setattr(
+            "clicktower.beam_jobs.sources.read_lines.RANGE_BYTES", 3_000
+        )  # many ranges, with lines across their borders
         return ingest_log([_recut(folder / "recut", LOGS[2], 1)], store=str(folder / "store"), config=LENIENT)
 
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.engine.arrow_files import num_bytes, put
-from beam_jobs.ingest import day_rows
-from beam_jobs.ingest.day_rows import join_search_events
-from beam_jobs.ingest.person_key import hash_people
-from beam_jobs.sources import ubi
-from beam_jobs.sources.mapping import Events
+from clicktower.beam_jobs.engine.arrow_files import num_bytes, put
+from clicktower.beam_jobs.ingest import day_rows
+from clicktower.beam_jobs.ingest.day_rows import join_search_events
+from clicktower.beam_jobs.ingest.person_key import hash_people
+from clicktower.beam_jobs.sources import ubi
+from clicktower.beam_jobs.sources.mapping import Events
 from tests.beam_jobs.sources.ubi_lines import CRAWLER, event, random_log, search
 
 KEY = b"k" * 32

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.ingest.day_versions import LineSample, read_sample, sampled, write_sample, zero_bits_for
-from beam_jobs.ingest.days import open_window
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
-from schemas.day_version import AGAIN, FIRST, LATE, REPLACED, list_dates, newest_version
-from schemas.errors import StageError, TransientError, UsageError
-from schemas.stage import open_result
+from clicktower.beam_jobs.ingest.day_versions import LineSample, read_sample, sampled, write_sample, zero_bits_for
+from clicktower.beam_jobs.ingest.days import open_window
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from clicktower.schemas.day_version import AGAIN, FIRST, LATE, REPLACED, list_dates, newest_version
+from clicktower.schemas.errors import StageError, TransientError, UsageError
+from clicktower.schemas.stage import open_result
 from tests.beam_jobs.ingest.dated_logs import day_lines
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
-from beam_jobs.sources.mapping import Columns, Events, Mapping
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from clicktower.beam_jobs.sources.mapping import Columns, Events, Mapping
 from tests.beam_jobs.ingest.test_ingest_day import exposures_of, queries_of
 from tests.beam_jobs.sources.ubi_lines import event, search
 

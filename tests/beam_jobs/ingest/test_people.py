@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.engine.arrow_files import read_table
-from beam_jobs.ingest.day_rows import collect_people, merge_people
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
-from beam_jobs.ingest.person_key import hash_people
+from clicktower.beam_jobs.engine.arrow_files import read_table
+from clicktower.beam_jobs.ingest.day_rows import collect_people, merge_people
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from clicktower.beam_jobs.ingest.person_key import hash_people
 from tests.beam_jobs.sources.ubi_lines import event, search
 
 SIGHTINGS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30)), max_size=120)

@@ -6,8 +6,15 @@ from datetime import date, timedelta
 
 import pytest
 
-from beam_jobs.ingest.person_key import default_path, ensure_key, ensure_store_key, key_paths, read_key, worker_key
-from schemas.errors import StageError, UsageError
+from clicktower.beam_jobs.ingest.person_key import (
+    default_path,
+    ensure_key,
+    ensure_store_key,
+    key_paths,
+    read_key,
+    worker_key,
+)
+from clicktower.schemas.errors import StageError, UsageError
 
 TODAY = date(2026, 9, 1)
 

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from beam_jobs.ingest.ingest_job import count_later, plausible_rows
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
-from flows.show.present import notes
-from schemas.errors import StageError, UsageError
+from clicktower.beam_jobs.ingest.ingest_job import count_later, plausible_rows
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from clicktower.flows.show.present import notes
+from clicktower.schemas.errors import StageError, UsageError
 from tests.beam_jobs.ingest.dated_logs import write_lines
 from tests.beam_jobs.sources.ubi_lines import event, search
 

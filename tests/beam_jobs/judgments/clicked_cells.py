@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from beam_jobs.judgments.click_model import Cells
+from clicktower.beam_jobs.judgments.click_model import Cells
 from tests.beam_jobs.build.day_folders import Query, Shown
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.judgments.click_model import (
+from clicktower.beam_jobs.judgments.click_model import (
     Cells,
     fit_propensities,
     informative,

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from beam_jobs.judgments.click_model import (
+from clicktower.beam_jobs.judgments.click_model import (
     Cells,
     Prior,
     ShownPairs,

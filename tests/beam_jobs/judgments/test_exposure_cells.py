@@ -2,9 +2,16 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.ingest.content_filters import ADULT_ENGLISH, shipped_list
-from beam_jobs.judgments.judge_clicks import CELLS, FATES, gated_cells, merge_samples, number_groups, sample_of
-from schemas.search_log import EXPOSURES, QUERIES
+from clicktower.beam_jobs.ingest.content_filters import ADULT_ENGLISH, shipped_list
+from clicktower.beam_jobs.judgments.judge_clicks import (
+    CELLS,
+    FATES,
+    gated_cells,
+    merge_samples,
+    number_groups,
+    sample_of,
+)
+from clicktower.schemas.search_log import EXPOSURES, QUERIES
 
 TERMS = shipped_list(ADULT_ENGLISH).terms
 

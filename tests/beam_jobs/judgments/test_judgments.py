@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.engine.beam_stage import Tally
-from beam_jobs.ingest.content_filters import ADULT_ENGLISH, shipped_list
-from beam_jobs.ingest.days import day_files, open_window, read_day_file
-from beam_jobs.judgments.judge_clicks import (
+from clicktower.beam_jobs.engine.beam_stage import Tally
+from clicktower.beam_jobs.ingest.content_filters import ADULT_ENGLISH, shipped_list
+from clicktower.beam_jobs.ingest.days import day_files, open_window, read_day_file
+from clicktower.beam_jobs.judgments.judge_clicks import (
     GRADE_SHARES,
     JudgmentsConfig,
     gated_cells,
@@ -16,13 +16,13 @@ from beam_jobs.judgments.judge_clicks import (
     query_id,
     sample_of,
 )
-from beam_jobs.judgments.judgments_job import require_impressions
-from beam_jobs.judgments.judgments_stage import derive_judgments
-from schemas import storage
-from schemas.errors import StageError, UsageError
-from schemas.judgments import are_click_derived, read_qrels, read_queries, read_run
-from schemas.manifest import damaged_files
-from schemas.section import changed
+from clicktower.beam_jobs.judgments.judgments_job import require_impressions
+from clicktower.beam_jobs.judgments.judgments_stage import derive_judgments
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.judgments import are_click_derived, read_qrels, read_queries, read_run
+from clicktower.schemas.manifest import damaged_files
+from clicktower.schemas.section import changed
 from tests.beam_jobs.build.day_folders import make_day
 from tests.beam_jobs.judgments.clicked_cells import drawn_day
 from tests.beam_jobs.judgments.test_trained_days import built_from

@@ -1,6 +1,6 @@
 import pyarrow as pa
 
-from beam_jobs.judgments.judge_clicks import CELLS, JUDGED, logged_ranking
+from clicktower.beam_jobs.judgments.judge_clicks import CELLS, JUDGED, logged_ranking
 
 
 def cells(*rows: tuple[str, str, int, int]) -> pa.Table:

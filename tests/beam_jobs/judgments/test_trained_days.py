@@ -1,9 +1,9 @@
 import pytest
 
-from beam_jobs.judgments.judgments_stage import refuse_trained_days, span
-from schemas.errors import StageError
-from schemas.manifest import Outcome, Request
-from schemas.stage import StageResult, run_stage
+from clicktower.beam_jobs.judgments.judgments_stage import refuse_trained_days, span
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.stage import StageResult, run_stage
 
 
 def ingest(store, log: str, date: str | None, first: str | None, last: str | None) -> StageResult:

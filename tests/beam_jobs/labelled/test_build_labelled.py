@@ -6,13 +6,13 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping
-from beam_jobs.labelled.labelled_stage import build_labelled_shards
-from schemas import storage
-from schemas.errors import StageError, UsageError
-from schemas.manifest import damaged_files
-from schemas.shard import TEXTS, WORDS, labelled_schema, open_table
-from schemas.text_contract import trigram_ids, words
+from clicktower.beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping
+from clicktower.beam_jobs.labelled.labelled_stage import build_labelled_shards
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.manifest import damaged_files
+from clicktower.schemas.shard import TEXTS, WORDS, labelled_schema, open_table
+from clicktower.schemas.text_contract import trigram_ids, words
 
 PAIRS = LabelledMapping(columns=LabelledColumns(first=1, second=2, label=3), header=False)
 CONFIG = LabelledConfig(mapping=PAIRS, dev_share=0.3)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.labelled.labelled_rows import components, held_out_sentences, sentence_ids
+from clicktower.beam_jobs.labelled.labelled_rows import components, held_out_sentences, sentence_ids
 
 LINKS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=60)
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from beam_jobs.labelled.labelled_rows import labelled_request, space_words
-from beam_jobs.labelled.labelled_stage import PUBLISHED, build_labelled_shards
+from clicktower.beam_jobs.labelled.labelled_rows import labelled_request, space_words
+from clicktower.beam_jobs.labelled.labelled_stage import PUBLISHED, build_labelled_shards
 from tests.beam_jobs.labelled.test_build_labelled import CONFIG, _lines, _read
 
 SNLI = [

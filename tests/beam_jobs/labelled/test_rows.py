@@ -2,7 +2,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.labelled.labelled_rows import (
+from clicktower.beam_jobs.labelled.labelled_rows import (
     LabelledColumns,
     LabelledConfig,
     LabelledMapping,
@@ -12,8 +12,8 @@ from beam_jobs.labelled.labelled_rows import (
     labelled_rows,
     read_label,
 )
-from schemas.errors import UsageError
-from schemas.section import changed
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.section import changed
 
 PAIRS = LabelledMapping(columns=LabelledColumns(first=1, second=2, label=3), header=False)
 

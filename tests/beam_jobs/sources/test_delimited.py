@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.ingest.ingest_stage import IngestConfig
-from beam_jobs.sources.mapping import Columns, Events, Mapping
-from schemas.errors import StageError, UsageError
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
+from clicktower.beam_jobs.sources.mapping import Columns, Events, Mapping
+from clicktower.schemas.errors import StageError, UsageError
 from tests.beam_jobs.ingest.source_rows import NAMES, as_set, read_all
 
 AOL = Mapping(
@@ -122,7 +122,7 @@ def test_quoted_fields_are_read_as_the_csv_module_writes_them_wherever_a_file_is
     log = tmp_path_factory.mktemp("log") / "log.csv"
     log.write_bytes(text.getvalue().encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_jobs.sources.read_lines.RANGE_BYTES", cut)
+        patch.setattr("clicktower.beam_jobs.sources.read_lines.RANGE_BYTES", cut)
         found, rejects, num_lines = read_all([log], _config(NAMED))
     assert num_lines == len(rows)
     assert {reason for _, _, reason in rejects} <= {"unreadable_no_query_id"}
@@ -141,8 +141,8 @@ def test_quoted_line_ends_belong_to_their_field_whatever_the_blocks(tmp_path_fac
     log.write_bytes(text.getvalue().encode())
     mapping = Mapping(columns=NAMED.columns, delimiter=",", quoted_newlines=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_jobs.sources.read_lines.RANGE_BYTES", 10)
-        patch.setattr("beam_jobs.sources.delimited.BLOCK_BYTES", block)
+        patch.setattr("clicktower.beam_jobs.sources.read_lines.RANGE_BYTES", 10)
+        patch.setattr("clicktower.beam_jobs.sources.delimited.BLOCK_BYTES", block)
         found, _, num_lines = read_all([log], _config(mapping))
     assert num_lines == len(rows)
     assert _found(found) == _expected(rows)
@@ -158,8 +158,8 @@ def test_a_quote_left_open_costs_its_line_or_where_lines_may_be_quoted_the_rest(
 
 
 def test_a_quote_that_is_never_closed_is_no_endless_wait(tmp_path, monkeypatch):
-    monkeypatch.setattr("beam_jobs.sources.delimited.MAX_LINE_BYTES", 1000)
-    monkeypatch.setattr("beam_jobs.sources.delimited.BLOCK_BYTES", 100)
+    monkeypatch.setattr("clicktower.beam_jobs.sources.delimited.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("clicktower.beam_jobs.sources.delimited.BLOCK_BYTES", 100)
     log = _write(tmp_path / "a.csv", [b"d,c,q", b'D2,c,"open', *[b"D3,c,y"] * 1000])
     with pytest.raises(StageError, match="no line end"):
         read_all([log], _config(Mapping(columns=NAMED.columns, delimiter=",", quoted_newlines=True)))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.sources.read_lines import Unit, read_blocks
-from schemas.errors import StageError
+from clicktower.beam_jobs.sources.read_lines import Unit, read_blocks
+from clicktower.schemas.errors import StageError
 
 
 @pytest.fixture(scope="module")

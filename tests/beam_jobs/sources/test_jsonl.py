@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.ingest.ingest_stage import IngestConfig
-from beam_jobs.sources.jsonl import parse_block
-from beam_jobs.sources.mapping import Columns, Events, Mapping
-from schemas.errors import UsageError
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
+from clicktower.beam_jobs.sources.jsonl import parse_block
+from clicktower.beam_jobs.sources.mapping import Columns, Events, Mapping
+from clicktower.schemas.errors import UsageError
 from tests.beam_jobs.ingest.source_rows import read_all
 from tests.beam_jobs.sources.test_ubi import SCALARS
 from tests.beam_jobs.sources.ubi_lines import random_log
@@ -135,7 +135,7 @@ def test_a_misspelt_key_is_named_with_what_there_is(tmp_path):
 
 
 def test_a_key_that_comes_late_is_no_misspelt_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("beam_jobs.sources.jsonl._LOOK_LINES", 1)
+    monkeypatch.setattr("clicktower.beam_jobs.sources.jsonl._LOOK_LINES", 1)
     log = _write(tmp_path / "log", [{"id": 1, "q": "drill"}, {"id": 1, "clicked": "D1"}])
     rows, _, _ = read_all([log], _config(Mapping(columns=Columns(query_id="id", query="q", document_id="clicked"))))
     assert [row["kind"] for row in rows] == ["search", "click"]

@@ -28,11 +28,11 @@ from pyiceberg.manifest import (
 from pyiceberg.typedef import Record
 from pyroaring import BitMap64
 
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
-from beam_jobs.sources.lake_tables import expand
-from beam_jobs.sources.mapping import Columns, Mapping
-from schemas import storage
-from schemas.errors import StageError, UsageError
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from clicktower.beam_jobs.sources.lake_tables import expand
+from clicktower.beam_jobs.sources.mapping import Columns, Mapping
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError
 from tests.s3_server import S3Server
 
 ROWS = pa.table(

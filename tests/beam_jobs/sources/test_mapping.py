@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.ingest.ingest_stage import IngestConfig, open_source
-from beam_jobs.sources.forms import FORMS
-from beam_jobs.sources.mapping import Columns, Events, Mapping
-from flows.config.toml_file import read_toml, with_fields
-from schemas.errors import UsageError
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, open_source
+from clicktower.beam_jobs.sources.forms import FORMS
+from clicktower.beam_jobs.sources.mapping import Columns, Events, Mapping
+from clicktower.flows.config.toml_file import read_toml, with_fields
+from clicktower.schemas.errors import UsageError
 
 DOCS = Path(__file__).parents[3] / "docs" / "data.md"
 GOOD = '[columns]\nquery = "q"\ndocument_id = 3\n'

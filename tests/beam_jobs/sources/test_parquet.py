@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_jobs.ingest.ingest_stage import IngestConfig, open_source
-from beam_jobs.sources.mapping import Columns, Mapping
-from schemas.errors import StageError, UsageError
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, open_source
+from clicktower.beam_jobs.sources.mapping import Columns, Mapping
+from clicktower.schemas.errors import StageError, UsageError
 from tests.beam_jobs.ingest.source_rows import read_all
 
 MAPPING = Mapping(
@@ -38,8 +38,8 @@ def _table(num_rows=1000, seed=0):
 
 
 def test_rows_agree_with_polars_and_places_are_row_numbers(tmp_path, monkeypatch):
-    monkeypatch.setattr("beam_jobs.sources.read_lines.RANGE_BYTES", 4000)
-    monkeypatch.setattr("beam_jobs.sources.parquet.BATCH_ROWS", 33)
+    monkeypatch.setattr("clicktower.beam_jobs.sources.read_lines.RANGE_BYTES", 4000)
+    monkeypatch.setattr("clicktower.beam_jobs.sources.parquet.BATCH_ROWS", 33)
     log = tmp_path / "log.parquet"
     pq.write_table(_table(), log, row_group_size=100)
     units = open_source(_config()).plan([str(log)]).units

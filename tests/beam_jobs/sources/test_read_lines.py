@@ -9,9 +9,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.ingest.ingest_stage import IngestConfig, open_source
-from beam_jobs.sources.read_lines import Unit, plan_reading, read_blocks
-from schemas.errors import StageError
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, open_source
+from clicktower.beam_jobs.sources.read_lines import Unit, plan_reading, read_blocks
+from clicktower.schemas.errors import StageError
 
 DATA = st.lists(st.sampled_from([b"a", b"bb\r", b"", b"line of some length"]), max_size=30).map(b"\n".join)
 
@@ -99,7 +99,7 @@ def _assert_whole(blocks, data):
 
 
 def test_a_big_plain_file_is_many_units_and_a_gzip_file_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("beam_jobs.sources.read_lines.RANGE_BYTES", 10)
+    monkeypatch.setattr("clicktower.beam_jobs.sources.read_lines.RANGE_BYTES", 10)
     (tmp_path / "a.ndjson").write_bytes(b"x\n" * 12)
     (tmp_path / "b.gz").write_bytes(gzip.compress(b"x\n" * 12))
     plan = plan_reading([str(tmp_path), str(tmp_path / "a.*")])

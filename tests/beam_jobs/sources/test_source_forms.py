@@ -2,13 +2,13 @@
 
 import pytest
 
-from beam_jobs.checking.check_log import check_log
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
-from beam_jobs.sources.delimited import DelimitedSource
-from beam_jobs.sources.forms import FORMS
-from beam_jobs.sources.mapping import Columns, Mapping
-from beam_jobs.sources.source import LogForm
-from schemas.errors import UsageError
+from clicktower.beam_jobs.checking.check_log import check_log
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from clicktower.beam_jobs.sources.delimited import DelimitedSource
+from clicktower.beam_jobs.sources.forms import FORMS
+from clicktower.beam_jobs.sources.mapping import Columns, Mapping
+from clicktower.beam_jobs.sources.source import LogForm
+from clicktower.schemas.errors import UsageError
 
 COLUMNS = ("mark", "who", "query", "document")
 KIOSK = LogForm(

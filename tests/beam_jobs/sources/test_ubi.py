@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.sources import ubi
-from beam_jobs.sources.mapping import Events
-from schemas.search_log import LOG_ROW
+from clicktower.beam_jobs.sources import ubi
+from clicktower.beam_jobs.sources.mapping import Events
+from clicktower.schemas.search_log import LOG_ROW
 from tests.beam_jobs.ingest.reference_ingest import reference_line
 from tests.beam_jobs.sources.ubi_lines import event, random_log, search
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from contextlib import redirect_stdout
 
-from flows.cli import main, run
+from clicktower.flows.cli import main, run
 
 
 def told(arguments: list[str]) -> dict:

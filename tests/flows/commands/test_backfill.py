@@ -2,8 +2,8 @@
 
 import pytest
 
-from flows.commands.pipelines import dates, require_date_in_log, run_dates
-from schemas.errors import StageError, UsageError
+from clicktower.flows.commands.pipelines import dates, require_date_in_log, run_dates
+from clicktower.schemas.errors import StageError, UsageError
 
 DAYS = ["2026-09-01", "2026-09-02", "2026-09-03"]
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from flows.cli import run
+from clicktower.flows.cli import run
 from tests.beam_jobs.checking.test_check_log import small_log, write
 from tests.end_to_end.planted_log import DOCUMENTS, EVERYWHERE_FORBIDDEN, OF_FEW, PUBLIC, planted_log
 
@@ -88,7 +88,7 @@ def test_nothing_private_is_shown_and_nothing_is_written(tmp_path, capsys, monke
 
 
 def test_check_starts_without_beam():
-    loaded = _loaded_by("import beam_jobs.checking.check_log, flows.commands.check")
+    loaded = _loaded_by("import clicktower.beam_jobs.checking.check_log, flows.commands.check")
     assert "apache_beam" not in loaded
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli import run
+from clicktower.flows.cli import run
 from tests.trained_model import trained_stage
 from tests.training.evaluation.judged_shop import judged_shop
 

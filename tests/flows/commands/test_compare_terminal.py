@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from flows.commands import compare
-from flows.commands.compare import row_line, show, show_comparison
-from flows.show import console as shown
-from flows.show import present
+from clicktower.flows.commands import compare
+from clicktower.flows.commands.compare import row_line, show, show_comparison
+from clicktower.flows.show import console as shown
+from clicktower.flows.show import present
 from tests.training.evaluation.sample_comparison import sample_comparison, sample_result, without
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli import run
-from flows.commands import doctor
-from flows.commands.doctor import Finding
-from training.kernel.kernel_library import Status
+from clicktower.flows.cli import run
+from clicktower.flows.commands import doctor
+from clicktower.flows.commands.doctor import Finding
+from clicktower.training.kernel.kernel_library import Status
 
 GB = 10**9
 
@@ -48,7 +48,7 @@ def test_no_engine_is_loaded_and_no_secret_or_user_is_told():
     """As a process of its own: what it imports decides how long it takes."""
     output = {"PREFECT_API_URL": "http://ann:geheim@127.0.0.1:9/api?key=geheim"}
     code = (
-        "import sys; from flows.cli import run; code = run(['doctor', '--json'])\n"
+        "import sys; from clicktower.flows.cli import run; code = run(['doctor', '--json'])\n"
         "print(sorted({'torch', 'ray', 'prefect', 'apache_beam', 'lancedb'} & set(sys.modules)), file=sys.stderr)"
     )
     home = {"HOME": "/home/ann", "USER": "ann", "LOGNAME": "ann", "CLICKTOWER_ENGINES": "/home/ann/engines"}

@@ -6,10 +6,10 @@ import sys
 import numpy as np
 import pytest
 
-from flows.releases.encode_texts import encode_lines, open_encoder
-from schemas.errors import StageError, UsageError
+from clicktower.flows.releases.encode_texts import encode_lines, open_encoder
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.training.model.embedding import search_vectors
 from tests.trained_model import trained_stage
-from training.model.embedding import search_vectors
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_every_line_has_its_vector_whatever_it_ends_with(model):
 
 @pytest.mark.slow
 def test_a_line_is_answered_before_the_next_one_is_typed(model):
-    command = [sys.executable, "-m", "flows.cli", "encode", "--model", model, "--side", "document"]
+    command = [sys.executable, "-m", "clicktower.flows.cli", "encode", "--model", model, "--side", "document"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         for text in (b"angle bracket\n", b"copper pipe\n"):
             process.stdin.write(text)

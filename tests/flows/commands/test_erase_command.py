@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
-from flows.cli import run
-from flows.commands.preprocess import read_client_ids
-from schemas.errors import UsageError
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from clicktower.flows.cli import run
+from clicktower.flows.commands.preprocess import read_client_ids
+from clicktower.schemas.errors import UsageError
 from tests.beam_jobs.ingest.dated_logs import day_lines, write_lines
 
 WHO = "client-3"

@@ -10,21 +10,21 @@ import pyarrow as pa
 import pytest
 import torch
 
-from flows.cli import run
-from schemas import storage
-from schemas.manifest import Outcome, Request
-from schemas.release import Pointer, Release
-from schemas.stage import open_result, run_stage
+from clicktower.flows.cli import run
+from clicktower.schemas import storage
+from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.release import Pointer, Release
+from clicktower.schemas.stage import open_result, run_stage
+from clicktower.training.analysis.classifying import classify_vectors
+from clicktower.training.analysis.keywords import most_active
+from clicktower.training.analysis.traces import trace
+from clicktower.training.model.embedding import search_vectors
+from clicktower.training.model.model import load_model, write_model
+from clicktower.training.model.named_recipes import recipe
 from tests.flows.report.test_report import Page, loads_nothing
 from tests.recipes import recipe_with, varied
 from tests.trained_model import trained_stage
 from tests.training.analysis.small_models import small_model
-from training.analysis.classifying import classify_vectors
-from training.analysis.keywords import most_active
-from training.analysis.traces import trace
-from training.model.embedding import search_vectors
-from training.model.model import load_model, write_model
-from training.model.named_recipes import recipe
 
 pytestmark = pytest.mark.slow
 

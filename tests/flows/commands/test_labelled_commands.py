@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from flows.cli import run
+from clicktower.flows.cli import run
 from tests.trained_model import trained_stage
 
 MAPPING = 'delimiter = ","\nheader = false\n[columns]\nfirst = 2\nsecond = 3\nlabel = 1\n'

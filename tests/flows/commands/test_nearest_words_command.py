@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.cli import run
-from schemas.shard import TEXTS, open_table
-from schemas.stage import open_result
+from clicktower.flows.cli import run
+from clicktower.schemas.shard import TEXTS, open_table
+from clicktower.schemas.stage import open_result
+from clicktower.training.model.model import load_model
+from clicktower.training.model.named_recipes import LSTM_96
 from tests.recipes import varied
 from tests.trained_model import trained_stage
 from tests.training.small_shards import write_build
-from training.model.model import load_model
-from training.model.named_recipes import LSTM_96
 
 PAIRS = [
     ("pizza oven", "stone for a pizza oven", ["sink infection drain"]),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli import build_app, run
+from clicktower.flows.cli import build_app, run
 from tests.training.small_shards import shop, write_build
 from tests.training.sweep.trials_here import here
 from tests.waiting import SECONDS, wait_until
@@ -41,7 +41,7 @@ def shards(tmp_path_factory) -> str:
 @pytest.fixture
 def in_this_process(monkeypatch) -> None:
     """Trials without processes; tests.training.sweep.test_sweep and the test of an ended sweep have them."""
-    monkeypatch.setattr("training.sweep.sweep_stage.Processes", lambda at_once, gpus: here())
+    monkeypatch.setattr("clicktower.training.sweep.sweep_stage.Processes", lambda at_once, gpus: here())
 
 
 def write(folder: Path, shards: str, *, epochs: int = 1, more: str = "") -> str:
@@ -140,7 +140,7 @@ def test_a_sweep_that_is_ended_ends_every_trial_and_the_same_command_goes_on(tmp
     config = write(tmp_path, shards, more="at_once = 2")
     text = Path(config).read_text(encoding="utf-8").replace("epochs = 1\n", "")
     Path(config).write_text(text.replace("optimiser.step = [0.02, 0.001]", "epochs = [1, 100_000]"), encoding="utf-8")
-    command = [sys.executable, "-m", "flows.cli", "sweep", config]
+    command = [sys.executable, "-m", "clicktower.flows.cli", "sweep", config]
     for ending, end in ((signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)):
         sweep = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
         assert sweep.stderr

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from flows.cli import run
-from flows.show import console, present
+from clicktower.flows.cli import run
+from clicktower.flows.show import console, present
+from clicktower.training.model.named_recipes import DEFAULT
 from tests.training.small_shards import write_shop
 from tests.training.trainer.labelled_builds import built, questions
-from training.model.named_recipes import DEFAULT
 
 SETTINGS = (
     "tower.cells=8",

@@ -1,7 +1,7 @@
 import pytest
 
-from flows.config.pipeline_config import check_inputs, dated, read_pipeline
-from schemas.errors import UsageError
+from clicktower.flows.config.pipeline_config import check_inputs, dated, read_pipeline
+from clicktower.schemas.errors import UsageError
 
 LEAST = """
 [log]
@@ -108,10 +108,10 @@ def test_a_dated_log_is_ingested_for_its_date_and_built_from_the_window_that_end
         commands.append(list(arguments))
         return {"stage": arguments[0], "path": "DAY", "counts": {"queries": 0}, "ledger": {"total": 0, "lines": {}}}
 
-    monkeypatch.setattr("flows.chain.run_stage_command", run)
-    monkeypatch.setattr("flows.show.present.stage_result", lambda result: None)
-    monkeypatch.setattr("flows.show.present.headline", lambda result: "")
-    from flows import chain
+    monkeypatch.setattr("clicktower.flows.chain.run_stage_command", run)
+    monkeypatch.setattr("clicktower.flows.show.present.stage_result", lambda result: None)
+    monkeypatch.setattr("clicktower.flows.show.present.headline", lambda result: "")
+    from clicktower.flows import chain
 
     date = config.log.date or "2026-09-01"
     chain.build(config, chain.ingest(config, date), date)

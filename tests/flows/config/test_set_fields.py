@@ -2,8 +2,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from flows.config.toml_file import assignments, with_fields
-from schemas.errors import UsageError
+from clicktower.flows.config.toml_file import assignments, with_fields
+from clicktower.schemas.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ def test_a_wrong_assignment_says_why(assignment, words):
 
 
 def test_a_table_of_a_pipeline_file_reaches_the_config_inside_a_config():
-    from beam_jobs.ingest.ingest_stage import IngestConfig
+    from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
 
     made = with_fields(IngestConfig(), [*assignments({"bots": {"searches_per_hour": 90}}), "max_unreadable_share=0.1"])
     assert made.bots == replace(IngestConfig().bots, searches_per_hour=90)

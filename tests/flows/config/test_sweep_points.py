@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.config.sweep_config import SampleSection, SweepConfig, expand_points, measure_of, read_sweep
-from schemas.errors import UsageError
-from training.model.named_recipes import DEFAULT, LSTM_96, PRINTED_RECIPES, RNN_288
+from clicktower.flows.config.sweep_config import SampleSection, SweepConfig, expand_points, measure_of, read_sweep
+from clicktower.schemas.errors import UsageError
+from clicktower.training.model.named_recipes import DEFAULT, LSTM_96, PRINTED_RECIPES, RNN_288
 
 ROOT = Path(__file__).parents[3]
 
@@ -39,7 +39,7 @@ def test_the_grid_is_every_combination():
 
 def test_a_point_is_the_recipe_that_train_makes_of_the_same_fields():
     """So that a trial trained by hand has the digest of the sweep's."""
-    from flows.config.toml_file import with_fields
+    from clicktower.flows.config.toml_file import with_fields
 
     [point] = expand_points(
         config(epochs=3, recipe="lstm-96", set={"tower.cells": 64}, trial=({"optimiser.step": 0.001},))

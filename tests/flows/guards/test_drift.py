@@ -6,8 +6,8 @@ from math import exp, log, sqrt
 
 import pytest
 
-from flows.config.guard_rules import FIGURES, DriftRules
-from flows.guards.drift import Observation, alarms, earlier, points, population_stability, watch, write
+from clicktower.flows.config.guard_rules import FIGURES, DriftRules
+from clicktower.flows.guards.drift import Observation, alarms, earlier, points, population_stability, watch, write
 
 START = date(2026, 8, 3)  # a Monday
 RULES = DriftRules()

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from flows.config.pipeline_config import DocumentsSection, JudgmentsSection, LogSection, PipelineConfig
-from flows.guards.drift import observe
-from schemas.ledger import Ledger
-from schemas.manifest import Outcome, Request
-from schemas.stage import run_stage
+from clicktower.flows.config.pipeline_config import DocumentsSection, JudgmentsSection, LogSection, PipelineConfig
+from clicktower.flows.guards.drift import observe
+from clicktower.schemas.ledger import Ledger
+from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.stage import run_stage
 
 DATE = "2026-09-01"
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flows.config.guard_rules import PromotionRules
-from flows.guards.promotion import Evaluation, decide, decide_first, decide_same_model
-from schemas.errors import UsageError
-from schemas.release import Release
+from clicktower.flows.config.guard_rules import PromotionRules
+from clicktower.flows.guards.promotion import Evaluation, decide, decide_first, decide_same_model
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.release import Release
 
 RULES = PromotionRules(min_slice_queries=10, num_resamples=2_000)
 LENGTHS = ("query length", ["1 word", "2 words"])

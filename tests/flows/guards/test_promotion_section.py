@@ -2,11 +2,11 @@
 
 import pytest
 
-from flows import chain
-from flows.config.guard_rules import DriftRules, PromotionRules
-from flows.config.pipeline_config import read_pipeline
-from flows.config.toml_file import with_fields
-from schemas.errors import UsageError
+from clicktower.flows import chain
+from clicktower.flows.config.guard_rules import DriftRules, PromotionRules
+from clicktower.flows.config.pipeline_config import read_pipeline
+from clicktower.flows.config.toml_file import with_fields
+from clicktower.schemas.errors import UsageError
 
 LEAST = """
 [log]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from flows.releases.publish import publish
+from clicktower.flows.releases.publish import publish
 from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.s3_server import S3Server
 from tests.trained_model import trained_stage

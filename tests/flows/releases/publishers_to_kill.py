@@ -21,8 +21,8 @@ import onnxruntime  # noqa: F401
 import pandas  # noqa: F401
 import pyarrow.dataset  # noqa: F401
 
-import flows.releases.query_onnx  # noqa: F401
-from flows.releases.publish import PublishConfig, publish
+import clicktower.flows.releases.query_onnx  # noqa: F401
+from clicktower.flows.releases.publish import PublishConfig, publish
 
 STEPS = {"open", "os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "os.listdir", "os.scandir"}
 

@@ -9,23 +9,23 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from flows.cli import run as clicktower
-from flows.releases.export_release import export
-from flows.releases.publish import publish
-from flows.releases.search import OpenRelease
-from flows.releases.verify import verify
-from flows.serve.service import ServeConfig, make_app
-from schemas.documents import read_documents
-from schemas.errors import StageError, UsageError
-from schemas.stage import open_result
+from clicktower.flows.cli import run as clicktower
+from clicktower.flows.releases.export_release import export
+from clicktower.flows.releases.publish import publish
+from clicktower.flows.releases.search import OpenRelease
+from clicktower.flows.releases.verify import verify
+from clicktower.flows.serve.service import ServeConfig, make_app
+from clicktower.schemas.documents import read_documents
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.stage import open_result
+from clicktower.training.analysis.classifying import confidence_of
+from clicktower.training.evaluation.combine_stage import combine
+from clicktower.training.model.model import load_model
+from clicktower.training.ranking.bm25 import TitleBM25
 from tests.flows.releases.catalogue import CONFIG
 from tests.recipes import recipe_with
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.trained_model import trained_stage
-from training.analysis.classifying import confidence_of
-from training.evaluation.combine_stage import combine
-from training.model.model import load_model
-from training.ranking.bm25 import TitleBM25
 
 QUERY = "steel angle hose"
 RECIPE = recipe_with(

@@ -8,22 +8,22 @@ import numpy as np
 import onnxruntime
 import yaml
 
-from flows.releases import make_release as making
-from flows.releases.publish import publish
-from flows.releases.query_onnx import query_onnx
-from flows.releases.release_documents import open_table
-from flows.releases.search import search
-from schemas.ledger import Ledger
-from schemas.manifest import Outcome, Request
-from schemas.stage import open_result, run_stage
-from schemas.storage import write_atomic
+from clicktower.flows.releases import make_release as making
+from clicktower.flows.releases.publish import publish
+from clicktower.flows.releases.query_onnx import query_onnx
+from clicktower.flows.releases.release_documents import open_table
+from clicktower.flows.releases.search import search
+from clicktower.schemas.ledger import Ledger
+from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.stage import open_result, run_stage
+from clicktower.schemas.storage import write_atomic
+from clicktower.training.model.model import load_model
+from clicktower.training.model.named_recipes import recipe
 from tests.flows.releases.catalogue import CONFIG
 from tests.recipes import varied
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.schemas.reference_trigrams import reference_ids, reference_words
 from tests.trained_model import TABLE_ROWS, trained_stage
-from training.model.model import load_model
-from training.model.named_recipes import recipe
 
 EVALUATED = {
     "n": 2,

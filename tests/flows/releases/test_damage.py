@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.releases import make_release as making
-from flows.releases.export_release import export
-from flows.releases.publish import list_releases, publish, rollback
-from flows.releases.search import search
-from flows.releases.verify import _pointer_damage, verify
-from schemas.errors import StageError, UnknownVersionError
-from schemas.manifest import seal, to_bytes
-from schemas.release import Decision, write_decision
+from clicktower.flows.releases import make_release as making
+from clicktower.flows.releases.export_release import export
+from clicktower.flows.releases.publish import list_releases, publish, rollback
+from clicktower.flows.releases.search import search
+from clicktower.flows.releases.verify import _pointer_damage, verify
+from clicktower.schemas.errors import StageError, UnknownVersionError
+from clicktower.schemas.manifest import seal, to_bytes
+from clicktower.schemas.release import Decision, write_decision
 from tests.flows.releases.catalogue import CONFIG, write_documents
 
 DECISION = Decision(promote=False, reason="by 1e-05, too little", figures={"gain": 1e-05, "n": 3})

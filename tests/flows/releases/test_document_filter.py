@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from flows.cli import run
-from flows.releases.document_filter import matching_rows, read_filter
-from flows.releases.export_release import export
-from flows.releases.publish import publish
-from flows.releases.search import OpenRelease
-from flows.serve.service import ServeConfig, make_app
-from schemas.errors import StageError, UsageError
+from clicktower.flows.cli import run
+from clicktower.flows.releases.document_filter import matching_rows, read_filter
+from clicktower.flows.releases.export_release import export
+from clicktower.flows.releases.publish import publish
+from clicktower.flows.releases.search import OpenRelease
+from clicktower.flows.serve.service import ServeConfig, make_app
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.training.model.named_recipes import BAG_POOL_512_WORDS
 from tests.flows.releases.catalogue import CONFIG, WORDS
 from tests.trained_model import trained_stage
-from training.model.named_recipes import BAG_POOL_512_WORDS
 
 KEPT = replace(CONFIG, columns=("price", "category", "in_stock"))
 CATEGORIES = ["drill", "saw", "ørn's", None]

@@ -10,14 +10,14 @@ import pytest
 import pytrec_eval
 
 import clicktower as clicktower_api
-from flows.cli import run as clicktower
-from flows.releases import export_release
-from flows.releases import export_release as exporting
-from flows.releases.export_release import export
-from flows.releases.publish import publish
-from flows.releases.release_documents import open_table
-from flows.releases.search import search
-from schemas.errors import StageError, UsageError
+from clicktower.flows.cli import run as clicktower
+from clicktower.flows.releases import export_release
+from clicktower.flows.releases import export_release as exporting
+from clicktower.flows.releases.export_release import export
+from clicktower.flows.releases.publish import publish
+from clicktower.flows.releases.release_documents import open_table
+from clicktower.flows.releases.search import search
+from clicktower.schemas.errors import StageError, UsageError
 from tests.flows.releases.catalogue import CONFIG
 from tests.rounding import rounded
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from flows.releases import make_release as making
-from flows.releases import publish as publishing
-from flows.releases.publish import publish
-from flows.releases.search import search
-from flows.releases.verify import verify
-from schemas.errors import StageError
-from schemas.release import read_pointer
+from clicktower.flows.releases import make_release as making
+from clicktower.flows.releases import publish as publishing
+from clicktower.flows.releases.publish import publish
+from clicktower.flows.releases.search import search
+from clicktower.flows.releases.verify import verify
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.release import read_pointer
 from tests.flows.releases.catalogue import CONFIG, write_documents
 
 
@@ -38,8 +38,8 @@ def test_a_killed_publisher_leaves_the_old_release_live_and_the_next_one_succeed
     new = write_documents(tmp_path / "new.tsv", seed=2)
     script = f"""
 import os, signal
-from flows.releases import make_release as making
-from flows.releases import publish as publishing
+from clicktower.flows.releases import make_release as making
+from clicktower.flows.releases import publish as publishing
 making.build_index = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)
 publishing.publish({model!r}, documents={new!r}, to={live!r}, config=publishing.PublishConfig(num_recall_queries=20))
 """

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from flows.cli import run
-from flows.releases.interleaving import interleaved_search, preference, team_draft
-from flows.releases.publish import publish
-from flows.releases.search import OpenRelease
-from flows.serve.service import ServeConfig, make_app
-from schemas.errors import StageError, UsageError
+from clicktower.flows.cli import run
+from clicktower.flows.releases.interleaving import interleaved_search, preference, team_draft
+from clicktower.flows.releases.publish import publish
+from clicktower.flows.releases.search import OpenRelease
+from clicktower.flows.serve.service import ServeConfig, make_app
+from clicktower.schemas.errors import StageError, UsageError
 from tests.flows.releases.catalogue import CONFIG
 from tests.trained_model import trained_stage
 

@@ -10,16 +10,16 @@ from collections.abc import Callable
 
 import pytest
 
-from flows.releases.publish import publish
-from flows.releases.search import OpenRelease
-from flows.releases.verify import verify
-from schemas import claim, storage
-from schemas.release import read_pointer
+from clicktower.flows.releases.publish import publish
+from clicktower.flows.releases.search import OpenRelease
+from clicktower.flows.releases.verify import verify
+from clicktower.schemas import claim, storage
+from clicktower.schemas.release import read_pointer
+from clicktower.training.model.named_recipes import LSTM_96
 from tests.flows.releases import publishers_to_kill
 from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.recipes import varied
 from tests.trained_model import trained_stage
-from training.model.named_recipes import LSTM_96
 
 NUM_POINTS = 20
 QUERIES = ("copper pipe", "angle bracket", "garden hose 2x4")

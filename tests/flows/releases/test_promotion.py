@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from flows.config.guard_rules import PARTS, PromotionRules
-from flows.guards.promotion import Judgments, decide_if_better, decision_rule, release_evaluation
-from flows.releases.publish import Published, publish, rollback
-from schemas.documents import read_documents
-from schemas.errors import TransientError, UsageError
-from schemas.release import read_decision, read_pointer
-from schemas.stage import open_result
+from clicktower.flows.config.guard_rules import PARTS, PromotionRules
+from clicktower.flows.guards.promotion import Judgments, decide_if_better, decision_rule, release_evaluation
+from clicktower.flows.releases.publish import Published, publish, rollback
+from clicktower.schemas.documents import read_documents
+from clicktower.schemas.errors import TransientError, UsageError
+from clicktower.schemas.release import read_decision, read_pointer
+from clicktower.schemas.stage import open_result
+from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evaluate
 from tests.flows.releases.catalogue import CONFIG
 from tests.trained_model import trained_stage
-from training.evaluation.evaluate_stage import EvaluateConfig, evaluate
 
 QUICK = EvaluateConfig(num_resamples=100, num_examples=0)
 RULES = PromotionRules(num_resamples=200, min_slice_queries=10, min_queries=5)
@@ -178,7 +178,7 @@ def test_a_disk_that_fails_meanwhile_decides_nothing(shop, tmp_path, monkeypatch
     def failing(*_, **__):
         raise TransientError("The disk is full.", "Make room.")
 
-    monkeypatch.setattr("training.evaluation.evaluate_stage.evaluate", failing)
+    monkeypatch.setattr("clicktower.training.evaluation.evaluate_stage.evaluate", failing)
     decide = decision_rule(RULES, shop.judgments(shop.documents))
     with pytest.raises(TransientError):
         shop.published(to, 1, shop.documents, evaluation=of_candidate, decide=decide)

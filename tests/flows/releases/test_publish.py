@@ -5,23 +5,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.releases.publish import list_releases, publish, rollback
-from flows.releases.search import OpenRelease, search
-from flows.releases.verify import verify
-from schemas import storage
-from schemas.documents import read_documents
-from schemas.errors import StageError, UsageError
-from schemas.manifest import Outcome, Request
-from schemas.release import QUERY_TOWER, read_pointer, read_release
-from schemas.stage import open_result, run_stage
+from clicktower.flows.releases.publish import list_releases, publish, rollback
+from clicktower.flows.releases.search import OpenRelease, search
+from clicktower.flows.releases.verify import verify
+from clicktower.schemas import storage
+from clicktower.schemas.documents import read_documents
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.release import QUERY_TOWER, read_pointer, read_release
+from clicktower.schemas.stage import open_result, run_stage
+from clicktower.training.evaluation.combine_stage import combine
+from clicktower.training.model.embedding import TitleEmbeddings
+from clicktower.training.model.model import load_encoder, load_model
+from clicktower.training.model.named_recipes import recipe
 from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.recipes import varied
 from tests.rounding import rounded
 from tests.trained_model import trained_stage
-from training.evaluation.combine_stage import combine
-from training.model.embedding import TitleEmbeddings
-from training.model.model import load_encoder, load_model
-from training.model.named_recipes import recipe
 
 
 def test_a_release_says_what_it_holds_and_verifies(published, model):

@@ -6,12 +6,12 @@ import numpy as np
 import onnx
 import pytest
 
-from flows.releases.query_onnx import TOLERANCE, CannotExport, golden, onnx_difference, query_onnx
+from clicktower.flows.releases.query_onnx import TOLERANCE, CannotExport, golden, onnx_difference, query_onnx
+from clicktower.training.model.ensemble import Ensemble
+from clicktower.training.model.named_recipes import recipe
 from tests.recipes import varied
 from tests.rounding import rounded
 from tests.trained_model import TABLE_ROWS, untrained
-from training.model.ensemble import Ensemble
-from training.model.named_recipes import recipe
 
 TITLES = ["hose", "steel angle bracket 2x4", "ørn 東京都 café", " ".join(f"w{i}" for i in range(200))]
 
@@ -67,6 +67,6 @@ def test_the_graph_of_another_model_is_noticed():
 
 def test_a_table_that_no_onnx_file_can_hold_is_refused(monkeypatch):
     model = untrained(LSTM)
-    monkeypatch.setattr("flows.releases.query_onnx._LARGEST_BYTES", 4 * TABLE_ROWS * 24 - 1)
+    monkeypatch.setattr("clicktower.flows.releases.query_onnx._LARGEST_BYTES", 4 * TABLE_ROWS * 24 - 1)
     with pytest.raises(CannotExport, match="trigram table has 4,896,000 bytes"):
         query_onnx(model)

@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.releases import encode_texts as encoding
-from flows.releases.publish import publish
-from flows.releases.release_documents import open_table
-from flows.releases.verify import verify
-from schemas.stage import open_result
-from schemas.text_contract import normalise
+from clicktower.flows.releases import encode_texts as encoding
+from clicktower.flows.releases.publish import publish
+from clicktower.flows.releases.release_documents import open_table
+from clicktower.flows.releases.verify import verify
+from clicktower.schemas.stage import open_result
+from clicktower.schemas.text_contract import normalise
+from clicktower.training.model.model import load_model
+from clicktower.training.model.named_recipes import LSTM_96
 from tests.flows.releases.catalogue import CONFIG
 from tests.recipes import varied
 from tests.trained_model import trained_stage
-from training.model.model import load_model
-from training.model.named_recipes import LSTM_96
 
 pytestmark = pytest.mark.slow
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli import run as clicktower
-from flows.releases.publish import list_releases, publish, rollback
-from flows.releases.search import search
-from flows.releases.verify import verify
-from schemas.errors import StageError, UnknownVersionError, UsageError
-from schemas.manifest import seal, to_bytes
-from schemas.release import Decision, read_decision, read_pointer
+from clicktower.flows.cli import run as clicktower
+from clicktower.flows.releases.publish import list_releases, publish, rollback
+from clicktower.flows.releases.search import search
+from clicktower.flows.releases.verify import verify
+from clicktower.schemas.errors import StageError, UnknownVersionError, UsageError
+from clicktower.schemas.manifest import seal, to_bytes
+from clicktower.schemas.release import Decision, read_decision, read_pointer
 from tests.flows.releases.catalogue import CONFIG, write_documents
 
 

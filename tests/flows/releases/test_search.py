@@ -9,28 +9,28 @@ import pyarrow as pa
 import pytest
 from lancedb.index import IvfFlat
 
-from flows.releases import make_release as making
-from flows.releases import release_documents
-from flows.releases import search as searching
-from flows.releases.publish import publish
-from flows.releases.release_documents import Rows, open_search, read_table, write_rows
-from flows.releases.search import OpenRelease, search
-from schemas.documents import read_documents
-from schemas.errors import StageError, UsageError
-from schemas.release import read_pointer
+from clicktower.flows.releases import make_release as making
+from clicktower.flows.releases import release_documents
+from clicktower.flows.releases import search as searching
+from clicktower.flows.releases.publish import publish
+from clicktower.flows.releases.release_documents import Rows, open_search, read_table, write_rows
+from clicktower.flows.releases.search import OpenRelease, search
+from clicktower.schemas.documents import read_documents
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.release import read_pointer
+from clicktower.training.kernel.kernel_library import status
+from clicktower.training.model.embedding import TitleEmbeddings
+from clicktower.training.model.model import load_model
+from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.ranking.bm25 import TitleBM25
+from clicktower.training.ranking.measure import top_k
+from clicktower.training.ranking.ndcg import descending_order
+from clicktower.training.ranking.nearest import Nearest
+from clicktower.training.ranking.word_matches import title_ranking
 from tests.flows.releases.catalogue import CONFIG
 from tests.recipes import varied
 from tests.rounding import rounded
 from tests.trained_model import trained_stage
-from training.kernel.kernel_library import status
-from training.model.embedding import TitleEmbeddings
-from training.model.model import load_model
-from training.model.named_recipes import LSTM_96
-from training.ranking.bm25 import TitleBM25
-from training.ranking.measure import top_k
-from training.ranking.ndcg import descending_order
-from training.ranking.nearest import Nearest
-from training.ranking.word_matches import title_ranking
 
 
 def test_search_without_an_index_ranks_as_exact_search_does(published, documents):
@@ -238,7 +238,7 @@ def test_a_search_of_a_compiled_tower_loads_no_torch(documents, tmp_path):
     model = trained_stage(str(tmp_path / "store"), recipe=varied(LSTM_96, cells=16))
     published = publish(model, documents=documents, to=str(tmp_path / "live"), config=CONFIG)
     code = (
-        "import sys; from flows.releases.search import search\n"
+        "import sys; from clicktower.flows.releases.search import search\n"
         f"assert search({published.uri!r}, 'angle bracket'); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,17 +6,17 @@ from contextlib import contextmanager
 
 import pytest
 
-from flows.releases import make_release as making
-from flows.releases import publish as publishing
-from flows.releases import release_folder
-from flows.releases import release_folder as pointer
-from flows.releases.publish import Published, publish, rollback
-from flows.releases.verify import verify
-from schemas import storage
-from schemas.errors import StageError
-from schemas.manifest import to_bytes
-from schemas.release import RELEASE, Pointer, Release, read_pointer
-from schemas.release import release_folder as folder_of
+from clicktower.flows.releases import make_release as making
+from clicktower.flows.releases import publish as publishing
+from clicktower.flows.releases import release_folder
+from clicktower.flows.releases import release_folder as pointer
+from clicktower.flows.releases.publish import Published, publish, rollback
+from clicktower.flows.releases.verify import verify
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.manifest import to_bytes
+from clicktower.schemas.release import RELEASE, Pointer, Release, read_pointer
+from clicktower.schemas.release import release_folder as folder_of
 from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.waiting import SECONDS
 
@@ -41,9 +41,9 @@ def test_the_second_of_two_publishers_says_that_the_pointer_moved(live):
 def test_of_many_processes_that_swap_at_once_exactly_one_wins(tmp_path):
     script = f"""
 import sys
-from flows.releases import release_folder
-from schemas import storage
-from schemas.errors import StageError
+from clicktower.flows.releases import release_folder
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError
 print("ready", flush=True)
 sys.stdin.readline()
 try:
@@ -200,10 +200,10 @@ def test_a_release_that_goes_live_while_others_are_cleared_away_stays(live, mode
 
 AT_ONCE = """
 import sys, time
-from flows.releases import release_folder
-from schemas import claim
-from schemas.errors import StageError
-from schemas.release import read_pointer
+from clicktower.flows.releases import release_folder
+from clicktower.schemas import claim
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.release import read_pointer
 claim.LOOK_SECONDS = 0.02
 for line in sys.stdin:
     uri, what = line.split()

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from flows.releases.verify import verify
-from schemas.errors import StageError, UsageError
-from schemas.manifest import Outcome, Request, read, seal, to_bytes
-from schemas.release import Pointer, read_folder, read_pointer
-from schemas.stage import StageResult, run_stage
-from schemas.storage import write_atomic
+from clicktower.flows.releases.verify import verify
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.manifest import Outcome, Request, read, seal, to_bytes
+from clicktower.schemas.release import Pointer, read_folder, read_pointer
+from clicktower.schemas.stage import StageResult, run_stage
+from clicktower.schemas.storage import write_atomic
 
 
 def a_stage(store: Path, seed: int = 0) -> StageResult:

@@ -3,11 +3,11 @@
 from math import sin
 from typing import Any
 
-from flows.report.blocks import Beside, Table
-from flows.report.run_page import Run
-from flows.report.training_page import pictures, training_facts
+from clicktower.flows.report.blocks import Beside, Table
+from clicktower.flows.report.run_page import Run
+from clicktower.flows.report.training_page import pictures, training_facts
+from clicktower.training.model.named_recipes import LSTM_96
 from tests.recipes import varied
-from training.model.named_recipes import LSTM_96
 
 NASTY = "<script>alert('x')</script> 1/2 in. Angle & \"Brace\""
 RECIPE = varied(LSTM_96, clip_norm=100.0)

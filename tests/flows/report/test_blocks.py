@@ -7,8 +7,8 @@ import pytest
 from markupsafe import Markup
 from rich.console import Console
 
-from flows.report import renderers
-from flows.report.blocks import (
+from clicktower.flows.report import renderers
+from clicktower.flows.report.blocks import (
     Beside,
     Block,
     Cell,
@@ -23,7 +23,7 @@ from flows.report.blocks import (
     Words,
     ranking_table,
 )
-from flows.show import console
+from clicktower.flows.show import console
 from tests.flows.report.test_report import Page as Seen
 from tests.flows.report.test_report import loads_nothing
 

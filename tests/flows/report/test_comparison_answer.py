@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from flows.report.blocks import visible
-from flows.report.comparison_page import (
+from clicktower.flows.report.blocks import visible
+from clicktower.flows.report.comparison_page import (
     answer,
     best,
     cautions,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from flows.report import figures
-from flows.report.figures import (
+from clicktower.flows.report import figures
+from clicktower.flows.report.figures import (
     MOST,
     ChartRow,
     Dot,

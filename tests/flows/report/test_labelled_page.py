@@ -8,23 +8,23 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping
-from beam_jobs.labelled.labelled_stage import build_labelled_shards
-from flows.cli import run
-from flows.report import renderers
-from flows.report.blocks import Words
-from flows.report.explain_page import attention_blocks
-from flows.report.labelled_page import labelled_page
-from schemas.stage import open_result
+from clicktower.beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping
+from clicktower.beam_jobs.labelled.labelled_stage import build_labelled_shards
+from clicktower.flows.cli import run
+from clicktower.flows.report import renderers
+from clicktower.flows.report.blocks import Words
+from clicktower.flows.report.explain_page import attention_blocks
+from clicktower.flows.report.labelled_page import labelled_page
+from clicktower.schemas.stage import open_result
+from clicktower.training.analysis.traces import overlap, trace
+from clicktower.training.evaluation.evaluate_labelled_stage import RULES, EvaluateLabelledConfig, evaluate_labelled
+from clicktower.training.model.model import load_model
+from clicktower.training.model.named_recipes import GATED_ATTENTION, recipe
+from clicktower.training.trainer.labelled_shards import read_labelled
+from clicktower.training.trainer.launch import train
 from tests.flows.report.test_report import Page, loads_nothing
 from tests.recipes import varied
 from tests.trained_model import trained_stage
-from training.analysis.traces import overlap, trace
-from training.evaluation.evaluate_labelled_stage import RULES, EvaluateLabelledConfig, evaluate_labelled
-from training.model.model import load_model
-from training.model.named_recipes import GATED_ATTENTION, recipe
-from training.trainer.labelled_shards import read_labelled
-from training.trainer.launch import train
 
 
 def render(result, examples) -> str:

@@ -8,14 +8,14 @@ from itertools import pairwise
 
 import pytest
 
-from flows.report import renderers
-from flows.report.blocks import duration
-from flows.report.run_blocks import ledger_table, percent, result, verdict
-from flows.report.run_page import Run, run_page
-from flows.report.training_page import pictures
-from schemas.ledger import FATES, Ledger
+from clicktower.flows.report import renderers
+from clicktower.flows.report.blocks import duration
+from clicktower.flows.report.run_blocks import ledger_table, percent, result, verdict
+from clicktower.flows.report.run_page import Run, run_page
+from clicktower.flows.report.training_page import pictures
+from clicktower.schemas.ledger import FATES, Ledger
+from clicktower.training.ranking.ndcg import measure_name
 from tests.flows.report.sample_run import EPOCHS, LEDGER, NASTY, RECIPE, RESULTS, STEPS, TABLE, TRAIN, sample_run
-from training.ranking.ndcg import measure_name
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 SELF_CLOSED_SVG = {"path", "rect", "use", "image"}

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from flows.report.sweep_page import pages
+from clicktower.flows.report.sweep_page import pages
 from tests.flows.report.test_report import loads_nothing
 
 

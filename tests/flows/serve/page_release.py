@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from flows.releases.publish import PublishConfig, publish
+from clicktower.flows.releases.publish import PublishConfig, publish
 from tests.trained_model import trained_stage
 
 AWKWARD = [

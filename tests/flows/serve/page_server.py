@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from flows.serve.app import Metrics, build_app
-from flows.serve.live import Live
+from clicktower.flows.serve.app import Metrics, build_app
+from clicktower.flows.serve.live import Live
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.releases.publish import Published, publish
+from clicktower.flows.releases.publish import Published, publish
 from tests.flows.releases.catalogue import CONFIG, WORDS
 
 

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from flows.serve.live import example_queries
+from clicktower.flows.serve.live import example_queries
 
 TITLES = [
     "Harina Lavender Trash Bags, 8 oz. (2-Pack)",

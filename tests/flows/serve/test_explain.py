@@ -5,15 +5,15 @@ import json
 import numpy as np
 import pytest
 
-from flows.releases.word_shares import MOST_WORDS, word_shares
-from schemas.errors import UsageError
-from schemas.text_contract import trigram_ids, words
+from clicktower.flows.releases.word_shares import MOST_WORDS, word_shares
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.text_contract import trigram_ids, words
+from clicktower.training.model.embedding import search_vectors
+from clicktower.training.model.ensemble import Ensemble
+from clicktower.training.ranking.bm25 import TitleBM25
 from tests.rounding import rounded
 from tests.training import reference
 from tests.training.analysis.small_models import ROWS, TOWERS, small_model
-from training.model.embedding import search_vectors
-from training.model.ensemble import Ensemble
-from training.ranking.bm25 import TitleBM25
 
 TITLES = ["steel Angle bracket", "garden hose", "angle grinder"]
 

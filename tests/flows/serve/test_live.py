@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.serve import live as following
-from flows.serve.live import Live
-from schemas import storage
-from schemas.release import read_pointer
+from clicktower.flows.serve import live as following
+from clicktower.flows.serve.live import Live
+from clicktower.schemas import storage
+from clicktower.schemas.release import read_pointer
 from tests.flows.serve.service_release import publish_named
 from tests.trained_model import trained_stage
 
@@ -47,7 +47,18 @@ def answers(url: str) -> bool:
 @contextmanager
 def started(release: str, log: Path, *options: str):
     """(the process of `clicktower serve` on a free port, its url), what it says in `log`; killed at the end."""
-    command = [sys.executable, "-m", "flows.cli", "serve", "--release", release, "--port", "0", "--json", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "clicktower.flows.cli",
+        "serve",
+        "--release",
+        release,
+        "--port",
+        "0",
+        "--json",
+        *options,
+    ]
     with (
         log.open("w") as errors,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,

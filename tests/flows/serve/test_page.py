@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import pytest
 from playwright.sync_api import expect
 
-from schemas.text_contract import words
+from clicktower.schemas.text_contract import words
 from tests.flows.serve.browser import CONTRASTS, PHONE, chromium, looking
 from tests.flows.serve.page_release import AWKWARD, TITLES, publish_page_release, write_page_release
 from tests.flows.serve.page_server import serving

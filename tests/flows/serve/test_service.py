@@ -10,14 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from flows.serve import openapi
-from flows.serve.endpoints import MOST_BYTES, MOST_LETTERS, MOST_RESULTS, MOST_TEXTS
-from flows.serve.service import ServeConfig, is_loopback, make_app
-from schemas.errors import StageError, UsageError
+from clicktower.flows.serve import openapi
+from clicktower.flows.serve.endpoints import MOST_BYTES, MOST_LETTERS, MOST_RESULTS, MOST_TEXTS
+from clicktower.flows.serve.service import ServeConfig, is_loopback, make_app
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.training.model.embedding import search_vectors
 from tests.flows.serve.service_release import publish_named
 from tests.rounding import rounded
 from tests.trained_model import trained_stage
-from training.model.embedding import search_vectors
 
 SENTENCE = re.compile(r"[A-Z].{10,}\.")
 
@@ -39,7 +39,7 @@ def client(published):
 
 @pytest.fixture(scope="module")
 def opened(published):
-    from flows.releases.search import OpenRelease
+    from clicktower.flows.releases.search import OpenRelease
 
     return OpenRelease(published.uri)
 
@@ -243,7 +243,7 @@ def test_a_defect_is_an_answer_too_and_is_logged_without_the_text(client, monkey
     def broken(*args, **kwargs):
         raise RuntimeError("zanzibar")
 
-    monkeypatch.setattr("flows.releases.search.OpenRelease.search", broken)
+    monkeypatch.setattr("clicktower.flows.releases.search.OpenRelease.search", broken)
     answer = client.post("/v1/search", json={"query": "zanzibar"})
     assert answer.status_code == 500
     assert "RuntimeError in tests.flows.serve.test_service" in caplog.text

@@ -13,9 +13,9 @@ import pytest
 import uvicorn
 from starlette.testclient import TestClient
 
-from flows.serve import app as serving
-from flows.serve import endpoints, service
-from flows.serve.service import ServeConfig, _uvicorn, hosts_of, make_app
+from clicktower.flows.serve import app as serving
+from clicktower.flows.serve import endpoints, service
+from clicktower.flows.serve.service import ServeConfig, _uvicorn, hosts_of, make_app
 from tests.flows.serve.service_release import publish_named
 from tests.trained_model import trained_stage
 from tests.waiting import wait_until

@@ -2,8 +2,8 @@
 
 import pytest
 
-from flows.report.run_blocks import headline
-from flows.show.present import outcome_lines
+from clicktower.flows.report.run_blocks import headline
+from clicktower.flows.show.present import outcome_lines
 
 KEPT = {"promote": False, "reason": "It is worse.", "figures": {}}
 USUAL = {"alarm": "", "usual": "10", "words": "lines", "value": "1", "basis": ""}

@@ -14,16 +14,16 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from flows.simulation.simulated_searches import Population
-from flows.simulation.simulated_shop import document_id, draw_catalogue, phrase, shop_vocabulary
-from flows.simulation.simulation_config import SimulationConfig
-from flows.simulation.write_simulation import simulate, simulate_block
-from schemas.documents import read_documents
-from schemas.errors import StageError, UsageError
-from schemas.judgments import read_qrels, read_queries
-from schemas.ledger import Ledger
-from schemas.search_log import SIMULATED_APPLICATION
-from schemas.text_contract import normalise, words
+from clicktower.flows.simulation.simulated_searches import Population
+from clicktower.flows.simulation.simulated_shop import document_id, draw_catalogue, phrase, shop_vocabulary
+from clicktower.flows.simulation.simulation_config import SimulationConfig
+from clicktower.flows.simulation.write_simulation import simulate, simulate_block
+from clicktower.schemas.documents import read_documents
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.judgments import read_qrels, read_queries
+from clicktower.schemas.ledger import Ledger
+from clicktower.schemas.search_log import SIMULATED_APPLICATION
+from clicktower.schemas.text_contract import normalise, words
 
 CONFIG = SimulationConfig(num_searches=12_000, seed=7, searches_per_bot=200)
 
@@ -67,7 +67,7 @@ def _tree(folder: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(tmp_path, monkeypatch):
-    monkeypatch.setattr("flows.simulation.write_simulation.BLOCK_SEARCHES", 2_000)
+    monkeypatch.setattr("clicktower.flows.simulation.write_simulation.BLOCK_SEARCHES", 2_000)
     config = SimulationConfig(num_searches=3_000, num_judged_queries=40)  # more than one block
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         simulate(str(tmp_path / name), config=dataclasses.replace(config, seed=seed))
@@ -379,7 +379,7 @@ def _ndcg(ranked: list[int]) -> float:
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_log(tmp_path, monkeypatch):
     """Four times the searches over the same catalogue: the peak of allocations stays, save for what is capped."""
-    monkeypatch.setattr("flows.simulation.write_simulation.BLOCK_SEARCHES", 500)
+    monkeypatch.setattr("clicktower.flows.simulation.write_simulation.BLOCK_SEARCHES", 500)
 
     def peak(num_searches: int) -> int:
         config = SimulationConfig(num_searches=num_searches, num_documents=1_000, num_judged_queries=5, num_files=2)
@@ -416,7 +416,7 @@ def test_a_failure_while_writing_leaves_nothing_behind(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("flows.simulation.write_simulation.LogFiles.write", full)
+    monkeypatch.setattr("clicktower.flows.simulation.write_simulation.LogFiles.write", full)
     with pytest.raises(StageError, match="No space left"):
         simulate(str(tmp_path / "shop"), config=SimulationConfig(num_searches=300, num_judged_queries=5))
     assert not list(tmp_path.iterdir())

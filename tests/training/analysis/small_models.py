@@ -1,8 +1,8 @@
 """Small models with random weights, one for each tower that reads word by word."""
 
+from clicktower.training.model.model import Model
+from clicktower.training.model.parameters import initial_parameters, layout_of
 from tests.recipes import recipe_with, varied
-from training.model.model import Model
-from training.model.parameters import initial_parameters, layout_of
 
 ROWS = 50_700
 TOWERS = {

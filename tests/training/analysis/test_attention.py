@@ -8,13 +8,21 @@ import pyarrow as pa
 import pytest
 import torch
 
-from schemas import storage
-from schemas.text_contract import trigram_ids, words
+from clicktower.schemas import storage
+from clicktower.schemas.text_contract import trigram_ids, words
+from clicktower.training.analysis.traces import (
+    attention_json,
+    attention_table,
+    mean_overlap,
+    overall,
+    overlap,
+    trace,
+    write_table,
+)
 from tests.recipes import varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from tests.training.analysis.small_models import ROWS, small_model
-from training.analysis.traces import attention_json, attention_table, mean_overlap, overall, overlap, trace, write_table
 
 torch.set_num_threads(1)
 TEXT = "shanghai hotels accommodation hotel in shanghai"

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from clicktower.training.analysis.keywords import MOST_TRACED, CountingRule, gate_keywords, keywords
+from clicktower.training.analysis.traces import trace
+from clicktower.training.model.ensemble import Ensemble
 from tests.training.analysis.small_models import small_model
-from training.analysis.keywords import MOST_TRACED, CountingRule, gate_keywords, keywords
-from training.analysis.traces import trace
-from training.model.ensemble import Ensemble
 
 torch.set_num_threads(1)
 TEXT = "cheap hotels in rome near the old river"

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import UsageError
-from schemas.section import changed
-from training.analysis.keywords import CountingRule, by_counts, keywords, most_active
-from training.analysis.traces import Trace
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.section import changed
+from clicktower.training.analysis.keywords import CountingRule, by_counts, keywords, most_active
+from clicktower.training.analysis.traces import Trace
 
 
 def trace_of(y_rows, direction="left to right") -> Trace:

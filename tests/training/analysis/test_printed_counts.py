@@ -3,10 +3,10 @@ paper says of its figures disagrees with its own tables."""
 
 import pytest
 
+from clicktower.training.analysis.explanation import explain_model, topics_json
+from clicktower.training.analysis.keywords import by_counts
+from clicktower.training.evaluation.rows import all_rows
 from tests.training.analysis.small_models import small_model
-from training.analysis.explanation import explain_model, topics_json
-from training.analysis.keywords import by_counts
-from training.evaluation.rows import all_rows
 
 # Cells of the 10 most active that declare a word, left to right and right to left; None where "-" is printed.
 HOTELS = "hotels in shanghai", [None, 0, 7], [6, 0, None]  # Table I

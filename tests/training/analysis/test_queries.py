@@ -5,10 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from schemas.errors import StageError, UsageError
-from tests.rounding import rounded
-from tests.training.analysis.small_models import small_model
-from training.analysis.explanation import (
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.training.analysis.explanation import (
     InputGates,
     Topics,
     as_json,
@@ -17,9 +15,11 @@ from training.analysis.explanation import (
     topics_json,
     training_cost,
 )
-from training.analysis.keywords import CountedKeywords, Keywords
-from training.analysis.traces import Trace, TracedText, trace
-from training.model.embedding import TitleEmbeddings
+from clicktower.training.analysis.keywords import CountedKeywords, Keywords
+from clicktower.training.analysis.traces import Trace, TracedText, trace
+from clicktower.training.model.embedding import TitleEmbeddings
+from tests.rounding import rounded
+from tests.training.analysis.small_models import small_model
 
 RIGHT = "left to right"
 

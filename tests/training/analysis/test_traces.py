@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 import torch
 
-from schemas import storage
-from schemas.errors import StageError, UsageError
-from schemas.text_contract import trigram_ids, words
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.text_contract import trigram_ids, words
+from clicktower.training.analysis.traces import STATES, read_words, trace, trace_table, write_table
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from tests.training.analysis.small_models import ROWS, TOWERS, small_model
-from training.analysis.traces import STATES, read_words, trace, trace_table, write_table
 
 torch.set_num_threads(1)
 TEXT = "shanghai hotels accommodation hotel in shanghai discount and reservation"

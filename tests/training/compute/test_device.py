@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from schemas.errors import UsageError
-from training.compute.device import DEVICES, gpu_share, process_group_backend
-from training.model.encoder import CPU, open_device
-from training.model.named_recipes import LSTM_96
-from training.trainer.job import arithmetic_of
-from training.trainer.launch import workers_device
+from clicktower.schemas.errors import UsageError
+from clicktower.training.compute.device import DEVICES, gpu_share, process_group_backend
+from clicktower.training.model.encoder import CPU, open_device
+from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.trainer.job import arithmetic_of
+from clicktower.training.trainer.launch import workers_device
 
 ROOT = Path(__file__).parents[3]
 
@@ -36,8 +36,8 @@ def test_an_unknown_device_is_refused():
 def test_a_gpu_that_is_not_there_is_refused_by_the_process_that_would_use_it():
     """In a process that sees no GPU, whatever this machine has. The one that asks may be another machine's."""
     script = (
-        "from training.model.encoder import open_device\n"
-        "from training.trainer.launch import workers_device\n"
+        "from clicktower.training.model.encoder import open_device\n"
+        "from clicktower.training.trainer.launch import workers_device\n"
         "for name in ('cuda', 'cuda-eager'):\n"
         "    try: open_device(workers_device(name, False))\n"
         "    except Exception as error: print(type(error).__name__, error)\n"

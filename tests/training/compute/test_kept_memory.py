@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from training.compute import threads as kept_memory
-from training.compute.threads import empty
+from clicktower.training.compute import threads as kept_memory
+from clicktower.training.compute.threads import empty
 
 LARGE = 1 << 17  # float64 numbers
 

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import StageError
-from training.compute import reduction
-from training.compute.reduction import Addend, RowGradient, Total, Workers, total_gradient
+from clicktower.schemas.errors import StageError
+from clicktower.training.compute import reduction
+from clicktower.training.compute.reduction import Addend, RowGradient, Total, Workers, total_gradient
 
 COLUMNS, ROWS, SIZES = 3, torch.tensor([1, 4, 7, 9]), {"part": 5}
 THREADS = ThreadPoolExecutor(2)

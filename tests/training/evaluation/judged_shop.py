@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from schemas.judgments import Judged
+from clicktower.schemas.judgments import Judged
 from tests.training.small_shards import THINGS, shop, write_build
 
 

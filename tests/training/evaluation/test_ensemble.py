@@ -7,36 +7,36 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.cli import run
-from flows.releases.publish import publish
-from flows.releases.release_folder import PublishConfig
-from flows.releases.search import OpenRelease
-from flows.releases.verify import verify
-from flows.releases.word_shares import word_shares
-from schemas.documents import read_documents
-from schemas.errors import StageError, UsageError
-from schemas.judgments import Judged, read_qrels, read_queries
-from schemas.manifest import Outcome, Request
-from schemas.release import release_folder
-from schemas.stage import open_result, run_stage
+from clicktower.flows.cli import run
+from clicktower.flows.releases.publish import publish
+from clicktower.flows.releases.release_folder import PublishConfig
+from clicktower.flows.releases.search import OpenRelease
+from clicktower.flows.releases.verify import verify
+from clicktower.flows.releases.word_shares import word_shares
+from clicktower.schemas.documents import read_documents
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.judgments import Judged, read_qrels, read_queries
+from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.release import release_folder
+from clicktower.schemas.stage import open_result, run_stage
+from clicktower.training.evaluation.combine_stage import combine
+from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evaluate
+from clicktower.training.model.embedding import TitleEmbeddings
+from clicktower.training.model.ensemble import Ensemble
+from clicktower.training.model.import_stage import import_encoder
+from clicktower.training.model.model import load_encoder, load_model, write_model
+from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.model.parameters import initial_parameters, layout_of
+from clicktower.training.model.text_encoder import load_text_encoder
+from clicktower.training.ranking.hybrid import query_half
+from clicktower.training.ranking.ndcg import ndcg
+from clicktower.training.ranking.word_matches import WordMatches, title_ranking
+from clicktower.training.trainer.launch import train
 from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.tiny_transformer import write_transformer
 from tests.trained_model import trained_stage, untrained
 from tests.training.small_shards import write_shop
-from training.evaluation.combine_stage import combine
-from training.evaluation.evaluate_stage import EvaluateConfig, evaluate
-from training.model.embedding import TitleEmbeddings
-from training.model.ensemble import Ensemble
-from training.model.import_stage import import_encoder
-from training.model.model import load_encoder, load_model, write_model
-from training.model.named_recipes import LSTM_96
-from training.model.parameters import initial_parameters, layout_of
-from training.model.text_encoder import load_text_encoder
-from training.ranking.hybrid import query_half
-from training.ranking.ndcg import ndcg
-from training.ranking.word_matches import WordMatches, title_ranking
-from training.trainer.launch import train
 
 TEXTS = ["angle bracket", "2 in. x 4 ft. plank", "東京の金槌", "a"]
 
@@ -235,7 +235,7 @@ def test_its_score_is_the_mean_of_its_members_scores_by_their_shares(store, requ
 def test_a_search_of_compiled_and_imported_members_loads_no_torch(store, transformer, with_words):
     made = combine([with_words, transformer], store=store)
     code = (
-        "import sys; from training.model.text_encoder import load_text_encoder; "
+        "import sys; from clicktower.training.model.text_encoder import load_text_encoder; "
         f"load_text_encoder({made.data!r}).encode(['angle'], 'query'); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

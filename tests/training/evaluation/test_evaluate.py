@@ -6,22 +6,22 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from schemas.documents import read_documents
-from schemas.errors import StageError, UsageError
-from schemas.judgments import read_qrels, read_queries, read_run
-from schemas.section import changed
-from schemas.stage import open_result, silent
+from clicktower.schemas.documents import read_documents
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.judgments import read_qrels, read_queries, read_run
+from clicktower.schemas.section import changed
+from clicktower.schemas.stage import open_result, silent
+from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evaluate
+from clicktower.training.evaluation.measured_row import evaluate_model
+from clicktower.training.evaluation.rows import ComparisonInputs, Row
+from clicktower.training.model.embedding import TitleEmbeddings
+from clicktower.training.model.model import load_model
+from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.ranking.measure import judged_collection, measure
+from clicktower.training.ranking.word_matches import title_ranking
 from tests.recipes import varied
 from tests.rounding import rounded
 from tests.trained_model import trained_stage
-from training.evaluation.evaluate_stage import EvaluateConfig, evaluate
-from training.evaluation.measured_row import evaluate_model
-from training.evaluation.rows import ComparisonInputs, Row
-from training.model.embedding import TitleEmbeddings
-from training.model.model import load_model
-from training.model.named_recipes import LSTM_96
-from training.ranking.measure import judged_collection, measure
-from training.ranking.word_matches import title_ranking
 
 CONFIG = EvaluateConfig(num_resamples=200, top_k=10)
 WORDS = ["steel", "angle", "bracket", "hose", "garden", "grinder", "shelf", "pipe", "copper", "nail", "2x4", "ørn"]

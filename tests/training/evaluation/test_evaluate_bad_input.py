@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from schemas.errors import StageError
-from schemas.manifest import Outcome, Request
-from schemas.stage import run_stage
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.stage import run_stage
+from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evaluate
+from clicktower.training.model.model import write_model
+from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.model.parameters import initial_parameters, layout_of
 from tests.recipes import varied
 from tests.trained_model import TABLE_ROWS, trained_stage
-from training.evaluation.evaluate_stage import EvaluateConfig, evaluate
-from training.model.model import write_model
-from training.model.named_recipes import LSTM_96
-from training.model.parameters import initial_parameters, layout_of
 
 CONFIG = EvaluateConfig(num_resamples=50, top_k=10)
 GIVEN = {

@@ -2,13 +2,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping
-from beam_jobs.labelled.labelled_stage import build_labelled_shards
-from schemas.errors import StageError, UsageError
+from clicktower.beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping
+from clicktower.beam_jobs.labelled.labelled_stage import build_labelled_shards
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.training.evaluation.evaluate_labelled_stage import EvaluateLabelledConfig, evaluate_labelled
+from clicktower.training.ranking.significance import bootstrap_interval
+from clicktower.training.trainer.labelled_shards import read_labelled
 from tests.trained_model import trained_stage
-from training.evaluation.evaluate_labelled_stage import EvaluateLabelledConfig, evaluate_labelled
-from training.ranking.significance import bootstrap_interval
-from training.trainer.labelled_shards import read_labelled
 
 CONFIG = EvaluateLabelledConfig(num_resamples=200)
 WORDS = ["steel", "angle", "bracket", "hose", "garden", "grinder", "shelf", "pipe", "copper", "nail", "2x4", "ørn"]

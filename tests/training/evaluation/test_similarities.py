@@ -6,15 +6,15 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.rounding import rounded
-from training.evaluation.labelled_systems import (
+from clicktower.training.evaluation.labelled_systems import (
     LexicalSimilarity,
     WordMovers,
     by_linear_programme,
     cosines,
     least_total,
 )
-from training.ranking.bm25 import TitleBM25
+from clicktower.training.ranking.bm25 import TitleBM25
+from tests.rounding import rounded
 
 TRAINING = ["deck paint red", "deck screw", "red paint", "garden hose", "screw screw hose"]
 NEW = ["red deck", "unseen words deck", "hose"]

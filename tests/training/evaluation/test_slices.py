@@ -3,11 +3,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from schemas.documents import DOCUMENT, Documents
-from schemas.errors import StageError
+from clicktower.schemas.documents import DOCUMENT, Documents
+from clicktower.schemas.errors import StageError
+from clicktower.training.evaluation.slices import read_frequencies, slices, training_clicks
+from clicktower.training.ranking.measure import judged_collection
 from tests.training.small_shards import write_build
-from training.evaluation.slices import read_frequencies, slices, training_clicks
-from training.ranking.measure import judged_collection
 
 TITLES = {"d1": "steel angle bracket", "d2": "garden hose", "d3": "copper pipe"}
 QUERIES = {

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from schemas.errors import UsageError
-from schemas.judgments import read_qrels
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.judgments import read_qrels
+from clicktower.training.evaluation.compare_stage import UnfinishedComparison, compare
+from clicktower.training.evaluation.compare_table import orders
+from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
+from clicktower.training.evaluation.rows import Row, all_rows, select_rows
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.ranking.ndcg import ndcg
+from clicktower.training.ranking.significance import holm
+from clicktower.training.trainer.launch import train
 from tests.recipes import varied
 from tests.training.evaluation.judged_shop import judged_shop
-from training.evaluation.compare_stage import UnfinishedComparison, compare
-from training.evaluation.compare_table import orders
-from training.evaluation.evaluate_stage import EvaluateConfig
-from training.evaluation.rows import Row, all_rows, select_rows
-from training.model.recipe import Recipe
-from training.ranking.ndcg import ndcg
-from training.ranking.significance import holm
-from training.trainer.launch import train
 
 CONFIG = EvaluateConfig(num_resamples=200, top_k=10, num_examples=4)
 NAMES = ["random", "ulm", "bm25", "dssm", "lstm-32"]

@@ -5,17 +5,17 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from clicktower.training.model.encoder import CPU, Encoder
+from clicktower.training.model.kernel_towers import can_train
+from clicktower.training.model.parameters import Layout, initial_parameters, layout_of
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.trainer.click_loss import PairBatch, pair_batch
+from clicktower.training.trainer.job import COMPILED, ROWS
+from clicktower.training.trainer.kernel_path import CompiledBatch, CompiledPath
+from clicktower.training.trainer.shard_data import Pairs, apart
+from clicktower.training.trainer.worker import path_of
 from tests.recipes import recipe_with, varied
 from tests.training.texts import random_texts
-from training.model.encoder import CPU, Encoder
-from training.model.kernel_towers import can_train
-from training.model.parameters import Layout, initial_parameters, layout_of
-from training.model.recipe import Recipe
-from training.trainer.click_loss import PairBatch, pair_batch
-from training.trainer.job import COMPILED, ROWS
-from training.trainer.kernel_path import CompiledBatch, CompiledPath
-from training.trainer.shard_data import Pairs, apart
-from training.trainer.worker import path_of
 
 TRIGRAMS = 40
 RECURRENT = {

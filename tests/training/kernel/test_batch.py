@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clicktower.training.kernel.kernel_library import status
+from clicktower.training.model.kernel_towers import ARRAYS, CHUNK_TEXTS, BatchIndex, kernel_batch
+from clicktower.training.towers.text_batch import text_batch
+from clicktower.training.towers.text_table import TextTable
 from tests.training.texts import random_texts, table_of
-from training.kernel.kernel_library import status
-from training.model.kernel_towers import ARRAYS, CHUNK_TEXTS, BatchIndex, kernel_batch
-from training.towers.text_batch import text_batch
-from training.towers.text_table import TextTable
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
 Part = tuple[TextTable, np.ndarray]

@@ -11,21 +11,21 @@ import numpy as np
 import pytest
 import torch
 
-from schemas.errors import StageError, UsageError
-from schemas.text_contract import trigram_ids, words
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.text_contract import trigram_ids, words
+from clicktower.training.kernel.kernel_library import status
+from clicktower.training.model.compiled_model import CompiledModel, text_table
+from clicktower.training.model.encoder import encode_batch
+from clicktower.training.model.kernel_towers import MOST_TEXTS, SHORT_BYTES
+from clicktower.training.model.model import BATCH_TEXTS, Model, encode_table, write_model
+from clicktower.training.model.parameters import initial_parameters, layout_of
+from clicktower.training.model.recipe import Recipe, tower_name
+from clicktower.training.model.text_encoder import load_text_encoder
+from clicktower.training.towers.text_batch import text_batch
+from clicktower.training.towers.text_table import TextTable, WordRows
 from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
-from training.kernel.kernel_library import status
-from training.model.compiled_model import CompiledModel, text_table
-from training.model.encoder import encode_batch
-from training.model.kernel_towers import MOST_TEXTS, SHORT_BYTES
-from training.model.model import BATCH_TEXTS, Model, encode_table, write_model
-from training.model.parameters import initial_parameters, layout_of
-from training.model.recipe import Recipe, tower_name
-from training.model.text_encoder import load_text_encoder
-from training.towers.text_batch import text_batch
-from training.towers.text_table import TextTable, WordRows
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
 torch.set_num_threads(1)
@@ -96,7 +96,7 @@ def test_a_model_loaded_without_torch_has_the_same_bits(tmp_path, recipe):
 def test_search_of_a_model_loads_no_torch(tmp_path):
     write_model(str(tmp_path), LSTM, model_of(LSTM).layout, model_of(LSTM).towers)
     code = (
-        "import sys; from training.model.text_encoder import load_text_encoder; "
+        "import sys; from clicktower.training.model.text_encoder import load_text_encoder; "
         f"load_text_encoder({str(tmp_path)!r}).encode(['a b'], 'query'); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.build.build_stage import BuildConfig, build_shards
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
-from beam_jobs.ingest.person_key import ensure_key
-from schemas import storage
+from clicktower.beam_jobs.build.build_stage import BuildConfig, build_shards
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from clicktower.beam_jobs.ingest.person_key import ensure_key
+from clicktower.schemas import storage
+from clicktower.training.model.kernel_towers import can_encode
+from clicktower.training.model.model import load_model
+from clicktower.training.model.named_recipes import BAG_POOL_512, LSTM_POOL_96
+from clicktower.training.trainer.launch import train
 from tests.beam_jobs.build.day_folders import write_documents
 from tests.beam_jobs.ingest.dated_logs import day_lines, write_lines
 from tests.instruction_sets import forced, sets_here
 from tests.recipes import varied
-from training.model.kernel_towers import can_encode
-from training.model.model import load_model
-from training.model.named_recipes import BAG_POOL_512, LSTM_POOL_96
-from training.trainer.launch import train
 
 # Started by how rare trigrams are, one tower, a shared pool, weights by the logarithm of clicks: all that is computed
 # before the first update is in it.

@@ -8,24 +8,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from schemas.errors import StageError, UsageError
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.training.compute.reduction import Workers
+from clicktower.training.model.encoder import CPU
+from clicktower.training.model.kernel_towers import can_encode
+from clicktower.training.model.parameters import initial_parameters, layout_of
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.trainer import job
+from clicktower.training.trainer.click_loss import pair_batch
+from clicktower.training.trainer.job import COMPILED, ONLY_PATH, REFERENCE, ROWS, arithmetic_of
+from clicktower.training.trainer.kernel_path import CompiledPath
+from clicktower.training.trainer.large_update import Path, ReferencePath, Towers, large_update
+from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
+from clicktower.training.trainer.shard_data import Pairs
+from clicktower.training.trainer.worker import path_of
 from tests.recipes import varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training.kernel.small_batches import TRIGRAMS, compiled_path, random_pairs, recipe_of, sharing_pairs
 from tests.training.trainer.test_large_update import Together
-from training.compute.reduction import Workers
-from training.model.encoder import CPU
-from training.model.kernel_towers import can_encode
-from training.model.parameters import initial_parameters, layout_of
-from training.model.recipe import Recipe
-from training.trainer import job
-from training.trainer.click_loss import pair_batch
-from training.trainer.job import COMPILED, ONLY_PATH, REFERENCE, ROWS, arithmetic_of
-from training.trainer.kernel_path import CompiledPath
-from training.trainer.large_update import Path, ReferencePath, Towers, large_update
-from training.trainer.optimisers import LazyRows, MomentumSchedule
-from training.trainer.shard_data import Pairs
-from training.trainer.worker import path_of
 
 
 def start(recipe: Recipe, path: Path) -> Towers:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.kernel.kernel_library import status
-from training.kernel.kernel_search import Postings
+from clicktower.training.kernel.kernel_library import status
+from clicktower.training.kernel.kernel_search import Postings
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.release import Similarity
-from training.kernel.kernel_library import library, status
-from training.kernel.kernel_search import Int8Rows
-from training.ranking.nearest import Nearest, Partitions, partition
+from clicktower.schemas.release import Similarity
+from clicktower.training.kernel.kernel_library import library, status
+from clicktower.training.kernel.kernel_search import Int8Rows
+from clicktower.training.ranking.nearest import Nearest, Partitions, partition
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
 

@@ -7,6 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from clicktower.training.kernel.kernel_library import library, status
+from clicktower.training.model.encoder import encode_batch
+from clicktower.training.model.kernel_towers import CHUNK_TEXTS, TowerPoint
+from clicktower.training.trainer.click_loss import pair_gradient
+from clicktower.training.trainer.kernel_path import Addend, KernelThreads, TouchedRows, whole
+from clicktower.training.trainer.large_update import Towers
+from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.training.kernel.small_batches import (
     RECURRENT,
@@ -23,13 +30,6 @@ from tests.training.kernel.small_batches import (
     whole_pool_pairs,
 )
 from tests.training.towers.dense import dense
-from training.kernel.kernel_library import library, status
-from training.model.encoder import encode_batch
-from training.model.kernel_towers import CHUNK_TEXTS, TowerPoint
-from training.trainer.click_loss import pair_gradient
-from training.trainer.kernel_path import Addend, KernelThreads, TouchedRows, whole
-from training.trainer.large_update import Towers
-from training.trainer.optimisers import LazyRows, MomentumSchedule
 
 
 def values_of(addend: Addend, columns: int) -> tuple[np.ndarray, np.ndarray]:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.trainer.kernel_path import TURN_TEXTS, Turns, turns_of
+from clicktower.training.trainer.kernel_path import TURN_TEXTS, Turns, turns_of
 
 
 def apart(num_pairs: int, n: int, seed: int) -> np.ndarray:

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from training.model.decoder import END, Decoder, Targets, targets_of
-from training.towers.text_table import Ragged, list_offsets
+from clicktower.training.model.decoder import END, Decoder, Targets, targets_of
+from clicktower.training.towers.text_table import Ragged, list_offsets
 
 SMALL = Decoder(latent=2, cells=2, vocabulary=5, word_columns=3)
 TEXTS = [[2, 4, 4, END], [3, END], [END], [4, 2, 1, 3, END]]

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import torch
 
+from clicktower.training.model.head import draw_masks, head_of
+from clicktower.training.model.objective_settings import Classify
 from tests.training.finite_differences import STEP, by_autograd
 from tests.training.model import reference_head as reference
-from training.model.head import draw_masks, head_of
-from training.model.objective_settings import Classify
 
 torch.set_num_threads(1)
 ROWS, WIDTH, CLASSES, SIZE = 2, 4, 3, 5
@@ -70,7 +70,7 @@ def test_logits_under_dropout_equal_those_of_what_is_kept_scaled_up(features, ki
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 @pytest.mark.parametrize("stretch", [1 << 19, 12], ids=["whole", "stretches"])  # numbers of a matrix at once
 def test_gradients_of_every_part_and_vector_equal_finite_differences(features, kind, dropout, stretch, monkeypatch):
-    monkeypatch.setattr("training.model.head._STRETCH", stretch)
+    monkeypatch.setattr("clicktower.training.model.head._STRETCH", stretch)
     head = small(features, kind, dropout=dropout)
     vectors, parts = random_case(head, features)
     masks = draw_masks(head, SIZE, np.random.Generator(np.random.Philox(key=3)))

@@ -6,11 +6,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from clicktower.training.model.decoder import END, Decoder
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training.finite_differences import STEP, by_autograd
 from tests.training.model import reference_decoder as reference
 from tests.training.model.small_decoder import SMALL, TEXTS, as_arrays, some_parts, some_z, targets
-from training.model.decoder import END, Decoder
 
 torch.set_num_threads(1)
 

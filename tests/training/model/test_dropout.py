@@ -1,8 +1,8 @@
 import numpy as np
 import torch
 
-from training.model.head import draw_masks, dropped, head_of
-from training.model.objective_settings import MLP, Classify, SiameseFeatures
+from clicktower.training.model.head import draw_masks, dropped, head_of
+from clicktower.training.model.objective_settings import MLP, Classify, SiameseFeatures
 
 
 def head(dropout: float):

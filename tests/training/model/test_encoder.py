@@ -1,9 +1,9 @@
 import torch
 
+from clicktower.training.model.encoder import Encoded, Encoder, gradients
+from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.model.parameters import layout_of
 from tests.recipes import varied
-from training.model.encoder import Encoded, Encoder, gradients
-from training.model.named_recipes import LSTM_96
-from training.model.parameters import layout_of
 
 
 def test_each_gradient_has_memory_of_its_own():

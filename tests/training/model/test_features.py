@@ -1,8 +1,8 @@
 import pytest
 import torch
 
+from clicktower.training.model.head import gated, siamese, w2
 from tests.training.finite_differences import by_autograd
-from training.model.head import gated, siamese, w2
 
 # Two normal distributions of two dimensions: μ = (1, -2), σ = (0.5, 3) and μ = (4, 0.5), σ = (1.5, 1).
 FIRST = torch.tensor([[1.0, -2.0, 0.5, 3.0]], dtype=torch.float64)

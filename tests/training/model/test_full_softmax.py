@@ -3,8 +3,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from clicktower.training.model.decoder import word_loss
 from tests.training.finite_differences import by_autograd
-from training.model.decoder import word_loss
 
 torch.set_num_threads(1)
 POSITIONS, CELLS, WORDS = 23, 4, 7

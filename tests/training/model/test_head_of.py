@@ -1,8 +1,8 @@
 import pytest
 
-from schemas.errors import UsageError
-from training.model.head import head_of
-from training.model.objective_settings import MLP, Classify, FeatureSettings, GatedFeatures
+from clicktower.schemas.errors import UsageError
+from clicktower.training.model.head import head_of
+from clicktower.training.model.objective_settings import MLP, Classify, FeatureSettings, GatedFeatures
 
 
 @pytest.mark.parametrize(

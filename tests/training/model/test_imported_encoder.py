@@ -10,16 +10,16 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from flows.cli import run
-from schemas.errors import StageError, UsageError
-from schemas.stage import open_result
+from clicktower.flows.cli import run
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.stage import open_result
+from clicktower.training.model.embedding import unit
+from clicktower.training.model.import_stage import import_encoder
+from clicktower.training.model.imported_encoder import _batches
+from clicktower.training.model.model import load_encoder, load_model
+from clicktower.training.model.text_encoder import load_text_encoder
 from tests.rounding import assert_equal_but_for_rounding
 from tests.tiny_transformer import MAX_TOKENS, change_json, write_graph, write_transformer
-from training.model.embedding import unit
-from training.model.import_stage import import_encoder
-from training.model.imported_encoder import _batches
-from training.model.model import load_encoder, load_model
-from training.model.text_encoder import load_text_encoder
 
 TEXTS = ["angle bracket", "Steel ANGLE brackets 4.5", "東京の金槌", "a", "nine words of this text are not known " * 5]
 PROMPTS = {"query": "angle ", "document": "steel: "}
@@ -126,8 +126,8 @@ def test_a_text_without_a_word_is_an_error_unless_zero_is_asked_for(folder, tmp_
 @pytest.mark.slow
 def test_it_needs_no_torch_and_is_reused(folder, tmp_path):
     code = (
-        "import sys; from training.model.import_stage import import_encoder; "
-        "from training.model.text_encoder import load_text_encoder; "
+        "import sys; from clicktower.training.model.import_stage import import_encoder; "
+        "from clicktower.training.model.text_encoder import load_text_encoder; "
         f"made = import_encoder({str(folder)!r}, store={str(tmp_path)!r}); "
         "load_text_encoder(made.data).encode(['angle'], 'query'); assert 'torch' not in sys.modules"
     )

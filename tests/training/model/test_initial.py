@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from training.model.head import head_of
-from training.model.objective_settings import Classify, GatedFeatures, Pruned
+from clicktower.training.model.head import head_of
+from clicktower.training.model.objective_settings import Classify, GatedFeatures, Pruned
 
 
 def gated(factors: int = 5):

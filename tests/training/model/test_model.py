@@ -6,14 +6,14 @@ import pytest
 import safetensors.torch
 import torch
 
-from schemas.errors import StageError, UnknownVersionError, UsageError
-from schemas.text_contract import trigram_ids, words
+from clicktower.schemas.errors import StageError, UnknownVersionError, UsageError
+from clicktower.schemas.text_contract import trigram_ids, words
+from clicktower.training.model.model import Model, load_model, write_model
+from clicktower.training.model.named_recipes import names, recipe
+from clicktower.training.model.parameters import initial_parameters, layout_of, tower_of
 from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
-from training.model.model import Model, load_model, write_model
-from training.model.named_recipes import names, recipe
-from training.model.parameters import initial_parameters, layout_of, tower_of
 
 torch.set_num_threads(1)
 ROWS = 50_700

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clicktower.training.model.parameters import Layout, initial_parameters, layout_of
+from clicktower.training.towers.text_table import WordRows
 from tests.recipes import recipe_with
-from training.model.parameters import Layout, initial_parameters, layout_of
-from training.towers.text_table import WordRows
 
 TABLE_ROWS = 200
 

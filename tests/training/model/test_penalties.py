@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from training.model.head import penalise
+from clicktower.training.model.head import penalise
 
 # A tower's part and a bias are there too, and count nothing.
 PARTS = {

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.errors import UsageError
-from schemas.section import changed, named_settings
-from training.model.named_recipes import LSTM_96, names, recipe
-from training.model.objective_settings import Generate
-from training.model.parameters import layout_of
-from training.model.recipe import Recipe
-from training.towers.tower_settings import RNN
-from training.trainer.launch import pretraining
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.section import changed, named_settings
+from clicktower.training.model.named_recipes import LSTM_96, names, recipe
+from clicktower.training.model.objective_settings import Generate
+from clicktower.training.model.parameters import layout_of
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.towers.tower_settings import RNN
+from clicktower.training.trainer.launch import pretraining
 
 
 def test_every_named_recipe_can_be_asked_for_by_its_name():
@@ -128,7 +128,7 @@ def test_a_name_of_before_there_were_sections_and_a_misspelt_one_are_answered_wi
 
 
 def test_naming_and_checking_a_recipe_does_not_import_torch():
-    code = "import sys; from training.model.named_recipes import recipe; recipe('variational')"
+    code = "import sys; from clicktower.training.model.named_recipes import recipe; recipe('variational')"
     code += "; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

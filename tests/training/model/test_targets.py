@@ -2,8 +2,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.model.decoder import END, UNKNOWN, targets_of
-from training.towers.text_table import Ragged, list_offsets
+from clicktower.training.model.decoder import END, UNKNOWN, targets_of
+from clicktower.training.towers.text_table import Ragged, list_offsets
 
 VOCABULARY = 6
 texts_of_words = st.lists(st.lists(st.integers(1, VOCABULARY - 1), max_size=5), min_size=1, max_size=6)

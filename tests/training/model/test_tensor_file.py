@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
+from clicktower.training.model.model import write_model
+from clicktower.training.model.model_folder import read_arrays, safetensors_pieces
+from clicktower.training.model.parameters import initial_parameters, layout_of
+from clicktower.training.trainer.checkpoint import Position, newest_checkpoint, read_checkpoint, write_checkpoint
+from clicktower.training.trainer.optimisers import LazyRows
 from tests.recipes import recipe_with
-from training.model.model import write_model
-from training.model.model_folder import read_arrays, safetensors_pieces
-from training.model.parameters import initial_parameters, layout_of
-from training.trainer.checkpoint import Position, newest_checkpoint, read_checkpoint, write_checkpoint
-from training.trainer.optimisers import LazyRows
 
 TYPES = st.sampled_from([np.float32, np.float64, np.int32, np.int64])
 SHAPES = array_shapes(min_dims=0, min_side=0, max_side=4)

@@ -3,8 +3,8 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.text_contract import words
-from training.model.decoder import END, FIRST_WORD, UNKNOWN, vocabulary_of, word_ids
+from clicktower.schemas.text_contract import words
+from clicktower.training.model.decoder import END, FIRST_WORD, UNKNOWN, vocabulary_of, word_ids
 
 some_texts = st.lists(st.text("ab ヘ語z", max_size=12), max_size=6)
 

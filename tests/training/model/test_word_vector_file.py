@@ -4,10 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from schemas.errors import StageError, UsageError
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.word_vectors import columns_of, read_vectors, with_word_vectors
 from tests.recipes import recipe_with
-from training.model.recipe import Recipe
-from training.model.word_vectors import columns_of, read_vectors, with_word_vectors
 
 gensim_models = pytest.importorskip("gensim.models")
 WORDS = ["the", "hammer", "naïve", "zebra"]

@@ -10,13 +10,24 @@ import pytest
 import safetensors.numpy
 import torch
 
-from flows.releases.query_onnx import CannotExport, golden, query_onnx
-from schemas import storage
-from schemas.errors import StageError, UnknownVersionError, UsageError
-from schemas.manifest import Outcome, Request
-from schemas.shard import LABELLED_CATALOGUE, LABELLED_VERSION, labelled_schema
-from schemas.stage import open_result, run_stage
-from schemas.text_contract import CONTRACT_VERSION, trigram_ids, words
+from clicktower.flows.releases.query_onnx import CannotExport, golden, query_onnx
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UnknownVersionError, UsageError
+from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.shard import LABELLED_CATALOGUE, LABELLED_VERSION, labelled_schema
+from clicktower.schemas.stage import open_result, run_stage
+from clicktower.schemas.text_contract import CONTRACT_VERSION, trigram_ids, words
+from clicktower.training.analysis.traces import trace
+from clicktower.training.model.encoder import Encoder, encoded, gradients
+from clicktower.training.model.model import Model, encode_table, load_model, write_model
+from clicktower.training.model.parameters import initial_parameters, layout_of, tower_of
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.towers.text_batch import text_batch
+from clicktower.training.towers.text_table import WordRows
+from clicktower.training.trainer.job import arithmetic_of
+from clicktower.training.trainer.launch import train
+from clicktower.training.trainer.shard_data import load_shards
+from clicktower.training.trainer.worker import start_of
 from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
@@ -24,17 +35,6 @@ from tests.training.finite_differences import STEP
 from tests.training.small_shards import TABLE_ROWS, write_shop, write_texts
 from tests.training.texts import random_texts
 from tests.training.towers.dense import dense
-from training.analysis.traces import trace
-from training.model.encoder import Encoder, encoded, gradients
-from training.model.model import Model, encode_table, load_model, write_model
-from training.model.parameters import initial_parameters, layout_of, tower_of
-from training.model.recipe import Recipe
-from training.towers.text_batch import text_batch
-from training.towers.text_table import WordRows
-from training.trainer.job import arithmetic_of
-from training.trainer.launch import train
-from training.trainer.shard_data import load_shards
-from training.trainer.worker import start_of
 
 pytest.importorskip("gensim")
 torch.set_num_threads(1)

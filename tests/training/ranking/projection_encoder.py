@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from schemas.release import Similarity
-from schemas.text_contract import DEFAULT_TABLE_ROWS, trigram_ids, words
+from clicktower.schemas.release import Similarity
+from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS, trigram_ids, words
 
 
 class ProjectionEncoder:

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 import pytrec_eval
 
-from schemas.documents import DOCUMENT, Documents
-from training.ranking.measure import Rules, judged_collection, measure
+from clicktower.schemas.documents import DOCUMENT, Documents
+from clicktower.training.ranking.measure import Rules, judged_collection, measure
 
 NUM_QUERIES, K = 10_000, 15
 # As strings d10 comes before d2 and 1 before 10; code points and UTF-8 bytes order the last ones as UTF-16 does not.

@@ -5,9 +5,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from schemas.text_contract import words
+from clicktower.schemas.text_contract import words
+from clicktower.training.ranking.bm25 import TitleBM25
 from tests.rounding import assert_equal_but_for_rounding, rounded
-from training.ranking.bm25 import TitleBM25
 
 
 def test_hand_worked():

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from training.evaluation.evaluate_labelled_stage import confusion
-from training.ranking.labelled_measures import reliability
+from clicktower.training.evaluation.evaluate_labelled_stage import confusion
+from clicktower.training.ranking.labelled_measures import reliability
 
 FIRST = np.array([0.92, 0.39, 0.83, 0.37, 1.0])  # p of class 0: it says 0, 1, 0, 1, 0
 PROBABILITY = np.stack([FIRST, 1 - FIRST], axis=1)

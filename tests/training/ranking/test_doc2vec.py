@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from schemas.errors import StageError
-from training.ranking.doc2vec import TitleDoc2Vec
+from clicktower.schemas.errors import StageError
+from clicktower.training.ranking.doc2vec import TitleDoc2Vec
 
 pytest.importorskip("gensim")
 
@@ -79,7 +79,7 @@ def test_documents_of_one_title_have_exactly_one_score():
 
 
 TRAINED_ELSEWHERE = """
-from training.ranking.doc2vec import *
+from clicktower.training.ranking.doc2vec import *
 system = TitleDoc2Vec(["hose tap", "oak plank", "tap oak"], ["hose"], epochs=5, thinning=0.0)
 print(system.scores(["hose oak"]).tobytes().hex())
 """

@@ -1,6 +1,6 @@
 import numpy as np
 
-from training.ranking.labelled_measures import histogram, histograms
+from clicktower.training.ranking.labelled_measures import histogram, histograms
 
 VALUES = np.array([0.0, 0.5, 1.0, 1.0, 2.0])
 LABELS = np.array([0, 0, 1, 0, 1])

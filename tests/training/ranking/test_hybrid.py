@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import StageError
-from training.ranking.hybrid import WEIGHTS, CrossFitted, Hybrid, cross_fit, query_half, scores_of_pairs
-from training.ranking.ndcg import judged_pairs, ndcg_of_judged
+from clicktower.schemas.errors import StageError
+from clicktower.training.ranking.hybrid import WEIGHTS, CrossFitted, Hybrid, cross_fit, query_half, scores_of_pairs
+from clicktower.training.ranking.ndcg import judged_pairs, ndcg_of_judged
 
 
 class Fixed:

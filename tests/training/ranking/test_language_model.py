@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.text_contract import words
+from clicktower.schemas.text_contract import words
+from clicktower.training.ranking.language_model import TitleLanguageModel
 from tests.rounding import assert_sums_equal
-from training.ranking.language_model import TitleLanguageModel
 
 WORDS = st.sampled_from(["nail", "Nail", "é", "wood", "中文字", "#10", "2x4"])
 TEXTS = st.lists(WORDS, max_size=6).map(" ".join)

@@ -3,14 +3,14 @@ import pyarrow as pa
 import pytest
 import pytrec_eval
 
-from schemas.documents import DOCUMENT, Documents, read_documents
-from schemas.errors import StageError
-from schemas.judgments import read_qrels, read_queries
+from clicktower.schemas.documents import DOCUMENT, Documents, read_documents
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.judgments import read_qrels, read_queries
+from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, examples
+from clicktower.training.model.embedding import TitleEmbeddings
+from clicktower.training.ranking.bm25 import TitleBM25
+from clicktower.training.ranking.measure import RandomOrder, Rules, judged_collection, measure
 from tests.training.ranking.projection_encoder import ProjectionEncoder
-from training.evaluation.evaluate_stage import EvaluateConfig, examples
-from training.model.embedding import TitleEmbeddings
-from training.ranking.bm25 import TitleBM25
-from training.ranking.measure import RandomOrder, Rules, judged_collection, measure
 
 TITLES = {
     "d1": "steel angle bracket",

@@ -4,7 +4,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.ranking.labelled_measures import (
+from clicktower.training.ranking.labelled_measures import (
     accuracy,
     area_under_roc,
     choose_thresholds,

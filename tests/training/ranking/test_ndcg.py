@@ -4,8 +4,8 @@ import pytrec_eval
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import StageError
-from training.ranking.ndcg import judged_pairs, ndcg, ndcg_of_judged
+from clicktower.schemas.errors import StageError
+from clicktower.training.ranking.ndcg import judged_pairs, ndcg, ndcg_of_judged
 
 CUTOFFS = (1, 3, 10)
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from clicktower.training.ranking.nearest import Nearest, Partitions, partition
 from tests.rounding import gamma, rounded
-from training.ranking.nearest import Nearest, Partitions, partition
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:

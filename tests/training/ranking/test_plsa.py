@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.text_contract import words
-from training.ranking.plsa import TITLE_PRIOR, TitlePLSA, train_topics
-from training.ranking.term_counts import count_terms
+from clicktower.schemas.text_contract import words
+from clicktower.training.ranking.plsa import TITLE_PRIOR, TitlePLSA, train_topics
+from clicktower.training.ranking.term_counts import count_terms
 
 TITLES = ["garden hose", "hose 50 ft hose", "angle bracket", "steel angle bracket", "", "bracket for shelf"]
 TEXTS = st.lists(st.sampled_from(["hose", "garden", "angle", "steel", "2x4", "é"]), max_size=5).map(" ".join)
@@ -59,7 +59,7 @@ def test_a_title_that_taught_no_topic_is_near_to_those_of_its_words():
 def test_blocks_change_nothing(monkeypatch):
     terms = count_terms(TITLES)
     whole = train_topics(terms, 3, iterations=5, seed=1)
-    monkeypatch.setattr("training.ranking.plsa._BLOCK_VALUES", 6)  # two rows at a time
+    monkeypatch.setattr("clicktower.training.ranking.plsa._BLOCK_VALUES", 6)  # two rows at a time
     for table, again in zip(whole, train_topics(terms, 3, iterations=5, seed=1), strict=True):
         np.testing.assert_allclose(table, again, rtol=1e-5)
 

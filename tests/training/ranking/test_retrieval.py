@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from training.ranking.measure import score_blocks, top_k
+from clicktower.training.ranking.measure import score_blocks, top_k
 
 few_levels = st.sampled_from([-2.5, -1.0, -0.0, 0.0, 1e-30, 0.5, 3.0, np.inf, -np.inf])
 

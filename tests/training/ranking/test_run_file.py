@@ -6,9 +6,9 @@ import pytrec_eval
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import StageError
+from clicktower.schemas.errors import StageError
+from clicktower.training.ranking.measure import RandomOrder, Rules, judged_collection, measure, measure_run
 from tests.training.ranking.test_measure import documents
-from training.ranking.measure import RandomOrder, Rules, judged_collection, measure, measure_run
 
 TITLES = {f"d{i}": f"title {i}" for i in range(12)}
 QUERIES = {"q1": "angle", "q2": "hose"}

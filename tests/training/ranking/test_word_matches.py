@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from schemas.text_contract import words
+from clicktower.schemas.text_contract import words
+from clicktower.training.model.embedding import TitleEmbeddings, search_vectors
+from clicktower.training.ranking.word_matches import WordMatches, title_ranking
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.training.ranking.projection_encoder import ProjectionEncoder
-from training.model.embedding import TitleEmbeddings, search_vectors
-from training.ranking.word_matches import WordMatches, title_ranking
 
 TITLES = [
     "steel angle bracket",

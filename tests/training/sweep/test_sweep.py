@@ -9,20 +9,20 @@ from multiprocessing.connection import wait
 
 import pytest
 
-from schemas import manifest, storage
-from schemas.errors import StageError, UsageError
-from schemas.judgments import Judged
-from schemas.manifest import Outcome, Request
-from schemas.stage import open_result, run_stage
+from clicktower.schemas import manifest, storage
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.judgments import Judged
+from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.stage import open_result, run_stage
+from clicktower.training.sweep.sweep_stage import UnfinishedSweep, plan, sweep
+from clicktower.training.sweep.sweep_table import Point, Trial
+from clicktower.training.sweep.trial_process import Processes, TrialOutcome, TrialProcess, TrialStatus
+from clicktower.training.trainer.launch import train
 from tests.recipes import recipe_with, varied
 from tests.training.small_shards import shop, write_build, write_shop
 from tests.training.sweep.dying_trial import die
 from tests.training.sweep.trials_here import here
 from tests.waiting import SECONDS
-from training.sweep.sweep_stage import UnfinishedSweep, plan, sweep
-from training.sweep.sweep_table import Point, Trial
-from training.sweep.trial_process import Processes, TrialOutcome, TrialProcess, TrialStatus
-from training.trainer.launch import train
 
 RECIPE = recipe_with(name="small", cells=8, epochs=2, minibatch=32, micro_batch=32, step=0.02)
 
@@ -133,10 +133,10 @@ def test_a_trial_that_dies_leaves_the_sweep_unfinished_with_the_others_kept(shop
     """As when memory runs out. The same sweep again tries only that one, and is finished."""
     _, store, *_ = swept
     points = [*POINTS[1:], point(step=0.004)]
-    monkeypatch.setattr("training.sweep.trial_process._work", die)
+    monkeypatch.setattr("clicktower.training.sweep.trial_process._work", die)
     with pytest.raises(UnfinishedSweep, match="The training of the trial was ended by signal") as caught:
         sweep(shop_shards, points, store=store, measure="dev_ndcg@10", threads=1)
-    monkeypatch.setattr("training.sweep.sweep_stage.Processes", lambda at_once, gpus: here())
+    monkeypatch.setattr("clicktower.training.sweep.sweep_stage.Processes", lambda at_once, gpus: here())
     assert [row.fields for row in caught.value.rows if row.mean is not None] == [
         row["fields"] for row in _rows(swept[0])[:-1]
     ]
@@ -184,7 +184,7 @@ def test_trials_of_one_machine_take_the_gpu_with_the_fewest_of_them(monkeypatch)
         def read(self):
             return TrialOutcome()
 
-    monkeypatch.setattr("training.sweep.trial_process.TrialProcess", Trial)
+    monkeypatch.setattr("clicktower.training.sweep.trial_process.TrialProcess", Trial)
     with Processes(4, range(2)) as place:
         for number in range(4):
             place.start((1, number), {"number": number})

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from schemas import storage
-from schemas.errors import StoppedEarly, UsageError
-from schemas.section import changed
-from schemas.stage import open_result, stage_folder
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StoppedEarly, UsageError
+from clicktower.schemas.section import changed
+from clicktower.schemas.stage import open_result, stage_folder
+from clicktower.training.sweep.sweep_stage import Halving, Rung, UnfinishedSweep, rungs_of, sweep
+from clicktower.training.sweep.sweep_table import Point, cells, notes
+from clicktower.training.trainer.checkpoint import read_curve
+from clicktower.training.trainer.launch import train, train_request
 from tests.recipes import recipe_with, varied
 from tests.training.small_shards import write_shop
 from tests.training.sweep.trials_here import here
-from training.sweep.sweep_stage import Halving, Rung, UnfinishedSweep, rungs_of, sweep
-from training.sweep.sweep_table import Point, cells, notes
-from training.trainer.checkpoint import read_curve
-from training.trainer.launch import train, train_request
 
 RECIPE = recipe_with(name="small", cells=8, epochs=4, minibatch=32, micro_batch=32, step=0.02)
 STEPS = (0.002, 0.02, 0.001, 0.008, 0.0005)
@@ -89,7 +89,7 @@ def halved(shop_shards, monkeypatch):
     """Sweeps by halving into a store; what is told of their rows, but for seconds."""
 
     def sweep_into(store: str, **settings: Any) -> list:
-        monkeypatch.setattr("training.sweep.sweep_stage.Processes", lambda at_once, gpus: here(**settings))
+        monkeypatch.setattr("clicktower.training.sweep.sweep_stage.Processes", lambda at_once, gpus: here(**settings))
         result = sweep(shop_shards, POINTS, store=store, measure="dev_loss", halving=HALVING, threads=1)
         return _told(result.manifest.outcome.metrics["rows"])
 
@@ -155,7 +155,7 @@ def test_a_trial_that_could_not_be_carried_out_holds_its_rung_until_the_same_swe
 
 @pytest.mark.slow
 def test_a_point_that_diverges_does_not_go_on(shop_shards, tmp_path, monkeypatch):
-    monkeypatch.setattr("training.sweep.sweep_stage.Processes", lambda at_once, gpus: here())
+    monkeypatch.setattr("clicktower.training.sweep.sweep_stage.Processes", lambda at_once, gpus: here())
     # A gradient is γ times a difference: with γ = 1e6 it leaves the fixed point of the exact sum at the first update.
     wild = [varied(RECIPE, gamma=gamma) for gamma in (1e6, 0.9e6)]
     points = [Point(fields={"gamma": recipe.clicks.gamma}, recipes=[recipe]) for recipe in [*wild, RECIPE]]

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from flows.cli import run
+from clicktower.flows.cli import run
+from clicktower.training.sweep.trial_process import Key, TrialOutcome, TrialStatus
 from tests.ray_cluster import RayCluster
 from tests.training.small_shards import shop, write_build
 from tests.waiting import SECONDS, runs, wait_until
-from training.sweep.trial_process import Key, TrialOutcome, TrialStatus
 
 BIN = Path(sys.executable).parent
 
@@ -178,7 +178,7 @@ def _is_lost_once(key: Key, arguments: dict, started: Any) -> TrialOutcome:
 @pytest.mark.parametrize("losses", [0, 1])
 def test_a_trial_whose_process_is_lost_is_started_again_but_not_for_ever(tmp_path, monkeypatch, losses):
     pytest.importorskip("ray")
-    from training.sweep import sweep_on_ray
+    from clicktower.training.sweep import sweep_on_ray
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(sweep_on_ray, "_train", _is_lost_once)

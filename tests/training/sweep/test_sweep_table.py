@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clicktower.training.sweep.sweep_table import Point, Trial, cells, measures, notes, rank_points
 from tests.recipes import recipe_with
-from training.sweep.sweep_table import Point, Trial, cells, measures, notes, rank_points
 
 
 def point(step: float, seeds: int = 1) -> Point:

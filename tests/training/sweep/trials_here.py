@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from schemas.errors import StageError
-from schemas.stage import silent
-from training.sweep.sweep_stage import TrialExecutor
-from training.sweep.trial_process import Key, TrialOutcome, train_trial
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.stage import silent
+from clicktower.training.sweep.sweep_stage import TrialExecutor
+from clicktower.training.sweep.trial_process import Key, TrialOutcome, train_trial
 
 
 @contextmanager

@@ -19,8 +19,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from training.towers import gpu_recurrent
-from training.towers.gpu_recurrent import OPTIONS, block_sizes
+from clicktower.training.towers import gpu_recurrent
+from clicktower.training.towers.gpu_recurrent import OPTIONS, block_sizes
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 SWITCHES: dict[str, dict[str, Any]] = {

@@ -2,8 +2,8 @@
 
 import torch
 
-from training.compute.reduction import RowGradient
-from training.model.parameters import Layout
+from clicktower.training.compute.reduction import RowGradient
+from clicktower.training.model.parameters import Layout
 
 
 def dense(gradient: RowGradient, layout: Layout) -> torch.Tensor:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from training.towers.gpu_recurrent import OPTIONS
+from clicktower.training.towers.gpu_recurrent import OPTIONS
 
 ROOT = Path(__file__).parents[3]
 NAMES = ("lstm_forward", "full_lstm_backward")

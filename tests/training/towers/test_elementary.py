@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from training.towers.recurrent import tanh
-from training.trainer.shard_data import ln
+from clicktower.training.towers.recurrent import tanh
+from clicktower.training.trainer.shard_data import ln
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -6,18 +6,18 @@ import torch
 import triton
 import triton.language as tl
 
+from clicktower.training.model.encoder import Device, Encoder
+from clicktower.training.model.parameters import initial_parameters, layout_of, tower_of
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.towers import gpu_recurrent
+from clicktower.training.towers.text_batch import TextBatch, text_batch
+from clicktower.training.towers.tower import Tower
+from clicktower.training.trainer.click_loss import pair_batch, pair_gradient
+from clicktower.training.trainer.shard_data import apart
 from tests.recipes import recipe_with, varied
 from tests.training.finite_differences import by_autograd
 from tests.training.texts import random_texts, table_of
 from tests.training.towers.dense import dense
-from training.model.encoder import Device, Encoder
-from training.model.parameters import initial_parameters, layout_of, tower_of
-from training.model.recipe import Recipe
-from training.towers import gpu_recurrent
-from training.towers.text_batch import TextBatch, text_batch
-from training.towers.tower import Tower
-from training.trainer.click_loss import pair_batch, pair_gradient
-from training.trainer.shard_data import apart
 
 torch.set_num_threads(1)
 TRIGRAMS = 30

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from schemas.errors import UsageError
-from schemas.section import changed
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.section import changed
+from clicktower.training.model.kernel_towers import can_train
+from clicktower.training.model.parameters import initial_parameters, layout_of, tower_of
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.towers.text_batch import text_batch
+from clicktower.training.towers.tower import word_inputs
 from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training.texts import table_of
-from training.model.kernel_towers import can_train
-from training.model.parameters import initial_parameters, layout_of, tower_of
-from training.model.recipe import Recipe
-from training.towers.text_batch import text_batch
-from training.towers.tower import word_inputs
 
 CELLS, TRIGRAMS = 96, 2_000
 WORDS = np.random.default_rng(1).integers(TRIGRAMS, size=(6, 5)).tolist()

@@ -11,21 +11,21 @@ import numpy as np
 import pytest
 import torch
 
-from flows.releases.query_onnx import CannotExport, query_onnx
-from schemas import storage
-from schemas.errors import UsageError
-from schemas.section import Count, changed, section
-from schemas.text_contract import trigram_ids, words
+from clicktower.flows.releases.query_onnx import CannotExport, query_onnx
+from clicktower.schemas import storage
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.section import Count, changed, section
+from clicktower.schemas.text_contract import trigram_ids, words
+from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evaluate
+from clicktower.training.model.model import load_model
+from clicktower.training.model.recipe import Nesterov, Recipe
+from clicktower.training.towers.text_batch import TextBatch
+from clicktower.training.towers.tower import Parts, Shapes, text_of_row, text_sums
+from clicktower.training.towers.tower_registry import TOWERS
+from clicktower.training.towers.tower_settings import TowerSettings
+from clicktower.training.trainer.launch import train
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training.small_shards import TABLE_ROWS, shop, write_build
-from training.evaluation.evaluate_stage import EvaluateConfig, evaluate
-from training.model.model import load_model
-from training.model.recipe import Nesterov, Recipe
-from training.towers.text_batch import TextBatch
-from training.towers.tower import Parts, Shapes, text_of_row, text_sums
-from training.towers.tower_registry import TOWERS
-from training.towers.tower_settings import TowerSettings
-from training.trainer.launch import train
 
 torch.set_num_threads(1)
 

@@ -6,21 +6,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clicktower.training.model.encoder import Encoder, encode_batch
+from clicktower.training.model.named_recipes import recipe
+from clicktower.training.model.parameters import initial_parameters, layout_of, tower_of
+from clicktower.training.model.recipe import Recipe, tower_name
+from clicktower.training.towers.text_batch import text_batch
+from clicktower.training.towers.tower import highest, word_inputs
+from clicktower.training.towers.tower_settings import SIGMA_MIN
+from clicktower.training.trainer.click_loss import pair_batch, pair_gradient
+from clicktower.training.trainer.shard_data import apart
 from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from tests.training.finite_differences import STEP, by_autograd
 from tests.training.texts import random_texts, table_of
 from tests.training.towers.dense import dense
-from training.model.encoder import Encoder, encode_batch
-from training.model.named_recipes import recipe
-from training.model.parameters import initial_parameters, layout_of, tower_of
-from training.model.recipe import Recipe, tower_name
-from training.towers.text_batch import text_batch
-from training.towers.tower import highest, word_inputs
-from training.towers.tower_settings import SIGMA_MIN
-from training.trainer.click_loss import pair_batch, pair_gradient
-from training.trainer.shard_data import apart
 
 torch.set_num_threads(1)
 TRIGRAMS, GAMMA = 9, 4.0

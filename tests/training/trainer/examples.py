@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from clicktower.training.model.encoder import Encoder
+from clicktower.training.model.head import draw_masks
+from clicktower.training.model.parameters import Layout, Outputs, decoder_of_model, head_of_model, layout_of
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.towers.text_table import Ragged, list_offsets
+from clicktower.training.trainer import classify, generate
+from clicktower.training.trainer.classify import LabelledBatch, LabelledExamples
+from clicktower.training.trainer.generate import RephrasingBatch, RephrasingExamples
 from tests.training.texts import Text, random_texts
-from training.model.encoder import Encoder
-from training.model.head import draw_masks
-from training.model.parameters import Layout, Outputs, decoder_of_model, head_of_model, layout_of
-from training.model.recipe import Recipe
-from training.towers.text_table import Ragged, list_offsets
-from training.trainer import classify, generate
-from training.trainer.classify import LabelledBatch, LabelledExamples
-from training.trainer.generate import RephrasingBatch, RephrasingExamples
 
 TRIGRAMS, CLASSES, SIZE = 30, ("entailed", "neutral", "contradicted"), 5
 WORDS = ("steel", "angle", "bracket", "hose")

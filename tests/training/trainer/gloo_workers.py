@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
-from schemas import storage
-from schemas.stage import silent
-from training.compute.reduction import ProcessGroup
-from training.trainer.job import TrainingJob
-from training.trainer.worker import work
+from clicktower.schemas import storage
+from clicktower.schemas.stage import silent
+from clicktower.training.compute.reduction import ProcessGroup
+from clicktower.training.trainer.job import TrainingJob
+from clicktower.training.trainer.worker import work
 
 SECONDS = 600  # no test may take as long; a worker that waits for a dead one is told by gloo at once
 

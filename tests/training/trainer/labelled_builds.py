@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping
-from beam_jobs.labelled.labelled_stage import build_labelled_shards
+from clicktower.beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping
+from clicktower.beam_jobs.labelled.labelled_stage import build_labelled_shards
 from tests.training.small_shards import KINDS, THINGS
 
 Line = tuple[str, ...]

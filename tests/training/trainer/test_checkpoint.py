@@ -5,8 +5,8 @@ import os
 import pytest
 import torch
 
-from schemas.errors import StageError
-from training.trainer.checkpoint import (
+from clicktower.schemas.errors import StageError
+from clicktower.training.trainer.checkpoint import (
     Position,
     WriteError,
     list_updates,
@@ -15,7 +15,7 @@ from training.trainer.checkpoint import (
     remove_checkpoints_after,
     write_checkpoint,
 )
-from training.trainer.optimisers import LazyRows
+from clicktower.training.trainer.optimisers import LazyRows
 
 RUN = "run-digest"
 

@@ -15,16 +15,16 @@ import pytest
 import safetensors.numpy
 import torch
 
-from schemas.stage import open_result, silent
+from clicktower.schemas.stage import open_result, silent
+from clicktower.training.compute.reduction import Workers
+from clicktower.training.model.kernel_towers import can_encode
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.trainer.job import COMPILED, REFERENCE, TrainingJob, arithmetic_of
+from clicktower.training.trainer.shard_data import Order, load_shards, pair_lengths
+from clicktower.training.trainer.worker import work
 from tests.recipes import recipe_with, varied
 from tests.training.small_shards import write_shop
 from tests.training.trainer.gloo_workers import Death, run_workers
-from training.compute.reduction import Workers
-from training.model.kernel_towers import can_encode
-from training.model.recipe import Recipe
-from training.trainer.job import COMPILED, REFERENCE, TrainingJob, arithmetic_of
-from training.trainer.shard_data import Order, load_shards, pair_lengths
-from training.trainer.worker import work
 
 torch.set_num_threads(1)
 # Micro-batches of 8, six to a minibatch: five workers share them unevenly, and so do two and three at an epoch's end.

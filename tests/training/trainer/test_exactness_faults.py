@@ -15,23 +15,23 @@ from pathlib import Path
 import pytest
 import torch
 
-from schemas import storage
-from schemas.errors import Diverged, StageError, UsageError
-from schemas.stage import StageResult, open_result
+from clicktower.schemas import storage
+from clicktower.schemas.errors import Diverged, StageError, UsageError
+from clicktower.schemas.stage import StageResult, open_result
+from clicktower.training.model.parameters import initial_parameters, layout_of
+from clicktower.training.trainer import job as arithmetic
+from clicktower.training.trainer.checkpoint import Position, WriteError, list_updates, write_checkpoint
+from clicktower.training.trainer.clicks import WatchedClicks
+from clicktower.training.trainer.job import COMPILED, REFERENCE, ROWS, arithmetic_of, require_served
+from clicktower.training.trainer.large_update import ReferencePath, Towers, name_culprit, require_sane
+from clicktower.training.trainer.launch import train
+from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
+from clicktower.training.trainer.shard_data import Order, load_shards, pair_lengths, pairs_of
+from clicktower.training.trainer.worker import require_equal, state_sums
 from tests.recipes import recipe_with, varied
 from tests.training.small_shards import write_shop
 from tests.training.trainer.test_large_update import Together
 from tests.waiting import SECONDS
-from training.model.parameters import initial_parameters, layout_of
-from training.trainer import job as arithmetic
-from training.trainer.checkpoint import Position, WriteError, list_updates, write_checkpoint
-from training.trainer.clicks import WatchedClicks
-from training.trainer.job import COMPILED, REFERENCE, ROWS, arithmetic_of, require_served
-from training.trainer.large_update import ReferencePath, Towers, name_culprit, require_sane
-from training.trainer.launch import train
-from training.trainer.optimisers import LazyRows, MomentumSchedule
-from training.trainer.shard_data import Order, load_shards, pair_lengths, pairs_of
-from training.trainer.worker import require_equal, state_sums
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).parents[3]
@@ -60,7 +60,7 @@ def weights(result) -> bytes:
 
 @pytest.fixture(autouse=True)
 def every_step_is_told(monkeypatch):
-    monkeypatch.setattr("training.trainer.run_report.REPORT_SECONDS", 0.0)
+    monkeypatch.setattr("clicktower.training.trainer.run_report.REPORT_SECONDS", 0.0)
 
 
 class Killed(BaseException):
@@ -363,7 +363,9 @@ def test_a_worker_that_cannot_add_up_as_the_others_do_says_so(monkeypatch):
 def test_the_same_request_is_answered_without_starting_workers(intact_shards, tmp_path):
     train(intact_shards, store=str(tmp_path), recipe=RECIPE, threads=1)
     script = (
-        "import json, sys; from training.trainer.launch import train; from training.model.recipe import Recipe\n"
+        "import json, sys\n"
+        "from clicktower.training.model.recipe import Recipe\n"
+        "from clicktower.training.trainer.launch import train\n"
         "recipe = Recipe(**json.loads(sys.argv[3]))\n"
         "for workers in (1, 2, 'auto'):\n"
         "    assert train(sys.argv[1], store=sys.argv[2], recipe=recipe, workers=workers, in_cluster=True).reused\n"

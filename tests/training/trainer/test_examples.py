@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
+from clicktower.training.analysis.traces import trace
+from clicktower.training.evaluation.evaluate_labelled_stage import ATTENDED, MOST, examples
+from clicktower.training.trainer.labelled_shards import LabelledRows
 from tests.training.analysis.small_models import small_model
-from training.analysis.traces import trace
-from training.evaluation.evaluate_labelled_stage import ATTENDED, MOST, examples
-from training.trainer.labelled_shards import LabelledRows
 
 TEXTS = ["steel hose", "garden hose", "angle bracket", "a shelf"]
 

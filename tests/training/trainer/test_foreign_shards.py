@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import StageError
-from schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, open_table
-from schemas.stage import open_result
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, open_table
+from clicktower.schemas.stage import open_result
+from clicktower.training.kernel.kernel_library import status
+from clicktower.training.model.kernel_towers import kernel_batch
+from clicktower.training.trainer.shard_data import load_shards
 from tests.recipes import recipe_with
 from tests.training.small_shards import shop, write_build
-from training.kernel.kernel_library import status
-from training.model.kernel_towers import kernel_batch
-from training.trainer.shard_data import load_shards
 
 RECIPE = recipe_with(name="small", cells=8, epochs=1, minibatch=32, micro_batch=8)
 FILES = {"words": WORDS, "texts": TEXTS, "pairs": PAIRS, "exclusions": EXCLUSIONS}

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clicktower.training.trainer.generate import divergence, kappa
 from tests.training.finite_differences import by_autograd
-from training.trainer.generate import divergence, kappa
 
 
 def rows(*values: list[float]) -> torch.Tensor:

@@ -4,11 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from schemas.errors import StageError
-from training.compute.reduction import Workers
-from training.model.encoder import CPU, Device
-from training.trainer import gpu_check
-from training.trainer.gpu_check import device_of_gpu, difference, gpu_problem, kinds_of_workers, require_right_gpu
+from clicktower.schemas.errors import StageError
+from clicktower.training.compute.reduction import Workers
+from clicktower.training.model.encoder import CPU, Device
+from clicktower.training.trainer import gpu_check
+from clicktower.training.trainer.gpu_check import (
+    device_of_gpu,
+    difference,
+    gpu_problem,
+    kinds_of_workers,
+    require_right_gpu,
+)
 
 
 @pytest.fixture
@@ -22,7 +28,7 @@ def small(monkeypatch):
 def test_the_kernels_pass_and_a_wrong_one_does_not(small, place, monkeypatch):
     device = Device(place, fused=True)
     assert difference(device) == ""
-    from training.towers import gpu_recurrent
+    from clicktower.training.towers import gpu_recurrent
 
     backward = gpu_recurrent._LSTMSteps.backward
 

@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 import torch
 
-from schemas.errors import StageError
+from clicktower.schemas.errors import StageError
+from clicktower.training.compute import reduction
+from clicktower.training.compute.reduction import Workers
+from clicktower.training.compute.threads import compute_threads
+from clicktower.training.model.parameters import initial_parameters, layout_of
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.trainer.click_loss import PairBatch, pair_batch
+from clicktower.training.trainer.large_update import Towers, blocks_of, large_update
+from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
+from clicktower.training.trainer.shard_data import apart
 from tests.recipes import recipe_with, varied
 from tests.training import reference
 from tests.training.texts import random_texts
-from training.compute import reduction
-from training.compute.reduction import Workers
-from training.compute.threads import compute_threads
-from training.model.parameters import initial_parameters, layout_of
-from training.model.recipe import Recipe
-from training.trainer.click_loss import PairBatch, pair_batch
-from training.trainer.large_update import Towers, blocks_of, large_update
-from training.trainer.optimisers import LazyRows, MomentumSchedule
-from training.trainer.shard_data import apart
 
 torch.set_num_threads(1)
 TRIGRAMS = 40

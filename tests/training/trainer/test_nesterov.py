@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.trainer.optimisers import LazyRows, MomentumSchedule
+from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
 
 
 def test_update_is_the_printed_recursion_by_hand():

@@ -10,22 +10,22 @@ import pyarrow as pa
 import pytest
 import torch
 
-from schemas.errors import Diverged, StageError, UsageError
-from schemas.judgments import Judged
-from schemas.shard import labelled_schema, open_table
-from schemas.stage import open_result
+from clicktower.schemas.errors import Diverged, StageError, UsageError
+from clicktower.schemas.judgments import Judged
+from clicktower.schemas.shard import labelled_schema, open_table
+from clicktower.schemas.stage import open_result
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.towers.tower_settings import SIGMA_MIN
+from clicktower.training.trainer.generate import divergence
+from clicktower.training.trainer.labelled_shards import load_labelled
+from clicktower.training.trainer.launch import train
+from clicktower.training.trainer.objective_registry import OBJECTIVES
+from clicktower.training.trainer.shard_data import MicroBatch, Order
 from tests.recipes import recipe_with, varied
 from tests.training.towers.dense import dense
 from tests.training.trainer.examples import labelled_case, rephrasing_case
 from tests.training.trainer.labelled_builds import built, questions
 from tests.training.trainer.objective_recipes import GENERATE, PAIRS, TEXTS
-from training.model.recipe import Recipe
-from training.towers.tower_settings import SIGMA_MIN
-from training.trainer.generate import divergence
-from training.trainer.labelled_shards import load_labelled
-from training.trainer.launch import train
-from training.trainer.objective_registry import OBJECTIVES
-from training.trainer.shard_data import MicroBatch, Order
 
 torch.set_num_threads(1)
 REFORMULATE = varied(GENERATE, reformulate=True, paraphrase="same")

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from schemas import storage
-from schemas.stage import open_result
+from clicktower.schemas import storage
+from clicktower.schemas.stage import open_result
+from clicktower.training.model.model import load_model
+from clicktower.training.trainer.launch import pretraining, train
 from tests.recipes import varied
 from tests.training.trainer import objective_recipes as recipes
 from tests.training.trainer.labelled_builds import built, statements
-from training.model.model import load_model
-from training.trainer.launch import pretraining, train
 
 pytestmark = pytest.mark.slow
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from schemas import storage
-from schemas.section import changed
+from clicktower.schemas import storage
+from clicktower.schemas.section import changed
+from clicktower.training.model.named_recipes import PUBLISHED_SIZE_RECIPES, recipe
+from clicktower.training.model.objective_settings import Classify
+from clicktower.training.model.parameters import Outputs, layout_of
+from clicktower.training.trainer.launch import train
 from tests.training.small_shards import KINDS, THINGS
-from training.model.named_recipes import PUBLISHED_SIZE_RECIPES, recipe
-from training.model.objective_settings import Classify
-from training.model.parameters import Outputs, layout_of
-from training.trainer.launch import train
 
 torch.set_num_threads(1)
 PAIRS, TEXTS = Outputs(unit="pairs", classes=("0", "1", "2")), Outputs(unit="texts", classes=tuple("12345"))

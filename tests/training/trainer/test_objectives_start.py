@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from schemas.errors import UsageError
-from schemas.stage import open_result
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.stage import open_result
+from clicktower.training.model.model import load_model
+from clicktower.training.model.parameters import Outputs, initial_parameters, layout_of
+from clicktower.training.trainer.worker import start_of
 from tests.recipes import recipe_with, varied
 from tests.trained_model import TABLE_ROWS, trained_stage
 from tests.training.trainer.objective_recipes import PAIRS
-from training.model.model import load_model
-from training.model.parameters import Outputs, initial_parameters, layout_of
-from training.trainer.worker import start_of
 
 torch.set_num_threads(1)
 TWO_TOWERS = recipe_with(name="clicks", tower="bilstm", cells=8, same_start=False, seed=5)

@@ -9,18 +9,18 @@ import pytest
 import safetensors.torch
 import torch
 
-from schemas import storage
+from clicktower.schemas import storage
+from clicktower.training.model.encoder import CPU, Device, Encoder, encode_batch, open_device
+from clicktower.training.model.parameters import initial_parameters, layout_of
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.towers.text_batch import text_batch
+from clicktower.training.trainer.click_loss import PairBatch, pair_batch, pair_gradient
+from clicktower.training.trainer.launch import train
+from clicktower.training.trainer.shard_data import apart
 from tests.recipes import recipe_with
 from tests.training.small_shards import write_shop
 from tests.training.texts import random_texts
 from tests.training.towers.dense import dense
-from training.model.encoder import CPU, Device, Encoder, encode_batch, open_device
-from training.model.parameters import initial_parameters, layout_of
-from training.model.recipe import Recipe
-from training.towers.text_batch import text_batch
-from training.trainer.click_loss import PairBatch, pair_batch, pair_gradient
-from training.trainer.launch import train
-from training.trainer.shard_data import apart
 
 pytestmark = pytest.mark.gpu
 TRIGRAMS = 400

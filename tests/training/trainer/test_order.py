@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.trainer.shard_data import Order
+from clicktower.training.trainer.shard_data import Order
 
 
 def order(sizes, micro_batch=4, run=3, seed=1) -> Order:

@@ -10,18 +10,18 @@ import pytest
 import torch
 from numpy.testing import assert_array_equal
 
-from schemas.errors import StageError, UsageError
-from schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, open_table
-from schemas.stage import open_result
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, open_table
+from clicktower.schemas.stage import open_result
+from clicktower.training.model.encoder import Encoder
+from clicktower.training.model.parameters import initial_parameters, layout_of
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.trainer.click_loss import pair_batch, pair_gradient
+from clicktower.training.trainer.shard_data import Order, Pairs, ShardData, apart, load_shards, pair_lengths, pairs_of
 from tests.recipes import recipe_with, varied
 from tests.training.small_shards import shop, write_build
 from tests.training.towers.dense import dense
 from tests.training.trainer.test_large_update import run
-from training.model.encoder import Encoder
-from training.model.parameters import initial_parameters, layout_of
-from training.model.recipe import Recipe
-from training.trainer.click_loss import pair_batch, pair_gradient
-from training.trainer.shard_data import Order, Pairs, ShardData, apart, load_shards, pair_lengths, pairs_of
 
 torch.set_num_threads(1)
 RECIPE = recipe_with(name="small", cells=8, epochs=1, minibatch=32, micro_batch=8, step=0.02, gamma=4.0)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from flows.report.run_blocks import held_out
-from training.trainer.run_report import clock, epoch_figure, progress_line
+from clicktower.flows.report.run_blocks import held_out
+from clicktower.training.trainer.run_report import clock, epoch_figure, progress_line
 
 FACTS = {
     "epoch": 3,

@@ -4,13 +4,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from schemas.stage import open_result
-from schemas.text_contract import trigram_ids
+from clicktower.schemas.stage import open_result
+from clicktower.schemas.text_contract import trigram_ids
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.trainer.clicks import rarity
+from clicktower.training.trainer.shard_data import load_shards
 from tests.recipes import recipe_with, varied
 from tests.training.small_shards import TABLE_ROWS, write_build
-from training.model.recipe import Recipe
-from training.trainer.clicks import rarity
-from training.trainer.shard_data import load_shards
 
 RECIPE = recipe_with(name="small", tower="bag", cells=8, start="idf", num_negatives=1, minibatch=2, micro_batch=1)
 PAIRS = [("aa", "ab", ["b"]), ("ab", "aa", ["b"])]
@@ -50,7 +50,7 @@ def test_a_title_that_several_documents_share_counts_once(tmp_path):
 def test_titles_counted_block_by_block_come_to_the_same(tmp_path, monkeypatch):
     pool = ["aa ab", "ab", "b b", "aa aa", "b ab", "zz"]
     at_once = weights_of(tmp_path, pool)
-    monkeypatch.setattr("training.trainer.clicks._BLOCK_TITLES", 2)
+    monkeypatch.setattr("clicktower.training.trainer.clicks._BLOCK_TITLES", 2)
     assert np.array_equal(weights_of(tmp_path, pool), at_once)
 
 
@@ -65,8 +65,8 @@ def test_before_training_a_bag_ranks_by_weighted_overlap(tmp_path):
     """The cosine of two texts is, to within 1/√d, that of their trigram counts times idf."""
     import torch
 
-    from training.model.model import Model
-    from training.model.parameters import initial_parameters, layout_of
+    from clicktower.training.model.model import Model
+    from clicktower.training.model.parameters import initial_parameters, layout_of
 
     recipe = varied(RECIPE, cells=4_096, tie_towers=True)
     weights = weights_of(tmp_path, ["aa ab", "ab", "b b"], recipe)

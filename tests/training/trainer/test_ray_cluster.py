@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from schemas.errors import StageError
+from clicktower.schemas.errors import StageError
+from clicktower.training.trainer.launch import train
 from tests.recipes import recipe_with
 from tests.training.small_shards import shop, write_build
-from training.trainer.launch import train
 
-ray_cluster = pytest.importorskip("training.trainer.ray_cluster")
+ray_cluster = pytest.importorskip("clicktower.training.trainer.ray_cluster")
 TOO_SLOW = Exception("The current node timed out during startup. This could happen because ...")
 
 
@@ -36,10 +36,10 @@ def test_workers_of_this_machine_give_the_bytes_of_one_and_nobody_else_gets_in(t
     pairs, pool = shop(320)
     build = write_build(str(tmp_path / "build"), {"train-00000": pairs}, pool)
     small = recipe_with(name="small", cells=16, epochs=2)
-    monkeypatch.setattr("training.trainer.launch.count_gpus", lambda: 0)
+    monkeypatch.setattr("clicktower.training.trainer.launch.count_gpus", lambda: 0)
     alone = train(build, store=str(tmp_path / "1"), recipe=small, workers="auto", threads=1, device="cpu")
     assert alone.manifest.outcome.metrics["workers"] == 1
-    monkeypatch.setattr("training.trainer.launch.count_gpus", lambda: 2)
+    monkeypatch.setattr("clicktower.training.trainer.launch.count_gpus", lambda: 2)
     with ray_cluster.cluster(2):
         together = train(build, store=str(tmp_path / "2"), recipe=small, workers="auto", threads=1, device="cpu")
         ray = ray_cluster.ray

@@ -23,16 +23,16 @@ import pytest
 import safetensors.torch
 import torch
 
-from flows import cli
-from schemas import storage
-from schemas.errors import StageError
+from clicktower.flows import cli
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError
+from clicktower.training.compute.device import can_compile
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.trainer.checkpoint import Position, list_updates, write_checkpoint
+from clicktower.training.trainer.launch import train
 from tests.recipes import recipe_with
 from tests.training.small_shards import write_shop
 from tests.waiting import SECONDS, wait_until
-from training.compute.device import can_compile
-from training.model.recipe import Recipe
-from training.trainer.checkpoint import Position, list_updates, write_checkpoint
-from training.trainer.launch import train
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).parents[3]
@@ -184,7 +184,7 @@ def weights(result) -> bytes:
 
 JOB = (
     "import os, sys; from tests.training.trainer.test_ray_training import RECIPE\n"
-    "from training.trainer.launch import train\n"
+    "from clicktower.training.trainer.launch import train\n"
     "train(sys.argv[1], store=sys.argv[2], recipe=RECIPE, threads=1, checkpoint_seconds=0.0)"
 )
 
@@ -248,8 +248,8 @@ def cpu_for_gpu(config: dict[str, Any]) -> dict[str, Any]:
     """A worker on a node whose GPU the CPU stands in for."""
     import ray
 
-    from training.model import encoder
-    from training.trainer import ray_workers, worker
+    from clicktower.training.model import encoder
+    from clicktower.training.trainer import ray_workers, worker
 
     assert ray.get_gpu_ids(), "Ray gave the worker a GPU"
     worker.open_device = lambda _: encoder.CPU
@@ -261,8 +261,8 @@ def cpu_for_gpu(config: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.several_machines
 def test_a_machine_without_a_gpu_trains_on_those_of_the_cluster(shop_shards, expected, tmp_path, nodes, monkeypatch):
     """`auto` is the nodes' device. It is part of the request, so a model of the CPU is another one."""
-    from training.trainer import ray_workers
-    from training.trainer.ray_cluster import device_of_cluster
+    from clicktower.training.trainer import ray_workers
+    from clicktower.training.trainer.ray_cluster import device_of_cluster
 
     nodes.be(2)
     on_gpu = device_of_cluster()
@@ -287,7 +287,7 @@ def test_a_worker_and_a_node_are_lost_and_come_back_and_the_bytes_stay(
     shop_shards, expected, tmp_path, nodes, monkeypatch
 ):
     """kill -9 of a worker; then a node goes: on with one worker; then there is a node again, and the run grows."""
-    monkeypatch.setattr("training.trainer.ray_workers.GROW_SECONDS", 2.0)
+    monkeypatch.setattr("clicktower.training.trainer.ray_workers.GROW_SECONDS", 2.0)
     monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "3")
     nodes.be(2)
     run = Run(shop_shards, tmp_path, recipe=LONG, workers=2, min_workers=1)
@@ -312,7 +312,7 @@ def test_a_worker_and_a_node_are_lost_and_come_back_and_the_bytes_stay(
 def test_a_node_that_nothing_replaces_ends_the_run_and_says_what_to_do(
     shop_shards, expected, tmp_path, nodes, monkeypatch
 ):
-    monkeypatch.setattr("training.trainer.ray_workers.ROOM_SECONDS", 5.0)
+    monkeypatch.setattr("clicktower.training.trainer.ray_workers.ROOM_SECONDS", 5.0)
     monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "3")
     nodes.be(2)
     run = Run(shop_shards, tmp_path, recipe=LONG, workers=2)
@@ -341,14 +341,14 @@ def test_an_error_that_one_worker_meets_ends_the_run_at_once(shop_shards, tmp_pa
 
 
 def train_digest(shop_shards: str) -> str:
-    from schemas.stage import open_result
-    from training.trainer.launch import train_request
+    from clicktower.schemas.stage import open_result
+    from clicktower.training.trainer.launch import train_request
 
     return train_request(open_result(shop_shards), RECIPE).digest
 
 
 def test_ray_keeps_its_files_on_the_file_system_of_the_store():
-    ray_workers = pytest.importorskip("training.trainer.ray_workers")
+    ray_workers = pytest.importorskip("clicktower.training.trainer.ray_workers")
     given = pickle.loads(pickle.dumps(ray_workers.storage_of("memory://ray/run")))
     with given["storage_filesystem"].open_output_stream(f"{given['storage_path']}/pointer.json") as file:
         file.write(b"{}")
@@ -357,7 +357,7 @@ def test_ray_keeps_its_files_on_the_file_system_of_the_store():
 
 
 def test_losses_end_a_run_only_where_no_checkpoint_comes_in_between_and_ray_has_had_time(tmp_path, monkeypatch):
-    from training.trainer.ray_workers import LOSSES_IN_VAIN, EndInVain
+    from clicktower.training.trainer.ray_workers import LOSSES_IN_VAIN, EndInVain
 
     end, lost = EndInVain(str(tmp_path), 2), {1: RuntimeError("connection closed by peer")}
     for update in range(1, 20):  # as often as may be, if it goes on in between
@@ -365,7 +365,7 @@ def test_losses_end_a_run_only_where_no_checkpoint_comes_in_between_and_ray_has_
         end.after_exception(None, lost)
     for _ in range(LOSSES_IN_VAIN):  # more than that, but within moments: a dead node may not be noticed yet
         end.after_exception(None, lost)
-    monkeypatch.setattr("training.trainer.ray_workers.SECONDS_IN_VAIN", 0.0)
+    monkeypatch.setattr("clicktower.training.trainer.ray_workers.SECONDS_IN_VAIN", 0.0)
     with pytest.raises(StageError, match=r"lost 6 times in a row.*RuntimeError.*checkpoint of update 19 is kept"):
         end.after_exception(None, lost)
     write_checkpoint(str(tmp_path), "run", Position(update=20), {})

@@ -6,10 +6,10 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from schemas import storage
+from clicktower.schemas import storage
+from clicktower.training.trainer.launch import train
 from tests.recipes import recipe_with, varied
 from tests.training.small_shards import write_shop
-from training.trainer.launch import train
 
 torch.set_num_threads(1)
 RECIPE = recipe_with(name="small", cells=8, epochs=3, minibatch=32, micro_batch=8, step=0.02, clip_norm=12.0)
@@ -93,7 +93,7 @@ class Killed(BaseException):
 
 @pytest.mark.slow
 def test_a_run_that_was_killed_twice_has_every_step_once(shop_shards, trained, tmp_path, monkeypatch):
-    monkeypatch.setattr("training.trainer.run_report.REPORT_SECONDS", 0.0)
+    monkeypatch.setattr("clicktower.training.trainer.run_report.REPORT_SECONDS", 0.0)
 
     def killer(at: int):
         def progress(what, done, total):

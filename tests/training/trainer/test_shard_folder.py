@@ -6,14 +6,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from schemas import storage
-from training.trainer.shard_data import local_folder
+from clicktower.schemas import storage
+from clicktower.training.trainer.shard_data import local_folder
 
 KILLED = """
 import os, signal, sys, tempfile
 tempfile.tempdir = sys.argv[1]
-from schemas import storage
-from training.trainer.shard_data import local_folder
+from clicktower.schemas import storage
+from clicktower.training.trainer.shard_data import local_folder
 storage.write_atomic("memory://shards/train-00000/pairs.arrow", b"left behind")
 print(local_folder("memory://shards"), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)

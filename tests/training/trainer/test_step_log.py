@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import storage
-from training.trainer.run_report import FILE_NAME, LiveFolder, StepLog
+from clicktower.schemas import storage
+from clicktower.training.trainer.run_report import FILE_NAME, LiveFolder, StepLog
 
 
 def lines(folder: Path) -> list[dict]:
@@ -80,7 +80,7 @@ def test_the_file_can_be_followed_while_it_grows(tmp_path):
 @pytest.mark.slow
 def test_a_killed_trainings_files_for_an_object_store_go_with_the_next_training(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    killed = "import os, signal; from training.trainer.run_report import LiveFolder; "
+    killed = "import os, signal; from clicktower.training.trainer.run_report import LiveFolder; "
     killed += "LiveFolder('memory://model'); os.kill(os.getpid(), signal.SIGKILL)"
     subprocess.run([sys.executable, "-c", killed], env=os.environ | {"TMPDIR": str(tmp_path)}, check=False)
     assert len(list(tmp_path.iterdir())) == 1

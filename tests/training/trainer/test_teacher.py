@@ -6,10 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from flows.cli import run
-from schemas import storage
-from schemas.errors import UsageError
-from schemas.stage import open_result
+from clicktower.flows.cli import run
+from clicktower.schemas import storage
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.stage import open_result
+from clicktower.training.evaluation.combine_stage import combine
+from clicktower.training.model.kernel_towers import moves_rows
+from clicktower.training.model.model import load_model
+from clicktower.training.trainer import clicks
+from clicktower.training.trainer.click_loss import DENSE, Taught, teacher_losses
+from clicktower.training.trainer.clicks import probabilities
+from clicktower.training.trainer.job import REFERENCE, ROWS, arithmetic_of
+from clicktower.training.trainer.launch import train
+from clicktower.training.trainer.shard_data import MicroBatch
 from tests.recipes import recipe_with, varied
 from tests.rounding import gamma
 from tests.training.finite_differences import require_gradient
@@ -17,15 +26,6 @@ from tests.training.small_shards import write_shop
 from tests.training.trainer.gloo_workers import Death, run_workers
 from tests.training.trainer.test_click_loss import loss_and_gradients
 from tests.training.trainer.test_exactness import alone, job, sha256
-from training.evaluation.combine_stage import combine
-from training.model.kernel_towers import moves_rows
-from training.model.model import load_model
-from training.trainer import clicks
-from training.trainer.click_loss import DENSE, Taught, teacher_losses
-from training.trainer.clicks import probabilities
-from training.trainer.job import REFERENCE, ROWS, arithmetic_of
-from training.trainer.launch import train
-from training.trainer.shard_data import MicroBatch
 
 torch.set_num_threads(1)
 RECIPE = recipe_with(name="small", cells=16, epochs=2, minibatch=48, micro_batch=8, step=0.01)

@@ -11,19 +11,19 @@ from typing import ClassVar, Literal
 import pytest
 import torch
 
-from schemas import storage
-from schemas.errors import UsageError
-from schemas.section import Positive, changed, section
+from clicktower.schemas import storage
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.section import Positive, changed, section
+from clicktower.training.compute.reduction import RowGradient
+from clicktower.training.model.encoder import Encoder, encoded, gradients
+from clicktower.training.model.objective_settings import ObjectiveSettings
+from clicktower.training.model.recipe import Nesterov, Recipe
+from clicktower.training.towers.tower_settings import LSTM
+from clicktower.training.trainer import clicks
+from clicktower.training.trainer.click_loss import PairBatch
+from clicktower.training.trainer.launch import train
+from clicktower.training.trainer.objective_registry import OBJECTIVES
 from tests.training.small_shards import shop, write_build
-from training.compute.reduction import RowGradient
-from training.model.encoder import Encoder, encoded, gradients
-from training.model.objective_settings import ObjectiveSettings
-from training.model.recipe import Nesterov, Recipe
-from training.towers.tower_settings import LSTM
-from training.trainer import clicks
-from training.trainer.click_loss import PairBatch
-from training.trainer.launch import train
-from training.trainer.objective_registry import OBJECTIVES
 
 torch.set_num_threads(1)
 load = clicks.load

@@ -12,17 +12,17 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from schemas import storage
-from schemas.errors import StageError, UnknownVersionError, UsageError
-from schemas.judgments import Judged
-from schemas.negatives import draw
-from schemas.stage import open_result
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UnknownVersionError, UsageError
+from clicktower.schemas.judgments import Judged
+from clicktower.schemas.negatives import draw
+from clicktower.schemas.stage import open_result
+from clicktower.training.model.model import load_model
+from clicktower.training.trainer import shard_data
+from clicktower.training.trainer.launch import train
+from clicktower.training.trainer.shard_data import load_shards
 from tests.recipes import recipe_with, varied
 from tests.training.small_shards import shop, write_build, write_shop
-from training.model.model import load_model
-from training.trainer import shard_data
-from training.trainer.launch import train
-from training.trainer.shard_data import load_shards
 
 torch.set_num_threads(1)
 RECIPE = recipe_with(name="small", cells=8, epochs=4, minibatch=32, micro_batch=8, step=0.02, clip_norm=20.0)

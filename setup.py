@@ -1,0 +1,10 @@
+"""The packages lie beside `clicktower` in the repository, and in it once installed. pyproject.toml has the rest."""
+
+from setuptools import find_packages, setup
+
+BESIDE = ("schemas", "beam_jobs", "training", "flows")
+
+setup(
+    packages=["clicktower", *(f"clicktower.{name}" for name in find_packages() if name.split(".")[0] in BESIDE)],
+    package_dir={f"clicktower.{name}": name for name in BESIDE},
+)
