@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import clicktower as clicktower_api
+from clicktower import api
 from clicktower.flows.config.guard_rules import DriftRules
 from clicktower.flows.config.pipeline_config import read_pipeline
 from clicktower.flows.guards import drift
@@ -129,7 +129,7 @@ def test_the_examples_of_the_python_api_are_true(shop, first, monkeypatch):
     for stage in ("build", "train"):
         (shop / "store" / stage / "DIGEST").symlink_to(first[stage]["path"], target_is_directory=True)
     try:
-        tried = doctest.testmod(clicktower_api, raise_on_error=True)
+        tried = doctest.testmod(api, raise_on_error=True)
     finally:
         for stage in ("build", "train"):
             (shop / "store" / stage / "DIGEST").unlink()
