@@ -9,7 +9,9 @@ Two Arrow IPC file sets, both split by hash bucket of the query, so that all row
     queries-BBBBB.arrow     QUERIES: one row per normalised query
     exposures-BBBBB.arrow   EXPOSURES: one row per query, document and position
 
-and `rejects-BBBBB.arrow` (REJECT), split by the place of the line.
+and `rejects-BBBBB.arrow` (REJECT), split by the place of the line. With the setting `pair_people` of ingest also
+
+    clickers-BBBBB.arrow    CLICKERS: one row per query, document and person
 """
 
 import pyarrow as pa
@@ -79,3 +81,7 @@ COUNTS = ("impressions", "clicks", "conversions", "weight")
 EXPOSURES = not_null(
     _METADATA, query=pa.string(), document_id=pa.string(), position=pa.int32(), **dict.fromkeys(COUNTS, pa.int64())
 )
+
+# Who clicked what: the smallest PEOPLE_CAP distinct person hashes of each query and document, for a minimum of people
+# behind each pair. Clicks do not tell it: three may be of one person.
+CLICKERS = not_null(_METADATA, query=pa.string(), document_id=pa.string(), person=pa.uint64())

@@ -26,7 +26,15 @@ import pyarrow.compute as pc
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton, TaggedOutput
 
 from clicktower.beam_jobs.build import titles
-from clicktower.beam_jobs.build.click_shards import CLICK_PAIRS, REPORTED_K, click_pairs, write_pool, write_shard
+from clicktower.beam_jobs.build.click_shards import (
+    CLICK_PAIRS,
+    REPORTED_K,
+    REPORTED_PAIR_K,
+    click_pairs,
+    no_pairs,
+    write_pool,
+    write_shard,
+)
 from clicktower.beam_jobs.build.titles import DocumentsPart, read_documents_part
 from clicktower.beam_jobs.engine.arrow_files import Record, get, map_table, put, write_table, writing_errors
 from clicktower.beam_jobs.engine.beam_engine import relay_stage_errors
@@ -39,7 +47,7 @@ from clicktower.schemas.errors import StageError
 from clicktower.schemas.judgments import read_queries, skeleton
 from clicktower.schemas.ledger import Ledger, continue_with
 from clicktower.schemas.manifest import Outcome
-from clicktower.schemas.search_log import QUERIES
+from clicktower.schemas.search_log import CLICKERS, QUERIES
 from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION, normalise
 
 READING, PAIRING = "reading the days (files)", "pairing queries with titles (buckets)"
@@ -56,6 +64,7 @@ class BuildJob:
     exposures: tuple[DayFile, ...]  # of day.EXPOSURES
     documents: str
     documents_parts: tuple[DocumentsPart, ...]
+    clickers: tuple[DayFile, ...]  # of day.CLICKERS; none if pair_k is 1
     judged_queries: str | None
     adult_terms: tuple[str, ...]
     ledger: Ledger  # of all days together
@@ -68,9 +77,16 @@ class BuildJob:
         return self.attempt.request.config
 
     @property
+    def pair_k(self) -> int:
+        return self.settings.get("pair_k", 1)  # unnamed at 1
+
+    @property
     def steps(self) -> dict[str, int]:
         """The totals of each step."""
-        return {READING: len(self.queries) + len(self.exposures), PAIRING: self.attempt.num_buckets}
+        return {
+            READING: len(self.queries) + len(self.exposures) + len(self.clickers),
+            PAIRING: self.attempt.num_buckets,
+        }
 
     def build(self, pipeline: beam.Pipeline) -> None:
         """The whole graph: the pool, titles by document, pairs by query behind the gate, shards, commit."""
@@ -78,7 +94,7 @@ class BuildJob:
         queries = (
             pipeline
             | "Query files" >> read_parts(self.queries)
-            | "Read queries" >> beam.Map(_read_queries, attempt.notes)
+            | "Read queries" >> beam.Map(_read_day_rows, attempt.notes)
         )
         shown = (
             pipeline
@@ -125,8 +141,16 @@ class BuildJob:
             "shown": Side(key="query", schema=titles.SHOWN),
             "answered": Side(key="bucket", schema=titles.ANSWERED, holds_bucket=True),
         }
+        sides = {"queries": queries, "shown": shown, "answered": answered.rows}
+        if self.clickers:
+            by_query["clickers"] = Side(key="query", schema=CLICKERS)
+            sides["clickers"] = (
+                pipeline
+                | "Clicker files" >> read_parts(self.clickers)
+                | "Read clickers" >> beam.Map(_read_day_rows, attempt.notes)
+            )
         pairs = (
-            {"queries": queries, "shown": shown, "answered": answered.rows}
+            sides
             | JointExchange("By query", by_query, num_buckets, scratch)
             | "Pair behind the gate"
             >> beam.FlatMap(
@@ -150,7 +174,7 @@ class BuildJob:
 
 
 @relay_stage_errors
-def _read_queries(file: DayFile, notes: str) -> pa.Table:
+def _read_day_rows(file: DayFile, notes: str) -> pa.Table:
     table = read_day_file(file)
     advance(notes, READING, 1)
     return table
@@ -233,6 +257,7 @@ def _pair(
     notes: str,
 ) -> Iterator[Any]:
     _, tables = bucket
+    has_clickers = "clickers" in tables
     pairs, tally = click_pairs(
         tables["queries"],
         titles.title_rows(tables["shown"], tables["answered"]),
@@ -241,6 +266,8 @@ def _pair(
         split_salt=settings["split_salt"],
         dev_share=settings["dev_share"],
         adult_terms=adult_terms,
+        pair_k=settings.get("pair_k", 1),
+        pair_people=titles.title_clickers(tables["clickers"], tables["answered"]) if has_clickers else None,
     )
     yield from put([pairs], scratch)
     yield TaggedOutput("tally", tally)
@@ -312,13 +339,17 @@ def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
         k: {unit: counts[f"{unit}_at_{k}"] for unit in ("queries", "clicks", "pairs")}
         for k in sorted({*REPORTED_K, settings["k"]})
     }
+    left_at_pair_k = {
+        pair_k: {unit: counts[f"{unit}_at_pair_{pair_k}"] for unit in ("clicks", "pairs")}
+        for pair_k in sorted({*REPORTED_PAIR_K, job.pair_k} if job.pair_k > 1 else ())
+    }
     of_splits = {
         f"{split}_{unit}": sum(entry.counts[unit] for entry in shards if entry.split == split)
         for unit in ("pairs", "queries")
         for split in ("train", "dev")
     }
     if not of_splits["train_pairs"]:
-        raise _nothing_to_train_on(left, job)
+        raise _nothing_to_train_on(left, left_at_pair_k, continue_with(job.ledger, tally.fates), job)
 
     attempt = job.attempt.folder
     digest = move_to_final_names((*shards, pool), attempt)
@@ -333,7 +364,9 @@ def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
         "labels": dict(job.labels),
     }
     storage.write_atomic(storage.join(attempt, "catalogue.json"), json.dumps(catalogue, indent=1).encode())
-    at, ungated = left[settings["k"]], left[0]
+    ungated = left[0]
+    at = left[settings["k"]] | left_at_pair_k.get(job.pair_k, {})
+    and_pair_k = f" and pair_k = {job.pair_k}" if job.pair_k > 1 else ""
     job.attempt.commit(
         Outcome(
             counts={
@@ -346,10 +379,15 @@ def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
                 "shards": len(shards),
             },
             metrics={
-                "privacy_gate": f"k = {settings['k']} keeps {at['clicks']:,} of {ungated['clicks']:,} clicks"
-                f" ({at['pairs']:,} of {ungated['pairs']:,} pairs; {at['queries']:,} of {ungated['queries']:,}"
+                "privacy_gate": f"k = {settings['k']}{and_pair_k} keeps {at['clicks']:,} of {ungated['clicks']:,}"
+                f" clicks ({at['pairs']:,} of {ungated['pairs']:,} pairs; {at['queries']:,} of {ungated['queries']:,}"
                 " queries)",
                 "left_at_k": [{"k": k, **row} for k, row in left.items()],
+                **(
+                    {"left_at_pair_k": [{"pair_k": k, **row} for k, row in left_at_pair_k.items()]}
+                    if and_pair_k
+                    else {}
+                ),
                 "window": dict(job.window),
             },
             labels=job.labels,
@@ -359,14 +397,26 @@ def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
     )
 
 
-def _nothing_to_train_on(left: Mapping[int, Mapping[str, int]], job: BuildJob) -> StageError:
+def _nothing_to_train_on(
+    left: Mapping[int, Mapping[str, int]],
+    left_at_pair_k: Mapping[int, Mapping[str, int]],
+    ledger: Ledger,
+    job: BuildJob,
+) -> StageError:
     k = job.settings["k"]
     at, ungated = left[k], left[0]
-    if k and ungated["pairs"] and not left[1]["pairs"]:
+    if not ungated["pairs"]:
+        return no_pairs(ledger)
+    if k and not left[1]["pairs"]:
         return StageError(
-            f"No line of the log names a client: not one of the {ungated['queries']:,} queries has a known person, so"
-            f" none passes k = {k}.",
+            f"No line with a client id asks for a query that has pairs ({ungated['pairs']:,}): nobody is behind them,"
+            f" so none passes k = {k}.",
             "Give a log with client ids; or, for a log that is public already, `--k 0`: no gate at all.",
+        )
+    if at["pairs"] and job.pair_k > 1 and not left_at_pair_k[job.pair_k]["pairs"]:
+        return StageError(
+            f"Of {at['pairs']:,} pairs at k = {k} none was clicked by pair_k = {job.pair_k} people.",
+            "Lower pair_k, or add days to the window.",
         )
     at_lower_k = ", ".join(f"{row['pairs']:,} at k = {lower_k}" for lower_k, row in left.items() if 0 < lower_k < k)
     return StageError(

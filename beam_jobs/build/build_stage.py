@@ -15,7 +15,7 @@ from clicktower.beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
 from clicktower.beam_jobs.ingest.content_filters import adult_list
 from clicktower.beam_jobs.ingest.days import Window, day_bytes, day_files, inherited_labels, open_window
 from clicktower.schemas import storage
-from clicktower.schemas.errors import UsageError
+from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.ledger import merge_ledgers
 from clicktower.schemas.manifest import Request
 from clicktower.schemas.search_log import PEOPLE_CAP
@@ -35,14 +35,17 @@ class BuildConfig:
 
     k: the number of distinct people that must have issued a query before it leaves the private aggregate (at most
     PEOPLE_CAP; 1 is for a team that trains on its own log in private, and 0, no gate at all, for a log that is already
-    public and names nobody). num_negatives: unclicked documents per pair. dev_share: the share of queries that is held
-    out. split_salt: the key of that split; permanent, or held-out queries end up in training. seed: of the negatives.
-    pool_size: the maximum number of documents that negatives are drawn from. table_rows: rows of the letter-trigram
-    table. pairs_per_shard: 100,000 pairs with four negatives take about 64 MiB. adult_list: a file of adult terms, one
-    per line, that replaces the built-in list.
+    public and names nobody). pair_k: the number of distinct people that must have clicked a title for a query before
+    that pair leaves it (1: no minimum); above 1 it needs days that were ingested with `pair_people`. num_negatives:
+    unclicked documents per pair. dev_share: the share of queries that is held out. split_salt: the key of that split;
+    permanent, or held-out queries end up in training. seed: of the negatives. pool_size: the maximum number of
+    documents that negatives are drawn from. table_rows: rows of the letter-trigram table. pairs_per_shard: 100,000
+    pairs with four negatives take about 64 MiB. adult_list: a file of adult terms, one per line, that replaces the
+    built-in list.
     """
 
     k: Annotated[int, Field(ge=0, le=PEOPLE_CAP)] = 5  # the people of a query that a day keeps
+    pair_k: Annotated[int, Field(ge=1, le=PEOPLE_CAP), Unnamed(at=1)] = 1
     num_negatives: Annotated[int, Field(ge=1, le=1_000)] = 4
     dev_share: HeldOutShare = 0.05
     split_salt: Salt = "clicktower"
@@ -102,12 +105,15 @@ def build_shards(
     """
     opened = open_window(days, window)
     ingests = opened.ingests
+    if config.pair_k > 1:
+        _require_clickers(ingests, config.pair_k)
     parts = plan_documents(documents)
     window_key = opened.request_key() if window and not window.is_all else None
     request = build_request([day.manifest.digest for day in ingests], documents, judged_queries, config, window_key)
     fields = {
         "queries": tuple(day_files(ingests, "queries")),
         "exposures": tuple(day_files(ingests, "exposures")),
+        "clickers": tuple(day_files(ingests, "clickers")) if config.pair_k > 1 else (),
         "documents": documents,
         "documents_parts": tuple(parts),
         "judged_queries": judged_queries,
@@ -126,3 +132,14 @@ def build_shards(
         beam_options=beam_options,
         progress=progress,
     )
+
+
+def _require_clickers(ingests: Sequence[StageResult], pair_k: int) -> None:
+    """Raise StageError if a day does not hold who clicked what."""
+    lacking = [day for day in ingests if not day_files([day], "clickers")]
+    if lacking:
+        raise StageError(
+            f"pair_k = {pair_k} asks how many people clicked each pair, and {len(lacking):,} of {len(ingests):,} days"
+            " do not hold it: clicks may all be of one person.",
+            "Ingest their logs again with --set pair_people=true, or leave pair_k at 1.",
+        )

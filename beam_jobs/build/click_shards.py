@@ -12,7 +12,9 @@ from clicktower.beam_jobs.compiled.log_library import keyed_hashes, row_digest
 from clicktower.beam_jobs.engine.arrow_files import BATCH_ROWS, write_tables
 from clicktower.beam_jobs.engine.beam_stage import FolderMade, Tally
 from clicktower.beam_jobs.ingest.content_filters import CONTENT_FATES, content_fates
+from clicktower.schemas.errors import StageError
 from clicktower.schemas.judgments import skeleton
+from clicktower.schemas.ledger import FATES, Ledger
 from clicktower.schemas.negatives import draw, pair_keys, sampling_probability
 from clicktower.schemas.search_log import CLICK_WEIGHT, COUNTS, PEOPLE_CAP
 from clicktower.schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, LogicalDigest
@@ -51,6 +53,7 @@ RowsPerShard = Annotated[int, Field(ge=1, le=2**24)]
 # The result reports other values of k beside the chosen one, since on a small log the gate decides much. 0 means no
 # gate at all.
 REPORTED_K = (0, 1, 2, 3, 5, 10, 20)
+REPORTED_PAIR_K = (1, 2, 3, 5)  # 1 is no minimum
 
 
 def click_pairs(
@@ -62,12 +65,18 @@ def click_pairs(
     split_salt: str,
     dev_share: float,
     adult_terms: tuple[str, ...] | None = None,
+    pair_k: int = 1,
+    pair_people: pa.Table | None = None,
 ) -> tuple[pa.Table, Tally]:
     """CLICK_PAIRS of the queries that at least k people issued, and the tally of all their lines.
 
+    With a `pair_k` above 1 only pairs that at least as many people clicked. It needs `pair_people` (PAIR_PEOPLE, all
+    rows of these queries), with which the tally also counts what other values of it would leave.
+
     `queries`: day.QUERIES; `shown`: SHOWN_TITLED; both hold all rows of each of their queries, from any number of days.
     `judged`: skeletons of the queries that are reserved for evaluation. The fate of a line depends first on its query
-    (content, then judged, then below k) and then on its document (unknown). `adult_terms` replace the built-in list.
+    (content, then judged, then below k), then on its document (unknown) and then on its pair (below pair_k).
+    `adult_terms` replace the built-in list.
     """
     people = count_people(queries)
     query_of_row = pc.index_in(shown["query"], value_set=people["query"]).combine_chunks()
@@ -97,9 +106,6 @@ def click_pairs(
     fates["document_unknown"] = lines[published & ~is_titled].sum()
     fates["search"] = searches[is_published].sum()
     fates["impression"] = impressions[published & is_titled].sum()
-    for split, in_split in (("train", ~dev), ("dev", dev)):
-        fates[f"click_{split}"] = clicks[published & is_titled & in_split].sum()
-        fates[f"conversion_{split}"] = conversions[published & is_titled & in_split].sum()
 
     usable = is_titled & (weight > 0) & ~is_set_aside[query_of_row]
     titles = shown["title"].filter(pa.array(usable))
@@ -108,18 +114,40 @@ def click_pairs(
     )
     pairs = clicked.group_by(["at", "title"]).aggregate([("clicks", "sum"), ("weight", "sum")])
     at, pair_clicks = pairs["at"].to_numpy(), pairs["clicks_sum"].to_numpy()
+
     counts = {}
+    is_enough = np.ones(len(at), bool)
+    if pair_people is not None:
+        num_clickers = _count_clickers(pairs, people["query"], pair_people)
+        is_enough = (pair_k == 1) | (num_clickers >= pair_k)
+        for other in {*REPORTED_PAIR_K, pair_k}:
+            passed = is_published[at] & ((other == 1) | (num_clickers >= other))
+            counts[f"clicks_at_pair_{other}"] = pair_clicks[passed].sum()
+            counts[f"pairs_at_pair_{other}"] = passed.sum()
+    elif pair_k > 1:
+        raise AssertionError("pair_k without the people of each pair")
+    too_few = np.zeros(len(shown), bool)
+    if pair_k > 1:
+        too_few[usable] = ~is_enough[_pair_of_rows(clicked, pairs)]
+        too_few &= published
+    fates["pair_below_k"] = (clicks + conversions)[too_few].sum()
+    for split, in_split in (("train", ~dev), ("dev", dev)):
+        of_pairs = published & is_titled & ~too_few & in_split
+        fates[f"click_{split}"] = clicks[of_pairs].sum()
+        fates[f"conversion_{split}"] = conversions[of_pairs].sum()
+
     for other_k in {*REPORTED_K, k}:
         passed = num_people[at] >= other_k
         counts[f"queries_at_{other_k}"] = (~is_set_aside & (num_people >= other_k)).sum()
         counts[f"clicks_at_{other_k}"] = pair_clicks[passed].sum()
         counts[f"pairs_at_{other_k}"] = passed.sum()
 
-    passed = is_published[at]
+    passed = is_published[at] & is_enough
     at = at[passed]
     is_repeated = np.ones(len(at), bool)  # a query has its exclusions once
     is_repeated[np.unique(at, return_index=True)[1]] = False
-    excluded = _excluded_rows(query_of_row[weight > 0], shown["pool_row"].to_numpy()[weight > 0], len(people))
+    clicked_rows = (weight > 0) & ~too_few  # a list of exclusions would tell of the pairs that are kept back
+    excluded = _excluded_rows(query_of_row[clicked_rows], shown["pool_row"].to_numpy()[clicked_rows], len(people))
     table = pa.table(
         [
             people["query"].take(pa.array(at)),
@@ -135,6 +163,59 @@ def click_pairs(
         fates={fate: int(lines) for fate, lines in fates.items()},
         counts={name: int(count) for name, count in counts.items()},
     )
+
+
+_ONLY_BOTS = (
+    "If they are people, see which rule took them (`metrics.bots` in the manifest of the ingest) and ingest with other"
+    " thresholds (docs/privacy.md); a column with the wrong client ids or times makes bots of people too."
+)
+_FIXES = {  # fate -> what to do if it took the most lines
+    **dict.fromkeys(("bot_user_agent", "bot_behaviour", "bot_crowd", "bot_unsure"), _ONLY_BOTS),
+    "erased": "Add days on which others asked: those who were erased do not come back.",
+    "query_judged": "Add days with other queries than the judged ones.",
+}
+
+
+def no_pairs(ledger: Ledger) -> StageError:
+    """The error for lines of which none gives a pair of a query and a title at any k. `ledger`: of these lines."""
+    worst = max(ledger.lines, key=lambda fate: (FATES[fate][0] != "kept") * ledger.lines[fate], default="")
+    lost = f" Of {ledger.total:,} lines these were lost: {losses}." if (losses := ledger.losses()) else ""
+    return StageError(
+        f"No click of these days gives a pair of a query and a title, at any k.{lost}",
+        _FIXES.get(worst, "`clicktower check` says what becomes of the lines of a log, and what it lacks."),
+    )
+
+
+def _count_clickers(pairs: pa.Table, queries: pa.Array, pair_people: pa.Table) -> np.ndarray:
+    """How many distinct people clicked each pair, int64 [pairs], exact up to PEOPLE_CAP. `pairs`: `at`, an index into
+    `queries`, and `title`.
+    """
+    people = pa.table(
+        {
+            "at": pc.index_in(pair_people["query"], value_set=queries).cast(pa.int64()),
+            "title": pair_people["title"],
+            "person": pair_people["person"],
+        }
+    )
+    distinct = people.group_by(["at", "title", "person"]).aggregate([]).select(["at", "title"])
+    at = _pair_of_rows(distinct, pairs)
+    return np.bincount(at[at >= 0], minlength=len(pairs))
+
+
+def _pair_of_rows(rows: pa.Table, pairs: pa.Table) -> np.ndarray:
+    """The index of each row's pair, int64 [rows], -1 for none. Both have `at` and `title`; each pair occurs once."""
+    if not len(pairs):
+        return np.full(len(rows), -1)
+    titles = pc.unique(pairs["title"].combine_chunks())
+
+    def codes(table: pa.Table) -> np.ndarray:
+        title = pc.fill_null(pc.index_in(table["title"], value_set=titles), len(titles)).to_numpy()
+        return table["at"].to_numpy() * (len(titles) + 1) + title
+
+    of_rows, of_pairs = codes(rows), codes(pairs)
+    order = np.argsort(of_pairs)
+    found = order[np.minimum(np.searchsorted(of_pairs, of_rows, sorter=order), len(pairs) - 1)]
+    return np.where(of_pairs[found] == of_rows, found, -1)
 
 
 def _excluded_rows(query_of_row: np.ndarray, pool_row: np.ndarray, num_queries: int) -> pa.ListArray:

@@ -1,6 +1,7 @@
 """`check_log`: a sample of a log in any supported format -> its content, the fate of its lines, and possible problems.
 
-It writes nothing, and no result contains a line, a query, a client id or a user agent.
+It writes nothing, and no result contains a line, a query, a client id, a user agent, or a name of a field that may be
+one of them.
 """
 
 import json
@@ -72,6 +73,8 @@ def check_log(
             of_log = read_fields(first, sizes[first])
         except StageError as error:
             findings.append(damaged(error))
+    if mapping:
+        of_log.typed = tuple(column for column in mapping.columns.named().values() if isinstance(column, str))
     config = _config(log_format, mapping, of_log)
     names = _column_names(config.mapping if config else None, of_log)
     suggested = None if mapping else suggest_mapping(of_log)
@@ -107,7 +110,8 @@ def check_log(
     }
     if config and plan and sample and any(batch.num_rows for batch in sample.batches):
         facts |= _facts_of_lines(config, plan, sample, documents, k, progress)
-        findings += wrong_clients(facts["clients"], sum(facts["lines"].values()), names.get("client_id", ""))
+        client_column = of_log.name_of(names.get("client_id", ""))
+        findings += wrong_clients(facts["clients"], sum(facts["lines"].values()), client_column)
         findings += wrong_events(facts)
         findings += useless_result(facts)
     return Checked(facts=facts, findings=order_findings(findings))
@@ -147,11 +151,14 @@ def _column_names(mapping: Mapping | None, of_log: Fields) -> dict[str, str]:
 
 
 def _common_fields(of_log: Fields) -> dict[str, Any]:
-    """The fields of more than a few lines: name, share of the lines, what the values look like."""
+    """The fields of more than a few lines: name, share of the lines, what the values look like; and how many fields
+    have names that may be text of the log.
+    """
     few = min(5, max(1, of_log.num_lines // 2))
     shown = [path for path in of_log.leaves() if of_log.paths[path] >= few][:_MAX_FIELDS]
     rows = [{"name": path, "share": round(of_log.share(path), 4), "looks_like": of_log.shape(path)} for path in shown]
-    return {"fields": rows, "fields_from_lines": of_log.num_lines}
+    num_others = len(of_log.paths_of_values()) - len(of_log.leaves())
+    return {"fields": rows, "fields_not_shown": num_others, "fields_from_lines": of_log.num_lines}
 
 
 def _facts_of_lines(
@@ -167,7 +174,7 @@ def _facts_of_lines(
     progress("joining, detecting bots, counting people", 0, None)
     day = log_sample.day_of_sample(rows, config.bots)
     titled, of_documents = log_sample.titled_clicks(documents, day.exposures, progress) if documents else (None, None)
-    kept = log_sample.kept_at_k(day, titled, k)
+    kept, kept_pairs = log_sample.kept_at_k(day, titled, k)
     pairs = next(row["pairs"] for row in kept if row["k"] == k)
     return {
         "sample": {
@@ -184,6 +191,7 @@ def _facts_of_lines(
         "times": log_sample.times_of(rows),
         "k": k,
         "kept": kept,
+        "kept_at_pair_k": kept_pairs,
         "documents": of_documents,
         "estimate": log_sample.estimate_whole(sample, day, pairs, plan),
     }

@@ -1,6 +1,6 @@
 """The fields of a log's first lines: their names, what their values look like, the mapping that the names suggest.
 
-Lines are never shown; only names that look like field names are.
+Lines are never shown; only names that are known for fields are (field_names).
 """
 
 import csv
@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from clicktower.beam_jobs.sources.field_names import ALIASES, is_name, may_be_shown, plain_name
 from clicktower.beam_jobs.sources.mapping import Columns, Events, Mapping
 from clicktower.beam_jobs.sources.read_lines import (
     FAILURES,
@@ -38,42 +39,12 @@ _ACTIONS = frozenset({"index", "create", "update", "delete"})
 _MAX_DEPTH, _MAX_KEYS, _MAX_PATHS, _MAX_TEXTS = 4, 40, 1000, 200
 _DELIMITERS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}
 _UBI_KEYS = {"user_query", "action_name", "event_attributes", "query_attributes"}
+_EVENT = re.compile(r"[A-Za-z_.: -]+")
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d.*)?")
 # Digits of a number of seconds, ms, us, ns since 1970, for the years 2001 to 2286.
 _EPOCHS = {10: "seconds", 13: "milliseconds", 16: "microseconds", 19: "nanoseconds"}
-_NAME = re.compile(r"[A-Za-z_@][A-Za-z0-9_.@ -]{0,59}")
-_LONG_DIGITS = re.compile(r"\d{5,}|[0-9a-fA-F]{12,}")
 
-# Our column -> its usual names, likeliest first. Two parts are a key within an object of that name. Names are compared
-# without case, `_`, `-`, `.`, `@` and spaces: `queryId`, `query_id` and `Query ID` are equal.
-ALIASES: dict[str, tuple[str, ...]] = {
-    "query_id": (
-        "query_id", "qid", "search_id", "sid", "query.id", "search.id", "request_id", "search_request_id", "query_uid",
-        "query_uuid", "search_uuid", "query_guid", "qry_id",
-    ),
-    "client_id": (
-        "client_id", "user_id", "visitor_id", "anon_id", "anonymous_id", "cookie_id", "device_id", "customer_id", "uid",
-        "client", "user", "visitor", "user.id", "client.id", "visitor.id", "uuid", "session_id", "session",
-    ),
-    "query": (
-        "user_query", "query", "query_text", "search_term", "search_query", "search_text", "search.query",
-        "search.text", "query.text", "keywords", "keyword", "q", "term", "phrase", "search_phrase", "text", "search",
-    ),
-    "document_id": (
-        "object_id", "document_id", "doc_id", "product_id", "item_id", "product.id", "item.id", "document.id", "doc.id",
-        "object.id", "sku", "asin", "did", "click_url", "clicked_url", "url", "product", "item", "document", "doc",
-        "article_id", "listing_id", "internal_id",
-    ),
-    "position": ("ordinal", "position", "rank", "item_rank", "pos", "index", "click_rank", "result_position", "slot"),
-    "time": (
-        "timestamp", "time", "ts", "datetime", "date_time", "event_time", "query_time", "created_at", "at", "date",
-        "epoch", "unix_time", "time_stamp",
-    ),
-    "event": ("action_name", "event", "event_type", "event_name", "action", "action_type", "type", "interaction"),
-    "user_agent": ("user_agent", "ua", "agent", "http_user_agent", "browser"),
-    "application": ("application", "app", "app_name", "application_name"),
-}  # fmt: skip
-# The meaning of the values of an event column, compared in the same way.
+# The meaning of the values of an event column, compared like names (field_names.ALIASES).
 EVENT_NAMES = {
     "click": ("click", "tap", "select", "clickthrough", "productclick", "itemclick", "resultclick", "hitclick"),
     "impression": ("impression", "shown", "view", "viewed", "display", "displayed", "serp", "impressed", "productview"),
@@ -87,7 +58,8 @@ class Fields:
     its values look like.
 
     `texts`: the short values of each path that may name events; they are compared with known words and never shown
-    otherwise. `format`: the format that `ingest` would use, "" if --format must say it; `delimiter`: of delimited text.
+    otherwise. `format`: the format that `ingest` would use, "" if --format must say it; `delimiter`: of delimited text;
+    `typed`: names that the user wrote in a mapping.
     """
 
     format: str = ""
@@ -99,6 +71,7 @@ class Fields:
     paths: Counter[str] = field(default_factory=Counter)
     shapes: dict[str, Counter[str]] = field(default_factory=dict)
     texts: dict[str, Counter[str]] = field(default_factory=dict)
+    typed: tuple[str, ...] = ()
 
     def share(self, path: str) -> float:
         return self.paths[path] / self.num_lines if self.num_lines else 0.0
@@ -110,7 +83,17 @@ class Fields:
 
     def leaves(self) -> list[str]:
         """Paths that hold values and names that may be shown, most frequent first."""
-        return [path for path, _ in self.paths.most_common() if self.shape(path) != "object" and is_showable(path)]
+        return [path for path in self.paths_of_values() if may_be_shown(path, self.typed)]
+
+    def paths_of_values(self) -> list[str]:
+        """All paths that hold values, most frequent first; some may be text of the log."""
+        return [path for path, _ in self.paths.most_common() if self.shape(path) != "object"]
+
+    def name_of(self, path: str) -> str:
+        """A path as it may be shown, or its number."""
+        if may_be_shown(path, self.typed) or path not in self.header:
+            return path
+        return f"column {self.header.index(path) + 1}"
 
     def note(self, path: str, value: Any) -> None:
         """Count a value of a path."""
@@ -232,21 +215,11 @@ def is_header(names: Sequence[str], records: Sequence[Sequence[str]]) -> bool:
     """Whether a first line names columns: every field looks like a name, none occurs twice, at least two are known, and
     none is also a value of its column, so that no line of a log without a header is mistaken for one.
     """
-    if len(set(names)) < len(names) or not all(map(is_showable, names)):
+    if len(set(names)) < len(names) or not all(map(is_name, names)):
         return False
     if sum(best_name(ours, names) is not None for ours in ALIASES) < 2:
         return False
     return not any(name == value for record in records for name, value in zip(names, record, strict=False))
-
-
-def plain_name(name: str) -> str:
-    """A name reduced to lower-case letters and digits."""
-    return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
-def is_showable(name: str) -> bool:
-    """Whether a key looks like the name of a field, and not like a value used as a key."""
-    return bool(_NAME.fullmatch(name.strip())) and not _LONG_DIGITS.search(name)
 
 
 def best_name(ours: str, names: Iterable[str]) -> str | None:
@@ -264,7 +237,11 @@ def best_name(ours: str, names: Iterable[str]) -> str | None:
 
 
 def event_kind(value: str) -> str | None:
-    """What a value of an event column probably means: search, impression, click, or None if unknown."""
+    """What a value of an event column probably means: search, impression, click, or None if unknown. Other letters than
+    those of the known words would be text of the log.
+    """
+    if not _EVENT.fullmatch(value):
+        return None
     return next((kind for kind, names in EVENT_NAMES.items() if plain_name(value) in names), None)
 
 

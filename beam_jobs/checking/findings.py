@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clicktower.beam_jobs.checking.fields import Fields, best_name, event_kind, plain_name, suggest_events
+from clicktower.beam_jobs.build.click_shards import no_pairs
+from clicktower.beam_jobs.checking.fields import Fields, best_name, event_kind, suggest_events
 from clicktower.beam_jobs.checking.log_sample import Sample
+from clicktower.beam_jobs.sources.field_names import plain_name
 from clicktower.beam_jobs.sources.forms import FORMS
 from clicktower.beam_jobs.sources.mapping import Mapping as LogMapping
 from clicktower.schemas.errors import StageError
-from clicktower.schemas.ledger import FATES
+from clicktower.schemas.ledger import FATES, Ledger
 
 FAILS, LOOK, NOTE = "fails", "look", "note"  # would stop ingest; costs something; worth knowing
 LEVELS = (FAILS, LOOK, NOTE)
@@ -95,7 +97,8 @@ def wrong_in_ubi(fields: Fields) -> Iterator[LogFinding]:
         if candidate is None or fields.paths[candidate] < 0.02 * num_lines:
             continue
         taken.add(candidate)
-        lines = "lines" if num_lines == fields.num_lines else "events"
+        are_all = num_lines == fields.num_lines
+        lines = f"first {num_lines:,} lines" if are_all else f"{num_lines:,} events among the first lines"
         yield LogFinding(
             level=LOOK,
             code="near_miss",
@@ -122,8 +125,8 @@ def wrong_time_unit(fields: Fields, path: str, time_format: str) -> Iterator[Log
             yield LogFinding(
                 level=LOOK,
                 code="time_unit",
-                problem=f"`{path}` holds {held_unit} since 1970, and is read as {unit}: times would be wrong by a"
-                " factor of a thousand or more.",
+                problem=f"`{fields.name_of(path)}` holds {held_unit} since 1970, and is read as {unit}: times would be"
+                " wrong by a factor of a thousand or more.",
                 fix=fix,
             )
 
@@ -141,7 +144,7 @@ def unknown_events(fields: Fields, path: str, mapping: LogMapping) -> Iterator[L
         return
     events, kinds = suggest_events(missed), sorted({str(event_kind(value)) for value in missed})
     lines = "; ".join(f"{kind} = {json.dumps(getattr(events, kind))}" for kind in kinds)
-    named = ", ".join(f"`{value}` ({count / total:.1%} of the events)" for value, count in missed.items())
+    named = ", ".join(f"`{value}` ({count:,} of the first {total:,} events)" for value, count in missed.items())
     yield LogFinding(
         level=LOOK,
         code="event_names",
@@ -162,8 +165,9 @@ def unreadable_lines(sample: Sample, max_share: float) -> Iterator[LogFinding]:
     yield LogFinding(
         level=FAILS if fails else NOTE,
         code="unreadable",
-        problem=f"{share:.2%} of the lines cannot be read, and ingest {ingest}; most often ({count:,})"
-        f" {FATES[reason][1]}, for example at {', '.join(sample.reject_places[reason])}.",
+        problem=f"{sample.rejects.total():,} of {sample.num_lines:,} lines ({share:.2%}) cannot be read, and ingest"
+        f" {ingest}; most often ({count:,}) {FATES[reason][1]}, for example at"
+        f" {', '.join(sample.reject_places[reason])}.",
         fix=f"Look at these lines{may_be_lost}.",
     )
 
@@ -172,13 +176,14 @@ def wrong_clients(clients: Mapping[str, Any], lines: int, column: str) -> Iterat
     """Clients that are missing, one client with a large part of the log, or a new one for every search. `column` is the
     client column.
     """
-    if clients["lines_with"] < 0.9 * lines:
+    without = lines - clients["lines_with"]
+    if without > 0.1 * lines:
         yield LogFinding(
             level=LOOK,
             code="clients_missing",
             about="client_id",
-            problem=f"{1 - clients['lines_with'] / lines:.1%} of the lines have no client id. Events take that of their"
-            " search; no k of 1 or more keeps a query of nobody.",
+            problem=f"{without:,} of {lines:,} searches and events ({without / lines:.1%}) have no client id. Events"
+            " take that of their search; no k of 1 or more keeps a query of nobody.",
             fix="Log an id for each browser or account, or map the column that has it; build a log that is public"
             " already with --k 0.",
         )
@@ -186,8 +191,9 @@ def wrong_clients(clients: Mapping[str, Any], lines: int, column: str) -> Iterat
         yield LogFinding(
             level=LOOK,
             code="busy_client",
-            problem=f"A single client has {clients['largest_lines'] / lines:.1%} of the lines: a program, or many"
-            " people behind one id, that counts as one person for k; at the pace of a bot its lines are dropped.",
+            problem=f"A single client has {clients['largest_lines']:,} of {lines:,} searches and events"
+            f" ({clients['largest_lines'] / lines:.1%}): a program, or many people behind one id, that counts as one"
+            " person for k; at the pace of a bot its lines are dropped.",
             fix="Where there is no client, leave the field out instead of writing `null` or `0`; log an id of each"
             " browser or account, not of the server or the application.",
         )
@@ -197,7 +203,8 @@ def wrong_clients(clients: Mapping[str, Any], lines: int, column: str) -> Iterat
             level=LOOK,
             code="fleeting_clients",
             problem=(
-                f"Hardly any client comes twice ({clients['searches_each']:.2f} searches each)."
+                f"Of {clients['distinct']:,} clients hardly any comes twice ({clients['searches_each']:.2f} searches"
+                " each)."
                 if comes_once
                 else f"`{column}` stands for the client, and is a session's by its name."
             )
@@ -229,7 +236,8 @@ def wrong_events(facts: Mapping[str, Any]) -> Iterator[LogFinding]:
         yield LogFinding(
             level=LOOK,
             code="few_join",
-            problem=f"Only {joins['share']:.1%} of the events that need their search find it; the others are dropped.",
+            problem=f"Of {joins['total']:,} impressions and clicks {joins['events']:,} carry no query and need their"
+            f" search; only {joins['joined']:,} of these ({joins['share']:.1%}) find it, and the others are dropped.",
             fix="Check that searches and events have the same query_id, letter by letter, and that no file with"
             " searches is missing.",
         )
@@ -239,15 +247,20 @@ def useless_result(facts: Mapping[str, Any]) -> Iterator[LogFinding]:
     """Clicks on documents without a title, or no pairs at this k."""
     documents, k, is_whole = facts["documents"], facts["k"], facts["sample"]["is_whole"]
     if documents and documents["clicks_titled"] < 0.95 * documents["clicks"]:
-        share = documents["clicks_titled"] / documents["clicks"]
+        titled, clicks = documents["clicks_titled"], documents["clicks"]
         yield LogFinding(
             level=LOOK,
             code="documents_unknown",
-            problem=f"Only {share:.1%} of the clicks are on a document with a title; the others give no pair.",
+            problem=f"Only {titled:,} of {clicks:,} clicks ({titled / clicks:.1%}) are on a document with a title; the"
+            " others give no pair.",
             fix="Give the documents of the time of the log, with ids written as in the log, letter by letter.",
         )
-    chosen = next(row for row in facts["kept"] if row["k"] == k)
-    if not chosen["pairs"] and k and facts["clients"]["lines_with"]:
+    pairs = {row["k"]: row["pairs"] for row in facts["kept"]}
+    ledger = Ledger.from_json(facts["ledger"])
+    if "click" in facts["lines"] and not ledger.lines.get("day_click") and is_whole:
+        error = no_pairs(ledger)
+        yield LogFinding(level=LOOK, code="no_pairs", problem=error.problem, fix=error.fix)
+    elif k and not pairs[k] and pairs[1]:
         remark = "" if is_whole else ", of which more may keep some"
         yield LogFinding(
             level=LOOK,

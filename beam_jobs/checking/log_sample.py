@@ -16,8 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clicktower.beam_jobs.build.click_shards import REPORTED_K, click_pairs
-from clicktower.beam_jobs.build.titles import SHOWN_TITLED, plan_documents, read_documents_part, sum_positions
+from clicktower.beam_jobs.build.click_shards import REPORTED_K, REPORTED_PAIR_K, click_pairs
+from clicktower.beam_jobs.build.titles import (
+    SHOWN_TITLED,
+    plan_documents,
+    read_documents_part,
+    sum_positions,
+    title_clickers,
+)
 from clicktower.beam_jobs.engine.engine_options import with_local_workers
 from clicktower.beam_jobs.ingest.bots import (
     BotRules,
@@ -33,6 +39,7 @@ from clicktower.beam_jobs.ingest.day_rows import (
     IMPRESSION,
     SEARCH,
     aggregate_joined,
+    clickers_of,
     count_lines,
     join_search_events,
     merge_bucket,
@@ -169,14 +176,18 @@ def times_of(rows: pa.Table) -> dict[str, Any]:
 
 
 def joins_of(rows: pa.Table) -> dict[str, Any]:
-    """How many `events` need their search, and for how many it is in the sample (`joined`, `share`)."""
+    """How many events there are (`total`: impressions, clicks and conversions), how many of these `events` carry no
+    query and so need their search, and for how many of them it is in the sample (`joined`, `share`).
+    """
     column = rows["kind"].combine_chunks()
     kind = np.array([KINDS.index(name) for name in column.dictionary.to_pylist()], np.int8)[column.indices.to_numpy()]
     query_id = rows["query_id"].combine_chunks().dictionary_encode().indices.to_numpy()
     carries = rows["query"].combine_chunks().is_valid().to_numpy(zero_copy_only=False)
-    needs = query_id[np.isin(kind, (IMPRESSION, CLICK, CONVERSION)) & ~carries]
+    is_event = np.isin(kind, (IMPRESSION, CLICK, CONVERSION))
+    needs = query_id[is_event & ~carries]
     events, joined = len(needs), int(np.isin(needs, query_id[kind == SEARCH]).sum())
-    return {"events": events, "joined": joined, "share": joined / events if events else 1.0}
+    share = joined / events if events else 1.0
+    return {"total": int(is_event.sum()), "events": events, "joined": joined, "share": share}
 
 
 # The results of ingest and build for these rows.
@@ -190,6 +201,7 @@ class SampledDay:
 
     queries: pa.Table  # day.QUERIES
     exposures: pa.Table  # day.EXPOSURES
+    clickers: pa.Table  # day.CLICKERS
     fates: Counter[str]
     seconds: float
     joined_bytes: int
@@ -201,13 +213,15 @@ def day_of_sample(rows: pa.Table, rules: BotRules) -> SampledDay:
     joined, fates = join_search_events(rows, secrets.token_bytes(KEY_BYTES))
     bots, passers_by = detect_bots(client_statistics(joined), rules)
     bots = merge_bots([bots, find_crowds(passers_by, activity_of(passers_by), rules)])
-    partial, tally = aggregate_joined(joined, bots)
+    partial, tally = aggregate_joined(joined, bots, pair_people=True)
     fates.update(tally.fates)
-    queries, exposures = merge_bucket(partial.combine_chunks())
+    partial = partial.combine_chunks()
+    queries, exposures = merge_bucket(partial)
     fates.update({DAY_FATES[name]: lines for name, lines in count_lines(queries, exposures).items()})
     return SampledDay(
         queries=queries.cast(QUERIES),
         exposures=exposures.cast(EXPOSURES),
+        clickers=clickers_of(partial),
         fates=fates,
         seconds=time.perf_counter() - begun,
         joined_bytes=joined.nbytes,
@@ -220,25 +234,26 @@ def ledger_of(sample: Sample, day: SampledDay) -> Ledger:
     return Ledger(total=sample.num_lines, lines=lines).check()
 
 
-def titled_clicks(uri: str, exposures: pa.Table, progress: Progress = silent) -> tuple[pa.Array, dict[str, int]]:
-    """(the ids in EXPOSURES whose documents have a title; how many documents there are, and how many clicks are on one
-    with a title). The file is read once; no title is kept.
+def titled_clicks(uri: str, exposures: pa.Table, progress: Progress = silent) -> tuple[pa.Table, dict[str, int]]:
+    """(`document_id` and normalised `title` of the documents in EXPOSURES that have one; how many documents there are,
+    and how many clicks are on one with a title). The file is read once; other titles are not kept.
 
     Raises UsageError and StageError, as reading documents does.
     """
     clicked_ids = pc.unique(exposures["document_id"].combine_chunks())
     parts = plan_documents(uri)
-    titled_ids = [pa.array([], pa.string())]
+    found = [pa.table({"document_id": pa.array([], pa.string()), "title": pa.array([], pa.string())})]
     num_documents = 0
     for number, part in enumerate(parts):
         for table in read_documents_part(part):
             num_documents += table.num_rows
             here = table.filter(pc.is_in(table["id"].combine_chunks(), value_set=clicked_ids))
-            has_word = pc.not_equal(normalise_column(here["title"].fill_null("")), "")
-            titled_ids.append(here["id"].combine_chunks().filter(has_word))
+            titles = normalise_column(here["title"].fill_null(""))
+            has_word = pc.not_equal(titles, "")
+            found.append(pa.table({"document_id": here["id"], "title": titles}).filter(has_word))
         progress("reading the documents (parts)", number + 1, len(parts))
-    titled = pa.concat_arrays(titled_ids)
-    on_titled = exposures["clicks"].filter(pc.is_in(exposures["document_id"], value_set=titled))
+    titled = pa.concat_tables(found).combine_chunks()
+    on_titled = exposures["clicks"].filter(pc.is_in(exposures["document_id"], value_set=titled["document_id"]))
     return titled, {
         "num_documents": num_documents,
         "clicks": pc.sum(exposures["clicks"]).as_py() or 0,
@@ -246,22 +261,35 @@ def titled_clicks(uri: str, exposures: pa.Table, progress: Progress = silent) ->
     }
 
 
-def kept_at_k(day: SampledDay, titled: pa.Array | None, k: int) -> list[dict[str, int]]:
-    """The queries, clicks and pairs that `build` would keep of a day at each usual k and at this one, computed by its
-    own function; k = 0 is no gate.
+def kept_at_k(day: SampledDay, titled: pa.Table | None, k: int) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
+    """What `build` would keep of a day, computed by its own function: (queries, clicks and pairs at each usual k and at
+    this one; clicks and pairs at this k and each usual pair_k). k = 0 is no gate.
 
-    `titled`: ids of the documents with a title; by default every document counts as titled.
+    `titled`: `document_id` and `title`, as of titled_clicks; by default every document has a title of its own.
     """
     shown = sum_positions(day.exposures)
-    title = shown["document_id"]
-    if titled is not None:
-        title = pc.if_else(pc.is_in(title, value_set=titled), title, pa.scalar(None, pa.string()))
+    title = _titles_of(shown["document_id"], titled)
     columns = [shown["query"], title, np.full(len(shown), -1, np.int32), *(shown[name] for name in COUNTS)]
-    shown = pa.table(columns, schema=SHOWN_TITLED)
-    _, tally = click_pairs(day.queries, shown, frozenset(), k=k, split_salt="", dev_share=0.0)
-    names = ("queries", "clicks", "pairs")
-    values = sorted({*REPORTED_K, k})
-    return [{"k": each, **{name: tally.counts[f"{name}_at_{each}"] for name in names}} for each in values]
+    shown_titled = pa.table(columns, schema=SHOWN_TITLED)
+    ids = shown["document_id"].unique()
+    people = title_clickers(day.clickers, pa.table({"document_id": ids, "title": _titles_of(ids, titled)}))
+    _, tally = click_pairs(
+        day.queries, shown_titled, frozenset(), k=k, split_salt="", dev_share=0.0, pair_people=people
+    )
+    kept = [
+        {"k": each, **{name: tally.counts[f"{name}_at_{each}"] for name in ("queries", "clicks", "pairs")}}
+        for each in sorted({*REPORTED_K, k})
+    ]
+    kept_pairs = [
+        {"pair_k": each, **{name: tally.counts[f"{name}_at_pair_{each}"] for name in ("clicks", "pairs")}}
+        for each in REPORTED_PAIR_K
+    ]
+    return kept, kept_pairs
+
+
+def _titles_of(ids: pa.Array | pa.ChunkedArray, titled: pa.Table | None) -> pa.Array | pa.ChunkedArray:
+    """Each document's title, null for none; without titles its id."""
+    return ids if titled is None else titled["title"].take(pc.index_in(ids, value_set=titled["document_id"]))
 
 
 # Estimates for the whole log on this machine: lines, time, memory, disk.

@@ -18,7 +18,7 @@ from clicktower.beam_jobs.engine.beam_stage import Tally
 from clicktower.beam_jobs.ingest.bots import FATE_OF_RULE, NO_RULE, RULES, Bots, is_bot_user_agent, rule_of_lines
 from clicktower.beam_jobs.ingest.content_filters import is_wordless
 from clicktower.beam_jobs.ingest.person_key import hash_people
-from clicktower.schemas.search_log import COUNTS, DAY_FATES, EXPOSURES, KINDS, PEOPLE_CAP, QUERIES
+from clicktower.schemas.search_log import CLICKERS, COUNTS, DAY_FATES, EXPOSURES, KINDS, PEOPLE_CAP, QUERIES
 from clicktower.schemas.shard import LogicalDigest
 from clicktower.schemas.text_contract import normalise_column
 
@@ -193,7 +193,8 @@ def _rows_of_part(records: Sequence[Record], part: int, num_parts: int, *, searc
 
 BOT_LINES = "bot_lines:"  # precedes the name of a rule in the counts of a Tally
 
-# Both kinds of rows in one exchange: a query's own rows have searches and people, an exposure's rows the rest.
+# All kinds of rows in one exchange: a query's own rows have searches and people, an exposure's rows the rest, and those
+# of who clicked a document and people.
 PARTIAL = pa.schema(
     {
         "query": pa.string(),
@@ -209,8 +210,9 @@ PARTIAL = pa.schema(
 )
 
 
-def aggregate_joined(joined: pa.Table, bots: Bots) -> tuple[pa.Table, Tally]:
-    """PARTIAL rows of some JOINED lines, and the dropped lines: by fate, those of bots also by rule.
+def aggregate_joined(joined: pa.Table, bots: Bots, *, pair_people: bool = False) -> tuple[pa.Table, Tally]:
+    """PARTIAL rows of some JOINED lines, and the dropped lines: by fate, those of bots also by rule. With `pair_people`
+    also rows of who clicked what.
 
     Empty queries are dropped here. Adult and spam queries stay in the private day: their lists are settings of build.
     """
@@ -227,7 +229,10 @@ def aggregate_joined(joined: pa.Table, bots: Bots) -> tuple[pa.Table, Tally]:
     is_empty = np.array([is_wordless(text) for text in texts.to_pylist()], bool)[query]
     dropped["query_empty"] = int((is_human & is_empty).sum())
     is_kept = is_human & ~is_empty
-    partial = _partial_rows(joined.filter(pa.array(is_kept)), query[is_kept], texts)
+    kept = joined.filter(pa.array(is_kept))
+    partial = _partial_rows(kept, query[is_kept], texts)
+    if pair_people:
+        partial = pa.concat_tables([partial, _clicker_rows(kept, query[is_kept], texts)])
     return partial, Tally(fates=+dropped, counts=+caught)
 
 
@@ -242,9 +247,30 @@ def merge_bucket(partial: pa.Table) -> tuple[pa.Table, pa.Table]:
     people = merge_people(group, of_query["people"].combine_chunks(), len(searches))
     queries = pa.table([encoded.dictionary, people, pa.array(searches)], schema=QUERIES)
 
-    exposures = _exposures(partial.filter(pc.invert(is_query)))
+    exposures = _exposures(partial.filter(pc.and_(pc.invert(is_query), partial["people"].is_null())))
     exposures = exposures.sort_by([(key, "ascending") for key in _EXPOSURE])
     return queries, exposures.select(EXPOSURES.names).combine_chunks().cast(EXPOSURES)
+
+
+_CLICKER = CLICKERS.names
+
+
+def clickers_of(partial: pa.Table) -> pa.Table:
+    """CLICKERS in ascending order, from all PARTIAL rows of some queries."""
+    rows = partial.filter(pc.and_(partial["document_id"].is_valid(), partial["people"].is_valid()))
+    rows = pa.table([rows["query"], rows["document_id"], pc.list_flatten(rows["people"])], schema=CLICKERS)
+    distinct = rows.group_by(_CLICKER).aggregate([]).sort_by([(name, "ascending") for name in _CLICKER])
+    if not len(distinct):
+        return CLICKERS.empty_table()
+    query, document = (_numpy(distinct[name].combine_chunks().dictionary_encode().indices) for name in _CLICKER[:2])
+    first = np.flatnonzero(np.append(True, (np.diff(query) != 0) | (np.diff(document) != 0)))
+    place = np.arange(len(distinct)) - np.repeat(first, np.diff(np.append(first, len(distinct))))
+    return distinct.filter(pa.array(place < PEOPLE_CAP)).combine_chunks().cast(CLICKERS)
+
+
+def clickers_digest(clickers: pa.Table) -> str:
+    """The digest of a day's CLICKERS; of people only their number, which no key changes."""
+    return row_digest(clickers["query"], clickers["document_id"])
 
 
 def count_lines(queries: pa.Table, exposures: pa.Table) -> dict[str, int]:
@@ -297,6 +323,20 @@ def _partial_rows(joined: pa.Table, query: np.ndarray, texts: pa.Array) -> pa.Ta
     exposures = exposures.set_column(0, "query", texts.take(exposures["query"].combine_chunks()))
     rows = pa.concat_tables([of_queries, exposures], promote_options="default")
     return rows.select(PARTIAL.names).cast(PARTIAL)
+
+
+def _clicker_rows(joined: pa.Table, query: np.ndarray, texts: pa.Array) -> pa.Table:
+    """PARTIAL rows with a person each. `query` holds each line's index into `texts`."""
+    counts = pc.and_(pc.greater(joined["weight"], 0), joined["person"].is_valid())
+    lines = pa.table([pa.array(query), joined["document_id"], joined["person"]], names=_CLICKER).filter(counts)
+    rows = lines.group_by(_CLICKER).aggregate([]).combine_chunks()
+    person = rows["person"].combine_chunks()
+    columns = {
+        "query": texts.take(rows["query"].combine_chunks()),
+        "document_id": rows["document_id"],
+        "people": pa.ListArray.from_arrays(pa.array(np.arange(len(rows) + 1, dtype=np.int32)), person),
+    }
+    return pa.table([columns.get(f.name, pa.nulls(len(rows), f.type)) for f in PARTIAL], schema=PARTIAL)
 
 
 _EXPOSURE = ["query", "document_id", "position"]

@@ -1,9 +1,10 @@
 """Erasing people at their request from a store's private aggregates: every ingest, including older versions.
 
-A day has no rows of a person, only the keyed hashes of (at most PEOPLE_CAP) people beside each query. So an erasure
-removes every query that nobody else issued, with everything shown and clicked for it, and the person's hash from the
-set of every other query. The sums of queries that others issued too stay unchanged: nothing in them says which line was
-whose. A full set may then count one person too few, which errs on the side of privacy.
+A day has no rows of a person, only the keyed hashes of (at most PEOPLE_CAP) people beside each query, and with
+`pair_people` beside each document that was clicked for it. So an erasure removes every query that nobody else issued,
+with everything shown and clicked for it, and the person's hash from the set of every other query. The sums of queries
+that others issued too stay unchanged: nothing in them says which line was whose. A full set may then count one person
+too few, which errs on the side of privacy.
 
 It is not a Beam job but a loop over files: one bucket is in memory at a time, and buckets without the person are copied
 (or linked) unchanged. If it is killed, each ingest is either unchanged or erased, and the next run finishes: the
@@ -25,7 +26,7 @@ import pyarrow.compute as pc
 
 from clicktower.beam_jobs.engine.arrow_files import write_table, writing_errors
 from clicktower.beam_jobs.ingest import day_versions
-from clicktower.beam_jobs.ingest.day_rows import count_lines, logical_digest
+from clicktower.beam_jobs.ingest.day_rows import clickers_digest, count_lines, logical_digest
 from clicktower.beam_jobs.ingest.days import DayFile, day_files, read_day_file
 from clicktower.beam_jobs.ingest.person_key import hash_people, key_paths, read_key
 from clicktower.schemas import manifest, storage
@@ -131,19 +132,25 @@ class Change:
 
     queries: pa.Table
     exposures: pa.Table
+    clickers: pa.Table | None
     taken: Mapping[str, int]
     digest: str
 
 
-def remove_people(queries: pa.Table, exposures: pa.Table, people: pa.Array) -> Change | None:
-    """A bucket without these people (hashes), or None if it contains none of them."""
+def remove_people(
+    queries: pa.Table, exposures: pa.Table, people: pa.Array, clickers: pa.Table | None = None
+) -> Change | None:
+    """A bucket without these people (hashes), or None if it contains none of them. `clickers`: day.CLICKERS, if the day
+    has them.
+    """
     sets = queries["people"].combine_chunks()
     owner = pc.list_parent_indices(sets).to_numpy(zero_copy_only=False)
     is_theirs = pc.is_in(pc.list_flatten(sets), value_set=people).to_numpy(zero_copy_only=False)
     num_before = np.bincount(owner, minlength=len(sets))
     num_theirs = np.bincount(owner[is_theirs], minlength=len(sets))
     touched = num_theirs > 0
-    if not touched.any():
+    has_clicked = clickers is not None and pc.any(pc.is_in(clickers["person"], value_set=people)).as_py()
+    if not touched.any() and not has_clicked:
         return None
     goes = touched & (num_theirs == num_before)
     left = pc.list_flatten(sets).filter(pa.array(~is_theirs))
@@ -158,9 +165,18 @@ def remove_people(queries: pa.Table, exposures: pa.Table, people: pa.Array) -> C
     digest = LogicalDigest()  # digests are sums over rows
     digest.merge("-" + logical_digest(queries.filter(pa.array(touched)), lost).hexdigest())
     digest.merge(logical_digest(kept.filter(pa.array(touched[~goes])), lost.slice(0, 0)).hexdigest())
+    kept_clickers = None
+    if clickers is not None:
+        is_lost = pc.or_(
+            pc.is_in(clickers["person"], value_set=people),
+            pc.is_in(clickers["query"], value_set=gone["query"].combine_chunks()),
+        )
+        digest.merge("-" + clickers_digest(clickers.filter(is_lost)))
+        kept_clickers = clickers.filter(pc.invert(is_lost)).combine_chunks()
     return Change(
         queries=kept,
         exposures=kept_exposures.combine_chunks(),
+        clickers=kept_clickers,
         taken={
             "queries": int(goes.sum()),
             "sets": int((touched & ~goes).sum()),
@@ -207,9 +223,10 @@ def _erase_from(store: str, result: StageResult, people: pa.Array, progress: Pro
     return taken
 
 
-def _buckets(result: StageResult, progress: Progress, doing: str) -> Iterator[tuple[DayFile, DayFile]]:
-    """The files of each bucket: queries, exposures."""
-    buckets = list(zip(*(day_files([result], kind) for kind in ("queries", "exposures")), strict=True))
+def _buckets(result: StageResult, progress: Progress, doing: str) -> Iterator[tuple[DayFile, ...]]:
+    """The files of each bucket: queries, exposures, and clickers if the day has them."""
+    of_kinds = [day_files([result], kind) for kind in ("queries", "exposures", "clickers")]
+    buckets = list(zip(*filter(None, of_kinds), strict=True))
     label = day_versions.data_date(result.manifest.request) or result.manifest.digest[:8]
     for number, bucket in enumerate(buckets):
         progress(f"{doing} {label}: files", number, len(buckets))
@@ -219,9 +236,11 @@ def _buckets(result: StageResult, progress: Progress, doing: str) -> Iterator[tu
 def _count_people(result: StageResult, people: pa.Array, progress: Progress) -> int:
     """How many of these people are in an ingest."""
     hashes = set[int]()
-    for queries, _ in _buckets(result, progress, "looking through"):
-        members = pc.list_flatten(read_day_file(queries)["people"])
-        hashes.update(members.filter(pc.is_in(members, value_set=people)).to_pylist())
+    for queries, _, *clickers in _buckets(result, progress, "looking through"):
+        members = [pc.list_flatten(read_day_file(queries)["people"])]
+        members += [read_day_file(file)["person"] for file in clickers]
+        for people_here in members:
+            hashes.update(people_here.filter(pc.is_in(people_here, value_set=people)).to_pylist())
     return len(hashes)
 
 
@@ -234,13 +253,14 @@ def _rewrite(
     digest = LogicalDigest()
     digest.merge(result.manifest.outcome.logical_digest)
     for files in _buckets(result, progress, "erasing from"):
-        queries, exposures = map(read_day_file, files)
-        change = remove_people(queries, exposures, people)
+        queries, exposures, *clickers = map(read_day_file, files)
+        change = remove_people(queries, exposures, people, *clickers)
         if change is None:
             continue
         taken.update(change.taken)
         digest.merge(change.digest)
-        for file, table in zip(files, (change.queries, change.exposures), strict=True):
+        tables = (change.queries, change.exposures, *([] if change.clickers is None else [change.clickers]))
+        for file, table in zip(files, tables, strict=True):
             rewritten.add(_name(file.uri))
             write_table(table, folder, _name(file.uri).removesuffix(".arrow"))
     for path in (file.path for file in result.manifest.files if _name(file.path) not in rewritten):

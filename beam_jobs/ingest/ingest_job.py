@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.pvalue import AsSingleton, TaggedOutput
 
+from clicktower.beam_jobs.compiled.log_library import first_rows
 from clicktower.beam_jobs.engine.arrow_files import (
     Record,
     get,
@@ -54,6 +55,8 @@ from clicktower.beam_jobs.ingest.bots import (
 from clicktower.beam_jobs.ingest.day_rows import (
     BOT_LINES,
     aggregate_joined,
+    clickers_digest,
+    clickers_of,
     count_lines,
     join_in_parts,
     logical_digest,
@@ -97,6 +100,7 @@ class IngestJob:
     bots: BotRules
     max_unreadable_share: float
     replace_day: bool
+    pair_people: bool
     key_path: str
     key_id: str
     states: Mapping[str, str]
@@ -151,12 +155,12 @@ class IngestJob:
         )
         bots = (clients.bots, crowds) | "All bots" >> beam.Flatten() | "As one list" >> beam.CombineGlobally(merge_bots)
         partial = joined.joined | "Filter and add up" >> beam.FlatMap(
-            _aggregate, AsSingleton(bots), notes
+            _aggregate, AsSingleton(bots), self.pair_people, notes
         ).with_outputs(TALLIES, main="partial")
         buckets = (
             partial.partial
             | Exchange("Group by query", "query", num_buckets, scratch)
-            | "Write the day" >> beam.Map(_write_bucket, folder, notes)
+            | "Write the day" >> beam.Map(_write_bucket, folder, self.pair_people, notes)
         )
         results = (lines.tallies, joined.tallies, partial.tallies, rejects, bots, buckets)
         _ = results | CommitAll(self.commit, attempt.folder)
@@ -177,13 +181,14 @@ class IngestJob:
 def _read(unit: Unit, source: Source, date: str | None, started: float, notes: str, zero_bits: int) -> Iterator[Any]:
     for parsed in source.read(unit):
         rows = plausible_rows(parsed.rows, date)
-        yield TaggedOutput(TALLIES, _tally_of(parsed, rows, started, zero_bits))
+        distinct = distinct_rows(rows)
+        yield TaggedOutput(TALLIES, _tally_of(parsed, rows, distinct, started, zero_bits))
         if parsed.reject_reasons:
             offsets, reasons = pa.array(parsed.reject_offsets), pa.array(parsed.reject_reasons)
             files = pa.array([unit.file] * len(offsets))
             yield TaggedOutput(REJECTS, pa.table([files, offsets, reasons], schema=REJECT))
-        if rows.num_rows:
-            yield rows
+        if distinct.num_rows:
+            yield distinct
         advance(notes, READING, parsed.stored_bytes)
 
 
@@ -214,23 +219,27 @@ def _detect_crowds(bucket: tuple[int, pa.Table], activity: Activity, rules: BotR
 
 
 @relay_stage_errors
-def _aggregate(joined: Record, bots: Bots, notes: str) -> Iterator[Any]:
-    partial, dropped = aggregate_joined(get([joined]), bots)
+def _aggregate(joined: Record, bots: Bots, pair_people: bool, notes: str) -> Iterator[Any]:
+    partial, dropped = aggregate_joined(get([joined]), bots, pair_people=pair_people)
     yield TaggedOutput(TALLIES, dropped)
     yield partial
     advance(notes, ADDING_UP, 1)
 
 
 @relay_stage_errors
-def _write_bucket(bucket: tuple[int, pa.Table], output: str, notes: str) -> FolderMade:
-    """Write both files of a bucket."""
+def _write_bucket(bucket: tuple[int, pa.Table], output: str, pair_people: bool, notes: str) -> FolderMade:
+    """Write the files of a bucket."""
     number, partial = bucket
     queries, exposures = merge_bucket(partial)
     folder = join(output, f"day-{number:05d}-{uuid.uuid4().hex}")  # a bundle may run twice
     tables = {f"queries-{number:05d}": queries, f"exposures-{number:05d}": exposures}
+    if pair_people:
+        tables[f"clickers-{number:05d}"] = clickers_of(partial)
     with writing_errors(folder), ThreadPoolExecutor(2) as disk:  # the rows are digested while it writes
         written = [disk.submit(write_table, table, folder, name) for name, table in tables.items()]
-        digest = logical_digest(queries, exposures).hexdigest()
+        digest = logical_digest(queries, exposures)
+        if pair_people:
+            digest.merge(clickers_digest(tables[f"clickers-{number:05d}"]))
         for bucket_file in written:
             bucket_file.result()
     advance(notes, WRITING, 1)
@@ -239,7 +248,7 @@ def _write_bucket(bucket: tuple[int, pa.Table], output: str, notes: str) -> Fold
         name=f"day-{number:05d}",
         files=tuple(f"{name}.arrow" for name in tables),
         counts={"queries": queries.num_rows, "exposures": exposures.num_rows, **count_lines(queries, exposures)},
-        logical_digest=digest,
+        logical_digest=digest.hexdigest(),
     )
 
 
@@ -255,9 +264,12 @@ def _write_rejects(bucket: tuple[int, pa.Table], output: str) -> FolderMade:
     return FolderMade(folder=folder, name=name, files=files, counts={REJECTS: len(rejects)}, logical_digest=none)
 
 
-def _tally_of(parsed: ParsedBlock, rows: pa.RecordBatch, started: float, zero_bits: int) -> Tally:
+def _tally_of(
+    parsed: ParsedBlock, rows: pa.RecordBatch, distinct: pa.RecordBatch, started: float, zero_bits: int
+) -> Tally:
     fates = Counter(parsed.reject_reasons)
     fates["time_implausible"] = parsed.rows.num_rows - rows.num_rows
+    fates["repeat"] = rows.num_rows - distinct.num_rows
     span = pc.min_max(rows["time"].cast(pa.int64())).as_py()
     simulated = pc.sum(pc.equal(parsed.rows["application"].dictionary_decode(), SIMULATED_APPLICATION)).as_py() or 0
     return Tally(
@@ -266,8 +278,16 @@ def _tally_of(parsed: ParsedBlock, rows: pa.RecordBatch, started: float, zero_bi
         counts={"simulated_lines": simulated, "later_than_ingest": count_later(rows, started)},
         first_ms=span["min"],
         last_ms=span["max"],
-        sampled=sampled(rows["line_hash"], zero_bits),
+        sampled=sampled(distinct["line_hash"], zero_bits),
     )
+
+
+def distinct_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """LOG_ROW rows without the repeats among them. All copies of a line meet where its bucket is joined, which would
+    hold millions of one line; this way there is one of each block, and the join drops those.
+    """
+    is_first = first_rows(rows["line_hash"])
+    return rows if is_first.all() else rows.filter(pa.array(is_first))
 
 
 # Wrong clocks: lines whose time cannot belong to the log's date, and lines from the future.

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from clicktower.beam_jobs.ingest.ingest_job import IngestJob
 
 INGEST = Stage("ingest", version=2)
+_OF_JOB = ("date", "bots", "max_unreadable_share", "replace_day", "pair_people")  # settings that IngestJob has too
 
 
 @section
@@ -35,7 +36,8 @@ class IngestConfig:
     `max_unreadable_share`: of the lines; above it the run fails, because the log probably has another format.
     `person_key`: a key file to use instead of the store's own. `renew_key`: if the store's own key has expired, create
     a new one and begin a new window. `date`: the date of the log (ISO 8601), or none. `replace_day`: these files alone
-    make up the date from now on. Raises UsageError for a value out of range.
+    make up the date from now on. `pair_people`: the day also holds who clicked what, as keyed hashes, so that `build`
+    can ask for a minimum of people behind each pair (`pair_k`). Raises UsageError for a value out of range.
     """
 
     format: str = "ubi"
@@ -46,6 +48,7 @@ class IngestConfig:
     renew_key: Annotated[bool, Unnamed()] = False
     date: str | None = None
     replace_day: Annotated[bool, Unnamed()] = False  # the parts of a day do not depend on it
+    pair_people: Annotated[bool, Unnamed(at=False)] = False
 
     def __post_init__(self) -> None:
         check_mapping(form_of(self.format), self.mapping)
@@ -112,7 +115,7 @@ def ingest_log(
         fields = {
             "plan": plan,
             "source": source,
-            **{name: getattr(config, name) for name in ("date", "bots", "max_unreadable_share", "replace_day")},
+            **{name: getattr(config, name) for name in _OF_JOB},
             "key_path": key_path,
             "key_id": key.id,
             "states": {file: states.get(file, "not there yet") for file in plan.files},

@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 
 from clicktower.beam_jobs.sources import read_lines
+from clicktower.beam_jobs.sources.field_names import listed, nearest
 from clicktower.beam_jobs.sources.log_rows import mapped_log_rows
-from clicktower.beam_jobs.sources.mapping import ColumnMapping, NamedColumns, nearest
-from clicktower.beam_jobs.sources.source import LineSource, LogForm, ParsedBlock, RowsOf, listed, parsed_lines
+from clicktower.beam_jobs.sources.mapping import ColumnMapping, NamedColumns
+from clicktower.beam_jobs.sources.source import LineSource, LogForm, ParsedBlock, RowsOf, parsed_lines
 from clicktower.schemas.errors import UsageError
 
 _Text = str | int | None
@@ -150,8 +151,8 @@ def _check_keys(seen: set[str], paths: dict[str, Path], expected: Sequence[str])
         if seen and name not in seen and (ours in expected or nearest(name, unmapped)):
             raise UsageError(
                 f"The mapping gives {ours} the column {name!r}; the first lines have only"
-                f" {listed(sorted(seen))}{nearest(name, unmapped)}.",
-                "Name one of these in the mapping.",
+                f" {listed(sorted(seen), names.values())}{nearest(name, unmapped)}.",
+                "Name one of their keys in the mapping.",
             )
 
 

@@ -17,8 +17,6 @@ Without an `event` column a row with a document is a click that carries its quer
 fits logs with one search per line and its clicks.
 """
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import field, fields
 from typing import Annotated, ClassVar, Literal
 
@@ -161,9 +159,3 @@ class Mapping(ColumnMapping):
                 "Name the column `dwell` below [columns], and the shortest dwell of a click that counts, `min_dwell`,"
                 " above it.",
             )
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """A hint at the name that was probably meant, for an error; empty if no name is similar."""
-    near = difflib.get_close_matches(name, list(names), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""

@@ -97,9 +97,10 @@ class ParquetSource:
             wrong = [file for file, kind in types.items() if not _is_usable(ours, kind)]
             right = [file for file in types if file not in wrong]
             if wrong:
-                also = f", while {right[0]} has {types[right[0]]}" if right else ""
+                also = f", while {right[0]} has {_words(types[right[0]])}" if right else ""
                 raise UsageError(
-                    f"The mapping gives {ours} the column {column!r}; {wrong[0]} has it as {types[wrong[0]]}{also}.",
+                    f"The mapping gives {ours} the column {column!r}; {wrong[0]} has it as"
+                    f" {_words(types[wrong[0]])}{also}.",
                     f"Give {_USABLE.get(ours, 'text or integers')}.",
                 )
 
@@ -129,6 +130,11 @@ def _is_text(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _words(kind: pa.DataType) -> str:
+    """A type for an error. Of a list or a map only that: the names within may be text of the log."""
+    return "a list or a map" if pa.types.is_nested(kind) else str(kind)
 
 
 def _leaves(schema: pa.Schema) -> dict[str, pa.DataType]:

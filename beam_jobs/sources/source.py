@@ -4,16 +4,16 @@ A source is small and is pickled to the workers. The job asks it for a plan at t
 wherever that unit is read; a sample reads the first blocks of some units.
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
+from clicktower.beam_jobs.sources.field_names import listed, nearest
 from clicktower.beam_jobs.sources.log_rows import Values
-from clicktower.beam_jobs.sources.mapping import ColumnMapping, nearest
+from clicktower.beam_jobs.sources.mapping import ColumnMapping
 from clicktower.beam_jobs.sources.mapping import Mapping as LogMapping
 from clicktower.beam_jobs.sources.read_lines import ReadingPlan, Unit, plan_reading, read_blocks
 from clicktower.schemas.errors import UsageError
@@ -108,15 +108,12 @@ class LogForm:
     takes_line_id: bool = False
 
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_. -]{0,59}")
-_MAX_LISTED = 40
-
-
 def check_columns(headers: Mapping[str, Sequence[str]], mapping: ColumnMapping) -> None:
     """Raise UsageError if a mapped column is in no file, in only some of them, or in one twice.
 
     `headers` holds the column names of each file.
     """
+    typed = [column for column in mapping.columns.named().values() if isinstance(column, str)]
     for ours, column in mapping.columns.named().items():
         lacking = [
             file
@@ -127,16 +124,16 @@ def check_columns(headers: Mapping[str, Sequence[str]], mapping: ColumnMapping) 
         if lacking and having:
             raise UsageError(
                 f"The mapping gives {ours} the column {column!r}; {having[0]} has it and {lacking[0]} has not: that"
-                f" has only {listed(headers[lacking[0]])}.",
+                f" has only {listed(headers[lacking[0]], typed)}.",
                 "Give files of one form at a time, each with its mapping.",
             )
         if lacking:
             header = headers[lacking[0]]
-            hint = nearest(column, filter(_NAME.fullmatch, header)) if isinstance(column, str) else ""
+            hint = nearest(column, header) if isinstance(column, str) else ""
             raise UsageError(
                 f"The mapping gives {ours} the column {column!r}; {lacking[0]} has only the columns"
-                f" {listed(header)}{hint}.",
-                "Name one of these in the mapping.",
+                f" {listed(header, typed)}{hint}.",
+                "Name one of its columns in the mapping.",
             )
         for file, header in headers.items():
             if isinstance(column, str) and header.count(column) > 1:
@@ -145,11 +142,3 @@ def check_columns(headers: Mapping[str, Sequence[str]], mapping: ColumnMapping) 
                     " that name.",
                     "Give its number, counted from 1.",
                 )
-
-
-def listed(names: Iterable[str]) -> str:
-    """Column names for an error. Values that do not look like names are not quoted: they may be a line of the log."""
-    names = list(names)
-    if not all(_NAME.fullmatch(name) for name in names) or len(set(names)) < len(names):
-        return f"{len(names)} that do not look like names (they are not quoted, since they may be a line of the log)"
-    return ", ".join(map(repr, names[:_MAX_LISTED])) + (", ..." if len(names) > _MAX_LISTED else "")

@@ -109,7 +109,8 @@ def _rows(columns: _Columns, length: int, meanings: Sequence[tuple[str, int]]) -
     time = columns.column(LOG_ROW.field("time").type, length, 2)
     user_agent = columns.column(pa.string(), length, 3)
     codes = columns.column(pa.int16(), length, 2)
-    applications = [columns.buffer() for _ in range(3)]
+    # A copy: a few rows of the block share this dictionary, and must not keep the memory of all its rows alive.
+    applications = [pa.py_buffer(columns.buffer().to_pybytes()) for _ in range(3)]
     num_applications = applications[1].size // np.dtype(np.int32).itemsize - 1
     application = pa.DictionaryArray.from_arrays(
         codes, pa.StringArray.from_buffers(num_applications, applications[1], applications[2])

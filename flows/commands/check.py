@@ -115,12 +115,16 @@ def report(result: Mapping[str, Any]) -> list[Block]:
     blocks = [*_headline(result), *_findings(result["findings"])]
     if result["fields"]:
         blocks.append(_fields(result))
+    if others := result["fields_not_shown"]:
+        text = f"{quantity(others, 'more field')}, not named here, since names may be text of the log"
+        blocks.append(Text(text=text, tone="quiet"))
     if "ledger" in result:
         of_sample = "" if result["sample"]["is_whole"] else " of the sample"
         blocks += [
             replace(ledger_table(Ledger.from_json(result["ledger"])), caption=f"The fate of every line{of_sample}"),
             Table(caption="", rows=[(Cell(text=name, tone="strong"), fact) for name, fact in _facts(result)]),
             gate_table(result["kept"], result["k"]),
+            _pair_gate(result["kept_at_pair_k"], result["k"]),
             Items(items=list(_gate_lines(result))),
             _estimate(result["estimate"]),
         ]
@@ -175,7 +179,8 @@ def _facts(result: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield "kinds", ", ".join(f"{count:,} {kind}" for kind, count in result["lines"].items())
     if joins["events"]:
         bound = "" if is_whole else " in the sample, a lower bound, since it separates searches from their events"
-        yield "joining", f"{percent(joins['share'], 1)} of {joins['events']:,} events find their search{bound}"
+        need = f"of {joins['total']:,} impressions and clicks {joins['events']:,} need their search"
+        yield "joining", f"{need}; {joins['joined']:,} of these ({percent(joins['share'], 1)}) find it{bound}"
     if clients["distinct"]:
         yield "clients", f"{clients['distinct']:,}, {clients['searches_each']:.1f} searches each"
     if times["first"]:
@@ -183,7 +188,18 @@ def _facts(result: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         yield "time", f"{first} to {last} UTC, {quantity(times['dates'], 'date')}"
     if documents := result["documents"]:
         share = percent(documents["clicks_titled"], documents["clicks"])
-        yield "documents", f"{documents['num_documents']:,}; {share} of the clicks are on one with a title"
+        on_titled = f"{documents['clicks_titled']:,} of {documents['clicks']:,} clicks ({share})"
+        yield "documents", f"{documents['num_documents']:,}; {on_titled} are on one with a title"
+
+
+def _pair_gate(kept: Sequence[Mapping[str, Any]], k: int) -> Table:
+    most = kept[0]["clicks"]
+    rows: list[list[Cell | str]] = [
+        [str(row["pair_k"]), Cell(text=f"{row['clicks']:,}", mark=percent(row["clicks"], most)), f"{row['pairs']:,}"]
+        for row in kept
+    ]
+    caption = f"What k = {k} leaves at each pair_k, the fewest people behind a pair"
+    return Table(caption=caption, header=("pair_k", "Clicks", "Pairs"), rows=rows, left=(0,))
 
 
 def _gate_lines(result: Mapping[str, Any]) -> Iterable[str]:

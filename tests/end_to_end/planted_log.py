@@ -32,6 +32,16 @@ OF_LINES = {
     "referrer": "canary referrer 24",
     "twice": "canary two keys 25",
 }
+# Text of a log where names of its fields are expected; each looks like a name. The last is a value of the event column.
+OF_NAMES = {
+    "first line": "canary_first_line",
+    "key": "canary_key",
+    "nested key": "canary_nested",
+    "outer key": "canary_outer",
+    "column": "canary_column",
+    "member": "canary_member",
+    "event": "\u043a\u0430\u043d\u0430\u0440\u0435\u0439\u043a\u0430",
+}
 CLIENTS = [f"canary-client-{number}" for number in range(400)]
 AGENT = "CanaryBrowser/9.26 (canary agent 26)"
 CRAWLER = "CanaryCrawler/1.0 (bot; canary agent 27)"

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from clicktower.beam_jobs.engine.arrow_files import read_table
@@ -19,6 +21,7 @@ from tests.end_to_end.planted_log import (
     DOCUMENTS,
     EVERYWHERE_FORBIDDEN,
     OF_FEW,
+    OF_NAMES,
     PUBLIC,
     PUBLISHED,
     planted_log,
@@ -214,6 +217,38 @@ def test_failing_runs_say_nothing_private_and_leave_nothing(place, finished_run)
         (0, "build", "--days", f"damaged/store/{day}", "--documents", documents, "--into", "store"),
     )
     _assert_nothing_private(place)
+
+
+def test_text_of_a_log_that_stands_where_names_would_be_is_not_said(place):
+    """The first line of a log without a header, keys of JSON, columns of Parquet, values of the event column."""
+    given, name = place / "input", OF_NAMES
+    (given / "plain.csv").write_text(f"query,url,{name['first line']}\nlamp,D1,c1\nlamp,D2,c2\n")
+    nested = {"user_agent": "x", name["nested key"]: "x"}
+    line = {"query": "lamp", "sku": "D1", name["key"]: 1, "context": nested, name["outer key"]: {"user_id": "c1"}}
+    (given / "keys.ndjson").write_text(f"{json.dumps(line)}\n" * 9)
+    rows = [{"query": "lamp", name["column"]: "c1", "hit": {name["member"]: "D1"}, "hits": [{name["member"]: "D1"}]}]
+    pq.write_table(pa.Table.from_pylist(rows * 9), given / "rows.parquet")
+    click = {"query_id": "q1", "user_query": "lamp", "client_id": "c1", "action_name": f"click {name['event']}"}
+    (given / "log.ndjson").write_text(f"{json.dumps(click)}\n" * 9)
+    for column, wrong in (("named", "urls"), ("near", "canary"), ("number", 3)):
+        mapping = f'delimiter = ","\n[columns]\nquery = "query"\ndocument_id = {json.dumps(wrong)}\n'
+        (given / f"{column}.toml").write_text(mapping)
+        (given / f"{column}-text.toml").write_text(mapping.partition("\n")[2])
+    (given / "list.toml").write_text('[columns]\nquery = "query"\ndocument_id = "hits"\n')
+    commands = []
+    for log, log_format in (("plain.csv", "delimited"), ("keys.ndjson", "jsonl"), ("rows.parquet", "parquet")):
+        commands += [(0, "check", str(given / log), *more) for more in ((), ("--json",))]
+        for column in ("named", "near", "number"):
+            mapping = given / (f"{column}.toml" if log_format == "delimited" else f"{column}-text.toml")
+            how = (str(given / log), "--format", log_format, "--mapping", str(mapping))
+            commands += [(0, "check", *how), (0, "ingest", *how, "--into", "store")]
+    how = (str(given / "rows.parquet"), "--format", "parquet", "--mapping", str(given / "list.toml"))
+    commands += [(0, "ingest", *how, "--into", "store"), (0, "check", str(given / "log.ndjson"))]
+    codes = json.loads(_said(place, ["-B", "-c", SEVERAL, json.dumps(commands)]).splitlines()[-1])
+    assert {1, 2} <= set(codes) <= {0, 1, 2}
+    said = place / "work" / "said"
+    assert places_of(list(name.values()), [said]) == set()
+    assert places_of(["not named here", "is not shown", "did you mean 'url'"], [said])  # there was something to hide
 
 
 def test_rejected_lines_are_named_by_their_places_alone(finished_run):

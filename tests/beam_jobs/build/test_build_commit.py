@@ -32,6 +32,7 @@ def job(tmp_path):
         attempt=Attempt(request=request, folder=folder, scratch=None, num_buckets=4, started=time.time()),
         queries=(),
         exposures=(),
+        clickers=(),
         documents="documents.tsv",
         documents_parts=(),
         judged_queries=None,

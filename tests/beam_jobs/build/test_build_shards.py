@@ -2,11 +2,13 @@ import pytest
 
 from clicktower.beam_jobs.build.build_stage import BuildConfig, build_shards
 from clicktower.beam_jobs.build.click_shards import held_out
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.manifest import damaged_files
 from clicktower.schemas.section import changed
 from tests.beam_jobs.build.day_folders import make_day, read_catalogue, read_pairs, read_pool, write_documents
+from tests.beam_jobs.sources.ubi_lines import CRAWLER, event, search
 
 TITLES = {
     "d1": "Angle Bracket",
@@ -242,7 +244,7 @@ def test_a_log_without_people_keeps_nothing_unless_no_gate_is_asked_for(shared, 
     published = {"queries": [("angle", [], 0)], "shown": [("angle", "d3", 1, 0, 3)]}
     day = make_day(tmp_path / "published", **published, logs=["c"], labels={"no_people": True})
     of_it = shared | {"days": [day], "store": str(tmp_path / "published")}
-    with pytest.raises(StageError, match=r"No line of the log names a client:"):
+    with pytest.raises(StageError, match=r"No line with a client id asks for a query that has pairs \(1\)"):
         build_shards(**of_it, config=_config(k=1))
     result = build_shards(**of_it, config=_config(k=0))
     assert [(row["query"], row["clicked"], row["clicks"]) for row in read_pairs(result)] == [("angle", "wood screw", 3)]
@@ -356,10 +358,21 @@ def test_a_store_that_cannot_be_written_is_a_stage_error(shared, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_log_of_bots_alone_is_told_as_that_and_no_lower_k_is_advised(shared, tmp_path):
+    lines = [search(f"q{n}", "angle", f"c{n}", agent=CRAWLER) for n in range(9)]
+    lines += [event(f"q{n}", "click", "d1", 1, f"c{n}") for n in range(9)]
+    (tmp_path / "log.ndjson").write_bytes(b"\n".join(lines))
+    day = ingest_log([str(tmp_path / "log.ndjson")], store=str(tmp_path / "bots"), config=IngestConfig())
+    with pytest.raises(StageError, match=r"18 lines these were lost: 18 bot by .* see which rule") as caught:
+        build_shards(**shared | {"days": [day.folder], "store": str(tmp_path / "bots")}, config=_config(k=5))
+    assert "Lower" not in str(caught.value)
+
+
+@pytest.mark.slow
 def test_days_without_any_search_or_click_are_an_error_that_says_so(window):
     day = make_day(window["store"], [], [], logs=["empty"])
-    with pytest.raises(StageError, match="0 of 0 queries passed k = 3"):
+    with pytest.raises(StageError, match="No click of these days gives a pair"):
         build_shards(**(window | {"days": [day]}), config=_config())
     day = make_day(window["store"], [("angle", [1, 2, 3], 3)], [("angle", "d1", 1, 3, 0)], logs=["no clicks"])
-    with pytest.raises(StageError, match="Of 0 pairs 0 are left, none of them"):
+    with pytest.raises(StageError, match="No click of these days gives a pair"):
         build_shards(**(window | {"days": [day]}), config=_config())

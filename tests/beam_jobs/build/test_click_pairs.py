@@ -4,19 +4,21 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clicktower.beam_jobs.build.click_shards import REPORTED_K, click_pairs, held_out
-from clicktower.beam_jobs.build.titles import SHOWN_TITLED
+from clicktower.beam_jobs.build.click_shards import REPORTED_K, REPORTED_PAIR_K, click_pairs, held_out, no_pairs
+from clicktower.beam_jobs.build.titles import PAIR_PEOPLE, SHOWN_TITLED
+from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.search_log import QUERIES
 
 _QUERY = st.sampled_from(["a", "b", "c", "d e", "é", "porn", "www.a.example", "a rude word"])
 _TITLE = st.sampled_from([(None, -1), ("hose", 4), ("paint", 0), ("screw", -1)])  # screw is not in the pool
-_ROWS = st.lists(st.tuples(_QUERY, _TITLE, *[st.integers(0, 3)] * 3), max_size=15)
+_CLICKERS = st.sets(st.integers(0, 5), max_size=3)
+_ROWS = st.lists(st.tuples(_QUERY, _TITLE, *[st.integers(0, 3)] * 3, _CLICKERS), max_size=15)
 _PEOPLE = st.lists(st.tuples(_QUERY, st.sets(st.integers(0, 9), max_size=6)), max_size=8)
 
 
 @settings(deadline=None)  # the word list is read at the first call
-@given(_PEOPLE, _ROWS, st.sets(_QUERY, max_size=2), st.integers(1, 5))
-def test_pairs_and_fates_are_those_of_a_reference_that_takes_a_row_at_a_time(issued, shown, judged, k):
+@given(_PEOPLE, _ROWS, st.sets(_QUERY, max_size=2), st.integers(1, 5), st.integers(1, 3))
+def test_pairs_and_fates_are_those_of_a_reference_that_takes_a_row_at_a_time(issued, shown, judged, k, pair_k):
     issued = [*issued, *((query, set()) for query, *_ in shown)]  # a query that was shown was searched
     people, searches = {}, Counter()
     for query, some in issued:
@@ -31,13 +33,19 @@ def test_pairs_and_fates_are_those_of_a_reference_that_takes_a_row_at_a_time(iss
     def fate_of_query(query):
         return set_aside(query) or ("query_below_k" if len(people[query]) < k else None)
 
+    clickers = {}
+    for query, (title, _), _, num_clicks, num_bought, some in shown:
+        if num_clicks + num_bought and title is not None:
+            clickers.setdefault((query, title), set()).update(some)
+
     fates, clicks, excluded, ungated = Counter(), Counter(), {}, Counter()
     for query, count in searches.items():
         fates[fate_of_query(query) or "search"] += count
     weights = Counter()
-    for query, (title, pool_row), num_shown, num_clicks, num_bought in shown:
+    for query, (title, pool_row), num_shown, num_clicks, num_bought, _ in shown:
         num_lines, weight = num_shown + num_clicks + num_bought, 1000 * num_clicks + 3500 * num_bought
-        if weight and pool_row >= 0:
+        too_few = pair_k > 1 and len(clickers.get((query, title), ())) < pair_k
+        if weight and pool_row >= 0 and not too_few:
             excluded.setdefault(query, set()).add(pool_row)
         if weight and title is not None and not set_aside(query):
             ungated[query, title] += num_clicks
@@ -47,6 +55,9 @@ def test_pairs_and_fates_are_those_of_a_reference_that_takes_a_row_at_a_time(iss
             fates["document_unknown"] += num_lines
         else:
             fates["impression"] += num_shown
+            if too_few:
+                fates["pair_below_k"] += num_clicks + num_bought
+                continue
             fates["click_dev" if dev[query] else "click_train"] += num_clicks
             fates["conversion_dev" if dev[query] else "conversion_train"] += num_bought
             if weight:
@@ -69,7 +80,7 @@ def test_pairs_and_fates_are_those_of_a_reference_that_takes_a_row_at_a_time(iss
                     "conversions": num_bought,
                     "weight": 1000 * num_clicks + 3500 * num_bought,
                 }
-                for query, (title, row), num_shown, num_clicks, num_bought in shown
+                for query, (title, row), num_shown, num_clicks, num_bought, _ in shown
             ],
             schema=SHOWN_TITLED,
         ),
@@ -78,6 +89,11 @@ def test_pairs_and_fates_are_those_of_a_reference_that_takes_a_row_at_a_time(iss
         split_salt="s",
         dev_share=0.4,
         adult_terms=("rude word",),  # and no longer what the shipped list holds
+        pair_k=pair_k,
+        pair_people=pa.Table.from_pylist(
+            [{"query": q, "title": t, "person": who} for (q, t), some in clickers.items() for who in some] * 2,
+            schema=PAIR_PEOPLE,
+        ),
     )
     assert {(row["query"], row["title"]): row["clicks"] for row in pairs.to_pylist()} == clicks
     assert {(row["query"], row["title"]): row["weight"] for row in pairs.to_pylist()} == weights
@@ -94,6 +110,10 @@ def test_pairs_and_fates_are_those_of_a_reference_that_takes_a_row_at_a_time(iss
             sum(passed.values()),
             len(passed),
         ]
+    published = {pair: number for pair, number in ungated.items() if len(people[pair[0]]) >= k}
+    for other in {*REPORTED_PAIR_K, pair_k}:
+        passed = [n for pair, n in published.items() if other == 1 or len(clickers[pair]) >= other]
+        assert [tally.counts[f"{unit}_at_pair_{other}"] for unit in ("clicks", "pairs")] == [sum(passed), len(passed)]
 
 
 def test_a_judged_query_is_kept_out_in_every_disguise_and_all_disguises_are_on_one_side():
@@ -112,3 +132,13 @@ def test_a_judged_query_is_kept_out_in_every_disguise_and_all_disguises_are_on_o
         pairs, _ = click_pairs(queries, shown, frozenset(), k=2, split_salt=salt, dev_share=0.5)
         sides = {row["query"]: row["dev"] for row in pairs.to_pylist()}
         assert len({sides[query] for query in disguises}) == 1
+
+
+def test_days_without_pairs_are_told_by_what_took_most_of_their_lines():
+    erased = no_pairs(Ledger(total=9, lines={"erased": 6, "repeat": 2, "search": 1}))
+    lost = "Of 9 lines these were lost: 6 erased with a person who asked; 2 exact repeat of another line."
+    assert erased.problem.endswith(lost)
+    assert erased.fix.startswith("Add days on which others asked")
+    searches = no_pairs(Ledger(total=4, lines={"search": 4}))
+    assert searches.problem == "No click of these days gives a pair of a query and a title, at any k."
+    assert "clicktower check" in searches.fix

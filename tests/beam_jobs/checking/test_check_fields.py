@@ -11,7 +11,6 @@ from clicktower.beam_jobs.checking.fields import (
     best_name,
     event_kind,
     fields_of_json,
-    is_showable,
     read_fields,
     shape_of,
     suggest_mapping,
@@ -75,9 +74,20 @@ def test_names_are_known_in_any_spelling_and_within_objects():
     ]  # fmt: skip
 
 
-def test_a_key_that_may_be_a_value_is_not_shown():
-    assert is_showable("query_attributes.user_agent")
-    assert not any(map(is_showable, ("angle bracket?", "1234", "user_1234567", "a" * 70, "größe", "x\x1b[2J")))
+def test_a_key_that_may_be_text_of_the_log_is_counted_and_never_proposed():
+    lines = [b'{"search": {"text": "lamp"}, "hit": {"sku": "D1"}, "alice smith": {"user_id": "c1"}, "maria": 3}']
+    fields = fields_of_json(lines)
+    assert sorted(fields.leaves()) == ["hit.sku", "search.text"]
+    assert len(fields.paths_of_values()) == 4
+    assert suggest_mapping(fields).columns.named() == {"query": "search.text", "document_id": "hit.sku"}
+    fields.typed = ("maria",)
+    assert "maria" in fields.leaves()
+
+
+def test_a_value_of_an_event_column_with_other_letters_is_no_known_event():
+    assert [event_kind(value) for value in ("click", "c.l.i.c.k", "мария click", "click 5551234")] == [
+        "click", "click", None, None,
+    ]  # fmt: skip
 
 
 def test_a_proposed_mapping_is_a_file_that_ingest_reads(tmp_path):

@@ -14,7 +14,7 @@ from clicktower.beam_jobs.sources.mapping import Columns, Mapping
 from clicktower.flows.simulation.simulation_config import SimulationConfig
 from clicktower.flows.simulation.write_simulation import simulate
 from clicktower.schemas.errors import UsageError
-from tests.beam_jobs.sources.ubi_lines import event, search
+from tests.beam_jobs.sources.ubi_lines import CRAWLER, event, search
 
 
 def write(path, lines):
@@ -45,7 +45,7 @@ def test_a_good_log_has_nothing_wrong_and_its_numbers_are_right(tmp_path):
     assert (facts["format"], facts["sample"]["is_whole"]) == ("ubi", True)
     assert facts["lines"] == {"search": 40, "impression": 120, "click": 40}
     assert facts["ledger"] == {"total": 200, "lines": {"day_search": 40, "day_impression": 120, "day_click": 40}}
-    assert facts["joins"] == {"events": 160, "joined": 160, "share": 1.0}
+    assert facts["joins"] == {"total": 160, "events": 160, "joined": 160, "share": 1.0}
     assert facts["clients"] == {"lines_with": 200, "distinct": 20, "largest_lines": 10, "searches_each": 2.0}
     assert facts["times"]["first"] == "2026-09-01T10:00:00Z"
     assert facts["times"]["dates"] == 28
@@ -53,6 +53,8 @@ def test_a_good_log_has_nothing_wrong_and_its_numbers_are_right(tmp_path):
     assert {row["k"]: (row["queries"], row["clicks"]) for row in facts["kept"]} == {
         0: (4, 40), 1: (4, 40), 2: (4, 40), 3: (4, 40), 5: (4, 40), 10: (0, 0), 20: (0, 0),
     }  # fmt: skip
+    # Each clicked its only document twice.
+    assert facts["kept_at_pair_k"] == [{"pair_k": k, "clicks": 40, "pairs": 4} for k in (1, 2, 3, 5)]
     fields = {field["name"]: field["share"] for field in facts["fields"]}
     assert (fields["query_id"], fields["user_query"], fields["action_name"]) == (1.0, 0.2, 0.8)
 
@@ -63,15 +65,22 @@ def test_check_counts_what_ingest_and_build_count(tmp_path):
     simulate(str(tmp_path / "shop"), config=SimulationConfig(num_searches=2_000, seed=5, searches_per_bot=120))
     log, documents = str(tmp_path / "shop/log"), str(tmp_path / "shop/documents.tsv")
     facts = check_log([log], documents=documents, k=3).facts
-    day = ingest_log([log], store=str(tmp_path / "store"), config=IngestConfig())
-    shards = build_shards(
-        [day.folder], documents=documents, store=str(tmp_path / "store"), config=BuildConfig(k=3), judged_queries=None
+    store, of_few = str(tmp_path / "store"), BuildConfig(k=3, pair_k=2)
+    day = ingest_log([log], store=store, config=IngestConfig(pair_people=True))
+    shards, without_few = (
+        build_shards([day.folder], documents=documents, store=store, config=config)
+        for config in (BuildConfig(k=3), of_few)
     )
     assert facts["ledger"] == day.manifest.outcome.ledger.to_json()
     assert facts["ledger"]["lines"]["bot_behaviour"] > 0
     counts = shards.manifest.outcome.ledger.lines
     kept = next(row for row in facts["kept"] if row["k"] == 3)
     assert kept["clicks"] == counts["click_train"] + counts["click_dev"] > 0
+    num_pairs = shards.manifest.outcome.counts["train_pairs"] + shards.manifest.outcome.counts["dev_pairs"]
+    assert kept["pairs"] == num_pairs
+    counts = without_few.manifest.outcome.ledger.lines
+    kept_of_few = next(row for row in facts["kept_at_pair_k"] if row["pair_k"] == 2)
+    assert kept["clicks"] > kept_of_few["clicks"] == counts["click_train"] + counts["click_dev"] > 0
     assert facts["documents"]["num_documents"] == shards.manifest.outcome.counts["documents"]
     assert facts["simulated_lines"] > 0
 
@@ -147,6 +156,7 @@ def codes_of_good(tmp_path_factory):
          "event_names"),
         (lambda line: line | ({"user_query": f"lamp {line['query_id']}"} if "user_query" in line else {}),
          "nothing_at_k"),
+        (lambda line: line | {"query_attributes": {"user_agent": CRAWLER}}, "no_pairs"),
     ],
 )  # fmt: skip
 def test_what_looks_wrong_is_told_and_is_not_where_it_does_not(tmp_path, codes_of_good, change, code):
@@ -162,9 +172,37 @@ def test_one_busy_client_and_lines_written_twice(tmp_path):
     busy = [search(f"b{number}", "health", "monitor") for number in range(300)]
     checked = check_log([write(tmp_path / "log", [*rare, *busy, *busy[:100]])])
     found = {finding.code: finding.problem for finding in checked.findings}
-    assert found["busy_client"].startswith("A single client has 93.0% of the lines")  # 400 of 430
+    assert found["busy_client"].startswith("A single client has 400 of 430 searches and events (93.0%)")
     assert checked.facts["ledger"]["lines"]["repeat"] == 100
     assert "health" not in str(checked)
+
+
+def test_of_how_many_events_few_find_their_search_is_told(tmp_path):
+    carrying = [event(f"a{n}", "impression", "D1", 1, f"c{n}", user_query="lamp") for n in range(50)]
+    lost = [event(f"b{n}", "click", "D1", 1, f"c{n}") for n in range(27)]
+    found = [line for n in range(3) for line in (search(f"d{n}", "lamp", f"c{n}"), event(f"d{n}", "click", "D1"))]
+    checked = check_log([write(tmp_path / "log", [*carrying, *lost, *found])])
+    assert checked.facts["joins"] == {"total": 80, "events": 30, "joined": 3, "share": 0.1}
+    (finding,) = [found for found in checked.findings if found.code == "few_join"]
+    assert finding.problem.startswith("Of 80 impressions and clicks 30 carry no query and need their search; only 3 of")
+
+
+def test_names_that_only_the_log_knows_are_counted_in_the_facts(tmp_path):
+    keys = [
+        b'{"query": "lamp", "sku": "D1", "maria": 1, "query_attributes": {"a@b.example": 1, "user_agent": "x"}}'
+    ] * 9
+    facts = check_log([write(tmp_path / "log", keys)], log_format="jsonl", mapping=_named("query", "sku")).facts
+    assert {field["name"] for field in facts["fields"]} == {"query", "sku", "query_attributes.user_agent"}
+    assert facts["fields_not_shown"] == 2
+    text = [b"query,url,maria lopez", *[b"lamp,D1,c%d" % number for number in range(9)]]
+    mapping = replace(_named("query", "maria"), delimiter=",")
+    checked = check_log([write(tmp_path / "log.csv", text)], log_format="delimited", mapping=mapping)
+    assert "lopez" not in str(checked)
+    assert "'query', 'url' and 1 that is not shown" in checked.findings[0].problem
+
+
+def _named(query, document):
+    return Mapping(columns=Columns(query=query, document_id=document))
 
 
 def test_clicks_on_documents_that_are_not_in_the_file_are_told(tmp_path):
@@ -172,7 +210,7 @@ def test_clicks_on_documents_that_are_not_in_the_file_are_told(tmp_path):
     path = write(tmp_path / "log", small_log())
     checked = check_log([path], documents=str(tmp_path / "documents.tsv"))
     (finding,) = [found for found in checked.findings if found.code == "documents_unknown"]
-    assert "Only 0.0% of the clicks" in finding.problem
+    assert "Only 0 of 40 clicks (0.0%)" in finding.problem
     (tmp_path / "documents.tsv").write_text("D1\tlamp\nD2\t!!\nD3\t\n")
     checked = check_log([path], documents=str(tmp_path / "documents.tsv"))
     assert checked.facts["documents"] == {

@@ -1,0 +1,109 @@
+"""The names of a log's fields: which of ours they mean by custom, and which of them may be shown.
+
+Where a log has no header, its first line stands where the names would be; JSON may hold ids or queries as keys, and a
+table that was turned on its side holds them as columns. So a name is shown only if each part of it is in the lists
+below, or is what a user wrote in the mapping, or nearly so. The others are counted.
+"""
+
+import difflib
+import re
+from collections.abc import Collection, Iterable
+
+# Our column -> its usual names, likeliest first. Two parts are a key within an object of that name. Names are compared
+# without case, `_`, `-`, `.`, `@` and spaces: `queryId`, `query_id` and `Query ID` are equal.
+ALIASES: dict[str, tuple[str, ...]] = {
+    "query_id": (
+        "query_id", "qid", "search_id", "sid", "query.id", "search.id", "request_id", "search_request_id", "query_uid",
+        "query_uuid", "search_uuid", "query_guid", "qry_id",
+    ),
+    "client_id": (
+        "client_id", "user_id", "visitor_id", "anon_id", "anonymous_id", "cookie_id", "device_id", "customer_id", "uid",
+        "client", "user", "visitor", "user.id", "client.id", "visitor.id", "uuid", "session_id", "session",
+    ),
+    "query": (
+        "user_query", "query", "query_text", "search_term", "search_query", "search_text", "search.query",
+        "search.text", "query.text", "keywords", "keyword", "q", "term", "phrase", "search_phrase", "text", "search",
+    ),
+    "document_id": (
+        "object_id", "document_id", "doc_id", "product_id", "item_id", "product.id", "item.id", "document.id", "doc.id",
+        "object.id", "sku", "asin", "did", "click_url", "clicked_url", "url", "product", "item", "document", "doc",
+        "article_id", "listing_id", "internal_id",
+    ),
+    "position": ("ordinal", "position", "rank", "item_rank", "pos", "index", "click_rank", "result_position", "slot"),
+    "time": (
+        "timestamp", "time", "ts", "datetime", "date_time", "event_time", "query_time", "created_at", "at", "date",
+        "epoch", "unix_time", "time_stamp",
+    ),
+    "event": ("action_name", "event", "event_type", "event_name", "action", "action_type", "type", "interaction"),
+    "user_agent": ("user_agent", "ua", "agent", "http_user_agent", "browser"),
+    "application": ("application", "app", "app_name", "application_name"),
+}  # fmt: skip
+
+# Names that mean none of our columns, and are as usual: of UBI, of search engines, of labelled pairs, of objects around
+# the fields.
+_OTHERS = """
+    event_attributes query_attributes object_id_field object_detail message message_type dwell_time page_id page
+    query_response_id query_response_hit_ids query_response_objects_ids result_count results_count num_results results
+    attributes properties params parameters payload data context meta metadata fields record body request response log
+    source hit hits row value values key name title description category brand price currency quantity language locale
+    country city region ip ip_address host referrer referer path status method device platform os version variant test
+    experiment filter filters sort order order_id user_name customer account account_id email phone tenant tenant_id
+    site store shop channel count score label gold_label relevance grade clicked clicks click impressions impression
+    purchase dwell x y page_depth scroll_depth trail id line_id number
+    sentence sentence1 sentence2 premise hypothesis question1 question2 text1 text2 text_a text_b is_duplicate target
+"""
+
+_NAME = re.compile(r"[A-Za-z_@][A-Za-z0-9_.@ -]{0,59}")
+_LONG_DIGITS = re.compile(r"\d{5,}|[0-9a-fA-F]{12,}")
+_WORD = re.compile(r"[A-Za-z_-]{4,60}")  # without a digit: `user` is near to `user12`, which may be a person
+_NEAR = 0.8
+_MAX_LISTED = 40
+
+
+def plain_name(name: str) -> str:
+    """A name reduced to lower-case letters and digits."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+_KNOWN = frozenset(
+    plain_name(name)
+    for alias in (*_OTHERS.split(), *(alias for aliases in ALIASES.values() for alias in aliases))
+    for name in (alias, *alias.split("."))
+)
+
+
+def is_name(text: str) -> bool:
+    """Whether a text has the form of a field's name, though it may be a value: `lamp` has it too."""
+    return bool(_NAME.fullmatch(text.strip())) and not _LONG_DIGITS.search(text)
+
+
+def may_be_shown(name: str, typed: Collection[str] = ()) -> bool:
+    """Whether a name, or a dotted path of names, is none that only the log knows. `typed`: the user's own names."""
+    if name in typed:
+        return True
+    parts = name.split(".")
+    typed_parts = [part for own in typed for part in own.split(".")]
+    return is_name(name) and all(plain_name(part) in _KNOWN or _is_near(part, typed_parts) for part in parts)
+
+
+def _is_near(part: str, typed_parts: Collection[str]) -> bool:
+    if part in typed_parts:
+        return True
+    return bool(_WORD.fullmatch(part) and difflib.get_close_matches(part, typed_parts, n=1, cutoff=_NEAR))
+
+
+def listed(names: Iterable[str], typed: Collection[str] = ()) -> str:
+    """Names for an error: those that may be shown, and how many others there are."""
+    names = list(names)
+    shown = [name for name in names if may_be_shown(name, typed)]
+    others = len(names) - len(shown[:_MAX_LISTED])
+    text = ", ".join(map(repr, shown[:_MAX_LISTED]))
+    are, they = ("is", "it") if others == 1 else ("are", "they")
+    rest = f"{others:,} that {are} not shown, since {they} may be text of the log"
+    return text if not others else f"{text} and {rest}" if text else rest
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A hint at the name that was probably meant, for an error; empty if no name that may be shown is similar."""
+    near = difflib.get_close_matches(name, [other for other in names if may_be_shown(other, [name])], n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
