@@ -1,39 +1,90 @@
 """The documents that are searched, each with an id and a title.
 
-The file is tab-separated text (`id TAB title`, no header), JSON lines (`{"id": ..., "title": ...}`) or Parquet with the
-columns id and title; text may be compressed (.gz). BEIR's corpus.jsonl (`_id`, `title`, `text`) is one too, and its
-text stands in for an empty title. JSON lines and Parquet may have more columns, such as a price, which a release keeps
-on request.
+The file is tab-separated text (`id TAB title`; a first line of these names is a header), CSV with a header, JSON lines
+(`{"id": ..., "title": ...}`) or Parquet with the columns id and title; text may be compressed (.gz, .zst). BEIR's
+corpus.jsonl (`_id`, `title`, `text`) is one too, and its text stands in for an empty title. All but tab-separated text
+may have more columns, such as a price, which a release keeps on request.
+
+Ids and titles are texts, read as they stand in the file, whatever the other rows hold; ids have the form that logs and
+judgments have them in (identifiers.ids). A row that is no document is skipped, counted and named (UNFIT); if more than
+half of them are, the file is refused.
 """
 
-import gzip
-import io
-import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.json
-import pyarrow.parquet
 
 from clicktower.schemas import storage
+from clicktower.schemas.document_rows import (
+    FORM,
+    UNFIT,
+    DocumentsBlock,
+    RowCounts,
+    add_up_rows,
+    cell_values,
+    is_moment,
+    kept_rows,
+    no_column,
+    open_parquet,
+    parse_csv,
+    parse_json,
+    parse_tabs,
+    read_row_group,
+)
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.search_log import not_null
-from clicktower.schemas.text_contract import words
+from clicktower.schemas.text_contract import normalise_column
 
 DOCUMENT = not_null(id=pa.string(), title=pa.string())
-_FORM = "Give UTF-8 `id<TAB>title` lines, or JSON lines or Parquet with id and title."
-FORMS = (".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet")
+FORMS = (".tsv", ".txt", ".csv", ".jsonl", ".ndjson", ".json", ".parquet")
+_JSON = (".jsonl", ".ndjson", ".json")
+COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+_MAGICS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\x50\x2a\x4d\x18": "zstd"}
+_MARK = b"\xef\xbb\xbf"  # of the order of bytes, before UTF-8
+_HEADER = re.compile(rb"id\ttitle\r*\n", re.IGNORECASE)
+_BLOCK_BYTES = 32 << 20
+_PIECE_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnfitRows:
+    """The rows of a file that are no documents for one reason. `places`: the first of them, file:line or file:row."""
+
+    reason: str
+    count: int
+    places: tuple[str, ...]
+
+    @property
+    def what(self) -> str:
+        return f"{self.count:,} {'row' if self.count == 1 else 'rows'} {UNFIT[self.reason][0]}"
+
+    @property
+    def where(self) -> str:
+        return ", ".join(self.places) + (", ..." if self.count > len(self.places) else "")
+
+    @property
+    def sentence(self) -> str:
+        return f"The documents have {self.what}, skipped: {self.where}"
+
+    @property
+    def fix(self) -> str:
+        return UNFIT[self.reason][1]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Documents:
-    """Documents with a title, in file order, and the number skipped because their title has no word."""
+    """Documents with a title, in file order, the number skipped because their title has no word, and the rows that are
+    no documents.
+    """
 
     table: pa.Table  # DOCUMENT, then the requested columns
     num_untitled: int
+    unfit: tuple[UnfitRows, ...] = ()
 
     def __len__(self) -> int:
         return self.table.num_rows
@@ -51,37 +102,37 @@ def read_documents(uri: str, columns: Sequence[str] = ()) -> Documents:
     """All documents of a file. `columns`: those to read besides id and title: text, numbers, booleans, and dates as
     text.
 
-    Raises UsageError (no file, unknown format) and StageError (no title at all, a repeated id, bytes in another
-    format, a missing column or one of another type).
+    Raises UsageError (no file, unknown format) and StageError (no title at all, a repeated id, rows that are mostly no
+    documents, bytes in another format, a missing column or one of another type).
     """
     form = require_documents(uri)
-    content = storage.read_bytes(uri)
-    if uri.endswith(".gz"):
-        try:
-            content = gzip.decompress(content)
-        except (EOFError, gzip.BadGzipFile, zlib.error):
-            raise StageError(f"The file {uri} is not a whole gzip file.", "Copy it again.") from None
-    if not content.strip():
-        raise _empty(uri)
-    table = parse_documents(uri, form, content, columns)
+    blocks = list(document_blocks(uri, columns))
+    rows = add_up_rows(block.rows for block in blocks)
+    if error := mostly_unfit(uri, rows):
+        raise error
+    titled = [_with_title(block) for block in blocks]
+    table = pa.concat_tables(block.table for block in titled)
+    if not table.num_rows:
+        raise no_title(uri, rows.documents)
     if error := repeated_ids(uri, table["id"]):
         raise error
-    titled = pa.array([bool(words(title)) for title in table["title"].fill_null("").to_pylist()], pa.bool_())
-    kept = table.filter(titled)
-    if not kept.num_rows:
-        raise no_title(uri, table.num_rows)
-    more = [pa.field(name, _type_of_column(uri, name, kept.schema.field(name).type)) for name in columns]
-    return Documents(table=kept.cast(pa.schema([*DOCUMENT, *more])), num_untitled=table.num_rows - kept.num_rows)
-
-
-def _type_of_column(uri: str, name: str, kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_large_string(kind):
-        return pa.string()
-    if kind == pa.string() or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-        return kind
-    raise StageError(
-        f"The column {name!r} of {uri} has the type {kind}.", "Keep columns of text, numbers, dates or true and false."
+    for name in columns:
+        table = table.append_column(name, _column(uri, form, name, titled))
+    more = [table.schema.field(name) for name in columns]
+    return Documents(
+        table=table.cast(pa.schema([*DOCUMENT, *more])),
+        num_untitled=rows.documents - table.num_rows,
+        unfit=unfit_rows(uri, rows),
     )
+
+
+def _with_title(block: DocumentsBlock) -> DocumentsBlock:
+    has_word = pc.not_equal(normalise_column(block.table["title"].fill_null("")), "")
+    if pc.all(has_word).as_py():
+        return block
+    kept = has_word.to_numpy(zero_copy_only=False)
+    more = kept_rows(block.more, kept)
+    return replace(block, table=block.table.filter(has_word), places=block.places[kept], more=more)
 
 
 def require_documents(uri: str) -> str:
@@ -89,10 +140,7 @@ def require_documents(uri: str) -> str:
 
     Raises UsageError (no file, unknown format) and StageError (an empty file).
     """
-    name = uri.removesuffix(".gz").lower()
-    form = next((form for form in FORMS if name.endswith(form)), None)
-    if form is None:
-        raise UsageError(f"The ending of {uri} is unknown.", f"Use one of {', '.join(FORMS)}.")
+    form = _form_of(uri)
     size = storage.size_bytes(uri)
     if size is None:
         raise UsageError(f"There is no such file: {uri}.", "Check the path of the documents.")
@@ -101,38 +149,185 @@ def require_documents(uri: str) -> str:
     return form
 
 
+def _form_of(uri: str) -> str:
+    name = uri.lower()
+    compression = next((ending for ending in COMPRESSED if name.endswith(ending)), "")
+    form = next((form for form in FORMS if name.removesuffix(compression).endswith(form)), None)
+    if form is None or (form == ".parquet" and compression):
+        endings = f"Use one of {', '.join(FORMS)}; all but .parquet may be compressed ({', '.join(COMPRESSED)})."
+        raise UsageError(f"The ending of {uri} is unknown.", endings)
+    return form
+
+
 def _empty(uri: str) -> StageError:
     return StageError(f"The file {uri} is empty.", "Give a file with at least one document.")
 
 
-def parse_documents(uri: str, form: str, content: bytes, columns: Sequence[str] = ()) -> pa.Table:
-    """The ids and titles in some bytes of a file: whole lines, or a whole Parquet file. A title may be null.
+def document_blocks(uri: str, columns: Sequence[str] = ()) -> Iterator[DocumentsBlock]:
+    """The documents of a file in order, in blocks. Raises StageError as `read_documents` does."""
+    form = _form_of(uri)
+    if form == ".parquet":
+        with storage.open_read(uri) as file:
+            rows = open_parquet(uri, file)
+            for number in range(rows.num_row_groups):
+                yield from read_row_group(uri, rows, number, columns)
+        return
+    with storage.open_read(uri) as file:
+        try:
+            content = _decompressed(uri, file).read()
+        except (OSError, pa.ArrowInvalid) as error:
+            if getattr(error, "errno", None) is not None:
+                raise
+            raise StageError(f"The file {uri} is not a whole compressed file.", "Copy it again.") from None
+    start = 0
+    while start < len(content):
+        end = len(content) if form == ".csv" else content.find(b"\n", start + _BLOCK_BYTES) + 1 or len(content)
+        yield parse_documents(uri, form, content[start:end], start, columns)
+        start = end
 
-    Raises StageError if the bytes have another format, or lack one of the other `columns`.
+
+def _decompressed(uri: str, file: IO[bytes]) -> Any:
+    """The stream of a file's text; its first bytes say whether it is compressed."""
+    first = file.read(4)
+    file.seek(0)
+    kind = next((kind for magic, kind in _MAGICS.items() if first.startswith(magic)), "")
+    promised = next((named for ending, named in COMPRESSED.items() if uri.lower().endswith(ending)), kind)
+    if promised != kind:
+        raise StageError(
+            f"{uri} is named like a {promised} file, and its first bytes are not those of one.",
+            "Pack it as its name says, or change the name.",
+        )
+    return pa.CompressedInputStream(pa.PythonFile(file, mode="r"), kind) if kind else file
+
+
+def parse_documents(
+    uri: str, form: str, content: bytes, offset: int = 0, columns: Sequence[str] = ()
+) -> DocumentsBlock:
+    """The documents in some bytes of a file of text: whole lines, all of them for CSV. `offset`: the bytes before them.
+
+    Raises StageError for another encoding, a JSON array, or a missing column.
     """
-    try:
-        table = _parse(form, content, columns)
-        if absent := [name for name in columns if name not in table.column_names]:
+    if not offset:
+        if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise StageError(f"The file {uri} is UTF-16.", "Convert it to UTF-8.")
+        if content.startswith(_MARK):
+            content, offset = content[len(_MARK) :], len(_MARK)
+        if form in _JSON and content[:100].lstrip().startswith(b"["):
             raise StageError(
-                f"The file {uri} has no column {absent[0]!r}.",
-                "Name columns of JSON lines or Parquet; tab-separated lines have id and title alone.",
+                f"The file {uri} is one JSON array.", "Write one object a line, as `jq -c '.[]'` does of it."
             )
-        documents = as_documents(table)
-        for name in columns:
-            documents = documents.append_column(name, table[name])
-        return documents
-    except (pa.ArrowInvalid, pa.ArrowKeyError, KeyError, UnicodeDecodeError) as error:
-        raise not_of_form(uri, error) from None
+        if form in (".tsv", ".txt") and (header := _HEADER.match(content)):
+            content, offset = content[header.end() :], offset + header.end()
+    if form in _JSON:
+        return parse_json(content, offset, tuple(columns))
+    if form == ".csv":
+        return parse_csv(uri, content, offset, columns)
+    if columns:
+        raise no_column(uri, columns[0])
+    return parse_tabs(content, offset)
 
 
-def as_documents(table: pa.Table) -> pa.Table:
-    """The columns id and title as text. Raises KeyError or ArrowInvalid if they are missing."""
-    return table.select(["id", "title"]).cast(pa.schema([("id", pa.string()), ("title", pa.string())]))
+# Other columns, whose type is that of the whole column.
 
 
-def not_of_form(uri: str, error: Exception) -> StageError:
-    reason = str(error).splitlines()[0][:160]
-    return StageError(f"The file {uri} does not have the format that its name says ({reason}).", _FORM)
+def _column(uri: str, form: str, name: str, blocks: Sequence[DocumentsBlock]) -> pa.ChunkedArray:
+    """A column by the values of all documents: text, whole numbers, numbers (if any is not whole), or booleans.
+
+    Parquet names its type. Raises StageError for other values, and for a mixture of these.
+    """
+    if form == ".parquet":
+        column = pa.chunked_array([block.more[name] for block in blocks])
+        column = column.cast(_type_of_column(uri, name, column.type))
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            raise StageError(f"The column {name!r} of {uri} has text that is not UTF-8.", "Write it again.") from None
+        return column
+    values = [value for block in blocks for value in block.more[name]]
+    if form == ".csv":
+        values = cell_values(values)
+    first = next((type(value) for value in values if value is not None), None)
+    if first is None:
+        raise no_column(uri, name)
+    alike = (int, float) if first in (int, float) else (first,) if first in (str, bool) else ()
+    is_other = [value is not None and (type(value) not in alike or _is_over_64_bits(value)) for value in values]
+    if any(is_other):
+        places = np.concatenate([block.places for block in blocks])
+        [place] = _named_places(uri, [int(places[is_other.index(True)])])
+        raise StageError(
+            f"The column {name!r} holds values of several types, lists or objects, or whole numbers of over 64 bits"
+            f" (first at {place}).",
+            "Write all its values as text, as numbers, or as true and false.",
+        )
+    if float in set(map(type, values)):
+        return pa.chunked_array([pa.array([None if value is None else float(value) for value in values])])
+    return pa.chunked_array([pa.array(values, {str: pa.string(), int: pa.int64(), bool: pa.bool_()}[first])])
+
+
+def _is_over_64_bits(value: Any) -> bool:
+    return type(value) is int and not -(2**63) <= value < 2**63
+
+
+def _type_of_column(uri: str, name: str, kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if is_moment(kind) or kind in (pa.large_string(), pa.string_view()):
+        return pa.string()
+    if pa.types.is_decimal(kind):
+        return pa.float64()
+    if kind == pa.string() or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        return kind
+    raise StageError(
+        f"The column {name!r} of {uri} has the type {kind}.", "Keep columns of text, numbers, dates or true and false."
+    )
+
+
+# What is wrong with a file.
+
+
+def unfit_rows(uri: str, rows: RowCounts) -> tuple[UnfitRows, ...]:
+    """The skipped rows of a file with their lines, which are counted up to the last place."""
+    places = sorted({place for places in rows.places.values() for place in places})
+    name_of = dict(zip(places, _named_places(uri, places), strict=True))
+    return tuple(
+        UnfitRows(reason=reason, count=count, places=tuple(name_of[place] for place in rows.places[reason]))
+        for reason, count in sorted(rows.unfit.items(), key=lambda item: (-item[1], list(UNFIT).index(item[0])))
+    )
+
+
+def skipped_rows(unfit: Sequence[UnfitRows]) -> dict[str, list[str]]:
+    """The entry about skipped rows in the metrics of a stage; none without such rows."""
+    return {"skipped_rows": [rows.sentence for rows in unfit]} if unfit else {}
+
+
+def _named_places(uri: str, places: Sequence[int]) -> list[str]:
+    """file:line of ascending places, or file:row for Parquet. The file has no folder: results go to other people."""
+    numbers = [place + 1 for place in places]
+    if places and _form_of(uri) != ".parquet":
+        with storage.open_read(uri) as file:
+            stream, position, num_lines, numbers = _decompressed(uri, file), 0, 1, []
+            for place in places:
+                while position < place and (piece := stream.read(min(_PIECE_BYTES, place - position))):
+                    position += len(piece)
+                    num_lines += piece.count(b"\n")
+                numbers.append(num_lines)
+    name = uri.rpartition("/")[2]
+    return [f"{name}:{number}" for number in numbers]
+
+
+def mostly_unfit(uri: str, rows: RowCounts) -> StageError | None:
+    """The error for a file without rows, or of which more than half are no documents."""
+    if not rows.documents and not rows.skipped:
+        return _empty(uri)
+    if rows.skipped <= rows.documents:
+        return None
+    first, *others = unfit_rows(uri, rows)
+    reasons = "".join(f", {each.what}" for each in others)
+    return StageError(
+        f"{rows.skipped:,} of the {rows.documents + rows.skipped:,} rows of {uri} are no documents: {first.what}"
+        f" ({first.where}){reasons}.",
+        first.fix,
+    )
 
 
 def repeated_ids(uri: str, ids: pa.ChunkedArray, *, is_all: bool = True) -> StageError | None:
@@ -149,28 +344,4 @@ def repeated_ids(uri: str, ids: pa.ChunkedArray, *, is_all: bool = True) -> Stag
 
 
 def no_title(uri: str, num_documents: int) -> StageError:
-    return StageError(f"None of the {num_documents:,} documents of {uri} has a title.", _FORM)
-
-
-def _beir_documents(corpus: pa.Table) -> pa.Table:
-    titles = corpus["title"].cast(pa.string()).fill_null("")
-    is_untitled = pc.equal(pc.utf8_trim_whitespace(titles), "")
-    of_title = corpus.column_names.index("title")
-    corpus = corpus.set_column(of_title, "title", pc.if_else(is_untitled, corpus["text"], titles))
-    return corpus.append_column("id", corpus["_id"])
-
-
-def _parse(form: str, content: bytes, columns: Sequence[str]) -> pa.Table:
-    if form == ".parquet":
-        return pyarrow.parquet.read_table(io.BytesIO(content), columns=["id", "title", *columns])
-    if form in (".jsonl", ".ndjson", ".json"):
-        table = pyarrow.json.read_json(io.BytesIO(content))
-        return _beir_documents(table) if "_id" in table.column_names else table
-    return pyarrow.csv.read_csv(
-        io.BytesIO(content),
-        read_options=pyarrow.csv.ReadOptions(column_names=["id", "title"]),
-        parse_options=pyarrow.csv.ParseOptions(delimiter="\t", quote_char=False),
-        convert_options=pyarrow.csv.ConvertOptions(
-            column_types={"id": pa.string(), "title": pa.string()}, strings_can_be_null=False
-        ),
-    )
+    return StageError(f"None of the {num_documents:,} documents of {uri} has a title.", FORM)

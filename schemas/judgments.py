@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from statistics import median_low
+from urllib.parse import quote
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
@@ -38,6 +39,7 @@ CLICK_DERIVED = "click-derived-"
 
 MAX_GRADE = 1_000_000  # a larger number is not a grade but another column
 _BEIR_HEADER = ["query-id", "corpus-id", "score"]
+_BLANK = re.compile(r"\s")
 _GRADE = re.compile(r"-?[0-9]{1,9}", re.ASCII)
 
 
@@ -161,11 +163,18 @@ def _rating(uri: str, rating: object) -> int:
 
 
 def run_lines(run: Run, tag: str) -> Iterable[str]:
-    """A run in TREC's form, best first, ties by descending document id as trec_eval breaks them."""
+    """A run in TREC's form, best first, ties by descending document id as trec_eval breaks them.
+
+    Its fields end at white space, so that within an id is written as URLs write it (%20).
+    """
     for query_id, scores in run.items():
         ranked = sorted(scores.items(), key=lambda item: (item[1], item[0]), reverse=True)
         for rank, (document_id, score) in enumerate(ranked, start=1):
-            yield f"{query_id} Q0 {document_id} {rank} {score!r} {tag}\n"
+            yield f"{_field(query_id)} Q0 {_field(document_id)} {rank} {score!r} {tag}\n"
+
+
+def _field(name: str) -> str:
+    return _BLANK.sub(lambda blank: quote(blank[0]), name)
 
 
 def read_run(uri: str) -> dict[str, dict[str, float]]:

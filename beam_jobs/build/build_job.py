@@ -42,7 +42,8 @@ from clicktower.beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, a
 from clicktower.beam_jobs.engine.exchange import Bucket, CommitAll, Exchange, JointExchange, Side, bucket_of, read_parts
 from clicktower.beam_jobs.ingest.days import DayFile, read_day_file
 from clicktower.schemas import shard, storage
-from clicktower.schemas.documents import no_title, repeated_ids
+from clicktower.schemas.document_rows import RowCounts, add_up_rows
+from clicktower.schemas.documents import mostly_unfit, no_title, repeated_ids, skipped_rows, unfit_rows
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.judgments import read_queries, skeleton
 from clicktower.schemas.ledger import Ledger, continue_with
@@ -110,8 +111,9 @@ class BuildJob:
         documents = (
             pipeline
             | "Document files" >> read_parts(self.documents_parts)
-            | "Read documents" >> beam.FlatMap(_read_documents).with_outputs("tally", main="rows")
+            | "Read documents" >> beam.FlatMap(_read_documents).with_outputs("tally", "counts", main="rows")
         )
+        rows = documents.counts | "Count rows" >> beam.CombineGlobally(add_up_rows)
         grouped = (
             documents.rows
             | Exchange("By title", "title", num_buckets, scratch)
@@ -122,7 +124,7 @@ class BuildJob:
             grouped.records
             | "Choose for the pool" >> beam.Map(_pool_candidates, AsSingleton(num_in_range), self.settings["pool_size"])
             | Exchange("As one pool", "hash", 1, scratch)
-            | "Write the pool" >> beam.FlatMap(_write_pool, self).with_outputs("uri", main="made")
+            | "Write the pool" >> beam.FlatMap(_write_pool, AsSingleton(rows), self).with_outputs("uri", main="made")
         )
         titled = grouped.records | "Number by the pool" >> beam.Map(_find_pool_rows, AsIter(pool.uri))
 
@@ -166,10 +168,10 @@ class BuildJob:
             | "Write shards" >> beam.Map(_write_shard, self, AsIter(pool.uri))
         )
 
-        results = (documents.tally, answered.tally, pairs.tally, pool.made, shards)
+        results = (documents.tally, rows, answered.tally, pairs.tally, pool.made, shards)
         _ = results | CommitAll(self.commit, attempt.folder)
 
-    def commit(self, results: Sequence[Tally | FolderMade]) -> None:
+    def commit(self, results: Sequence[Tally | FolderMade | RowCounts]) -> None:
         commit_build(results, self)
 
 
@@ -194,10 +196,12 @@ def _read_judged(uri: str) -> frozenset[str]:
 
 @relay_stage_errors
 def _read_documents(part: DocumentsPart) -> Iterator[Any]:
-    for table in read_documents_part(part):
-        hashed = titles.hashed_documents(table)
+    for block in read_documents_part(part):
+        hashed = titles.hashed_documents(block.table)
         yield hashed
-        yield TaggedOutput("tally", Tally(counts={"documents": len(table), "documents_with_title": len(hashed)}))
+        counts = {"documents": len(block.table), "documents_with_title": len(hashed)}
+        yield TaggedOutput("tally", Tally(counts=counts))
+        yield TaggedOutput("counts", block.rows)
 
 
 @relay_stage_errors
@@ -217,7 +221,9 @@ def _pool_candidates(grouped: Record, num_in_range: np.ndarray, pool_size: int) 
 
 
 @relay_stage_errors
-def _write_pool(bucket: tuple[int, pa.Table], job: BuildJob) -> Iterator[Any]:
+def _write_pool(bucket: tuple[int, pa.Table], rows: RowCounts, job: BuildJob) -> Iterator[Any]:
+    if error := mostly_unfit(job.documents, rows):
+        raise error
     pool, attempt = titles.pool_of(bucket[1], job.settings["pool_size"]), uuid.uuid4().hex
     with writing_errors(job.attempt.work_folder):
         yield TaggedOutput("uri", write_table(pool, job.attempt.work_folder, f"pool-rows-{attempt}"))
@@ -312,11 +318,11 @@ def _open_pool(uri: str) -> pa.Table:
     return map_table(uri).combine_chunks()
 
 
-def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
+def commit_build(results: Sequence[Tally | FolderMade | RowCounts], job: BuildJob) -> None:
     """Move the shards to their final names, write the catalogue and, last, the manifest.
 
-    It can run again after a failure at any point. Raises StageError if no click is usable, no training pair is left, or
-    the ledger does not add up.
+    It can run again after a failure at any point. Raises StageError if no document has a title, no click is usable,
+    no training pair is left, or the ledger does not add up.
     """
     if job.attempt.has_committed():
         return
@@ -325,8 +331,9 @@ def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
     folders = {result.name: result for result in results if isinstance(result, FolderMade)}
     pool = folders.pop("pool", None)
     shards = [folders[name] for name in sorted(folders)]
+    rows = add_up_rows(result for result in results if isinstance(result, RowCounts))
     if pool is None:
-        raise no_title(job.documents, counts["documents"])
+        raise mostly_unfit(job.documents, rows) or no_title(job.documents, rows.documents)
     if counts["clicked_documents"] and not counts["titled_documents"]:
         raise StageError(
             f"None of the {counts['clicked_documents']:,} clicked document ids is among the documents with a title, so"
@@ -377,6 +384,7 @@ def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
                 "clicked_documents": counts["clicked_documents"],
                 "clicked_documents_without_title": counts["clicked_documents"] - counts["titled_documents"],
                 "shards": len(shards),
+                **({"documents_skipped": rows.skipped} if rows.skipped else {}),
             },
             metrics={
                 "privacy_gate": f"k = {settings['k']}{and_pair_k} keeps {at['clicks']:,} of {ungated['clicks']:,}"
@@ -389,6 +397,7 @@ def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
                     else {}
                 ),
                 "window": dict(job.window),
+                **skipped_rows(unfit_rows(job.documents, rows)),
             },
             labels=job.labels,
             ledger=continue_with(job.ledger, tally.fates),

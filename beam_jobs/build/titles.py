@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet
 
 from clicktower.beam_jobs.compiled.log_library import keyed_hashes
 from clicktower.beam_jobs.sources.read_lines import Unit, plan_reading, read_blocks
 from clicktower.schemas import storage
-from clicktower.schemas.documents import as_documents, not_of_form, parse_documents, require_documents
+from clicktower.schemas.document_rows import DocumentsBlock, open_parquet, read_row_group
+from clicktower.schemas.documents import document_blocks, parse_documents, require_documents
 from clicktower.schemas.search_log import COUNTS
 from clicktower.schemas.text_contract import normalise_column
 
@@ -174,12 +174,13 @@ def _hash_range(hashes: pa.ChunkedArray) -> np.ndarray:
     return (hashes.to_numpy() >> _RANGE_SHIFT).astype(np.int64)
 
 
-# The parts of a documents file that workers read: byte ranges of lines, a whole gzip file, row groups of Parquet.
+# The parts of a documents file that workers read: byte ranges of lines, a whole compressed file or CSV, row groups of
+# Parquet.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DocumentsPart:
-    """What one worker reads at a time: a unit of lines, or a row group of a Parquet file."""
+    """What one worker reads at a time: a unit of lines, a row group of a Parquet file, or all of a CSV file."""
 
     uri: str
     form: str  # one of documents.FORMS
@@ -190,25 +191,22 @@ class DocumentsPart:
 def plan_documents(uri: str) -> list[DocumentsPart]:
     """The parts of a documents file; planning reads at most its footer. Raises UsageError and StageError."""
     form = require_documents(uri)
+    if form == ".csv":
+        return [DocumentsPart(uri=uri, form=form)]
     if form != ".parquet":
         return [DocumentsPart(uri=uri, form=form, lines=unit) for unit in plan_reading([uri]).units]
-    try:
-        with storage.open_read(uri) as file:
-            num_row_groups = pyarrow.parquet.ParquetFile(file).num_row_groups
-    except pa.ArrowInvalid as error:
-        raise not_of_form(uri, error) from None
+    with storage.open_read(uri) as file:
+        num_row_groups = open_parquet(uri, file).num_row_groups
     return [DocumentsPart(uri=uri, form=form, row_group=number) for number in range(num_row_groups)]
 
 
-def read_documents_part(part: DocumentsPart) -> Iterator[pa.Table]:
-    """Ids and titles (possibly null) of one part, in chunks. Raises StageError if the bytes have another format."""
+def read_documents_part(part: DocumentsPart) -> Iterator[DocumentsBlock]:
+    """The documents of one part, as `read_documents` has them. Raises StageError if the bytes have another format."""
     if part.lines is not None:
         for block in read_blocks(part.lines):
-            yield parse_documents(part.uri, part.form, block.data)
-        return
-    try:
+            yield parse_documents(part.uri, part.form, block.data, block.offset)
+    elif part.form == ".csv":
+        yield from document_blocks(part.uri)
+    else:
         with storage.open_read(part.uri) as file:
-            read = pyarrow.parquet.ParquetFile(file).read_row_group(part.row_group, columns=["id", "title"])
-        yield as_documents(read)
-    except (pa.ArrowInvalid, KeyError) as error:
-        raise not_of_form(part.uri, error) from None
+            yield from read_row_group(part.uri, open_parquet(part.uri, file), part.row_group)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from clicktower.beam_jobs.checking import log_sample
+from clicktower.beam_jobs.checking.document_findings import wrong_documents
 from clicktower.beam_jobs.checking.fields import Fields, read_fields, suggest_mapping
 from clicktower.beam_jobs.checking.findings import (
     FAILS,
@@ -114,6 +115,7 @@ def check_log(
         findings += wrong_clients(facts["clients"], sum(facts["lines"].values()), client_column)
         findings += wrong_events(facts)
         findings += useless_result(facts)
+        findings += wrong_documents(facts["documents"]) if facts["documents"] else ()
     return Checked(facts=facts, findings=order_findings(findings))
 
 

@@ -24,6 +24,7 @@ from clicktower.beam_jobs.build.titles import (
     sum_positions,
     title_clickers,
 )
+from clicktower.beam_jobs.checking.catalogue import CatalogueFacts
 from clicktower.beam_jobs.engine.engine_options import with_local_workers
 from clicktower.beam_jobs.ingest.bots import (
     BotRules,
@@ -47,6 +48,7 @@ from clicktower.beam_jobs.ingest.day_rows import (
 from clicktower.beam_jobs.ingest.person_key import KEY_BYTES
 from clicktower.beam_jobs.sources.read_lines import ReadingPlan, Unit
 from clicktower.beam_jobs.sources.source import ParsedBlock, Source
+from clicktower.schemas.documents import mostly_unfit
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.search_log import COUNTS, DAY_FATES, EXPOSURES, KINDS, LOG_ROW, QUERIES, SIMULATED_APPLICATION
@@ -234,28 +236,30 @@ def ledger_of(sample: Sample, day: SampledDay) -> Ledger:
     return Ledger(total=sample.num_lines, lines=lines).check()
 
 
-def titled_clicks(uri: str, exposures: pa.Table, progress: Progress = silent) -> tuple[pa.Table, dict[str, int]]:
-    """(`document_id` and normalised `title` of the documents in EXPOSURES that have one; how many documents there are,
-    and how many clicks are on one with a title). The file is read once; other titles are not kept.
+def titled_clicks(uri: str, exposures: pa.Table, progress: Progress = silent) -> tuple[pa.Table, dict[str, Any]]:
+    """(`document_id` and normalised `title` of the documents in EXPOSURES that have one; CatalogueFacts, and how many
+    clicks are on a document with a title). The file is read once; other titles are not kept.
 
     Raises UsageError and StageError, as reading documents does.
     """
     clicked_ids = pc.unique(exposures["document_id"].combine_chunks())
     parts = plan_documents(uri)
     found = [pa.table({"document_id": pa.array([], pa.string()), "title": pa.array([], pa.string())})]
-    num_documents = 0
+    catalogue = CatalogueFacts()
     for number, part in enumerate(parts):
-        for table in read_documents_part(part):
-            num_documents += table.num_rows
-            here = table.filter(pc.is_in(table["id"].combine_chunks(), value_set=clicked_ids))
+        for block in read_documents_part(part):
+            catalogue.add(block)
+            here = block.table.filter(pc.is_in(block.table["id"].combine_chunks(), value_set=clicked_ids))
             titles = normalise_column(here["title"].fill_null(""))
             has_word = pc.not_equal(titles, "")
             found.append(pa.table({"document_id": here["id"], "title": titles}).filter(has_word))
         progress("reading the documents (parts)", number + 1, len(parts))
+    if error := mostly_unfit(uri, catalogue.rows):
+        raise error
     titled = pa.concat_tables(found).combine_chunks()
     on_titled = exposures["clicks"].filter(pc.is_in(exposures["document_id"], value_set=titled["document_id"]))
     return titled, {
-        "num_documents": num_documents,
+        **catalogue.to_json(uri),
         "clicks": pc.sum(exposures["clicks"]).as_py() or 0,
         "clicks_titled": pc.sum(on_titled).as_py() or 0,
     }

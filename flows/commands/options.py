@@ -7,7 +7,7 @@ from cyclopts import Parameter
 Documents = Annotated[
     str,
     Parameter(
-        help="The documents that are searched: `id<TAB>title` lines, or JSON lines or Parquet with id and title."
+        help="The documents that are searched: `id<TAB>title` lines, or CSV, JSON lines or Parquet with id and title."
     ),
 ]
 Into = Annotated[str, Parameter(help="The store: a folder or URI that holds the output of all stages.")]

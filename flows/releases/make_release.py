@@ -22,7 +22,7 @@ from clicktower.flows.releases.encode_texts import encode_titles
 from clicktower.flows.releases.release_documents import RecallQueries, Rows, build_index, write_rows
 from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.schemas import storage
-from clicktower.schemas.documents import Documents, read_documents
+from clicktower.schemas.documents import Documents, UnfitRows, read_documents
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.manifest import Manifest, Request
 from clicktower.schemas.release import CARD, GOLDEN, MODEL, PER_QUERY, QUERY_TOWER, Release, read_folder
@@ -47,8 +47,8 @@ def make_release(
     progress: Progress,
     *,
     workers: int = 1,
-) -> tuple[Release, float]:
-    """(the release, complete but not live; milliseconds per search)."""
+) -> tuple[Release, float, tuple[UnfitRows, ...]]:
+    """(the release, complete but not live; milliseconds per search; the rows that are no documents)."""
     digest, catalogue = request.digest, read_documents(documents, config.columns)
     folder = release_folder_of(to, digest)
     with release_folder.building(to, digest) as built:
@@ -90,7 +90,7 @@ def make_release(
         release_folder.place(built, release, folder)
     for part in titles.parts:
         storage.remove(part)
-    return read_folder(folder), milliseconds
+    return read_folder(folder), milliseconds, catalogue.unfit
 
 
 def _table(evaluated: StageResult | None) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from typing import Any, Literal
 from clicktower.flows.releases.release_folder import PublishConfig, find, prune, swap
 from clicktower.schemas import storage
 from clicktower.schemas.claim import claimed
+from clicktower.schemas.documents import UnfitRows, skipped_rows
 from clicktower.schemas.errors import StageError, UsageError, os_error_kind, require_major
 from clicktower.schemas.manifest import damaged_files
 from clicktower.schemas.release import (
@@ -60,6 +61,7 @@ class Published:
     removed: Sequence[str] = ()
     duration_seconds: float | None = None  # of making it; not recorded with a release, so unknown for a reused one
     milliseconds_per_search: float | None = None  # measured while publishing
+    unfit: Sequence[UnfitRows] = ()  # rows of the documents file that are no documents; not recorded with a release
 
     @property
     def is_live(self) -> bool:
@@ -89,6 +91,7 @@ class Published:
                 "query_tower": dict(release.query_tower),
                 "milliseconds_per_search": self.milliseconds_per_search,
                 "removed": list(self.removed),
+                **skipped_rows(self.unfit),
             },
             "labels": dict(release.labels),
             "duration_seconds": self.duration_seconds,
@@ -139,7 +142,7 @@ def publish(
         release, wrong = find(folder)
         if release and before and before.release == digest:
             return Published(uri=to, folder=folder, release=release, pointer=before, reused=True)
-        milliseconds, is_there = None, release is not None
+        milliseconds, is_there, unfit = None, release is not None, tuple[UnfitRows, ...]()
         if release is None:
             from clicktower.flows.releases.make_release import make_release  # torch and LanceDB take seconds to import
 
@@ -148,7 +151,7 @@ def publish(
                 if release:  # the process that this one waited for made it
                     before, is_there = read_pointer(to), True
                 else:
-                    release, milliseconds = make_release(
+                    release, milliseconds, unfit = make_release(
                         to, request, trained, documents, config, evaluated, progress, workers=workers
                     )
         decision = _decision(to, before, release, folder, candidate=candidate, decide=decide)
@@ -166,7 +169,7 @@ def publish(
     return Published(
         uri=to, folder=folder, release=release, pointer=pointer, decision=decision, repaired=wrong,
         reused=is_there and pointer == before, removed=prune(to, config.keep, made=digest),
-        duration_seconds=round(time.monotonic() - started, 3), milliseconds_per_search=milliseconds,
+        duration_seconds=round(time.monotonic() - started, 3), milliseconds_per_search=milliseconds, unfit=unfit,
     )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def alarms(sentences: Sequence[str]) -> None:
 
 
 def notes(result: Mapping[str, Any]) -> list[str]:
-    """What a person should look at: damage, late files, wrong clocks, missing dates."""
+    """What a person should look at: damage, late files, wrong clocks, missing dates, rows that are no documents."""
     metrics = result.get("metrics", {})
     notes = [f"was damaged and made again: {wrong}" for wrong in result.get("repaired", ())]
     if (day := result.get("day")) and day["version"] > 1:
@@ -52,6 +52,7 @@ def notes(result: Mapping[str, Any]) -> list[str]:
         )
     if share := metrics.get("later_than_ingest_share"):
         notes.append(f"{share:.2%} of the lines are of a time after this ingest began: a clock is wrong somewhere")
+    notes += metrics.get("skipped_rows", ())
     window = metrics.get("window") or {}
     if missing := window.get("missing"):
         more = f" and {len(missing) - NUM_EXAMPLES:,} more" if len(missing) > NUM_EXAMPLES else ""

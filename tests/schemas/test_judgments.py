@@ -69,6 +69,14 @@ def test_a_run_is_read_back_as_it_was_written(tmp_path_factory, run):
     assert read_run(path) == run
 
 
+def test_white_space_and_line_ends_within_an_id_write_no_second_field_or_line():
+    lines = list(run_lines({"q 1": {"AB 12": 2.0, "x\ny Q0 z 1 9 t": 1.0, "a%20b": 0.5}}, "t"))
+    assert [line.split(" ")[:3] for line in lines] == [
+        ["q%201", "Q0", "AB%2012"], ["q%201", "Q0", "x%0Ay%20Q0%20z%201%209%20t"], ["q%201", "Q0", "a%20b"],
+    ]  # fmt: skip
+    assert [(line.count("\n"), len(line.split())) for line in lines] == [(1, 6)] * 3
+
+
 def test_ties_are_written_by_descending_document_id():
     lines = list(run_lines({"q": {"a": 1.0, "c": 1.0, "b": 2.0}}, "t"))
     assert [line.split()[2] for line in lines] == ["b", "c", "a"]

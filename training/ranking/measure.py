@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from clicktower.schemas.documents import Documents
+from clicktower.schemas.documents import Documents, UnfitRows
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.judgments import Qrels, Run
 from clicktower.schemas.stage import Progress, silent
@@ -32,6 +32,7 @@ class JudgedCollection:
     queries: Mapping[str, str]
     qrels: Qrels
     counts: Mapping[str, int]
+    unfit: Sequence[UnfitRows] = ()  # rows of the documents file that are no documents
 
     @property
     def searchable(self) -> list[str]:
@@ -81,11 +82,13 @@ def judged_collection(
         tie_order=descending_order(documents.ids),
         queries={query_id: queries[query_id] for query_id in kept},
         qrels=kept,
+        unfit=documents.unfit,
         counts={
             "queries": len(kept),
             "judgments": num_judgments,
             "documents": len(documents),
             "documents_without_title": documents.num_untitled,
+            **({"documents_skipped": sum(rows.count for rows in documents.unfit)} if documents.unfit else {}),
             "queries_of_one_grade": sum(len(set(grades.values())) == 1 for grades in kept.values()),
             "queries_without_relevant": sum(max(g.values()) < relevant_grade for g in kept.values()),
             "queries_without_words": sum(not words(queries[query_id]) for query_id in kept),

@@ -9,6 +9,7 @@ from clicktower.beam_jobs.build.build_stage import BuildConfig
 from clicktower.beam_jobs.build.click_shards import CLICK_PAIRS, write_pool, write_shard
 from clicktower.beam_jobs.engine.beam_stage import Attempt, Tally
 from clicktower.schemas import manifest, storage
+from clicktower.schemas.document_rows import RowCounts
 from clicktower.schemas.documents import DOCUMENT
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.ledger import Ledger
@@ -100,4 +101,4 @@ def test_a_line_that_was_lost_on_the_way_stops_the_commit(job, pool):
 
 def test_a_build_without_a_pool_says_that_no_document_has_a_title(job):
     with pytest.raises(StageError, match=r"None of the 12 documents of .* has a title"):
-        commit_build([_write(job, "won"), replace(TALLY, counts={**TALLY.counts, "documents": 12})], job)
+        commit_build([_write(job, "won"), TALLY, RowCounts(documents=12)], job)

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from clicktower.beam_jobs.build.build_stage import BuildConfig, build_shards
@@ -256,6 +258,25 @@ def test_ids_that_match_no_document_are_named_as_the_cause(shared, tmp_path):
     # Clicked: d1, gone, d4, d3, d5 on the first day, d2 on the second.
     with pytest.raises(StageError, match="None of the 6 clicked document ids is among"):
         build_shards(**(shared | {"documents": documents}), config=_config())
+
+
+@pytest.mark.slow
+def test_rows_that_are_no_documents_are_skipped_and_named(shared, built_shards, tmp_path):
+    rows = [json.dumps({"id": document_id, "title": title}) for document_id, title in TITLES.items()]
+    rows[2:2] = ['{"id": null, "title": "a"}', '{"id": "x", "title": ["a"]}', '{"title": "b"}']
+    (tmp_path / "documents.jsonl").write_text("\n".join(rows))
+    found = build_shards(**(shared | {"documents": str(tmp_path / "documents.jsonl")}), config=_config())
+    outcome, without = found.manifest.outcome, built_shards.manifest.outcome
+    assert outcome.logical_digest == without.logical_digest
+    assert outcome.counts == dict(without.counts) | {"documents_skipped": 3}
+    assert outcome.metrics["skipped_rows"] == [
+        "The documents have 2 rows without an id, skipped: documents.jsonl:3, documents.jsonl:5",
+        "The documents have 1 row with a title that is not text, skipped: documents.jsonl:4",
+    ]
+    assert "skipped_rows" not in without.metrics
+    (tmp_path / "documents.jsonl").write_text("\n".join([*rows[:4], *rows[2:4]]))
+    with pytest.raises(StageError, match=r"4 of the 6 rows of .* are no documents"):
+        build_shards(**(shared | {"documents": str(tmp_path / "documents.jsonl")}), config=_config())
 
 
 @pytest.mark.slow

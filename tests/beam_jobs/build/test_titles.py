@@ -1,11 +1,18 @@
+import gzip
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clicktower.beam_jobs.build import titles as steps
 from clicktower.beam_jobs.build.titles import ANSWERED, SHOWN, WANTED, answer_titles, title_rows, wanted_titles
+from clicktower.beam_jobs.sources import read_lines
+from clicktower.schemas.document_rows import add_up_rows
+from clicktower.schemas.documents import read_documents, unfit_rows
 from clicktower.schemas.text_contract import normalise
 from tests.beam_jobs.build.pools import documents_of, pool_of, titled
 
@@ -79,6 +86,72 @@ def test_two_titles_whose_documents_share_a_hash_keep_their_rows():
         "two": 1,
         "three": 2,
     }
+
+
+_LINES = {
+    "d.tsv": [
+        "c", "{}\tAngle bracket", "{}\tSteel\ttab", "\tx", " \t ", "", "{}\t", "{}\té", "\xff\ty", "{}.0\tS",
+    ],
+    "d.jsonl": [
+        '{{"id": {}, "title": "a"}}', '{{"id": "{}", "title": ["a"]}}', '{{"id": null, "title": "a"}}', "", "  ",
+        '{{"id": {}.0, "title": "2026-09-01", "x": [1]}}', '{{"id": "n{}", "title": "\\ud800"}}', '{{"id": "{}"}}',
+        '{{"_id": "b{}", "title": "", "text": "t"}}', '{{"id": "u{}", "title": 1.10}}', "no JSON", "\xff",
+    ],
+    "d.csv": ["{},a", '{},"b, ""c"""', '{},"two\nlines"', "x", "{},a,b", ",y", "", '{},"open', "{}.0,é"],
+}  # fmt: skip
+_FILES = st.sampled_from(sorted(_LINES)).flatmap(
+    lambda name: st.tuples(
+        st.just(name),
+        st.lists(st.sampled_from(_LINES[name]), max_size=30),
+        st.sampled_from(["\n", "\r\n"]),
+        st.booleans(),
+        st.sampled_from(["", ".gz", ".zst"]),
+    )
+)
+
+
+@pytest.mark.slow
+@given(_FILES)
+def test_documents_read_in_parts_are_those_that_are_read_at_once(tmp_path_factory, made):
+    name, lines, breaks, has_mark, packed = made
+    head = ["id,title"] if name == "d.csv" else []
+    good = {"d.tsv": "k{}\tw", "d.jsonl": '{{"id": "k{}", "title": "w"}}', "d.csv": "k{},w"}[name]
+    numbered = [line.format(number) for number, line in enumerate([*lines, *[good] * (len(lines) + 1)])]
+    content = (breaks.join([*head, *numbered]) + breaks).encode().replace("\xff".encode(), b"\xff")
+    content = b"\xef\xbb\xbf" * has_mark + content
+    pack = {"": bytes, ".gz": gzip.compress, ".zst": lambda text: pa.compress(text, "zstd", asbytes=True)}[packed]
+    path = tmp_path_factory.mktemp("parts") / f"{name}{packed}"
+    path.write_bytes(pack(content))
+    whole = read_documents(str(path))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(read_lines, "RANGE_BYTES", 50)
+        parts = steps.plan_documents(str(path))
+    blocks = [block for part in parts for block in steps.read_documents_part(part)]
+    assert len(parts) > 1 or packed or name == "d.csv" or len(content) <= 50
+    hashed = pa.concat_tables(steps.hashed_documents(block.table) for block in blocks)
+    assert hashed["document_id"].to_pylist() == whole.ids
+    assert hashed["title"].to_pylist() == list(map(normalise, whole.titles))
+    assert unfit_rows(str(path), add_up_rows(block.rows for block in blocks)) == whole.unfit
+    for rows in whole.unfit if name != "d.csv" else ():  # the places are those of such lines in the file
+        for place in rows.places:
+            line = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")[int(place.split(":")[1]) - 1]
+            assert b"\tw" not in line
+            assert b'"w"' not in line
+
+
+def test_row_groups_of_parquet_are_the_documents_that_are_read_at_once(tmp_path):
+    ids = pa.array(["a", None, "c", "d\n1", "e", "f", "g", None, "h"])
+    pq.write_table(pa.table({"id": ids, "title": [*"ABCDEFGH", ""]}), tmp_path / "d.parquet", row_group_size=2)
+    parts = steps.plan_documents(str(tmp_path / "d.parquet"))
+    blocks = [block for part in parts for block in steps.read_documents_part(part)]
+    whole = read_documents(str(tmp_path / "d.parquet"))
+    assert len(parts) == 5
+    assert [i for block in blocks for i in steps.hashed_documents(block.table)["document_id"].to_pylist()] == whole.ids
+    unfit = unfit_rows(str(tmp_path / "d.parquet"), add_up_rows(block.rows for block in blocks))
+    assert unfit == whole.unfit
+    assert {rows.reason: rows.places for rows in unfit} == {
+        "without_id": ("d.parquet:2", "d.parquet:8"), "unfit_id": ("d.parquet:4",)
+    }  # fmt: skip
 
 
 def test_the_answer_tells_unknown_documents_from_known_ones_that_nobody_clicked():

@@ -13,7 +13,7 @@ from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from clicktower.beam_jobs.sources.mapping import Columns, Mapping
 from clicktower.flows.simulation.simulation_config import SimulationConfig
 from clicktower.flows.simulation.write_simulation import simulate
-from clicktower.schemas.errors import UsageError
+from clicktower.schemas.errors import StageError, UsageError
 from tests.beam_jobs.sources.ubi_lines import CRAWLER, event, search
 
 
@@ -218,6 +218,27 @@ def test_clicks_on_documents_that_are_not_in_the_file_are_told(tmp_path):
     }  # fmt: skip
     with pytest.raises(UsageError):
         check_log([path], documents=str(tmp_path / "nowhere.tsv"))
+
+
+def test_what_is_wrong_with_documents_is_found(tmp_path):
+    path, documents = write(tmp_path / "log", small_log()), tmp_path / "documents.tsv"
+    lines = [b"D1\tlamp", b"D2\tTom &amp; Jerry", b"D3\t6&#39; pipe", b"D 4\tAT&T; \xef\xbf\xbd"]
+    lines += [b"D5\tcaf\xe9", b"\ta"]
+    documents.write_bytes(b"\n".join([*lines, *(b"E%d\tR&D" % number for number in range(200))]))
+    checked = check_log([path], documents=str(documents))
+    found = {finding.code: finding for finding in checked.findings}
+    assert {code: finding.level for code, finding in found.items()} == {
+        "documents_unreadable": "note", "documents_without_id": "note", "documents_spaced_ids": "note",
+        "documents_entities": "look", "documents_broken_letters": "look",
+    }  # fmt: skip
+    assert found["documents_unreadable"].problem.endswith("skipped: documents.tsv:5.")
+    assert found["documents_without_id"].problem.endswith("1 row without an id, skipped: documents.tsv:6.")
+    assert found["documents_entities"].problem.startswith("2 titles hold HTML")
+    assert found["documents_broken_letters"].problem.startswith("1 titles hold the mark U+FFFD")
+    assert checked.facts["documents"]["num_documents"] == 204
+    documents.write_bytes(b"\n".join([*lines, *[b"no tab"] * 9]))
+    with pytest.raises(StageError, match="11 of the 15 rows"):
+        check_log([path], documents=str(documents))
 
 
 def test_damage_and_other_forms_fail_with_a_reason(tmp_path):

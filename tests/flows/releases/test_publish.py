@@ -8,6 +8,7 @@ import pytest
 from clicktower.flows.releases.publish import list_releases, publish, rollback
 from clicktower.flows.releases.search import OpenRelease, search
 from clicktower.flows.releases.verify import verify
+from clicktower.flows.show.present import notes
 from clicktower.schemas import storage
 from clicktower.schemas.documents import read_documents
 from clicktower.schemas.errors import StageError, UsageError
@@ -37,6 +38,20 @@ def test_a_release_says_what_it_holds_and_verifies(published, model):
     assert verify(folder) == []
     assert published.to_json()["metrics"]["release"] == published.uri
     json.dumps(published.to_json())
+
+
+def test_rows_that_are_no_documents_are_skipped_and_named(model, documents, tmp_path):
+    rows = [line.split("\t") for line in Path(documents).read_text().splitlines()[:40]]
+    lines = [json.dumps({"id": document_id, "title": title}) for document_id, title in rows]
+    lines[3:3] = ['{"id": null, "title": "a"}', '{"id": "x\\n1 Q0 y 1 9 z", "title": "a"}']
+    (tmp_path / "documents.jsonl").write_text("\n".join(lines))
+    made = publish(model, documents=str(tmp_path / "documents.jsonl"), to=str(tmp_path / "live"), config=CONFIG)
+    assert made.release.num_documents == 40
+    assert notes(made.to_json()) == [
+        "The documents have 1 row without an id, skipped: documents.jsonl:4",
+        "The documents have 1 row with an id that is neither text nor a whole number, or holds a control character,"
+        " skipped: documents.jsonl:5",
+    ]
 
 
 def test_publishing_again_is_reused(live, model, documents):

@@ -86,6 +86,21 @@ def test_words_with_a_share_of_a_score_count_in_an_evaluation_and_in_a_compariso
     assert cosines.judged != expected.judged
 
 
+def test_rows_that_are_no_documents_are_named_and_ids_with_spaces_keep_runs_whole(files, model, tmp_path):
+    titles = dict(line.split("\t") for line in Path(files["documents"]).read_text().splitlines())
+    rows = [{"id": document_id, "title": title} for document_id, title in titles.items()]
+    rows[5:5] = [{"id": None, "title": "steel"}, {"id": "x\nq0 Q0 d1 1 99 y", "title": "steel"}]
+    rows.append({"id": "AB 12", "title": "steel angle bracket hose"})
+    (tmp_path / "documents.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    changed_files = files | {"documents": str(tmp_path / "documents.jsonl")}
+    outcome = (found := evaluate(model, **changed_files, store=str(tmp_path), config=CONFIG)).manifest.outcome
+    assert (outcome.counts["documents"], outcome.counts["documents_skipped"]) == (61, 2)
+    assert sum("skipped: documents.jsonl:" in warning for warning in outcome.metrics["warnings"]) == 2
+    run = read_run(f"{found.data}/runs/bm25.collection.run")
+    assert {document for scores in run.values() for document in scores} <= {*titles, "AB%2012"}
+    assert any("AB%2012" in scores for scores in run.values())
+
+
 def test_judgments_from_clicks_are_labelled_in_whatever_is_measured_with_them(evaluated, files, model, tmp_path):
     renamed = dict(files)
     for name in ("queries", "qrels"):
