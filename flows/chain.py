@@ -20,8 +20,10 @@ from clicktower.flows.guards.drift import WatchedFigure, alarms_of_newest, requi
 from clicktower.flows.show import present
 from clicktower.flows.submit import run_stage_command, send_progress
 from clicktower.schemas import manifest, storage
+from clicktower.schemas.judgments import Judged
 from clicktower.schemas.release import read_pointer, read_release
 from clicktower.schemas.stage import open_result
+from clicktower.training.ranking.measure import collection_of
 
 # A function below: (config, results of earlier stages...) -> its JSON result.
 Stage = Callable[..., Any]
@@ -35,13 +37,17 @@ def run(
     step: Callable[[Stage], Stage] = lambda stage: stage,
     page: ModuleType | None = None,
 ) -> dict:
-    """The whole chain. Returns the JSON result of each stage by name; raises a stage's own StageError.
+    """The whole chain. Returns the JSON result of each stage by name; raises a stage's own StageError, and before any
+    stage that of judgments which do not join.
 
     until: "ingest" only reads the day into the store, as a backfill does for all days but the last. step: wraps the
     execution of a stage. page: shows the results (flows.artifacts).
     """
     date = config.log.date or date
     check_inputs(config, date)
+    if until != "ingest":
+        judgments = config.judgments
+        collection_of(Judged(documents=config.documents.file, queries=judgments.queries, qrels=judgments.qrels))
     results: dict[str, Any] = {"ingest": step(ingest)(config, date)}
     drift = _compare_with_earlier_runs(config, date, results, page)
     if until == "ingest":

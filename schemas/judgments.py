@@ -13,15 +13,17 @@ import hashlib
 import json
 import math
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from statistics import median_low
 from urllib.parse import quote
 
-from clicktower.schemas import storage
+import pyarrow as pa
+
 from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.identifiers import ids
+from clicktower.schemas.text_file import ending, lines, read_text
 
 Qrels = dict[str, dict[str, int]]  # query id -> document id -> grade
 Run = Mapping[str, Mapping[str, float]]  # query id -> document id -> score
@@ -39,24 +41,8 @@ CLICK_DERIVED = "click-derived-"
 
 MAX_GRADE = 1_000_000  # a larger number is not a grade but another column
 _BEIR_HEADER = ["query-id", "corpus-id", "score"]
-_BLANK = re.compile(r"\s")
 _GRADE = re.compile(r"-?[0-9]{1,9}", re.ASCII)
-
-
-# Lower-case letters of other alphabets, and of phonetics, that look like Latin ones.
-_LOOK_ALIKES = str.maketrans("авеікмнорстухһјѕԁԛԝαεικνορτυχγıɑɡ", "abeikmhopctyxhjsdqwaeikvoptuxyiag")
-
-
-def skeleton(normalised: str) -> str:
-    """A query as a reader sees it (after UTS #39): without invisible characters, with look-alike letters as Latin ones.
-
-    A log contains such variants by accident, from a keyboard or a page that text was copied from. They are the same
-    question, so a judged query keeps all of them out of training, and all of them are on one side of the split.
-    """
-    if normalised.isascii():
-        return normalised
-    visible = "".join(letter for letter in normalised if unicodedata.category(letter) != "Cf")
-    return " ".join(visible.translate(_LOOK_ALIKES).split())
+_FIELD = re.compile(r"[^ \t\r\f\v]+")  # of a line: other white space, such as a no-break space, may be in an id
 
 
 def are_click_derived(query_ids: Iterable[str]) -> bool:
@@ -66,15 +52,22 @@ def are_click_derived(query_ids: Iterable[str]) -> bool:
 
 def read_queries(uri: str) -> dict[str, str]:
     """Query texts by id, in file order. Raises UsageError or StageError (a malformed line, a repeated id)."""
-    if uri.endswith(".json"):
+    if ending(uri) == ".json":
         return {query_id: text for query_id, text, _ in _workbench(uri)}
+    read = _beir_query if ending(uri) == ".jsonl" else _query
+    rows = [(number, *read(uri, number, line)) for number, line in _lines(uri, "queries")]
     queries: dict[str, str] = {}
-    for number, line in _lines(uri, "queries"):
-        query_id, text = _beir_query(uri, number, line) if uri.endswith(".jsonl") else _query(uri, number, line)
+    for (number, _, text), query_id in zip(rows, _ids(written for _, written, _ in rows), strict=True):
+        if not query_id:
+            raise _bad_line(uri, number, "a query id", "has a blank one")
         if query_id in queries:
             raise _bad_line(uri, number, "each query id once", f"repeats the id {query_id}")
         queries[query_id] = text
     return queries
+
+
+def _ids(written: Iterable[str]) -> list[str]:
+    return ids(pa.array(written, pa.string())).to_pylist()
 
 
 def _query(uri: str, number: int, line: str) -> tuple[str, str]:
@@ -87,6 +80,7 @@ def _query(uri: str, number: int, line: str) -> tuple[str, str]:
 def _beir_query(uri: str, number: int, line: str) -> tuple[str, str]:
     try:
         query_id, text = itemgetter("_id", "text")(json.loads(line))
+        f"{query_id}{text}".encode()  # half of a surrogate pair is no text
     except (ValueError, RecursionError, KeyError, TypeError):
         query_id = text = None
     if not isinstance(query_id, str) or not isinstance(text, str):
@@ -101,15 +95,35 @@ def read_qrels(uri: str) -> ReadQrels:
     counted. Raises UsageError, or StageError for a malformed line, or both kinds together.
     """
     qrels = ReadQrels()
-    if uri.endswith(".json"):
-        for query_id, _, ratings in _workbench(uri):
-            qrels.setdefault(query_id, {}).update(ratings)
-        return qrels
+    if ending(uri) == ".json":
+        rated = _workbench(uri)
+        qrels.update((query_id, {}) for query_id, _, _ in rated)  # one without ratings too
+        judgments = [(query_id, *rating) for query_id, _, ratings in rated for rating in ratings]
+    else:
+        judgments = list(_judgments(uri))
+    if not judgments:
+        raise StageError(f"The file {uri} holds no judgment.", "Give qrels, or a judgment list.")
+    query_ids = _ids(query_id for query_id, _, _ in judgments)
+    document_ids = _ids(document_id for _, document_id, _ in judgments)
     several: dict[tuple[str, str], list[int]] = {}
+    for query_id, document_id, (_, _, grade) in zip(query_ids, document_ids, judgments, strict=True):
+        of_query = qrels.setdefault(query_id, {})
+        if document_id in of_query:
+            several.setdefault((query_id, document_id), [of_query[document_id]]).append(grade)
+        of_query.setdefault(document_id, grade)
+    for (query_id, document_id), grades_of_pair in several.items():
+        qrels[query_id][document_id] = median_low(grades_of_pair)
+    qrels.several_grades = sum(len(set(grades_of_pair)) > 1 for grades_of_pair in several.values())
+    _require_one_kind(uri, qrels)
+    return qrels
+
+
+def _judgments(uri: str) -> Iterable[tuple[str, str, int]]:
+    """(query id, document id, grade) of each line."""
     is_beir = False
-    for number, line in _lines(uri, "qrels"):
-        parts = line.split()
-        if number == 1 and parts == _BEIR_HEADER:
+    for at, (number, line) in enumerate(_lines(uri, "qrels")):
+        parts = _FIELD.findall(line)
+        if not at and parts == _BEIR_HEADER:
             is_beir = True
             continue
         if is_beir and len(parts) == 3:
@@ -121,35 +135,48 @@ def read_qrels(uri: str) -> ReadQrels:
         if not _GRADE.fullmatch(grade) or abs(int(grade)) > MAX_GRADE:
             limits = f"a whole-number grade from -{MAX_GRADE:,} to {MAX_GRADE:,}"
             raise _bad_line(uri, number, limits, "has another in its place")
-        grades = qrels.setdefault(query_id, {})
-        if document_id in grades:
-            several.setdefault((query_id, document_id), [grades[document_id]]).append(int(grade))
-        grades.setdefault(document_id, int(grade))
-    for (query_id, document_id), grades_of_pair in several.items():
-        qrels[query_id][document_id] = median_low(grades_of_pair)
-    qrels.several_grades = sum(len(set(grades_of_pair)) > 1 for grades_of_pair in several.values())
-    _require_one_kind(uri, qrels)
-    return qrels
+        yield query_id, document_id, int(grade)
 
 
-def _workbench(uri: str) -> Iterable[tuple[str, str, dict[str, int]]]:
-    """(id, text, grades by document) of each query of a query set or judgment list. The id is derived from the text."""
+class _Number(str):
+    """A number of JSON as it is written: as an id it keeps its digits."""
+
+
+def _workbench(uri: str) -> list[tuple[str, str, list[tuple[str, int]]]]:
+    """(id, text, documents with grades) of each query of a query set or judgment list. The id is derived from the
+    text.
+    """
     content = "\n".join(line for _, line in _lines(uri, "queries or judgments"))
     try:
-        lists = json.loads(content)
+        lists = json.loads(content, parse_int=_Number, parse_float=_Number)
         prefix = CLICK_DERIVED if str(lists["name"]).startswith(CLICK_DERIVED) else "query-"
-        ratings = lists.get("judgmentRatings")
-        texts = [entry["query"] if ratings else entry["queryText"] for entry in ratings or lists["querySetQueries"]]
-        grades = [
-            {str(row["docId"]): _rating(uri, row["rating"]) for row in entry["ratings"]} for entry in ratings or ()
+        of_queries = lists.get("judgmentRatings")
+        texts = [
+            entry["query"] if of_queries else entry["queryText"] for entry in of_queries or lists["querySetQueries"]
         ]
-        ids = [prefix + hashlib.sha256(text.encode()).hexdigest()[:12] for text in texts]
+        if any(isinstance(text, _Number) for text in texts):
+            raise TypeError
+        rated = [
+            [(row.get("docId"), _rating(uri, row["rating"])) for row in entry["ratings"]] for entry in of_queries or ()
+        ]
+        query_ids = [prefix + hashlib.sha256(text.encode()).hexdigest()[:12] for text in texts]
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         raise StageError(
             f"{uri} is neither a query set nor a judgment list of the Search Relevance Workbench.",
             "Give a JSON object with name and querySetQueries or judgmentRatings, or the lines of TREC's formats.",
         ) from None
-    return zip(ids, texts, grades or [{}] * len(texts), strict=True)
+    document_ids = [document_id for ratings in rated for document_id, _ in ratings]
+    if num_bad := sum(not _is_id(document_id) for document_id in document_ids):
+        raise StageError(
+            f"{num_bad:,} of the {len(document_ids):,} ratings of {uri} name no document.",
+            "Give each rating a docId, as text.",
+        )
+    return list(zip(query_ids, texts, rated or [[]] * len(texts), strict=True))
+
+
+def _is_id(value: object) -> bool:
+    """Whether a value of JSON is an id: text that is not blank and has no half of a surrogate pair, or a number."""
+    return isinstance(value, str) and bool(value.strip()) and value.encode(errors="ignore").decode() == value
 
 
 def _rating(uri: str, rating: object) -> int:
@@ -170,11 +197,17 @@ def run_lines(run: Run, tag: str) -> Iterable[str]:
     for query_id, scores in run.items():
         ranked = sorted(scores.items(), key=lambda item: (item[1], item[0]), reverse=True)
         for rank, (document_id, score) in enumerate(ranked, start=1):
-            yield f"{_field(query_id)} Q0 {_field(document_id)} {rank} {score!r} {tag}\n"
+            yield f"{trec_field(query_id)} Q0 {trec_field(document_id)} {rank} {score!r} {trec_field(tag)}\n"
 
 
-def _field(name: str) -> str:
-    return _BLANK.sub(lambda blank: quote(blank[0]), name)
+_NO_FIELD = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
+
+
+def trec_field(name: str) -> str:
+    """An id as a field of a line in TREC's formats: one with white space or control characters, which end a field or
+    the line, is percent-encoded as in a URL.
+    """
+    return quote(name, safe="") if _NO_FIELD.search(name) else name
 
 
 def read_run(uri: str) -> dict[str, dict[str, float]]:
@@ -183,9 +216,9 @@ def read_run(uri: str) -> dict[str, dict[str, float]]:
     Raises UsageError, or StageError for a malformed line, a score that is not finite, or a document twice for one
     query.
     """
-    run: dict[str, dict[str, float]] = {}
+    rows: list[tuple[int, str, str, float]] = []
     for number, line in _lines(uri, "scores"):
-        parts = line.split()
+        parts = _FIELD.findall(line)
         try:
             query_id, _, document_id, _, score, _ = parts
             value = float(score)
@@ -194,6 +227,11 @@ def read_run(uri: str) -> dict[str, dict[str, float]]:
             raise _bad_line(uri, number, form, f"has {len(parts)} fields, or a score that is no number") from None
         if not math.isfinite(value):
             raise _bad_line(uri, number, "a finite score", f"has the score {value}")
+        rows.append((number, query_id, document_id, value))
+    query_ids = _ids(query_id for _, query_id, _, _ in rows)
+    document_ids = _ids(document_id for _, _, document_id, _ in rows)
+    run: dict[str, dict[str, float]] = {}
+    for (number, _, _, value), query_id, document_id in zip(rows, query_ids, document_ids, strict=True):
         results = run.setdefault(query_id, {})
         if document_id in results:
             again = f"gives {query_id} the document {document_id} again"
@@ -212,17 +250,14 @@ def _require_one_kind(uri: str, qrels: Qrels) -> None:
         )
 
 
-def _lines(uri: str, subject: str) -> Iterable[tuple[int, str]]:
+def _lines(uri: str, subject: str) -> list[tuple[int, str]]:
     try:
-        content = storage.read_bytes(uri).decode("utf-8")
+        found = lines(read_text(uri))
     except FileNotFoundError:
         raise UsageError(f"There is no such file: {uri}.", f"Check the path of the {subject}.") from None
-    except UnicodeDecodeError as error:
-        raise StageError(f"Byte {error.start:,} of {uri} is not UTF-8.", "Convert the file to UTF-8.") from None
-    lines = [(number, line) for number, line in enumerate(content.split("\n"), start=1) if line.strip()]
-    if not lines:
+    if not found:
         raise StageError(f"The file {uri} is empty.", f"Give a file of {subject} with at least one line.")
-    return ((number, line.rstrip("\r")) for number, line in lines)
+    return found
 
 
 def _bad_line(uri: str, number: int, form: str, problem: str) -> StageError:

@@ -160,7 +160,9 @@ def damaged_files(folder: str, files: Sequence[OutputFile], *, hashes: bool = Fa
 
 def canonical_json(value: Any) -> bytes:
     """JSON with one form for one value: sorted keys, no spaces, UTF-8."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=list).encode()
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=list
+    ).encode()
 
 
 # A small JSON record with a hash of its own content, so that a changed byte is detected without another file.
@@ -177,8 +179,8 @@ def seal(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_bytes(value: Mapping[str, Any] | Collection[Any]) -> bytes:
-    """The bytes of a record."""
-    return json.dumps(value, indent=1, ensure_ascii=False).encode()
+    """The bytes of a record. Raises ValueError for a number that JSON does not know: NaN, or an infinite one."""
+    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False).encode()
 
 
 def is_respelled(content: bytes) -> bool:

@@ -7,7 +7,6 @@ on an engine calls `commit` inside its last step instead, so that a client that 
 its `produce` returns None.
 """
 
-import json
 import platform
 import sys
 import time
@@ -229,8 +228,7 @@ def commit(folder: str, request: Request, attempt: str, outcome: Outcome, starte
         duration_seconds=round(time.time() - started, 3),
         software=software_versions(),
     )
-    content = json.dumps(manifest.to_json(), indent=1, ensure_ascii=False).encode()
-    return storage.write_new(storage.join(folder, manifests.FILE_NAME), content)
+    return storage.write_new(storage.join(folder, manifests.FILE_NAME), manifests.to_bytes(manifest.to_json()))
 
 
 def software_versions() -> dict[str, str]:

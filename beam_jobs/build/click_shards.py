@@ -12,8 +12,8 @@ from clicktower.beam_jobs.compiled.log_library import keyed_hashes, row_digest
 from clicktower.beam_jobs.engine.arrow_files import BATCH_ROWS, write_tables
 from clicktower.beam_jobs.engine.beam_stage import FolderMade, Tally
 from clicktower.beam_jobs.ingest.content_filters import CONTENT_FATES, content_fates
+from clicktower.schemas.comparison_forms import comparison_forms
 from clicktower.schemas.errors import StageError
-from clicktower.schemas.judgments import skeleton
 from clicktower.schemas.ledger import FATES, Ledger
 from clicktower.schemas.negatives import draw, pair_keys, sampling_probability
 from clicktower.schemas.search_log import CLICK_WEIGHT, COUNTS, PEOPLE_CAP
@@ -74,8 +74,8 @@ def click_pairs(
     rows of these queries), with which the tally also counts what other values of it would leave.
 
     `queries`: day.QUERIES; `shown`: SHOWN_TITLED; both hold all rows of each of their queries, from any number of days.
-    `judged`: skeletons of the queries that are reserved for evaluation. The fate of a line depends first on its query
-    (content, then judged, then below k), then on its document (unknown) and then on its pair (below pair_k).
+    `judged`: comparison forms of the queries that are reserved for evaluation. The fate of a line depends first on its
+    query (content, then judged, then below k), then on its document (unknown) and then on its pair (below pair_k).
     `adult_terms` replace the built-in list.
     """
     people = count_people(queries)
@@ -84,13 +84,13 @@ def click_pairs(
         raise AssertionError("a day holds exposures of a query that it does not hold")
     query_of_row = query_of_row.to_numpy()
     num_people = people["num_people"].to_numpy()
-    texts = people["query"].to_pylist()
-    content = np.array(content_fates(texts, adult_terms), object)
-    skeletons = [skeleton(text) for text in texts]
-    is_judged = np.array([text in judged for text in skeletons], bool) & (content == None)  # noqa: E711 (element-wise)
+    content = np.array(content_fates(people["query"].to_pylist(), adult_terms), object)
+    forms = comparison_forms(people["query"])
+    is_judged = pc.is_in(forms, value_set=pa.array(sorted(judged), pa.string())).to_numpy(zero_copy_only=False)
+    is_judged &= content == None  # noqa: E711 (element-wise)
     is_set_aside = is_judged | (content != None)  # noqa: E711
     is_published = ~is_set_aside & (num_people >= k)
-    is_dev = held_out(skeletons, salt=split_salt, share=dev_share)
+    is_dev = held_out(forms, salt=split_salt, share=dev_share)
 
     searches = people["searches"].to_numpy()
     impressions, clicks, conversions, weight = (shown[name].to_numpy() for name in COUNTS)
@@ -262,14 +262,15 @@ def count_people(queries: pa.Table) -> pa.Table:
     return pa.table([encoded.dictionary, np.minimum(num_people, PEOPLE_CAP), searches], schema=PEOPLE_COUNTED)
 
 
-# The split of queries into training and held-out ones: by a keyed hash of the query alone.
+# The split of queries into training and held-out ones: by a keyed hash of the query's comparison form alone.
 #
 # The key is a permanent salt and not the run's seed: a sweep over seeds would otherwise move the held-out queries into
 # training, and adding a day of log would too.
 
 
 def held_out(queries: Iterable[str], *, salt: str, share: float) -> np.ndarray:
-    """Whether each normalised query is held out for dev, bool [queries]: about `share` of all queries.
+    """Whether each query is held out for dev, bool [queries]: about `share` of all queries. `queries`: their comparison
+    forms, so that all spellings of a question are on one side.
 
     A larger share holds out the same queries and more. `salt`: at most 64 bytes; `share`: below 1.
     """

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.text_contract import normalise
+from clicktower.schemas.text_file import lines, read_text
 
 BOT_USER_AGENTS = "bot_user_agents.txt"
 ADULT_ENGLISH = "adult_en.txt"
@@ -39,15 +39,14 @@ def shipped_list(name: str) -> TermList:
 def read_list(uri: str) -> TermList:
     """A user's own list. Raises UsageError or StageError."""
     try:
-        text = storage.read_bytes(uri).decode("utf-8")
+        return _parse(read_text(uri), uri)
     except FileNotFoundError:
         raise UsageError(f"There is no list of terms at {uri}.", "Check the path.") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise StageError(
-            f"The list of terms {uri} is not UTF-8 text ({type(error).__name__}).",
+            f"The list of terms {uri} cannot be read ({type(error).__name__}).",
             "Give a text file with one term per line.",
         ) from None
-    return _parse(text, uri)
 
 
 def adult_list(uri: str | None) -> TermList:
@@ -56,7 +55,7 @@ def adult_list(uri: str | None) -> TermList:
 
 
 def _parse(text: str, name: str) -> TermList:
-    terms = tuple(line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#"))
+    terms = tuple(line.strip() for _, line in lines(text) if not line.startswith("#"))
     if not terms:
         raise StageError(
             f"The list of terms {name} has no term: nothing would be filtered.", "Give a file with one term per line."

@@ -84,7 +84,7 @@ FATES = {
     "below_k": "of a query that fewer than k people issued",
     "rank_unknown": "without a rank",
     "rank_too_deep": "deeper than max_rank",
-    "id_with_space": "of a document whose id has white space, which qrels cannot hold",
+    "id_with_space": "of a document whose id has white space or control characters, which qrels cannot hold",
     "rank_unmeasured": "at a rank whose propensity cannot be estimated from the log",
     "too_few_impressions": "of a document with fewer than min_impressions for its query",
     "query_too_plain": "of a query whose judged documents are too few, or all of one grade",
@@ -109,7 +109,7 @@ def gated_cells(
         raise AssertionError("a day holds exposures of a query that it does not hold")
     query = at.to_numpy()
     rank = exposures["position"].to_numpy()
-    has_space = pc.match_substring_regex(exposures["document_id"], r"\s").to_numpy()
+    has_space = pc.match_substring_regex(exposures["document_id"], r"[\p{Z}\p{Cc}]").to_numpy()
     impressions, clicks = exposures["impressions"].to_numpy(), exposures["clicks"].to_numpy()
     reasons = {
         "content": content[query],

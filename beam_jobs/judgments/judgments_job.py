@@ -133,7 +133,7 @@ class JudgmentsJob:
                         shutil.copyfileobj(entries, joined)
                 joined.write(b"\n]}\n")
         model = describe(measured, self.attempt.request.config)
-        content = json.dumps({"labels": dict(self.labels), **model}, indent=1).encode()
+        content = json.dumps({"labels": dict(self.labels), **model}, indent=1, allow_nan=False).encode()
         storage.write_atomic(storage.join(attempt, PROPENSITIES_FILE), content)
         grades = {name: number for name, number in sorted(tally.counts.items()) if name.startswith("grade_")}
         self.attempt.commit(

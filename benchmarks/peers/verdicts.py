@@ -27,6 +27,7 @@ from clicktower.beam_jobs.ingest.bots import (
     merge_bots,
 )
 from clicktower.beam_jobs.ingest.content_filters import BOT_USER_AGENTS, content_fates, shipped_list
+from clicktower.schemas.comparison_forms import comparison_forms
 from clicktower.schemas.text_contract import normalise_column
 
 __all__ = ["MAX_HOURS", "MS_PER_HOUR", "NO_QUERY", "NO_TIME", "RANKS", "STATISTICS"]
@@ -71,4 +72,4 @@ def titles(raw: Sequence[str]) -> list[str | None]:
 
 
 def is_dev(queries: Sequence[str]) -> list[bool]:
-    return held_out(queries, salt=SPLIT_SALT, share=DEV_SHARE).tolist()
+    return held_out(comparison_forms(pa.array(queries, pa.string())), salt=SPLIT_SALT, share=DEV_SHARE).tolist()

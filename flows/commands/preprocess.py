@@ -15,6 +15,7 @@ from clicktower.flows.show.console import errors, output, plain
 from clicktower.schemas import storage
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.stage import StageResult
+from clicktower.schemas.text_file import decoded, lines
 
 if TYPE_CHECKING:
     from clicktower.beam_jobs.ingest.days import Window
@@ -164,12 +165,9 @@ def read_client_ids(client_id: str | None, file: str | None) -> list[str]:
             content = getpass("client id (not shown): ").encode()
         else:
             content = sys.stdin.buffer.read()
-        lines = content.decode("utf-8").split("\n")
     except FileNotFoundError:
         raise UsageError(f"There is no file of client ids {file}.", "Check the path.") from None
-    except UnicodeDecodeError:
-        raise UsageError("The client ids are not UTF-8 text.", "Give one id per line.") from None
-    ids = list(dict.fromkeys(line.removesuffix("\r") for line in lines if line.strip()))
+    ids = list(dict.fromkeys(line for _, line in lines(decoded(content, file or "The text on stdin"))))
     if not ids:
         raise UsageError("There is no client id to erase.", "Give one client id per line.")
     return ids

@@ -9,9 +9,9 @@ from typing import Annotated, Any, TypeVar
 
 import pydantic
 
-from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.section import changed, flat, kinds_of_fields, nearest, section
+from clicktower.schemas.text_file import read_text
 from clicktower.training.model.named_recipes import recipe
 from clicktower.training.model.recipe import Recipe
 
@@ -49,12 +49,12 @@ def read_toml(path: str, kind: type[Parsed], *, what: str, see: str) -> Parsed:
     Raises UsageError: no such file, not TOML, an unknown or missing field, a value of the wrong type.
     """
     try:
-        value = tomllib.loads(storage.read_bytes(path).decode())
+        value = tomllib.loads(read_text(path))
     except FileNotFoundError:
         raise UsageError(f"There is no {what} file {path}.", f"Check the path, or see {see}.") from None
     except OSError as error:
         raise StageError(f"{path} cannot be read: {error.strerror}.", "Make it readable.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path} is not TOML: {error}.", "Correct that line.") from None
     try:
         return pydantic.TypeAdapter(kind).validate_python(value, context=Path(path).resolve().parent)

@@ -206,7 +206,7 @@ def write(store: str, seen: Observation) -> None:
             scores=seen.scores or before.scores,
             num_scores=seen.num_scores or before.num_scores,
         )
-    content = json.dumps({"schema_version": SCHEMA_VERSION, **asdict(seen)}, indent=1).encode()
+    content = json.dumps({"schema_version": SCHEMA_VERSION, **asdict(seen)}, indent=1, allow_nan=False).encode()
     storage.write_atomic(storage.join(store, FOLDER, f"{seen.key}.json"), content)
 
 

@@ -12,6 +12,7 @@ the release URI. A part that is lost with its node is encoded again.
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -275,6 +276,7 @@ def encode_lines(
         texts = []
         for line in block:
             number += 1
+            line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
             try:
                 texts.append(line.decode().removesuffix("\r"))
             except UnicodeDecodeError:

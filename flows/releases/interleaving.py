@@ -6,6 +6,7 @@ decides where both have as many. A click counts for the release that added the d
 often, wherever people look first.
 """
 
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,13 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.json
 import pyarrow.parquet as pq
 
 from clicktower.flows.releases.search import Hit, OpenRelease
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.identifiers import ids
 from clicktower.schemas.search_log import not_null
+from clicktower.schemas.text_file import ending, lines, read_text
 
 CLICK = not_null(query_id=pa.string(), release=pa.string())
 _RESAMPLES = 10_000
@@ -112,21 +114,39 @@ def preference(uri: str) -> Preference:
 
 
 def _read_clicks(uri: str) -> pa.Table:
-    """The columns query_id and release, as text."""
-    if storage.size_bytes(uri) is None:
-        raise UsageError(f"There is no such file: {uri}.", "Check the path of the clicks.")
+    """CLICK, each id as it is written: 007 is not 7."""
     try:
-        with storage.open_read(uri) as file:
-            if uri.endswith(".parquet"):
-                table = pq.read_table(file)
-            elif uri.endswith((".jsonl", ".ndjson", ".json")):
-                table = pa.json.read_json(file)
-            else:
-                delimiter = "," if uri.endswith(".csv") else "\t"
-                table = pa.csv.read_csv(file, parse_options=pa.csv.ParseOptions(delimiter=delimiter))
-        return table.select(CLICK.names).cast(CLICK)
-    except (pa.ArrowException, ValueError, KeyError) as error:
+        if ending(uri) == ".parquet":
+            with storage.open_read(uri) as file:
+                table = pq.read_table(file, columns=CLICK.names)
+        elif ending(uri) in (".jsonl", ".json"):
+            of_lines = [_of_line(line) for _, line in lines(read_text(uri))]
+            table = pa.table(list(zip(*of_lines, strict=True)), names=CLICK.names)
+        else:
+            table = pa.csv.read_csv(
+                pa.BufferReader(read_text(uri).encode()),
+                parse_options=pa.csv.ParseOptions(delimiter="," if ending(uri) == ".csv" else "\t"),
+                convert_options=pa.csv.ConvertOptions(
+                    column_types=CLICK, include_columns=CLICK.names, strings_can_be_null=False
+                ),
+            )
+        columns = [ids(table[name].combine_chunks().cast(pa.string())) for name in CLICK.names]
+        if any(column.null_count or pc.any(pc.equal(column, "")).as_py() for column in columns):
+            raise ValueError("a click names no query or no release")
+        return pa.table(columns, schema=CLICK)
+    except FileNotFoundError:
+        raise UsageError(f"There is no such file: {uri}.", "Check the path of the clicks.") from None
+    except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"The file {uri} has no clicks with query_id and release ({str(error).splitlines()[0][:160]}).",
             "Give JSON lines, Parquet or delimited text with a header, with these columns.",
         ) from None
+
+
+def _of_line(line: str) -> list[str]:
+    """The fields of CLICK in a line of JSON, numbers as they are written."""
+    click = json.loads(line, parse_int=str, parse_float=str)
+    values = [json.dumps(id) if isinstance(id, bool) else id for id in map(click.__getitem__, CLICK.names)]
+    if not all(isinstance(value, str) for value in values):
+        raise TypeError("an id is neither text nor a number")
+    return values

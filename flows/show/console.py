@@ -104,7 +104,7 @@ def _plain_lines(stage: str) -> Tell:
 def emit(result: dict, json: bool, show: Callable[[dict], Any]) -> None:
     """Print a result: one JSON object with `json`, otherwise through `show`."""
     if json:
-        sys.stdout.write(json_module.dumps(result, ensure_ascii=False) + "\n")
+        sys.stdout.write(json_module.dumps(result, ensure_ascii=False, allow_nan=False) + "\n")
         sys.stdout.flush()
     else:
         show(result)

@@ -9,7 +9,7 @@ import pytest
 from clicktower.flows import chain
 from clicktower.flows.config.pipeline_config import read_pipeline
 from clicktower.flows.releases.publish import publish
-from clicktower.schemas.errors import UsageError
+from clicktower.schemas.errors import StageError, UsageError
 from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.trained_model import trained_stage
 
@@ -94,3 +94,14 @@ def test_a_run_starts_from_the_live_model_and_repeated_from_where_that_began(tmp
     assert start() == first, "the live model was made by this very run"
     shutil.rmtree(tmp_path / first)
     assert start() is None, "its start is no longer in the store"
+
+
+def test_judgments_that_join_nothing_stop_a_run_before_its_first_stage(tmp_path, commands):
+    config = pipeline(tmp_path, "")
+    write_documents(tmp_path / "documents.tsv")
+    (tmp_path / "log.ndjson").write_text("{}\n")
+    (tmp_path / "queries.tsv").write_text("q1\tsteel angle\n")
+    (tmp_path / "qrels.txt").write_text("q1 0 nowhere 1\n")
+    with pytest.raises(StageError, match="None of the 1 judged documents is among the"):
+        chain.run(config, "2026-09-01")
+    assert not commands

@@ -1,9 +1,12 @@
+import gzip
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clicktower.schemas.errors import StageError, UsageError
-from clicktower.schemas.judgments import are_click_derived, read_qrels, read_queries, read_run, run_lines, skeleton
+from clicktower.schemas.judgments import are_click_derived, read_qrels, read_queries, read_run, run_lines, trec_field
 
 IDS = st.text("abcXYZ019-_", min_size=1, max_size=6)
 
@@ -42,6 +45,8 @@ def test_query_sets_and_judgment_lists_of_the_search_relevance_workbench_are_rea
         '{"name": "r", "type": "IMPORT_JUDGMENT", "judgmentRatings": [\n {"query": "red dress", "ratings": ['
         '{"docId": "B07", "rating": "3.000"}, {"docId": "B08", "rating": 0}]}]}'
     )
+    with pytest.raises(StageError, match="holds no judgment"):
+        read_qrels(str(queries))
     texts = {text: query_id for query_id, text in read_queries(str(queries)).items()}
     assert list(texts) == ["漢字", "red dress"]
     assert read_qrels(str(ratings)) == {texts["red dress"]: {"B07": 3, "B08": 0}}
@@ -128,16 +133,70 @@ def test_a_missing_file_is_wrong_usage_and_other_bytes_are_told(tmp_path, read):
         read(str(tmp_path / "bytes"))
 
 
-@pytest.mark.parametrize(
-    ("query", "seen"),
-    [
-        ("deck screw", "deck screw"),
-        ("deck\u200b screw\ufeff", "deck screw"),  # a zero-width space, a byte-order mark
-        ("\u202edeck scr\u00adew", "deck screw"),  # right-to-left override, soft hyphen
-        ("\u0441\u043e\u0440", "cop"),  # Cyrillic es, o, er
-        ("größe 窓", "größe 窓"),
-        ("\u200b", ""),
-    ],
-)
-def test_a_skeleton_is_what_a_reader_sees(query, seen):
-    assert skeleton(query) == seen
+def test_the_first_judgment_behind_a_byte_order_mark_counts(tmp_path):
+    for name, text in {
+        "queries.tsv": "q1\tangle bracket\n",
+        "queries.NDJSON": '{"_id": "q1", "text": "angle bracket"}\n',
+        "queries.jsonl.gz": '{"_id": "q1", "text": "angle bracket"}\r\n',
+    }.items():
+        content = b"\xef\xbb\xbf" + text.encode()
+        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        assert read_queries(str(tmp_path / name)) == {"q1": "angle bracket"}
+    (tmp_path / "file").write_bytes(b"\xef\xbb\xbfq1 0 d1 2 \r\nq1 0 d2 0\r\n")
+    assert read_qrels(str(tmp_path / "file")) == {"q1": {"d1": 2, "d2": 0}}
+    (tmp_path / "file").write_bytes(b"\xef\xbb\xbfquery-id\tcorpus-id\tscore\r\nq1\td1\t2\r\n")
+    assert read_qrels(str(tmp_path / "file")) == {"q1": {"d1": 2}}
+    (tmp_path / "file").write_bytes(b"\xef\xbb\xbfq1 Q0 d1 1 2.5 t\r\n")
+    assert read_run(str(tmp_path / "file")) == {"q1": {"d1": 2.5}}
+    entry = {"query": "a", "ratings": [{"docId": "1", "rating": 2}]}
+    content = json.dumps({"name": "r", "judgmentRatings": [entry]}).encode()
+    (tmp_path / "list.JSON").write_bytes(b"\xef\xbb\xbf" + content)
+    assert list(read_qrels(str(tmp_path / "list.JSON")).values()) == [{"1": 2}]
+
+
+def test_ids_that_a_program_wrote_as_floats_are_the_catalogues(tmp_path):
+    assert read_queries(write(tmp_path, "7.0 \tangle\n07\tbracket\n")) == {"7": "angle", "07": "bracket"}
+    assert read_qrels(write(tmp_path, "7.0 0 1.2E7 1\n7 0 007 2\n7 0 7 3\n")) == {
+        "7": {"12000000": 1, "007": 2, "7": 3}
+    }
+    assert read_run(write(tmp_path, "7.0 Q0 10.0 1 3 t\n7 Q0 010 2 2 t\n")) == {"7": {"10": 3.0, "010": 2.0}}
+    with pytest.raises(StageError, match=r"Line 2 of .* repeats the id 7"):
+        read_queries(write(tmp_path, "7\ta\n7.0\tb\n"))
+    with pytest.raises(StageError, match=r"Line 2 of .* the document 10 again"):
+        read_run(write(tmp_path, "q Q0 10 1 3 t\nq Q0 10.0 2 2 t\n"))
+
+
+def test_a_pair_that_a_judgment_list_holds_twice_has_the_lower_median(tmp_path):
+    first = [{"docId": id, "rating": str(grade)} for id, grade in (("d1", 3), ("d1", 0), ("d2", 1), ("d1", 2))]
+    entries = [{"query": "a", "ratings": first}, {"query": "a", "ratings": [{"docId": "d2", "rating": 3}]}]
+    (tmp_path / "list.json").write_text(json.dumps({"name": "r", "judgmentRatings": entries}))
+    qrels = read_qrels(str(tmp_path / "list.json"))
+    assert list(qrels.values()) == [{"d1": 2, "d2": 1}]
+    assert qrels.several_grades == 2
+
+
+def test_numbers_of_a_judgment_list_are_ids_as_they_are_written_and_nothing_is_no_id(tmp_path):
+    ratings = tmp_path / "list.json"
+
+    def write_list(*fields: str) -> None:
+        of_query = ", ".join(f'{{{field} "rating": 1}}' for field in fields)
+        ratings.write_text(f'{{"name": "r", "judgmentRatings": [{{"query": "a", "ratings": [{of_query}]}}]}}')
+
+    write_list(*(f'"docId": {number},' for number in ("18446744073709551617", "1.10", '"007"', "7.0", '" 9 "')))
+    (grades,) = read_qrels(str(ratings)).values()
+    assert list(grades) == ["18446744073709551617", "1.10", "007", "7", "9"]
+    for bad in ("null", "true", '""', '" "', "[]", '"\\ud800"'):
+        write_list('"docId": "d",', f'"docId": {bad},', "")
+        with pytest.raises(StageError, match=r"2 of the 3 ratings of .* name no document"):
+            read_qrels(str(ratings))
+
+
+def test_no_id_breaks_the_lines_of_a_run(tmp_path):
+    ids = ["d1 Q0 d2 1 9.0 t", "a\nq1 Q0 b 1 9 t", "c\td", "e\u2028f", "50%", "größe", "\x1cg"]
+    run = {"q1": {document_id: float(at) for at, document_id in enumerate(ids)}}
+    written = list(run_lines(run, "t"))
+    assert all(line.count("\n") == 1 and len(line.split()) == 6 for line in written)
+    assert [line.split()[2] for line in written] == [trec_field(document_id) for document_id in ids[::-1]]
+    read = read_run(write(tmp_path, "".join(written)))["q1"]
+    assert len(read) == len(ids)
+    assert {"50%", "größe", "c%09d", "a%0Aq1%20Q0%20b%201%209%20t"} < read.keys()

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from clicktower.schemas.documents import read_documents
 from clicktower.schemas.errors import UsageError
-from clicktower.schemas.judgments import Judged, read_qrels, read_queries
+from clicktower.schemas.judgments import Judged
 from clicktower.schemas.manifest import Outcome
 from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, run_stage, silent
 from clicktower.schemas.text_contract import words
@@ -22,7 +21,7 @@ from clicktower.training.model.embedding import search_vectors
 from clicktower.training.model.ensemble import Ensemble, stored_ensemble
 from clicktower.training.model.model_folder import read_model, write_files
 from clicktower.training.ranking.hybrid import best_weight, cross_fit, ndcg_of_weights
-from clicktower.training.ranking.measure import JudgedCollection, judged_collection
+from clicktower.training.ranking.measure import JudgedCollection, collection_of
 from clicktower.training.ranking.ndcg import JudgedPairs, judged_pairs, ndcg
 from clicktower.training.ranking.word_matches import WordMatches, with_words
 from clicktower.training.trainer.launch import fingerprints
@@ -119,10 +118,7 @@ def _open_members(results: Sequence[StageResult]) -> list[Any]:
 
 def _choose(encoders: Sequence[Any], judged: Judged, progress: Progress) -> tuple[list[float], dict[str, Any]]:
     """(the shares of two encoders, what is known of them)."""
-    documents = read_documents(judged.documents)
-    collection = judged_collection(
-        documents, read_queries(judged.queries), read_qrels(judged.qrels), min_judged=MIN_JUDGED
-    )
+    collection = collection_of(judged, min_judged=MIN_JUDGED)
     pairs = judged_pairs(collection.qrels)
     first, second = (_scores(encoder, pairs, collection, progress) for encoder in encoders)
     weights = [share / (1 - share) for share in SECOND_SHARES]  # first + weight * second is as ordered as the mean

@@ -9,7 +9,6 @@ row again.
 Writes to STORE/compare/DIGEST: comparison.json, and compare.md, the output of `render` for people.
 """
 
-import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from clicktower.schemas import storage
 from clicktower.schemas.documents import read_documents
 from clicktower.schemas.errors import StageError, UsageError, place
 from clicktower.schemas.judgments import Judged, are_click_derived, read_qrels, read_queries
-from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.manifest import Outcome, Request, to_bytes
 from clicktower.schemas.section import changed
 from clicktower.schemas.stage import Progress, Stage, StageResult, find_finished, open_result, run_stage, silent
 from clicktower.training.evaluation.compare_table import comparison, difference
@@ -132,8 +131,7 @@ def compare(
                 comparison=value,
                 labels=labels,
             )
-        content = json.dumps(value, indent=1, ensure_ascii=False).encode()
-        storage.write_atomic(storage.join(attempt, "comparison.json"), content)
+        storage.write_atomic(storage.join(attempt, "comparison.json"), to_bytes(value))
         if render:
             storage.write_atomic(storage.join(attempt, "compare.md"), render(value | {"labels": labels}).encode())
         counts = {

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from clicktower.schemas.judgments import Run, are_click_derived
+from clicktower.schemas.judgments import Run, are_click_derived, trec_field
 from clicktower.training.evaluation import TABLES
 from clicktower.training.evaluation.evaluate_stage import RULES, EvaluateConfig, ranked_titles, warnings
 from clicktower.training.evaluation.measured_row import EndedRow
@@ -206,5 +206,7 @@ def difference(
 
 def _ranking(collection: JudgedCollection, run: Run, query_id: str) -> list[dict[str, Any]]:
     """The best of the judged documents, in the run's order."""
-    ranked = sorted(run.get(query_id, {}).items(), key=lambda item: (item[1], item[0]), reverse=True)
+    results = run.get(query_id, {})
+    scores = {d: results[trec_field(d)] for d in collection.qrels[query_id] if trec_field(d) in results}
+    ranked = sorted(scores.items(), key=lambda item: (item[1], item[0]), reverse=True)
     return ranked_titles(collection, query_id, ranked[:_RANKS])

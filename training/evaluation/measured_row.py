@@ -138,7 +138,8 @@ def write_row(store: str, request: Request, row: Row, systems: Sequence[MadeSyst
 
     def produce(folder: str) -> Outcome:
         means = {name: np.mean([values[name] for values in per_seed], axis=0) for name in per_seed[0]}
-        content = json.dumps({"measures": {name: values.tolist() for name, values in means.items()}})
+        measures = {name: values.tolist() for name, values in means.items()}
+        content = json.dumps({"measures": measures}, allow_nan=False)
         storage.write_atomic(storage.join(folder, _PER_QUERY), content.encode())
         for name, run in {_JUDGED: first.measured.judged, _RETRIEVED: first.measured.retrieved}.items():
             storage.write_atomic(storage.join(folder, name), "".join(run_lines(run, f"clicktower-{row.name}")).encode())

@@ -13,9 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
-from clicktower.schemas.documents import Documents, UnfitRows
+from clicktower.schemas.documents import Documents, UnfitRows, read_documents
 from clicktower.schemas.errors import StageError
-from clicktower.schemas.judgments import Qrels, Run
+from clicktower.schemas.judgments import Judged, Qrels, Run, read_qrels, read_queries
 from clicktower.schemas.stage import Progress, silent
 from clicktower.schemas.text_contract import keyed_digest, words
 from clicktower.training.ranking.ndcg import CUTOFFS, Gain, descending_order, ndcg
@@ -67,6 +67,12 @@ def judged_collection(
             f"None of the {len(kept):,} judged queries has a word: no system could find anything.",
             "Check that the queries file holds id<TAB>text lines.",
         )
+    if not any(grade > 0 for grades in kept.values() for grade in grades.values()):
+        raise StageError(
+            f"None of the {sum(map(len, kept.values())):,} judgments of {len(kept):,} queries has a grade above 0, so"
+            " every ranking would be worth 0.",
+            "Give qrels with grades above 0 for relevant documents.",
+        )
     row_of = {document_id: row for row, document_id in enumerate(documents.ids)}
     num_judgments = sum(len(grades) for grades in kept.values())
     num_unknown = sum(document_id not in row_of for grades in kept.values() for document_id in grades)
@@ -98,6 +104,12 @@ def judged_collection(
             "judgments_of_several_grades": getattr(qrels, "several_grades", 0),
         },
     )
+
+
+def collection_of(files: Judged, *, min_judged: int = 1) -> JudgedCollection:
+    """The judged collection in three files. Raises UsageError, and StageError for files that do not join."""
+    queries, qrels = read_queries(files.queries), read_qrels(files.qrels)
+    return judged_collection(read_documents(files.documents), queries, qrels, min_judged=min_judged)
 
 
 class System(Protocol):

@@ -16,6 +16,7 @@ sweep depends on neither, nor on the speed of trials or on losses on the way.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections import deque
@@ -46,6 +47,7 @@ from clicktower.training.model.named_recipes import names
 from clicktower.training.model.objective_settings import Classify
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.model.teacher import teacher_source
+from clicktower.training.ranking.measure import collection_of
 from clicktower.training.sweep.sweep_table import Point, SweepRow, Trial, measures, rank_points
 from clicktower.training.sweep.trial_process import Key, Processes, TrialOutcome, TrialStatus, interrupts_held
 from clicktower.training.trainer.checkpoint import read_curve
@@ -131,6 +133,8 @@ def sweep(
         return ray_executor(workers=workers, threads=threads, on_gpu=device != "cpu", at_once=at_once)
 
     def produce(attempt: str) -> Outcome:
+        if judged:
+            _require_telling(judged, measure)
         trials = Trials(points, requests, store=store, measure=measure, progress=progress, trial_ended=trial_ended)
         with interrupts_held() as let_interrupts_through, executor() as opened:
             trials.run(rungs, arguments, opened, let_interrupts_through)
@@ -138,7 +142,7 @@ def sweep(
             raise _unfinished(trials)
         outcome = _outcome(trials, measure, judged, rungs, open_result(shards).manifest.outcome.labels)
         table = json.loads(json.dumps({**outcome.metrics, "labels": dict(outcome.labels)}))
-        files = {"sweep.json": json.dumps(table, indent=1), **render(table)}
+        files = {"sweep.json": json.dumps(table, indent=1, allow_nan=False), **render(table)}
         if table["rows"][0]["mean"] is not None:
             best = trials.rows()[0].fields
             first = next(point for point in points if point.fields == best)
@@ -175,6 +179,17 @@ def plan(
         (point, [(r.digest, find_finished(store, r)[0] is not None) for r in of_point])
         for point, of_point in zip(points, requests, strict=True)
     ]
+
+
+def _require_telling(judged: Judged, measure: str) -> None:
+    """Raise UsageError or StageError for judged files that do not join, or that no ranking could differ by."""
+    counts = collection_of(judged).counts
+    if counts["queries_of_one_grade"] == counts["queries"] and measure != "dev_loss":
+        raise StageError(
+            f"Each of the {counts['queries']:,} judged queries has documents of one single grade, so {measure} is the"
+            " same for every model.",
+            "Give judgments of several grades, 0 for what is not relevant, or choose by dev_loss.",
+        )
 
 
 def _requests(
@@ -472,7 +487,7 @@ class Trials:
     def _measured(self, key: Key, curve: list[dict[str, Any]]) -> Trial:
         """Raises StageError if the deciding measure is missing."""
         last = curve[-1]
-        if last.get(self._measure) is None:
+        if (value := last.get(self._measure)) is None or not math.isfinite(value):
             raise StageError(
                 f"The training {self._request(key).digest} has no {self._measure} to compare the trials by.",
                 f"Choose another of {', '.join(measures())}, or give judged files.",

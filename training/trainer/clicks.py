@@ -20,9 +20,8 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from clicktower.schemas.documents import read_documents
 from clicktower.schemas.errors import UsageError
-from clicktower.schemas.judgments import Judged, read_qrels, read_queries
+from clicktower.schemas.judgments import Judged
 from clicktower.training.model.compiled_model import text_table
 from clicktower.training.model.embedding import unit
 from clicktower.training.model.encoder import Encoder
@@ -33,6 +32,7 @@ from clicktower.training.model.objective_settings import Fixed, Teaching
 from clicktower.training.model.parameters import NO_OUTPUTS, Outputs
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.model.teacher import SUFFIX, TextVectors, read_text_vectors
+from clicktower.training.ranking.measure import collection_of
 from clicktower.training.ranking.ndcg import CUTOFFS, JudgedPairs, judged_pairs, ndcg_of_judged
 from clicktower.training.towers.text_table import TextTable, WordRows
 from clicktower.training.trainer.click_loss import click_losses, cosines, pair_batch
@@ -264,17 +264,15 @@ def _judged_ranking(judged: Judged, recipe: Recipe, word_rows: WordRows) -> _Ran
     def table(texts: Sequence[str]) -> TextTable:
         return text_table(texts, word_rows).limited(recipe.max_words, recipe.overflow)
 
-    documents, queries = read_documents(judged.documents), read_queries(judged.queries)
-    pairs = judged_pairs({q: grades for q, grades in read_qrels(judged.qrels).items() if q in queries})
-    title_of = dict(zip(documents.ids, documents.titles, strict=True))
-    judged_ids = sorted(set(pairs.document_ids) & title_of.keys())
+    collection = collection_of(judged)
+    pairs = judged_pairs(collection.qrels)
+    judged_ids = sorted(set(pairs.document_ids) & collection.row_of.keys())
     place = {document_id: at for at, document_id in enumerate(judged_ids)}
-    row_of_query = {query_id: row for row, query_id in enumerate(queries)}
     return _Ranking(
-        queries=table(list(queries.values())),
-        documents=table([title_of[document_id] for document_id in judged_ids]),
+        queries=table(list(collection.queries.values())),  # in the order of the qrels
+        documents=table([collection.titles[collection.row_of[document_id]] for document_id in judged_ids]),
         pairs=pairs,
-        query=np.array([row_of_query[pairs.query_ids[at]] for at in pairs.query_of], np.int64),
+        query=pairs.query_of,
         document=np.array([place.get(d, -1) for d in pairs.document_ids], np.int64),
     )
 

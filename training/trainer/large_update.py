@@ -107,18 +107,18 @@ def require_sane(loss: float, norms: Mapping[str, float], recipe: Recipe, layout
     length = recipe.initial_range * math.sqrt(layout.rows * layout.columns / 3)
     for tower, norm in norms.items():
         if not math.isfinite(norm) or not math.isfinite(loss):
-            raise _diverged(f"The gradient or the loss of update {update:,} is not finite.")
+            raise diverged(f"The gradient or the loss of update {update:,} is not finite.")
         if isinstance(recipe.optimiser, (Adam, AdaGrad)):  # their steps do not grow with the gradient
             continue
         moved = recipe.optimiser.step * min(norm, recipe.optimiser.clip_norm or math.inf)
         if moved > length:
-            raise _diverged(
+            raise diverged(
                 f"Update {update:,} would move the {tower} tower by {moved:,.3g} (its gradient's norm {norm:,.3g} times"
                 f" `step`), further than all of its parameters measured at the start ({length:,.3g})."
             )
 
 
-def _diverged(problem: str) -> Diverged:
+def diverged(problem: str) -> Diverged:
     return Diverged(
         problem,
         "Lower `step` (--set optimiser.step=...), or hold the gradient's norm down (--set optimiser.clip_norm=...).",

@@ -30,6 +30,7 @@ from clicktower.training.model.objective_settings import Classify, Clicks, Gener
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.model.teacher import teacher_source, with_teacher
 from clicktower.training.model.word_vectors import with_word_vectors
+from clicktower.training.ranking.measure import collection_of
 from clicktower.training.trainer.job import TrainingJob, arithmetic_of
 
 TRAIN = Stage("train", version=2)  # 2: the recipe is written in sections; the model is the same
@@ -129,6 +130,8 @@ def train(
     inside = f"{built.manifest.attempt}/"
 
     def produce(attempt: str) -> Outcome:
+        if watched:
+            collection_of(watched)  # here, and not after the workers have started: it refuses files that do not join
         # Values left to the cluster are 0 until they are known.
         number = workers if workers != "auto" else 0 if in_cluster else max(1, count_gpus())
         job = TrainingJob(

@@ -3,6 +3,7 @@ next one trains), and periodic checkpoints. None of it changes a byte of the mod
 """
 
 import json
+import math
 import os
 import shutil
 import time
@@ -18,12 +19,13 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from clicktower.schemas import storage
+from clicktower.schemas.manifest import to_bytes
 from clicktower.schemas.process import make_scratch
 from clicktower.schemas.stage import Progress
 from clicktower.training.model.encoder import Encoder
 from clicktower.training.trainer.checkpoint import Position, write_checkpoint, writing
 from clicktower.training.trainer.job import TrainingJob
-from clicktower.training.trainer.large_update import Towers, UpdateReport
+from clicktower.training.trainer.large_update import Towers, UpdateReport, diverged
 from clicktower.training.trainer.objective import Measured, Watched
 from clicktower.training.trainer.shard_data import Order
 
@@ -125,6 +127,7 @@ class Report:
         }
 
         def add(measured: Measured) -> None:
+            require_finite(measured, epoch)
             point = {"epoch": epoch + 1, "train_loss": position.loss / num_pairs, **measured, **trained}
             self._curve.append(point)
             self._draw(point, epoch + 1, "", time.time())
@@ -147,8 +150,7 @@ class Report:
         self._measuring.close()
         self._steps.close()
         self.stop()
-        curve = json.dumps(self._curve, indent=1).encode()
-        storage.write_atomic(storage.join(self._folder.path, "curves.json"), curve)
+        storage.write_atomic(storage.join(self._folder.path, "curves.json"), to_bytes(self._curve))
         self._folder.close()
 
     def stop(self) -> None:
@@ -222,6 +224,13 @@ class LiveFolder:
             with open(f"{self.path}/{name}", "rb") as file:
                 storage.write_atomic(storage.join(self._uri, name), file.read())
         shutil.rmtree(self.path)
+
+
+def require_finite(measured: Measured, epoch: int) -> None:
+    """Raise Diverged for a figure that is no number: it would be in no curve, and choose no trial of a sweep."""
+    for name, value in measured.items():
+        if value is not None and not math.isfinite(value):
+            raise diverged(f"After epoch {epoch + 1} the held-out {name} is not finite.")
 
 
 class Measuring:
@@ -372,7 +381,7 @@ class StepLog:
 
     def add(self, step: Mapping[str, Any]) -> None:
         """Add a step."""
-        line = json.dumps(step).encode() + b"\n"
+        line = json.dumps(step, allow_nan=False).encode() + b"\n"
         self._since.append(line)
         self._file.write(line)
         self._update = step["update"]

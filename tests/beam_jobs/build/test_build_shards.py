@@ -397,3 +397,28 @@ def test_days_without_any_search_or_click_are_an_error_that_says_so(window):
     day = make_day(window["store"], [("angle", [1, 2, 3], 3)], [("angle", "d1", 1, 3, 0)], logs=["no clicks"])
     with pytest.raises(StageError, match="No click of these days gives a pair"):
         build_shards(**(window | {"days": [day]}), config=_config())
+
+
+@pytest.mark.slow
+def test_every_spelling_of_a_judged_query_is_kept_aside_and_those_of_others_are_on_one_side(window, tmp_path):
+    spellings = ["deck paint", "paint deck", "deck-paint", "deck/paint?", "d\u0435ck p\u1d00int", "deck\u034f paint"]
+    others = {
+        "led bulb": ["led bulb", "bulb led", "led_bulb"],
+        "oak 5": ["oak 5", "5, oak"],
+        "deck": ["deck", "\u13a0eck"],
+    }
+    asked = [*spellings, *(spelling for of_one in others.values() for spelling in of_one)]
+    store = tmp_path / "other"
+    day = make_day(
+        store,
+        queries=[(query, [1, 2, 3], 3) for query in asked],
+        shown=[(query, "d4", 1, 3, 1) for query in asked],
+        logs=["c"],
+    )
+    (tmp_path / "judged.tsv").write_bytes(b"\xef\xbb\xbfq1\tDeck  Paint\r\n")
+    built = build_shards(**window | {"days": [day], "store": str(store)}, config=_config(dev_share=0.5))
+    rows = read_pairs(built)
+    assert sorted({row["query"] for row in rows}) == sorted(spelling for each in others.values() for spelling in each)
+    assert built.manifest.outcome.ledger.lines["query_judged"] == len(spellings) * (3 + 3 + 1)
+    for of_one in others.values():
+        assert len({row["split"] for row in rows if row["query"] in of_one}) == 1

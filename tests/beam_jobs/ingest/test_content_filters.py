@@ -10,8 +10,10 @@ from clicktower.beam_jobs.ingest.content_filters import (
     by_first_run,
     content_fate,
     content_fates,
+    read_list,
     shipped_list,
 )
+from clicktower.schemas.errors import UsageError
 from clicktower.schemas.text_contract import normalise
 
 ADULT = by_first_run(shipped_list(ADULT_ENGLISH).terms)
@@ -152,3 +154,12 @@ def test_many_queries_have_the_fates_that_each_has_alone(queries, terms):
 )
 def test_repeated_words_and_long_queries_are_looked_at_however_plain_their_words_are(query):
     assert content_fates(["drill", query]) == [None, content_fate(query, ADULT)] == [None, "query_spam"]
+
+
+def test_a_list_of_terms_is_the_same_with_a_byte_order_mark_and_returns(tmp_path):
+    (tmp_path / "terms.txt").write_text("# version: 1\nrude word\nruder\n")
+    (tmp_path / "marked.txt").write_bytes(b"\xef\xbb\xbf# version: 1\r\nrude word \r\n\r\nruder\r\n")
+    assert read_list(str(tmp_path / "marked.txt")) == read_list(str(tmp_path / "terms.txt"))
+    (tmp_path / "marked.txt").write_bytes("rude word\n".encode("utf-16"))
+    with pytest.raises(UsageError, match="is UTF-16, not UTF-8"):
+        read_list(str(tmp_path / "marked.txt"))

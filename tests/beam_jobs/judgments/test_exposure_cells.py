@@ -51,7 +51,9 @@ def test_cells_and_counts_worked_by_hand():
             ("bracket", "d1", 2, 0, 1),  # clicked, and no impression was logged
             ("bracket", "d2", -1, 4, 1),
             ("bracket", "d2", 6, 2, 0),
-            ("bracket", "d 3", 1, 5, 1),
+            ("bracket", "d 3", 1, 3, 1),
+            ("bracket", "d\u00a03", 1, 1, 0),
+            ("bracket", "d\x1c3", 1, 1, 0),
             ("my secret", "d1", 1, 7, 2),
             ("www.x.com", "d1", 1, 9, 0),
         ],

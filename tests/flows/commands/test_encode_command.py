@@ -34,6 +34,7 @@ def test_every_line_has_its_vector_whatever_it_ends_with(model):
                                                              expected[2].tolist()]  # fmt: skip
             assert encoded(model, content.encode(), objects=True).splitlines()[1] == b'{"vector": null}'
     assert encoded(model, b"") == b""
+    assert encoded(model, b"\xef\xbb\xbfangle\nhose\n") == encoded(model, b"angle\nhose\n")
 
 
 @pytest.mark.slow

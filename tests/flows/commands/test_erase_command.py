@@ -58,6 +58,11 @@ def test_an_id_on_the_command_line_is_refused_and_not_repeated(store, capsys):
     assert WHO not in output.out + output.err
 
 
+def test_ids_in_a_file_with_a_byte_order_mark_are_those_of_one_without(tmp_path):
+    (tmp_path / "ids.txt").write_bytes(b"\xef\xbb\xbfclient-3 \r\n\r\nclient-4\r\nclient-3")
+    assert read_client_ids(None, str(tmp_path / "ids.txt")) == ["client-3", "client-4"]
+
+
 @pytest.mark.parametrize("content", [b"", b"\n \n", b"\xff\xfe"])
 def test_no_id_is_wrong_usage(monkeypatch, content):
     _say(monkeypatch, content)

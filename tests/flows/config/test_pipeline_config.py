@@ -27,6 +27,15 @@ def test_paths_are_relative_to_the_file_and_uris_stay(tmp_path):
     assert config.publish.to == str(tmp_path / "release")
 
 
+def test_a_byte_order_mark_and_returns_change_nothing(tmp_path):
+    plain = read_pipeline(write(tmp_path, LEAST))
+    (tmp_path / "pipeline.toml").write_bytes(b"\xef\xbb\xbf" + LEAST.replace("\n", "\r\n").encode())
+    assert read_pipeline(str(tmp_path / "pipeline.toml")) == plain
+    (tmp_path / "pipeline.toml").write_bytes(LEAST.encode("utf-16"))
+    with pytest.raises(UsageError, match="is UTF-16, not UTF-8"):
+        read_pipeline(str(tmp_path / "pipeline.toml"))
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

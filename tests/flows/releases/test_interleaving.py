@@ -1,5 +1,6 @@
 """Team draft and the preference of clicks: fair to equal rankings, and for the better one of two."""
 
+import gzip
 import json
 from collections import Counter
 
@@ -105,6 +106,8 @@ def test_a_preference_by_hand_from_every_format(tmp_path):
         ('{"query_id": "1", "release": "a"}\n', StageError, "on hits of 1 releases, not of two"),
         ('{"query_id": "1", "version": "a"}\n', UsageError, "no clicks with query_id and release"),
         ('{"query_id": "1", "release": null}\n', UsageError, "no clicks with query_id and release"),
+        ('{"query_id": " ", "release": "a"}\n', UsageError, "no clicks with query_id and release"),
+        ('{"query_id": ["1"], "release": "a"}\n', UsageError, "no clicks with query_id and release"),
         ("not JSON", UsageError, "no clicks with query_id and release"),
     ],
 )
@@ -175,3 +178,27 @@ def test_the_command_shows_the_preference(tmp_path, capsys):
     assert "lead of live: +" in shown
     assert run(["preference", clicks, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["releases"] == ["live", "rival"]
+
+
+@pytest.mark.parametrize("name", ["clicks.jsonl", "clicks.NDJSON", "clicks.csv", "clicks.tsv.gz"])
+def test_ids_are_what_the_file_says_and_not_what_they_are_worth(tmp_path, name):
+    """Four queries prefer b and one a; read as numbers, truth values or times, some of them are one."""
+    ids = [("007", "a"), ("7", "b"), ("True", "b"), ("true", "b"), ("2026-09-01T00:00:00Z", "b")]
+    if "csv" in name or "tsv" in name:
+        between = "," if "csv" in name else "\t"
+        text = "".join(f"{query}{between}{release}\r\n" for query, release in [("query_id", "release"), *ids])
+    else:
+        text = "".join(json.dumps({"query_id": query, "release": release}) + "\r\n" for query, release in ids)
+        text = text.replace('"7"', "7.0").replace('"true"', "true")  # a number and a truth value of JSON
+    content = b"\xef\xbb\xbf" + text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    found = preference(str(tmp_path / name))
+    assert (found.releases, found.wins, found.ties) == (("b", "a"), (4, 1), 0)
+
+
+def test_long_numbers_of_releases_stay_apart(tmp_path):
+    rows = [f'{{"query_id": {query}, "release": {release}}}\n' for query, release in
+            ((2**64 + 1, 10**20), (2**64 + 2, 10**20), (2**64 + 3, 10**20 + 1))]  # fmt: skip
+    (tmp_path / "clicks.jsonl").write_text("".join(rows))
+    found = preference(str(tmp_path / "clicks.jsonl"))
+    assert (found.releases, found.wins) == ((str(10**20), str(10**20 + 1)), (2, 1))

@@ -176,3 +176,22 @@ def test_qrels_of_another_collection_leave_no_output(files, model, tmp_path):
 def test_a_config_that_means_nothing_is_refused(change):
     with pytest.raises(UsageError, match="it must be"):
         changed(CONFIG, change)
+
+
+def test_ids_with_white_space_stay_in_one_field_of_the_runs(model, tmp_path):
+    titles = {"d 1": "steel angle", "d1 Q0 d2 1 9.0 t": "steel pipe", "d3": "garden hose"}
+    (tmp_path / "documents.jsonl").write_text(
+        "".join(json.dumps({"id": id, "title": title}) + "\n" for id, title in titles.items())
+    )
+    ratings = [{"docId": id, "rating": grade} for grade, id in enumerate(titles)]
+    judged = {"name": "r", "judgmentRatings": [{"query": "steel angle", "ratings": ratings}]}
+    (tmp_path / "judged.json").write_text(json.dumps(judged))
+    files = {
+        "documents": f"{tmp_path}/documents.jsonl",
+        **dict.fromkeys(("queries", "qrels"), f"{tmp_path}/judged.json"),
+    }
+    found = evaluate(model, **files, store=str(tmp_path), config=CONFIG)
+    assert found.manifest.outcome.counts["judgments_of_unknown_documents"] == 0
+    for name in found.manifest.outcome.metrics["run_files"].values():
+        (results,) = read_run(f"{found.data}/{name}").values()
+        assert set(results) == {"d%201", "d1%20Q0%20d2%201%209.0%20t", "d3"}

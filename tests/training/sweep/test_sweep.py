@@ -228,3 +228,22 @@ def test_shards_without_held_out_pairs_are_refused_before_anything_is_trained(tm
 def test_no_trials_at_once_is_refused(shop_shards, tmp_path):
     with pytest.raises(UsageError, match="at least 1"):
         sweep(shop_shards, POINTS, store=str(tmp_path), measure="dev_loss", at_once=0)
+
+
+@pytest.mark.parametrize(
+    ("qrels", "problem"),
+    [
+        ("q2 0 a 1\n", "None of the query ids of the 1 judged queries is in the queries file"),
+        ("q1 0 a 1\nq1 0 b 1\n", "Each of the 1 judged queries has documents of one single grade"),
+    ],
+)
+def test_judgments_that_cannot_choose_are_refused_before_any_trial(shop_shards, tmp_path, qrels, problem):
+    files = {"documents": "a\toak rug\nb\tsteel tap\n", "queries": "q1\tsteel mallet\n", "qrels": qrels}
+    for name, text in files.items():
+        (tmp_path / f"{name}.tsv").write_text(text)
+    judged = Judged(**{name: f"{tmp_path}/{name}.tsv" for name in files})
+    store = tmp_path / "store"
+    with pytest.raises(StageError, match=problem) as error:
+        sweep(shop_shards, POINTS, store=str(store), measure="dev_ndcg@10", judged=judged)
+    assert not isinstance(error.value, UnfinishedSweep)
+    assert not storage.list_files(f"{store}/train")

@@ -7,7 +7,9 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from clicktower.schemas import storage
+from clicktower.schemas.errors import Diverged
 from clicktower.training.trainer.launch import train
+from clicktower.training.trainer.run_report import require_finite
 from tests.recipes import recipe_with, varied
 from tests.training.small_shards import write_shop
 
@@ -136,3 +138,10 @@ def test_one_tower_for_both_sides_has_one_norm(shop_shards, tmp_path):
     for line in steps(tied):
         assert [name for name in line if name.startswith("gradient_norm_")] == ["gradient_norm_shared"]
         assert line["clipped_shared"] is False
+
+
+def test_a_figure_that_is_no_number_is_in_no_curve():
+    require_finite({"dev_loss": None, "dev_ndcg@10": 0.5}, 0)
+    for value in (float("nan"), float("inf")):
+        with pytest.raises(Diverged, match=r"After epoch 3 the held-out dev_loss is not finite\."):
+            require_finite({"dev_loss": value, "dev_ndcg@10": 0.5}, 2)

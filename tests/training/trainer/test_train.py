@@ -15,6 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UnknownVersionError, UsageError
 from clicktower.schemas.judgments import Judged
+from clicktower.schemas.manifest import to_bytes
 from clicktower.schemas.negatives import draw
 from clicktower.schemas.stage import open_result
 from clicktower.training.model.model import load_model
@@ -195,16 +196,19 @@ def test_without_dev_pairs_training_says_that_nothing_was_watched(tmp_path):
     assert curves(result)[0]["dev_loss"] is None
 
 
+def write_judged(folder, documents: str, queries: str, qrels: str) -> Judged:
+    for name, text in (("documents.tsv", documents), ("queries.tsv", queries), ("qrels.txt", qrels)):
+        (folder / name).write_text(text)
+    return Judged(documents=f"{folder}/documents.tsv", queries=f"{folder}/queries.tsv", qrels=f"{folder}/qrels.txt")
+
+
 @pytest.mark.slow
 def test_judged_documents_are_watched_where_they_are_given(shop_shards, tmp_path):
-    (tmp_path / "documents.tsv").write_text("a\toak rug no 3\nb\tsteel hammer no 2\nc\tsteel tap no 1\n")
-    (tmp_path / "queries.tsv").write_text("q1\tsteel mallet\n")
-    (tmp_path / "qrels.txt").write_text("q1 0 a 0\nq1 0 b 3\nq1 0 c 0\nq1 0 unknown 0\nq2 0 a 1\n")
-    judged = Judged(
-        **{
-            name: str(tmp_path / file)
-            for name, file in (("documents", "documents.tsv"), ("queries", "queries.tsv"), ("qrels", "qrels.txt"))
-        }
+    judged = write_judged(
+        tmp_path,
+        documents="a\toak rug no 3\nb\tsteel hammer no 2\nc\tsteel tap no 1\n",
+        queries="q1\tsteel mallet\n",
+        qrels="q1 0 a 0\nq1 0 b 3\nq1 0 c 0\nq1 0 unknown 0\nq2 0 a 1\n",
     )
     result = train(shop_shards, store=str(tmp_path), recipe=RECIPE, threads=1, judged=judged)
     assert result.manifest.outcome.metrics["watched"] == "judgments"
@@ -276,3 +280,23 @@ def test_a_table_too_small_for_the_ids_is_an_error(shop_shards, tmp_path):
     Path(data, shard_data.CATALOGUE).write_text(json.dumps(catalogue | {"table_rows": 1_000}))
     with pytest.raises(StageError, match="1,000 rows"):
         load_shards(data, RECIPE)
+
+
+@pytest.mark.parametrize(
+    ("query", "judgment", "problem"),
+    [
+        ("q9", "q1 0 a 3", "None of the query ids of the 1 judged queries is in the queries file"),
+        ("q1", "q1 0 z 3", "None of the 1 judged documents is among the 1 documents"),
+        ("q1", "q1 0 a 0", "None of the 1 judgments of 1 queries has a grade above 0"),
+    ],
+)
+def test_judgments_that_join_nothing_are_refused_before_training(shop_shards, tmp_path, query, judgment, problem):
+    judged = write_judged(tmp_path, "a\toak rug\n", f"{query}\tsteel mallet\n", f"{judgment}\n")
+    with pytest.raises(StageError, match=problem):
+        train(shop_shards, store=str(tmp_path), recipe=RECIPE, threads=1, judged=judged)
+    assert not storage.list_files(f"{tmp_path}/train")
+
+
+def test_a_curve_holds_no_number_that_json_does_not_know():
+    with pytest.raises(ValueError, match="JSON"):
+        to_bytes([{"dev_ndcg@10": float("nan")}])
