@@ -104,9 +104,8 @@ def run(arguments: list[str]) -> int:
     command = _command(arguments)
     json = "--json" in arguments
     try:
-        result = build_app(command)(
-            _engine_options(arguments), exit_on_error=False, print_error=not json, result_action="return_value"
-        )
+        words = _engine_options(_standard_input(command, arguments))
+        result = build_app(command)(words, exit_on_error=False, print_error=not json, result_action="return_value")
     except CycloptsError as error:
         if json:
             from clicktower.schemas.errors import UsageError
@@ -127,6 +126,13 @@ def run(arguments: list[str]) -> int:
 
 def _command(arguments: Sequence[str]) -> str:
     return next((word for word in arguments if not word.startswith("-")), "")
+
+
+def _standard_input(command: str, arguments: list[str]) -> list[str]:
+    """`-` where a log is meant, by the name that its reader refuses in words: cyclopts knows no such option."""
+    if command not in ("check", "ingest"):
+        return arguments
+    return ["/dev/stdin" if word == "-" else word for word in arguments]
 
 
 def _engine_options(arguments: list[str]) -> list[str]:

@@ -6,27 +6,38 @@ project relies on these.
 """
 
 import errno
+import glob
 import hashlib
 import os
+import stat
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import IO, TypeVar
 
 import fsspec
-from fsspec.core import url_to_fs
+from fsspec.core import split_protocol, url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 REMOVE_TRIES = 10
+_MARKS = set("*?[")  # of a pattern
 _NO_FOLDERS = {"s3", "gs", "abfs"}
 Found = TypeVar("Found")
 
 
 def filesystem(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    """The file system of a URI, and the URI's path in it."""
-    fs, path = url_to_fs(str(uri), use_listings_cache=False)  # others write too: an earlier listing may be stale
-    return fs, path
+    """The file system of a URI, and the URI's path in it. Of a name with `::` each part that fsspec should open within
+    the next has a `://` of its own; without them it is a name like any other.
+    """
+    uri = str(uri)
+    fresh = {"use_listings_cache": False}  # others write too: an earlier listing may be stale
+    if all("://" in part for part in uri.split("::")):
+        return url_to_fs(uri, **fresh)
+    if "://" not in uri or uri.startswith("file:"):
+        return LocalFileSystem(**fresh), LocalFileSystem._strip_protocol(uri)
+    kind = fsspec.get_filesystem_class(split_protocol(uri)[0])
+    return kind(**kind._get_kwargs_from_urls(uri), **fresh), kind._strip_protocol(uri)
 
 
 def is_local(uri: str) -> bool:
@@ -311,12 +322,49 @@ def map_files(function: Callable[[str], Found], uris: Iterable[str]) -> list[Fou
 
 
 def expand(pattern: str) -> list[str]:
-    """The files that a path or pattern names (`logs/*.gz`), or the files of a folder, sorted."""
+    """The files and folders that a path or pattern (`logs/*.gz`) names, sorted. What exists under the very name is
+    meant, even if the name could be a pattern, and so are the folders that a pattern begins with.
+    """
     fs, path = filesystem(pattern)
-    if fs.isdir(path):
-        paths = [p for p in fs.ls(path, detail=False) if fs.isfile(p) and not p.rsplit("/", 1)[-1].startswith(".")]
-    elif any(mark in path for mark in "*?["):
-        paths = [p for p in fs.glob(path) if fs.isfile(p)]
-    else:
-        paths = [path] if fs.isfile(path) else []
-    return sorted(paths if is_local(pattern) else [fs.unstrip_protocol(p) for p in paths])
+    if fs.exists(path):
+        return _uris(fs, [path])
+    folder = path.rpartition("/")[0]
+    while _MARKS & set(folder) and not fs.exists(folder):
+        folder = folder.rpartition("/")[0]
+    rest = path[len(folder) :]
+    return _uris(fs, fs.glob(glob.escape(folder) + rest) if _MARKS & set(rest) else [])
+
+
+def is_folder(uri: str) -> bool:
+    fs, path = filesystem(uri)
+    return not fs.isfile(path) and fs.isdir(path)  # a web server's file would be loaded to look for links in it
+
+
+def is_pipe(uri: str) -> bool:
+    """Whether the URI is a pipe, or another thing on this machine that can be read only once."""
+    fs, path = filesystem(uri)
+    if not isinstance(fs, LocalFileSystem) or not os.path.exists(path):
+        return False
+    mode = os.stat(path).st_mode
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def walk(folder: str) -> list[str]:
+    """Every file below a folder, sorted; on this machine also through links, but not to a folder that a link is in."""
+    fs, path = filesystem(folder)
+    return _uris(fs, _walk(path) if isinstance(fs, LocalFileSystem) else fs.find(path))
+
+
+def _walk(folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
+    here = os.path.realpath(folder)
+    if here in above:
+        return
+    for entry in os.scandir(folder):
+        if entry.is_dir():
+            yield from _walk(entry.path, (*above, here))
+        elif entry.is_file() or entry.is_symlink():  # of a broken link the reader says what is wrong
+            yield entry.path
+
+
+def _uris(fs: fsspec.AbstractFileSystem, paths: Iterable[str]) -> list[str]:
+    return sorted(paths if isinstance(fs, LocalFileSystem) else map(fs.unstrip_protocol, paths))

@@ -30,8 +30,10 @@ from clicktower.beam_jobs.checking.findings import (
 )
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, open_source
 from clicktower.beam_jobs.sources.forms import form_of
-from clicktower.beam_jobs.sources.mapping import Events, Mapping
-from clicktower.beam_jobs.sources.read_lines import ReadingPlan, find_files
+from clicktower.beam_jobs.sources.log_files import find_files
+from clicktower.beam_jobs.sources.mapping import UTF8, Events, Mapping
+from clicktower.beam_jobs.sources.read_lines import ReadingPlan
+from clicktower.beam_jobs.sources.source import file_by_file
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.stage import Progress, silent
@@ -65,15 +67,15 @@ def check_log(
 
     Raises UsageError for a missing file, an invalid format or mapping, or a missing documents file.
     """
-    sizes = {file: storage.size_bytes(file) or 0 for file in find_files(logs)}
-    first = next((file for file, size in sizes.items() if size), None)
+    found = find_files(logs)
+    sizes = {file: storage.size_bytes(file) or 0 for file in found.paths}
     findings: list[LogFinding] = []
     of_log = Fields()
-    if first:
-        try:
-            of_log = read_fields(first, sizes[first])
-        except StageError as error:
-            findings.append(damaged(error))
+    try:
+        of_files = (read_fields(file, mapping.encoding if mapping else UTF8) for file, size in sizes.items() if size)
+        of_log = next((fields for fields in of_files if fields.paths or fields.num_other), of_log)
+    except StageError as error:
+        findings.append(damaged(error))
     if mapping:
         of_log.typed = tuple(column for column in mapping.columns.named().values() if isinstance(column, str))
     config = _config(log_format, mapping, of_log)
@@ -89,7 +91,8 @@ def check_log(
         source = open_source(config)
         try:
             plan = source.plan(logs)
-            sample = log_sample.draw_sample(source, plan, sample_lines=sample_lines, progress=progress)
+            checked = file_by_file(source, plan, config.max_unreadable_share)
+            sample = log_sample.draw_sample(checked, plan, sample_lines=sample_lines, progress=progress)
             findings += [*map(damaged, sample.errors), *unreadable_lines(sample, config.max_unreadable_share)]
         except StageError as error:
             findings.append(damaged(error))
@@ -103,6 +106,7 @@ def check_log(
         "files": {
             "count": len(sizes),
             "empty": sum(not size for size in sizes.values()),
+            "skipped": len(found.skipped),
             "stored_bytes": sum(sizes.values()),
         },
         **_common_fields(of_log),

@@ -16,18 +16,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clicktower.beam_jobs.sources.field_names import ALIASES, is_name, may_be_shown, plain_name
-from clicktower.beam_jobs.sources.mapping import Columns, Events, Mapping
+from clicktower.beam_jobs.sources.log_files import unreadable
+from clicktower.beam_jobs.sources.mapping import UTF8, Columns, Events, Mapping
 from clicktower.beam_jobs.sources.read_lines import (
     FAILURES,
-    MAGIC_BYTES,
     PARQUET,
     Unit,
-    check_kind,
+    check_start,
     is_too_deep,
-    kind_of,
     read_blocks,
     split_lines,
-    unreadable,
+    start_of,
     without_returns,
 )
 from clicktower.schemas import storage
@@ -119,19 +118,20 @@ class Fields:
                 self.add_object(inner, path, depth + 1)
 
 
-def read_fields(file: str, size: int) -> Fields:
+def read_fields(file: str, encoding: str = UTF8) -> Fields:
     """The fields of a file's first lines. Raises StageError for a damaged file or one that does not hold lines."""
-    try:
-        with storage.open_read(file) as opened:
-            kind = kind_of(opened.read(MAGIC_BYTES))
-            if kind == PARQUET:
+    start = start_of(file, encoding)
+    if start.kind == PARQUET:
+        try:
+            with storage.open_read(file) as opened:
                 return fields_of_rows(next(pq.ParquetFile(opened).iter_batches(MAX_LINES), None))
-    except OSError as error:
-        raise unreadable(file, error) from None
-    except pa.ArrowInvalid:
-        return fields_of_rows(None)  # its source reports the error
-    check_kind(file, kind)
-    block = next(read_blocks(Unit(file=file, start=0, end=size, kind=kind), _LOOK_BYTES), None)
+        except OSError as error:
+            raise unreadable(file, error) from None
+        except pa.ArrowInvalid:
+            return fields_of_rows(None)  # its source reports the error
+    check_start(file, start, encoding)
+    unit = Unit(file=file, start=0, end=start.size, kind=start.kind, encoding=encoding)
+    block = next(read_blocks(unit, _LOOK_BYTES), None)
     lines = without_returns(block.data, split_lines(block.data))[:MAX_LINES] if block else []
     fields = fields_of_json(lines)
     return fields if fields.num_lines > fields.num_other else fields_of_text(lines)
@@ -174,7 +174,8 @@ def fields_of_rows(rows: pa.RecordBatch | None) -> Fields:
 
 def fields_of_text(lines: Sequence[bytes]) -> Fields:
     """The columns of delimited text whose first line names them; none for other text."""
-    texts = [line.decode(errors="replace").removeprefix("\ufeff") for line in lines]
+    # A lone carriage return is a blank within a field to a log's reader, and ends a line to csv's.
+    texts = [line.decode(errors="replace").removeprefix("\ufeff").replace("\r", " ") for line in lines]
     for delimiter, named in _DELIMITERS.items():
         header, *records = list(csv.reader(texts, delimiter=delimiter)) or [[]]
         if is_header(header, [record for record in records if record != header]):

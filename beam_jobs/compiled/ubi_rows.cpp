@@ -55,7 +55,7 @@ public:
         for (size_t begin = 0; begin < block.size();) {
             const size_t newline = std::min(block.find('\n', begin), block.size());
             size_t end = newline;
-            if (end > begin && block[end - 1] == '\r') --end;
+            while (end > begin && block[end - 1] == '\r') --end;
             if (!add(block.substr(begin, end - begin))) {
                 odd_numbers.push_back(num_lines);
                 odd_spans.insert(odd_spans.end(), {static_cast<int64_t>(begin), static_cast<int64_t>(end)});

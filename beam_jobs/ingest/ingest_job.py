@@ -66,7 +66,7 @@ from clicktower.beam_jobs.ingest.day_versions import register, sampled, write_sa
 from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.person_key import worker_key
 from clicktower.beam_jobs.sources.read_lines import ReadingPlan, Unit
-from clicktower.beam_jobs.sources.source import ParsedBlock, Source
+from clicktower.beam_jobs.sources.source import ParsedBlock, Source, file_by_file
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, TransientError
 from clicktower.schemas.ledger import FATES, Ledger
@@ -121,12 +121,13 @@ class IngestJob:
     def build(self, pipeline: beam.Pipeline) -> None:
         """The whole graph, in the order of the data."""
         attempt = self.attempt
+        source = file_by_file(self.source, self.plan, self.max_unreadable_share)
         num_buckets, scratch, folder, notes = attempt.num_buckets, attempt.scratch, attempt.work_folder, attempt.notes
         lines = (
             pipeline
             | "What to read" >> read_parts(self.plan.units)
             | "Read lines"
-            >> beam.FlatMap(_read, self.source, self.date, attempt.started, notes, self.zero_bits).with_outputs(
+            >> beam.FlatMap(_read, source, self.date, attempt.started, notes, self.zero_bits).with_outputs(
                 TALLIES, REJECTS, main="rows"
             )
         )

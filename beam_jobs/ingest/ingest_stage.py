@@ -12,8 +12,8 @@ from clicktower.beam_jobs.ingest.day_versions import find_held, find_remainder, 
 from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.person_key import ensure_key, ensure_store_key
 from clicktower.beam_jobs.sources.forms import check_mapping, form_of
+from clicktower.beam_jobs.sources.log_files import find_files
 from clicktower.beam_jobs.sources.mapping import Mapping
-from clicktower.beam_jobs.sources.read_lines import find_files
 from clicktower.beam_jobs.sources.source import Source
 from clicktower.schemas import storage
 from clicktower.schemas.errors import UsageError
@@ -63,13 +63,9 @@ def open_source(config: IngestConfig) -> Source:
     return form_of(config.format).open(config.mapping or Mapping())
 
 
-def ingest_request(files: Sequence[str], key_id: str, config: IngestConfig) -> Request:
+def ingest_request(fingerprints: Sequence[str], key_id: str, config: IngestConfig) -> Request:
     """The request for files, identified by content and not by name, and for the key with this id."""
-    inputs = {
-        "logs": sorted(storage.map_files(storage.fingerprint, files)),
-        "bot_user_agents": shipped_list(BOT_USER_AGENTS).digest,
-        "person_key": key_id,
-    }
+    inputs = {"logs": fingerprints, "bot_user_agents": shipped_list(BOT_USER_AGENTS).digest, "person_key": key_id}
     return INGEST.request(config, inputs)
 
 
@@ -94,7 +90,7 @@ def ingest_log(
     and for a date that was ingested before: files with some lines that the day already has, or another person key (see
     day_versions).
     """
-    files = find_files(logs)
+    files = find_files(logs).paths
     # Taken before the files are read, so that any later write is noticed.
     states = dict(zip(files, storage.map_files(storage.state, files), strict=True))
     source = open_source(config)
@@ -104,7 +100,7 @@ def ingest_log(
             key_path, key = config.person_key, ensure_key(config.person_key, create=False)
         else:
             key_path, key = ensure_store_key(store, renew=config.renew_key)
-        request = ingest_request(plan.files, key.id, config)
+        request = ingest_request(plan.fingerprints(), key.id, config)
 
         if remainder := find_remainder(store, request):
             register(store, request, replace_day=config.replace_day)

@@ -32,7 +32,6 @@ from clicktower.beam_jobs.sources.log_rows import texts
 from clicktower.beam_jobs.sources.mapping import Column, ColumnMapping, NamedColumns
 from clicktower.beam_jobs.sources.parquet import ParquetSource
 from clicktower.beam_jobs.sources.source import Source, Values
-from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.manifest import Request
 from clicktower.schemas.negatives import absorb
@@ -140,12 +139,9 @@ def labelled_source(config: LabelledConfig) -> Source:
             return ParquetSource(mapping=config.mapping, rows_of=rows_of)
 
 
-def labelled_request(files: Sequence[str], dev: Sequence[str], config: LabelledConfig) -> Request:
-    """The request for files, identified by content and not by name."""
-    inputs = {
-        "labelled": sorted(storage.map_files(storage.fingerprint, files)),
-        "dev": sorted(storage.map_files(storage.fingerprint, dev)),
-    }
+def labelled_request(labelled: Sequence[str], dev: Sequence[str], config: LabelledConfig) -> Request:
+    """The request for files, given by their fingerprints."""
+    inputs = {"labelled": labelled, "dev": dev}
     return BUILD_LABELLED.request(config, inputs)
 
 

@@ -47,8 +47,7 @@ def build_labelled_shards(
     source = labelled_source(config)
     train_plan = source.plan(files)
     dev_plan = source.plan(dev) if dev else None
-    dev_files = list(dev_plan.files) if dev_plan else []
-    request = labelled_request(train_plan.files, dev_files, config)
+    request = labelled_request(train_plan.fingerprints(), dev_plan.fingerprints() if dev_plan else [], config)
 
     plans = [(train_plan, False), *([(dev_plan, True)] if dev_plan else [])]
 

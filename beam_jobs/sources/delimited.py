@@ -8,8 +8,10 @@ The header is not a line of the log: no count includes it.
 """
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -47,7 +49,7 @@ class DelimitedSource:
 
     def plan(self, logs: Sequence[str]) -> ReadingPlan:
         """Also raises UsageError for a header without a mapped column, or two files with different headers."""
-        plan = plan_reading(logs, split=not self.mapping.quoted_newlines)
+        plan = plan_reading(logs, split=not self.mapping.quoted_newlines, encoding=self.mapping.encoding)
         if not self.mapping.header:
             _check_numbers(self.mapping)
             return plan
@@ -115,7 +117,7 @@ class DelimitedSource:
         first = next((data for _, data, _ in self._records(unit, _HEADER_BYTES)), b"")
         line = split_records(first, self.mapping)[0] if first else b""
         try:
-            values = split_fields(line.removesuffix(b"\r").removeprefix(BOM).decode(), self.mapping)
+            values = split_fields(line.rstrip(b"\r").removeprefix(BOM).decode(), self.mapping)
         except UnicodeDecodeError:
             values = None
         if values is None:
@@ -145,8 +147,10 @@ def split_records(data: bytes, mapping: ColumnMapping) -> list[bytes]:
 
 
 def split_fields(line: str, mapping: ColumnMapping) -> list[str] | None:
-    """The fields of a record; None if a quote is left open or text follows a closing one."""
+    """The fields of a record; None if a quote is left open, text follows a closing one, or nothing an escape."""
     quote = mapping.quote_mark
+    if mapping.escape and mapping.escape in line:
+        return _escaped_fields(line, mapping.delimiter, quote, mapping.escape)
     if not quote or quote not in line:
         return line.split(mapping.delimiter)
     try:
@@ -155,6 +159,45 @@ def split_fields(line: str, mapping: ColumnMapping) -> list[str] | None:
     except csv.Error:
         return None
     return records[0] if len(records) == 1 else None
+
+
+_CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "0": "\0"}  # what letters mean after a backslash
+_NULL = "\\N"  # a whole field: nothing, and no letter
+
+
+@cache
+def _escaped_patterns(delimiter: str, quote: str, escape: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """(a field between quotes, its first group, or without, its second, with what ends it; what stands for another
+    character within quotes).
+    """
+    delimiter, quote, escape = map(re.escape, (delimiter, quote, escape))
+    quoted = rf"{quote}((?:[^{quote}{escape}]|{escape}.|{quote}{quote})*){quote}" if quote else "((?!))"
+    bare = rf"((?:[^{delimiter}{escape}]|{escape}.)*)"
+    field = re.compile(rf"(?:{quoted}|{bare})({delimiter}|\Z)", re.DOTALL)
+    return field, re.compile(rf"{escape}(.)" + (f"|{quote}{quote}" if quote else ""), re.DOTALL)
+
+
+def _escaped_fields(line: str, delimiter: str, quote: str, escape: str) -> list[str] | None:
+    """The fields of a record with escapes, as MySQL, Hive and PostgreSQL write them; None as for split_fields."""
+    field, stand_in = _escaped_patterns(delimiter, quote, escape)
+    controls = _CONTROLS if escape == "\\" else {}
+
+    def meant(match: re.Match[str]) -> str:
+        if match[1] is None:  # two quotes
+            return quote if is_quoted else match[0]
+        return controls.get(match[1], match[1])
+
+    fields, at = [], 0
+    while match := field.match(line, at):
+        is_quoted = match[1] is not None
+        text = match[1] if is_quoted else match[2]
+        if not is_quoted and quote and text.startswith(quote):
+            return None
+        fields.append(text if text == _NULL else stand_in.sub(meant, text))
+        if not match[3]:
+            return fields
+        at = match.end()
+    return None
 
 
 def _check_numbers(mapping: ColumnMapping) -> None:

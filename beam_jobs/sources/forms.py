@@ -1,7 +1,7 @@
 """The log formats of ingest and check: a new one is a file that defines a LogForm, and an entry below."""
 
 from clicktower.beam_jobs.sources import delimited, jsonl, parquet, ubi
-from clicktower.beam_jobs.sources.mapping import Events, Mapping
+from clicktower.beam_jobs.sources.mapping import UTF8, Events, Mapping
 from clicktower.beam_jobs.sources.source import LogForm
 from clicktower.schemas.errors import UsageError
 
@@ -29,9 +29,13 @@ def check_mapping(form: LogForm, mapping: Mapping | None) -> None:
                 "Give --mapping FILE with at least query and document_id below [columns]; see docs/data.md.",
             )
     elif mapping and (
-        form.mapping == "none" or mapping != Mapping(events=mapping.events) or mapping.events.search != Events().search
+        form.mapping == "none"
+        or mapping != Mapping(events=mapping.events, encoding=mapping.encoding)
+        or mapping.events.search != Events().search
     ):
-        also = ", but for click, impression and conversion in [events]" if form.mapping == "events" else ""
+        also = (
+            ", but for encoding, and click, impression and conversion in [events]" if form.mapping == "events" else ""
+        )
         raise UsageError(
             f"The columns of the format `{form.name}` are known, and a mapping is given.",
             f"Leave the mapping out{also}.",
@@ -41,10 +45,12 @@ def check_mapping(form: LogForm, mapping: Mapping | None) -> None:
             f"The mapping has line_id; lines of the format `{form.name}` are identified by their bytes.",
             "Leave line_id out.",
         )
-    text_only = ("delimiter", "header", "quote", "quoted_newlines")
+    text_only = ("delimiter", "header", "quote", "quoted_newlines", "escape")
     text_settings = [name for name in text_only if mapping and getattr(mapping, name) != getattr(Mapping(), name)]
     if text_settings and not form.takes_delimiter:
         raise UsageError(
             f"The mapping has {text_settings[0]}, which is for delimited text and not for the format `{form.name}`.",
             "Leave it out.",
         )
+    if mapping and mapping.encoding != UTF8 and form.name == "parquet":
+        raise UsageError("The mapping has encoding, which is for text; Parquet says its own.", "Leave it out.")

@@ -36,7 +36,7 @@ class JsonSource:
     def plan(self, logs: Sequence[str]) -> read_lines.ReadingPlan:
         """Also raises UsageError if the first lines of the files show that a mapped key is misspelt."""
         path_of = paths(self.mapping.columns)
-        plan = read_lines.plan_reading(logs)
+        plan = read_lines.plan_reading(logs, encoding=self.mapping.encoding)
         starts = [unit for unit in plan.units if unit.start == 0]
         step = -(-len(starts) // _MAX_LOOKED_AT)
         seen: set[str] = set()

@@ -3,7 +3,8 @@
 Labelled pairs and texts are mapped in the same way (labelled_rows).
 
     time_format = "iso"            # or "epoch_s", "epoch_ms"
-    delimiter = ","                # delimited text only, as are header, quote and quoted_newlines
+    encoding = "utf-8"             # of text; or "latin-1", "cp1252", "utf-16", "shift_jis", ...
+    delimiter = ","                # delimited text only, as are header, quote, escape and quoted_newlines
 
     [columns]                      # ours = yours: a name, a dotted path into nested JSON, or a number from 1
     query = "q"
@@ -17,14 +18,29 @@ Without an `event` column a row with a document is a click that carries its quer
 fits logs with one search per line and its clicks.
 """
 
+import codecs
 from dataclasses import field, fields
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.search_log import CLICK_WEIGHT
 from clicktower.schemas.section import Unnamed, section
+
+UTF8 = "utf-8"
+
+
+def _known_encoding(name: str) -> str:
+    """The usual name of an encoding of text. Raises UsageError for an unknown one."""
+    try:
+        "".encode(name)
+        return codecs.lookup(name).name
+    except (LookupError, ValueError):
+        raise UsageError(
+            f"The encoding {name!r} of the mapping is unknown.", "Give one such as utf-8, latin-1, cp1252 or utf-16."
+        ) from None
+
 
 TimeFormat = Literal["iso", "epoch_s", "epoch_ms"]
 Column = str | int | None
@@ -115,7 +131,10 @@ class ColumnMapping:
 
     `header`: the first line of each file names its columns. `quote`: the mark around fields that contain the delimiter;
     "" for none; by default `"`, or none if tabs delimit. `quoted_newlines`: a quoted field may contain line ends; then
-    one worker reads each file, because record boundaries are not recognisable in its middle.
+    one worker reads each file, because record boundaries are not recognisable in its middle. `escape`: the mark, such
+    as a backslash, before a character that stands for itself; after a backslash n, r, t, b, 0 are the usual controls.
+    `encoding`: of text, by any name that Python knows. One worker reads a file in another than UTF-8, and places count
+    the bytes that it has in UTF-8.
     """
 
     columns: NamedColumns = field(default_factory=NamedColumns)
@@ -123,13 +142,26 @@ class ColumnMapping:
     header: bool = True
     quote: str | None = None
     quoted_newlines: bool = False
+    escape: Annotated[str | None, Unnamed(at=None)] = None
+    encoding: Annotated[str, AfterValidator(_known_encoding), Unnamed(at=UTF8)] = UTF8
 
     def __post_init__(self) -> None:
-        for name, mark in (("delimiter", self.delimiter), ("quote", self.quote_mark or "x")):
+        marks = (("delimiter", self.delimiter), ("quote", self.quote_mark or "x"), ("escape", self.escape or "x"))
+        for name, mark in marks:
             if len(mark.encode()) != 1 or mark in "\r\n":
                 raise UsageError(f"The {name} {mark!r} of the mapping is not one ASCII character.", "Give one.")
         if self.quote_mark == self.delimiter:
             raise UsageError("The quote and the delimiter of the mapping are the same.", "Give two characters.")
+        if self.escape in (self.delimiter, self.quote_mark):
+            raise UsageError(
+                "The escape of the mapping is also its delimiter or its quote.",
+                "Give another character; two quotes within quotes need no escape.",
+            )
+        if self.escape and self.quoted_newlines:
+            raise UsageError(
+                "The mapping has both escape and quoted_newlines, and an escaped quote may or may not end a record.",
+                "Leave one of them out.",
+            )
 
     @property
     def quote_mark(self) -> str:

@@ -4,7 +4,7 @@ A line is a row, and its place is its row number. A unit is some row groups. Two
 every mapped column; the mapping's `line_id` can name a column that distinguishes rows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from clicktower.beam_jobs.sources import read_lines
+from clicktower.beam_jobs.sources.lake_tables import LakeTable, leaves
+from clicktower.beam_jobs.sources.log_files import find_files, unreadable
 from clicktower.beam_jobs.sources.log_rows import mapped_log_rows
 from clicktower.beam_jobs.sources.mapping import ColumnMapping
 from clicktower.beam_jobs.sources.source import LogForm, ParsedBlock, RowsOf, check_columns
@@ -32,25 +34,29 @@ class ParquetSource:
     rows_of: RowsOf = mapped_log_rows
 
     def plan(self, logs: Sequence[str]) -> read_lines.ReadingPlan:
-        """Also raises UsageError for a mapped column that is missing from a file or has an unusable type."""
-        files = read_lines.find_files(logs)
-        units: list[read_lines.Unit] = []
+        """Also raises UsageError for a mapped column that is missing from a file or has an unusable type, and for a
+        table that does not tell where its columns are.
+        """
+        found = find_files(logs)
         schemas: dict[str, pa.Schema] = {}
-        stored = estimated = 0
-        for file in files:
+        groups: dict[str, list[Any]] = {}
+        for file in found.paths:
             if not _size(file):
                 continue
             with _opened(file) as parquet:
                 schemas[file] = parquet.schema_arrow
-                groups = [parquet.metadata.row_group(number) for number in range(parquet.num_row_groups)]
-            units += _units(file, [group.total_byte_size for group in groups])
-            stored += sum(_stored(group) for group in groups)
-            estimated += sum(group.total_byte_size for group in groups)
+                groups[file] = [parquet.metadata.row_group(number) for number in range(parquet.num_row_groups)]
         if not schemas:
-            raise read_lines.empty_input_error(logs, files)
-        check_columns({file: list(_leaves(schema)) for file, schema in schemas.items()}, self.mapping)
-        self._check_types(schemas)
-        return read_lines.ReadingPlan(files=files, units=units, stored_bytes=stored, estimated_bytes=estimated)
+            raise read_lines.empty_input_error(logs, found.paths)
+        places = self._places(schemas, found.tables)
+        sizes = {file: [group.total_byte_size for group in of_file] for file, of_file in groups.items()}
+        return read_lines.ReadingPlan(
+            files=found.paths,
+            units=[unit for file in schemas for unit in _units(file, sizes[file], places[file])],
+            stored_bytes=sum(_stored(group) for of_file in groups.values() for group in of_file),
+            estimated_bytes=sum(map(sum, sizes.values())),
+            renamed={file: names for file, names in places.items() if self._is_renamed(schemas[file], names)},
+        )
 
     def read(self, unit: read_lines.Unit) -> Iterator[ParsedBlock]:
         with _opened(unit.file) as parquet:
@@ -58,9 +64,11 @@ class ParquetSource:
             offset = sum(group.num_rows for group in groups[: unit.start])
             num_rows = sum(group.num_rows for group in groups[unit.start :])
             stored, first = sum(_stored(group) for group in groups[unit.start :]), offset
-            names = {ours: _name(parquet.schema_arrow, column) for ours, column in self.mapping.columns.named().items()}
+            names = dict(zip(self.mapping.columns.named(), unit.places, strict=True))
             batches = parquet.iter_batches(
-                batch_size=BATCH_ROWS, row_groups=list(range(unit.start, unit.end)), columns=sorted(set(names.values()))
+                batch_size=BATCH_ROWS,
+                row_groups=list(range(unit.start, unit.end)),
+                columns=sorted({name for name in names.values() if name is not None}),
             )
             for batch in batches:
                 columns = {ours: _column(batch, name) for ours, name in names.items()}
@@ -91,18 +99,44 @@ class ParquetSource:
             stored_bytes=stored_bytes,
         )
 
-    def _check_types(self, schemas: dict[str, pa.Schema]) -> None:
+    def _places(
+        self, schemas: dict[str, pa.Schema], tables: Mapping[str, LakeTable | None]
+    ) -> dict[str, tuple[str | None, ...]]:
+        """Where each file has each mapped column. Of a table the mapping names the columns that it has now."""
+        found = {file: leaves(schema) for file, schema in schemas.items()}
+        held = {file: table.leaves if (table := tables[file]) else found[file] for file in schemas}
+        check_columns({file: [leaf.name for leaf in columns] for file, columns in held.items()}, self.mapping)
+        places: dict[str, list[str | None]] = {file: [] for file in schemas}
         for ours, column in self.mapping.columns.named().items():
-            types = {file: _leaves(schema)[_name(schema, column)] for file, schema in schemas.items()}
-            wrong = [file for file, kind in types.items() if not _is_usable(ours, kind)]
-            right = [file for file in types if file not in wrong]
-            if wrong:
-                also = f", while {right[0]} has {_words(types[right[0]])}" if right else ""
-                raise UsageError(
-                    f"The mapping gives {ours} the column {column!r}; {wrong[0]} has it as"
-                    f" {_words(types[wrong[0]])}{also}.",
-                    f"Give {_USABLE.get(ours, 'text or integers')}.",
-                )
+            kinds: dict[str, pa.DataType] = {}
+            for file, schema in schemas.items():
+                name: str | None = column if isinstance(column, str) else held[file][column - 1].name
+                if name and (table := tables[file]):
+                    name = table.name_in(file, schema, found[file], name)
+                places[file].append(name)
+                kinds.update((file, leaf.kind) for leaf in found[file] if leaf.name == name)
+            _check_types(ours, column, kinds)
+        return {file: tuple(names) for file, names in places.items()}
+
+    def _is_renamed(self, schema: pa.Schema, places: Sequence[str | None]) -> bool:
+        """Whether a file has a column of the mapping elsewhere than under the mapping's own name."""
+        names = {leaf.name for leaf in leaves(schema)}
+        columns = self.mapping.columns.named().values()
+        return any(
+            isinstance(column, str) and place != (column if column in names else None)
+            for column, place in zip(columns, places, strict=True)
+        )
+
+
+def _check_types(ours: str, column: str | int, kinds: dict[str, pa.DataType]) -> None:
+    wrong = [file for file, kind in kinds.items() if not _is_usable(ours, kind)]
+    right = [file for file in kinds if file not in wrong]
+    if wrong:
+        also = f", while {right[0]} has {_words(kinds[right[0]])}" if right else ""
+        raise UsageError(
+            f"The mapping gives {ours} the column {column!r}; {wrong[0]} has it as {_words(kinds[wrong[0]])}{also}.",
+            f"Give {_USABLE.get(ours, 'text or integers')}.",
+        )
 
 
 _USABLE = {
@@ -137,28 +171,12 @@ def _words(kind: pa.DataType) -> str:
     return "a list or a map" if pa.types.is_nested(kind) else str(kind)
 
 
-def _leaves(schema: pa.Schema) -> dict[str, pa.DataType]:
-    """The columns, and the values within structs as dotted paths, with their types."""
-    result: dict[str, pa.DataType] = {}
-
-    def visit(name: str, kind: pa.DataType) -> None:
-        if pa.types.is_struct(kind):
-            for number in range(kind.num_fields):
-                visit(f"{name}.{kind.field(number).name}", kind.field(number).type)
-        else:
-            result[name] = kind
-
-    for field in schema:
-        visit(field.name, field.type)
-    return result
-
-
-def _name(schema: pa.Schema, column: str | int) -> str:
-    return column if isinstance(column, str) else list(_leaves(schema))[column - 1]
-
-
-def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """A column of a batch as text, integers, other numbers or times; never a dictionary, nor a large or view type."""
+def _column(batch: pa.RecordBatch, name: str | None) -> pa.Array:
+    """A column of a batch as text, integers, other numbers or times; never a dictionary, nor a large or view type.
+    Nulls for a column that the file lacks.
+    """
+    if name is None:
+        return pa.nulls(batch.num_rows, pa.string())
     if name in batch.schema.names:
         column = batch.column(name)
     else:
@@ -197,13 +215,15 @@ def _row_bytes(columns: dict[str, pa.Array], num_rows: int) -> list[bytes]:
     return joined.to_pylist() if parts else [b""] * num_rows
 
 
-def _units(file: str, sizes: list[int]) -> list[read_lines.Unit]:
+def _units(file: str, sizes: list[int], places: tuple[str | None, ...]) -> list[read_lines.Unit]:
     """Row groups, combined until they are worth a unit."""
     units, start, size = [], 0, 0
     for number, group in enumerate(sizes):
         size += group
         if size >= read_lines.RANGE_BYTES or number == len(sizes) - 1:
-            units.append(read_lines.Unit(file=file, start=start, end=number + 1, kind=read_lines.PARQUET))
+            units.append(
+                read_lines.Unit(file=file, start=start, end=number + 1, kind=read_lines.PARQUET, places=places)
+            )
             start, size = number + 1, 0
     return units
 
@@ -216,7 +236,7 @@ def _size(file: str) -> int:
     try:
         return storage.size_bytes(file) or 0
     except OSError as error:
-        raise read_lines.unreadable(file, error) from None
+        raise unreadable(file, error) from None
 
 
 @contextmanager
@@ -230,7 +250,7 @@ def _opened(file: str) -> Iterator[pq.ParquetFile]:
     except OSError as error:
         if error.errno is None:  # Arrow's own have no number
             raise _damaged(file, error) from None
-        raise read_lines.unreadable(file, error) from None
+        raise unreadable(file, error) from None
 
 
 def _damaged(file: str, error: Exception) -> StageError:

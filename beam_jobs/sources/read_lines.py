@@ -1,14 +1,16 @@
 """Log files -> units of reading -> blocks of whole lines -> lines, and the shared functions of text sources.
 
 A line ends with a newline; anything after the last newline is a line too. Plain files are split into byte ranges, so
-that one big file uses every core: a line belongs to the range that holds its first byte. A compressed file is one unit,
-read as a stream. The first bytes of a file determine its type.
+that one big file uses every core: a line belongs to the range that holds its first byte. A compressed file, or one in
+another encoding than UTF-8, is one unit, read as a stream of UTF-8. The first bytes of a file determine its type.
 """
 
+import codecs
 import io
+import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import IO, Any
 
@@ -17,13 +19,13 @@ import numpy as np
 import pyarrow as pa
 from isal import igzip, isal_zlib
 
-from clicktower.beam_jobs.sources import lake_tables
+from clicktower.beam_jobs.sources.log_files import find_files, unreadable
+from clicktower.beam_jobs.sources.mapping import UTF8
 from clicktower.schemas import storage
-from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.errors import StageError
 from clicktower.schemas.search_log import LINE_HASH_BYTES
 
-PLAIN, GZIP, ZSTD, PARQUET = "plain", "gzip", "zstd", "parquet"
-MAGIC_BYTES = 6
+PLAIN, GZIP, ZSTD, PARQUET, TAR = "plain", "gzip", "zstd", "parquet", "tar"
 _MAGICS = {
     b"\x1f\x8b": GZIP,
     b"\x28\xb5\x2f\xfd": ZSTD,
@@ -31,14 +33,40 @@ _MAGICS = {
     b"PAR1": PARQUET,
     b"BZh": "bzip2",
     b"\xfd7zXZ\x00": "xz",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"7z\xbc\xaf\x27\x1c": "7z",
     b"PK\x03\x04": "zip",
     b"ARROW1": "Arrow",
+    b"Obj\x01": "Avro",
 }
+_TAR_MAGIC, _TAR_AT = b"ustar", 257
+_HEAD_BYTES = 512  # a file's first bytes, which tell its type
 _SUFFIXES = {".gz": GZIP, ".zst": ZSTD, ".zstd": ZSTD}
-_FIXES = dict.fromkeys(("bzip2", "xz", "zip"), "Unpack it, or pack it with gzip or zstd") | {
-    PARQUET: "read it with --format parquet and a mapping",
-    "Arrow": "write it as Parquet, or as JSON lines",
+_FIXES = {
+    **dict.fromkeys(("bzip2", "xz", "lz4", "7z", "zip"), "Unpack it, or pack it with gzip or zstd."),
+    **dict.fromkeys(("Arrow", "Avro"), "Write it as Parquet, or as JSON lines."),
+    PARQUET: "Read it with --format parquet and a mapping.",
+    TAR: "Unpack it, and give the folder of its members.",
 }
+# The marks that some programs write before text; those of UTF-32 begin as one of UTF-16 does.
+_BOMS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+# What JSON files hold instead of an object per line, how they begin, and the filter of jq that makes lines of them.
+_HITS = rb"""\s*\{\s*(?="(?:took|_scroll_id|pit_id|timed_out|_shards|hits)").*?"hits"\s*:\s*\{[^]]*"hits"\s*:\s*\["""
+_NOT_LINES = (
+    (re.compile(rb"\s*\[\s*\{"), "a JSON array", ".[]"),
+    (re.compile(_HITS, re.DOTALL), "a response to a search, whose hits are the events", ".hits.hits[]"),
+    (re.compile(rb"""\s*\{\s*"(?:events|batch|ubi_events|ubi_queries)"\s*:\s*\[\s*\{"""), "a batch of events", ".[][]"),
+    (re.compile(rb"\s*\{\s*\n"), "JSON printed over several lines", "."),
+)
+_RESPONSE_KEYS = {
+    "_clusters", "_scroll_id", "_shards", "aggregations", "ext", "hits", "num_reduce_phases", "pit_id", "profile",
+    "suggest", "terminated_early", "timed_out", "took",
+}  # fmt: skip
 
 BLOCK_BYTES = 8 << 20
 RANGE_BYTES = 32 << 20
@@ -46,6 +74,7 @@ MAX_LINE_BYTES = 64 << 20
 # JSON logs shrink to about a tenth; this only affects the number of buckets.
 COMPRESSION_RATIO = 10
 _PIECE_BYTES = 1 << 16
+_LOOK_BYTES = 1 << 14
 _DECODER_ERRORS: tuple[type[Exception], ...] = (EOFError, OSError, isal_zlib.error)  # type: ignore[assignment]
 
 
@@ -53,7 +82,8 @@ _DECODER_ERRORS: tuple[type[Exception], ...] = (EOFError, OSError, isal_zlib.err
 class Unit:
     """What one worker reads at a time: a byte range of a plain file, a whole compressed one, Parquet row groups.
 
-    `header` names the columns, if the file's first line does.
+    `header` names the columns, if the file's first line does. `places`: of Parquet, the dotted path of each mapped
+    column in this file; None for one that it lacks.
     """
 
     file: str
@@ -61,6 +91,13 @@ class Unit:
     end: int  # exclusive, in bytes of the file; in row groups for Parquet
     kind: str = PLAIN
     header: tuple[str, ...] = ()
+    places: tuple[str | None, ...] = ()
+    encoding: str = UTF8
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it is read from its start to its end, and places count its bytes once unpacked and in UTF-8."""
+        return self.kind != PLAIN or self.encoding != UTF8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +108,16 @@ class ReadingPlan:
     units: Sequence[Unit]
     stored_bytes: int
     estimated_bytes: int  # uncompressed
+    renamed: Mapping[str, Sequence[str | None]] = field(default_factory=dict)  # Unit.places other than the mapping's
+
+    def fingerprints(self) -> list[str]:
+        """The identity of each file, sorted: of its content, and of the columns that are read under other names."""
+        digests = storage.map_files(storage.fingerprint, self.files)
+        for number, file in enumerate(self.files):
+            if file in self.renamed:
+                text = f"{digests[number]}\0{json.dumps(self.renamed[file])}"
+                digests[number] = sha256(text.encode()).hexdigest()
+        return sorted(digests)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,46 +134,123 @@ class LineBlock:
         return int(np.count_nonzero(ends)) + (not self.data.endswith(b"\n"))
 
 
-def plan_reading(logs: Sequence[str], *, split: bool = True) -> ReadingPlan:
+def plan_reading(logs: Sequence[str], *, split: bool = True, encoding: str = UTF8) -> ReadingPlan:
     """The units of all files that paths, patterns and folders name; a file named twice is read once.
 
-    With `split` a plain file becomes many units. Raises UsageError (no such file, no match) and StageError (unreadable,
-    not text, all files empty).
+    With `split` a plain file in UTF-8 becomes many units. Raises UsageError (no such file, no match) and StageError
+    (unreadable, not lines of text, all files empty).
     """
-    files = find_files(logs)
+    files = find_files(logs).paths
     units: list[Unit] = []
     stored = estimated = 0
     for file in files:
-        size, kind = _sniff(file)
-        if not size:
+        start = start_of(file, encoding)
+        check_start(file, start, encoding)
+        if not start.text:
             continue
+        size, whole = start.size, Unit(file=file, start=0, end=start.size, kind=start.kind, encoding=encoding)
         stored += size
-        estimated += size if kind == PLAIN else size * COMPRESSION_RATIO
-        step = RANGE_BYTES if kind == PLAIN and split else size
-        units += [
-            Unit(file=file, start=start, end=min(start + step, size), kind=kind) for start in range(0, size, step)
-        ]
+        estimated += size if start.kind == PLAIN else size * COMPRESSION_RATIO
+        step = RANGE_BYTES if split and not whole.is_stream else size
+        units += [replace(whole, start=begin, end=min(begin + step, size)) for begin in range(0, size, step)]
     if not units:
         raise empty_input_error(logs, files)
     return ReadingPlan(files=files, units=units, stored_bytes=stored, estimated_bytes=estimated)
 
 
-def find_files(logs: Sequence[str]) -> list[str]:
-    """The files that paths, patterns, folders, tables and URIs name, each once. Raises UsageError and StageError."""
-    sources: dict[str, None] = {}
-    tables: lake_tables.Tables = {}
-    for log in logs:
-        try:
-            files = lake_tables.expand(log, tables)
-        except OSError as error:
-            raise unreadable(log, error) from None
-        if not files:
-            raise UsageError(
-                f"There is no file {log}, and nothing that the pattern matches.",
-                "Check the path; quote a pattern, so that the shell leaves it alone.",
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileStart:
+    """A file's size in bytes, its type, and the first bytes of its text, unpacked and in UTF-8. They are empty only if
+    the whole text is.
+    """
+
+    size: int
+    kind: str
+    text: bytes
+
+
+def start_of(file: str, encoding: str = UTF8) -> FileStart:
+    """Look at a file. Raises StageError if it cannot be read, or unpacking it takes too much memory; damage is left to
+    its reader.
+    """
+    try:
+        size = storage.size_bytes(file) or 0
+        with storage.open_read(file) as opened:
+            head = opened.read(_HEAD_BYTES)
+            kind = kind_of(head)
+            if kind not in (PLAIN, GZIP, ZSTD) or not size:
+                return FileStart(size=size, kind=kind, text=head)
+            opened.seek(0)
+            text = _first_bytes(_open(Unit(file=file, start=0, end=size, kind=kind, encoding=encoding), opened))
+    except OSError as error:
+        if "too much memory" in str(error):
+            raise _damaged(file, 0, error) from None
+        raise unreadable(file, error) from None
+    return FileStart(size=size, kind=kind, text=b"\n" if text is None else text)
+
+
+def _first_bytes(stream: Any) -> bytes | None:
+    """The first bytes of a stream; None if it is damaged before the first."""
+    pieces: list[bytes] = []
+    try:
+        while sum(map(len, pieces)) < _LOOK_BYTES and (piece := stream.read(_LOOK_BYTES)):
+            pieces.append(piece)
+    except _DECODER_ERRORS as error:
+        if isinstance(error, OSError) and (error.errno is not None or "too much memory" in str(error)):
+            raise
+        return b"".join(pieces) or None
+    return b"".join(pieces)
+
+
+def check_start(file: str, start: FileStart, encoding: str = UTF8) -> None:
+    """Raise StageError if a file does not match its name, or does not begin as lines of text do in this encoding."""
+    if not start.size:
+        return
+    promised = next((named for suffix, named in _SUFFIXES.items() if file.endswith(suffix)), start.kind)
+    if start.kind != promised:
+        raise StageError(
+            f"{file} is named like a {promised} file, and its first bytes are not those of one.",
+            "Pack it as its name says, or change the name.",
+        )
+    for kind in dict.fromkeys((start.kind, kind_of(start.text))):
+        if kind in _FIXES:
+            raise StageError(f"{file} should be lines of text, and is a file of the kind {kind}.", _FIXES[kind])
+    if start.kind != PLAIN and kind_of(start.text) in (GZIP, ZSTD):
+        raise StageError(f"{file} is packed twice.", "Unpack it once.")
+    if found := _other_encoding(start.text):
+        told = "" if encoding == UTF8 else f", and is read as {encoding}"
+        raise StageError(
+            f"{file} begins as text in {found.upper()} does{told}.",
+            f"Write it in UTF-8 (iconv -f {found} -t utf-8); or, if all files are so, set encoding ="
+            f" {json.dumps(found)} in the mapping.",
+        )
+    text = start.text.removeprefix(codecs.BOM_UTF8)
+    for pattern, what, jq in _NOT_LINES:
+        if pattern.match(text) and not _has_fields(text.partition(b"\n")[0]):
+            raise StageError(
+                f"{file} begins as {what} does, and should hold one JSON object per line.",
+                f"Make lines of it: jq -c '{jq}' FILE > FILE.ndjson.",
             )
-        sources |= dict.fromkeys(files)
-    return list(sources)
+
+
+def _has_fields(line: bytes) -> bool:
+    """Whether a line is a JSON object with fields of its own: neither a search engine's response nor a mere batch."""
+    try:
+        keys = msgspec.json.decode(line, type=dict[str, msgspec.Raw]).keys()
+    except FAILURES:
+        return False
+    return len(keys) > 1 and not keys <= _RESPONSE_KEYS
+
+
+def _other_encoding(text: bytes) -> str:
+    """The encoding that text in some other one than UTF-8 is in by its first bytes; "" if nothing tells."""
+    if told := next((name for mark, name in _BOMS.items() if text.startswith(mark)), ""):
+        return told
+    zeros = np.frombuffer(text[: len(text) & ~1], np.uint8).reshape(-1, 2) == 0
+    for half, name in enumerate(("utf-16-be", "utf-16-le")):  # Latin letters have a byte of zeros each
+        if len(zeros) and zeros[:, half].mean() > 0.25 and not zeros[:, 1 - half].any():
+            return name
+    return ""
 
 
 def empty_input_error(logs: Sequence[str], files: Sequence[str]) -> StageError:
@@ -147,12 +271,48 @@ def read_blocks(unit: Unit, block_bytes: int = BLOCK_BYTES) -> Iterator[LineBloc
 
 
 def _open(unit: Unit, file: IO[bytes]) -> Any:
-    if unit.kind == PLAIN:
-        return file
+    """The stream of a unit's bytes, unpacked and in UTF-8."""
+    stream: Any = file
     if unit.kind == GZIP:
-        return igzip.IGzipFile(fileobj=file, mode="rb")  # the same result as Python's own, in a fifth of the time
-    # Arrow's reader reports truncated data, which zstandard's own ignores.
-    return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, mode="r"), unit.kind), _PIECE_BYTES)
+        stream = igzip.IGzipFile(fileobj=file, mode="rb")  # the same result as Python's own, in a fifth of the time
+    elif unit.kind == ZSTD:
+        # Arrow's reader reports truncated data, which zstandard's own ignores.
+        stream = io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, mode="r"), unit.kind), _PIECE_BYTES)
+    return stream if unit.encoding == UTF8 else io.BufferedReader(_AsUtf8(stream, unit.encoding), _PIECE_BYTES)
+
+
+def _unreadable_bytes(error: UnicodeError) -> tuple[str | bytes, int]:
+    """An error handler of codecs: what is no text becomes a byte that is no UTF-8, so that its line is unreadable."""
+    if isinstance(error, UnicodeDecodeError):
+        return "\udcff", error.end
+    if isinstance(error, UnicodeEncodeError):
+        return b"\xff", error.end
+    raise error
+
+
+_AS_UNREADABLE = "clicktower.unreadable"
+codecs.register_error(_AS_UNREADABLE, _unreadable_bytes)
+
+
+class _AsUtf8(io.RawIOBase):
+    """A stream of text in another encoding, as UTF-8."""
+
+    def __init__(self, stream: Any, encoding: str) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder(encoding)(_AS_UNREADABLE)
+        self._held, self._has_ended = b"", False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._held and not self._has_ended:
+            piece = self._stream.read(_PIECE_BYTES)
+            self._has_ended = not piece
+            self._held = self._decoder.decode(piece, final=not piece).encode(UTF8, _AS_UNREADABLE)
+        size = min(len(buffer), len(self._held))
+        buffer[:size], self._held = self._held[:size], self._held[size:]
+        return size
 
 
 def _cut(unit: Unit, file: IO[bytes], stream: Any, block_bytes: int) -> Iterator[LineBlock]:
@@ -160,14 +320,14 @@ def _cut(unit: Unit, file: IO[bytes], stream: Any, block_bytes: int) -> Iterator
     if unit.start:  # a line across the border belongs to the range before
         stream.seek(unit.start - 1)
         position += len(_read_line(unit, stream, unit.start)) - 1
-    while unit.kind != PLAIN or position < unit.end:
-        num_bytes = block_bytes if unit.kind != PLAIN else min(block_bytes, unit.end - position)
+    while unit.is_stream or position < unit.end:
+        num_bytes = block_bytes if unit.is_stream else min(block_bytes, unit.end - position)
         data = _read(unit, stream, num_bytes, position)
         if not data:
             return
         if not data.endswith(b"\n"):
             data += _read_line(unit, stream, position + len(data))
-        here = file.tell() if unit.kind != PLAIN else min(position + len(data), unit.end)
+        here = file.tell() if unit.is_stream else min(position + len(data), unit.end)
         yield LineBlock(offset=position, data=data, stored_bytes=here - counted)
         position, counted = position + len(data), here
 
@@ -176,7 +336,7 @@ def _read(unit: Unit, stream: Any, size: int, position: int) -> bytes:
     """Up to `size` bytes, fewer only at the end. The error for a damaged compressed file says how much of it is
     readable.
     """
-    if unit.kind == PLAIN:
+    if not unit.is_stream:
         return stream.read(size)
     pieces: list[bytes] = []
     length = 0
@@ -201,20 +361,10 @@ def _read_line(unit: Unit, stream: Any, position: int) -> bytes:
 
 
 def kind_of(start: bytes) -> str:
-    """The type of a file that starts with these bytes (MAGIC_BYTES of them suffice)."""
+    """The type of a file that starts with these bytes (_HEAD_BYTES of them suffice)."""
+    if start[_TAR_AT:].startswith(_TAR_MAGIC):
+        return TAR
     return next((kind for magic, kind in _MAGICS.items() if start.startswith(magic)), PLAIN)
-
-
-def check_kind(file: str, kind: str) -> None:
-    """Raise StageError if a file does not match its name, or cannot be read as lines of text."""
-    promised = next((named for suffix, named in _SUFFIXES.items() if file.endswith(suffix)), kind)
-    if kind != promised:
-        raise StageError(
-            f"{file} is named like a {promised} file, and its first bytes are not those of one.",
-            "Pack it as its name says, or change the name.",
-        )
-    if kind in _FIXES:
-        raise StageError(f"{file} should be lines of text, and is a file of the kind {kind}.", _FIXES[kind])
 
 
 def endless_line_error(file: str, position: int) -> StageError:
@@ -226,32 +376,14 @@ def endless_line_error(file: str, position: int) -> StageError:
     )
 
 
-def _sniff(file: str) -> tuple[int, str]:
-    """(size in bytes, type) of a text file. Raises StageError for a file of another type than its name or use
-    requires.
-    """
-    try:
-        size = storage.size_bytes(file) or 0
-        with storage.open_read(file) as opened:
-            kind = kind_of(opened.read(MAGIC_BYTES))
-    except OSError as error:
-        raise unreadable(file, error) from None
-    if size:
-        check_kind(file, kind)
-    return size, kind
-
-
-def unreadable(file: str, error: OSError) -> StageError:
-    """The error for a file that the system cannot read."""
-    return StageError(
-        f"{file} cannot be read: {error.strerror or type(error).__name__}. Nothing of it was kept.",
-        "Make the file readable, or leave it out.",
-    )
-
-
 def _damaged(file: str, position: int, error: Exception) -> StageError:
     if isinstance(error, OSError) and error.errno is not None:  # the decoders' own errors have no number
         return unreadable(file, error)
+    if "too much memory" in str(error):
+        return StageError(
+            f"{file} was packed with a longer memory than 128 MiB (zstd --long=28 or more).",
+            "Unpack it (zstd -d --long=31), or pack it again without --long.",
+        )
     is_cut = isinstance(error, EOFError) or "Truncated" in str(error)
     ends = "ends in the middle of its compressed data" if is_cut else "has damaged compressed data"
     return StageError(
@@ -272,10 +404,10 @@ def split_lines(block: bytes) -> list[bytes]:
 
 
 def without_returns(block: bytes, lines: list[bytes]) -> list[bytes]:
-    """The lines without a carriage return before the newline: it belongs to the line end."""
+    """The lines without carriage returns before the newline: they belong to the line end."""
     if b"\r" not in block:
         return lines
-    return [line.removesuffix(b"\r") for line in lines]
+    return [line.rstrip(b"\r") for line in lines]
 
 
 def not_utf8(block: bytes, lines: Sequence[bytes]) -> list[int]:

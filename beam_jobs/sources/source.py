@@ -4,6 +4,7 @@ A source is small and is pickled to the workers. The job asks it for a plan at t
 wherever that unit is read; a sample reads the first blocks of some units.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
@@ -13,10 +14,11 @@ import pyarrow as pa
 
 from clicktower.beam_jobs.sources.field_names import listed, nearest
 from clicktower.beam_jobs.sources.log_rows import Values
-from clicktower.beam_jobs.sources.mapping import ColumnMapping
+from clicktower.beam_jobs.sources.mapping import UTF8, ColumnMapping
 from clicktower.beam_jobs.sources.mapping import Mapping as LogMapping
 from clicktower.beam_jobs.sources.read_lines import ReadingPlan, Unit, plan_reading, read_blocks
-from clicktower.schemas.errors import UsageError
+from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.ledger import FATES
 
 # (line hashes, the mapped columns by our names, the mapping) -> (rows in the order of the lines, the numbers of the
 # rejected lines ascending, their reasons): the meaning of lines once their format has been parsed. Picklable.
@@ -77,12 +79,13 @@ class Source(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LineSource:
-    """A log with one event per line. `parse` gives the rows of whole lines; it must be picklable."""
+    """A log with one event per line. `parse` gives the rows of whole lines in UTF-8; it must be picklable."""
 
     parse: Callable[[bytes], ParsedBlock]
+    encoding: str = UTF8
 
     def plan(self, logs: Sequence[str]) -> ReadingPlan:
-        return plan_reading(logs)
+        return plan_reading(logs, encoding=self.encoding)
 
     def read(self, unit: Unit) -> Iterator[ParsedBlock]:
         for block in read_blocks(unit):
@@ -92,6 +95,37 @@ class LineSource:
             yield self.parse(data).placed(
                 offset, num_lines=block.num_lines, offset=block.offset, stored_bytes=block.stored_bytes
             )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileByFile:
+    """A source that does not let a file go of which not one line can be read, however many lines the others have."""
+
+    source: Source
+
+    def plan(self, logs: Sequence[str]) -> ReadingPlan:
+        return self.source.plan(logs)
+
+    def read(self, unit: Unit) -> Iterator[ParsedBlock]:
+        """Also raises StageError for the file, after the last block of the unit that it begins with."""
+        unreadable: Counter[str] = Counter()
+        num_rows = 0
+        for block in self.source.read(unit):
+            num_rows += block.rows.num_rows
+            unreadable.update(reason for reason in block.reject_reasons if FATES[reason][0] == "unreadable")
+            yield block
+        if unit.start == 0 and unreadable and not num_rows:
+            reason, count = unreadable.most_common(1)[0]
+            raise StageError(
+                f"Not one line of {unit.file} can be read: {count:,} {FATES[reason][1]}. Other files of the log may be"
+                " fine.",
+                "It probably has another form or encoding: write it as the others are, or leave it out.",
+            )
+
+
+def file_by_file(source: Source, plan: ReadingPlan, max_unreadable_share: float) -> Source:
+    """The source, with its limit on unreadable lines; of a single file the limit of the whole log says more."""
+    return FileByFile(source=source) if len(plan.files) > 1 and max_unreadable_share < 1 else source
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -288,6 +288,8 @@ def _other_id(item: _Object) -> _Text:
 
 FORM = LogForm(
     name="ubi",
-    open=lambda mapping: LineSource(parse=partial(parse_block, kinds=kinds_of_actions(mapping.events))),
+    open=lambda mapping: LineSource(
+        parse=partial(parse_block, kinds=kinds_of_actions(mapping.events)), encoding=mapping.encoding
+    ),
     mapping="events",
 )

@@ -149,6 +149,8 @@ def _headline(result: Mapping[str, Any]) -> Iterable[Block]:
         places = quantity(sample["places"], "place")
         read = f"{sample['lines']:,} lines from {places} were read, {percent(sample['share_of_log'], 1)} of the log"
     yield Text(text=f"{quantity(files['count'], 'file')}{empty}, {size(files['stored_bytes'])}; {read}")
+    if files["skipped"]:
+        yield Text(text=f"{quantity(files['skipped'], 'hidden file')} beside them skipped", tone="quiet")
     if result.get("simulated_lines"):
         yield Text(text=f"{result['simulated_lines']:,} of these lines are of a simulated log.", tone="open")
     yield Text(text=f"checked in {result['duration_seconds']:.1f} s; nothing was written", tone="quiet")

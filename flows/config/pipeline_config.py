@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from clicktower.beam_jobs.build.build_stage import BuildConfig
 from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
-from clicktower.beam_jobs.sources import lake_tables
+from clicktower.beam_jobs.sources import log_files
 from clicktower.flows.config.guard_rules import DriftRules, PromotionRules
 from clicktower.flows.config.toml_file import (
     RecipeFields,
@@ -181,8 +181,8 @@ def dated(files: tuple[str, ...], date: str) -> tuple[str, ...]:
 
 def check_inputs(config: PipelineConfig, date: str) -> None:
     """Raise UsageError naming all missing inputs, so that a typing error costs seconds and not a night."""
-    tables: lake_tables.Tables = {}
-    missing = [name for name in dated(config.log.files, date) if not lake_tables.expand(name, tables)]
+    tables: log_files.Tables = {}
+    missing = [name for name in dated(config.log.files, date) if not log_files.expand(name, tables).tables]
     compared = (config.compare.logged, config.compare.frequencies) if config.compare else ()
     judged = (config.judgments.queries, config.judgments.qrels, config.judgments.frequencies)
     named = (config.documents.file, *filter(None, (*judged, *compared, config.train.word_vectors)))

@@ -7,6 +7,7 @@ pointer names; publishing the same request again removes them.
 """
 
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -28,11 +29,18 @@ from clicktower.schemas.stage import silent
 
 _BUILDING = ".building-"
 _ABANDONED_SECONDS = 24 * 3600
+_UNFIT = re.compile(r"[.`]|^_row|^$")  # LanceDB's rules for names
 
 
 def _additional(columns: tuple[str, ...]) -> tuple[str, ...]:
     if len({*columns, "id", "title", "vector"}) < len(columns) + 3:
         raise ValueError("they must differ from each other and from id, title and vector, which every release has")
+    unfit = next(filter(_UNFIT.search, columns), None)
+    if unfit is not None:
+        raise ValueError(
+            f"a release's table cannot have the column {unfit!r}: a name must not be empty, have a dot or a backtick,"
+            " or begin with _row; give the column another name in the documents"
+        )
     return columns
 
 

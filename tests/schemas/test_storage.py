@@ -54,14 +54,34 @@ def test_a_full_disk_keeps_the_old_file_and_leaves_no_other(tmp_path):
     assert os.listdir(tmp_path) == ["state"]
 
 
-def test_patterns_folders_and_files_expand_to_sorted_files(tmp_path):
-    for name in ("b.gz", "a.gz", "c.txt", ".hidden"):
-        (tmp_path / name).write_bytes(b"x")
-    names = lambda pattern: [os.path.basename(p) for p in storage.expand(str(tmp_path / pattern))]  # noqa: E731
+def test_a_pattern_names_files_and_folders_and_a_name_that_exists_is_no_pattern(tmp_path):
+    for name in ("b.gz", "a.gz", "c[1].txt", "c1.txt", "a::b", "logs [a]/x.gz", "logs a/y.gz"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(name.encode())
+    names = lambda pattern: [p.removeprefix(f"{tmp_path}/") for p in storage.expand(str(tmp_path / pattern))]  # noqa: E731
     assert names("*.gz") == ["a.gz", "b.gz"]
-    assert names("") == ["a.gz", "b.gz", "c.txt"]
-    assert names("c.txt") == ["c.txt"]
+    assert names("c[1].txt") == ["c[1].txt"]
+    assert names("c[12].txt") == ["c1.txt"]
+    assert names("log*") == ["logs [a]", "logs a"]
+    assert names("logs [a]") == ["logs [a]"]
     assert names("d.txt") == []
+    assert storage.read_bytes(f"{tmp_path}/a::b") == storage.read_bytes(f"file://{tmp_path}/a::b") == b"a::b"
+    assert storage.filesystem("s3://bucket/a::b")[1] == "bucket/a::b"
+
+
+def test_a_walk_goes_through_links_and_not_in_circles(tmp_path):
+    for name in ("logs/a", "logs/sub/b", "elsewhere/c"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "logs/linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "logs/sub/up").symlink_to(tmp_path / "logs")
+    (tmp_path / "logs/file").symlink_to(tmp_path / "elsewhere/c")
+    os.mkfifo(tmp_path / "logs/pipe")
+    names = [path.removeprefix(f"{tmp_path}/logs/") for path in storage.walk(str(tmp_path / "logs"))]
+    assert names == ["a", "file", "linked/c", "sub/b"]
+    assert storage.is_pipe(str(tmp_path / "logs/pipe"))
+    storage.write_atomic("memory://walk/a/b", b"x")
+    assert storage.walk("memory://walk") == ["memory:///walk/a/b"]
 
 
 def test_a_local_fingerprint_is_of_the_content_alone(tmp_path):

@@ -24,7 +24,7 @@ from tests.beam_jobs.sources.ubi_lines import event, search
 def fields_of(tmp_path, lines: list[bytes]):
     path = tmp_path / "log"
     path.write_bytes(b"".join(line + b"\n" for line in lines))
-    return read_fields(str(path), path.stat().st_size)
+    return read_fields(str(path))
 
 
 UBI = [search("q1", "red lamp"), event("q1", "click", "D1")] * 3
@@ -41,9 +41,7 @@ UBI = [search("q1", "red lamp"), event("q1", "click", "D1")] * 3
         ([b"user|query|sku", b"c2|red lamp|D1"], "delimited"),
         ([b"c1|lamp|D1", b"c2|red lamp|D1"], ""),
         ([b"<xml>", b"<a/>"], ""),
-        ([b"[", b'{"query": "x"},', b"]"], ""),
         ([b"nothing", b"at all"], ""),
-        (["query_id,query\n".encode("utf-16")], ""),
     ],
 )
 def test_the_first_lines_tell_the_format(tmp_path, lines, form):
@@ -53,7 +51,7 @@ def test_the_first_lines_tell_the_format(tmp_path, lines, form):
 def test_parquet_is_told_by_its_first_bytes_and_its_structs_are_paths(tmp_path):
     table = pa.table({"q": ["lamp"], "hit": [{"sku": "D1"}], "all": [["D1"]]})
     pq.write_table(table, tmp_path / "log.parquet")
-    fields = read_fields(str(tmp_path / "log.parquet"), 1)
+    fields = read_fields(str(tmp_path / "log.parquet"))
     assert fields.format == "parquet"
     assert suggest_mapping(fields).columns.named() == {"query": "q", "document_id": "hit.sku"}
 

@@ -95,7 +95,7 @@ def test_a_mapping_without_them_makes_the_request_that_it_made_before(tmp_path):
     log = tmp_path / "log"
     log.write_text("x")
     config = IngestConfig(format="jsonl", mapping=Mapping(columns=Columns(query="q", document_id="d")))
-    mapping = ingest_request([str(log)], "key", config).config["mapping"]
+    mapping = ingest_request(["log"], "key", config).config["mapping"]
     assert not {"min_dwell"} & set(mapping)
     assert "dwell" not in mapping["columns"]
     assert set(mapping["events"]) == {"search", "impression", "click"}

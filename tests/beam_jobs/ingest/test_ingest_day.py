@@ -215,8 +215,8 @@ def test_another_person_key_changes_the_hashes_and_not_the_digest(days, recut_da
     one, two = days[2].result, recut_day  # each store made a key of its own
     keys = [result.manifest.request.inputs["person_key"] for result in (one, two)]
     assert keys[0] != keys[1]
-    assert ingest_request([days[2].log], keys[0], LENIENT).digest == one.manifest.digest
-    assert ingest_request([days[2].log], keys[1], LENIENT).digest != one.manifest.digest
+    assert ingest_request([storage.fingerprint(days[2].log)], keys[0], LENIENT).digest == one.manifest.digest
+    assert ingest_request([storage.fingerprint(days[2].log)], keys[1], LENIENT).digest != one.manifest.digest
     assert one.manifest.outcome.logical_digest == two.manifest.outcome.logical_digest
     hashes = [{hash_ for row in read_rows(result, "queries")["people"].to_pylist() for hash_ in row}
               for result in (one, two)]  # fmt: skip
@@ -239,8 +239,8 @@ def test_a_renamed_log_is_reused_and_a_changed_setting_is_not(days, tmp_path):
     assert (again.reused, again.folder) == (True, first.folder)
     stricter = IngestConfig(max_unreadable_share=1.0, bots=BotRules(searches_per_hour=5))
     key = first.manifest.request.inputs["person_key"]
-    assert ingest_request([renamed], key, LENIENT).digest == first.manifest.digest
-    assert ingest_request([renamed], key, stricter).digest != first.manifest.digest
+    assert ingest_request([storage.fingerprint(renamed)], key, LENIENT).digest == first.manifest.digest
+    assert ingest_request([storage.fingerprint(renamed)], key, stricter).digest != first.manifest.digest
 
 
 def test_no_client_id_user_agent_or_rejected_text_is_anywhere_in_the_output(private_day):

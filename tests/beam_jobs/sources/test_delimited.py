@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import polars
@@ -9,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clicktower.beam_jobs.checking.check_log import check_log
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
+from clicktower.beam_jobs.sources.delimited import split_fields
 from clicktower.beam_jobs.sources.mapping import Columns, Events, Mapping
 from clicktower.schemas.errors import StageError, UsageError
 from tests.beam_jobs.ingest.source_rows import NAMES, as_set, read_all
@@ -39,7 +42,7 @@ def _write(path, lines, end=b"\n"):
     return path
 
 
-@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r\r\n"])
 @pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf"])
 def test_a_log_of_one_search_a_line_with_what_was_clicked(tmp_path, end, start):
     log = tmp_path / "aol.txt"
@@ -234,3 +237,56 @@ def test_nul_and_huge_fields_are_text_and_a_header_alone_is_no_line(tmp_path):
     assert [len(row["query"]) for row in rows] == [3, 10_000_000]
     assert rejects == []
     assert read_all([_write(tmp_path / "b.csv", [b"q,d,c"])], _config(NAMED)) == ([], [], 0)
+
+
+# Escapes: MySQL (SELECT ... INTO OUTFILE) with and without quotes, Hive, PostgreSQL (COPY).
+
+ESCAPED = Mapping(columns=Columns(client_id=1, query=2, document_id=3), header=False, escape="\\")
+
+
+@pytest.mark.parametrize(("line", "mapping", "fields"), [
+    (r"c1	red\	lamp	D1", ESCAPED, ["c1", "red\tlamp", "D1"]),
+    (r"c1	a\\	D1", ESCAPED, ["c1", "a\\", "D1"]),
+    (r"c1	red\tlamp\n\0	\N", ESCAPED, ["c1", "red\tlamp\n\0", r"\N"]),
+    (r"c1	\Norway	D1", ESCAPED, ["c1", "Norway", "D1"]),
+    (r"c1,red\, lamp,D1", replace(ESCAPED, delimiter=","), ["c1", "red, lamp", "D1"]),
+    (r'"c1","6\" ""long"", \\",D1', replace(ESCAPED, delimiter=","), ["c1", '6" "long", \\', "D1"]),
+    (r'c1,6\" ""long,D1', replace(ESCAPED, delimiter=","), ["c1", '6" ""long', "D1"]),
+    (r"c1,red^, la^np,D1", replace(ESCAPED, delimiter=",", escape="^"), ["c1", "red, lanp", "D1"]),
+    ("c1\tlamp\\", ESCAPED, None),  # MySQL's escape of a line end: the record goes on in the next line
+    (r'c1,"6\" long,D1', replace(ESCAPED, delimiter=","), None),
+    (r'c1,"a\b"c,D1', replace(ESCAPED, delimiter=","), None),
+])  # fmt: skip
+def test_an_escaped_character_stands_for_itself(line, mapping, fields):
+    assert split_fields(line, mapping) == fields
+
+
+@given(rows=st.lists(st.lists(st.text("ab\\,\"'\t ", max_size=6), min_size=2, max_size=4), min_size=1, max_size=5))
+def test_escapes_without_quotes_are_read_as_the_csv_module_writes_them(rows):
+    room = io.StringIO()
+    csv.writer(room, quoting=csv.QUOTE_NONE, escapechar="\\", quotechar=None, lineterminator="\n").writerows(rows)
+    mapping = replace(ESCAPED, delimiter=",", quote="")
+    lines = room.getvalue().split("\n")[:-1]
+    assert [split_fields(line, mapping) for line in lines] == rows
+
+
+def test_an_escape_that_could_not_be_told_apart_is_refused():
+    for more in ({"escape": "\t"}, {"escape": '"', "delimiter": ","}):
+        with pytest.raises(UsageError, match="escape of the mapping is also"):
+            replace(AOL, **more)
+    with pytest.raises(UsageError, match="both escape and quoted_newlines"):
+        replace(AOL, escape="\\", quoted_newlines=True)
+    with pytest.raises(UsageError, match="escape 'ab' of the mapping is not one"):
+        replace(AOL, escape="ab")
+    with pytest.raises(UsageError, match="escape, which is for delimited text"):
+        IngestConfig(format="jsonl", mapping=replace(ESCAPED, columns=Columns(query="q", document_id="d"), header=True))
+
+
+@pytest.mark.parametrize("quote", [None, '"'])
+def test_a_lone_carriage_return_within_a_field_is_of_no_matter_to_check(tmp_path, quote):
+    lines = [AOL_LINES[0], b"142\tangle\rbracket\t2006-03-01 07:17:12\t3\tD1", b'142\t"angle\r"\t2006-03-01\t\t']
+    checked = check_log(
+        [str(_write(tmp_path / "log", lines))], log_format="delimited", mapping=replace(AOL, quote=quote)
+    )
+    assert checked.can_be_ingested
+    assert checked.facts["ledger"]["total"] == 2

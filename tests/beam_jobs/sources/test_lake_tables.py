@@ -11,6 +11,7 @@ from pathlib import Path
 
 import polars
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -26,13 +27,16 @@ from pyiceberg.manifest import (
     write_manifest_list,
 )
 from pyiceberg.typedef import Record
+from pyiceberg.types import NestedField, StringType, StructType
 from pyroaring import BitMap64
 
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
-from clicktower.beam_jobs.sources.lake_tables import expand
+from clicktower.beam_jobs.sources.log_files import Tables
+from clicktower.beam_jobs.sources.log_files import expand as expand_log
 from clicktower.beam_jobs.sources.mapping import Columns, Mapping
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
+from tests.beam_jobs.ingest.source_rows import read_all
 from tests.s3_server import S3Server
 
 ROWS = pa.table(
@@ -46,6 +50,10 @@ ROWS = pa.table(
 CONFIG = IngestConfig(
     format="parquet", mapping=Mapping(columns=Columns(client_id="person", query="query", document_id="doc"))
 )
+
+
+def expand(log: str, tables: Tables) -> list[str]:
+    return expand_log(log, tables).paths
 
 
 @pytest.fixture
@@ -102,6 +110,14 @@ def test_a_delta_table_and_its_partitions_are_read_without_the_files_of_earlier_
         assert expand(f"{delta}/{name}", {}) == of_day
 
 
+def test_partitions_with_names_that_are_escaped_are_read(tmp_path):
+    rows = pa.table({"query": ["a", "b", "c", "d"], "shop": ["a b", "x/y", "ü%", "[1]"]})
+    write_deltalake(str(tmp_path / "delta"), rows, partition_by=["shop"])
+    files = expand(str(tmp_path / "delta"), {})
+    assert sorted(pq.ParquetFile(file).read()["query"][0].as_py() for file in files) == ["a", "b", "c", "d"]
+    assert expand(f"{tmp_path}/delta/shop=*", {}) == files
+
+
 def test_an_iceberg_table_and_its_partitions_are_read_without_the_files_of_earlier_versions(iceberg):
     folder, whole = folder_of(iceberg), polars.from_arrow(iceberg.scan().to_arrow())
     files = expand(str(folder), {})
@@ -124,6 +140,118 @@ def test_two_newest_versions_of_an_iceberg_table_are_an_error_that_asks_for_one(
     with pytest.raises(UsageError, match="2 newest versions"):
         expand(str(folder_of(iceberg)), {})
     assert expand(str(newest), {})
+
+
+def read_rows(log: Path | str, **columns: str) -> list[tuple]:
+    mapping = Mapping(columns=Columns(**columns))
+    rows, rejects, _ = read_all([log], IngestConfig(format="parquet", mapping=mapping))
+    assert not rejects
+    return sorted((tuple(row[name] for name in columns) for row in rows), key=str)
+
+
+def scanned(table, *columns: str) -> list[tuple]:
+    return sorted(polars.from_arrow(table.scan().to_arrow()).select(columns).rows(), key=str)
+
+
+def test_iceberg_columns_that_swapped_their_names_are_read_by_their_numbers(iceberg):
+    for old, new in (("query", "held"), ("doc", "query"), ("held", "doc")):
+        with iceberg.update_schema() as change:
+            change.rename_column(old, new)
+    iceberg.append(ROWS.filter(pc.is_valid(ROWS["doc"])))
+    iceberg.delete("query is null")
+    rows = read_rows(folder_of(iceberg), client_id="person", query="query", document_id="doc")
+    assert rows == scanned(iceberg, "person", "query", "doc")
+    assert ("c1", "red hammer", "d1") in rows
+    assert ("c1", "d1", "red hammer") in rows
+
+
+def test_the_values_of_a_dropped_column_do_not_return_under_its_name(iceberg):
+    with iceberg.update_schema(allow_incompatible_changes=True) as change:
+        change.delete_column("query")
+    with iceberg.update_schema() as change:
+        change.add_column("query", StringType())
+    iceberg.append(ROWS)
+    rows = read_rows(folder_of(iceberg), query="person", document_id="doc", application="query")
+    assert rows == scanned(iceberg, "person", "doc", "query")
+    assert {application for _, _, application in rows} == {None, *ROWS["query"].to_pylist()}
+
+
+def test_names_within_structs_follow_their_fields_too(iceberg):
+    with iceberg.update_schema() as change:
+        change.add_column(
+            "who", StructType(NestedField(100, "id", StringType()), NestedField(101, "name", StringType()))
+        )
+    people = pa.array([{"id": "c7", "name": "Ann"}], pa.struct([("id", pa.string()), ("name", pa.string())]))
+    iceberg.append(pa.table({**ROWS.slice(0, 1).to_pydict(), "who": people}))
+    for old, new in (("who.id", "held"), ("who.name", "id")):
+        with iceberg.update_schema() as change:
+            change.rename_column(old, new)
+    rows = read_rows(folder_of(iceberg), query="query", document_id="doc", client_id="who.id", application="who.held")
+    assert ("red hammer", "d1", "Ann", "c7") in rows
+    assert len(rows) == len(scanned(iceberg, "query"))
+    with pytest.raises(UsageError, match=r"'who\.name'"):
+        read_rows(folder_of(iceberg), query="query", document_id="doc", client_id="who.name")
+
+
+@pytest.mark.parametrize("has_mapping", [True, False])
+def test_iceberg_files_without_numbers_need_a_name_mapping_once_the_schema_has_changed(tmp_path, has_mapping):
+    properties = {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"}
+    catalogue = SqlCatalog(
+        "lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"file://{tmp_path}/lake", **properties
+    )
+    catalogue.create_namespace("shop")
+    table = catalogue.create_table("shop.log", schema=ROWS.schema)
+    pq.write_table(ROWS, tmp_path / "imported.parquet")
+    table.add_files([f"file://{tmp_path}/imported.parquet"])
+    if not has_mapping:
+        with table.transaction() as change:
+            change.remove_properties("schema.name-mapping.default")
+    assert len(read_rows(folder_of(table), query="query", document_id="doc")) == ROWS.num_rows
+    with table.update_schema() as change:
+        change.rename_column("query", "typed")
+    if has_mapping:
+        assert read_rows(folder_of(table), query="typed", document_id="doc") == scanned(table, "typed", "doc")
+    else:
+        with pytest.raises(UsageError, match="does not number its columns"):
+            read_rows(folder_of(table), query="typed", document_id="doc")
+    catalogue.close()
+
+
+def test_a_column_of_a_table_that_is_younger_than_a_file_is_null_there(delta, iceberg):
+    younger = pa.table({**ROWS.to_pydict(), "app": ["web"] * ROWS.num_rows})
+    write_deltalake(str(delta), younger, mode="append", schema_mode="merge")
+    with iceberg.update_schema() as change:
+        change.add_column("app", StringType())
+    iceberg.append(younger)
+    expected = scanned(iceberg, "query", "doc", "app")
+    for folder in (delta, folder_of(iceberg)):
+        assert read_rows(folder, query="query", document_id="doc", application="app") == expected
+    assert {app for *_, app in expected} == {None, "web"}
+    for name, place in (("day", "folders"), ("ap", "did you mean 'app'")):
+        with pytest.raises(UsageError, match=place):
+            read_rows(delta, query="query", document_id="doc", application=name)
+    day = read_rows(folder_of(iceberg), query="query", document_id="doc", application="day")
+    assert day == scanned(iceberg, "query", "doc", "day")
+
+
+@pytest.mark.slow
+def test_a_new_name_for_the_same_files_is_another_request(iceberg, tmp_path):
+    """A rename changes no file of a table, and what the mapping reads from them."""
+    with iceberg.update_schema() as change:
+        change.rename_column("person", "seen")
+    with iceberg.update_schema() as change:
+        change.add_column("person", StringType())
+    mapping = Mapping(columns=Columns(client_id="person", query="query", document_id="doc"))
+    config = IngestConfig(format="parquet", mapping=mapping)
+    first = ingest_log([str(folder_of(iceberg))], store=str(tmp_path / "store"), config=config)
+    again = ingest_log([str(folder_of(iceberg))], store=str(tmp_path / "store"), config=config)
+    assert (again.reused, first.manifest.outcome.counts["people"]) == (True, 0)
+    with iceberg.update_schema(allow_incompatible_changes=True) as change:
+        change.delete_column("person")
+    with iceberg.update_schema() as change:
+        change.rename_column("seen", "person")
+    renamed = ingest_log([str(folder_of(iceberg))], store=str(tmp_path / "store"), config=config)
+    assert (renamed.reused, renamed.manifest.outcome.counts["people"]) == (False, 3)
 
 
 @pytest.mark.slow

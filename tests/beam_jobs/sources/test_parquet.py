@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from clicktower.beam_jobs.checking.check_log import check_log
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, open_source
 from clicktower.beam_jobs.sources.mapping import Columns, Mapping
 from clicktower.schemas.errors import StageError, UsageError
@@ -159,3 +160,23 @@ def test_empty_files_and_no_rows(tmp_path):
         read_all([tmp_path / "empty.parquet"], _config())
     pq.write_table(_table(0), tmp_path / "none.parquet")
     assert read_all([tmp_path / "none.parquet"], _config()) == ([], [], 0)
+
+
+@pytest.mark.parametrize("name", ["_rowid", "a`b", "a.b", "a..b", ".", "x y", "'"])
+def test_a_column_of_any_name_is_read(tmp_path, name):
+    table = pa.table({"q": ["lamp"], "d": ["D1"], name: ["c1"], "": ["none"]})
+    pq.write_table(table, tmp_path / "log.parquet")
+    mapping = Mapping(columns=Columns(query="q", document_id="d", client_id=name))
+    rows, _, _ = read_all([tmp_path / "log.parquet"], _config(mapping))
+    assert [row["client_id"] for row in rows] == ["c1"]
+    assert check_log([str(tmp_path / "log.parquet")], log_format="parquet", mapping=mapping).can_be_ingested
+
+
+def test_two_columns_of_one_path_cannot_be_told_apart_by_it(tmp_path):
+    inner = pa.StructArray.from_arrays([pa.array(["c2"])], ["id"])
+    for number, twice in enumerate((["user.id", "user"], ["user.id", "user.id"])):
+        columns = [pa.array(["lamp"]), pa.array(["D1"]), pa.array(["c1"]), inner if twice[1] == "user" else ["c2"]]
+        pq.write_table(pa.table(columns, names=["q", "d", *twice]), tmp_path / f"{number}.parquet")
+        mapping = Mapping(columns=Columns(query="q", document_id="d", client_id="user.id"))
+        with pytest.raises(UsageError, match="2 columns of that name"):
+            read_all([tmp_path / f"{number}.parquet"], _config(mapping))

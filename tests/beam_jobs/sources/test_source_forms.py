@@ -1,5 +1,7 @@
 """A form of log is one file and one entry in FORMS: here is a new one."""
 
+import re
+
 import pytest
 
 from clicktower.beam_jobs.checking.check_log import check_log
@@ -8,7 +10,7 @@ from clicktower.beam_jobs.sources.delimited import DelimitedSource
 from clicktower.beam_jobs.sources.forms import FORMS
 from clicktower.beam_jobs.sources.mapping import Columns, Mapping
 from clicktower.beam_jobs.sources.source import LogForm
-from clicktower.schemas.errors import UsageError
+from clicktower.schemas.errors import StageError, UsageError
 
 COLUMNS = ("mark", "who", "query", "document")
 KIOSK = LogForm(
@@ -48,3 +50,22 @@ def test_a_new_form_says_what_it_takes_of_a_mapping(kiosk):
         IngestConfig(format="kiosk", mapping=Mapping(columns=Columns(query=1, document_id=2)))
     with pytest.raises(UsageError, match="kiosk"):
         IngestConfig(format="kiosks")
+
+
+@pytest.mark.slow
+def test_a_file_without_a_readable_line_is_named_however_many_lines_the_others_have(tmp_path):
+    line = '{"query_id": "a", "user_query": "lamp", "client_id": "c"}\n'
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for hour in range(30):
+        (logs / f"{hour:02d}.ndjson").write_text(line * 2)
+    (logs / "07.ndjson").write_text("user_query;lamp\n")
+    (logs / "08.ndjson").write_text(line + "cut of")
+    problem = r"Not one line of .*07\.ndjson can be read: 1 not a JSON object"
+    with pytest.raises(StageError, match=problem):
+        ingest_log([str(logs)], store=str(tmp_path / "store"), config=IngestConfig())
+    finding, *_ = check_log([str(logs)]).findings
+    assert (finding.level, finding.code) == ("fails", "damaged")
+    assert re.match(problem, finding.problem)
+    (logs / "07.ndjson").unlink()
+    assert ingest_log([str(logs)], store=str(tmp_path / "store"), config=IngestConfig()).manifest

@@ -111,7 +111,7 @@ def _row(line):
 @example(b'{"query_id": "a", "user_query": "x", "query_id": 1.5}')
 def test_the_standard_library_reads_the_same_row_or_refuses_for_the_same_reason(line):
     line = line.replace(b"\n", b" ")
-    expected = reference_line(line.removesuffix(b"\r"))
+    expected = reference_line(line.rstrip(b"\r"))
     found = _row(line)
     if isinstance(expected, dict):
         time = expected["time"]
@@ -168,7 +168,7 @@ def test_a_block_gives_rows_in_order_and_the_byte_of_each_reject():
 
 def test_the_line_end_is_no_part_of_a_line():
     line = search("a", "x")
-    hashes = [parse_block(line + end).rows["line_hash"][0] for end in (b"", b"\n", b"\r\n")]
+    hashes = [parse_block(line + end).rows["line_hash"][0] for end in (b"", b"\n", b"\r\n", b"\r\r\n")]
     assert hashes[0] == hashes[1] == hashes[2]
     assert parse_block(line + b" \n").rows["line_hash"][0] != hashes[0]
 

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import lancedb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,9 +17,11 @@ from clicktower.flows.cli import run
 from clicktower.flows.releases.document_filter import matching_rows, read_filter
 from clicktower.flows.releases.export_release import export
 from clicktower.flows.releases.publish import publish
+from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.flows.releases.search import OpenRelease
 from clicktower.flows.serve.service import ServeConfig, make_app
 from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.section import changed
 from clicktower.training.model.named_recipes import BAG_POOL_512_WORDS
 from tests.flows.releases.catalogue import CONFIG, WORDS
 from tests.trained_model import trained_stage
@@ -198,3 +201,22 @@ def test_columns_have_names_of_their_own(model, shelf, tmp_path, columns, capsys
     words = ["publish", "--model", model, "--documents", shelf, "--to", str(tmp_path / "live")]
     assert run([*words, "--set", f"columns={json.dumps(columns)}"]) == 2
     assert "must differ from each other" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "fits"), [
+    ("_rowid", False), ("_row_created_at_version", False), ("a`b", False), ("a.b", False),
+    ("", False), ("_x", True), ("price EUR", True), ("a'b[0]\"", True), ("Größe", True), ("_distance", True),
+])  # fmt: skip
+def test_a_release_takes_the_columns_that_its_table_can_hold(tmp_path, name, fits):
+    rows = pa.table({"id": ["1"], name: ["x"], "vector": pa.array([[1.0]], pa.list_(pa.float32(), 1))})
+    try:
+        table = lancedb.connect(tmp_path).create_table("documents", data=rows)
+        holds = table.search().select(rows.schema.names).to_arrow()[name].to_pylist() == ["x"]
+    except (RuntimeError, ValueError):
+        holds = False
+    assert holds == fits
+    if fits:
+        assert PublishConfig(columns=(name,)).columns == (name,)
+    else:
+        with pytest.raises(UsageError, match="name"):
+            changed(PublishConfig(), {"columns": [name]})
