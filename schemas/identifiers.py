@@ -21,6 +21,7 @@ _UNSEEN = (
     r"\x{1BCA0}-\x{1BCA3}\x{1D173}-\x{1D17A}\x{E0000}-\x{E0FFF}]+"
 )
 
+_MAY_BE_FLOAT = r"^-?[0-9]+(?:\.|[eE]\+)"  # one search in a column instead of two
 _POINT_ZERO = r"^(-?(?:0|[1-9][0-9]*))\.0*$"
 # Powers of ten as Java (`1.2345678E7`), Python and C (`1e+16`) print them. A bare `12E5` is more often a part number.
 _PRINTED_POWER = r"^-?[0-9](?:\.[0-9]+[eE]\+?|[eE]\+)[0-9]{1,2}$"
@@ -44,6 +45,8 @@ def ids(texts: pa.Array) -> pa.Array:
     `texts`: string, may hold nulls. An empty id stays empty.
     """
     trimmed = pc.utf8_trim_whitespace(texts)
+    if not pc.any(pc.match_substring_regex(trimmed, _MAY_BE_FLOAT)).as_py():
+        return trimmed
     return _whole(pc.replace_substring_regex(trimmed, _POINT_ZERO, r"\1"), _PRINTED_POWER)
 
 

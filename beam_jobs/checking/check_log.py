@@ -18,6 +18,7 @@ from clicktower.beam_jobs.checking.findings import (
     LogFinding,
     damaged,
     lacks_mapping,
+    odd_values,
     order_findings,
     unknown_events,
     unknown_form,
@@ -120,6 +121,7 @@ def check_log(
         findings += wrong_events(facts)
         findings += useless_result(facts)
         findings += wrong_documents(facts["documents"]) if facts["documents"] else ()
+        findings += odd_values(facts)
     return Checked(facts=facts, findings=order_findings(findings))
 
 
@@ -195,6 +197,9 @@ def _facts_of_lines(
         "joins": log_sample.joins_of(rows),
         "clients": log_sample.clients_of(rows),
         "times": log_sample.times_of(rows),
+        "has_hours": log_sample.has_hours(rows),
+        "shared_query_ids": day.shared_query_ids,
+        "wrong_values": dict(sample.wrong_values.most_common()),
         "k": k,
         "kept": kept,
         "kept_at_pair_k": kept_pairs,

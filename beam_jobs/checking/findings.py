@@ -11,6 +11,7 @@ from clicktower.beam_jobs.checking.fields import Fields, best_name, event_kind, 
 from clicktower.beam_jobs.checking.log_sample import Sample
 from clicktower.beam_jobs.sources.field_names import plain_name
 from clicktower.beam_jobs.sources.forms import FORMS
+from clicktower.beam_jobs.sources.mapping import TIME_FATES, TIMES_FIX
 from clicktower.beam_jobs.sources.mapping import Mapping as LogMapping
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.ledger import FATES, Ledger
@@ -110,24 +111,18 @@ def wrong_in_ubi(fields: Fields) -> Iterator[LogFinding]:
 
 
 def wrong_time_unit(fields: Fields, path: str, time_format: str) -> Iterator[LogFinding]:
-    """Numeric times have another unit than the one they are read in."""
+    """Numeric times have another unit than the one that the mapping says; iso tells units apart by itself."""
     shapes = fields.shapes.get(path, Counter())
-    unit = "seconds" if time_format == "epoch_s" else "milliseconds"
-    fixes = {
-        "seconds": 'Set time_format = "epoch_s" in the mapping (a UBI log: use --format jsonl with the mapping),'
-        " or write milliseconds or ISO 8601.",
-        "milliseconds": 'Set time_format = "epoch_ms" in the mapping.',
-        "microseconds": "Write milliseconds or ISO 8601.",
-        "nanoseconds": "Write milliseconds or ISO 8601.",
-    }
-    for held_unit, fix in fixes.items():
-        if held_unit != unit and shapes[f"{held_unit} since 1970"] > 0.1 * shapes.total():
+    names = {"seconds": "epoch_s", "milliseconds": "epoch_ms", "microseconds": "epoch_us", "nanoseconds": "epoch_ns"}
+    for unit, name in names.items():
+        count = shapes[f"{unit} since 1970"]
+        if time_format not in ("iso", name) and count > 0.1 * shapes.total():
             yield LogFinding(
                 level=LOOK,
                 code="time_unit",
-                problem=f"`{fields.name_of(path)}` holds {held_unit} since 1970, and is read as {unit}: times would be"
-                " wrong by a factor of a thousand or more.",
-                fix=fix,
+                problem=f"`{fields.name_of(path)}` holds {unit} since 1970, and time_format is {time_format}: these"
+                " lines cannot be read.",
+                fix=f'Set time_format = "{name}" in the mapping.',
             )
 
 
@@ -161,6 +156,7 @@ def unreadable_lines(sample: Sample, max_share: float) -> Iterator[LogFinding]:
     reason, count = sample.rejects.most_common(1)[0]
     fails = share > max_share
     ingest = f"fails above {max_share:.0%}" if fails else "leaves them out"
+    look = TIMES_FIX if reason in TIME_FATES else "Look at these lines{}."
     may_be_lost = "; if they may be lost, ingest takes --set max_unreadable_share=..." if fails and share < 0.5 else ""
     yield LogFinding(
         level=FAILS if fails else NOTE,
@@ -168,7 +164,7 @@ def unreadable_lines(sample: Sample, max_share: float) -> Iterator[LogFinding]:
         problem=f"{sample.rejects.total():,} of {sample.num_lines:,} lines ({share:.2%}) cannot be read, and ingest"
         f" {ingest}; most often ({count:,}) {FATES[reason][1]}, for example at"
         f" {', '.join(sample.reject_places[reason])}.",
-        fix=f"Look at these lines{may_be_lost}.",
+        fix=look.format(may_be_lost),
     )
 
 
@@ -267,4 +263,36 @@ def useless_result(facts: Mapping[str, Any]) -> Iterator[LogFinding]:
             code="nothing_at_k",
             problem=f"At k = {k} no pair of this {'log' if is_whole else 'sample'}{remark} is kept.",
             fix="Add days, or lower k (1 is for a team that trains on its own log in private).",
+        )
+
+
+def odd_values(facts: Mapping[str, Any]) -> Iterator[LogFinding]:
+    """Query ids with several searches, values of wrong kinds, days without hours."""
+    if shared := facts["shared_query_ids"]:
+        ambiguous = facts["ledger"]["lines"].get("search_ambiguous", 0)
+        yield LogFinding(
+            level=LOOK,
+            code="shared_query_ids",
+            about="query_id",
+            problem=f"Query ids that stand for several searches: {shared:,}. An event joins the last one of its client"
+            f" before it; events that may belong to more than one are dropped: {ambiguous:,}.",
+            fix="Log an id that no other search has, such as a UUID; counters begin anew with each session.",
+        )
+    if wrong := facts["wrong_values"]:
+        listed = ", ".join(f"{what} ({count:,})" for what, count in wrong.items())
+        yield LogFinding(
+            level=NOTE,
+            code="wrong_values",
+            problem=f"Some values are of a kind that their column cannot hold: {listed}. A position, a dwell, a user"
+            " agent or an application becomes null; with another column the line cannot be read.",
+            fix="Write them as docs/data.md says; a text that stands for no value goes into `null` of a mapping.",
+        )
+    if facts["times"]["first"] and not facts["has_hours"]:
+        yield LogFinding(
+            level=NOTE,
+            code="days_without_hours",
+            about="time",
+            problem="All times are midnight: days without hours. Bots are not detected by their pace per hour, and of"
+            " several searches under one query id an event may not find its own.",
+            fix="Log the time of every line, not its date alone.",
         )

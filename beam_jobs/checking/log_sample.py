@@ -39,6 +39,7 @@ from clicktower.beam_jobs.ingest.day_rows import (
     CONVERSION,
     IMPRESSION,
     SEARCH,
+    SHARED_QUERY_IDS,
     aggregate_joined,
     clickers_of,
     count_lines,
@@ -46,7 +47,7 @@ from clicktower.beam_jobs.ingest.day_rows import (
     merge_bucket,
 )
 from clicktower.beam_jobs.ingest.person_key import KEY_BYTES
-from clicktower.beam_jobs.sources.read_lines import ReadingPlan, Unit
+from clicktower.beam_jobs.sources.read_lines import BLANK, ReadingPlan, Unit
 from clicktower.beam_jobs.sources.source import ParsedBlock, Source
 from clicktower.schemas.documents import mostly_unfit
 from clicktower.schemas.errors import StageError
@@ -73,6 +74,8 @@ class Sample:
     batches: list[pa.RecordBatch] = field(default_factory=list)  # LOG_ROW
     places: set[Unit] = field(default_factory=set)
     action_lines: int = 0
+    blank_lines: int = 0
+    wrong_values: Counter[str] = field(default_factory=Counter)
     rejects: Counter[str] = field(default_factory=Counter)
     reject_places: dict[str, list[str]] = field(default_factory=dict)  # reason -> the first of them, file:offset
     errors: list[StageError] = field(default_factory=list)
@@ -92,6 +95,8 @@ class Sample:
         self.num_lines += block.num_lines
         self.stored_bytes += block.stored_bytes
         self.action_lines += block.num_action_lines
+        self.blank_lines += block.num_blank_lines
+        self.wrong_values.update(block.wrong_values)
         self.rejects.update(block.reject_reasons)
         for offset, reason in zip(block.reject_offsets.tolist(), block.reject_reasons, strict=True):
             places = self.reject_places.setdefault(reason, [])
@@ -177,6 +182,12 @@ def times_of(rows: pa.Table) -> dict[str, Any]:
     return {"first": first.strftime(form), "last": last.strftime(form), "dates": dates}
 
 
+def has_hours(rows: pa.Table) -> bool:
+    """Whether a time is not midnight."""
+    moment = rows["time"].combine_chunks().drop_null().cast(pa.int64()).to_numpy()
+    return bool((moment % 86_400_000).any())
+
+
 def joins_of(rows: pa.Table) -> dict[str, Any]:
     """How many events there are (`total`: impressions, clicks and conversions), how many of these `events` carry no
     query and so need their search, and for how many of them it is in the sample (`joined`, `share`).
@@ -205,6 +216,7 @@ class SampledDay:
     exposures: pa.Table  # day.EXPOSURES
     clickers: pa.Table  # day.CLICKERS
     fates: Counter[str]
+    shared_query_ids: int
     seconds: float
     joined_bytes: int
 
@@ -212,7 +224,8 @@ class SampledDay:
 def day_of_sample(rows: pa.Table, rules: BotRules) -> SampledDay:
     """The day made from LOG_ROW rows. People are hashed with a temporary key."""
     begun = time.perf_counter()
-    joined, fates = join_search_events(rows, secrets.token_bytes(KEY_BYTES))
+    joined, tally = join_search_events(rows, secrets.token_bytes(KEY_BYTES))
+    fates, shared = Counter(tally.fates), tally.counts[SHARED_QUERY_IDS]
     bots, passers_by = detect_bots(client_statistics(joined), rules)
     bots = merge_bots([bots, find_crowds(passers_by, activity_of(passers_by), rules)])
     partial, tally = aggregate_joined(joined, bots, pair_people=True)
@@ -225,6 +238,7 @@ def day_of_sample(rows: pa.Table, rules: BotRules) -> SampledDay:
         exposures=exposures.cast(EXPOSURES),
         clickers=clickers_of(partial),
         fates=fates,
+        shared_query_ids=shared,
         seconds=time.perf_counter() - begun,
         joined_bytes=joined.nbytes,
     )
@@ -232,7 +246,7 @@ def day_of_sample(rows: pa.Table, rules: BotRules) -> SampledDay:
 
 def ledger_of(sample: Sample, day: SampledDay) -> Ledger:
     """The fate of every line of a sample. Raises StageError if they do not add up."""
-    lines = {**sample.rejects, **day.fates, "action_line": sample.action_lines}
+    lines = {**sample.rejects, **day.fates, "action_line": sample.action_lines, BLANK: sample.blank_lines}
     return Ledger(total=sample.num_lines, lines=lines).check()
 
 

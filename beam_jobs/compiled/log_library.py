@@ -14,7 +14,7 @@ from clicktower.schemas.process import load_compiled
 from clicktower.schemas.search_log import LOG_ROW
 from clicktower.schemas.shard import LogicalDigest
 
-INTERFACE = 4  # incremented with every change of the C++ interface
+INTERFACE = 5  # incremented with every change of the C++ interface
 _NAME = "clicktower.beam_jobs.compiled._compiled"
 _PLACE, _BYTES, _SHORT, _LONG = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.c_int64
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {  # result and arguments of each

@@ -1,12 +1,19 @@
 #include "ubi_line.h"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "json_text.h"
 
 namespace {
 
-constexpr int64_t LAST_MS = 253402300799999;  // of the year 9999
+constexpr int64_t FIRST_MS = 631152000000, END_MS = 4102444800000;  // the years 1990 to 2099
+constexpr std::string_view MARKS_OF_NOTHING[] = {  // beam_jobs.sources.mapping
+    "\\N", "NULL", "Null", "null", "(null)", "None", "none", "NaN", "nan", "NaT", "NA", "N/A", "<NA>", "undefined",
+};
+constexpr size_t LONGEST_MARK = 9;
+constexpr std::string_view FIRST_OF_MARKS = "\\Nn(<u";
 constexpr size_t MOST_PLACE_DIGITS = 9;
 
 // A field may come once: of repeated keys the last one counts, which is left to others.
@@ -50,24 +57,53 @@ bool read_time(Json& json, std::optional<int64_t>& field, std::string& room) {
     int64_t value = 0;
     for (const char digit : found) value = value * 10 + (digit - '0');
     field = value;
-    return value <= LAST_MS;
+    return value >= FIRST_MS && value < END_MS;
 }
 
-bool read_place(Json& json, std::optional<int32_t>& field) {
+bool read_place(Json& json, std::optional<int32_t>& field, std::string& room) {
     if (json.next() == 'n') return json.null();
     if (json.next() == '{') {  // UBI 1.0 to 1.2
         Once once;
         return json.object([&](std::string_view key) {
             if (key != "index") return json.skip();
-            return once.first(0) && json.next() != '{' && read_place(json, field);
+            return once.first(0) && json.next() != '{' && read_place(json, field, room);
         });
     }
     std::string_view found;
-    if (!json.whole_number(found) || found[0] == '-' || found.size() > MOST_PLACE_DIGITS) return false;
+    if (json.next() == '"') {
+        if (!json.string(found, room) || found.empty() || !std::all_of(found.begin(), found.end(), is_digit)) return false;
+    } else if (!json.whole_number(found) || found[0] == '-') {
+        return false;
+    }
+    if (found.size() > MOST_PLACE_DIGITS) return false;
     int32_t value = 0;
     for (const char digit : found) value = value * 10 + (digit - '0');
     field = value;
     return true;
+}
+
+// Whether the text may begin, or end, with Unicode's white space (U+0085, U+00A0, U+1680, U+2000 to U+205F, U+3000).
+bool may_be_space(std::string_view character) {
+    const auto first = static_cast<unsigned char>(character[0]);
+    if (first <= ' ' || first == 0x7F || first == 0xC2 || first == 0xE1 || first == 0xE2) return true;
+    return first == 0xE3 && character.size() > 1 && static_cast<unsigned char>(character[1]) == 0x80;
+}
+
+std::string_view last_character(std::string_view text) {
+    size_t begin = text.size() - 1;
+    while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
+    return text.substr(begin);
+}
+
+// Whether the text may be a float: nothing but digits and marks, with a point or a plus, and one point at most.
+bool may_be_float(std::string_view text) {
+    int points = 0, pluses = 0;
+    for (const char byte : text) {
+        if (byte == '.') ++points;
+        else if (byte == '+') ++pluses;
+        else if (!is_digit(byte) && byte != 'e' && byte != 'E' && byte != '-') return false;
+    }
+    return points + pluses && points <= 1;
 }
 
 // A member that is an object or null.
@@ -108,7 +144,7 @@ bool UbiLine::read(std::string_view line) {
         return json.skip();
     };
     const auto of_place = [&](std::string_view key) {
-        return key == "ordinal" ? place_once.first(0) && read_place(json, ordinal) : json.skip();
+        return key == "ordinal" ? place_once.first(0) && read_place(json, ordinal, rooms_[9]) : json.skip();
     };
     const auto of_event = [&](std::string_view key) {
         if (key == "object") return event_once.first(0) && read_object(json, of_object);
@@ -130,6 +166,14 @@ bool UbiLine::read(std::string_view line) {
         return json.skip();
     };
     return json.object(of_line) && json.is_at_end() && query_id && !query_id->empty();
+}
+
+bool is_plain_id(std::string_view id) {
+    if (id.empty()) return true;
+    if (may_be_space(id) || may_be_space(last_character(id))) return false;
+    if ((is_digit(id[0]) || id[0] == '-') && may_be_float(id)) return false;
+    if (id.size() > LONGEST_MARK || FIRST_OF_MARKS.find(id[0]) == FIRST_OF_MARKS.npos) return true;
+    return std::find(std::begin(MARKS_OF_NOTHING), std::end(MARKS_OF_NOTHING), id) == std::end(MARKS_OF_NOTHING);
 }
 
 bool is_utf8(std::string_view bytes) {
@@ -167,7 +211,7 @@ std::optional<int64_t> milliseconds_of(std::string_view text) {
     const char* at = text.data();
     const int year = two_digits(at) * 100 + two_digits(at + 2), month = two_digits(at + 5), day = two_digits(at + 8);
     const int hour = two_digits(at + 11), minute = two_digits(at + 14), second = two_digits(at + 17);
-    if (year < 1 || month < 1 || month > 12 || day < 1 || day > days_in_month(year, month)) return std::nullopt;
+    if (month < 1 || month > 12 || day < 1 || day > days_in_month(year, month)) return std::nullopt;
     if (hour > 23 || minute > 59 || second > 59) return std::nullopt;
     text.remove_prefix(FORM.size());
     int64_t fraction = 0;
@@ -180,5 +224,6 @@ std::optional<int64_t> milliseconds_of(std::string_view text) {
         for (; digits < 3; ++digits) fraction *= 10;
     }
     if (text != "Z" && text != "+00:00") return std::nullopt;
+    if (year < 1990 || year > 2099) return std::nullopt;
     return ((days_since_1970(year, month, day) * 24 + hour) * 60 + minute) * 60000 + second * 1000 + fraction;
 }

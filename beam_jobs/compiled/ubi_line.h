@@ -19,11 +19,14 @@ public:
     bool read(std::string_view line);
 
 private:
-    std::string rooms_[9];
+    std::string rooms_[10];
 };
+
+// Whether an id is what Python makes of it as it stands: without space around it, no float, no mark of nothing.
+bool is_plain_id(std::string_view id);
 
 // Whether bytes are UTF-8 as the Unicode Standard has it (table 3-7: no surrogates, no overlong forms).
 bool is_utf8(std::string_view bytes);
 
-// Milliseconds of `2026-09-01T10:00:00.123Z`: up to six digits of fraction or none, `Z` or `+00:00`, the years 1 to 9999.
+// Milliseconds of `2026-09-01T10:00:00.123Z`: up to six digits of fraction or none, `Z` or `+00:00`, the years 1990 to 2099.
 std::optional<int64_t> milliseconds_of(std::string_view text);

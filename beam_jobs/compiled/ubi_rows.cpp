@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t MOST_APPLICATIONS = 64;  // of a block; whatever has more is no everyday log
 constexpr size_t LINE_HASH_BYTES = 16;
+constexpr std::string_view NO_QUERY = "\\N";  // beside the empty text
 constexpr int8_t SEARCH = 0;  // beam_jobs.sources.ubi numbers the kinds of lines
 
 struct Bits {
@@ -81,6 +82,10 @@ private:
         if (!is_utf8(text) || !line_.read(text)) return false;
         const int8_t kind = kind_of(line_.action_name);
         if (kind == SEARCH && !line_.user_query) return false;
+        for (const Text* id : {&line_.query_id, &line_.client_id, &line_.object_id, &line_.internal_id}) {
+            if (*id && !is_plain_id(**id)) return false;
+        }
+        if (line_.user_query == NO_QUERY) return false;
         const int16_t application = code_of(line_.application);
         if (application == TOO_MANY) return false;
         const Text object_id = without_empty(line_.object_id);

@@ -123,7 +123,8 @@ QUERIES_KEPT = 128
 NO_QUERY = 0
 NO_TIME = 2**63 - 1
 
-# Searches have the hour (-1 if unknown, or for events); searches, and events that own their query, have the query;
+# Searches have the hour (-1 if unknown, or for events; more by MAX_HOURS at midnight sharp, which is all that a date
+# without an hour says); searches, and events that own their query, have the query;
 # clicks have their rank (-1 if unknown, or for others). `asked` are the lines that a row counts for its query, the
 # other numbers what it counts for its hour and in total: one row has both for a client with few queries, separate rows
 # for others.
@@ -156,7 +157,10 @@ def client_statistics(joined: pa.Table) -> pa.Table:
     hashes = keyed_hashes(queries.dictionary)
     hashes[hashes == NO_QUERY] = NO_QUERY + 1
     hashes = hashes[queries.indices.to_numpy(zero_copy_only=False)]
-    hour = np.where(is_search & (time != NO_TIME), time // MS_PER_HOUR % MAX_HOURS, -1)
+    is_midnight = time % (HOURS_PER_DAY * MS_PER_HOUR) == 0
+    hour = np.where(
+        is_search & (time != NO_TIME), time // MS_PER_HOUR % MAX_HOURS + np.where(is_midnight, MAX_HOURS, 0), -1
+    )
     rows = {
         "person": person,
         "hour": hour.astype(np.int32),
@@ -252,9 +256,13 @@ def detect_bots(statistics: pa.Table, rules: BotRules) -> tuple[Bots, pa.Table]:
     columns = ["person", "searches", "impressions", "clicks", "named"]
     totals = _sum_by(statistics.select(columns), ["person"]).sort_by("person")
     person, searches, impressions, clicks, named = (totals[name].to_numpy() for name in columns)
-    hourly = _by_part(statistics, person, "hour", "searches")
+    on_clock = _by_part(statistics, person, "hour", "searches")
+    # A client whose times are all midnight has days and no hours, so no pace per hour.
+    has_hours = np.zeros(len(person), bool)
+    has_hours[on_clock.person[on_clock.part < MAX_HOURS]] = True
+    hourly = on_clock.modulo(MAX_HOURS)
     daily = hourly.per(HOURS_PER_DAY)
-    per_hour, per_day = hourly.largest(len(person)), daily.largest(len(person))
+    per_hour, per_day = np.where(has_hours, hourly.largest(len(person)), 0), daily.largest(len(person))
     one_rank_clicks = _by_part(statistics, person, "position", "clicks").largest(len(person))
     # The number and first time of each client's queries; for clients with many, a sample of their queries.
     asking = statistics.filter(pc.not_equal(statistics["query"], pa.scalar(NO_QUERY, pa.uint64())))
@@ -338,6 +346,10 @@ class _Parts:
         """The sums with rows of the same person and part added up."""
         sums = _sum_by(pa.table({"person": self.person, "part": self.part, "value": self.value}), ["person", "part"])
         return _Parts(person=sums["person"].to_numpy(), part=sums["part"].to_numpy(), value=sums["value"].to_numpy())
+
+    def modulo(self, size: int) -> "_Parts":
+        """The sums over parts that agree modulo `size`."""
+        return _Parts(person=self.person, part=self.part % size, value=self.value).added()
 
     def per(self, size: int) -> "_Parts":
         """The sums over groups of `size` consecutive parts."""

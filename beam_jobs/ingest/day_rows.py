@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clicktower.beam_jobs.compiled.log_library import first_rows, row_digest
+from clicktower.beam_jobs.compiled.log_library import first_rows, row_digest, text_hashes
 from clicktower.beam_jobs.engine.arrow_files import Record, get, num_bytes
-from clicktower.beam_jobs.engine.beam_stage import Tally
+from clicktower.beam_jobs.engine.beam_stage import Tally, add_up
 from clicktower.beam_jobs.ingest.bots import FATE_OF_RULE, NO_RULE, RULES, Bots, is_bot_user_agent, rule_of_lines
 from clicktower.beam_jobs.ingest.content_filters import is_wordless
 from clicktower.beam_jobs.ingest.person_key import hash_people
@@ -46,12 +46,17 @@ JOINED = pa.schema(
 )
 
 
-def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Counter[str]]:
+def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Tally]:
     """JOINED rows, and the dropped lines by fate; from all LOG_ROW rows of some query ids.
 
-    Of identical lines one is kept. Of several different search lines with one query id the earliest is kept, and among
-    equally early ones (or without a time: these come last) the one with the smallest line hash. `key` hashes the client
-    ids.
+    Of identical lines one is kept. `key` hashes the client ids.
+
+    A query id may carry several searches: counters that begin anew with each client or session. A search line repeats
+    the one before it of the same id and client if both have the same query; a line without a time comes last, and of
+    equally early ones that with the smallest line hash first. An event joins the latest search of its id and client at
+    or before its time, or else the earliest. If its client has no search of that id, it joins those of the only client
+    that has. An event that could belong to searches with different queries is ambiguous. The tally counts the query ids
+    with several searches.
     """
     dropped: Counter[str] = Counter()
     is_first = first_rows(rows["line_hash"].combine_chunks())
@@ -64,28 +69,27 @@ def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Counter[st
     has_document = _numpy(rows["document_id"].is_valid())
     dropped["other_action"] = int((kind == OTHER).sum())
     dropped["document_missing"] = int((is_event & ~has_document).sum())
+    is_event &= has_document
 
-    query_id = _numpy(rows["query_id"].combine_chunks().dictionary_encode().indices)
+    people = hash_people(rows["client_id"].combine_chunks(), key)
+    queries = _normalised(rows["query"].combine_chunks())
+    query_row, num_shared = _rows_of_queries(rows, kind, is_event, people, queries)
+    carries_query = is_event & _numpy(rows["query"].is_valid())
     here = np.arange(rows.num_rows)
-    search_of_query_id = _chosen_search(rows, kind, query_id)
-    query_row = search_of_query_id[query_id]  # the row of each row's query, -1 for none
-    carries_query = is_event & has_document & _numpy(rows["query"].is_valid())
     query_row = np.where((query_row < 0) & carries_query, here, query_row)
     is_chosen = (kind == SEARCH) & (query_row == here)
     dropped["search_repeated"] = int(((kind == SEARCH) & ~is_chosen).sum())
-    is_event &= has_document
-    dropped["search_unknown"] = int((is_event & (query_row < 0)).sum())
+    dropped["search_unknown"] = int((is_event & (query_row == NO_SEARCH)).sum())
+    dropped["search_ambiguous"] = int((is_event & (query_row == AMBIGUOUS)).sum())
 
     kept = np.flatnonzero(is_chosen | (is_event & (query_row >= 0)))
     lines = rows.select(["document_id", "position", "time", "weight"]).take(pa.array(kept))
     searches = pa.array(query_row[kept])
-    client = rows["client_id"].combine_chunks()
-    people = hash_people(client, key)
     searcher = people.take(searches)
     joined = pa.table(
         [
             pa.array(kind[kept], pa.int8()),
-            _normalised(rows["query"].combine_chunks()).take(searches),
+            queries.take(searches),
             pc.coalesce(people.take(pa.array(kept)), searcher),
             searcher,
             is_bot_user_agent(rows["user_agent"].combine_chunks()).take(searches),
@@ -97,24 +101,152 @@ def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Counter[st
         ],
         schema=JOINED,
     )
-    return joined, +dropped
+    return joined, Tally(fates=+dropped, counts={SHARED_QUERY_IDS: num_shared})
 
 
-def choose_searches(searches: pa.Table, chosen: pa.Table | None) -> tuple[pa.Table, Counter[str]]:
-    """The search that is kept for each query id, among some LOG_ROW rows of searches and those `chosen` before; the
-    dropped lines.
+NO_SEARCH, AMBIGUOUS = -1, -2  # instead of the row of a search
+SHARED_QUERY_IDS = "shared_query_ids"  # in the counts of a Tally
 
-    It takes the searches in parts, and `join_search_events` takes the result; no line is in two parts.
+
+def _rows_of_queries(
+    rows: pa.Table,
+    kind: np.ndarray,
+    is_event: np.ndarray,
+    people: pa.Array,
+    queries: pa.DictionaryArray,
+    *,
+    has_all_clients: bool = True,
+) -> tuple[np.ndarray, int]:
+    """(for each row the row of its search, its own if it is a search that stays; the number of query ids with several
+    searches). `people`, `queries`: those of each row. `has_all_clients`: these are all searches of their query ids.
     """
+    query_id = _numpy(rows["query_id"].combine_chunks().dictionary_encode().indices)
+    searches = np.flatnonzero(kind == SEARCH)
+    num_lines = np.bincount(query_id[searches], minlength=query_id.max(initial=-1) + 1)
+    only = np.full(len(num_lines), NO_SEARCH)
+    only[query_id[searches]] = searches
+    query_row = only[query_id]
+    if num_lines.max(initial=0) <= 1:
+        return query_row, 0
+    at = np.flatnonzero((num_lines > 1)[query_id] & (is_event | (kind == SEARCH)))
+    taken = rows.select(["time", "line_hash"]).take(pa.array(at))
+    joins, num_shared = _join_shared(
+        is_search=kind[at] == SEARCH,
+        query_id=query_id[at],
+        person=_codes(people.take(pa.array(at))),
+        query=_numpy(queries.indices.take(pa.array(at)).fill_null(-1)),
+        time=_numpy(taken["time"].cast(pa.int64()).fill_null(_NO_TIME)),
+        line_hash=taken["line_hash"],
+        has_all_clients=has_all_clients,
+    )
+    query_row[at] = np.where(joins >= 0, at[joins], joins)
+    return query_row, num_shared
+
+
+def _join_shared(
+    *,
+    is_search: np.ndarray,
+    query_id: np.ndarray,
+    person: np.ndarray,
+    query: np.ndarray,
+    time: np.ndarray,
+    line_hash: pa.ChunkedArray,
+    has_all_clients: bool,
+) -> tuple[np.ndarray, int]:
+    """(for each line the number of its search, NO_SEARCH for a repeated search; the number of query ids with several
+    searches), for lines of query ids with several search lines.
+
+    `query_id`, `person` (0: nobody) and `query` are codes; `time` is in milliseconds, _NO_TIME for none.
+    """
+    pair = np.unique(query_id * (person.max(initial=0) + 1) + person, return_inverse=True)[1]
+
+    order = pa.table({"time": time, "line_hash": line_hash})
+    earliest_first = _numpy(pc.sort_indices(order, sort_keys=[("time", "ascending"), ("line_hash", "ascending")]))
+    lines = earliest_first[is_search[earliest_first]]
+    rank = np.arange(len(lines))
+    by_pair = np.argsort(pair[lines], kind="stable")  # pairs are in the order of their ids
+    lines, rank = lines[by_pair], rank[by_pair]
+    stays = _is_new(pair[lines], query[lines])
+    lines, rank = lines[stays], rank[stays]
+    if has_all_clients:
+        stays = ~_repeats_for_nobody(query_id[lines], person[lines], query[lines])
+        lines, rank = lines[stays], rank[stays]
+    result = np.full(len(query_id), NO_SEARCH)
+    result[lines] = lines
+
+    # The searches that stay, in groups of one id and client, within those of one id.
+    begins_group, begins_id = _is_new(pair[lines]), _is_new(query_id[lines])
+    group = np.cumsum(begins_group) - 1
+    first, last = _spans(begins_group)
+    first_of_id, last_of_id = _spans(begins_id)
+    queries = query[lines]
+    has_one_query = np.minimum.reduceat(queries, first_of_id) == np.maximum.reduceat(queries, first_of_id)
+    earliest = lines[np.argsort(rank)][np.searchsorted(np.sort(rank), np.minimum.reduceat(rank, first_of_id))]
+
+    events = np.flatnonzero(~is_search)
+    number = np.searchsorted(query_id[lines[first_of_id]], query_id[events])  # of the id
+    pairs = pair[lines[first]]
+    own = np.minimum(np.searchsorted(pairs, pair[events]), len(pairs) - 1)
+    has_own = (pairs[own] == pair[events]) & (person[events] > 0)
+    its = np.where(has_own, own, group[first_of_id[number]])  # the group
+    is_clear = has_own | (group[first_of_id] == group[last_of_id])[number]
+
+    # Of the group the last search at or before the event, or else the first.
+    moments = np.unique(time[lines])
+    place = group * (len(moments) + 1) + np.searchsorted(moments, time[lines])
+    until = its * (len(moments) + 1) + np.searchsorted(moments, time[events], side="right") - 1
+    chosen = np.maximum(np.searchsorted(place, until, side="right") - 1, first[its])
+    beside = np.stack([np.maximum(chosen - 1, first[its]), np.minimum(chosen + 1, last[its])])
+    times = time[lines]
+    is_tied = ((beside != chosen) & (times[beside] == times[chosen])).any(axis=0)
+    lacks_time = (time[events] == _NO_TIME) | (times[last[its]] == _NO_TIME)
+    is_clear &= (first[its] == last[its]) | ~(is_tied | lacks_time)
+    result[events] = np.where(is_clear, lines[chosen], np.where(has_one_query[number], earliest[number], AMBIGUOUS))
+    return result, int((first_of_id != last_of_id).sum())
+
+
+def _repeats_for_nobody(query_id: np.ndarray, person: np.ndarray, query: np.ndarray) -> np.ndarray:
+    """Whether each search names no client, and the only client of its query id asks the same."""
+    ids, _ = np.unique(np.stack([query_id, person])[:, person > 0], axis=1)
+    num_people = np.bincount(ids, minlength=query_id.max(initial=-1) + 1)
+    asked = query_id * (query.max(initial=0) + 1) + query
+    return (person == 0) & (num_people[query_id] == 1) & np.isin(asked, asked[person > 0])
+
+
+def _is_new(*columns: np.ndarray) -> np.ndarray:
+    """Whether each row differs from the one before it."""
+    differs = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    return np.append(len(columns[0]) > 0, differs)[: len(columns[0])]
+
+
+def _spans(begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The first and the last row of each run of rows, from whether each row begins one."""
+    first = np.flatnonzero(begins)
+    return first, np.append(first[1:], len(begins)) - 1
+
+
+def _codes(people: pa.Array) -> np.ndarray:
+    """Numbers from 1 for people, 0 for nobody."""
+    codes = np.unique(people.fill_null(0).to_numpy(zero_copy_only=False), return_inverse=True)[1] + 1
+    return np.where(_numpy(people.is_valid()), codes, 0)
+
+
+def sole_searches(searches: pa.Table, key: bytes) -> tuple[pa.Table, Tally]:
+    """The LOG_ROW rows of searches that stay, from all searches of some query ids and clients; the dropped lines."""
     is_first = first_rows(searches["line_hash"].combine_chunks())
     dropped = Counter(repeat=int((~is_first).sum()))
-    rows = searches.filter(pa.array(is_first))
-    if chosen is not None:
-        rows = pa.concat_tables([chosen, rows]).unify_dictionaries().combine_chunks()
-    query_id = _numpy(rows["query_id"].combine_chunks().dictionary_encode().indices)
-    staying = _chosen_search(rows, np.full(len(rows), SEARCH), query_id)
-    dropped["search_repeated"] = len(rows) - len(staying)
-    return rows.take(pa.array(staying)), +dropped
+    rows = searches.filter(pa.array(is_first)).combine_chunks()
+    query_row, _ = _rows_of_queries(
+        rows,
+        np.full(len(rows), SEARCH),
+        np.zeros(len(rows), bool),
+        hash_people(rows["client_id"].combine_chunks(), key),
+        _normalised(rows["query"].combine_chunks()),
+        has_all_clients=False,
+    )
+    stays = query_row == np.arange(len(rows))
+    dropped["search_repeated"] = int((~stays).sum())
+    return rows.filter(pa.array(stays)), Tally(fates=+dropped)
 
 
 def _normalised(queries: pa.Array) -> pa.DictionaryArray:
@@ -122,22 +254,6 @@ def _normalised(queries: pa.Array) -> pa.DictionaryArray:
     spellings = queries.dictionary_encode()
     distinct = normalise_column(spellings.dictionary).dictionary_encode()
     return pa.DictionaryArray.from_arrays(distinct.indices.take(spellings.indices), distinct.dictionary)
-
-
-def _chosen_search(rows: pa.Table, kind: np.ndarray, query_id: np.ndarray) -> np.ndarray:
-    """The row of the search line that is kept for each query id, -1 for none."""
-    chosen = np.full(query_id.max(initial=-1) + 1, -1, np.int64)
-    searches = np.flatnonzero(kind == SEARCH)
-    lines = pa.table(
-        {
-            "time": pc.fill_null(rows["time"].cast(pa.int64()), _NO_TIME).take(pa.array(searches)),
-            "line_hash": rows["line_hash"].take(pa.array(searches)),
-        }
-    )
-    in_order = pc.sort_indices(lines, sort_keys=[("time", "ascending"), ("line_hash", "ascending")])
-    latest_first = searches[_numpy(in_order)][::-1]
-    chosen[query_id[latest_first]] = latest_first  # the last assignment wins: the earliest
-    return chosen
 
 
 def _kind_codes(kinds: pa.ChunkedArray) -> np.ndarray:
@@ -155,39 +271,44 @@ def _numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
 #
 # A search has a few dozen events and a bucket some ten thousand searches, unless a client sends events without end
 # under one query id. No exchange can divide these, since an event needs its search; so such a bucket is read
-# repeatedly, each time for the lines of one part: first for the search that is kept for each query id, then for the
-# events, against all those searches. Copies of a line are in one part, so they are still recognised.
+# repeatedly, each time for the lines of one part: first for the searches that stay of some query ids and clients, then
+# for some of the events, against all those searches. Copies of a line are in one part, so they are still recognised.
 
 
 PART_BYTES = 256 << 20  # of records; the join holds a few times as much
 
 
-def join_in_parts(records: Sequence[Record], key: bytes) -> Iterator[tuple[pa.Table, Counter[str]]]:
-    """JOINED rows and dropped lines by fate (join_search_events), in chunks, of all records of a bucket."""
+def join_in_parts(records: Sequence[Record], key: bytes) -> Iterator[tuple[pa.Table, Tally]]:
+    """JOINED rows and their tally (join_search_events), in chunks, of all records of a bucket."""
     num_parts = -(-sum(map(num_bytes, records)) // PART_BYTES)
     if num_parts <= 1:
         yield join_search_events(get(records), key)
         return
-    chosen, dropped = None, Counter[str]()
+    parts = [
+        sole_searches(_rows_of_part(records, part, num_parts, key, searches=True), key) for part in range(num_parts)
+    ]
+    searches = pa.concat_tables([rows for rows, _ in parts]).unify_dictionaries()
+    joined, tally = join_search_events(searches, key)
+    yield joined, add_up([tally, *(dropped for _, dropped in parts)])
     for part in range(num_parts):
-        chosen, more = choose_searches(_rows_of_part(records, part, num_parts, searches=True), chosen)
-        dropped += more
-    joined, _ = join_search_events(chosen, key)
-    yield joined, dropped
-    for part in range(num_parts):
-        events = _rows_of_part(records, part, num_parts, searches=False)
-        joined, dropped = join_search_events(pa.concat_tables([events, chosen]).unify_dictionaries(), key)
-        yield joined.filter(pc.not_equal(joined["kind"], SEARCH)), dropped
+        events = _rows_of_part(records, part, num_parts, key, searches=False)
+        joined, tally = join_search_events(pa.concat_tables([events, searches]).unify_dictionaries(), key)
+        fates = {fate: lines for fate, lines in tally.fates.items() if fate != "search_repeated"}
+        yield joined.filter(pc.not_equal(joined["kind"], SEARCH)), Tally(fates=fates)
 
 
-def _rows_of_part(records: Sequence[Record], part: int, num_parts: int, *, searches: bool) -> pa.Table:
-    """The searches, or all other lines, whose hash falls into a part."""
+def _rows_of_part(records: Sequence[Record], part: int, num_parts: int, key: bytes, *, searches: bool) -> pa.Table:
+    """Of the searches those whose query id and client fall into a part; of all other lines those whose hash does."""
     batches = []
     for record in records:
         rows = get([record])
-        is_search = pc.equal(rows["kind"].cast(pa.string()), KINDS[SEARCH]).to_numpy()
-        hashes = np.frombuffer(b"".join(rows["line_hash"].to_pylist()), np.uint64)[::2]  # 16 bytes each
-        batches.append(rows.filter(pa.array((is_search == searches) & (hashes % np.uint64(num_parts) == part))))
+        rows = rows.filter(pc.equal(pc.equal(rows["kind"].cast(pa.string()), KINDS[SEARCH]), searches))
+        if searches:
+            people = hash_people(rows["client_id"].combine_chunks(), key).fill_null(0)
+            hashes = text_hashes(rows["query_id"].combine_chunks()) ^ people.to_numpy(zero_copy_only=False)
+        else:
+            hashes = np.frombuffer(b"".join(rows["line_hash"].to_pylist()), np.uint64)[::2]  # 16 bytes each
+        batches.append(rows.filter(pa.array(hashes % np.uint64(num_parts) == part)))
     return pa.concat_tables(batches).unify_dictionaries().combine_chunks()
 
 

@@ -7,10 +7,10 @@
     unreadable lines -> exchange by place -> rejects-*.arrow
           -> one last step: names for the files that count, the ledger, the manifest
 
-Every line has exactly one fate. If several apply, the first in this order counts: unreadable, bulk action line, a time
-far from the day, exact repeat, other action, no document, repeated search, unknown search, bot (by user agent, then by
-behaviour, as one of a crowd, unsure), query without a word, kept. No fate depends on the order of lines, on files or on
-workers.
+Every line has exactly one fate. If several apply, the first in this order counts: unreadable, blank, bulk action line,
+a time far from the day, exact repeat, other action, no document, repeated search, unknown or ambiguous search, bot (by
+user agent, then by behaviour, as one of a crowd, unsure), query without a word, kept. No fate depends on the order of
+lines, on files or on workers.
 """
 
 import uuid
@@ -54,6 +54,7 @@ from clicktower.beam_jobs.ingest.bots import (
 )
 from clicktower.beam_jobs.ingest.day_rows import (
     BOT_LINES,
+    SHARED_QUERY_IDS,
     aggregate_joined,
     clickers_digest,
     clickers_of,
@@ -65,7 +66,8 @@ from clicktower.beam_jobs.ingest.day_rows import (
 from clicktower.beam_jobs.ingest.day_versions import register, sampled, write_sample, zero_bits_for
 from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.person_key import worker_key
-from clicktower.beam_jobs.sources.read_lines import ReadingPlan, Unit
+from clicktower.beam_jobs.sources.mapping import TIME_FATES, TIMES_FIX
+from clicktower.beam_jobs.sources.read_lines import BLANK, ReadingPlan, Unit
 from clicktower.beam_jobs.sources.source import ParsedBlock, Source, file_by_file
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, TransientError
@@ -197,8 +199,8 @@ def _read(unit: Unit, source: Source, date: str | None, started: float, notes: s
 def _join(
     bucket: tuple[int, Iterable[Record]], key_path: str, key_id: str, scratch: str | None, notes: str
 ) -> Iterator[Any]:
-    for joined, dropped in join_in_parts(list(bucket[1]), worker_key(key_path, key_id)):
-        yield TaggedOutput(TALLIES, Tally(fates=dropped))
+    for joined, tally in join_in_parts(list(bucket[1]), worker_key(key_path, key_id)):
+        yield TaggedOutput(TALLIES, tally)
         yield from put([joined], scratch)
     advance(notes, JOINING, 1)
 
@@ -275,8 +277,12 @@ def _tally_of(
     simulated = pc.sum(pc.equal(parsed.rows["application"].dictionary_decode(), SIMULATED_APPLICATION)).as_py() or 0
     return Tally(
         lines=parsed.num_lines,
-        fates={**fates, "action_line": parsed.num_action_lines},
-        counts={"simulated_lines": simulated, "later_than_ingest": count_later(rows, started)},
+        fates={**fates, "action_line": parsed.num_action_lines, BLANK: parsed.num_blank_lines},
+        counts={
+            "simulated_lines": simulated,
+            "later_than_ingest": count_later(rows, started),
+            **{WRONG_VALUES + name: lines for name, lines in parsed.wrong_values.items()},
+        },
         first_ms=span["min"],
         last_ms=span["max"],
         sampled=sampled(distinct["line_hash"], zero_bits),
@@ -318,6 +324,7 @@ def count_later(rows: pa.RecordBatch, started: float) -> int:
 
 
 NUM_EXAMPLES = 3
+WRONG_VALUES = "wrong_values:"  # precedes column and kind in the counts of a Tally
 CLIENTS_BY_FATE = {
     "bot_user_agent": "bots_by_user_agent",
     "bot_behaviour": "bots_by_behaviour",
@@ -374,6 +381,8 @@ def commit_day(results: Sequence[Result], job: IngestJob) -> None:
                     for rule, lines in bot_lines.items()
                     if lines or rule in clients
                 },
+                "shared_query_ids": tally.counts.get(SHARED_QUERY_IDS, 0),
+                "wrong_values": wrong_values(tally),
                 "later_than_ingest_share": tally.counts.get("later_than_ingest", 0) / tally.lines,
             },
             labels={name: True for name, is_so in labels.items() if is_so},
@@ -420,12 +429,22 @@ def check_readable(tally: Tally, num_rejects: int, folders: Sequence[FolderMade]
     first = sorted((row["file"], row["offset"]) for row in rows)[:NUM_EXAMPLES]
     places = ", ".join(f"{file}:{offset}" for file, offset in first)
     log_format = job.attempt.request.config["format"]
+    if wrong := wrong_values(tally):
+        reasons += "; values of a wrong kind: " + ", ".join(f"{what} ({count:,})" for what, count in wrong.items())
     looks = f" This looks like something other than `{log_format}`." if num_rejects > 0.9 * tally.lines else ""
     raise StageError(
         f"{num_rejects:,} of {tally.lines:,} lines are unreadable ({reasons}), for example at {places} (file:byte); at"
         f" most {job.max_unreadable_share:.1%} may be.{looks} Nothing was ingested.",
-        "Look at these lines; if you can spare them, raise max_unreadable_share.",
+        TIMES_FIX
+        if 2 * sum(tally.fates.get(fate, 0) for fate in TIME_FATES) > num_rejects
+        else "Look at these lines; if you can spare them, raise max_unreadable_share.",
     )
+
+
+def wrong_values(tally: Tally) -> dict[str, int]:
+    """Values of a wrong kind, most frequent first: "position: text" -> 3."""
+    counts = Counter({key: lines for key, lines in tally.counts.items() if key.startswith(WRONG_VALUES)})
+    return {key.removeprefix(WRONG_VALUES): lines for key, lines in counts.most_common()}
 
 
 def _iso(milliseconds: int | None) -> str | None:

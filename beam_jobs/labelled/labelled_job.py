@@ -37,6 +37,7 @@ from clicktower.beam_jobs.engine.beam_engine import relay_stage_errors
 from clicktower.beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, move_to_final_names
 from clicktower.beam_jobs.engine.exchange import CommitAll, Exchange, bucket_of, read_parts
 from clicktower.beam_jobs.labelled import labelled_rows
+from clicktower.beam_jobs.sources.read_lines import BLANK
 from clicktower.beam_jobs.sources.source import Source
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
@@ -161,7 +162,8 @@ def _read(part: labelled_rows.LabelledPart, source: Source, job: LabelledJob) ->
     for block in source.read(part.unit):
         if block.rows.num_rows:
             yield labelled_rows.add_keys(block.rows, ordered=job.config.ordered, dev=part.dev)
-        yield TaggedOutput("result", Tally(lines=block.num_lines, fates=Counter(block.reject_reasons)))
+        fates = {**Counter(block.reject_reasons), BLANK: block.num_blank_lines}
+        yield TaggedOutput("result", Tally(lines=block.num_lines, fates=fates))
         if block.reject_reasons:
             places = zip(block.reject_offsets.tolist(), block.reject_reasons, strict=True)
             rejected = [

@@ -14,6 +14,7 @@ Labelled texts have `text` instead of `first` and `second`.
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +29,7 @@ from clicktower.beam_jobs.build.click_shards import HeldOutShare, RowsPerShard, 
 from clicktower.beam_jobs.sources import read_lines
 from clicktower.beam_jobs.sources.delimited import DelimitedSource
 from clicktower.beam_jobs.sources.jsonl import JsonSource
-from clicktower.beam_jobs.sources.log_rows import texts
+from clicktower.beam_jobs.sources.log_rows import WrongValues, texts
 from clicktower.beam_jobs.sources.mapping import Column, ColumnMapping, NamedColumns
 from clicktower.beam_jobs.sources.parquet import ParquetSource
 from clicktower.beam_jobs.sources.source import Source, Values
@@ -172,8 +173,10 @@ FIELD, LABEL, EMPTY = "unreadable_field", "unreadable_label", "sentence_empty"
 
 def labelled_rows(
     _hashes: pa.FixedSizeBinaryArray, columns: Mapping[str, Values], _mapping: Any, *, config: LabelledConfig
-) -> tuple[pa.RecordBatch, np.ndarray, list[str]]:
-    """(LABELLED_LINE rows in the order of the lines, the numbers of the rejected lines ascending, the fate of each)."""
+) -> tuple[pa.RecordBatch, np.ndarray, list[str], WrongValues]:
+    """(LABELLED_LINE rows in the order of the lines, the numbers of the rejected lines ascending, the fate of each,
+    nothing).
+    """
     texts_of_columns = [texts(columns[name]) for name in ("text", "first", "second") if name in columns]
     labels = pa.array(_labels(columns["label"], config), pa.string())
     is_missing = ~np.logical_and.reduce(
@@ -193,7 +196,7 @@ def labelled_rows(
     )
     dropped = np.flatnonzero(~is_kept)
     fates = np.where(is_missing, FIELD, np.where(is_bad, LABEL, EMPTY))[dropped]
-    return rows, dropped, fates.tolist()
+    return rows, dropped, fates.tolist(), Counter()
 
 
 _WORD = regex.compile(r"(?w)\S+?\b")

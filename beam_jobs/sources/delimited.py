@@ -18,10 +18,10 @@ import numpy as np
 from clicktower.beam_jobs.sources.log_rows import mapped_log_rows
 from clicktower.beam_jobs.sources.mapping import ColumnMapping, Columns, Mapping
 from clicktower.beam_jobs.sources.read_lines import (
+    BLANK,
     BLOCK_BYTES,
     MAX_LINE_BYTES,
     NOT_UTF8,
-    WRONG_FIELD,
     ReadingPlan,
     Unit,
     endless_line_error,
@@ -36,6 +36,7 @@ from clicktower.beam_jobs.sources.source import BOM, LogForm, ParsedBlock, RowsO
 from clicktower.schemas.errors import StageError, UsageError
 
 _HEADER_BYTES = 1 << 16
+_WRONG_WIDTH = "unreadable_width"
 csv.field_size_limit(MAX_LINE_BYTES)
 
 
@@ -100,18 +101,21 @@ class DelimitedSource:
         for number, line in enumerate(lines):
             if number in rejects:
                 continue
+            if not line or line.isspace():
+                rejects[number] = BLANK
+                continue
             values = split_fields(line.decode(), mapping)
             if values is None or (width and len(values) != width) or len(values) < least:
-                rejects[number] = WRONG_FIELD
+                rejects[number] = _WRONG_WIDTH
                 continue
             numbers.append(number)
             fields.append(values)
         kept = lines if len(numbers) == len(lines) else [lines[number] for number in numbers]
         columns = {name: [values[place] for values in fields] for name, place in places.items()}
-        rows, bad, reasons = self.rows_of(line_hashes(kept), columns, mapping)
+        rows, bad, reasons, wrong = self.rows_of(line_hashes(kept), columns, mapping)
         for number, reason in zip(bad.tolist(), reasons, strict=True):
             rejects[numbers[number]] = reason
-        return parsed_lines(rows, cut, rejects)
+        return parsed_lines(rows, cut, rejects, wrong)
 
     def _header(self, unit: Unit) -> tuple[str, ...]:
         first = next((data for _, data, _ in self._records(unit, _HEADER_BYTES)), b"")

@@ -1,10 +1,12 @@
 """JSON lines with a column mapping: names at the top, dotted paths into nested objects.
 
 Each mapping gets a struct type with the mapped fields and no others. A mapped field that a line lacks is null; one of
-another type makes the line unreadable. Lists cannot be mapped.
+another type makes the line unreadable, unless the line can do without it (log_rows.OPTIONAL). Lists cannot be mapped.
+A key may contain the dots of its path itself: `{"user.id": "c7"}` is `{"user": {"id": "c7"}}`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -14,14 +16,13 @@ import msgspec
 
 from clicktower.beam_jobs.sources import read_lines
 from clicktower.beam_jobs.sources.field_names import listed, nearest
-from clicktower.beam_jobs.sources.log_rows import mapped_log_rows
+from clicktower.beam_jobs.sources.log_rows import OPTIONAL, WrongValues, kind_of_value, mapped_log_rows
 from clicktower.beam_jobs.sources.mapping import ColumnMapping, NamedColumns
 from clicktower.beam_jobs.sources.source import LineSource, LogForm, ParsedBlock, RowsOf, parsed_lines
 from clicktower.schemas.errors import UsageError
 
-_Text = str | int | None
-_Number = str | int | float | None
-_KINDS = {"position": _Number, "time": _Number, "dwell": _Number, "label": _Number | bool}
+_Value = str | int | float | None
+_KINDS = {"label": _Value | bool}
 Path = tuple[str, ...]
 _LOOK_BYTES, _LOOK_LINES, _MAX_LOOKED_AT = 1 << 20, 2000, 8
 
@@ -55,14 +56,25 @@ def parse_block(block: bytes, mapping: ColumnMapping, rows_of: RowsOf = mapped_l
     cut = read_lines.split_lines(block)
     lines = read_lines.without_returns(block, cut)
     values, rejects = read_lines.decode_lines(block, lines, decode)
+    wrong: WrongValues = Counter()
+    loose: dict[int, dict[str, Any]] = {}  # by number of the line
+    ways_of = {name: ways(path) for name, path in paths(mapping.columns).items()}
+    for number in [number for number, reason in rejects.items() if reason == read_lines.WRONG_FIELD]:
+        if (found := usable_values(lines[number], ways_of, wrong)) is not None:
+            loose[number] = found
+            del rejects[number]
     numbers = [number for number in range(len(lines)) if number not in rejects] if rejects else range(len(lines))
     kept = [lines[number] for number in numbers] if rejects else lines
     objects = [values[number] for number in numbers] if rejects else values
-    columns = {name: _follow(objects, path) for name, path in attributes.items()}
-    rows, bad, reasons = rows_of(read_lines.line_hashes(kept), columns, mapping)
+    columns = {name: _follow(objects, ways) for name, ways in attributes.items()}
+    if loose:
+        for place, number in enumerate(numbers):
+            for name, value in loose.get(number, {}).items():
+                columns[name][place] = value
+    rows, bad, reasons, wrong_in_rows = rows_of(read_lines.line_hashes(kept), columns, mapping)
     for number, reason in zip(bad.tolist(), reasons, strict=True):
         rejects[numbers[number]] = reason
-    return parsed_lines(rows, cut, rejects)
+    return parsed_lines(rows, cut, rejects, wrong + wrong_in_rows)
 
 
 def paths(columns: NamedColumns) -> dict[str, Path]:
@@ -86,13 +98,61 @@ def paths(columns: NamedColumns) -> dict[str, Path]:
     return result
 
 
+def ways(path: Path) -> list[Path]:
+    """The keys that a path may stand for: its own first, then those with dots; `a.b.c` may be `c` within `a.b`."""
+    if len(path) == 1:
+        return [path]
+    apart = [(path[0], *rest) for rest in ways(path[1:])]
+    return apart + [(f"{path[0]}.{first}", *rest) for first, *rest in ways(path[1:])]
+
+
 @cache
-def _decoder(columns: NamedColumns) -> tuple[Callable[[bytes], Any], dict[str, tuple[str, ...]]]:
-    """How to decode lines, and the attribute names that lead to each of our columns."""
+def _decoder(columns: NamedColumns) -> tuple[Callable[[bytes], Any], dict[str, list[Path]]]:
+    """How to decode lines, and the attribute names that lead to each of our columns, in one way after the other."""
     path_of = paths(columns)
-    leaves = {path: _KINDS.get(name, _Text) for name, path in sorted(path_of.items())}
+    leaves = {way: _KINDS.get(name, _Value) for name, path in sorted(path_of.items()) for way in ways(path)}
     struct, attributes = _struct(leaves, 0)
-    return msgspec.json.Decoder(struct).decode, {name: attributes[path] for name, path in path_of.items()}
+    found = {name: [attributes[way] for way in ways(path)] for name, path in path_of.items()}
+    return msgspec.json.Decoder(struct).decode, found
+
+
+def usable_values(line: bytes, ways_of: Mapping[str, Sequence[Path]], wrong: WrongValues) -> dict[str, Any] | None:
+    """The values of a JSON object, by our columns, without those of a wrong type, which are counted; None if the line
+    needs one of them. `ways_of`: the paths to each column, the first with a value counts.
+    """
+    try:
+        fields = msgspec.json.decode(line)
+    except read_lines.FAILURES:  # a number that no float holds, say
+        wrong["some field: a number out of range"] += 1
+        return None
+    result: dict[str, Any] = {}
+    is_lost = False
+    for name, paths_of_column in ways_of.items():
+        allowed = (str, int, float, bool) if name in _KINDS else (str, int, float)
+        found = [value for way in paths_of_column if (value := _along(fields, way)) is not None]
+        usable = [value for value in found if type(value) in allowed]
+        result[name] = usable[0] if usable else None
+        if found and not usable:
+            first = found[0].value if isinstance(found[0], _InTheWay) else found[0]
+            wrong[f"{name}: {kind_of_value(first)}"] += 1
+            is_lost |= name not in OPTIONAL
+    return None if is_lost else result
+
+
+@dataclass(frozen=True, slots=True)
+class _InTheWay:
+    """A value where a path of keys needs an object."""
+
+    value: Any
+
+
+def _along(value: Any, path: Path) -> Any:
+    """The value at the end of a path of keys, or what is in its way."""
+    for key in path:
+        if not isinstance(value, Mapping):
+            return None if value is None else _InTheWay(value)
+        value = value.get(key)
+    return value
 
 
 def _struct(leaves: dict[Path, Any], level: int) -> tuple[Any, dict[Path, tuple[str, ...]]]:
@@ -114,10 +174,14 @@ def _struct(leaves: dict[Path, Any], level: int) -> tuple[Any, dict[Path, tuple[
     return msgspec.defstruct(f"Level{level}", fields, rename=names, gc=False), attributes
 
 
-def _follow(values: Sequence[Any], attributes: tuple[str, ...]) -> list[Any]:
-    for attribute in attributes:
-        values = [None if value is None else getattr(value, attribute) for value in values]
-    return list(values)
+def _follow(objects: Sequence[Any], ways_of_column: Sequence[Path]) -> list[Any]:
+    found: list[Any] = []
+    for attributes in ways_of_column:
+        values = objects
+        for attribute in attributes:
+            values = [None if value is None else getattr(value, attribute) for value in values]
+        found = [new if old is None else old for old, new in zip(found, values, strict=True)] if found else list(values)
+    return found
 
 
 def _keys(data: bytes, depth: int) -> set[str]:

@@ -1,19 +1,24 @@
 """Mapped columns of a log -> LOG_ROW rows, and the lines that are not rows.
 
 This is the one definition of a readable line, once its format has been parsed; every source ends here. A line must say
-which query it belongs to: by a query id, by the query itself, or by both. A search must have its query.
+which query it belongs to: by a query id, by the query itself, or by both. A search must have its query. An id must be
+one: a value of another kind loses the line. What a line can do without (OPTIONAL) becomes null, and is counted.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clicktower.beam_jobs.sources.mapping import MARKS_OF_NOTHING, NO_QUERY
 from clicktower.beam_jobs.sources.mapping import Mapping as LogMapping
+from clicktower.schemas.identifiers import ids
 from clicktower.schemas.search_log import CLICK_WEIGHT, KINDS, LINE_HASH_BYTES, LOG_ROW
 
 _SEARCH, _CLICK, _OTHER = (KINDS.index(kind) for kind in ("search", "click", "other"))
@@ -22,14 +27,22 @@ _OWN_ID = b"line "
 
 _MAX_APPLICATIONS = 2**15 - 1
 
+OPTIONAL = frozenset({"position", "dwell", "user_agent", "application"})
+
 Values: TypeAlias = Sequence[Any] | pa.Array
+
+
+# How many values of a column are of a wrong kind: "position: text" -> 3. No text of the log is in it.
+WrongValues: TypeAlias = Counter[str]
 
 
 def mapped_log_rows(
     hashes: pa.FixedSizeBinaryArray, columns: Mapping[str, Values], mapping: LogMapping
-) -> tuple[pa.RecordBatch, np.ndarray, list[str]]:
+) -> tuple[pa.RecordBatch, np.ndarray, list[str], WrongValues]:
     """`log_rows` of columns by our names, as a mapping reads them."""
-    return log_rows(hashes, columns, mapping.events.kinds(), mapping.time_format, min_dwell=mapping.min_dwell)
+    return log_rows(
+        hashes, columns, mapping.events.kinds(), mapping.time_format, min_dwell=mapping.min_dwell, null=mapping.null
+    )
 
 
 def log_rows(
@@ -39,39 +52,61 @@ def log_rows(
     time_format: str,
     *,
     min_dwell: float | None = None,
+    null: Sequence[str] | None = None,
     is_ubi: bool = False,
-) -> tuple[pa.RecordBatch, np.ndarray, list[str]]:
-    """(LOG_ROW rows in the order of the lines, the numbers of the rejected lines ascending, the fate of each).
+) -> tuple[pa.RecordBatch, np.ndarray, list[str], WrongValues]:
+    """(LOG_ROW rows in the order of the lines, the numbers of the rejected lines ascending, the fate of each, the
+    values of wrong kinds, of rows and of rejected lines).
 
     `hashes`: LINE_HASH_BYTES of each line. `columns`: for each of mapping.Columns that the log has, its values line by
-    line: text or integers, for `position`, `time` and `dwell` also other numbers; None for a missing value. `kinds`:
-    kind and weight of the values of `event`. Without that column, or a value in it, a line with a document is a click
-    and one without is a search. In UBI a line without a value is a search in any case, and a search must have an id.
-    `min_dwell`: a click with a shorter `dwell` has the weight 0.
+    line: text or numbers; None for a missing value. `kinds`: kind and weight of the values of `event`. Without that
+    column, or a value in it, a line with a document is a click and one without is a search. In UBI a line without a
+    value is a search in any case, and a search must have an id. `min_dwell`: a click with a shorter `dwell` has the
+    weight 0. `null`: as in the mapping.
     """
     num_lines = len(hashes)
+    marks = MARKS_OF_NOTHING if null is None else ("", *null)
+    wrong: WrongValues = Counter()
+    is_wrong = np.zeros(num_lines, bool)
 
     def texts_of(name: str) -> pa.Array:
         return texts(columns[name]) if name in columns else pa.nulls(num_lines, pa.string())
 
-    query_id, query = empty_as_null(texts_of("query_id")), texts_of("query")
-    document_id = empty_as_null(texts_of("document_id"))
-    kind, weight = _kinds_and_weights(columns.get("event"), document_id, kinds, is_ubi)
+    def ids_of(name: str) -> pa.Array:
+        if name not in columns:
+            return pa.nulls(num_lines, pa.string())
+        found, is_no_id = id_texts(columns[name], marks)
+        if is_no_id.any():
+            wrong[f"{name}: a fraction, or a float too large for an id"] += int(is_no_id.sum())
+            np.logical_or(is_wrong, is_no_id, out=is_wrong)
+        return found
+
+    query_id, client_id, document_id = (ids_of(name) for name in ("query_id", "client_id", "document_id"))
+    query = _without_marks(texts_of("query"), NO_QUERY if null is None else marks, "")
+    event = columns.get("event")
+    kind, weight = _kinds_and_weights(event, document_id, kinds, () if is_ubi else marks, is_ubi)
     is_event = kind != _SEARCH
     query = _without_empty(query, is_event)
-    position, bad_position = positions(columns.get("position", pa.nulls(num_lines)))
-    time, bad_time = times(columns.get("time", pa.nulls(num_lines)), time_format)
-    is_bad = bad_position | bad_time
+    position, bad_position = positions(columns.get("position", pa.nulls(num_lines)), marks)
+    wrong.update(_kinds_of_wrong("position", columns.get("position"), bad_position))
+    time, bad_time, bad_year = times(columns.get("time", pa.nulls(num_lines)), time_format, marks)
+    wrong.update(_kinds_of_wrong("time", columns.get("time"), bad_time))
     if min_dwell is not None:
-        is_short, bad_dwell = _parse_distinct(columns["dwell"], lambda dwell: int(_number(dwell) < min_dwell), 0)
+        is_short, bad_dwell = _parse_distinct(columns["dwell"], lambda dwell: int(_number(dwell) < min_dwell), 0, marks)
         weight = np.where((kind == _CLICK) & is_short.to_numpy().astype(bool), 0, weight)
-        is_bad |= bad_dwell
+        wrong.update(_kinds_of_wrong("dwell", columns["dwell"], bad_dwell))
 
     has_id, has_query = _numpy(query_id.is_valid()), _numpy(query.is_valid())
-    is_bad |= ~is_event & ~has_query & has_id
-    is_lost = ~is_bad & ~has_id & ~(has_query & (is_event | (not is_ubi)))
-    reject = np.flatnonzero(is_bad | is_lost)
-    reasons = ["unreadable_field" if bad else "unreadable_no_query_id" for bad in is_bad[reject].tolist()]
+    fates = {  # the first that holds counts
+        "unreadable_field": is_wrong,
+        "unreadable_time": bad_time,
+        "unreadable_year": bad_year,
+        "unreadable_no_query": ~is_event & ~has_query & has_id,
+        "unreadable_no_query_id": ~has_id & ~(has_query & (is_event | (not is_ubi))),
+    }
+    is_rejected = np.logical_or.reduce(list(fates.values()))
+    reject = np.flatnonzero(is_rejected)
+    reasons = np.select([held[reject] for held in fates.values()], list(fates), "").tolist() if len(reject) else []
 
     if not has_id.all():
         query_id = pc.replace_with_mask(query_id, pa.array(~has_id), _own_ids(hashes.filter(pa.array(~has_id))))
@@ -79,7 +114,7 @@ def log_rows(
         [
             pa.DictionaryArray.from_arrays(pa.array(kind, pa.int8()), pa.array(KINDS)),
             query_id,
-            empty_as_null(texts_of("client_id")),
+            client_id,
             query,
             document_id,
             position,
@@ -91,19 +126,27 @@ def log_rows(
         ],
         schema=LOG_ROW,
     )
-    return (rows.filter(pa.array(~(is_bad | is_lost))) if len(reject) else rows), reject, reasons
+    return (rows.filter(pa.array(~is_rejected)) if len(reject) else rows), reject, reasons, wrong
 
 
 def _kinds_and_weights(
-    event: Values | None, document_id: pa.Array, kinds: Mapping[str, tuple[str, int]], is_ubi: bool
+    event: Values | None,
+    document_id: pa.Array,
+    kinds: Mapping[str, tuple[str, int]],
+    marks: Sequence[str],
+    is_ubi: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The index into KINDS and the weight of each line."""
+    """The index into KINDS and the weight of each line. `marks`: the values that are none."""
     by_document = np.where(_numpy(document_id.is_valid()), _CLICK, _SEARCH)
     if event is None:
         return by_document, np.where(by_document == _CLICK, CLICK_WEIGHT, 0)
     values = texts(event).dictionary_encode()
-    meaning = {"": (-1, 0), **{value: (KINDS.index(kind), weight) for value, (kind, weight) in kinds.items()}}
-    distinct = [meaning.get(value, (_OTHER, 0)) for value in values.dictionary.to_pylist()]
+    meaning = {
+        **dict.fromkeys(("", *marks), (-1, 0)),
+        **{value: (KINDS.index(kind), weight) for value, (kind, weight) in kinds.items()},
+    }
+    named = values.dictionary.to_pylist()
+    distinct = [meaning.get(value if is_ubi else value.strip(), (_OTHER, 0)) for value in named]
     codes, weights = np.array([*distinct, (-1, 0)]).T
     line = _numpy(values.indices.fill_null(len(distinct)))
     kind = np.where(codes[line] >= 0, codes[line], _SEARCH if is_ubi else by_document)
@@ -146,11 +189,35 @@ def _numpy(array: pa.Array) -> np.ndarray:
 
 
 MAX_POSITION = 2**31 - 1
-_NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{0,20})?([eE][+-]?[0-9]{1,2})?", re.ASCII)
+_KINDS_OF_VALUES = {
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    str: "text",
+    list: "a list",
+    dict: "an object",
+}
+
+
+def kind_of_value(value: Any) -> str:
+    """What a value is, for people; nothing of the value itself."""
+    return _KINDS_OF_VALUES.get(type(value), "a value of another kind")
+
+
+def _kinds_of_wrong(name: str, values: Values | None, is_wrong: np.ndarray) -> WrongValues:
+    """What the wrong values of a column are."""
+    numbers = np.flatnonzero(is_wrong).tolist()
+    if values is None or not numbers:
+        return Counter()
+    found = values.take(pa.array(numbers)).to_pylist() if isinstance(values, pa.Array) else [values[n] for n in numbers]
+    return Counter(f"{name}: {kind_of_value(value)}" for value in found)
 
 
 def texts(values: Values) -> pa.Array:
-    """The values as text: integers in decimal, None as null. Other kinds of value raise ValueError."""
+    """The values as text: numbers in decimal, whole ones without a fraction, None as null. Other kinds of value raise
+    ValueError.
+    """
     if isinstance(values, pa.Array):
         return values.cast(pa.string())
     try:
@@ -164,7 +231,46 @@ def _text(value: Any) -> str | None:
         return value
     if type(value) is int:
         return str(value)
-    raise ValueError("neither text nor an integer")
+    if type(value) is float:
+        return f"{value:.0f}" if value.is_integer() else repr(value)
+    raise ValueError("neither text nor a number")
+
+
+_EXACT_FLOATS = {pa.float64(): 2**53, pa.float32(): 2**24, pa.float16(): 2**11}  # up to here each integer is a float
+
+
+def id_texts(values: Values, marks: Sequence[str] = MARKS_OF_NOTHING) -> tuple[pa.Array, np.ndarray]:
+    """(ids as they were meant (schemas.identifiers), null for a missing one; whether each value cannot be an id: a
+    float with a fraction, or beyond the integers that floats tell apart).
+
+    A NaN is a missing value.
+    """
+    if not isinstance(values, pa.Array):
+        is_no_id = np.array([type(value) is float and not _is_exact(value) for value in values], bool)
+        if is_no_id.any():
+            values = [None if bad else value for value, bad in zip(values, is_no_id.tolist(), strict=True)]
+        return _without_marks(ids(texts(values)), marks, None), is_no_id
+    is_no_id = np.zeros(len(values), bool)
+    if pa.types.is_floating(values.type):
+        numbers = _numpy(values.cast(pa.float64()).fill_null(float("nan")))
+        is_exact = (np.abs(numbers) <= _EXACT_FLOATS[values.type]) & (numbers == np.floor(numbers))
+        is_no_id = ~np.isnan(numbers) & ~is_exact
+        values = pa.array(np.where(is_exact, numbers, 0).astype(np.int64), mask=~is_exact)
+    column = ids(texts(values))
+    if pa.types.is_decimal(values.type):
+        is_no_id = _numpy(pc.match_substring(column, ".").fill_null(False))
+        column = pc.if_else(pa.array(is_no_id), None, column)
+    return _without_marks(column, marks, None), is_no_id
+
+
+def _is_exact(value: float) -> bool:
+    return value != value or (value.is_integer() and abs(value) <= _EXACT_FLOATS[pa.float64()])
+
+
+def _without_marks(column: pa.Array, marks: Sequence[str], instead: str | None) -> pa.Array:
+    """The column with something else in place of each mark of nothing."""
+    is_mark = pc.is_in(column, value_set=pa.array(marks, pa.string()))
+    return pc.if_else(is_mark, pa.scalar(instead, pa.string()), column) if pc.any(is_mark).as_py() else column
 
 
 def empty_as_null(column: pa.Array) -> pa.Array:
@@ -181,24 +287,24 @@ def position_of(value: str | int | float) -> int:
     return int(number)
 
 
-def positions(values: Values) -> tuple[pa.Array, np.ndarray]:
-    """(ranks as int32, -1 for none; whether each value is not a rank), from numbers, text and None."""
+def positions(values: Values, marks: Sequence[str] = MARKS_OF_NOTHING) -> tuple[pa.Array, np.ndarray]:
+    """(ranks as int32, -1 for none; whether each value is not a rank), from numbers, text and None. A NaN is none."""
     column = _column(values)
     if column is not None and pa.types.is_null(column.type):
         column = column.cast(pa.int64())
     if column is not None and pa.types.is_integer(column.type) and _is_within(column, 0, MAX_POSITION):
         return column.cast(pa.int32()).fill_null(-1), np.zeros(len(column), bool)
-    values_of_rows, is_bad = _parse_distinct(values, position_of, -1)
+    values_of_rows, is_bad = _parse_distinct(values, position_of, -1, marks)
     return values_of_rows.cast(pa.int32()), is_bad
 
 
 def _number(value: str | int | float) -> int | float:
-    """A number, also from plain decimal text with at most 18 digits on each side of the point."""
+    """A number, also from decimal text with at most 20 digits on each side of the point."""
     if not isinstance(value, str):
         return value
     if not _NUMBER.fullmatch(value):
         raise ValueError("no number")
-    return float(value) if "." in value else int(value)
+    return int(value) if value.lstrip("+-").isdigit() else float(value)
 
 
 def _column(values: Values) -> pa.Array | None:
@@ -216,66 +322,157 @@ def _is_within(column: pa.Array, least: int, most: int) -> bool:
     return span["min"] is None or (span["min"] >= least and span["max"] <= most)
 
 
-def _parse_distinct(values: Values, parse: Callable[[Any], int], null: int | None) -> tuple[pa.Array, np.ndarray]:
-    """(int64, `null` for a missing or bad value; whether each value is bad); each distinct value is parsed once."""
-    parsed: dict[Any, tuple[int | None, bool]] = {None: (null, False), "": (null, False)}
+def _parse_distinct(
+    values: Values, parse: Callable[[Any], int], null: int | None, marks: Sequence[str]
+) -> tuple[pa.Array, np.ndarray]:
+    """(int64, `null` for a missing or bad value; whether each value is bad); each distinct value is parsed once, text
+    without the space around it.
+    """
+    numbers, faults = _parsed(values, parse, null, marks)
+    return numbers, faults != _FINE
+
+
+_FINE, _BAD, _IMPLAUSIBLE = range(3)
+
+
+class ImplausibleTime(ValueError):
+    """A time that is read, and lies outside the years of any search log."""
+
+
+def _parsed(
+    values: Values, parse: Callable[[Any], int], null: int | None, marks: Sequence[str]
+) -> tuple[pa.Array, np.ndarray]:
+    """As _parse_distinct, with what is wrong with each value."""
+    parsed: dict[Any, tuple[int | None, int]] = dict.fromkeys((None, *marks), (null, _FINE))
     rows = []
     for value in values.to_pylist() if isinstance(values, pa.Array) else values:
         key = value if type(value) is not bool else str(value)
         if key not in parsed:
+            bare = value.strip() if isinstance(value, str) else value
             try:
-                parsed[key] = parse(value), False
+                parsed[key] = (parse(bare), _FINE) if bare == bare and bare not in marks else (null, _FINE)
+            except ImplausibleTime:
+                parsed[key] = null, _IMPLAUSIBLE
             except (ValueError, TypeError, OverflowError):
-                parsed[key] = null, True
+                parsed[key] = null, _BAD
         rows.append(parsed[key])
     numbers = pa.array([number for number, _ in rows], pa.int64())
-    return numbers, np.array([is_bad for _, is_bad in rows], bool)
+    return numbers, np.array([fault for _, fault in rows], np.int8)
 
 
 # Times as logs write them -> milliseconds since 1970, UTC.
 #
 # `time_of` defines the meaning of a value. `times` parses whole columns: values that Arrow's parser accepts mean the
-# same as in `time_of` (except the year 0, which is excluded). A column that it does not accept completely goes through
-# `time_of`.
+# same as in `time_of`. A column that it does not accept completely goes through `time_of`.
+#
+# A bare number may be seconds, milliseconds, microseconds or nanoseconds since 1970, or a date and a time of day
+# without marks. No log of searches is older than 1990 or from after 2099, and within these years no number has two
+# readings, but for ten digits such as 2026090110, which would be an hour, and a second of 2034. Neither is assumed.
 
 
 TIME = LOG_ROW.field("time").type
-FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # the years 1 to 9999
+FIRST_MS, END_MS = 631_152_000_000, 4_102_444_800_000  # the years 1990 to 2099
+PER_SECOND = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000, "epoch_ns": 1_000_000_000}
+_COMPACT = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}  # by number of digits
+_HOURS = range(1_990_010_100, 2_099_123_124)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOOK_AT = 1000
-_MIN_EPOCH_DIGITS = 10  # fewer digits are a date without dashes
+
+_DAY_FIRST = re.compile(r"\[?(\d\d?)/([A-Z][a-z]{2})/(\d{4}):(\d\d:\d\d:\d\d[^\s\]]*)\]?", re.ASCII)
+_MONTH_FIRST = re.compile(r"([A-Z][a-z]{2})[a-z]* (\d\d?)(?:st|nd|rd|th)?, (\d{4}) @ (\d\d:\d\d\S*)", re.ASCII)
+_YEAR_FIRST = re.compile(r"(\d{4})([-/])(\d\d?)\2(\d\d?)(?:[Tt ] *(\d\d?):(\S+))?", re.ASCII)
+_OF_MAIL = re.compile(r"[A-Z][a-z]{2}, \d\d? [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d (?:[+-]\d{4}|GMT|UTC)", re.ASCII)
+_REGION = re.compile(r"(?<=[0-9Zz])\[[A-Za-z_/]+\]$")  # beside an offset
+_ZONE = re.compile(r" *(?:UTC|GMT|[zZ])$| +(?=[+-]\d\d)", re.ASCII)
+_LEAP_SECOND = re.compile(r"(?<=[T ]\d\d:\d\d:)60(?=[.,Z+-]|$)", re.ASCII)
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 def time_of(value: str | int | float, time_format: str) -> int:
-    """Milliseconds since 1970. Raises ValueError, TypeError or OverflowError for anything but a time.
+    """Milliseconds since 1970. Raises ImplausibleTime for a time outside the years 1990 to 2099, and ValueError,
+    TypeError or OverflowError for anything but a time.
 
-    iso: ISO 8601, UTC by default; a number, also as text of ten digits or more, is in milliseconds, as in OpenSearch
-    date fields. epoch_s, epoch_ms: a number, also as text. Fractions of a millisecond are cut off.
+    iso: ISO 8601, UTC by default, also with slashes, and the forms of web servers (`01/Sep/2026:10:00:00 +0000`),
+    Kibana (`Sep 1, 2026 @ 10:00:00.000`) and mail; a number, also as text, means what is plausible. The other formats:
+    a number, also as text, in their unit. Fractions of a millisecond are cut off.
     """
-    is_long = isinstance(value, str) and len(value) >= _MIN_EPOCH_DIGITS
-    if time_format == "iso" and isinstance(value, str) and not (is_long and value.isascii() and value.isdigit()):
-        moment = datetime.fromisoformat(value)
+    if time_format == "iso" and isinstance(value, str) and not _NUMBER.fullmatch(value):
+        moment, leap_seconds = _moment(value)
         since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
-        return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+        milliseconds = (since.days * 86_400 + since.seconds + leap_seconds) * 1000 + since.microseconds // 1000
+        if leap_seconds and milliseconds // 1000 % 86_400:
+            raise ValueError("a leap second ends a day")
+        return _plausible(milliseconds)
     number = _number(value)
-    scale = 1000 if time_format == "epoch_s" else 1
-    # A float is cut at its shortest decimal form, not its binary one: 1.001 s is 1001 ms.
-    milliseconds = number * scale if isinstance(number, int) else int(np.floor(round(number * scale, 3)))
-    if not FIRST_MS <= milliseconds <= LAST_MS:
-        raise ValueError("beyond the years 1 to 9999")
+    if isinstance(number, float) and number.is_integer():
+        number = int(number)
+    if time_format != "iso":
+        return _plausible(_milliseconds(number, PER_SECOND[time_format]))
+    for per_second in PER_SECOND.values():
+        if FIRST_MS * per_second <= number * 1000 < END_MS * per_second:
+            if per_second == 1 and int(number) in _HOURS and _compact(int(number), "%Y%m%d%H") is not None:
+                break
+            return _milliseconds(number, per_second)
+    form = _COMPACT.get(len(str(number)))
+    day = _compact(number, form) if form and isinstance(number, int) else None
+    if day is None:
+        raise ImplausibleTime
+    return _plausible(round((day - _EPOCH) / timedelta(milliseconds=1)))
+
+
+def _plausible(milliseconds: int) -> int:
+    if not FIRST_MS <= milliseconds < END_MS:
+        raise ImplausibleTime
     return milliseconds
 
 
-def times(values: Values, time_format: str) -> tuple[pa.Array, np.ndarray]:
-    """(TIME, null for none; whether each value is not a time), from text, numbers and None. "" counts as missing."""
+def _milliseconds(number: int | float, per_second: int) -> int:
+    if isinstance(number, int):
+        return number * 1000 // per_second
+    # A float is cut at its shortest decimal form, not its binary one: 1.001 s is 1001 ms.
+    return int(np.floor(round(number * 1000 / per_second, 3)))
+
+
+def _compact(number: int, form: str) -> datetime | None:
+    try:
+        return datetime.strptime(str(number), form).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def _moment(text: str) -> tuple[datetime, int]:
+    """(a time in one of the forms; 1 if its leap second is still to be added, else 0). Raises ValueError."""
+    if _OF_MAIL.fullmatch(text):
+        return parsedate_to_datetime(text), 0
+    text = _ZONE.sub(lambda zone: "" if zone[0].isspace() else "Z", _REGION.sub("", text))
+    if found := _DAY_FIRST.fullmatch(text):
+        day, month, year, clock = found.groups()
+        text = f"{year}-{_MONTHS.index(month) + 1:02d}-{int(day):02d}T{clock}"
+    elif found := _MONTH_FIRST.fullmatch(text):
+        month, day, year, clock = found.groups()
+        text = f"{year}-{_MONTHS.index(month) + 1:02d}-{int(day):02d}T{clock}"
+    elif found := _YEAR_FIRST.fullmatch(text):
+        year, _, month, day, hour, clock = found.groups()
+        text = f"{year}-{int(month):02d}-{int(day):02d}" + (f"T{int(hour):02d}:{clock}" if hour else "")
+    text, leap_seconds = _LEAP_SECOND.subn("59", text)
+    return datetime.fromisoformat(text), leap_seconds
+
+
+def times(
+    values: Values, time_format: str, marks: Sequence[str] = MARKS_OF_NOTHING
+) -> tuple[pa.Array, np.ndarray, np.ndarray]:
+    """(TIME, null for none; whether each value is not a time; whether it is an implausible one), from text, numbers and
+    None.
+    """
     column = _column(values)
     moments = None if column is None else _whole_column(column, time_format)
     if moments is not None:
-        return moments, np.zeros(len(moments), bool)
+        return moments, np.zeros(len(moments), bool), np.zeros(len(moments), bool)
     if column is not None and (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
-        return _arrow_times(column)
-    milliseconds, is_bad = _parse_distinct(values, lambda value: time_of(value, time_format), None)
-    return milliseconds.cast(TIME), is_bad
+        moments, is_implausible = _arrow_times(column)
+        return moments, np.zeros(len(moments), bool), is_implausible
+    milliseconds, faults = _parsed(values, lambda value: time_of(value, time_format), None, marks)
+    return milliseconds.cast(TIME), faults == _BAD, faults == _IMPLAUSIBLE
 
 
 def _whole_column(column: pa.Array, time_format: str) -> pa.Array | None:
@@ -283,8 +480,8 @@ def _whole_column(column: pa.Array, time_format: str) -> pa.Array | None:
     kind = column.type
     if pa.types.is_null(kind):
         return column.cast(TIME)
-    if pa.types.is_integer(kind) and _is_within(column, FIRST_MS, LAST_MS):
-        milliseconds = pc.multiply(column.cast(pa.int64()), 1000 if time_format == "epoch_s" else 1)
+    if pa.types.is_integer(kind):
+        milliseconds = _whole_numbers(column, time_format)
     elif pa.types.is_string(kind) and time_format == "iso":
         column = empty_as_null(column)
         # The first text decides which parser is tried, since Arrow is slow on a column of errors.
@@ -296,18 +493,34 @@ def _whole_column(column: pa.Array, time_format: str) -> pa.Array | None:
             return None
     else:
         return None
-    return milliseconds.cast(TIME) if _is_within(milliseconds, FIRST_MS, LAST_MS) else None
+    if milliseconds is None or not _is_within(milliseconds, FIRST_MS, END_MS - 1):
+        return None
+    return milliseconds.cast(TIME)
+
+
+def _whole_numbers(column: pa.Array, time_format: str) -> pa.Array | None:
+    """The milliseconds of integers that are all plausible in the unit of the format, or in one unit; None otherwise."""
+    for name, per_second in PER_SECOND.items():
+        first, last = FIRST_MS * per_second // 1000, END_MS * per_second // 1000 - 1
+        if time_format == "iso" and name == "epoch_s":
+            last = _HOURS.start - 1
+        if time_format in ("iso", name) and _is_within(column, first, last):
+            numbers = column.cast(pa.int64())
+            if per_second <= 1000:
+                return pc.multiply(numbers, 1000 // per_second)
+            return pc.divide(numbers, per_second // 1000)
+    return None
 
 
 def _arrow_times(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
-    """The times of Arrow's own timestamps and dates; without a zone they are in UTC."""
+    """The times of Arrow's own timestamps and dates, UTC if they have no zone, and whether each is implausible."""
     if pa.types.is_date(column.type):
         column = column.cast(pa.date32()).cast(pa.timestamp("s"))
     is_valid = column.is_valid().to_numpy(zero_copy_only=False)
     count = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     if column.type.unit == "s":
-        milliseconds = np.clip(count, FIRST_MS, LAST_MS) * 1000
+        milliseconds = np.clip(count, -(2**52), 2**52) * 1000
     else:
         milliseconds = count // {"ms": 1, "us": 1000, "ns": 1_000_000}[column.type.unit]
-    is_bad = is_valid & ((milliseconds < FIRST_MS) | (milliseconds > LAST_MS))
-    return pa.array(milliseconds, pa.int64(), mask=~is_valid | is_bad).cast(TIME), is_bad
+    is_implausible = is_valid & ((milliseconds < FIRST_MS) | (milliseconds >= END_MS))
+    return pa.array(milliseconds, pa.int64(), mask=~is_valid | is_implausible).cast(TIME), is_implausible

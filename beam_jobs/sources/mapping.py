@@ -2,7 +2,8 @@
 
 Labelled pairs and texts are mapped in the same way (labelled_rows).
 
-    time_format = "iso"            # or "epoch_s", "epoch_ms"
+    time_format = "iso"            # or "epoch_s", "epoch_ms", "epoch_us", "epoch_ns"
+    null = ["", "-"]               # what stands for a missing value, in place of MARKS_OF_NOTHING
     encoding = "utf-8"             # of text; or "latin-1", "cp1252", "utf-16", "shift_jis", ...
     delimiter = ","                # delimited text only, as are header, quote, escape and quoted_newlines
 
@@ -42,8 +43,20 @@ def _known_encoding(name: str) -> str:
         ) from None
 
 
-TimeFormat = Literal["iso", "epoch_s", "epoch_ms"]
+TimeFormat = Literal["iso", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns"]
+TIME_FATES = ("unreadable_time", "unreadable_year")  # schemas.ledger
+TIMES_FIX = (
+    "Name the right column in `time` of a mapping, and set its time_format: iso (2026-09-01T10:00:00Z), epoch_s,"
+    " epoch_ms, epoch_us or epoch_ns; a text that stands for no time goes into its `null`."
+)
 Column = str | int | None
+
+# What programs write where there is no value: Hive and MySQL, SQL clients, Python, pandas, R, JavaScript. None of them
+# is an id, a rank or a time. A person may search for `null`, so of these only `\N` and the empty text are no query.
+MARKS_OF_NOTHING = (
+    "", "\\N", "NULL", "Null", "null", "(null)", "None", "none", "NaN", "nan", "NaT", "NA", "N/A", "<NA>", "undefined",
+)  # fmt: skip
+NO_QUERY = ("", "\\N")
 
 
 @section
@@ -173,14 +186,16 @@ class ColumnMapping:
 class Mapping(ColumnMapping):
     """What the columns of a log mean. Raises UsageError for a value out of range.
 
-    `time_format`: iso (ISO 8601; a bare number is milliseconds since 1970), epoch_s or epoch_ms; UTC by default.
-    `min_dwell`: a click with a shorter dwell does not count; in the unit of the column `dwell`.
+    `time_format`: iso (ISO 8601 and other usual forms, log_rows.time_of; UTC by default), or the unit of numbers since
+    1970. `null`: the texts that stand for a missing value, in every column; by default MARKS_OF_NOTHING, and NO_QUERY
+    for queries. `min_dwell`: a click with a shorter dwell does not count; in the unit of the column `dwell`.
     """
 
     columns: Columns = field(default_factory=Columns)
     events: Events = field(default_factory=Events)
     time_format: TimeFormat = "iso"
     min_dwell: Annotated[float | None, Field(gt=0), Unnamed(at=None)] = None
+    null: Annotated[tuple[str, ...] | None, Unnamed(at=None)] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

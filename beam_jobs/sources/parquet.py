@@ -86,7 +86,7 @@ class ParquetSource:
             columns = {ours: column.take(pa.array(numbers)) for ours, column in columns.items()}
         hashes = read_lines.line_hashes(_row_bytes(columns, len(numbers)))
         columns.pop("line_id", None)
-        rows, unreadable, reasons = self.rows_of(hashes, columns, self.mapping)
+        rows, unreadable, reasons, wrong = self.rows_of(hashes, columns, self.mapping)
         rejects = dict.fromkeys(np.flatnonzero(is_bad).tolist(), read_lines.NOT_UTF8)
         rejects |= dict(zip(numbers[unreadable].tolist(), reasons, strict=True))
         places = sorted(rejects)
@@ -94,6 +94,7 @@ class ParquetSource:
             rows=rows,
             reject_offsets=np.array(places, np.int64) + offset,
             reject_reasons=[rejects[place] for place in places],
+            wrong_values=wrong,
             num_lines=num_rows,
             offset=offset,
             stored_bytes=stored_bytes,
@@ -135,11 +136,15 @@ def _check_types(ours: str, column: str | int, kinds: dict[str, pa.DataType]) ->
         also = f", while {right[0]} has {_words(kinds[right[0]])}" if right else ""
         raise UsageError(
             f"The mapping gives {ours} the column {column!r}; {wrong[0]} has it as {_words(kinds[wrong[0]])}{also}.",
-            f"Give {_USABLE.get(ours, 'text or integers')}.",
+            f"Give {_USABLE.get(ours, 'text or numbers')}.",
         )
 
 
 _USABLE = {
+    "line_id": "text or integers",
+    "event": "text or integers",
+    "user_agent": "text or integers",
+    "application": "text or integers",
     "position": "integers, or text of digits",
     "time": "timestamps, dates, numbers or text",
     "dwell": "numbers, or text of digits",
@@ -152,6 +157,7 @@ def _is_usable(ours: str, kind: pa.DataType) -> bool:
     if _is_text(kind) or is_kind.is_integer(kind) or is_kind.is_null(kind):
         return True
     also = {
+        **dict.fromkeys(("query_id", "client_id", "document_id", "query"), (is_kind.is_decimal,)),
         "position": (),
         "dwell": (),
         "label": (is_kind.is_boolean,),

@@ -438,6 +438,7 @@ def is_utf8(text: bytes | None) -> bool:
 
 MAX_DEPTH = 200  # deeper than any log
 NOT_JSON, NOT_UTF8, WRONG_FIELD = "unreadable_not_json", "unreadable_not_utf8", "unreadable_field"
+BLANK = "blank_line"
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?')
 FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
 
@@ -481,6 +482,8 @@ def is_too_deep(line: bytes) -> bool:
 
 
 def _reason(line: bytes) -> str:
+    if not line.strip():
+        return BLANK
     try:
         as_object(line)
     except FAILURES:

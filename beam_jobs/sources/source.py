@@ -6,24 +6,25 @@ wherever that unit is read; a sample reads the first blocks of some units.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
 from clicktower.beam_jobs.sources.field_names import listed, nearest
-from clicktower.beam_jobs.sources.log_rows import Values
+from clicktower.beam_jobs.sources.log_rows import Values, WrongValues
 from clicktower.beam_jobs.sources.mapping import UTF8, ColumnMapping
 from clicktower.beam_jobs.sources.mapping import Mapping as LogMapping
-from clicktower.beam_jobs.sources.read_lines import ReadingPlan, Unit, plan_reading, read_blocks
+from clicktower.beam_jobs.sources.read_lines import BLANK, ReadingPlan, Unit, plan_reading, read_blocks
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.ledger import FATES
 
 # (line hashes, the mapped columns by our names, the mapping) -> (rows in the order of the lines, the numbers of the
-# rejected lines ascending, their reasons): the meaning of lines once their format has been parsed. Picklable.
+# rejected lines ascending, their reasons, the values of wrong kinds): the meaning of lines once their format has been
+# parsed. Picklable.
 RowsOf: TypeAlias = Callable[
-    [pa.FixedSizeBinaryArray, Mapping[str, Values], Any], tuple[pa.RecordBatch, np.ndarray, Sequence[str]]
+    [pa.FixedSizeBinaryArray, Mapping[str, Values], Any], tuple[pa.RecordBatch, np.ndarray, Sequence[str], WrongValues]
 ]
 
 BOM = b"\xef\xbb\xbf"  # some programs write it before UTF-8; it is not part of the first line
@@ -31,12 +32,16 @@ BOM = b"\xef\xbb\xbf"  # some programs write it before UTF-8; it is not part of 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParsedBlock:
-    """Some lines and their place: each is a row, a reject (its place), or (in a bulk file) only a count."""
+    """Some lines and their place: each is a row, a reject (its place), or only a count: a blank line, or an action line
+    of a bulk file.
+    """
 
     rows: pa.RecordBatch  # LOG_ROW, or the result of the source's `rows_of`
     reject_offsets: np.ndarray  # int64, ascending: in bytes of the file, in rows for Parquet
     reject_reasons: Sequence[str]  # fates (schemas.search_log)
     num_action_lines: int = 0
+    num_blank_lines: int = 0
+    wrong_values: WrongValues = field(default_factory=Counter)
     num_lines: int = 0  # counted independently of parsing, so that the ledger can detect a lost line
     offset: int = 0  # where the block starts: bytes of the uncompressed file, rows of a Parquet file
     stored_bytes: int = 0  # the bytes read from the stored file
@@ -48,10 +53,16 @@ class ParsedBlock:
 
 
 def parsed_lines(
-    rows: pa.RecordBatch, lines: Sequence[bytes], rejects: dict[int, str], num_action_lines: int = 0
+    rows: pa.RecordBatch,
+    lines: Sequence[bytes],
+    rejects: dict[int, str],
+    wrong_values: WrongValues,
+    num_action_lines: int = 0,
 ) -> ParsedBlock:
-    """`rows` with the places of the rejected lines: `rejects` is the reason by the line's number."""
-    numbers = sorted(rejects)
+    """`rows` with the places of the rejected lines: `rejects` is the reason by the line's number; blank lines are among
+    them.
+    """
+    numbers = sorted(number for number, reason in rejects.items() if reason != BLANK)
     offsets = np.zeros(0, np.int64)
     if numbers:
         ends = np.cumsum(np.fromiter(map(len, lines), np.int64, len(lines)) + 1)
@@ -61,6 +72,8 @@ def parsed_lines(
         reject_offsets=offsets,
         reject_reasons=[rejects[number] for number in numbers],
         num_action_lines=num_action_lines,
+        num_blank_lines=len(rejects) - len(numbers),
+        wrong_values=wrong_values,
     )
 
 

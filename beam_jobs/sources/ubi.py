@@ -3,18 +3,20 @@
 A search line has `user_query`; an event line has `action_name`, and in some logs the query again. Fields used in both:
 query_id, client_id, timestamp, user_query, application, query_attributes.user_agent; in an event also action_name and
 
-    event_attributes.object.object_id         text or integer; if it is missing, internal_id, the engine's own id
+    event_attributes.object.object_id         text or a number; if it is missing, internal_id, the engine's own id
     event_attributes.position.ordinal         1.3: an integer;  1.0-1.2: an object whose `index` is one
 
 Files for the bulk API, with their action lines, are supported, and so are exports in which each line is a hit whose
 `_source` is the event.
 
-The structs below define the types. A line that is JSON but has other types is unreadable, whichever field differs.
+The structs below define the types. A line that is JSON but has other types is read once more, without the fields that a
+line can do without (log_rows.OPTIONAL); if another field differs, it is unreadable.
 Nearly all lines of a log are regular; compiled code reads them (`everyday_rows`), to the same rows.
 """
 
 import ctypes
 import weakref
+from collections import Counter
 from collections.abc import Mapping as Table
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,8 +29,9 @@ import pyarrow as pa
 
 from clicktower.beam_jobs.compiled.log_library import library
 from clicktower.beam_jobs.sources import read_lines
-from clicktower.beam_jobs.sources.log_rows import log_rows
-from clicktower.beam_jobs.sources.mapping import Events
+from clicktower.beam_jobs.sources.jsonl import Path, usable_values
+from clicktower.beam_jobs.sources.log_rows import WrongValues, log_rows
+from clicktower.beam_jobs.sources.mapping import MARKS_OF_NOTHING, Events
 from clicktower.beam_jobs.sources.source import LineSource, LogForm, ParsedBlock, parsed_lines
 from clicktower.schemas.search_log import KINDS, LOG_ROW
 
@@ -122,22 +125,22 @@ def _rows(columns: _Columns, length: int, meanings: Sequence[tuple[str, int]]) -
 
 
 _ACTIONS = frozenset({"index", "create", "update", "delete"})
-_Text = str | int | None
+_Value = str | int | float | None
 MOST_KINDS = 126  # of actions: the compiled code numbers them in a byte, with searches and all others
 MOST_ODD = 0.05  # of the lines of a block: with more, the plain path takes no longer than both
 
 
 class _Index(msgspec.Struct, gc=False):
-    index: int | float | None = None
+    index: _Value = None
 
 
 class _Position(msgspec.Struct, gc=False):
-    ordinal: int | float | _Index | None = None
+    ordinal: _Value | _Index = None
 
 
 class _Object(msgspec.Struct, gc=False):
-    object_id: _Text = None
-    internal_id: _Text = None
+    object_id: _Value = None
+    internal_id: _Value = None
 
 
 class _EventAttributes(msgspec.Struct, gc=False):
@@ -146,16 +149,16 @@ class _EventAttributes(msgspec.Struct, gc=False):
 
 
 class _QueryAttributes(msgspec.Struct, gc=False):
-    user_agent: str | None = None
+    user_agent: _Value = None
 
 
 class _Line(msgspec.Struct, gc=False):
-    query_id: _Text = None
-    client_id: _Text = None
-    user_query: str | None = None
-    action_name: str | None = None
-    timestamp: str | int | None = None
-    application: str | None = None
+    query_id: _Value = None
+    client_id: _Value = None
+    user_query: _Value = None
+    action_name: _Value = None
+    timestamp: _Value = None
+    application: _Value = None
     event_attributes: _EventAttributes | None = None
     query_attributes: _QueryAttributes | None = None
 
@@ -176,43 +179,51 @@ def parse_block(block: bytes, kinds: Table[str, tuple[str, int]]) -> ParsedBlock
     if everyday is None or len(everyday.odd) > MOST_ODD * everyday.num_lines:
         cut = read_lines.split_lines(block)
         lines = _read(block, cut, kinds)
-        return parsed_lines(lines.rows, cut, lines.rejects, lines.num_action_lines)
+        return parsed_lines(lines.rows, cut, lines.rejects, lines.wrong_values, lines.num_action_lines)
     if not len(everyday.odd):
-        return parsed_lines(everyday.rows, (), {})
+        return parsed_lines(everyday.rows, (), {}, Counter())
     odd_lines = [block[begin:end] for begin, end in everyday.odd_spans.tolist()]
     odd = _read(b"\n".join(odd_lines), odd_lines, kinds)
-    rejected = sorted(odd.rejects)
+    rejected = sorted(number for number, reason in odd.rejects.items() if reason != read_lines.BLANK)
     return ParsedBlock(
         rows=_merged(everyday, odd),
         reject_offsets=everyday.odd_spans[rejected, 0],
         reject_reasons=[odd.rejects[number] for number in rejected],
         num_action_lines=odd.num_action_lines,
+        num_blank_lines=len(odd.rejects) - len(rejected),
+        wrong_values=odd.wrong_values,
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Read:
     """The result of some lines: rows and the numbers of their lines, ascending; the reasons of the others, by
-    number.
+    number, blank lines among them.
     """
 
     rows: pa.RecordBatch
     numbers: np.ndarray
     rejects: dict[int, str]
     num_action_lines: int
+    wrong_values: WrongValues
 
 
 def _read(block: bytes, cut: list[bytes], kinds: Table[str, tuple[str, int]]) -> _Read:
     """Reads any lines, `block` being all of them together; it defines the result of `everyday_rows`."""
     lines = read_lines.without_returns(block, cut)
     values, rejects = read_lines.decode_lines(block, lines, _decode)
+    wrong: WrongValues = Counter()
+    for number in [number for number, reason in rejects.items() if reason == read_lines.WRONG_FIELD]:
+        if (value := _read_loosely(lines[number], wrong)) is not None:
+            values[number] = value
+            del rejects[number]
     num_action_lines = 0
     is_dropped = set(rejects)
     if rejects or not all([value.query_id for value in values]):  # noqa: C419 (a list is twice as fast)
         for number, value in enumerate(values):
             if value is None or value.query_id:
                 continue
-            values[number], is_action = _without_id(lines[number], value)
+            values[number], is_action = _without_id(lines[number], value, wrong)
             if values[number] is None:
                 is_dropped.add(number)
                 if is_action:
@@ -224,9 +235,51 @@ def _read(block: bytes, cut: list[bytes], kinds: Table[str, tuple[str, int]]) ->
     if is_dropped:
         numbers = np.delete(numbers, list(is_dropped))
         kept, values = [lines[number] for number in numbers], [values[number] for number in numbers]
-    rows, unreadable, reasons = log_rows(read_lines.line_hashes(kept), _columns(values), kinds, "iso", is_ubi=True)
+    hashes = read_lines.line_hashes(kept)
+    rows, unreadable, reasons, wrong_in_rows = log_rows(hashes, _columns(values), kinds, "iso", is_ubi=True)
     rejects.update(zip(numbers[unreadable].tolist(), reasons, strict=True))
-    return _Read(rows=rows, numbers=np.delete(numbers, unreadable), rejects=rejects, num_action_lines=num_action_lines)
+    return _Read(
+        rows=rows,
+        numbers=np.delete(numbers, unreadable),
+        rejects=rejects,
+        num_action_lines=num_action_lines,
+        wrong_values=wrong + wrong_in_rows,
+    )
+
+
+# Where UBI has our columns. An action must be known, since it decides what a line is.
+_WAYS: Table[str, list[Path]] = {
+    "query_id": [("query_id",)],
+    "client_id": [("client_id",)],
+    "query": [("user_query",)],
+    "event": [("action_name",)],
+    "time": [("timestamp",)],
+    "application": [("application",)],
+    "user_agent": [("query_attributes", "user_agent")],
+    "position": [("event_attributes", "position", "ordinal", "index"), ("event_attributes", "position", "ordinal")],
+    "object_id": [("event_attributes", "object", "object_id")],
+    "internal_id": [("event_attributes", "object", "internal_id")],
+}
+
+
+def _read_loosely(line: bytes | msgspec.Raw, wrong: WrongValues) -> _Line | None:
+    """The line without those of its fields that have a wrong type, which are counted; None if it needs one of them."""
+    found = usable_values(bytes(line), _WAYS, wrong)
+    if found is None:
+        return None
+    return _Line(
+        query_id=found["query_id"],
+        client_id=found["client_id"],
+        user_query=found["query"],
+        action_name=found["event"],
+        timestamp=found["time"],
+        application=found["application"],
+        query_attributes=_QueryAttributes(user_agent=found["user_agent"]),
+        event_attributes=_EventAttributes(
+            object=_Object(object_id=found["object_id"], internal_id=found["internal_id"]),
+            position=_Position(ordinal=found["position"]),
+        ),
+    )
 
 
 def _merged(everyday: EverydayRows, irregular: _Read) -> pa.RecordBatch:
@@ -243,10 +296,11 @@ def _merged(everyday: EverydayRows, irregular: _Read) -> pa.RecordBatch:
     return pa.Table.from_batches(parts).unify_dictionaries().combine_chunks().to_batches()[0]
 
 
-def _without_id(line: bytes, value: _Line) -> tuple[_Line | None, bool]:
+def _without_id(line: bytes, value: _Line, wrong: WrongValues) -> tuple[_Line | None, bool]:
     """(the event, whether the line is a bulk action instead) for a line without a query id.
 
-    The event is the line's own, or its `_source`; None for a bulk action, or a `_source` that is not an event.
+    The event is the line's own, or its `_source`; None for a bulk action, or a `_source` that is not an event. `wrong`:
+    fields of wrong types are added to it.
     """
     fields = read_lines.as_object(line)
     if len(fields) == 1 and (name := next(iter(fields))) in _ACTIONS and bytes(fields[name])[:1] == b"{":
@@ -256,7 +310,7 @@ def _without_id(line: bytes, value: _Line) -> tuple[_Line | None, bool]:
     try:
         return _decode(source), False
     except msgspec.ValidationError:
-        return None, False
+        return _read_loosely(source, wrong), False
 
 
 def _columns(values: list[_Line]) -> dict[str, list]:
@@ -267,7 +321,7 @@ def _columns(values: list[_Line]) -> dict[str, list]:
     ordinals: list[Any] = [None if place is None else place.ordinal for place in places]
     if _Index in set(map(type, ordinals)):
         ordinals = [ordinal.index if type(ordinal) is _Index else ordinal for ordinal in ordinals]
-    documents = [None if each is None else each.object_id or _other_id(each) for each in objects]
+    documents = [None if each is None else _document_id(each) for each in objects]
     return {
         "query_id": [value.query_id for value in values],
         "client_id": [value.client_id for value in values],
@@ -281,9 +335,11 @@ def _columns(values: list[_Line]) -> dict[str, list]:
     }
 
 
-def _other_id(item: _Object) -> _Text:
-    """The id of a document without an `object_id`, or whose `object_id` is 0, which is a valid id."""
-    return item.object_id if item.object_id == 0 else item.internal_id
+def _document_id(item: _Object) -> Any:
+    """The `object_id`, or the `internal_id` of a document without one; 0 is a valid id."""
+    named = item.object_id
+    is_missing = named is None or (type(named) is str and named.strip() in MARKS_OF_NOTHING)
+    return item.internal_id if is_missing else named
 
 
 FORM = LogForm(

@@ -126,7 +126,7 @@ def _break(line: str, kind: int, drawn: int) -> tuple[str, int]:
     if way == 3:
         return line.replace(SIMULATED_APPLICATION, SIMULATED_APPLICATION + "\udcff", 1), FATE["unreadable_not_utf8"]
     value = json.loads(line)
-    return json.dumps({**value, "user_query": drawn % 100}), FATE["unreadable_field"]
+    return json.dumps({**value, "user_query": [drawn % 100]}), FATE["unreadable_field"]
 
 
 def _fates(searches: Searches, row: np.ndarray, kind: np.ndarray) -> np.ndarray:

@@ -118,13 +118,36 @@ def _moved_to(unit, lines):
         yield json.dumps(value).encode()
 
 
-def test_seconds_that_are_read_as_milliseconds_are_told(tmp_path):
-    checked = check_log([write(tmp_path / "log", _moved_to(int, small_log()))])
-    (finding,) = [finding for finding in checked.findings if finding.code == "time_unit"]
-    assert "seconds since 1970, and is read as milliseconds" in finding.problem
-    assert 'time_format = "epoch_s"' in checked.facts["proposed_mapping"]
-    output = check_log([write(tmp_path / "ms", _moved_to(lambda seconds: int(seconds * 1000), small_log()))])
-    assert "time_unit" not in codes(output)
+@pytest.mark.parametrize("unit", [int, lambda seconds: int(seconds * 1000), lambda seconds: int(seconds * 10**6)])
+def test_numeric_times_are_read_in_their_unit_and_told_if_the_mapping_says_another(tmp_path, unit):
+    log = write(tmp_path / "log", _moved_to(unit, small_log()))
+    checked = check_log([log])
+    assert "time_unit" not in codes(checked)
+    assert (
+        checked.facts["times"]["first"][:13]
+        == check_log([write(tmp_path / "iso", small_log())]).facts["times"]["first"][:13]
+    )
+    columns = Columns(query_id="query_id", query="user_query", document_id="event_attributes.object.object_id",
+                      time="timestamp", event="action_name")  # fmt: skip
+    checked = check_log([log], log_format="jsonl", mapping=Mapping(columns=columns, time_format="epoch_ns"))
+    assert {code: level for code, level in codes(checked).items() if code in ("time_unit", "unreadable")} == {
+        "time_unit": "look", "unreadable": "fails",
+    }  # fmt: skip
+    (finding,) = [finding for finding in checked.findings if finding.code == "unreadable"]
+    assert "before 1990 or after 2099" in finding.problem
+    assert "time_format" in finding.fix
+
+
+def test_days_without_hours_query_ids_of_several_searches_and_odd_values_are_told(tmp_path):
+    lines = [search("1", text, f"c{number}", "2026-09-01") for number, text in enumerate(["drill", "saw", "lamp"])]
+    lines += [event("1", "click", "D1", "first", "c0", "2026-09-01"), event("1", "click", "D1", 1, None, "2026-09-01")]
+    checked = check_log([write(tmp_path / "log", lines)])
+    found = {finding.code: finding.problem for finding in checked.findings}
+    assert "several searches: 1." in found["shared_query_ids"]
+    assert "are dropped: 1." in found["shared_query_ids"]
+    assert "position: text (1)" in found["wrong_values"]
+    assert "All times are midnight" in found["days_without_hours"]
+    assert checked.can_be_ingested
 
 
 def test_qid_for_query_id_fails_and_a_mapping_that_reads_it_is_proposed(tmp_path):
@@ -278,10 +301,12 @@ def test_a_real_log_is_told_in_full(real_data):
     assert (facts["sample"]["lines"], facts["sample"]["is_whole"]) == (541_918, True)
     # The ledger of a whole ingest, before the later bot rules (benchmarks/results/real_log.json).
     ledger = facts["ledger"]["lines"]
-    assert (ledger["repeat"], ledger["search_unknown"], ledger["bot_user_agent"]) == (10_610, 80, 4_010)
+    assert (ledger["repeat"], ledger["search_unknown"], ledger["bot_user_agent"]) == (10_610, 80, 4_012)
     assert {reason: count for reason, count in ledger.items() if reason.startswith("unreadable")} == {
-        "unreadable_not_utf8": 1, "unreadable_not_json": 202, "unreadable_no_query_id": 98, "unreadable_field": 217,
+        "unreadable_not_utf8": 1, "unreadable_not_json": 201, "unreadable_no_query_id": 98, "unreadable_no_query": 12,
+        "unreadable_time": 108,
     }  # fmt: skip
+    assert (ledger["blank_line"], ledger["search_ambiguous"], facts["shared_query_ids"]) == (1, 43, 5)
     assert facts["documents"]["clicks_titled"] / facts["documents"]["clicks"] > 0.999
 
 

@@ -7,7 +7,10 @@ import json
 import re
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
 from functools import cache
+from hashlib import sha256
 
 from clicktower.beam_jobs.ingest.bots import BotRules
 from clicktower.beam_jobs.ingest.content_filters import is_wordless
@@ -21,7 +24,12 @@ def _refuse(constant):
 
 
 _decoder = json.JSONDecoder(parse_constant=_refuse)
-_digits = re.compile("[0-9]{10,18}")
+_number = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{0,20})?([eE][+-]?[0-9]{1,2})?", re.ASCII)
+_float_id = re.compile(r"-?(0|[1-9][0-9]*)\.0*|-?[0-9](\.[0-9]+[eE]\+?|[eE]\+)[0-9]{1,2}")
+MARKS = {"", "\\N", "NULL", "Null", "null", "(null)", "None", "none", "NaN", "nan", "NaT", "NA", "N/A", "<NA>",
+         "undefined"}  # fmt: skip
+FIRST, END = datetime(1990, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
+AMBIGUOUS = "ambiguous"
 
 
 def reference_line(line: bytes):
@@ -30,6 +38,8 @@ def reference_line(line: bytes):
         text = line.decode()
     except UnicodeDecodeError:
         return "unreadable_not_utf8"
+    if not line.strip():
+        return "blank_line"
     try:
         value = _decoder.decode(text)
         if "\\ud" in text.lower():
@@ -49,29 +59,38 @@ def reference_line(line: bytes):
             value = value["_source"]
             if not isinstance(value, dict) or not _has_right_types(value):
                 return "unreadable_field"
-    attributes = value.get("event_attributes") or {}
-    shown, rank = attributes.get("object") or {}, attributes.get("position") or {}
-    action_name = value.get("action_name")
-    kind = KINDS.get(action_name, "other") if action_name else "search"
-    query = value.get("user_query")
+    action_name, query = value.get("action_name"), _text(value.get("user_query"))
+    kind = KINDS.get(action_name, "other") if action_name not in (None, "") else "search"
+    query = "" if query == "\\N" else query
+    object_id = _along(value, "event_attributes", "object", "object_id")
+    if object_id is None or (isinstance(object_id, str) and object_id.strip() in MARKS):
+        object_id = _along(value, "event_attributes", "object", "internal_id")
+    try:
+        query_id, client, document = map(_id, (value.get("query_id"), value.get("client_id"), object_id))
+    except ValueError:
+        return "unreadable_field"
     try:
         time = _time(value.get("timestamp"))
-        position = _rank(rank.get("ordinal"))
-    except (ValueError, TypeError, OverflowError):
-        return "unreadable_field"
-    if value.get("query_id") in (None, "") and (kind == "search" or not query):
+    except OverflowError:
+        return "unreadable_year"
+    except ValueError:
+        return "unreadable_time"
+    if query_id is None and (kind == "search" or not query):
         return "unreadable_no_query_id"
     if kind == "search" and query is None:
-        return "unreadable_field"
-    document = shown.get("object_id")
+        return "unreadable_no_query"
+    ordinal = _along(value, "event_attributes", "position", "ordinal")
+    if type(ordinal) is dict:
+        ordinal = ordinal.get("index")
+    agent = _along(value, "query_attributes", "user_agent")
     return {
         "kind": kind,
-        "query_id": None if value.get("query_id") in (None, "") else str(value["query_id"]),
-        "client": _text(value.get("client_id")) or None,
-        "agent": (value.get("query_attributes") or {}).get("user_agent"),
+        "query_id": query_id,
+        "client": client,
+        "agent": _text(agent) if type(agent) in _SCALARS else None,
         "query": query if kind == "search" else query or None,
-        "document": _text(shown.get("internal_id") if document in (None, "") else document) or None,
-        "position": position,
+        "document": document,
+        "position": _rank(ordinal),
         "time": time,
     }
 
@@ -84,91 +103,141 @@ def _depth(value) -> int:
     return depth
 
 
-_NONE = type(None)
-_OBJECT, _TEXT, _TEXT_OR_NUMBER = {dict, _NONE}, {str, _NONE}, {str, int, _NONE}
-_RANK = {int, float, dict, _NONE}
+_SCALARS = (str, int, float)
+_IN_THE_WAY = ["no object where there should be one"]
+
+
+def _along(value, *path):
+    for key in path:
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            return _IN_THE_WAY
+        value = value.get(key)
+    return value
 
 
 def _has_right_types(value) -> bool:
-    """Of what json.loads gives; true and false are of no type that is wanted anywhere."""
-    attributes, asked = value.get("event_attributes"), value.get("query_attributes")
-    if type(attributes) not in _OBJECT or type(asked) not in _OBJECT:
-        return False
-    shown, rank = (attributes or {}).get("object"), (attributes or {}).get("position")
-    if type(shown) not in _OBJECT or type(rank) not in _OBJECT:
-        return False
-    ordinal = (rank or {}).get("ordinal")
-    return (
-        type(value.get("query_id")) in _TEXT_OR_NUMBER
-        and type(value.get("client_id")) in _TEXT_OR_NUMBER
-        and type(value.get("timestamp")) in _TEXT_OR_NUMBER
-        and type(value.get("user_query")) in _TEXT
-        and type(value.get("action_name")) in _TEXT
-        and type(value.get("application")) in _TEXT
-        and type((asked or {}).get("user_agent")) in _TEXT
-        and type((shown or {}).get("object_id")) in _TEXT_OR_NUMBER
-        and type((shown or {}).get("internal_id")) in _TEXT_OR_NUMBER
-        and type(ordinal) in _RANK
-        and (type(ordinal) is not dict or type(ordinal.get("index")) in {int, float, _NONE})
-    )
+    """Of what a line cannot do without, of what json.loads gives; true and false are of no type that is wanted."""
+    needed = [value.get(name) for name in ("query_id", "client_id", "user_query", "action_name", "timestamp")]
+    needed += [_along(value, "event_attributes", "object", name) for name in ("object_id", "internal_id")]
+    return all(each is None or type(each) in _SCALARS for each in needed)
 
 
 def _text(value):
+    if isinstance(value, float):
+        return str(int(value)) if value == int(value) else repr(value)
     return str(value) if isinstance(value, int) else value
 
 
+def _id(value):
+    if isinstance(value, float):
+        if value != int(value) or abs(value) > 2**53:
+            raise ValueError(value)
+        return str(int(value))
+    if not isinstance(value, str):
+        return None if value is None else str(value)
+    value = value.strip()
+    if _float_id.fullmatch(value) and Decimal(value) == Decimal(value).to_integral_value():
+        value = f"{Decimal(value):.0f}"
+    return None if value in MARKS else value
+
+
 def _rank(value) -> int:
-    value = value.get("index") if isinstance(value, dict) else value
-    if value is None:
+    """The rank, or -1 for what is none."""
+    if isinstance(value, str) and _number.fullmatch(value.strip()):
+        value = Decimal(value.strip())
+    if type(value) not in (int, float, Decimal) or value != int(value) or not 0 <= value < 2**31:
         return -1
-    if value != int(value) or not 0 <= value < 2**31:
-        raise ValueError(value)
     return int(value)
 
 
 def _time(value):
-    if value is None or value == "":
+    """Raises ValueError for what is no time, OverflowError for one out of the years of logs."""
+    if isinstance(value, str):
+        value = value.strip()
+    if value is None or value in MARKS:
         return None
-    if isinstance(value, str) and _digits.fullmatch(value):
-        value = int(value)
-    if isinstance(value, int):
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=value)
-    moment = datetime.fromisoformat(value)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    if isinstance(value, str) and not _number.fullmatch(value):
+        moment = datetime.fromisoformat(value)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        if not FIRST <= moment < END:
+            raise OverflowError(value)
+        return moment - timedelta(microseconds=moment.microsecond % 1000)
+    number = Fraction(repr(value) if isinstance(value, float) else value)
+    for per_second in (1, 10**3, 10**6, 10**9):
+        seconds = number / per_second
+        is_hour = per_second == 1 and _compact(number, 10) is not None
+        if FIRST.timestamp() <= seconds < END.timestamp() and not is_hour:
+            return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=int(seconds * 1000))
+    for num_digits in (8, 12, 14):
+        if (moment := _compact(number, num_digits)) and FIRST <= moment < END:
+            return moment
+    raise OverflowError(value)
 
 
-def reference_ingest(lines: list[bytes], rules: BotRules, is_bot_agent=lambda agent: "bot" in (agent or "")):
-    """(lines by fate, {query: (people, searches)}, {(query, document, position): (impressions, clicks)})."""
+def _compact(number, num_digits):
+    text = str(number)
+    if len(text) != num_digits or not text.isdigit():
+        return None
+    try:
+        return datetime(*map(int, [text[:4], *(text[at : at + 2] for at in range(4, num_digits, 2))]), tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def reference_joins(lines: list[bytes]):
+    """([(document or "", normalised query) of each line that is a search or has one, sorted], lines by other fates)."""
+    joined, fates = _join(lines)
+    return sorted((row["document"] or "", normalise(found["query"])) for row, found, _ in joined), +fates
+
+
+def _join(lines):
+    """([(row, the row with its query, its client)], the other lines by fate)."""
     fates: Counter[str] = Counter()
     rows, seen = [], set()
     for line in lines:
         row = reference_line(line)
         if isinstance(row, str):
             fates[row] += 1
-        elif line.removesuffix(b"\r") in seen:
+        elif line.rstrip(b"\r") in seen:
             fates["repeat"] += 1
         else:
-            seen.add(line.removesuffix(b"\r"))
-            rows.append(row)
+            seen.add(line.rstrip(b"\r"))
+            rows.append(row | {"hash": sha256(line.rstrip(b"\r")).digest()[:16]})
     searches = defaultdict(list)
     for row in rows:
         if row["kind"] == "search":
             searches[row["query_id"]].append(row)
-    # Between equally early searches the line's hash decides, which is not repeated here: in these logs none are.
-    chosen = {key: min(found, key=lambda row: (row["time"] is None, row["time"])) for key, found in searches.items()}
+    staying = {key: _searches_that_stay(found) for key, found in searches.items()}
     joined = []
     for row in rows:
-        found = chosen.get(row["query_id"]) or (row if row["kind"] != "search" and row["query"] else None)
+        stay = staying.get(row["query_id"], [])
         if row["kind"] == "other":
             fates["other_action"] += 1
         elif row["kind"] != "search" and row["document"] is None:
             fates["document_missing"] += 1
-        elif row["kind"] == "search" and row is not found:
-            fates["search_repeated"] += 1
-        elif found is None:
-            fates["search_unknown"] += 1
+        elif row["kind"] == "search":
+            if any(row is one for one in stay):
+                joined.append((row, row, row["client"]))
+            else:
+                fates["search_repeated"] += 1
         else:
-            joined.append((row, found, row["client"] or found["client"]))
+            found = _search_of(row, stay) if stay else None
+            if found in (None, AMBIGUOUS) and row["query"]:
+                found = row
+            if found is None:
+                fates["search_unknown"] += 1
+            elif found == AMBIGUOUS:
+                fates["search_ambiguous"] += 1
+            else:
+                joined.append((row, found, row["client"] or found["client"]))
+    return joined, fates
+
+
+def reference_ingest(lines: list[bytes], rules: BotRules, is_bot_agent=lambda agent: "bot" in (agent or "")):
+    """(lines by fate, {query: (people, searches)}, {(query, document, position): (impressions, clicks)})."""
+    joined, fates = _join(lines)
     named, behaving, unsure = _bots(joined, rules, is_bot_agent)
     queries, exposures = defaultdict(lambda: [set(), 0]), defaultdict(lambda: [0, 0])
     for row, found, client in joined:
@@ -195,6 +264,41 @@ def reference_ingest(lines: list[bytes], rules: BotRules, is_bot_agent=lambda ag
         {query: (min(32, len(people)), count) for query, (people, count) in queries.items()},
         {key: tuple(counts) for key, counts in exposures.items()},
     )
+
+
+def _order(row):
+    return row["time"] is None, row["time"] or FIRST, row["hash"]
+
+
+def _searches_that_stay(found):
+    """Of the search lines of one query id those that do not repeat the one before, client by client."""
+    by_client = defaultdict(list)
+    for row in sorted(found, key=_order):
+        mine = by_client[row["client"]]
+        if not mine or normalise(mine[-1]["query"]) != normalise(row["query"]):
+            mine.append(row)
+    nobody = by_client.pop(None, [])
+    if len(by_client) == 1:
+        asked = {normalise(row["query"]) for mine in by_client.values() for row in mine}
+        nobody = [row for row in nobody if normalise(row["query"]) not in asked]
+    return [row for mine in [nobody, *by_client.values()] for row in mine]
+
+
+def _search_of(event, stay):
+    """The search of an event among those of its query id."""
+    mine = [row for row in stay if event["client"] is not None and row["client"] == event["client"]]
+    if not mine and len({row["client"] for row in stay}) == 1:
+        mine = stay
+    if len(mine) == 1:
+        return mine[0]
+    if mine and event["time"] is not None and all(row["time"] is not None for row in mine):
+        before = [row["time"] for row in mine if row["time"] <= event["time"]]
+        then = max(before) if before else min(row["time"] for row in mine)
+        candidates = [row for row in mine if row["time"] == then]
+        if len(candidates) == 1:
+            return candidates[0]
+    is_one = len({normalise(row["query"]) for row in stay}) == 1
+    return min(stay, key=_order) if is_one else AMBIGUOUS
 
 
 @cache
@@ -228,6 +332,8 @@ def _bots(joined, rules, is_bot_agent):
         all_day = max(hours_of_day.values(), default=0) >= rules.clock_hours
         even = _is_even(hours, 20, 2, rules) or _is_even(days, 14, 4, rules)
         per_hour, per_day = max(hours.values(), default=0), max(days.values(), default=0)
+        if all(row["time"] == datetime(*row["time"].timetuple()[:3], tzinfo=UTC) for row in asked if row["time"]):
+            per_hour = 0  # dates without hours
         showing = num >= rules.clicked_share_searches and shown >= rules.shown_per_search * num
         one_rank = on_one_rank >= rules.same_rank_share * max(num, len(clicked))
         if (

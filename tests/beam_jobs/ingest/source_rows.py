@@ -18,7 +18,8 @@ def read_all(logs, config: IngestConfig):
             assert block.rows.schema.equals(LOG_ROW)
             block.rows.validate(full=True)
             given = block.rows.num_rows + len(block.reject_reasons) + block.num_action_lines
-            assert given == block.num_lines  # a line is a row, a reject or an action
+            given += block.num_blank_lines
+            assert given == block.num_lines  # a line is a row, a reject, an action or blank
             rows += block.rows.select(NAMES).to_pylist()
             rejects += [
                 (unit.file, offset, reason)

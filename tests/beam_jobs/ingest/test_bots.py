@@ -139,6 +139,14 @@ def test_300_searches_a_day_are_a_bot(count, verdict):
     assert _verdict(lines) == verdict
 
 
+@pytest.mark.parametrize(("count", "verdict"), [(199, None), (200, "unsure_pace"), (300, "pace")])
+def test_days_without_hours_measure_a_pace_per_day_alone(count, verdict):
+    midnight = START.replace(hour=0)
+    assert _verdict([(1, SEARCH, midnight, -1, f"q{number % 50}") for number in range(count)]) == verdict
+    later = [(1, SEARCH, midnight + timedelta(days=1, seconds=1), -1, "q")]  # so midnight is an hour like any other
+    assert _verdict([(1, SEARCH, midnight, -1, f"q{number % 50}") for number in range(60)] + later) == "pace"
+
+
 def test_a_busy_person_over_months_is_no_bot():
     # three searches a day for a hundred days, with a click at a changing rank
     lines = []

@@ -45,7 +45,7 @@ LINES = [
     ("c", "ben", None, "purchase", "d3", None),  # search_unknown
     ("d", "cat", "saw", "search", None, None),
     ("d", "cat", None, "wish", "d1", None),  # below k
-    ("e", "ann", "hose", "click", "d1", "soon"),  # unreadable_field
+    ("e", "ann", "hose", "click", "d1", "soon"),  # a dwell that is none, so unknown
 ]
 
 
@@ -71,9 +71,10 @@ def test_conversions_weigh_and_short_clicks_do_not_count(tmp_path, form):
     store = str(tmp_path / "store")
     day = ingest_log([_write(tmp_path, form)], store=store, config=config)
     assert day.manifest.outcome.ledger.lines == {
-        "unreadable_field": 1, "other_action": 1, "click_short": 2, "search_unknown": 1, "document_missing": 1,
-        "day_search": 3, "day_click": 2, "day_conversion": 5,
+        "other_action": 1, "click_short": 2, "search_unknown": 1, "document_missing": 1,
+        "day_search": 3, "day_click": 3, "day_conversion": 5,
     }  # fmt: skip
+    assert day.manifest.outcome.metrics["wrong_values"] == {"dwell: text": 1}
     assert day.manifest.outcome.counts["conversions"] == 5
     documents = write_documents(tmp_path / "documents.tsv", {f"d{i}": f"Thing {i}" for i in range(1, 9)})
     shards = build_shards([day.folder], documents, store=store, config=BuildConfig(k=2, dev_share=0, num_negatives=2))

@@ -35,13 +35,14 @@ def _fates(path) -> Counter[str]:
         for parsed in source.read(unit):
             fates.update(parsed.reject_reasons)
             fates["action_line"] += parsed.num_action_lines
+            fates["blank_line"] += parsed.num_blank_lines
             batches.append(pa.Table.from_batches([parsed.rows]))
-    joined, dropped = join_search_events(pa.concat_tables(batches).unify_dictionaries().combine_chunks(), KEY)
+    joined, tally = join_search_events(pa.concat_tables(batches).unify_dictionaries().combine_chunks(), KEY)
     bots, passers_by = detect_bots(client_statistics(joined), BotRules())
     bots = merge_bots([bots, find_crowds(passers_by, activity_of(passers_by), BotRules())])
     partial, filtered = aggregate_joined(joined, bots)
     queries, exposures = merge_bucket(partial)
-    fates.update(dropped)
+    fates.update(tally.fates)
     fates.update(filtered.fates)
     fates["day_search"] = sum(queries["searches"].to_pylist())
     fates["day_impression"] = sum(exposures["impressions"].to_pylist())

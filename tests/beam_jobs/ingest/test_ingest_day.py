@@ -122,7 +122,7 @@ def test_every_fate_of_a_hand_worked_log(tmp_path):
         event("a", "hover", "D1", 1, "ann"),  # other_action
         event("a", "click", None, 1, "ann"),  # document_missing
         search("b", "angle bracket", "ben"),  # day_search
-        search("b", "later text", "ben", time="2026-09-01T10:00:01Z"),  # search_repeated
+        search("b", "Angle bracket", "ben", time="2026-09-01T10:00:01Z"),  # search_repeated
         event("b", "click", "D1", 2, "ben"),  # day_click, another position
         search("c", "angle bracket", None),  # day_search, by nobody
         event("z", "click", "D1"),  # search_unknown
@@ -140,27 +140,37 @@ def test_every_fate_of_a_hand_worked_log(tmp_path):
         b'{"index": {"_index": "ubi_queries"}}',  # action_line
         b'{"index": {"_index": "ubi_queries"}}',  # action_line: it carries no data, so it repeats none
         b"\xff\xfe",  # unreadable_not_utf8
-        b"",  # unreadable_not_json
+        b"",  # blank_line
         b'{"query_id": "a"',  # unreadable_not_json
         b'{"qid": "a", "user_query": "x"}',  # unreadable_no_query_id
-        search("k", 5),  # unreadable_field
-        event("a", "click", "D1", "third"),  # unreadable_field
+        search("k", [5]),  # unreadable_field
+        search("l", None),  # unreadable_no_query
+        search("l", "drill", time="yesterday"),  # unreadable_time
+        search("l", "drill", time=1500),  # unreadable_year
+        event("a", "click", "D1", "third", "ann"),  # day_click, at an unknown position
     ]
     result = ingest_log([write_log(tmp_path, lines)], store=str(tmp_path / "store"), config=LENIENT)
     ledger = result.manifest.outcome.ledger
-    assert ledger.total == len(lines) == 176
+    assert ledger.total == len(lines) == 179
     assert ledger.lines == {
-        "day_search": 49, "day_impression": 1, "day_click": 2, "repeat": 1, "other_action": 1, "document_missing": 1,
+        "day_search": 49, "day_impression": 1, "day_click": 3, "repeat": 1, "other_action": 1, "document_missing": 1,
         "search_repeated": 1, "search_unknown": 1, "bot_user_agent": 3, "bot_behaviour": 61,
         "bot_unsure": 45, "query_empty": 2,
-        "action_line": 2, "unreadable_not_utf8": 1, "unreadable_not_json": 2,
-        "unreadable_no_query_id": 1, "unreadable_field": 2,
+        "action_line": 2, "blank_line": 1, "unreadable_not_utf8": 1, "unreadable_not_json": 1,
+        "unreadable_no_query_id": 1, "unreadable_field": 1, "unreadable_no_query": 1, "unreadable_time": 1,
+        "unreadable_year": 1,
     }  # fmt: skip
+    assert result.manifest.outcome.metrics["wrong_values"] == {"query: a list": 1, "position: text": 1, "time: text": 1}
     # ann and ben; the third search is nobody's
     assert queries_of(result) == {
         "angle bracket": (2, 3), "saw": (1, 44), "free porn videos": (1, 1), "http://spam.example/buy": (1, 1),
     }  # fmt: skip
-    assert exposures_of(result) == {("angle bracket", "D1", 1): (1, 1), ("angle bracket", "D1", 2): (0, 1)}
+    shown = {
+        ("angle bracket", "D1", 1): (1, 1),
+        ("angle bracket", "D1", 2): (0, 1),
+        ("angle bracket", "D1", -1): (0, 1),
+    }
+    assert exposures_of(result) == shown
     # ann, ben, gus, hal, ida, joe
     assert result.manifest.outcome.counts["people"] == 6
     assert result.manifest.outcome.metrics["bots"] == {
@@ -171,8 +181,8 @@ def test_every_fate_of_a_hand_worked_log(tmp_path):
     rejects = rejects_of(result)
     assert rejects.schema.equals(REJECT)
     whole = b"".join(line + b"\n" for line in lines)
-    starts = [whole.index(start) for start in (b"\xff", b'\n\n{"query_id": "a"\n', b'{"query_id": "a"\n', b'{"qid"')]
-    assert rejects["offset"].to_pylist()[:4] == [starts[0], starts[1] + 1, starts[2], starts[3]]
+    starts = [whole.index(start) for start in (b"\xff", b'{"query_id": "a"\n', b'{"qid"')]
+    assert rejects["offset"].to_pylist()[:3] == starts
     assert read_rows(result, "queries").schema.equals(QUERIES, check_metadata=True)
     assert read_rows(result, "exposures").schema.equals(EXPOSURES, check_metadata=True)
 

@@ -73,10 +73,10 @@ def test_every_line_has_one_fate_and_the_shards_hold_exactly_the_rest(chained):
     assert kept == len(lines)
     # Seven lines written twice; x1-x2 under two labels; two fields; a text of a space; no label.
     assert fates == {
-        "label_repeated": 7, "label_conflict": 2, "unreadable_field": 1, "sentence_empty": 1, "unreadable_label": 1,
+        "label_repeated": 7, "label_conflict": 2, "unreadable_width": 1, "sentence_empty": 1, "unreadable_label": 1,
     }  # fmt: skip
     rejects = json.loads(storage.read_bytes(storage.join(result.data, "rejects.json")))
-    assert [reject["fate"] for reject in rejects] == ["unreadable_field", "unreadable_label"]
+    assert [reject["fate"] for reject in rejects] == ["unreadable_width", "unreadable_label"]
 
 
 def test_no_sentence_is_on_both_sides_of_the_split(chained):

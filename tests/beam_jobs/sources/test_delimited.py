@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from clicktower.beam_jobs.checking.check_log import check_log
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
 from clicktower.beam_jobs.sources.delimited import split_fields
-from clicktower.beam_jobs.sources.mapping import Columns, Events, Mapping
+from clicktower.beam_jobs.sources.mapping import MARKS_OF_NOTHING, Columns, Events, Mapping
 from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.section import changed
 from tests.beam_jobs.ingest.source_rows import NAMES, as_set, read_all
 
 AOL = Mapping(
@@ -56,16 +57,68 @@ def test_a_log_of_one_search_a_line_with_what_was_clicked(tmp_path, end, start):
         ("click", "142", "angle bracket", "http://www.shop.example", 3, first),
         ("click", "217", '"lottery', "http://lotto.example", 1, second),
         ("search", "217", "", None, -1, second),
+        ("click", "993", "drill", "http://x.example", -1, second),
     ]
     names = ("kind", "client_id", "query", "document_id", "position", "time")
     assert [{k: v for k, v in row.items() if k != "query_id"} for row in rows] == [
         dict(zip(names, row, strict=True)) | blank for row in expected
     ]
-    assert len({row["query_id"] for row in rows}) == 4  # a line without an id is joined to none
+    assert len({row["query_id"] for row in rows}) == 5  # a line without an id is joined to none
     whole = log.read_bytes()
-    places = [whole.index(line) for line in AOL_LINES[5:]]
-    reasons = ["unreadable_field", "unreadable_field", "unreadable_not_utf8", "unreadable_field"]
+    places = [whole.index(line) for line in AOL_LINES[5:8]]
+    reasons = ["unreadable_time", "unreadable_width", "unreadable_not_utf8"]
     assert rejects == [(str(log), place, reason) for place, reason in zip(places, reasons, strict=True)]
+
+
+NAMES_OF_AOL = b"AnonID\tQuery\tQueryTime\tItemRank\tClickURL"
+TIME = b"2006-03-01 07:17:12"
+
+
+@pytest.mark.parametrize("mark", [*(mark.encode() for mark in MARKS_OF_NOTHING), b"  ", b" \\N ", b"\xc2\xa0"])
+def test_a_mark_of_nothing_is_no_document_no_client_and_no_rank(tmp_path, mark):
+    lines = [
+        NAMES_OF_AOL,
+        b"\t".join([mark, b"drill", mark, mark, mark]),
+        b"\t".join([b"7", b"null", TIME, b"1", b"D1"]),
+    ]
+    rows, rejects, _ = read_all([_write(tmp_path / "log", lines)], _config())
+    names = ("kind", "client_id", "query", "document_id", "position")
+    assert [tuple(row[name] for name in names) for row in rows] == [
+        ("search", None, "drill", None, -1),
+        ("click", "7", "null", "D1", 1),  # people search for `null`
+    ]
+    assert (rows[0]["time"], rejects) == (None, [])
+
+
+def test_the_marks_of_nothing_may_be_others(tmp_path):
+    lines = [NAMES_OF_AOL, b"-\tdrill\t-\t-\t-", b"NULL\t-\t" + TIME + b"\t2\tnull"]
+    mapping = changed(AOL, {"null": ("-",)})
+    rows, rejects, _ = read_all([_write(tmp_path / "log", lines)], _config(mapping))
+    names = ("kind", "client_id", "query", "document_id", "position")
+    assert [tuple(row[name] for name in names) for row in rows] == [("search", None, "drill", None, -1)]
+    assert [reason for _, _, reason in rejects] == ["unreadable_no_query_id"]  # a click without its query
+
+
+def test_a_query_is_missing_where_hive_says_so(tmp_path):
+    lines = [NAMES_OF_AOL, b"7\t\\N\t" + TIME + b"\t\\N\t\\N", b"7\t\\N\t" + TIME + b"\t1\tD1"]
+    rows, rejects, _ = read_all([_write(tmp_path / "log", lines)], _config())
+    assert [(row["kind"], row["query"]) for row in rows] == [("search", "")]
+    assert [reason for _, _, reason in rejects] == ["unreadable_no_query_id"]
+
+
+def test_ids_are_trimmed_and_floats_are_whole_numbers(tmp_path):
+    lines = [NAMES_OF_AOL, b" 10.0\tdrill\t" + TIME + b"\t1.0\t1.2E7 ", b"10\tdrill\t" + TIME + b"\t 1\tP1\xe3\x80\x80"]
+    rows, _, _ = read_all([_write(tmp_path / "log", lines)], _config())
+    assert [(row["client_id"], row["document_id"], row["position"]) for row in rows] == [
+        ("10", "12000000", 1), ("10", "P1", 1),
+    ]  # fmt: skip
+
+
+def test_carriage_returns_before_a_line_end_are_part_of_it(tmp_path):
+    lines = [NAMES_OF_AOL, b"7\tdrill\t" + TIME + b"\t\t", b"", b"7\tdrill\t" + TIME + b"\t1\tD1"]
+    rows, rejects, num_lines = read_all([_write(tmp_path / "log", lines, b"\r\r\n")], _config())
+    assert [(row["kind"], row["document_id"]) for row in rows] == [("search", None), ("click", "D1")]
+    assert (rejects, num_lines) == ([], 3)  # one of them is blank
 
 
 @pytest.mark.slow
@@ -85,9 +138,9 @@ def test_orcas_lines_are_clicks_by_nobody_and_agree_with_polars(real_data):
 
 def test_a_line_with_another_number_of_fields_is_no_orcas_line(tmp_path):
     log = _write(tmp_path / "o.tsv", [b"1\ta\tD1\tu", b"1\ta\tD1", b"1\ta\tD1\tu\tv", b""])
-    rows, rejects, _ = read_all([log], IngestConfig(format="orcas"))
-    assert len(rows) == 1
-    assert [place for _, place, _ in rejects] == [9, 16, 27]
+    rows, rejects, num_lines = read_all([log], IngestConfig(format="orcas"))
+    assert (len(rows), num_lines) == (1, 4)  # the last line is blank
+    assert [(place, reason) for _, place, reason in rejects] == [(9, "unreadable_width"), (16, "unreadable_width")]
 
 
 TEXT = st.text(st.sampled_from(["a", "b", " ", ",", '"', "é"]), max_size=6)
@@ -95,11 +148,11 @@ NAMED = Mapping(columns=Columns(query="q", document_id="d", client_id="c"), deli
 
 
 def _expected(rows):
-    kinds = ["click" if document else "search" for _, document, _ in rows]
+    kinds = ["click" if document.strip() else "search" for _, document, _ in rows]
     return as_set(
         dict.fromkeys(NAMES)
-        | {"kind": kind, "query": query or (None if kind == "click" else ""), "document_id": document or None,
-           "client_id": client or None, "position": -1}
+        | {"kind": kind, "query": query or (None if kind == "click" else ""), "document_id": document.strip() or None,
+           "client_id": client.strip() or None, "position": -1}
         for (query, document, client), kind in zip(rows, kinds, strict=True)
         if query or kind == "search"
     )  # fmt: skip

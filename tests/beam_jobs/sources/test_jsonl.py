@@ -10,6 +10,8 @@ from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
 from clicktower.beam_jobs.sources.jsonl import parse_block
 from clicktower.beam_jobs.sources.mapping import Columns, Events, Mapping
 from clicktower.schemas.errors import UsageError
+from tests.beam_jobs.ingest.reference_ingest import _id as reference_id
+from tests.beam_jobs.ingest.reference_ingest import _text as reference_text
 from tests.beam_jobs.ingest.source_rows import read_all
 from tests.beam_jobs.sources.test_ubi import SCALARS
 from tests.beam_jobs.sources.ubi_lines import random_log
@@ -52,6 +54,56 @@ def test_dotted_paths_lead_into_nested_objects(tmp_path):
     assert [reason for _, _, reason in rejects] == ["unreadable_field", "unreadable_field", "unreadable_no_query_id"]
 
 
+def test_a_key_may_contain_the_dots_of_its_path(tmp_path):
+    log = _write(tmp_path / "log", [
+        {"type": "s", "search.text": "drill", "search.id": 1},
+        {"type": "c", "search": {"id": "1"}, "hit.doc": {"id": 17}, "hit.rank": 2},
+        {"type": "c", "search": None, "search.id": "1", "hit": {"doc.id": 18, "rank": 3}},
+        {"type": "c", "search.id": "1", "hit.doc.id": 19, "hit": {"rank": "4"}},
+        {"type": "c", "search.id": "1", "hit.doc.id": ["D1"]},
+    ])  # fmt: skip
+    rows, rejects, _ = read_all([log], _config(NESTED))
+    names = ("kind", "query_id", "query", "document_id", "position")
+    assert [tuple(row[name] for name in names) for row in rows] == [
+        ("search", "1", "drill", None, -1),
+        ("click", "1", None, "17", 2),
+        ("click", "1", None, "18", 3),
+        ("click", "1", None, "19", 4),
+    ]
+    assert [reason for _, _, reason in rejects] == ["unreadable_field"]
+
+
+def test_what_a_line_can_do_without_becomes_null_and_is_counted():
+    columns = Columns(query="q", document_id="d", position="p", dwell="s", user_agent="ua", application="app")
+    mapping = Mapping(columns=columns, min_dwell=5)
+    full = {"q": "drill", "d": "D1", "p": 1, "s": 9, "ua": "Firefox", "app": "shop"}
+    changes = [{}, {"p": [1]}, {"p": "first"}, {"s": {}}, {"s": "long"}, {"ua": ["a"]}, {"app": True}, {"app": 7},
+               {"q": 17}, {"q": 1.5}]  # fmt: skip
+    parsed = parse_block(b"".join(json.dumps(full | change).encode() + b"\n" for change in changes), mapping)
+    assert not parsed.reject_reasons
+    assert parsed.rows["position"].to_pylist() == [1, -1, -1] + [1] * 7
+    assert parsed.rows["weight"].to_pylist() == [1000] * 10
+    assert parsed.rows["user_agent"].to_pylist() == ["Firefox"] * 5 + [None] + ["Firefox"] * 4
+    assert parsed.rows["application"].to_pylist() == ["shop"] * 6 + [None, "7", "shop", "shop"]
+    assert parsed.rows["query"].to_pylist() == ["drill"] * 8 + ["17", "1.5"]
+    assert parsed.wrong_values == {
+        "position: a list": 1, "position: text": 1, "dwell: an object": 1, "dwell: text": 1, "user_agent: a list": 1,
+        "application: true or false": 1,
+    }  # fmt: skip
+    lost = parse_block(b'{"q": "drill", "d": ["D1"]}\n{"q": {"text": 1}}\n{"q": "a", "d": 1.5}\n', mapping)
+    assert lost.reject_reasons == ["unreadable_field"] * 3
+    assert set(lost.wrong_values) == {
+        "document_id: a list", "query: an object", "document_id: a fraction, or a float too large for an id",
+    }  # fmt: skip
+
+
+def test_blank_lines_are_no_lines_that_cannot_be_read(tmp_path):
+    log = tmp_path / "log"
+    log.write_bytes(b'\n{"q": "a"}\r\n \t\r\n{"q": "b"}\r\r\n\n')
+    rows, rejects, num_lines = read_all([log], _config(Mapping(columns=Columns(query="q", document_id="d"))))
+    assert ([row["query"] for row in rows], rejects, num_lines) == (["a", "b"], [], 5)
+
+
 def _along(value, path):
     for key in path.split("."):
         if value is None:
@@ -66,14 +118,15 @@ def _expected(value):
     """(client, query, document) of a line without events or ids, or its fate."""
     try:
         found = [_along(value, path) for path in ("a.b", "a.c", "d")]
-        if any(isinstance(each, bool) or not (each is None or isinstance(each, str | int)) for each in found):
+        if any(isinstance(each, bool) or not (each is None or isinstance(each, str | int | float)) for each in found):
             return "unreadable_field"
-    except TypeError:
+        client, document = reference_id(found[0]), reference_id(found[2])
+    except (TypeError, ValueError):
         return "unreadable_field"
-    client, query, document = [str(each) if isinstance(each, int) else each for each in found]
+    query = "" if found[1] == "\\N" else reference_text(found[1])
     if query is None or (document and not query):
         return "unreadable_no_query_id"
-    return client or None, query, document or None
+    return client, query, document
 
 
 @settings(deadline=None, max_examples=200)

@@ -32,7 +32,7 @@ def _table(num_rows=1000, seed=0):
             "q": pa.array([f"query {n}" for n in rng.integers(0, 99, num_rows)]).dictionary_encode(),
             "doc": pa.array([None if n < 3 else f"D{n}" for n in rng.integers(0, 9, num_rows)], pa.large_string()),
             "rank": pa.array([None if n == 0 else float(n) for n in rng.integers(0, 9, num_rows)]),
-            "at": pa.array(rng.integers(0, 2**40, num_rows), pa.timestamp("us")),
+            "at": pa.array(10**15 + rng.integers(0, 2**40, num_rows), pa.timestamp("us")),
             "tags": pa.array([["a"]] * num_rows),
         }
     )
@@ -59,7 +59,7 @@ def test_rows_agree_with_polars_and_places_are_row_numbers(tmp_path, monkeypatch
     assert (rejects, num_lines) == ([], 1000)
 
 
-def test_a_bad_value_costs_its_row(tmp_path):
+def test_bad_text_costs_its_row_and_a_bad_rank_does_not(tmp_path):
     invalid = pa.Array.from_buffers(
         pa.string(), 3, [*pa.array(["ab", "c", "d"]).buffers()[:2], pa.py_buffer(b"a\xffcd")]
     )
@@ -67,14 +67,37 @@ def test_a_bad_value_costs_its_row(tmp_path):
     pq.write_table(pa.concat_tables([table] * 2), tmp_path / "log.parquet")
     mapping = Mapping(columns=Columns(query="q", document_id="doc", position="rank"))
     rows, rejects, _ = read_all([tmp_path / "log.parquet"], _config(mapping))
-    assert [row["query"] for row in rows] == ["d", "d"]
-    found = [(place, reason) for _, place, reason in rejects]
-    assert found == [
-        (0, "unreadable_not_utf8"),
-        (1, "unreadable_field"),
-        (3, "unreadable_not_utf8"),
-        (4, "unreadable_field"),
-    ]
+    assert [(row["query"], row["position"]) for row in rows] == [("c", -1), ("d", 3)] * 2
+    assert [(place, reason) for _, place, reason in rejects] == [(0, "unreadable_not_utf8"), (3, "unreadable_not_utf8")]
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32(), pa.decimal128(30, 2), pa.decimal256(40, 0)])
+def test_ids_that_came_through_floats_are_whole_numbers_again(tmp_path, kind):
+    numbers = pa.array([10, 101, None]).cast(pa.float64() if pa.types.is_floating(kind) else pa.int64()).cast(kind)
+    table = pa.table({"who": numbers, "q": ["a"] * 3, "doc": numbers})
+    pq.write_table(table, tmp_path / "log.parquet")
+    rows, rejects, _ = read_all([tmp_path / "log.parquet"], _config(NUMBERED))
+    assert [(row["client_id"], row["document_id"]) for row in rows] == [("10", "10"), ("101", "101"), (None, None)]
+    assert rejects == []
+
+
+NUMBERED = Mapping(columns=Columns(client_id="who", query="q", document_id="doc"))
+
+
+def test_a_float_that_cannot_be_an_id_costs_its_row_and_no_number_at_all_is_none(tmp_path):
+    nan = float("nan")
+    doc, rank = pa.array([1.5, 2.0**53 + 2, nan, 7, 8]), pa.array([1, 1, nan, nan, 2.5])
+    table = pa.table({"q": ["a"] * 5, "doc": doc, "rank": rank})
+    pq.write_table(table, tmp_path / "log.parquet")
+    mapping = Mapping(columns=Columns(query="q", document_id="doc", position="rank"))
+    source = open_source(_config(mapping))
+    (block,) = [block for unit in source.plan([str(tmp_path / "log.parquet")]).units for block in source.read(unit)]
+    assert block.reject_reasons == ["unreadable_field"] * 2
+    names = ("kind", "document_id", "position")
+    assert [tuple(row[name] for name in names) for row in block.rows.to_pylist()] == [
+        ("search", None, -1), ("click", "7", -1), ("click", "8", -1),
+    ]  # fmt: skip
+    assert block.wrong_values == {"document_id: a fraction, or a float too large for an id": 2, "position: a number": 1}
 
 
 def _hashes(log, mapping):
@@ -119,19 +142,19 @@ def test_a_missing_column_and_a_type_of_no_use_are_named(tmp_path):
     with pytest.raises(UsageError, match="it as a list"):
         read_all([log], _config(Mapping(columns=Columns(query="q", document_id="tags"))))
     with pytest.raises(UsageError, match="it as double"):
-        read_all([log], _config(Mapping(columns=Columns(query="q", document_id="rank"))))
+        read_all([log], _config(Mapping(columns=Columns(query="q", document_id="doc", event="rank"))))
 
 
 def test_two_files_of_different_forms_are_both_named_unless_the_mapped_columns_agree(tmp_path):
     mapping = Mapping(columns=Columns(query="q", document_id="doc"))
     for name, columns in {"1": {"q": ["a"], "doc": ["D"]}, "2": {"q": ["a"], "doc": [7], "more": [1]},
-                          "3": {"q": ["a"], "document": ["D"]}, "4": {"q": ["a"], "doc": [1.5]}}.items():  # fmt: skip
+                          "3": {"q": ["a"], "document": ["D"]}, "4": {"q": ["a"], "doc": [[1]]}}.items():  # fmt: skip
         pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet")
     rows, _, _ = read_all([tmp_path / "1.parquet", tmp_path / "2.parquet"], _config(mapping))
     assert [row["document_id"] for row in rows] == ["D", "7"]
     with pytest.raises(UsageError, match=r"1\.parquet has it and .*3\.parquet has not"):
         read_all([tmp_path / "1.parquet", tmp_path / "3.parquet"], _config(mapping))
-    with pytest.raises(UsageError, match=r"4\.parquet has it as double, while .*1\.parquet has string"):
+    with pytest.raises(UsageError, match=r"4\.parquet has it as a list or a map, while .*1\.parquet has string"):
         read_all([tmp_path / "1.parquet", tmp_path / "4.parquet"], _config(mapping))
 
 
