@@ -122,7 +122,11 @@ def find_finished(store: str, request: Request) -> tuple[StageResult | None, lis
     Every byte of a small output is checked. For a large one the sizes are, since its readers check the bytes: days when
     they are read (days), shards before training (shard_data).
     """
-    folder = stage_folder(store, request)
+    return find_finished_in(stage_folder(store, request))
+
+
+def find_finished_in(folder: str) -> tuple[StageResult | None, list[str]]:
+    """As find_finished, by the folder."""
     if not storage.exists(storage.join(folder, manifests.FILE_NAME)):
         return None, []
     try:
@@ -143,19 +147,19 @@ def run_stage(
     failed or died (schemas.claim). A damaged output is set aside under another name and made again; `repaired` says
     what was wrong. A failed attempt leaves nothing behind, unless an engine's job continues with it (JobGoesOn).
     """
-    finished, _ = _find_and_clear(store, request)
+    finished, _ = find_and_clear_in(stage_folder(store, request))
     if finished:
         return finished
     if request.stage in PRIVATE_STAGES:
         storage.make_folder(storage.join(store, request.stage), private=True)
     with claimed(stage_folder(store, request), progress):
-        finished, wrong = _find_and_clear(store, request)
+        finished, wrong = find_and_clear_in(stage_folder(store, request))
         return finished or _make(store, request, produce, wrong)
 
 
-def _find_and_clear(store: str, request: Request) -> tuple[StageResult | None, list[str]]:
-    """As find_finished; it also removes the remains of a job that committed after its client was gone."""
-    finished, wrong = find_finished(store, request)
+def find_and_clear_in(folder: str) -> tuple[StageResult | None, list[str]]:
+    """As find_finished_in; it also removes the remains of a job that committed after its client was gone."""
+    finished, wrong = find_finished_in(folder)
     if finished:
         with suppress(OSError):  # leftovers do no harm
             _clear_others(finished)

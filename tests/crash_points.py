@@ -2,7 +2,8 @@
 
     python -m tests.crash_points [--every N] [--stage NAME ...] [--on disk|s3] [--mode MODE ...]
 
-A small night is ingested, built, trained, evaluated, published twice and erased from. Each command runs undisturbed to
+A small night is ingested, built, trained, evaluated, published twice and erased from; then the person who was erased
+comes once more. Each command runs undisturbed to
 number its calls (Python's audit events: open for writing, rename, link, remove, mkdir, rmdir). Then, from the same
 state, it runs once for each Nth call and is killed there, and once more and gets an I/O error from it. After that the
 same command has to succeed, with the digests, ledgers and files of the undisturbed run, and to leave nothing but a
@@ -41,6 +42,7 @@ MODULES = (
 S3_MODULES = ("s3fs", "clicktower.flows.releases.verify")
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.truncate"}
 KILLED = 137
+GROWN = '{"query_id": "s2", "client_id": "c7", "user_query": "wood screw", "timestamp": "2026-09-01T10:01:00Z"}\n'
 LINE = '{"query_id": "s1", "client_id": "c7", "user_query": "angle bracket", "timestamp": "2026-09-01T10:00:00Z"}\n'
 # Names that differ from run to run.
 _RANDOM = re.compile(r"attempt-[0-9a-f]{12}|[0-9a-f]{32}|[0-9a-f]{24}|tfevents[\w.]+")
@@ -126,6 +128,7 @@ def night(folder: Path, shop: Path, uri: str) -> Iterator[tuple[str, Callable[[]
     yield "publish", lambda: [*publish, "--model", of("train"), "--evaluation", of("evaluate")]
     yield "prune", lambda: [*publish, "--model", of("train"), "--set", "keep=0"]
     yield "erase", lambda: ["erase", "--store", store, "--client-ids-file", str(shop / "ids.txt")]
+    yield "grown", lambda: ["ingest", str(shop / "grown.ndjson"), "--into", store]
 
 
 class Disk:
@@ -230,6 +233,7 @@ def enumerate_calls(
     store = f"{place.uri}/store"
     assert place.run(["simulate", str(shop), "--searches", "60", "--seed", "3"]) == 0, output.read_text()
     (shop / "ids.txt").write_text("c7\n")
+    (shop / "grown.ndjson").write_text(LINE + GROWN)
     (root / "one.ndjson").write_text(LINE)  # its ingest makes the key, by which all later ones hash alike
     assert place.run(["ingest", str(root / "one.ndjson"), "--into", store]) == 0, output.read_text()
     shutil.rmtree(folder / "store" / "ingest")

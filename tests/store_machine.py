@@ -2,10 +2,11 @@
 
     python -m tests.store_machine [--steps N] [--seed N]
 
-Log files of two dates appear and grow; they are ingested alone and together, early and late, once more, and in place of
-a day; people are erased; windows are built, trained, published, rolled back and pruned. Any command may be killed, or
-get an I/O error, at one of its calls that change the disk; it is then repeated. After each command the days, pairs
-and releases are those of the model. Commands run in processes forked from this one, which has started no thread.
+Log files of two dates appear, grow, are renamed and joined; they are ingested alone and together, early and late, once
+more, and in place of a day; people are erased, and nobody of them comes back with a later ingest; windows are built,
+trained, published, rolled back and pruned. Any command may be killed, or get an I/O error, at one of its calls that
+change the disk; it is then repeated. After each command the days, pairs and releases are those of the model. Commands
+run in processes forked from this one, which has started no thread.
 """
 
 import argparse
@@ -55,22 +56,27 @@ File = tuple[Visit, ...]
 
 @dataclass(frozen=True)
 class Part:
-    """An ingest: its files and, as erasures come, whom it lost."""
+    """An ingest: its files, who had been erased before, and, as erasures come, whom it lost."""
 
     files: frozenset[File]
+    left_out: frozenset[str] = frozenset()
     erased: set[str] = field(default_factory=set, compare=False)
 
     @property
     def visits(self) -> set[Visit]:
         return {visit for file in self.files for visit in file}
 
+    @property
+    def kept(self) -> set[Visit]:
+        return {visit for visit in self.visits if visit.client not in self.left_out}
+
     def rows(self) -> tuple[dict[str, set[str]], Counter, Counter]:
         """People and searches by query, and clicks by query and document."""
         people, searches, clicks = defaultdict(set), Counter(), Counter()
-        for visit in self.visits:
+        for visit in self.kept:
             people[visit.query].add(visit.client)
         people = {query: clients - self.erased for query, clients in people.items() if clients - self.erased}
-        for visit in self.visits:
+        for visit in self.kept:
             if visit.query in people:
                 searches[visit.query] += 1
                 clicks[visit.query, visit.document] += 1
@@ -83,25 +89,28 @@ class StoreModel:
     def __init__(self) -> None:
         self.days: dict[str, list[Part]] = {}
         self.ingests: dict[tuple[str, frozenset[File]], Part] = {}  # all that were ever made
+        self.erased: frozenset[str] = frozenset()
 
     def ingest(self, date: str, files: frozenset[File], *, replace: bool) -> int:
         """The exit code."""
-        part = self.ingests.get((date, files), Part(files))
+        part = self.ingests.get((date, files), Part(files, self.erased))
         parts = self.days.get(date, [])
         of_day = {file for earlier in parts for file in earlier.files}
         shared = [earlier for earlier in parts if earlier.visits & part.visits]
+        if not replace and files < of_day:
+            return OK
+        self.ingests[date, files] = part  # made, even if the day then refuses it
         if replace or files >= of_day:
             parts = [part]
-        elif files <= of_day:
-            return OK
         elif all(earlier.visits <= part.visits for earlier in shared):
             parts = [*(earlier for earlier in parts if earlier not in shared), part]
         else:
             return REFUSED
-        self.days[date], self.ingests[date, files] = parts, part
+        self.days[date] = parts
         return OK
 
     def erase(self, client: str) -> None:
+        self.erased |= {client}
         for part in self.ingests.values():
             if any(visit.client == client for visit in part.visits):
                 part.erased.add(client)
@@ -249,7 +258,7 @@ class StoreMachine(RuleBasedStateMachine):
     disturb = st.none() | st.tuples(st.sampled_from(Disk.modes), st.integers(1, CALLS))
 
     def _write(self, date: str, file: File) -> None:
-        path = self.logs / f"{len(self.paths)}.ndjson"
+        path = self.logs / f"{sum(map(len, self.files.values()))}.ndjson"
         path.write_bytes(b"".join(line + b"\n" for visit in file for line in visit.lines(date)))
         self.files[date].append(file)
         self.paths[file] = str(path)
@@ -268,6 +277,14 @@ class StoreMachine(RuleBasedStateMachine):
         date = data.draw(st.sampled_from([date for date in DATES if self.files[date]]))
         file = data.draw(st.sampled_from(self.files[date]))
         self._write(date, file + self._number(visits))
+
+    @precondition(lambda self: any(self.files.values()))
+    @rule(data=st.data())
+    def files_are_joined(self, data):
+        """Or one is renamed: the new name has the content of all."""
+        date = data.draw(st.sampled_from([date for date in DATES if self.files[date]]))
+        files = data.draw(st.lists(st.sampled_from(self.files[date]), min_size=1, max_size=2, unique=True))
+        self._write(date, tuple(dict.fromkeys(visit for file in files for visit in file)))
 
     @precondition(lambda self: any(self.files.values()))
     @rule(data=st.data(), replace=st.booleans(), disturb=disturb)

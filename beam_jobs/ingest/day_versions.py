@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -116,12 +117,6 @@ def part_of(request: Request) -> versions.DayPart:
 def data_date(request: Request) -> str | None:
     """The date of an ingest's data, or None for an undated one."""
     return request.config.get("date")
-
-
-def find_remainder(store: str, request: Request) -> str | None:
-    """The folder of what an erasure left of an ingest; None if nobody was erased from it."""
-    folder = storage.join(store, "ingest", request.digest)
-    return follow(folder) if successor(folder) else None
 
 
 def find_held(store: str, request: Request, *, replace_day: bool = False) -> str | None:
@@ -290,26 +285,50 @@ def _sample(store: str, part: versions.DayPart) -> LineSample | None:
 
 # Ingests after an erasure: what remains of them, and where it is now.
 #
-#     STORE/ingest/DIGEST/erased.json    {"schema_version": "1.0", "by": the digest of the ingest that took its place}
+#     STORE/ingest/DIGEST/erased.json    {"schema_version": "1.1", "by": the digest of the ingest that took its place,
+#                                         "listed": true}   since 1.1: those who were erased are on the store's list
 #
 # That file is the moment of an erasure: one process creates it, once, and from then on every request for DIGEST is led
 # to the other. An ingest with `erased_from` counts only if that file names it, so the remains of a killed or beaten
-# attempt are never read. The file stays when the rest is gone: the same log, ingested again, must not bring the person
-# back.
+# attempt are never read. The file stays when the rest is gone.
+#
+# A log that is ingested after an erasure gives such a remainder at once, without erased people (erased_people):
+# `erased_from` is then the ingest of the whole log, which was never made.
+#
+#     STORE/ingest/DIGEST/committing     while an ingest commits
+#
+# An erasure lists people, then looks through all ingests; an ingest commits, then looks whether the list is as it was.
+# So one of the two sees the other. Until the ingest has looked, it carries that file and no build reads it; if it is
+# killed there, the same ingest, repeated, looks again.
 
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 FILE_NAME = "erased.json"
+COMMITTING = "committing"
+_INSTEAD = "instead-"  # and a digest: a file beside it while that ingest is made
 
 
 def successor(folder: str) -> str | None:
     """The digest of the ingest that replaced an erased one; None for one that was not erased."""
+    return _erased(folder).get("by")
+
+
+def may_be_made_again(folder: str) -> bool:
+    """Whether the log of an ingest would bring back nobody: all who were erased from it are listed."""
+    while value := _erased(folder):
+        if not value.get("listed"):
+            return False
+        folder = storage.join(folder.rsplit("/", 1)[0], value["by"])
+    return True
+
+
+def _erased(folder: str) -> Mapping[str, Any]:
     uri = storage.join(folder, FILE_NAME)
     if not storage.exists(uri):
-        return None
-    value: Mapping[str, str] = json.loads(storage.read_bytes(uri))
+        return {}
+    value: Mapping[str, Any] = json.loads(storage.read_bytes(uri))
     require_major(uri, value.get("schema_version"), SCHEMA_VERSION)
-    return value["by"]
+    return value
 
 
 def follow(folder: str) -> str:
@@ -326,8 +345,73 @@ def _left_of(store: str, ingest: str) -> str:
 
 def mark_erased(folder: str, by: str) -> bool:
     """Let another ingest replace this one. False if another did before."""
-    content = json.dumps({"schema_version": SCHEMA_VERSION, "by": by}, indent=1).encode()
+    content = json.dumps({"schema_version": SCHEMA_VERSION, "by": by, "listed": True}, indent=1).encode()
     return storage.write_new(storage.join(folder, FILE_NAME), content)
+
+
+def remainder_request(request: Request, of: str, erasure: str) -> Request:
+    """The request for an ingest without erased people, instead of the ingest in the folder `of`. `erasure`: the digest
+    of their list.
+    """
+    return replace(request, inputs={**request.inputs, "erased_from": of.rsplit("/", 1)[-1], "erasure": erasure})
+
+
+def take_place(result: StageResult) -> str:
+    """Let an ingest take the place of the one that it was made from, or instead of, unless another did before. Returns
+    the folder of the one that counts.
+    """
+    source = result.manifest.request.inputs.get("erased_from")
+    if source is None:
+        return follow(result.folder)
+    folder = storage.join(result.folder.rsplit("/", 1)[0], source)
+    if not successor(folder):
+        mark_erased(folder, result.manifest.digest)
+    return follow(folder)
+
+
+def begin_commit(folder: str) -> None:
+    storage.write_atomic(storage.join(folder, COMMITTING), b"")
+
+
+def is_committing(folder: str) -> bool:
+    """Whether an ingest has yet to look at the list of erased people (see above)."""
+    return storage.exists(storage.join(folder, COMMITTING))
+
+
+def end_commit(folder: str) -> None:
+    storage.remove(storage.join(folder, COMMITTING))
+
+
+def clear_behind(result: StageResult) -> None:
+    """Remove what is left of the ingests whose place an ingest took: these, or an erasure, may have been cut off."""
+    while source := result.manifest.request.inputs.get("erased_from"):
+        folder = storage.join(result.folder.rsplit("/", 1)[0], source)
+        if storage.list_files(folder) == [FILE_NAME]:
+            return
+        is_finished = storage.exists(storage.join(folder, manifest.FILE_NAME))
+        before = open_result(folder) if is_finished else None
+        clear(folder)
+        if before is None:
+            return
+        result = before
+
+
+def note_attempt(folder: str, digest: str) -> list[str]:
+    """Note that an ingest is made to take the place of another; returns the folders of those that were begun before,
+    under other lists of erased people, and of the other one: a killed ingest may have left rows there.
+    """
+    names = [name.removeprefix(_INSTEAD) for name in storage.list_names(folder) if name.startswith(_INSTEAD)]
+    storage.write_atomic(storage.join(folder, f"{_INSTEAD}{digest}"), b"")
+    return [folder, *(storage.join(folder.rsplit("/", 1)[0], name) for name in names if name != digest)]
+
+
+def clear(folder: str) -> None:
+    """Remove everything of an erased ingest but the file that leads to what is left of it."""
+    for inside in storage.list_folders(folder):
+        storage.remove(storage.join(folder, inside))
+    for name in storage.list_files(folder):
+        if name != FILE_NAME:
+            storage.remove(storage.join(folder, name))
 
 
 def _is_current(result: StageResult) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clicktower.beam_jobs.ingest.day_versions import data_date, finished_ingests, follow, read_sample
+from clicktower.beam_jobs.ingest.day_versions import data_date, finished_ingests, follow, is_committing, read_sample
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.day_version import DayVersion, is_version_file, list_dates, newest_version, read_version
 from clicktower.schemas.errors import StageError, UsageError, require_major
@@ -144,7 +144,10 @@ def open_window(days: Sequence[str], window: Window | None = None) -> OpenDays:
         )
     taken = {date: held[date] for date in sorted(held) if first and until and first <= date <= until}
     undated = [
-        result for store in stores for result in finished_ingests(store) if not data_date(result.manifest.request)
+        result
+        for store in stores
+        for result in finished_ingests(store)
+        if not data_date(result.manifest.request) and not is_committing(result.folder)
     ]
     dated = [
         follow(storage.join(store, "ingest", part.ingest))
@@ -249,6 +252,8 @@ def _parts_of(uri: str) -> list[str]:
 
 
 def _require_whole(result: StageResult) -> None:
+    if is_committing(result.folder):
+        raise StageError(f"The ingest {result.folder} did not finish.", "Run `clicktower ingest` for that log again.")
     damage = manifest.damaged_files(result.folder, result.manifest.files)
     if damage:
         raise StageError(

@@ -1,10 +1,14 @@
 """Erasing people at their request from a store's private aggregates: every ingest, including older versions.
 
+First they are listed (erased_people), so that no later ingest brings them back, whatever it reads. Then everybody on
+the list is erased from every finished ingest, so the next erasure finishes one that was killed.
+
 A day has no rows of a person, only the keyed hashes of (at most PEOPLE_CAP) people beside each query, and with
 `pair_people` beside each document that was clicked for it. So an erasure removes every query that nobody else issued,
 with everything shown and clicked for it, and the person's hash from the set of every other query. The sums of queries
 that others issued too stay unchanged: nothing in them says which line was whose. A full set may then count one person
-too few, which errs on the side of privacy.
+too few, which errs on the side of privacy. The keyed hashes of the log's lines stay too (day_versions.LineSample): they
+recognise a log that is delivered again, and name no one.
 
 It is not a Beam job but a loop over files: one bucket is in memory at a time, and buckets without the person are copied
 (or linked) unchanged. If it is killed, each ingest is either unchanged or erased, and the next run finishes: the
@@ -28,15 +32,17 @@ from clicktower.beam_jobs.engine.arrow_files import write_table, writing_errors
 from clicktower.beam_jobs.ingest import day_versions
 from clicktower.beam_jobs.ingest.day_rows import clickers_digest, count_lines, logical_digest
 from clicktower.beam_jobs.ingest.days import DayFile, day_files, read_day_file
-from clicktower.beam_jobs.ingest.person_key import hash_people, key_paths, read_key
+from clicktower.beam_jobs.ingest.erased_people import add_to_list, read_list
+from clicktower.beam_jobs.ingest.person_key import ensure_store_key, hash_people, key_paths, read_key
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.day_version import list_dates, newest_version
 from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.identifiers import person_ids
 from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.manifest import Manifest, Outcome
 from clicktower.schemas.search_log import DAY_FATES
 from clicktower.schemas.shard import LogicalDigest
-from clicktower.schemas.stage import Progress, StageResult, run_stage, silent, stage_folder
+from clicktower.schemas.stage import Progress, StageResult, open_result, run_stage, silent, stage_folder
 
 BEGUN = "erasing"  # in the folder of the remainder: the start of a killed erasure belongs to nobody else
 
@@ -55,11 +61,14 @@ class MadeFrom:
 class Erasure:
     """What an erasure did, without naming anybody.
 
-    `dates`: those whose newest version changed. `keyless`: ingests whose key is gone, so that nobody can tell any more
-    who is in them. `unfinished`: the remains of killed ingests. `made_before`: outputs made from days before this
-    erasure or an earlier one.
+    `num_ids`: different people whose ids were given. `num_found`: of these, who were in an ingest until now. `dates`:
+    those whose newest version changed. `keyless`: ingests whose key is gone, so that nobody can tell any more who is in
+    them. `unfinished`: the remains of killed ingests. `made_before`: outputs made from days before this erasure or an
+    earlier one.
     """
 
+    num_ids: int = 0
+    num_found: int = 0
     num_ingests: int = 0
     num_queries: int = 0  # removed whole
     num_sets: int = 0  # that lost a hash
@@ -73,44 +82,55 @@ class Erasure:
 def erase(
     client_ids: Sequence[str], *, store: str, person_key: str | None = None, progress: Progress = silent
 ) -> Erasure:
-    """Erase people from all ingests of a store, by their client ids as the log spells them.
+    """Erase people from all ingests of a store and from later ones, by their client ids as the log spells them.
 
-    `person_key`: a key file of ingests that did not use the store's own. Raises UsageError (no id, no ingest) and
-    StageError (a damaged ingest, a key that others may read, no space).
+    `person_key`: a key file of ingests that did not use the store's own. A store without a key gets one, since later
+    ingests could not know the people otherwise. Raises UsageError (no id, no ingest) and StageError (a damaged ingest,
+    a key that others may read, no space).
     """
-    if not client_ids:
+    ids = person_ids(pa.array(client_ids, pa.string())).unique()
+    ids = ids.filter(pc.not_equal(ids, ""))
+    if not len(ids):
         raise UsageError("There is no client id to erase.", "Give one client id per line.")
     if not day_versions.finished_ingests(store):
         raise UsageError(f"There is no finished ingest in {store}.", "Check the path of the store.")
-    paths = [*key_paths(store), *([person_key] if person_key else [])]
-    keys = {key.id: key.key for key in map(read_key, paths)}
-    hashes = {id_: hash_people(pa.array(client_ids, pa.string()), key).unique() for id_, key in keys.items()}
-
-    taken = Counter[str]()
-    num_ingests, keyless, pending = 0, set[str](), True
-    before = _versions(store)
     with writing_errors(store):
+        if not key_paths(store):
+            ensure_store_key(store, renew=False)
+        paths = [*key_paths(store), *([person_key] if person_key else [])]
+        keys = {key.id: key.key for key in map(read_key, paths)}
+        given = {key_id: hash_people(ids, key) for key_id, key in keys.items()}
+        add_to_list(store, given)
+
+        taken, found = Counter[str](), set[int]()
+        num_ingests, keyless, pending = 0, set[str](), True
+        before = _versions(store)
         _finish(store)
         while pending:  # again if another process erased at the same time
-            pending = False
+            pending, listed = False, read_list(store)
             for result in day_versions.finished_ingests(store):
-                of_key = hashes.get(str(result.manifest.request.inputs.get("person_key")))
-                if of_key is None:
+                key_id = str(result.manifest.request.inputs.get("person_key"))
+                if key_id not in keys:
                     keyless.add(result.folder)
+                if key_id not in listed:
                     continue
                 try:
-                    gone = _erase_from(store, result, of_key, progress)
+                    gone = _erase_from(store, result, listed[key_id], progress)
                 except (StageError, OSError):
                     if not day_versions.successor(result.folder):
                         raise
                     gone = None
                 if gone is None:
                     pending = True
-                elif gone:
+                elif gone.taken["people"]:
                     num_ingests += 1
-                    taken.update(gone)
+                    taken.update(gone.taken)
+                    if key_id in given:
+                        found.update(np.flatnonzero(pc.is_in(given[key_id], value_set=gone.people)).tolist())
         _finish(store)
     return Erasure(
+        num_ids=len(ids),
+        num_found=len(found),
         num_ingests=num_ingests,
         num_queries=taken["queries"],
         num_sets=taken["sets"],
@@ -187,26 +207,43 @@ def remove_people(
     )
 
 
-def _erase_from(store: str, result: StageResult, people: pa.Array, progress: Progress) -> Counter[str] | None:
-    """What was removed (Change); an empty one if they are not in this ingest; None if another process was first."""
+def erase_listed(store: str, result: StageResult, progress: Progress) -> None:
+    """Erase everybody on the list from an ingest during which people were erased."""
+    people = read_list(store).get(str(result.manifest.request.inputs.get("person_key")), pa.array([], pa.uint64()))
+    while _erase_from(store, open_result(day_versions.follow(result.folder)), people, progress) is None:
+        pass  # another process was first
+    if day_versions.successor(result.folder):
+        day_versions.clear(result.folder)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Removed:
+    """Who was in an ingest (hashes), and what they took along (as in Change, and their number)."""
+
+    people: pa.Array
+    taken: Counter[str]
+
+
+def _erase_from(store: str, result: StageResult, people: pa.Array, progress: Progress) -> Removed | None:
+    """What was removed; nobody if they are not in this ingest; None if another process was first."""
     if damage := manifest.damaged_files(result.folder, result.manifest.files):
         raise StageError(
             f"{result.folder} is damaged, and people in the damaged files cannot be erased from them:"
             f" {'; '.join(damage[:3])}.",
             "Run that ingest again or remove its folder; then erase once more.",
         )
-    num_people = _count_people(result, people, progress)
-    if not num_people:
-        return Counter()
+    present = _people_in(result, people, progress)
+    if not len(present):
+        return Removed(people=present, taken=Counter())
     before = result.manifest.request
     inputs = {
         **before.inputs,
         "erased_from": result.manifest.digest,
-        "erased_people": before.inputs.get("erased_people", 0) + num_people,
+        "erased_people": before.inputs.get("erased_people", 0) + len(present),
         "erasure": uuid.uuid4().hex,  # two erasures at once are two requests: they must not be equal
     }
     request = replace(before, inputs=inputs)
-    taken, rewritten = Counter[str](people=num_people), set[str]()
+    taken, rewritten = Counter[str](people=len(present)), set[str]()
 
     def produce(folder: str) -> Outcome:
         digest = _rewrite(result, people, folder, progress, taken, rewritten)
@@ -220,7 +257,7 @@ def _erase_from(store: str, result: StageResult, people: pa.Array, progress: Pro
     if not day_versions.mark_erased(result.folder, erased.manifest.digest):
         storage.remove(erased.folder)
         return None
-    return taken
+    return Removed(people=present, taken=taken)
 
 
 def _buckets(result: StageResult, progress: Progress, doing: str) -> Iterator[tuple[DayFile, ...]]:
@@ -233,15 +270,15 @@ def _buckets(result: StageResult, progress: Progress, doing: str) -> Iterator[tu
         yield bucket
 
 
-def _count_people(result: StageResult, people: pa.Array, progress: Progress) -> int:
-    """How many of these people are in an ingest."""
-    hashes = set[int]()
+def _people_in(result: StageResult, people: pa.Array, progress: Progress) -> pa.Array:
+    """Those of these people who are in an ingest."""
+    present = [pa.array([], pa.uint64())]
     for queries, _, *clickers in _buckets(result, progress, "looking through"):
         members = [pc.list_flatten(read_day_file(queries)["people"])]
         members += [read_day_file(file)["person"] for file in clickers]
         for people_here in members:
-            hashes.update(people_here.filter(pc.is_in(people_here, value_set=people)).to_pylist())
-    return len(hashes)
+            present.append(people_here.filter(pc.is_in(people_here, value_set=people)).unique())
+    return pa.concat_arrays(present).unique()
 
 
 def _rewrite(
@@ -294,17 +331,16 @@ def _finish(store: str) -> None:
         day_versions.replace_erased(store, date)
     for folder in _ingests(store):
         if day_versions.successor(folder):
-            for inside in _folders(folder):
-                storage.remove(inside)
-            for name in storage.list_files(folder):
-                if name != day_versions.FILE_NAME:
-                    storage.remove(storage.join(folder, name))
+            day_versions.clear(folder)
         elif _is_finished(folder):
             inputs = manifest.read(folder).request.inputs
             before = storage.join(store, "ingest", str(inputs.get("erased_from")))
-            if (by := day_versions.successor(before)) and by != _name(folder):
+            by = day_versions.successor(before)
+            if by and by != _name(folder):
                 storage.remove(folder)  # that of a beaten attempt
-        elif storage.exists(storage.join(folder, BEGUN)):
+            elif day_versions.is_committing(folder):
+                day_versions.take_place(open_result(folder))  # people are looked for in what counts alone
+        elif any(name.startswith(BEGUN) for name in storage.list_names(folder)):
             storage.remove(folder)
 
 
@@ -325,6 +361,7 @@ def _unfinished(store: str) -> list[str]:
     for folder in _ingests(store):
         attempt = manifest.read(folder).attempt if _is_finished(folder) else ""
         folders += [inside for inside in _folders(folder) if _name(inside) != attempt]
+        folders += [folder] if attempt and day_versions.is_committing(folder) else []
     return folders
 
 

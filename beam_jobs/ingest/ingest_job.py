@@ -1,16 +1,20 @@
 """Job 1: a search log -> the private daily aggregate (schemas.search_log), under STORE/ingest/DIGEST.
 
     files -> blocks of lines -> LOG_ROW batches
-          -> exchange by query id  -> repeats dropped, events joined to searches
+          -> exchange by query id  -> repeats dropped, events joined to searches, erased people left out
           -> exchange by client    -> bots, broadcast; passers-by -> exchange by query -> crowds of bots, broadcast
           -> partial sums -> exchange by query -> queries-*.arrow, exposures-*.arrow
     unreadable lines -> exchange by place -> rejects-*.arrow
           -> one last step: names for the files that count, the ledger, the manifest
 
 Every line has exactly one fate. If several apply, the first in this order counts: unreadable, blank, bulk action line,
-a time far from the day, exact repeat, other action, no document, repeated search, unknown or ambiguous search, bot (by
-user agent, then by behaviour, as one of a crowd, unsure), query without a word, kept. No fate depends on the order of
-lines, on files or on workers.
+a time far from the day, exact repeat, other action, no document, repeated search, unknown or ambiguous search, erased,
+bot (by user agent, then by behaviour, as one of a crowd, unsure), query without a word, kept. No fate depends on the
+order of lines, on files or on workers.
+
+A line is erased with a person of the store's list (erased_people) if its client is that person, or if its query is the
+text of that person's search: then it is an event without a client, or one of somebody else that has no query any more.
+Such lines leave right after the join, so nothing later sees them: neither bots, nor people, nor rows.
 """
 
 import uuid
@@ -40,6 +44,7 @@ from clicktower.beam_jobs.engine.arrow_files import (
 from clicktower.beam_jobs.engine.beam_engine import relay_stage_errors
 from clicktower.beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, move_to_final_names
 from clicktower.beam_jobs.engine.exchange import CommitAll, Exchange, ExchangeRecords, read_parts
+from clicktower.beam_jobs.ingest import day_versions
 from clicktower.beam_jobs.ingest.bots import (
     RULES,
     Activity,
@@ -65,6 +70,7 @@ from clicktower.beam_jobs.ingest.day_rows import (
 )
 from clicktower.beam_jobs.ingest.day_versions import register, sampled, write_sample, zero_bits_for
 from clicktower.beam_jobs.ingest.days import parse_date
+from clicktower.beam_jobs.ingest.erased_people import ErasedPeople, open_list, without_people
 from clicktower.beam_jobs.ingest.person_key import worker_key
 from clicktower.beam_jobs.sources.mapping import TIME_FATES, TIMES_FIX
 from clicktower.beam_jobs.sources.read_lines import BLANK, ReadingPlan, Unit
@@ -75,6 +81,7 @@ from clicktower.schemas.ledger import FATES, Ledger
 from clicktower.schemas.manifest import Outcome
 from clicktower.schemas.search_log import DAY_FATES, REJECT, SIMULATED_APPLICATION
 from clicktower.schemas.shard import LogicalDigest
+from clicktower.schemas.stage import open_result
 from clicktower.schemas.storage import join
 
 READING, JOINING, ADDING_UP, WRITING = (
@@ -92,7 +99,8 @@ Result = Tally | Bots | FolderMade
 class IngestJob:
     """One run of the pipeline. The settings are those of IngestConfig.
 
-    `states`: of the plan's files, taken before they were read (storage.state).
+    `erased`: the list of erased people as the job began. `states`: of the plan's files, taken before they were read
+    (storage.state).
     """
 
     attempt: Attempt
@@ -105,6 +113,7 @@ class IngestJob:
     pair_people: bool
     key_path: str
     key_id: str
+    erased: ErasedPeople
     states: Mapping[str, str]
 
     @property
@@ -142,7 +151,9 @@ class IngestJob:
             lines.rows
             | ExchangeRecords("Group by query id", "query_id", num_buckets, scratch)
             | "Join events to searches"
-            >> beam.FlatMap(_join, self.key_path, self.key_id, scratch, notes).with_outputs(TALLIES, main="joined")
+            >> beam.FlatMap(_join, self.key_path, self.key_id, self.erased, scratch, notes).with_outputs(
+                TALLIES, main="joined"
+            )
         )
         clients = (
             joined.joined
@@ -169,11 +180,14 @@ class IngestJob:
         _ = results | CommitAll(self.commit, attempt.folder)
 
     def commit(self, results: Sequence[Result]) -> None:
-        """Commit the day, and add it to its date."""
+        """Commit the day, and add it to its date; if people were erased meanwhile, that is left to the caller."""
         commit_day(results, self)
-        store = self.attempt.folder.rsplit("/", 3)[0]
-        with suppress(StageError):  # if the day cannot take it, the caller registers too, and gets the error
-            register(store, self.attempt.request, replace_day=self.replace_day)
+        folder, store = self.attempt.folder.rpartition("/")[0], self.attempt.folder.rsplit("/", 3)[0]
+        with suppress(StageError, OSError):  # the day is committed; the caller does the rest too, and gets the error
+            counts = day_versions.take_place(open_result(folder)) == folder
+            if counts and open_list(store, self.key_path).digest == self.erased.digest:
+                day_versions.end_commit(folder)
+                register(store, self.attempt.request, replace_day=self.replace_day)
 
 
 # The types of elements. A function with tagged outputs returns Any: Beam takes annotations for the types of its main
@@ -197,11 +211,19 @@ def _read(unit: Unit, source: Source, date: str | None, started: float, notes: s
 
 @relay_stage_errors
 def _join(
-    bucket: tuple[int, Iterable[Record]], key_path: str, key_id: str, scratch: str | None, notes: str
+    bucket: tuple[int, Iterable[Record]],
+    key_path: str,
+    key_id: str,
+    erased: ErasedPeople,
+    scratch: str | None,
+    notes: str,
 ) -> Iterator[Any]:
-    for joined, tally in join_in_parts(list(bucket[1]), worker_key(key_path, key_id)):
-        yield TaggedOutput(TALLIES, tally)
-        yield from put([joined], scratch)
+    records = list(bucket[1])
+    people = erased.among(records, key_path, key_id)
+    for joined, tally in join_in_parts(records, worker_key(key_path, key_id)):
+        kept, num_erased = without_people(joined, people)
+        yield TaggedOutput(TALLIES, add_up([tally, Tally(fates={"erased": num_erased})]))
+        yield from put([kept], scratch)
     advance(notes, JOINING, 1)
 
 
@@ -358,6 +380,7 @@ def commit_day(results: Sequence[Result], job: IngestJob) -> None:
         total=tally.lines, lines={**tally.fates, **{fate: counts[name] for name, fate in DAY_FATES.items()}}
     ).check()
     digest = move_to_final_names(folders, attempt.folder, flat=True)
+    day_versions.begin_commit(attempt.folder.rpartition("/")[0])
     write_sample(attempt.folder, tally.sampled, job.zero_bits, worker_key(job.key_path, job.key_id))
     clients = bots.by_rule()
     bot_lines = {rule: tally.counts.get(BOT_LINES + rule, 0) for rule in RULES}

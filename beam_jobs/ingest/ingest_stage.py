@@ -1,25 +1,28 @@
 """The stage ingest: a search log -> the private daily aggregate. ingest_job is its Beam pipeline."""
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Annotated
 
 from clicktower.beam_jobs.engine.arrow_files import writing_errors
 from clicktower.beam_jobs.engine.beam_stage import run_beam_stage
+from clicktower.beam_jobs.ingest import day_versions
 from clicktower.beam_jobs.ingest.bots import BotRules
 from clicktower.beam_jobs.ingest.content_filters import BOT_USER_AGENTS, shipped_list
-from clicktower.beam_jobs.ingest.day_versions import find_held, find_remainder, register
+from clicktower.beam_jobs.ingest.day_versions import find_held, register
 from clicktower.beam_jobs.ingest.days import parse_date
-from clicktower.beam_jobs.ingest.person_key import ensure_key, ensure_store_key
+from clicktower.beam_jobs.ingest.erased_people import open_list
+from clicktower.beam_jobs.ingest.person_key import ensure_key, ensure_store_key, key_paths
 from clicktower.beam_jobs.sources.forms import check_mapping, form_of
 from clicktower.beam_jobs.sources.log_files import find_files
 from clicktower.beam_jobs.sources.mapping import Mapping
 from clicktower.beam_jobs.sources.source import Source
-from clicktower.schemas import storage
-from clicktower.schemas.errors import UsageError
+from clicktower.schemas import manifest, storage
+from clicktower.schemas.claim import claimed
+from clicktower.schemas.errors import StageError, TransientError, UsageError
 from clicktower.schemas.manifest import Request
 from clicktower.schemas.section import Part, Unnamed, Uri, section
-from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, silent
+from clicktower.schemas.stage import Progress, Stage, StageResult, find_and_clear_in, open_result, silent, stage_folder
 
 if TYPE_CHECKING:
     from clicktower.beam_jobs.ingest.ingest_job import IngestJob
@@ -102,11 +105,22 @@ def ingest_log(
             key_path, key = ensure_store_key(store, renew=config.renew_key)
         request = ingest_request(plan.fingerprints(), key.id, config)
 
-        if remainder := find_remainder(store, request):
-            register(store, request, replace_day=config.replace_day)
-            return open_result(remainder)
-        if held := find_held(store, request, replace_day=config.replace_day):
+        erased = open_list(store, key_path)
+        whole = stage_folder(store, request)
+        left = day_versions.follow(whole)  # what erasures left of it
+        if left == whole and (held := find_held(store, request, replace_day=config.replace_day)):
             return open_result(held)
+        wrong: list[str] = []
+        if left != whole or erased.digest:
+            finished, wrong = find_and_clear_in(left)
+            if not finished and not day_versions.may_be_made_again(whole):
+                finished = open_result(left)
+            if finished and (key_path in key_paths(store) or not _missed_people(store, finished, key_path)):
+                return _complete(store, finished, key_path, config, progress)
+            request = day_versions.remainder_request(request, of=left, erasure=erased.digest)
+            for folder in day_versions.note_attempt(left, request.digest):
+                if _clear_attempts(folder, progress):  # it finished, and counts
+                    return ingest_log(logs, store=store, config=config, beam_options=beam_options, progress=progress)
 
         fields = {
             "plan": plan,
@@ -114,17 +128,70 @@ def ingest_log(
             **{name: getattr(config, name) for name in _OF_JOB},
             "key_path": key_path,
             "key_id": key.id,
+            "erased": erased,
             "states": {file: states.get(file, "not there yet") for file in plan.files},
         }
-        result = run_beam_stage(
-            store,
-            request,
-            job_class,
-            fields,
-            input_bytes=plan.estimated_bytes,
-            beam_options=beam_options,
-            progress=progress,
-        )
-        # For a new day its last step has done so; this is for one that existed.
-        register(store, request, replace_day=config.replace_day)
-        return result
+        try:
+            result = run_beam_stage(
+                store,
+                request,
+                job_class,
+                fields,
+                input_bytes=plan.estimated_bytes,
+                beam_options=beam_options,
+                progress=progress,
+            )
+        except StageError:
+            if not day_versions.successor(stage_folder(store, request)):
+                raise
+            result = open_result(day_versions.follow(whole))  # an erasure was faster than the end of the stage
+        result = _complete(store, result, key_path, config, progress)
+        return replace(result, repaired=tuple(wrong)) if wrong else result
+
+
+def _complete(store: str, result: StageResult, key_path: str, config: IngestConfig, progress: Progress) -> StageResult:
+    """A finished ingest as a part of its date, or the one that counts instead. The last step of its job has done so,
+    unless the date existed, the job was cut off there, or people were erased while it ran: then it loses them here.
+
+    Raises TransientError if these people may be known only by other keys than the ingest's.
+    """
+    counting = day_versions.take_place(result)
+    if counting == result.folder and _missed_people(store, result, key_path):
+        if key_path not in key_paths(store):
+            raise TransientError(
+                "People were erased from the store while the log was read, so nothing was kept.",
+                "Run the same command again.",
+            )
+        from clicktower.beam_jobs.ingest.erase import erase_listed
+
+        erase_listed(store, result, progress)
+        counting = day_versions.follow(result.folder)
+    day_versions.end_commit(result.folder)
+    if counting != result.folder:
+        if not day_versions.successor(result.folder):
+            storage.remove(result.folder)  # another process made the same with another list, and was first
+        return _complete(store, open_result(counting), key_path, config, progress)
+    day_versions.clear_behind(result)
+    register(store, result.manifest.request, replace_day=config.replace_day)
+    return result
+
+
+def _clear_attempts(folder: str, progress: Progress) -> bool:
+    """Remove the attempts of an ingest that no later request has; waits for one that goes on. Whether it has finished
+    and counts.
+    """
+    has_ended = storage.exists(storage.join(folder, manifest.FILE_NAME))
+    if has_ended or not storage.list_folders(folder):
+        return False
+    with claimed(folder, progress):
+        if storage.exists(storage.join(folder, manifest.FILE_NAME)):
+            return True
+        for name in storage.list_folders(folder):
+            storage.remove(storage.join(folder, name))
+    return False
+
+
+def _missed_people(store: str, result: StageResult, key_path: str) -> bool:
+    """Whether people were erased since an ingest began that has yet to look."""
+    begun_with = result.manifest.request.inputs.get("erasure", "")
+    return day_versions.is_committing(result.folder) and open_list(store, key_path).digest != begun_with

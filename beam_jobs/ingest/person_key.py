@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from clicktower.beam_jobs.compiled.log_library import keyed_hashes
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError, require_major
+from clicktower.schemas.identifiers import person_ids
 
 KEY_BYTES = 32
 PERSON = b"clicktower-people"[:16]  # BLAKE2b's personalisation: this use of the key and no other
@@ -158,13 +159,10 @@ def _refuse_if_others_can_read(path: str) -> None:
 def hash_people(client_ids: pa.Array, key: bytes) -> pa.Array:
     """A keyed 64-bit BLAKE2b hash of each client id, as uint64; null for null: a line without a client is nobody's.
 
-    Noisy spellings of an id are one person: surrounding space, invisible characters (Unicode's Cf, such as U+200B) or
-    composed letters. Ids that differ in case are two people, since base64 ids do.
+    All spellings of an id are one person (identifiers.person_ids), and an id of which nothing is left is nobody's. Ids
+    that differ in case are two people, since base64 ids do.
     """
     encoded = client_ids.dictionary_encode()
-    names = pc.utf8_trim_whitespace(encoded.dictionary)
-    if not pc.all(pc.string_is_ascii(names)).as_py():
-        visible = pc.replace_substring_regex(names, r"\p{Cf}", "")
-        names = pc.utf8_trim_whitespace(pc.utf8_normalize(visible, "NFC"))
+    names = person_ids(encoded.dictionary)
     distinct = pa.array(keyed_hashes(names, key=key, person=PERSON).byteswap())  # the digest's first byte is highest
     return pc.if_else(pc.equal(names, ""), None, distinct).take(encoded.indices)

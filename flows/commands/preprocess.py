@@ -147,7 +147,9 @@ def ingest(
 
 
 def read_client_ids(client_id: str | None, file: str | None) -> list[str]:
-    """The ids, each once. `client_id` may only be `-`, for stdin. Raises UsageError."""
+    """The ids, each once; quotes as CSV writes them around an id are no part of it. `client_id` may only be `-`, for
+    stdin. Raises UsageError.
+    """
     if client_id is not None and client_id != "-":
         raise UsageError(
             "A client id stands on the command line: the shell's history and the list of processes would keep it.",
@@ -167,7 +169,10 @@ def read_client_ids(client_id: str | None, file: str | None) -> list[str]:
             content = sys.stdin.buffer.read()
     except FileNotFoundError:
         raise UsageError(f"There is no file of client ids {file}.", "Check the path.") from None
-    ids = list(dict.fromkeys(line for _, line in lines(decoded(content, file or "The text on stdin"))))
+    given = [line.strip() for _, line in lines(decoded(content, file or "The text on stdin"))]
+    is_quoted = [len(line) > 1 and line[0] == line[-1] == '"' for line in given]
+    bare = [line[1:-1].replace('""', '"') if quoted else line for line, quoted in zip(given, is_quoted, strict=True)]
+    ids = list(dict.fromkeys(filter(None, bare)))
     if not ids:
         raise UsageError("There is no client id to erase.", "Give one client id per line.")
     return ids
@@ -188,12 +193,17 @@ def erase(
     that only these people typed are removed; from all others their hash is
     removed. Reports which shards and models were made before.
 
+    The people are put on a private list first (STORE/private/erased), by which
+    every later ingest drops their lines, whatever log it reads. Hashes of the
+    log's lines stay, until the key of their window is deleted.
+
         clicktower erase --store store --client-id -
         clicktower erase --store store --client-ids-file ids.txt
 
     Args:
         store: The store whose days are changed.
         client_id: `-`: read client ids, as the log spells them, from stdin, one per line (not echoed on a terminal).
+            Case counts; spaces, invisible characters and a `.0` at the end do not.
         client_ids_file: A file with one client id per line.
         person_key: The key file that logs were ingested with, if it was not the store's own.
     """
@@ -213,6 +223,8 @@ def erasure_json(store: str, erasure: "Erasure") -> dict[str, Any]:
         "path": store,
         "reused": not erasure.num_ingests,
         "counts": {
+            "ids": erasure.num_ids,
+            "ids_found": erasure.num_found,
             "ingests_changed": erasure.num_ingests,
             "queries_removed": erasure.num_queries,
             "queries_with_one_person_less": erasure.num_sets,
@@ -237,6 +249,12 @@ def show(result: dict[str, Any]) -> None:
             f" ({counts['lines_removed']:,} lines), {counts['queries_with_one_person_less']:,} count fewer people,"
             f" in {counts['ingests_changed']:,} ingests",
         )
+    unknown = counts["ids"] - counts["ids_found"]
+    output.print(
+        f"Ids found in the days: {counts['ids_found']:,} of {counts['ids']:,}."
+        + (f" {unknown:,} are not, or not any more: compare their spelling with the log's." if unknown else "")
+    )
+    output.print(f"Listed in {plain(result['path'])}/private/erased: later ingests drop their lines.", soft_wrap=True)
     for date, version in result["days"].items():
         output.print(f"{date} is now version {version}")
     _list("Cannot be changed any more, since the key of their window is gone:", result["without_key"])
@@ -249,7 +267,11 @@ def show(result: dict[str, Any]) -> None:
         "Made before from days that an erasure has changed since; build, train and publish again, then remove:",
         earlier_outputs,
     )
-    errors.print("[dim]Raw logs, and copies of the store, are not touched: remove the person from them too.[/]")
+    errors.print(
+        "[dim]Raw logs, and copies of the store, are not touched: remove the person from them too. Keyed hashes of the"
+        " log's lines stay (lines.arrow), to recognise a log that comes again; once the key of their window is deleted,"
+        " they mean nothing, and the list under that key neither.[/]"
+    )
 
 
 def _list(title: str, lines: list[str]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from clicktower.beam_jobs.build.build_stage import BuildConfig, build_shards
+from clicktower.beam_jobs.ingest.erase import erase
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from clicktower.beam_jobs.judgments.judge_clicks import JudgmentsConfig
 from clicktower.beam_jobs.judgments.judgments_stage import derive_judgments
@@ -58,7 +59,16 @@ def test_days_and_scratch_are_private(tmp_path, monkeypatch, engine):
     documents = write_documents(tmp_path / "documents.tsv", titles)
     watched = Watched(store)
     ingest_log([log], store=str(store), config=IngestConfig(), beam_options=engine, progress=watched)
-    assert open_to_others(store / "ingest") == []
+    erase(["client-7"], store=str(store))
+    again = ingest_log([log], store=str(store), config=IngestConfig(), beam_options=engine, progress=watched)
+    late = write_lines(tmp_path / "late.ndjson", day_lines("2026-09-01", 7, clients=60))
+    late = ingest_log([late], store=str(store), config=IngestConfig(), beam_options=engine, progress=watched)
+    assert again.reused
+    assert late.manifest.outcome.ledger.lines["erased"] > 0
+    for private in ("ingest", "private"):
+        assert open_to_others(store / private) == []
+    names = sorted(path.name for path in (store / "private").rglob("*.json"))
+    assert names == ["erasure-00001.json", "person-key.json"]
     assert list(store.glob("ingest/*/*/rejects-*"))
     build_shards(
         [str(store)],

@@ -235,9 +235,13 @@ def _join(lines):
     return joined, fates
 
 
-def reference_ingest(lines: list[bytes], rules: BotRules, is_bot_agent=lambda agent: "bot" in (agent or "")):
+def reference_ingest(
+    lines: list[bytes], rules: BotRules, is_bot_agent=lambda agent: "bot" in (agent or ""), erased=frozenset()
+):
     """(lines by fate, {query: (people, searches)}, {(query, document, position): (impressions, clicks)})."""
-    joined, fates = _join(lines)
+    everybody, fates = _join(lines)
+    joined = [(row, found, client) for row, found, client in everybody if not erased & {client, found["client"]}]
+    fates["erased"] += len(everybody) - len(joined)
     named, behaving, unsure = _bots(joined, rules, is_bot_agent)
     queries, exposures = defaultdict(lambda: [set(), 0]), defaultdict(lambda: [0, 0])
     for row, found, client in joined:

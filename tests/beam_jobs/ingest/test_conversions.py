@@ -79,10 +79,10 @@ def test_conversions_weigh_and_short_clicks_do_not_count(tmp_path, form):
     documents = write_documents(tmp_path / "documents.tsv", {f"d{i}": f"Thing {i}" for i in range(1, 9)})
     shards = build_shards([day.folder], documents, store=store, config=BuildConfig(k=2, dev_share=0, num_negatives=2))
     pairs = {row["clicked"]: (row["clicks"], row["weight"]) for row in read_pairs(shards)}
-    assert pairs == {"thing 1": (1, 9.5), "thing 2": (1, 1), "thing 3": (0, 5.5)}
+    assert pairs == {"thing 1": (2, 10.5), "thing 2": (1, 1), "thing 3": (0, 5.5)}
     assert all(set(row["excluded"]) == {"thing 1", "thing 2", "thing 3"} for row in read_pairs(shards))
     lines = shards.manifest.outcome.ledger.lines
-    assert (lines["click_train"], lines["conversion_train"]) == (2, 3)
+    assert (lines["click_train"], lines["conversion_train"]) == (3, 3)
     assert (lines["document_unknown"], lines["query_below_k"], lines["click_short"]) == (1, 2, 2)
 
 

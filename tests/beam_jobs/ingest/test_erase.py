@@ -92,7 +92,8 @@ def test_the_hash_is_gone_from_every_file_and_the_ledger_still_adds_up(store):
     expected = {key: (people - {who}, searches) for key, (people, searches) in before.items() if key not in alone}
     assert _queries(store) == expected
     assert _exposures(store) == [row for row in shown if row[:2] not in alone]
-    assert (done.num_ingests, done.num_queries, done.num_sets) == (2, len(alone), len(shared))
+    assert (done.num_ids, done.num_found, done.num_ingests) == (1, 1, 2)
+    assert (done.num_queries, done.num_sets) == (len(alone), len(shared))
     assert done.dates == dict.fromkeys(DATES, 2)
     for result in open_window([store]).ingests:
         day = result.manifest.request.config["date"]
@@ -117,7 +118,7 @@ def test_the_manifest_says_how_many_and_never_who(store):
     for name in storage.list_files(store):
         content = storage.read_bytes(storage.join(store, name))
         assert WHO.encode() not in content, name
-        assert str(who).encode() not in content, name
+        assert (str(who).encode() in content) == (name == "private/erased/erasure-00001.json"), name
         if not name.startswith("private/"):
             assert key.encode() not in content, name
     assert storage.list_files(storage.join(store, "ingest", inputs["erased_from"])) == ["erased.json"]
@@ -146,13 +147,14 @@ def test_one_after_the_other_is_both_at_once(store, tmp_path):
     assert {day.manifest.request.inputs["erased_people"] for day in open_window([store]).ingests} == {2}
 
 
-def test_a_second_time_and_a_stranger_change_nothing(store):
+def test_a_second_time_changes_nothing_and_a_stranger_is_listed(store):
     erase([WHO], store=store)
     before = storage.list_files(store)
-    for client in (WHO, "nobody-we-know"):
-        done = erase([client], store=store)
-        assert (done.num_ingests, done.dates) == (0, {})
-    assert storage.list_files(store) == before
+    for clients, num_ids in (([WHO], 1), ([f" {WHO}\u200b", WHO], 1), (["nobody-we-know", WHO, ""], 2)):
+        done = erase(clients, store=store)
+        assert (done.num_ids, done.num_found, done.num_ingests, done.dates) == (num_ids, 0, 0, {})
+    listed = ["private/erased/erasure-00002.json"]
+    assert [name for name in storage.list_files(store) if name not in before] == listed
 
 
 def test_ingesting_the_same_log_again_does_not_bring_the_person_back(store, tmp_path):
@@ -329,8 +331,9 @@ def test_a_store_that_is_no_local_folder_is_erased_alike(store):
 def test_a_store_without_days_is_wrong_usage(tmp_path):
     with pytest.raises(UsageError, match="no finished ingest"):
         erase([WHO], store=str(tmp_path))
-    with pytest.raises(UsageError, match="no client id"):
-        erase([], store=str(tmp_path))
+    for nobody in ([], [" ", "\u200b"]):
+        with pytest.raises(UsageError, match="no client id"):
+            erase(nobody, store=str(tmp_path))
 
 
 @pytest.mark.slow

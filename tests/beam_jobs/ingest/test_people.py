@@ -52,24 +52,31 @@ def test_hashes_depend_on_the_key_and_the_client_alone_and_nobody_stays_nobody()
     assert hash_people(pa.array(["ann"]), b"k" * 32)[0] == first[0]
 
 
-NOISE = ["c7", " c7", "c7\t", "c7\u200b", "\ufeffc7", "c\u00ad7", "\u2003c7\u200e"]
+NOISE = ["c7", " c7", "c7\t", "c7\u200b", "\ufeffc7", "c\u00ad7", "\u2003c7\u200e", "c 7", "c\u00a0\t7", "c7\ufe0f",
+         "c\u034f7", "c\u31647", "\u2800c7", "c\x007", "c7\x1f", "\u115fc7\uffa0"]  # fmt: skip
 
 
 def test_noise_around_and_within_a_client_id_makes_no_further_person():
     assert len(set(hash_people(pa.array(NOISE), b"k" * 32).to_pylist())) == 1
     composed, decomposed = hash_people(pa.array(["jos\u00e9", "jose\u0301"]), b"k" * 32).to_pylist()
     assert composed == decomposed
-    assert len(set(hash_people(pa.array(["c7", "C7", "c 7", "c8"]), b"k" * 32).to_pylist())) == 4
-    assert hash_people(pa.array(["", " ", "\u200b", None]), b"k" * 32).to_pylist() == [None] * 4
+    assert len(set(hash_people(pa.array(["c7", "C7", "c8"]), b"k" * 32).to_pylist())) == 3
+    assert hash_people(pa.array(["", " ", "\u200b", "\u2800", "\x00", None]), b"k" * 32).to_pylist() == [None] * 6
+
+
+def test_a_whole_number_that_came_through_floats_is_the_same_person():
+    spellings = ["10", "10.0", "1e1", "1E+01", "10.", " 10.00 "]
+    assert len(set(hash_people(pa.array(spellings), b"k" * 32).to_pylist())) == 1
+    assert len(set(hash_people(pa.array(["10", "100", "10.5", "010", "-10", "1.0.0"]), b"k" * 32).to_pylist())) == 6
 
 
 @pytest.mark.slow
 def test_noise_in_client_ids_lifts_no_query_over_k(tmp_path):
-    """Seven spellings of one id, and seven ids, each with a search and a click of its own."""
+    """Spellings of one id, and as many ids, each with a search and a click of its own."""
     lines = []
-    for query, clients in (("noise", NOISE), ("people", [f"c{number}" for number in range(7)])):
+    for query, clients in (("noise", NOISE), ("people", [f"c{number}" for number in range(len(NOISE))])):
         for number, client in enumerate(clients):
-            time = f"2026-09-01T{2 * number:02}:10:00.000Z"
+            time = f"2026-09-01T{number:02}:10:00.000Z"
             lines += [
                 search(f"{query}-{number}", query, client, time),
                 event(f"{query}-{number}", "click", "D1", 1, client, time),
@@ -77,4 +84,4 @@ def test_noise_in_client_ids_lifts_no_query_over_k(tmp_path):
     (tmp_path / "log.ndjson").write_bytes(b"".join(line + b"\n" for line in lines))
     day = ingest_log([str(tmp_path / "log.ndjson")], store=str(tmp_path / "store"), config=IngestConfig())
     rows = [row for file in sorted(Path(day.data).glob("queries-*.arrow")) for row in read_table(str(file)).to_pylist()]
-    assert {row["query"]: len(row["people"]) for row in rows} == {"noise": 1, "people": 7}
+    assert {row["query"]: len(row["people"]) for row in rows} == {"noise": 1, "people": len(NOISE)}

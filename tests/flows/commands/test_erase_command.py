@@ -33,12 +33,14 @@ def test_an_id_from_stdin_is_erased_and_never_shown(store, monkeypatch, capsys):
     result = json.loads(output.out)
     assert (result["stage"], result["path"], result["reused"]) == ("erase", store, False)
     assert result["counts"]["ingests_changed"] == 1
+    assert (result["counts"]["ids"], result["counts"]["ids_found"]) == (1, 1)
     assert result["days"] == {"2026-09-01": 2}
     assert WHO not in output.out + output.err
     _say(monkeypatch, WHO.encode())
     assert run(["erase", "--store", store, "--client-id", "-"]) == 0
     output = capsys.readouterr()
     assert "nothing to remove" in output.err
+    assert "0 of 1" in output.out
     assert WHO not in output.out + output.err
 
 
@@ -47,8 +49,41 @@ def test_ids_from_a_file(store, tmp_path, capsys):
     assert run(["erase", "--store", store, "--client-ids-file", str(tmp_path / "ids.txt")]) == 0
     output = capsys.readouterr()
     assert "2026-09-01 is now version 2" in output.out
+    assert "Ids found in the days: 2 of 2." in output.out
+    assert "private/erased" in output.out
     assert "Raw logs" in output.err
+    assert "lines.arrow" in output.err
     assert "client-" not in output.out + output.err
+
+
+FORMS = {
+    "byte order mark": f"\ufeff{WHO}\n",
+    "quotes": f'"{WHO}"\n',
+    "quotes and CRLF": f'"{WHO}"\r\n"{WHO}"\r\n',
+    "spaces": f"  {WHO}\u00a0\n\t\n",
+    "invisible": "client\u200b-\ufe0f3\n",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_id_is_the_same_person_in_whatever_form_a_file_has_it(store, tmp_path, capsys, form):
+    (tmp_path / "ids.txt").write_bytes(FORMS[form].encode())
+    assert run(["erase", "--store", store, "--client-ids-file", str(tmp_path / "ids.txt"), "--json"]) == 0
+    counts = json.loads(capsys.readouterr().out)["counts"]
+    assert (counts["ids"], counts["ids_found"], counts["ingests_changed"]) == (1, 1, 1)
+
+
+def test_of_ids_that_are_not_found_the_number_is_told(store, tmp_path, capsys):
+    (tmp_path / "ids.txt").write_text(f"{WHO.upper()}\n{WHO}\nsomebody else\n")
+    assert run(["erase", "--store", store, "--client-ids-file", str(tmp_path / "ids.txt")]) == 0
+    output = capsys.readouterr()
+    assert "Ids found in the days: 1 of 3. 2 are not" in output.out
+    assert "somebody" not in output.out + output.err
+
+
+def test_quotes_within_quotes_are_of_the_id(monkeypatch):
+    _say(monkeypatch, b'"a ""b"""\n"\n""\n')
+    assert read_client_ids("-", None) == ['a "b"', '"']
 
 
 def test_an_id_on_the_command_line_is_refused_and_not_repeated(store, capsys):
@@ -63,7 +98,7 @@ def test_ids_in_a_file_with_a_byte_order_mark_are_those_of_one_without(tmp_path)
     assert read_client_ids(None, str(tmp_path / "ids.txt")) == ["client-3", "client-4"]
 
 
-@pytest.mark.parametrize("content", [b"", b"\n \n", b"\xff\xfe"])
+@pytest.mark.parametrize("content", [b"", b"\n \n", b"\xff\xfe", "a\n".encode("utf-16")])
 def test_no_id_is_wrong_usage(monkeypatch, content):
     _say(monkeypatch, content)
     with pytest.raises(UsageError):
