@@ -19,6 +19,7 @@ from clicktower.flows.config.toml_file import assignments
 from clicktower.flows.guards.drift import WatchedFigure, alarms_of_newest, require_usual, watch_figures
 from clicktower.flows.show import present
 from clicktower.flows.submit import run_stage_command, send_progress
+from clicktower.flows.tracking import require_mlflow
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.judgments import Judged
 from clicktower.schemas.release import read_pointer, read_release
@@ -45,6 +46,8 @@ def run(
     """
     date = config.log.date or date
     check_inputs(config, date)
+    if config.mlflow:
+        require_mlflow()
     if until != "ingest":
         judgments = config.judgments
         collection_of(Judged(documents=config.documents.file, queries=judgments.queries, qrels=judgments.qrels))
@@ -195,7 +198,7 @@ def _workers(section: TrainSection) -> dict[str, Any]:
     return {
         "workers": section.workers,
         "min-workers": section.min_workers,
-        "threads": section.threads or None,
+        "threads": section.threads,
         "device": section.device,
     }
 
@@ -216,9 +219,11 @@ def _live_model(config: PipelineConfig, shards: dict) -> str | None:
 
 
 def _training(config: PipelineConfig, digest: str | None) -> str | None:
-    """The folder of a training in the store, if it exists."""
-    folder = storage.join(config.store, "train", digest) if digest else ""
-    return folder if digest and storage.exists(storage.join(folder, manifest.FILE_NAME)) else None
+    """The folder of a training in the store, if it exists. A stranger's record may hold any text for a digest."""
+    if not digest or not digest.isalnum():
+        return None
+    folder = storage.join(config.store, "train", digest)
+    return folder if storage.exists(storage.join(folder, manifest.FILE_NAME)) else None
 
 
 def _judged(config: PipelineConfig) -> dict[str, Any]:

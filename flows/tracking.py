@@ -11,16 +11,26 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from clicktower.schemas import storage
-from clicktower.schemas.errors import StageError
+from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.manifest import Manifest
 from clicktower.schemas.stage import StageResult, open_result
 
 EXPERIMENT = "clicktower"
 _MOST_AT_ONCE = 1_000  # metrics that a server takes in one request
+
+
+def require_mlflow() -> None:
+    """Raise UsageError, before anything is trained, if the package is not installed."""
+    if find_spec("mlflow") is None:
+        raise UsageError(
+            "The package mlflow, which the setting mlflow needs, is not installed here.",
+            "Install it (pip install 'clicktower[mlflow]'), or leave mlflow out.",
+        )
 
 
 def track(uri: str, trainings: Sequence[str], *, figures: Mapping[str, float] | None = None, page: str = "") -> None:

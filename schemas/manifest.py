@@ -22,7 +22,7 @@ FILE_NAME = "manifest.json"
 
 
 def _inside(path: str) -> str:
-    if not path or path.startswith("/") or "\\" in path or ".." in path.split("/"):
+    if not path or path.startswith("/") or "\\" in path or "\0" in path or ".." in path.split("/"):
         raise ValueError("it leads out of its folder")
     return path
 
@@ -129,7 +129,7 @@ def read(folder: str) -> Manifest:
     where = storage.join(folder, FILE_NAME)
     try:
         return from_json(json.loads(storage.read_bytes(where)), where)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise StageError(
             f"The folder {folder} has no {FILE_NAME}: it is not the output of a stage, or that stage never finished.",
             "Give the path that the stage printed, or run the stage again.",
@@ -143,13 +143,16 @@ def read(folder: str) -> Manifest:
 def damaged_files(folder: str, files: Sequence[OutputFile], *, hashes: bool = False) -> list[str]:
     """The damage of files below a folder, one sentence each; empty if there is none.
 
-    Sizes are always compared; `hashes` reads every byte as well.
+    Sizes are always compared; `hashes` reads every byte as well. A link is damage: no stage writes one, and a
+    stranger's could lead to any file of its reader.
     """
     result = []
     for file in files:
         where = storage.join(folder, file.path)
         size = storage.size_bytes(where)
-        if size is None:
+        if storage.is_link(folder, file.path):
+            result.append(f"{file.path} is a link, or in a linked folder")
+        elif size is None:
             result.append(f"{file.path} is missing")
         elif size != file.size_bytes:
             result.append(f"{file.path} has {size:,} bytes and should have {file.size_bytes:,}")

@@ -8,6 +8,7 @@ import fcntl
 import importlib.machinery
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import sys
@@ -16,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 _PREFIX = "clicktower-scratch-"
 _KEPT_PREFIX = "clicktower-kept-"
@@ -41,6 +43,25 @@ def make_scratch() -> str:
             os.close(lock)
     atexit.register(_remove, folder, os.getpid())
     return folder
+
+
+def memory_bytes(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+    """The memory of this machine, or what the control groups (version 2) of this process allow of it, if that is
+    less.
+    """
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min([there, *(limit for _, limit in limited_groups(groups, own))])
+
+
+def limited_groups(groups: Path, own: Path) -> Iterator[tuple[Path, int]]:
+    """The control group of this process and those above it, where they limit memory: (its folder, bytes)."""
+    path = re.search(r"^0::/(.*)$", own.read_text(encoding="utf-8") if own.exists() else "", re.MULTILINE)
+    folder = groups / (path[1] if path else "")
+    while folder.is_relative_to(groups):  # a container sees its own group as the topmost
+        limit = folder / "memory.max"
+        if limit.exists() and (most := limit.read_text().strip()).isdigit():
+            yield folder, int(most)
+        folder = folder.parent
 
 
 def use_scratch() -> None:

@@ -6,6 +6,7 @@ it. `changed` sets fields by name: `--set tower.cells=32`, a table of a TOML fil
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_args, get_type_hints
@@ -28,6 +29,7 @@ def section(kind: Section) -> Section:
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]  # what NumPy, torch and the compiled code all take
 Positive = Annotated[float, Field(gt=0, le=1e6)]
 Factor = Annotated[float, Field(ge=0, le=1e6)]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -99,11 +101,74 @@ def named_settings(config: Any) -> dict[str, Any]:
 
 
 def beside_file(uri: str, info: pydantic.ValidationInfo) -> str:
-    """A path relative to the TOML file that names it; unchanged if it is a URI, absolute, or not from a file."""
+    """A path relative to the TOML file that names it; unchanged if it is a URI, absolute, or not from a file.
+
+    Raises ValueError for an empty one, which would be the file's own folder.
+    """
+    if not uri:
+        raise ValueError("it must be a path, and is empty")
     return str(info.context / uri) if info.context and "://" not in uri else uri
 
 
 Uri = Annotated[str, AfterValidator(beside_file)]
+
+
+def uri_fields(kind: type) -> list[str]:
+    """The fields of a config that hold a Uri, by dotted name."""
+    names = []
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        names += [name] if _holds_uri(hint) else []
+        for inner in (hint, *get_args(hint)):
+            if isinstance(inner, type) and is_dataclass(inner):
+                names += [f"{name}.{inner_name}" for inner_name in uri_fields(inner)]
+    return names
+
+
+def _holds_uri(hint: Any) -> bool:
+    markers = getattr(hint, "__metadata__", ())
+    if any(isinstance(marker, AfterValidator) and marker.func is beside_file for marker in markers):
+        return True
+    return any(map(_holds_uri, get_args(hint)))
+
+
+def with_uris_beside_file(fields: Mapping[str, Any], kind: type, info: pydantic.ValidationInfo) -> dict[str, Any]:
+    """A table of a TOML file with fields of a config, in which each Uri is relative to the file. Raises ValueError for
+    one that is no path.
+    """
+    names = uri_fields(kind)
+
+    def read(value: Any, name: str) -> Any:
+        if isinstance(value, Mapping):
+            return {inner: read(entry, f"{name}.{inner}" if name else inner) for inner, entry in value.items()}
+        if name not in names:
+            return value
+        if not isinstance(value, str):
+            raise ValueError(f"{name} must be a path")
+        return beside_file(value, info)
+
+    return cast(dict[str, Any], read(fields, ""))
+
+
+def are_equal(config: object, name: str, *values: Any) -> bool:
+    """Whether a field of a config, by dotted name, takes these values for one. A value that it refuses equals itself
+    alone.
+    """
+    try:
+        adapter = pydantic.TypeAdapter(_hint_of(type(config), name))
+        first, *others = map(adapter.validate_python, values)
+    except (ValueError, UsageError):
+        first, *others = values
+    return all(other == first for other in others)
+
+
+def _hint_of(kind: type, name: str) -> Any:
+    """The type of a field; str for one that only some kinds of a section have."""
+    first, _, rest = name.partition(".")
+    hint = get_type_hints(kind, include_extras=True).get(first, str)
+    if not rest:
+        return hint
+    sections = [inner for inner in (hint, *get_args(hint)) if isinstance(inner, type) and is_dataclass(inner)]
+    return _hint_of(sections[0], rest) if sections else str
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
@@ -204,6 +269,12 @@ def _merged(old: Any, change: Any) -> Any:
     return start | {name: _merged(start.get(name), value) for name, value in change.items()}
 
 
+def reason_of(problem: Any) -> str:
+    """Pydantic's complaint in our words."""
+    words = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
+    return str(re.sub(r"^\w+ should have (.*) after validation, not.*", r"it must have \1", words))
+
+
 def _problem(config: object, name: str, problem: Any) -> str:
     """Pydantic's complaint, with its field."""
     place = ".".join(map(str, filter(None, (name, *problem["loc"]))))
@@ -211,7 +282,7 @@ def _problem(config: object, name: str, problem: Any) -> str:
         kinds = kinds_of_fields(type(config)).get(place)
         which = f" of this kind, but of {', '.join(kinds)}" if kinds else nearest(place, type(config))
         return f"There is no field {place}{which}."
-    reason = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
+    reason = reason_of(problem).rstrip(".")
     return f"The field {place} is {problem['input']}: {reason}." if place else f"{reason[:1].upper()}{reason[1:]}."
 
 

@@ -70,6 +70,14 @@ def size_bytes(uri: str) -> int | None:
     return int(info["size"]) if info["type"] == "file" else None
 
 
+def is_link(folder: str, path: str) -> bool:
+    """Whether a path below a local folder is a link, or leads through one; object stores have none."""
+    if not is_local(folder):
+        return False
+    root = os.path.realpath(filesystem(folder)[1])
+    return os.path.realpath(os.path.join(root, path)) != os.path.normpath(os.path.join(root, path))
+
+
 def list_files(uri: str) -> list[str]:
     """Every file below a folder, as sorted paths relative to it; empty if there is no folder."""
     fs, root = filesystem(uri)

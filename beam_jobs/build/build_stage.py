@@ -19,7 +19,7 @@ from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.ledger import merge_ledgers
 from clicktower.schemas.manifest import Request
 from clicktower.schemas.search_log import PEOPLE_CAP
-from clicktower.schemas.section import Unnamed, Uri, section
+from clicktower.schemas.section import Seed, Unnamed, Uri, section
 from clicktower.schemas.stage import Progress, Stage, StageResult, silent
 from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS
 
@@ -49,7 +49,7 @@ class BuildConfig:
     num_negatives: Annotated[int, Field(ge=1, le=1_000)] = 4
     dev_share: HeldOutShare = 0.05
     split_salt: Salt = "clicktower"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    seed: Seed = 0
     pool_size: Annotated[int, Field(ge=1, lt=2**31)] = 1_000_000
     table_rows: TableRows = DEFAULT_TABLE_ROWS
     pairs_per_shard: RowsPerShard = 100_000

@@ -7,13 +7,14 @@ from cyclopts import Parameter
 from rich.text import Text
 
 from clicktower.flows.commands.options import Documents, Into, Json, Qrels, Queries, Shards
-from clicktower.flows.config.toml_file import with_fields
+from clicktower.flows.config.toml_file import with_fields, with_options
 from clicktower.flows.report import renderers
 from clicktower.flows.report.blocks import duration
 from clicktower.flows.report.comparison_page import MEASURE, comparison_blocks, comparison_page, write_comparison
 from clicktower.flows.show import console, present
 from clicktower.flows.show.console import output, plain
 from clicktower.schemas.errors import UsageError
+from clicktower.training.model.named_recipes import DEFAULT, recipe
 from clicktower.training.ranking.ndcg import measure_name
 
 if TYPE_CHECKING:
@@ -32,14 +33,14 @@ def compare(
     seeds: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
     set: list[str] | None = None,
     evaluate: list[str] | None = None,
-    min_judged: int = 1,
+    min_judged: int | None = None,
     model: list[str] | None = None,
     run: list[str] | None = None,
     logged: str | None = None,
     topics: int = 500,
     word_prior: float = 0.01,
     frequencies: str | None = None,
-    threads: int = 0,
+    threads: int | None = None,
     workers: int | Literal["auto"] = 1,
     min_workers: int | None = None,
     device: Literal["auto", "cpu", "cuda", "cuda-eager"] = "auto",
@@ -71,7 +72,7 @@ def compare(
         seeds: Seeds of each tower; values are means over them. Another seed moves NDCG@10 by some 0.004.
         set: field=value for any field of every tower's recipe, such as epochs=2; may be repeated.
         evaluate: field=value for any field of the evaluation settings; may be repeated.
-        min_judged: Skip queries with fewer judged documents than this.
+        min_judged: Skip queries with fewer judged documents than this; by default 1.
         model: NAME=FOLDER of a model that `train` printed, as a row of that name; may be repeated.
         run: NAME=FILE of a TREC run, as a row of that name; may be repeated. skip-thought=FILE fills the paper's row.
         logged: A TREC run of the ranking that your search engine showed (`judgments` writes one).
@@ -91,6 +92,8 @@ def compare(
     from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
     from clicktower.training.evaluation.rows import all_rows, select_rows
 
+    for seed in seeds or ():
+        with_options(recipe(DEFAULT), {"seed": seed}, [name for name in set or () if name.startswith("seed=")])
     every_row = all_rows(
         change=lambda chosen_recipe: with_fields(chosen_recipe, set or []),
         topics=topics,
@@ -99,7 +102,7 @@ def compare(
         models=_named(model, "--model"),
         runs=_named(run, "--run"),
     )
-    config = with_fields(EvaluateConfig(), [f"min_judged={min_judged}", *(evaluate or [])])
+    config = with_options(EvaluateConfig(), {"min_judged": min_judged}, evaluate)
     try:
         with console.progress_bar("compare") as progress:
             result = compare_stage.compare(

@@ -15,6 +15,7 @@ from clicktower.flows.commands.options import Json
 from clicktower.flows.report.blocks import Cell, Table, Text, finding_rows
 from clicktower.flows.show import console
 from clicktower.flows.show.console import NEEDS, emit, errors
+from clicktower.schemas.process import limited_groups
 from clicktower.training.compute.device import count_gpus
 from clicktower.training.kernel.kernel_library import Status, status
 
@@ -186,16 +187,12 @@ def free_memory(meminfo: Path) -> tuple[int, int]:
 
 def memory_left(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int | None:
     """The bytes left below the tightest limit of this process's control group (version 2) and those above it."""
-    path = re.search(r"^0::/(.*)$", own.read_text(encoding="utf-8") if own.exists() else "", re.MULTILINE)
-    folder, left = groups / (path[1] if path else ""), []
-    while folder.is_relative_to(groups):  # a container sees its own group as the topmost
-        limit = folder / "memory.max"
-        if limit.exists() and (most := limit.read_text().strip()).isdigit():
-            counts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-            # Files that were read count as used memory, and are released on demand.
-            used = int((folder / "memory.current").read_text()) - int(counts["inactive_file"])
-            left.append(max(0, int(most) - used))
-        folder = folder.parent
+    left = []
+    for folder, most in limited_groups(groups, own):
+        counts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        # Files that were read count as used memory, and are released on demand.
+        used = int((folder / "memory.current").read_text()) - int(counts["inactive_file"])
+        left.append(max(0, most - used))
     return min(left, default=None)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from clicktower.flows.commands.options import Json, Shards
+from clicktower.flows.commands.options import Json, Seed, Shards
 from clicktower.flows.report.blocks import Table
 from clicktower.flows.show import console
 from clicktower.schemas import storage
@@ -224,7 +224,7 @@ def nearest_words(
     side: Side = "query",
     k: Positive = 10,
     epochs: Positive = 30,
-    seed: int = 0,
+    seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """List the nearest words of each word, with scores: by Doc2Vec (Appendix F of the paper),

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 Documents = Annotated[
     str,
@@ -18,7 +19,12 @@ Model = Annotated[
 ]
 Qrels = Annotated[str, Parameter(help="Judgments in TREC format: query id, 0, document id, grade.")]
 Queries = Annotated[str, Parameter(help="Judged queries, `id<TAB>text`.")]
+Seed = Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))]
 Set = Annotated[
-    list[str] | None, Parameter(help="field=value for any field of the command's settings; may be repeated.")
+    list[str] | None,
+    Parameter(
+        help="field=value for any field of the command's settings; may be repeated. A field that has an option of its"
+        " own may not be set to another value here."
+    ),
 ]
 Shards = Annotated[str, Parameter(help="The folder that `build` printed.")]

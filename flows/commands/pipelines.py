@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from clicktower.flows.commands.options import Json
+from clicktower.flows.commands.options import Json, Seed
 from clicktower.flows.show import console, present
 from clicktower.flows.submit import run_stage_command
 from clicktower.schemas.errors import StageError, UsageError
@@ -259,7 +259,7 @@ def run_on_server(config_file: str, date: str, until: str = "report") -> dict:
     return {"flow_run": str(run.id)}
 
 
-def demo(*, work: str = "clicktower-demo", searches: int = 30_000, seed: int = 0, json: Json = False) -> None:
+def demo(*, work: str = "clicktower-demo", searches: int = 30_000, seed: Seed = 0, json: Json = False) -> None:
     """Simulate a log and run everything, up to a searchable release and a report,
     in minutes.
 

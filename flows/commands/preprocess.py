@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from clicktower.flows.commands.options import Documents, Into, Json, K, Set
-from clicktower.flows.config.toml_file import assignments, read_toml, with_fields
+from clicktower.flows.commands.options import Documents, Into, Json, Set
+from clicktower.flows.config.toml_file import read_toml, with_options
 from clicktower.flows.show import console, present
 from clicktower.flows.show.console import errors, output, plain
 from clicktower.schemas import storage
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from clicktower.beam_jobs.ingest.erase import Erasure
 
 
-def simulate(out: str, *, searches: int = 30_000, seed: int = 0, set: Set = None, json: Json = False) -> None:
+def simulate(
+    out: str, *, searches: int | None = None, seed: int | None = None, set: Set = None, json: Json = False
+) -> None:
     """Make a search log with known truth: documents, searches, clicks, bots, noise, judgments.
 
     Everything made from it is labelled simulated.
@@ -31,13 +33,13 @@ def simulate(out: str, *, searches: int = 30_000, seed: int = 0, set: Set = None
 
     Args:
         out: A new folder for the log, the documents, the judgments and the truth (who searched, the fate of each line).
-        searches: The number of searches by people and bots; the log has about ten lines per search.
-        seed: The same seed makes the same bytes.
+        searches: The number of searches by people and bots, by default 30,000; the log has about ten lines per search.
+        seed: The same seed makes the same bytes; by default 0.
     """
     from clicktower.flows.simulation import write_simulation
     from clicktower.flows.simulation.simulation_config import SimulationConfig
 
-    config = with_fields(SimulationConfig(), [f"num_searches={searches}", f"seed={seed}", *(set or [])])
+    config = with_options(SimulationConfig(), {"num_searches": searches, "seed": seed}, set)
     with console.progress_bar("simulate") as progress:
         result = write_simulation.simulate(out, config=config, progress=progress)
     console.emit({"stage": "simulate", **result}, json, present.stage_with_details)
@@ -98,7 +100,7 @@ def ingest(
     logs: Annotated[list[str], Parameter(negative=())],
     *,
     date: str | None = None,
-    format: str = "ubi",
+    format: str | None = None,
     mapping: str | None = None,
     person_key: str | None = None,
     renew_key: bool = False,
@@ -119,8 +121,8 @@ def ingest(
         logs: Files, patterns, folders or URIs (s3://, gs://) of the log, plain or compressed with gzip or zstd.
         date: The day of the log (2026-09-01). Ingest a late file alone, with the same date: it makes a new version of
             that day. A file that has grown replaces what it was before.
-        format: The format of the log: ubi (OpenSearch User Behavior Insights 1.0-1.3, JSON lines), orcas (TSV of query
-            id, query, document, url), or delimited, jsonl, parquet, whose columns a mapping names.
+        format: The format of the log: ubi (OpenSearch User Behavior Insights 1.0-1.3, JSON lines; the default), orcas
+            (TSV of query id, query, document, url), or delimited, jsonl, parquet, whose columns a mapping names.
         mapping: TOML file that says what the columns are (docs/data.md has examples). For ubi: which actions are
             clicks.
         person_key: File with the key that people are hashed by; by default one is made in the store's private folder.
@@ -133,7 +135,7 @@ def ingest(
     from clicktower.beam_jobs.sources.mapping import Mapping
     from clicktower.flows.show.present import day_of
 
-    fields = {
+    options = {
         "format": format,
         "mapping": asdict(read_toml(mapping, Mapping, what="mapping", see="docs/data.md")) if mapping else None,
         "person_key": person_key or None,
@@ -141,7 +143,7 @@ def ingest(
         "renew_key": renew_key or None,
         "replace_day": replace_day or None,
     }
-    config = with_fields(IngestConfig(), [*(flags.set or []), *assignments(fields)])
+    config = with_options(IngestConfig(), options, flags.set)
     result = flags.run("ingest", ingest_stage.ingest_log, logs, config=config)
     console.emit(result.to_json() | day_of(flags.into, result), flags.json, present.stage_with_details)
 
@@ -286,7 +288,7 @@ def build(
     days: Annotated[list[str], Parameter(consume_multiple=True)],
     documents: Documents,
     dates: WindowFlags = WindowFlags(),
-    k: int = 5,
+    k: int | None = None,
     judged_queries: str | None = None,
     adult_list: str | None = None,
     flags: StageFlags,
@@ -304,15 +306,15 @@ def build(
     Args:
         days: A store, or folders that `ingest` printed. For a store: the newest version of every date, and everything
             ingested without a date; with --from, --to or --last only the dates of that window.
-        k: How many distinct people must have issued a query. 1 is for a team that trains on its own log in private.
+        k: How many distinct people must have issued a query, by default 5. 1 is for a team that trains on its own log
+            in private.
         judged_queries: Queries (`id<TAB>text`) that are kept out of training, because the model is evaluated on them.
         adult_list: Your own list of adult words, one per line, instead of the built-in one.
     """
     from clicktower.beam_jobs.build import build_stage
     from clicktower.beam_jobs.build.build_stage import BuildConfig
 
-    fields = {"k": k, "adult_list": adult_list or None}
-    config = with_fields(BuildConfig(), [*assignments(fields), *(flags.set or [])])
+    config = with_options(BuildConfig(), {"k": k, "adult_list": adult_list or None}, flags.set)
     more = {"window": dates.window(), "judged_queries": judged_queries}
     result = flags.run("build", build_stage.build_shards, days, documents, config=config, **more)
     console.emit(result.to_json(), flags.json, present.stage_with_details)
@@ -330,7 +332,7 @@ def build_labelled(
     delimiter: str | None = None,
     mapping: str | None = None,
     format: Literal["delimited", "jsonl", "parquet"] | None = None,
-    label_kind: Literal["class", "value"] = "class",
+    label_kind: Literal["class", "value"] | None = None,
     published: Literal["snli", "quora", "quora-bimpm", "yelp"] | None = None,
     flags: StageFlags,
 ) -> None:
@@ -361,8 +363,8 @@ def build_labelled(
         delimiter: The delimiter of delimited text, if it is not a tab.
         mapping: A TOML file that says all this, instead of the flags (docs/model.md has an example).
         format: The format of the files; by default it follows from the ending of the first file's name.
-        label_kind: class: a name or number from a fixed set; value: a real number (--set lowest=0 --set highest=5 sets
-            its bounds).
+        label_kind: class (the default): a name or number from a fixed set; value: a real number (--set lowest=0 --set
+            highest=5 sets its bounds).
         published: The files are a published data set's original ones, instead of naming columns (docs/model.md).
     """
     from clicktower.beam_jobs.labelled import labelled_stage
@@ -371,9 +373,10 @@ def build_labelled(
 
     columns = {"first": first, "second": second, "text": text, "label": label}
     named = {name: _column(column) for name, column in columns.items() if column is not None}
-    if (mapping or published) and (named or no_header or delimiter or (mapping and published)):
+    by_flags = named or no_header or delimiter
+    if (mapping and by_flags) or (published and (by_flags or mapping or format or label_kind)):
         raise UsageError(
-            f"The columns are named by {mapping or published}, and also by flags.", "Use one or the other."
+            f"The columns are named by {published or mapping}, and also by flags.", "Use one or the other."
         )
     if published:
         config = PUBLISHED[published]
@@ -383,8 +386,10 @@ def build_labelled(
             if mapping
             else LabelledMapping(columns=LabelledColumns(**named), header=not no_header, delimiter=delimiter or "\t")
         )
-        config = LabelledConfig(mapping=mapping_of_columns, format=format or format_of(files[0]), label=label_kind)
-    config = with_fields(config, flags.set or [])
+        config = LabelledConfig(mapping=mapping_of_columns, format=format or format_of(files[0]))
+    options: dict[str, Any] = {"mapping.delimiter": delimiter, "mapping.header": False if no_header else None}
+    options |= {"format": format, "label": label_kind} | {f"mapping.columns.{name}": named[name] for name in named}
+    config = with_options(config, options, flags.set)
     result = flags.run("build-labelled", labelled_stage.build_labelled_shards, files, config=config, dev=dev or ())
     console.emit(result.to_json(), flags.json, present.stage_with_details)
 
@@ -397,9 +402,9 @@ def judgments(
     *,
     days: Annotated[list[str], Parameter(consume_multiple=True)],
     dates: WindowFlags = WindowFlags(),
-    k: K = 5,
+    k: int | None = None,
     trained_on: str | None = None,
-    min_impressions: int = 10,
+    min_impressions: int | None = None,
     flags: StageFlags,
 ) -> None:
     """Derive graded judgments from the clicks of a later period, corrected for where
@@ -414,13 +419,14 @@ def judgments(
 
     Args:
         days: A store, or folders that `ingest` printed, as in `build`: days after those of training.
+        k: How many distinct people must have issued a query; by default 5.
         trained_on: The folder of a build; days that it was made from, or that are not later, are refused.
-        min_impressions: How often a document must have been shown for a query to get a grade.
+        min_impressions: How often a document must have been shown for a query to get a grade; by default 10.
     """
     from clicktower.beam_jobs.judgments import judgments_stage
     from clicktower.beam_jobs.judgments.judge_clicks import JudgmentsConfig
 
-    config = with_fields(JudgmentsConfig(), [f"k={k}", f"min_impressions={min_impressions}", *(flags.set or [])])
+    config = with_options(JudgmentsConfig(), {"k": k, "min_impressions": min_impressions}, flags.set)
     more = {"window": dates.window(), "trained_on": trained_on}
     result = flags.run("judgments", judgments_stage.derive_judgments, days, config=config, **more)
     console.emit(result.to_json(), flags.json, present.stage_with_details)

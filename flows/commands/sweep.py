@@ -11,17 +11,18 @@ from clicktower.flows.commands.options import Json
 from clicktower.flows.report.blocks import quantity
 from clicktower.flows.show import console, present
 from clicktower.flows.show.console import output, plain
+from clicktower.flows.tracking import require_mlflow
 from clicktower.schemas import storage
 from clicktower.schemas.manifest import FILE_NAME
 from clicktower.schemas.stage import StageResult
 from clicktower.training.model.objective_settings import Classify
-from clicktower.training.sweep.sweep_table import Point, Trial, direction, point_text, train_options
+from clicktower.training.sweep.sweep_table import Point, Trial, chosen_row, direction, point_text, train_options
 
 if TYPE_CHECKING:
     from clicktower.flows.config.sweep_config import SweepConfig
 
 
-def sweep(config: str, *, plan: bool = False, json: Json = False) -> None:
+def sweep(config: str, *, plan: bool = False, json: Json = False) -> int:
     """Train many variants of a recipe that a TOML file describes, and rank them on held-out
     data.
 
@@ -45,7 +46,8 @@ def sweep(config: str, *, plan: bool = False, json: Json = False) -> None:
         ray job submit --address http://127.0.0.1:8265 -- clicktower sweep $PWD/sweep.toml
 
     In the sweep's folder are the table (sweep.json, sweep.md), a page with curves
-    (sweep.html) and the best recipe (best.toml, for train --recipe).
+    (sweep.html) and the best recipe (best.toml, for train --recipe). Exit code 1 means
+    that none was chosen: trials failed, or all diverged.
 
     Args:
         config: The TOML file. Relative paths in it are relative to its folder.
@@ -58,6 +60,8 @@ def sweep(config: str, *, plan: bool = False, json: Json = False) -> None:
     from clicktower.training.sweep import sweep_stage
 
     settings = read_sweep(config)
+    if settings.mlflow:
+        require_mlflow()
     points = expand_points(settings)
     measure = measure_of(settings, points)
     around: Literal["ray", "processes"] = "ray" if Surroundings().ray_address else "processes"
@@ -75,7 +79,7 @@ def sweep(config: str, *, plan: bool = False, json: Json = False) -> None:
     if plan:
         planned = sweep_stage.plan(settings.shards, points, **arguments)
         console.emit(plan_json(settings, measure, planned), json, show_plan)
-        return
+        return 0
     try:
         with console.progress_bar("sweep") as progress:
             result = sweep_stage.sweep(
@@ -104,7 +108,9 @@ def sweep(config: str, *, plan: bool = False, json: Json = False) -> None:
         trials = [storage.join(settings.into, "train", trial["digest"]) for row in rows for trial in row["trials"]]
         finished = [trial for trial in trials if storage.exists(storage.join(trial, FILE_NAME))]  # not halved away
         track(settings.mlflow, finished)
-    console.emit(result_json(result, settings), json, show)
+    value = result_json(result, settings)
+    console.emit(value, json, show)
+    return int(value["best"] is None)
 
 
 def trial_line(measure: str) -> Callable[[Point, Trial, int, int], None]:
@@ -125,13 +131,12 @@ def result_json(result: StageResult, config: "SweepConfig") -> dict[str, Any]:
     """The JSON object of a sweep: the stage's, its page, the best recipe as TOML, and the commands that make, judge and
     publish the best."""
     value = result.to_json()
-    best = value["metrics"]["rows"][0]
+    best = chosen_row(value["metrics"])
     page, recipe = (storage.join(value["data"], name) for name in ("sweep.html", "best.toml"))
-    has_best = best["mean"] is not None
     return value | {
         "page": page,
-        "best": recipe if has_best else None,
-        "commands": _commands(best, config, value["metrics"]["measure"]) if has_best else {},
+        "best": recipe if best else None,
+        "commands": _commands(best, config, value["metrics"]["measure"]) if best else {},
     }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from clicktower.flows.commands.options import Documents, Into, Json, Model, Qrels, Queries, Set, Shards
-from clicktower.flows.config.toml_file import assignments, recipe_named, with_fields
+from clicktower.flows.config.toml_file import recipe_named, with_fields, with_options
 from clicktower.flows.show import console, present
 from clicktower.schemas import storage
 from clicktower.schemas.errors import UsageError
@@ -89,13 +89,12 @@ def train(
     from clicktower.flows.config.settings import Surroundings
     from clicktower.training.trainer import launch
 
-    fields = assignments({"epochs": epochs, "reduction": reduction})
     named, its_vectors = recipe_named(recipe)
     with console.progress_bar("train", share=True) as progress:
         result = launch.train(
             shards,
             store=into,
-            recipe=with_fields(named, [*fields, *(set or [])]),
+            recipe=with_options(named, {"epochs": epochs, "reduction": reduction}, set),
             workers=workers,
             min_workers=min_workers,
             threads=threads,
@@ -216,7 +215,7 @@ def evaluate(
     queries: Queries,
     qrels: Qrels,
     into: Into,
-    min_judged: int = 1,
+    min_judged: int | None = None,
     frequencies: str | None = None,
     set: Set = None,
     json: Json = False,
@@ -229,13 +228,13 @@ def evaluate(
             --qrels qrels.txt --into store
 
     Args:
-        min_judged: Skip queries with fewer judged documents than this; the output says how many.
+        min_judged: Skip queries with fewer judged documents than this, by default 1; the output says how many.
         frequencies: How often each query was asked, `id<TAB>count`: adds the slices head, torso and tail.
     """
     from clicktower.training.evaluation import evaluate_stage
     from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
 
-    config = with_fields(EvaluateConfig(), [f"min_judged={min_judged}", *(set or [])])
+    config = with_options(EvaluateConfig(), {"min_judged": min_judged}, set)
     with console.progress_bar("evaluate") as progress:
         result = evaluate_stage.evaluate(
             model, documents=documents, queries=queries, qrels=qrels, store=into, config=config,

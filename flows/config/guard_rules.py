@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from clicktower.schemas.section import Confidence, Count, section
+from clicktower.schemas.section import Confidence, Count, Seed, section
 
 Kind = Literal["times", "points", "drop", "distribution"]
 
@@ -89,7 +89,7 @@ class PromotionRules:
     first: Literal["always", "above bm25"] = "always"  # the condition for the very first release
     confidence: Confidence = 0.95
     num_resamples: Count = 10_000
-    seed: int = 0
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         if unknown := sorted(set(self.slice_limits) - set(PARTS)):

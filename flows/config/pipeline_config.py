@@ -1,50 +1,75 @@
 """pipeline.toml -> PipelineConfig: inputs, the settings of each stage, and where the release goes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
 from clicktower.beam_jobs.build.build_stage import BuildConfig
+from clicktower.beam_jobs.ingest.content_filters import adult_list
 from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
 from clicktower.beam_jobs.sources import log_files
 from clicktower.flows.config.guard_rules import DriftRules, PromotionRules
+from clicktower.flows.config.settings import Surroundings
 from clicktower.flows.config.toml_file import (
     RecipeFields,
-    Uri,
-    beside_file,
+    assignments,
     check_fields,
     check_names,
+    checking,
     is_file,
     read_toml,
     recipe_named,
+    with_fields,
 )
 from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.schemas import storage
+from clicktower.schemas.documents import read_documents, require_documents
 from clicktower.schemas.errors import UsageError
-from clicktower.schemas.section import Natural, section
+from clicktower.schemas.section import (
+    Count,
+    Natural,
+    Seed,
+    Uri,
+    beside_file,
+    section,
+    uri_fields,
+    with_uris_beside_file,
+)
+from clicktower.schemas.stage import open_result
 from clicktower.training.model.named_recipes import DEFAULT
-from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.objective_settings import Clicks, Fixed
+from clicktower.training.model.recipe import Recipe, may_be_large
+from clicktower.training.model.teacher import require_teacher, teacher_source, with_teacher
+from clicktower.training.model.word_vectors import with_word_vectors
+from clicktower.training.trainer.launch import require_sum, require_workers
 
 # A recipe's name, or a TOML file.
 RecipeName = Annotated[str, AfterValidator(lambda name, info: beside_file(name, info) if is_file(name) else name)]
 LIVE = "live"
 StartName = Annotated[str, AfterValidator(lambda name, info: name if name == LIVE else beside_file(name, info))]
+# Fields of a stage's settings, by name, in tables as deep as its sections.
+IngestFields = Annotated[
+    Mapping[str, Any], AfterValidator(lambda fields, info: with_uris_beside_file(fields, IngestConfig, info))
+]
+BuildFields = Annotated[
+    Mapping[str, Any], AfterValidator(lambda fields, info: with_uris_beside_file(fields, BuildConfig, info))
+]
 StageName = Literal["ingest", "build", "train", "evaluate", "compare", "publish"]
 
 
 @section
 class LogSection:
-    files: tuple[Uri, ...]
-    format: str = "ubi"
+    files: Annotated[tuple[Uri, ...], Field(min_length=1)]
+    format: str | None = None  # ubi where [ingest] has none either
     date: str | None = None
 
 
 @section
 class WindowSection:
-    last: int | None = None
+    last: Count | None = None
     allow_missing_days: bool = False
 
 
@@ -70,20 +95,22 @@ class TrainSection:
     word_vectors: Uri | None = None  # the file that words start from
     start: StartName | None = None
     teacher: Uri | None = None
-    workers: int | Literal["auto"] = 1
-    min_workers: int | None = None
-    threads: int | None = None
+    workers: Count | Literal["auto"] = 1
+    min_workers: Count | None = None
+    threads: Count | None = None
     device: Literal["auto", "cpu", "cuda", "cuda-eager"] = "auto"
     set: RecipeFields = field(default_factory=dict)
 
 
 @section
 class CompareSection:
-    """`rows`: names of rows, by default all. `set`: fields of every tower's recipe."""
+    """`rows`: names of rows, by default all. `seeds`: of each tower, by default its recipe's. `set`: fields of every
+    tower's recipe.
+    """
 
-    rows: tuple[str, ...] = ()
+    rows: Annotated[tuple[str, ...], Field(min_length=1)] = ()
     against: str = "bm25"
-    seeds: tuple[int, ...] = ()
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = ()
     logged: Uri | None = None
     frequencies: Uri | None = None
     set: RecipeFields = field(default_factory=dict)
@@ -125,8 +152,8 @@ class PipelineConfig:
     title: str = "clicktower run"
     mlflow: Uri | None = None  # a folder or a tracking server (flows.tracking)
     window: WindowSection = field(default_factory=WindowSection)
-    ingest: Mapping[str, Any] = field(default_factory=dict)
-    build: Mapping[str, Any] = field(default_factory=dict)
+    ingest: IngestFields = field(default_factory=dict)
+    build: BuildFields = field(default_factory=dict)
     train: TrainSection = field(default_factory=TrainSection)
     evaluate: Mapping[str, Any] = field(default_factory=dict)
     compare: CompareSection | None = None
@@ -140,11 +167,11 @@ class PipelineConfig:
 def read_pipeline(path: str) -> PipelineConfig:
     """The run that a TOML file describes, with absolute paths.
 
-    Raises UsageError: no such file, not TOML, an unknown or missing field, a value of the wrong type.
+    Raises UsageError: no such file, not TOML, an unknown or missing field, a value of the wrong type, or one that a
+    stage would refuse.
     """
     see = "`clicktower run --help` and the commented pipeline.toml of the repository"
     config = read_toml(path, PipelineConfig, what="pipeline", see=see)
-    _check_settings(config, path)
     if config.log.date is not None:
         parse_date(config.log.date)
     if config.window != WindowSection() and not is_dated(config):
@@ -152,21 +179,77 @@ def read_pipeline(path: str) -> PipelineConfig:
             f"The pipeline in {path} has a window, and its log has no date.",
             'Write {date} into log.files, or set log.date = "2026-09-01".',
         )
+    if is_dated(config) and config.ingest.get("date", config.log.date) != config.log.date:
+        raise UsageError(
+            f"{path}, [ingest]: date fixes the day of a log whose date is another, or that of each run.",
+            "Leave it out; log.date is the place for it.",
+        )
+    _check_settings(config, path)
     return config
 
 
 def _check_settings(config: PipelineConfig, path: str) -> None:
     """Raise UsageError before any stage starts if a stage would refuse its settings."""
-    check_fields(path, "ingest", {"format": config.log.format, **config.ingest}, IngestConfig())
-    check_fields(path, "build", config.build, BuildConfig())
-    check_fields(path, "train.set", config.train.set, recipe_named(config.train.recipe)[0])
+    ingest = {"format": config.log.format, "date": config.log.date}
+    check_fields(path, "ingest", config.ingest, IngestConfig(), ingest)
+    build = check_fields(path, "build", config.build, BuildConfig())
+    recipe = check_fields(path, "train.set", config.train.set, recipe_named(config.train.recipe)[0])
     check_fields(path, "publish.set", config.publish.set, PublishConfig())
-    if config.compare:  # each row has a recipe of its own, which may refuse some values
-        check_names(path, "compare.set", config.compare.set, Recipe)
-    if config.evaluate:
-        from clicktower.training.evaluation.evaluate_stage import EvaluateConfig  # its import takes a second
+    with checking(f"{path}, [train]: "):
+        _check_training(config.train, recipe, build)
+    with checking(f"{path}, [drift]: "):
+        for date in config.drift.accept:
+            parse_date(date)
+    # The import of evaluations takes half a second.
+    if config.evaluate or config.promotion != PromotionRules():
+        from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
 
-        check_fields(path, "evaluate", config.evaluate, EvaluateConfig())
+        measures = check_fields(path, "evaluate", config.evaluate, EvaluateConfig()).rules.measures
+        if config.promotion.measure not in measures:
+            with checking(f"{path}, [promotion]: "):
+                raise UsageError(
+                    f"nothing measures {config.promotion.measure}.", f"Set measure to one of {', '.join(measures)}."
+                )
+    if config.compare:
+        check_names(path, "compare.set", config.compare.set, Recipe)  # a row's own recipe may refuse some values
+        with checking(f"{path}, [compare]: "):
+            _check_comparison(config.compare)
+
+
+def _check_training(section: TrainSection, recipe: Recipe, build: BuildConfig) -> None:
+    """Raise UsageError for a recipe that does not fit the shards, the workers or the memory of this machine."""
+    if not isinstance(recipe.objective, Clicks):
+        raise UsageError(
+            f"{recipe.name} learns by the objective {recipe.objective.kind}, and a pipeline trains on clicks.",
+            "Take a recipe of clicks; `clicktower train` takes the others.",
+        )
+    wanted = recipe.clicks.num_negatives
+    if isinstance(recipe.clicks.negatives, Fixed) and wanted > build.num_negatives:
+        raise UsageError(
+            f"{recipe.name} reads {wanted} fixed negatives of each pair, and [build] makes {build.num_negatives}.",
+            f"Set num_negatives = {wanted} in [build], or fewer in [train.set].",
+        )
+    require_workers(section.workers, section.min_workers, section.threads)
+    require_sum(recipe, section.workers, section.min_workers)
+    if may_be_large(recipe, build.table_rows) and not Surroundings().ray_address:
+        from clicktower.training.model.parameters import layout_of, require_memory  # torch takes seconds to load
+
+        number = section.workers if section.workers != "auto" else 1
+        require_memory(recipe, layout_of(recipe, build.table_rows), number)
+
+
+def _check_comparison(section: CompareSection) -> None:
+    """Raise UsageError for unknown rows, and for two ways of setting the towers' seed."""
+    from clicktower.training.evaluation.rows import all_rows, select_rows
+
+    if section.seeds and "seed" in section.set:
+        raise UsageError("the towers' seed is set by seeds and by set.seed.", "Leave out one of the two.")
+    names = [row.name for row in select_rows(all_rows(logged=section.logged), section.rows)]
+    if section.against not in names:
+        raise UsageError(
+            f"there is no row {section.against} to test the others against.",
+            f"Set against to one of {', '.join(names)}.",
+        )
 
 
 def is_dated(config: PipelineConfig) -> bool:
@@ -180,15 +263,45 @@ def dated(files: tuple[str, ...], date: str) -> tuple[str, ...]:
 
 
 def check_inputs(config: PipelineConfig, date: str) -> None:
-    """Raise UsageError naming all missing inputs, so that a typing error costs seconds and not a night."""
+    """Raise UsageError naming all missing inputs, and for any that a stage would refuse, so that a typing error costs
+    seconds and not a night.
+    """
     tables: log_files.Tables = {}
     missing = [name for name in dated(config.log.files, date) if not log_files.expand(name, tables).tables]
-    compared = (config.compare.logged, config.compare.frequencies) if config.compare else ()
-    judged = (config.judgments.queries, config.judgments.qrels, config.judgments.frequencies)
-    named = (config.documents.file, *filter(None, (*judged, *compared, config.train.word_vectors)))
-    missing += [name for name in named if not storage.exists(name)]
+    missing += [name for name in _named_inputs(config) if not storage.exists(name)]
     if missing:
         raise UsageError(
             f"Nothing is at {', '.join(missing)}: the run would fail after work that could not be used.",
             "Check the paths in the TOML file; they are relative to its folder.",
         )
+    if taken := [name for name in (config.store, config.publish.to) if storage.size_bytes(name) is not None]:
+        raise UsageError(f"A file is at {', '.join(taken)}, where a folder is to be.", "Choose another folder.")
+    with checking():
+        _check_contents(config)
+
+
+def _check_contents(config: PipelineConfig) -> None:
+    """Raise StageError for an input that a later stage would refuse."""
+    section = config.train
+    require_documents(config.documents.file)
+    if columns := config.publish.set.get("columns"):
+        read_documents(config.documents.file, columns)
+    adult_list(config.build.get("adult_list"))
+    named, its_vectors = recipe_named(section.recipe)
+    recipe = with_fields(named, assignments(section.set))
+    recipe = with_teacher(with_word_vectors(recipe, section.word_vectors or its_vectors), section.teacher)
+    if section.teacher:
+        require_teacher(teacher_source(section.teacher, recipe))
+    if section.start and section.start != LIVE:
+        open_result(section.start, "train")
+
+
+def _named_inputs(config: PipelineConfig) -> Sequence[str]:
+    """Every file and folder that must be there before a run, besides the log."""
+    compare, train = config.compare, config.train
+    names = [config.documents.file, config.judgments.queries, config.judgments.qrels, config.judgments.frequencies]
+    names += [compare.logged, compare.frequencies] if compare else []
+    names += [train.word_vectors, train.teacher, train.start if train.start != LIVE else None]
+    for fields, kind in ((config.ingest, IngestConfig), (config.build, BuildConfig)):
+        names += [fields.get(name) for name in uri_fields(kind)]
+    return [name for name in names if name]

@@ -4,17 +4,20 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from clicktower.flows.config.toml_file import RecipeFields, Uri, check_names, read_toml, with_fields
+from pydantic import Field
+
+from clicktower.flows.config.toml_file import RecipeFields, check_names, read_toml, with_fields
 from clicktower.schemas.errors import UsageError
-from clicktower.schemas.section import changed, section
+from clicktower.schemas.section import Count, Seed, Uri, changed, section
 from clicktower.training.model.named_recipes import DEFAULT, recipe
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.model.teacher import with_teacher
 from clicktower.training.model.word_vectors import with_word_vectors
 from clicktower.training.sweep.sweep_stage import Halving
 from clicktower.training.sweep.sweep_table import Point, measures, point_text, value_text
+from clicktower.training.trainer.launch import require_workers
 
 
 @section
@@ -26,8 +29,8 @@ class JudgedSection:
 
 @section
 class SampleSection:
-    points: int
-    seed: int = 1
+    points: Count
+    seed: Seed = 1
 
 
 @section
@@ -44,19 +47,19 @@ class SweepConfig:
     into: Uri
     recipe: str = DEFAULT
     word_vectors: Uri | None = None
-    epochs: int | None = None
-    seeds: tuple[int, ...] = ()
+    epochs: Count | None = None
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = ()  # by default that of the recipe
     measure: str | None = None
-    max_trials: int = 100
+    max_trials: Count = 100
     start: Uri | None = None
     teacher: Uri | None = None
-    workers: int = 1
-    min_workers: int | None = None
-    threads: int | None = None
-    device: str = "auto"
-    path: str = "auto"
+    workers: Count = 1
+    min_workers: Count | None = None
+    threads: Count | None = None
+    device: Literal["auto", "cpu", "cuda", "cuda-eager"] = "auto"
+    path: Literal["auto", "compiled", "torch"] = "auto"
     engine: Literal["auto", "processes", "ray"] = "auto"
-    at_once: int | None = None
+    at_once: Count | None = None
     mlflow: Uri | None = None  # a folder or a tracking server (flows.tracking), for the finished trials
     halving: Halving | None = None
     judged: JudgedSection | None = None
@@ -76,6 +79,11 @@ def read_sweep(path: str) -> SweepConfig:
         raise UsageError(
             f"The sweep in {path} chooses by {config.measure!r}, which nothing measures.",
             f"Use one of {', '.join(measures())}.",
+        )
+    require_workers(config.workers, config.min_workers, config.threads)
+    if config.epochs is not None and config.set.get("epochs", config.epochs) != config.epochs:
+        raise UsageError(
+            f"The sweep in {path} has epochs = {config.epochs}, and others in [set].", "Leave out one of the two."
         )
     check_names(path, "set", config.set, Recipe)
     check_names(path, "fields", config.fields, Recipe, also=["recipe"])
@@ -97,9 +105,9 @@ def expand_points(config: SweepConfig) -> list[Point]:
             "Write, say, [fields] and below it optimiser.step = [0.001, 0.002, 0.004]; or seeds = [1, 2, 3] to see"
             " what the seed alone does.",
         )
-    if seeds and any("seed" in varied for varied in (config.fields, *config.trial)):
+    if seeds and any("seed" in varied for varied in (config.set, config.fields, *config.trial)):
         raise UsageError(
-            "The sweep sets seeds, and varies seed as a field too.",
+            "The sweep sets seeds, and seed as a field too.",
             "Keep seeds: its trials are taken together, with their mean and spread.",
         )
     size, num_seeds = _grid_size(config.fields), max(1, len(seeds))
@@ -176,8 +184,6 @@ def _chosen(config: SweepConfig, size: int) -> Sequence[int]:
     """The points of the grid to try. A larger sample contains a smaller one with the same seed: trials are reused."""
     if not config.sample or config.sample.points >= size:
         return range(size)
-    if config.sample.points < 1:
-        raise UsageError(f"A sample of {config.sample.points} points is empty.", "Ask for 1 or more.")
     draw, chosen = random.Random(config.sample.seed), set[int]()
     while len(chosen) < config.sample.points:
         chosen.add(draw.randrange(size))

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from clicktower.flows.releases.release_documents import open_table
 from clicktower.flows.releases.search import OpenRelease
+from clicktower.flows.releases.verify import output_damage
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError, os_error_kind
 from clicktower.schemas.judgments import read_queries, run_lines
@@ -37,7 +38,8 @@ def export(
     """Write the live release at a URI to `into`: a file (parquet, trec) or a folder (opensearch, hub); returns what
     `--json` prints.
 
-    queries: for a TREC run, `id<TAB>text` lines; k: its documents per query. Raises UsageError or StageError.
+    queries: for a TREC run, `id<TAB>text` lines; k: its documents per query. Raises UsageError or StageError; also for
+    a release with other bytes or files than were published, which may be a stranger's.
     """
     started = time.monotonic()
     if form not in get_args(Form):
@@ -50,6 +52,12 @@ def export(
     if storage.exists(into):
         raise UsageError(f"Something named {into} exists.", "Give another name, or remove it first.")
     opened = OpenRelease(release)
+    progress("check every byte", 0, None)
+    if damage := output_damage(opened.folder):
+        raise StageError(
+            f"The release at {release} is not as it was published: {'; '.join(damage[:3])}. Nothing was exported.",
+            "Publish again, which repairs it.",
+        )
     partial = f"{into.rstrip('/')}.partial-{uuid.uuid4().hex[:12]}"
     try:
         if queries is not None:

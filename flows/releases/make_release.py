@@ -233,6 +233,8 @@ def _builds(trained: StageResult) -> list[dict[str, Any]]:
 
 
 def _manifest(store: str, stage: str, digest: str) -> Manifest | None:
+    if not str(digest).isalnum():  # a stranger's record may hold any text
+        return None
     try:
         return open_result(storage.join(store, stage, digest)).manifest
     except (StageError, OSError):

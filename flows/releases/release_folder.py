@@ -24,7 +24,7 @@ from clicktower.schemas import storage
 from clicktower.schemas.claim import claimed
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.manifest import OutputFile, damaged_files, to_bytes
-from clicktower.schemas.section import Count, Natural, Unnamed, section
+from clicktower.schemas.section import Count, Natural, Seed, Unnamed, section
 from clicktower.schemas.stage import silent
 
 _BUILDING = ".building-"
@@ -55,7 +55,7 @@ class PublishConfig:
     recall_at: Count = 10
     min_recall: Annotated[float, Field(gt=0, le=1)] = 0.95  # of a usable index, against exact search
     num_recall_queries: Count = 200  # titles drawn by a keyed hash, half of each as a query
-    seed: int = 0
+    seed: Seed = 0
     columns: Annotated[tuple[str, ...], Unnamed(at=()), AfterValidator(_additional)] = ()  # to return and filter by
     keep: Annotated[Natural, Unnamed()] = 7  # earlier releases to keep, besides the live one and its predecessor
 

@@ -26,7 +26,7 @@ def verify(folder: str, *, progress: Progress = silent) -> list[str]:
     for number, unit in enumerate(units):
         progress("verify", number, len(units))
         prefix = "" if unit == folder else f"{unit.removeprefix(folder).strip('/')}: "
-        findings += [prefix + sentence for sentence in _unit_findings(unit)]
+        findings += [prefix + sentence for sentence in output_damage(unit)]
     progress("verify", len(units), len(units))
     return findings
 
@@ -75,7 +75,8 @@ def _record_damage(folder: str, name: str) -> list[str]:
     return [f"{name} has other bytes than were written"] if is_respelled(content) else []
 
 
-def _unit_findings(folder: str) -> list[str]:
+def output_damage(folder: str) -> list[str]:
+    """The damage of a stage's output or a release, by every byte, and the files there that are not of it."""
     try:
         if storage.exists(storage.join(folder, RELEASE)):
             release = read_folder(folder)

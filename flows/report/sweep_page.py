@@ -20,7 +20,7 @@ from clicktower.flows.report.blocks import (
     quantity,
 )
 from clicktower.flows.report.figures import SERIES, WIDE, ChartRow, Dot, Line, line_chart, row_chart
-from clicktower.training.sweep.sweep_table import ALIKE, cells, direction, notes, point_text, train_options
+from clicktower.training.sweep.sweep_table import ALIKE, cells, chosen_row, direction, notes, point_text, train_options
 
 NAMED = ("1st", "2nd", "3rd")  # the points whose means stand out from the curves of the trials
 ROWS_DRAWN = 40
@@ -43,7 +43,7 @@ def sweep_page(table: Mapping[str, Any]) -> Page:
         lead=f"{trials:,} trials, measured on {table['watched']}; {direction(measure)}.",
         banners=[SIMULATED] * bool(table["labels"].get("simulated")),
         blocks=[
-            *([Section(title="Ranking", blocks=_ranking(rows, measure))] if rows[0]["mean"] is not None else []),
+            *([Section(title="Ranking", blocks=_ranking(table))] if rows[0]["mean"] is not None else []),
             *_by_fields(rows, measure),
             *([_curves(rows, measure)] if any(trial["curve"] for row in rows for trial in row["trials"]) else []),
             Section(title="Table", blocks=table_blocks(table)),
@@ -54,7 +54,7 @@ def sweep_page(table: Mapping[str, Any]) -> Page:
 def table_blocks(table: Mapping[str, Any]) -> list[Block]:
     """The points, best first, and what to know about them."""
     header, rows = cells(table)
-    at, has_best = header.index(table["measure"]), table["rows"][0]["mean"] is not None
+    at, has_best = header.index(table["measure"]), chosen_row(table) is not None
     shown: list[list[Cell | str]] = [
         [
             Cell(text=cell, strong=has_best and not place, tone="above" if ALIKE in row[0] else "") if i == at else cell
@@ -67,9 +67,10 @@ def table_blocks(table: Mapping[str, Any]) -> list[Block]:
     return [Table(caption=caption, header=header, rows=shown, left=range(at)), Items(items=notes(table))]
 
 
-def _ranking(rows: Sequence[Mapping[str, Any]], measure: str) -> list[Block]:
+def _ranking(table: Mapping[str, Any]) -> list[Block]:
     """Each point with a dot for its mean and one for each seed, and how the first one is trained."""
-    drawn = []
+    rows, measure = table["rows"], table["measure"]
+    chosen, drawn = chosen_row(table), []
     for place, row in enumerate(rows[:ROWS_DRAWN], 1):
         seeds = [trial["measures"][measure] for trial in row["trials"] if trial["measures"]]
         if not seeds:
@@ -80,23 +81,21 @@ def _ranking(rows: Sequence[Mapping[str, Any]], measure: str) -> list[Block]:
         drawn.append(
             ChartRow(
                 name=f"{place}  {point_text(row['fields'])}",
-                dots=[*dots, Dot(value=row["mean"], kind="first" if place == 1 else "")],
+                dots=[*dots, Dot(value=row["mean"], kind="first" if row is chosen else "")],
                 remark=f"{row['mean']:.4f}{stopped}",
-                ours=place == 1,
+                ours=row is chosen,
             )
         )
     remark = f"; the first {ROWS_DRAWN} of {len(rows)} points" if len(rows) > ROWS_DRAWN else ""
-    return [
-        Picture(
-            title=f"{measure} of each point",
-            remark=f"full dot: the mean; rings: its seeds{remark}",
-            picture=partial(row_chart, drawn, f"{measure} of each point", width=WIDE, joined=True),
-        ),
-        Text(
-            text="The first of them, with its first seed, is best.toml beside this page, for --recipe; by its options:"
-        ),
-        Code(text=" ".join(["clicktower train", *train_options(rows[0])])),
-    ]
+    picture = Picture(
+        title=f"{measure} of each point",
+        remark=f"full dot: the mean; rings: its seeds{remark}",
+        picture=partial(row_chart, drawn, f"{measure} of each point", width=WIDE, joined=True),
+    )
+    if not chosen:
+        return [picture]
+    how = "The first of them, with its first seed, is best.toml beside this page, for --recipe; by its options:"
+    return [picture, Text(text=how), Code(text=" ".join(["clicktower train", *train_options(chosen)]))]
 
 
 def _by_fields(rows: Sequence[Mapping[str, Any]], measure: str) -> list[Section]:

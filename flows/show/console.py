@@ -138,6 +138,11 @@ def explain(error: BaseException) -> StageError:
         problem, fix = _OS_REASONS[error.errno]
         where = f" ({error.filename})" if error.filename else ""
         return os_error_kind(error)(f"{problem}{where}. Nothing half-written is left under a final name.", fix)
+    if isinstance(error, MemoryError):
+        return StageError(
+            f"This machine has not enough memory ({place(error)}). No output was published under a final name.",
+            "Ask for smaller sizes, or for fewer processes at once, or use a machine with more memory.",
+        )
     kind = os_error_kind(error) if isinstance(error, OSError) else StageError
     return kind(
         f"Something unexpected happened: {type(error).__name__} in {place(error)}. No output was published under a"

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from clicktower.schemas.section import Count, section
+from clicktower.schemas.section import Count, Seed, section
 
 VERSION = 1  # incremented when the same config gives other bytes
 
@@ -24,7 +24,7 @@ class SimulationConfig:
     """
 
     num_searches: Count = 30_000
-    seed: int = 0
+    seed: Seed = 0
     num_documents: Literal[0] | Annotated[int, Field(ge=200, le=2_000_000)] = 0
     num_files: Annotated[int, Field(ge=0, le=512)] = 0
     days: Count = 60

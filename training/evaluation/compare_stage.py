@@ -41,7 +41,7 @@ from clicktower.training.model.recipe import Recipe
 from clicktower.training.ranking.measure import judged_collection
 from clicktower.training.ranking.ndcg import CUTOFFS, gains_of, judged_pairs
 from clicktower.training.sweep.trial_process import TrialProcess, TrialStatus, interrupts_held
-from clicktower.training.trainer.launch import fingerprints, train_request, workers_device
+from clicktower.training.trainer.launch import fingerprints, require_workers, train_request, workers_device
 
 COMPARE = Stage("compare", version=4)
 _LISTEN_SECONDS = 0.5
@@ -68,7 +68,7 @@ def compare(
     seeds: Sequence[int] = (),
     against: str = BASELINE,
     frequencies: str | None = None,
-    threads: int = 0,
+    threads: int | None = None,
     workers: int | Literal["auto"] = 1,
     min_workers: int | None = None,
     device: str = "auto",
@@ -80,11 +80,10 @@ def compare(
     """The comparison of some rows (rows) on one set of judgments.
 
     `seeds`: of each tower; its values are the mean over them, its recipe's own seed where none is given. `against`: the
-    row that the others are tested against. `frequencies`: a file of how often each query was asked. `threads` (0: as
-    many as there are cores), `workers`, `min_workers`, `device` and `in_cluster`: of each training, as in launch.train.
-    `render`: a page of the comparison's JSON, with its labels. Raises
-    UsageError and StageError for inputs that cannot be measured; UnfinishedComparison where rows failed, once all
-    others are done.
+    row that the others are tested against. `frequencies`: a file of how often each query was asked. `threads` (None:
+    as many as there are cores), `workers`, `min_workers`, `device` and `in_cluster`: of each training, as in
+    launch.train. `render`: a page of the comparison's JSON, with its labels. Raises UsageError and StageError for
+    inputs that cannot be measured; UnfinishedComparison where rows failed, once all others are done.
     """
     config = config or EvaluateConfig()
     if tuple(config.cutoffs) != CUTOFFS:
@@ -98,6 +97,7 @@ def compare(
             f"There is no row {against} to test the others against.",
             f"Add it to --rows, or set --against to one of {', '.join(row.name for row in rows)}.",
         )
+    require_workers(workers, min_workers, threads)
     training = {
         "workers": workers,
         "min_workers": min_workers,

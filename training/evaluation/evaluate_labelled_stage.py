@@ -22,7 +22,7 @@ import pyarrow as pa
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.manifest import Outcome, to_bytes
-from clicktower.schemas.section import Confidence, Count, section
+from clicktower.schemas.section import Confidence, Count, Seed, section
 from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, run_stage, silent
 from clicktower.training.evaluation.labelled_systems import (
     CLASSIFIER,
@@ -92,7 +92,7 @@ class EvaluateLabelledConfig:
     word_movers: bool = True
     confidence: Confidence = 0.95
     num_resamples: Count = 2_000
-    seed: int = 0
+    seed: Seed = 0
 
 
 def evaluate_labelled(

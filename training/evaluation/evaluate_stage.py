@@ -23,7 +23,7 @@ from clicktower.schemas import storage
 from clicktower.schemas.documents import Documents, read_documents, require_documents
 from clicktower.schemas.judgments import are_click_derived, read_qrels, read_queries, run_lines
 from clicktower.schemas.manifest import Outcome, to_bytes
-from clicktower.schemas.section import Confidence, Count, Natural, section
+from clicktower.schemas.section import Confidence, Count, Natural, Seed, section
 from clicktower.schemas.stage import Progress, Stage, StageResult, run_stage, silent
 from clicktower.schemas.text_contract import keyed_digest, words
 from clicktower.training.evaluation.slices import read_frequencies, slices
@@ -71,7 +71,7 @@ class EvaluateConfig:
     num_examples: Natural = 10
     confidence: Confidence = 0.95
     num_resamples: Count = 10_000
-    seed: int = 0
+    seed: Seed = 0
 
     @property
     def rules(self) -> Rules:

@@ -13,6 +13,7 @@ and search read like that of a training.
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from math import prod
@@ -49,12 +50,12 @@ _EXPORT = "Export the model again: `optimum-cli export onnx --model NAME --task 
 def import_encoder(folder: str, *, store: str, file: str | None = None) -> StageResult:
     """The encoder in a folder of this machine. `file`: its graph, if it has another name than the above.
 
-    Raises UsageError for a folder without graph or tokeniser, a graph that does not run, and a model that does more
-    than its graph.
+    Raises UsageError for a folder without graph or tokeniser, a graph that does not run, a model that does more than
+    its graph, and files outside the folder: it may be a stranger's.
     """
     place = Path(folder)
     graph, num_parameters = _read_graph(place, [file] if file else GRAPH_FILES)
-    tokeniser = place / "tokenizer.json"
+    tokeniser = _inside(place, "tokenizer.json")
     if not tokeniser.is_file():
         raise UsageError(
             f"There is no tokenizer.json in {folder}.",
@@ -86,7 +87,7 @@ def _read_graph(place: Path, names: list[str] | tuple[str, ...]) -> tuple[bytes,
     import onnx
     from google.protobuf.message import DecodeError, EncodeError
 
-    path = next((place / name for name in names if (place / name).is_file()), None)
+    path = next((path for name in names if (path := _inside(place, name)).is_file()), None)
     if path is None:
         raise UsageError(
             f"There is no ONNX graph in {place}: no {' and no '.join(names)}.",
@@ -102,13 +103,15 @@ def _read_graph(place: Path, names: list[str] | tuple[str, ...]) -> tuple[bytes,
 def _read_settings(place: Path) -> EncoderSettings:
     """What the files beside the graph say."""
     try:
-        paths = {module["type"].rpartition(".")[2]: module["path"] for module in _json(place / "modules.json", "[]")}
-        pooling = _json(place / paths.get("Pooling", "1_Pooling") / "config.json")
-        about = _json(place / "config_sentence_transformers.json")
+        paths = {module["type"].rpartition(".")[2]: module["path"] for module in _json(place, "modules.json", "[]")}
+        for path in paths.values():
+            _inside(place, path)
+        pooling = _json(place, os.path.join(paths.get("Pooling", "1_Pooling"), "config.json"))
+        about = _json(place, "config_sentence_transformers.json")
         limits = (
-            _json(place / "sentence_bert_config.json").get("max_seq_length"),
-            _json(place / "tokenizer_config.json").get("model_max_length"),
-            _json(place / "config.json").get("max_position_embeddings"),
+            _json(place, "sentence_bert_config.json").get("max_seq_length"),
+            _json(place, "tokenizer_config.json").get("model_max_length"),
+            _json(place, "config.json").get("max_position_embeddings"),
         )
         prompts = {side: text for side in get_args(Side) if (text := (about.get("prompts") or {}).get(side))}
         mode = _pooling_mode(pooling)
@@ -134,8 +137,25 @@ def _read_settings(place: Path) -> EncoderSettings:
     )
 
 
-def _json(path: Path, absent: str = "{}") -> Any:
+def _json(place: Path, name: str, absent: str = "{}") -> Any:
+    path = _inside(place, name)
     return json.loads(path.read_bytes() if path.is_file() else absent)
+
+
+def _inside(place: Path, name: str) -> Path:
+    """A file of the folder. Raises UsageError if it is elsewhere, by its name or by a link.
+
+    The snapshots of Hugging Face's cache are links to the blobs beside them, which is their own folder too.
+    """
+    root, path = place.resolve(), place / name
+    blobs = root.parent.parent / "blobs"
+    own = [root, blobs] if root.parent.name == "snapshots" else [root]
+    if not any(path.resolve().is_relative_to(folder) for folder in own):
+        raise UsageError(
+            f"{name} of the model in {place} is outside that folder.",
+            "Copy the whole model into one folder, without links; one of a stranger may name files of yours.",
+        )
+    return path
 
 
 def _pooling_mode(config: Mapping[str, Any]) -> str:

@@ -96,7 +96,7 @@ class Clicks(ObjectiveSettings):
     same_start: bool = True  # both parameter sets start from the same random numbers
     start: Literal["uniform", "idf"] = "uniform"  # idf: rows of W in proportion to how rare their trigram is in titles
     gamma: Positive = 5.0  # of eq. 5
-    num_negatives: Count = 4  # n
+    num_negatives: Annotated[int, Field(ge=1, le=1_000)] = 4  # n; at most, as in a build
     negatives: Annotated[NegativeSettings, one_of(NegativeSettings)] = Redrawn()
     # The weight of a pair's loss: 1; w, its clicks and what its conversions count in clicks; or 1 + ln w (w below 1).
     weights: Literal["none", "clicks", "log_clicks"] = "none"

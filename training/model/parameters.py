@@ -8,14 +8,17 @@ adding gradients over workers, norms, checkpoints) is an operation on rows and i
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch.nn.functional import pad
 
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.process import memory_bytes
 from clicktower.training.compute.reduction import RowGradient
 from clicktower.training.model.decoder import FIRST_WORD, Decoder
 from clicktower.training.model.head import Head, head_of
@@ -212,6 +215,36 @@ def layout_of(recipe: Recipe, table_rows: int, outputs: Outputs = NO_OUTPUTS, wo
         parts=tower.parts + (extra.parts if extra else ()),
         outputs=outputs,
         frozen_words=isinstance(recipe.word_vectors, Frozen),
+    )
+
+
+# The matrices of a tower's shape that training keeps: its parameters, and what the optimiser remembers of each.
+KEPT = {"nesterov": 2, "adam": 3, "adagrad": 2, "sgd": 1}
+
+
+def training_bytes(recipe: Recipe, layout: Layout) -> int:
+    """The memory that the parameters of a training take at least: with the optimiser's, and a tower that is written."""
+    kept = KEPT.get(recipe.optimiser.kind, 1) * len(recipe.objective.towers) + 1
+    return kept * layout.rows * layout.columns * DTYPES[recipe.dtype].itemsize
+
+
+def require_memory(recipe: Recipe, layout: Layout, workers: int = 1) -> None:
+    """Raise UsageError if `workers` processes that train a recipe do not fit in the memory of this machine."""
+    needed, there = workers * training_bytes(recipe, layout), memory_bytes()
+    if needed <= there:
+        return
+
+    def is_too_large(cells: int) -> bool:
+        tower = tower_of(replace(recipe, tower=replace(recipe.tower, cells=cells)))
+        its_layout = replace(layout, columns=tower.columns, parts=tower.parts)
+        return workers * training_bytes(recipe, its_layout) > there
+
+    fits = bisect_left(range(1, recipe.tower.cells), True, key=is_too_large)
+    smaller = f"Set tower.cells to at most {fits:,}" if fits else "Set smaller sizes in the recipe, or fewer table_rows"
+    raise UsageError(
+        f"To train {recipe.name} with {workers} worker{'s' * (workers > 1)} takes {needed / 1e9:,.1f} GB of memory for"
+        f" its parameters and the optimiser's, and this machine has {there / 1e9:,.1f} GB.",
+        f"{smaller}, or train on a machine with more memory.",
     )
 
 

@@ -1,6 +1,6 @@
 """A recipe: everything that determines a model's numbers, as one frozen value. Named ones: named_recipes."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
@@ -11,6 +11,7 @@ from clicktower.schemas.section import (
     Natural,
     Positive,
     SectionFamily,
+    Seed,
     Share,
     none_to_null,
     one_of,
@@ -98,7 +99,7 @@ class Recipe:
     micro_batch: Count = 128  # pairs computed at once; the unit of work for workers
     reduction: Literal["exact", "fast"] = "exact"
     dtype: Literal["float32", "float64"] = "float32"
-    seed: Natural = 1
+    seed: Seed = 1
 
     def __post_init__(self) -> None:
         if self.minibatch % self.micro_batch:
@@ -127,6 +128,15 @@ class Recipe:
     def clicks(self) -> Clicks:
         """How click shards are read: as the objective says, or by Clicks' defaults for another objective."""
         return self.objective if isinstance(self.objective, Clicks) else Clicks()
+
+
+LARGE_BYTES = 1 << 30
+
+
+def may_be_large(recipe: Recipe, table_rows: int) -> bool:
+    """Whether a tower may have parameters of a gigabyte or more, by its largest size alone, without torch."""
+    largest = max(size for size in asdict(recipe.tower).values() if isinstance(size, int))
+    return 4 * largest * max(table_rows, largest) > LARGE_BYTES
 
 
 def tower_name(recipe: Recipe, side: str) -> str:

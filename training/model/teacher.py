@@ -47,6 +47,12 @@ def teacher_source(path: str, recipe: Recipe) -> TeacherSource:
     return TeacherSource(storage.absolute(result.data), result.manifest.digest)
 
 
+def require_teacher(source: TeacherSource) -> None:
+    """Raise UsageError or StageError for a file of vectors from which nothing can be learnt. It reads all of it."""
+    if source.path.endswith(SUFFIX):
+        read_text_vectors(source.path)
+
+
 def with_teacher(recipe: Recipe, teacher: str | None) -> Recipe:
     """A recipe completed for a teacher's folder: half of the loss by default.
 
@@ -133,7 +139,20 @@ def read_text_vectors(path: str) -> TextVectors:
             f"The vectors of {num_odd:,} of {len(texts):,} texts are not finite in {path}.",
             "Make them again, or leave these texts out.",
         )
-    return TextVectors(path=path, texts=texts, vectors_TD=unit(values_TD))
+    vectors_TD = unit(values_TD)
+    has_words = pc.not_equal(texts, "").to_numpy(zero_copy_only=False)  # no comparison needs the vector of the others
+    if num_zeros := int((has_words & ~vectors_TD.any(axis=1)).sum()):
+        raise StageError(
+            f"The vectors of {num_zeros:,} of {int(has_words.sum()):,} texts are zeros in {path}, which have no"
+            " direction and no cosine: a teacher would call all titles alike.",
+            "Make them again with an encoder that reads these texts.",
+        )
+    if len(texts) > 1 and (vectors_TD == vectors_TD[0]).all():
+        raise StageError(
+            f"All {len(texts):,} texts have one vector in {path}: there is nothing to learn from it.",
+            "Give vectors that another encoder made of each text.",
+        )
+    return TextVectors(path=path, texts=texts, vectors_TD=vectors_TD)
 
 
 def _refused(path: str, problem: str) -> UsageError:

@@ -132,6 +132,10 @@ def read_vectors(path: str, vocabulary: Collection[str]) -> tuple[list[str], np.
         raise _refused(
             path, f"The vectors of {num_odd:,} words that are needed are not finite.", "Leave these words out."
         )
+    if len(vectors_KD) and not vectors_KD.any():
+        raise _refused(
+            path, f"The vectors of all {len(vectors_KD):,} words that are needed are zeros.", "Make it again."
+        )
     return list(vectors), vectors_KD
 
 

@@ -55,7 +55,8 @@ class TitleDoc2Vec:
         distinct, self._text_of_N = distinct_texts(titles)
         self._row_of = {text: row for row, text in enumerate(dict.fromkeys([*distinct, *map(normalise, other_texts)]))}
         texts = [words(text) for text in self._row_of]
-        settings = {"vector_size": dimensions, "sample": thinning, "epochs": epochs, "window": window, "seed": seed}
+        settings = {"vector_size": dimensions, "sample": thinning, "epochs": epochs, "window": window}
+        settings["seed"] = seed % 2**32  # gensim takes no larger one
         settings |= {"dm": 1} if memory else {"dm": 0, "dbow_words": 1}
         self._model = _train(texts, settings, progress)
         self._titles_TD = _unit(self._model.dv.vectors[: len(distinct)])

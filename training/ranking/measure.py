@@ -131,6 +131,13 @@ class Rules:
     relevant_grade: int = 1
     top_k: int = 100
 
+    @property
+    def measures(self) -> list[str]:
+        """The names of the measures, as in `measure_runs`."""
+        recall = [f"collection_recall@{at}" for at in sorted({min(10, self.top_k), self.top_k})]
+        of_judged = [f"ndcg@{cutoff}" for cutoff in self.cutoffs]
+        return [*of_judged, *recall, f"collection_mrr@{self.top_k}", "collection_ndcg@10"]
+
 
 DEFAULT_RULES = Rules()
 

@@ -45,14 +45,20 @@ from clicktower.schemas.stage import (
 from clicktower.training.compute.device import count_gpus
 from clicktower.training.model.named_recipes import names
 from clicktower.training.model.objective_settings import Classify
-from clicktower.training.model.recipe import Recipe
-from clicktower.training.model.teacher import teacher_source
+from clicktower.training.model.recipe import Recipe, may_be_large
+from clicktower.training.model.teacher import require_teacher, teacher_source
 from clicktower.training.ranking.measure import collection_of
-from clicktower.training.sweep.sweep_table import Point, SweepRow, Trial, measures, rank_points
+from clicktower.training.sweep.sweep_table import Point, SweepRow, Trial, chosen_row, measures, point_text, rank_points
 from clicktower.training.sweep.trial_process import Key, Processes, TrialOutcome, TrialStatus, interrupts_held
 from clicktower.training.trainer.checkpoint import read_curve
 from clicktower.training.trainer.job import ONLY_PATH, arithmetic_of
-from clicktower.training.trainer.launch import fingerprints, train_request, workers_device
+from clicktower.training.trainer.launch import (
+    fingerprints,
+    require_workers,
+    table_rows_of,
+    train_request,
+    workers_device,
+)
 
 SWEEP = Stage("sweep", version=3)
 
@@ -93,11 +99,9 @@ def sweep(
     `device` are as in launch.train. `render` makes the files for people, by name, from the table's JSON. Raises
     UsageError; UnfinishedSweep if a trial failed, after all others have ended (with halving, those of its rung).
     """
-    if min(1 if value is None else value for value in (at_once, workers, threads)) < 1:
-        raise UsageError(
-            f"Trials at once ({at_once}), workers ({workers}) and threads ({threads}) must each be at least 1.",
-            "Give 1 or more.",
-        )
+    require_workers(workers, min_workers, threads)
+    if at_once is not None and at_once < 1:
+        raise UsageError(f"The trials at once are {at_once}, and must be at least 1.", "Set at_once to 1 or more.")
     judged = judged and Judged(**{what: storage.absolute(uri) for what, uri in asdict(judged).items()})
     device = workers_device(device, engine == "ray" and "RAY_ADDRESS" in os.environ, path)
     where = {"workers": workers, "device": device, "path": path}
@@ -135,6 +139,10 @@ def sweep(
     def produce(attempt: str) -> Outcome:
         if judged:
             _require_telling(judged, measure)
+        if teacher:
+            require_teacher(teacher_source(teacher, points[0].recipes[0]))
+        if engine == "processes":
+            _require_memory(shards, points, workers)
         trials = Trials(points, requests, store=store, measure=measure, progress=progress, trial_ended=trial_ended)
         with interrupts_held() as let_interrupts_through, executor() as opened:
             trials.run(rungs, arguments, opened, let_interrupts_through)
@@ -143,7 +151,7 @@ def sweep(
         outcome = _outcome(trials, measure, judged, rungs, open_result(shards).manifest.outcome.labels)
         table = json.loads(json.dumps({**outcome.metrics, "labels": dict(outcome.labels)}))
         files = {"sweep.json": json.dumps(table, indent=1, allow_nan=False), **render(table)}
-        if table["rows"][0]["mean"] is not None:
+        if chosen_row(table):
             best = trials.rows()[0].fields
             first = next(point for point in points if point.fields == best)
             files["best.toml"] = best_toml(table, first.recipes[0], first.word_vectors)
@@ -251,7 +259,7 @@ def _outcome(
             "points": len(rows),
             "trials": len(ended),
             "trials_reused": sum(trial.reused for trial in ended),
-            "trials_diverged": sum(bool(trial.failed) for trial in ended),
+            "trials_diverged": sum(trial.diverged for trial in ended),
             "trials_stopped_early": sum(0 < trial.epochs < trial.of_epochs for trial in ended),
         },
         metrics={
@@ -262,6 +270,22 @@ def _outcome(
         },
         labels=labels,
     )
+
+
+def _require_memory(shards: str, points: Sequence[Point], workers: int) -> None:
+    """Raise UsageError, before any trial, for a point that does not fit in the memory of this machine."""
+    table_rows = table_rows_of(open_result(shards))
+    for point in points:
+        if may_be_large(point.recipes[0], table_rows):
+            from clicktower.training.model.parameters import layout_of, require_memory  # torch takes seconds to load
+
+            try:
+                require_memory(point.recipes[0], layout_of(point.recipes[0], table_rows), workers)
+            except UsageError as error:
+                raise UsageError(
+                    f"The sweep cannot try {point_text(point.fields)}: {error.problem}",
+                    f"{error.fix} No trial was started.",
+                ) from None
 
 
 def _unfinished(trials: Trials) -> UnfinishedSweep:
@@ -469,7 +493,7 @@ class Trials:
         error = error or _not_seen(self._store)
         if not isinstance(error, Diverged):
             self.broken.append(error)
-        return replace(self._trial(key), failed=error.problem)
+        return replace(self._trial(key), failed=error.problem, diverged=isinstance(error, Diverged))
 
     def _curve(self, key: Key) -> list[dict[str, Any]] | None:
         """The figures after each epoch up to the end of the rung; None if training has not come so far.

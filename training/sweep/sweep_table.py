@@ -39,8 +39,9 @@ class Point:
 class Trial:
     """One training of a sweep and its result: `measures`, or in `failed` why there are none.
 
-    `curve`: the deciding measure after each epoch. `epochs`: how many of its recipe's `of_epochs` are done, in rung
-    `rung` of a sweep by halving (sweep_stage.Halving), from 0.
+    `diverged`: it failed because its numbers ran away, as they would again; any other failure says nothing about its
+    recipe. `curve`: the deciding measure after each epoch. `epochs`: how many of its recipe's `of_epochs` are done, in
+    rung `rung` of a sweep by halving (sweep_stage.Halving), from 0.
     """
 
     seed: int
@@ -49,6 +50,7 @@ class Trial:
     seconds: float = 0.0  # of training, all of its epochs
     measures: Mapping[str, float] | None = None
     failed: str = ""
+    diverged: bool = False
     epochs: int = 0
     of_epochs: int = 0
     rung: int = 0
@@ -161,7 +163,7 @@ def notes(table: Mapping[str, Any]) -> list[str]:
     rows, remarks = table["rows"], []
     for row in rows:
         remarks += [
-            f"{point_text(row['fields'])} diverged with seed {trial['seed']}: {trial['failed']}."
+            f"{point_text(row['fields'])} {how_it_failed([trial])} with seed {trial['seed']}: {trial['failed']}"
             for trial in row["trials"]
             if trial["failed"]
         ]
@@ -175,14 +177,40 @@ def notes(table: Mapping[str, Any]) -> list[str]:
     if any(row["told_apart"] is False for row in rows):
         remarks.append(f"{ALIKE}: the lead of the first point over this one is below two standard errors.")
     remarks += _halving_note(table)
-    remarks += _edge_fields(rows)
-    remarks.append(
-        f"These {table['watched']} chose the point, and of {len(rows)} points the best is best partly by luck: its"
-        " figure here is no test result. Evaluate it on judgments that chose nothing."
-    )
+    if chosen_row(table):
+        remarks += _edge_fields(rows)
+        remarks.append(
+            f"These {table['watched']} chose the point, and of {len(rows)} points the best is best partly by luck: its"
+            " figure here is no test result. Evaluate it on judgments that chose nothing."
+        )
+    else:
+        remarks.append(f"No point is chosen: {_why_none(table)}.")
     if table["labels"].get("simulated"):
         remarks.append("All of this comes from a simulated log.")
     return remarks
+
+
+def chosen_row(table: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The best point of a table; None if some trial may yet change it, or no point was trained to its end."""
+    best = table["rows"][0]
+    is_whole = not any(trial["failed"] and not trial["diverged"] for row in table["rows"] for trial in row["trials"])
+    measured = [trial for trial in best["trials"] if trial["measures"]]
+    is_at_end = bool(measured) and all(trial["epochs"] == trial["of_epochs"] for trial in measured)
+    return best if is_whole and is_at_end else None
+
+
+def _why_none(table: Mapping[str, Any]) -> str:
+    trials = [trial for row in table["rows"] for trial in row["trials"]]
+    if any(trial["failed"] and not trial["diverged"] for trial in trials):
+        return "the trials that failed are still to be trained"
+    if all(trial["failed"] for trial in trials):
+        return "every trial diverged"
+    return "those that went on to the end diverged"
+
+
+def how_it_failed(trials: Sequence[Mapping[str, Any]]) -> str:
+    """Whether trials without figures diverged, all of them, or failed."""
+    return "diverged" if all(trial["diverged"] for trial in trials if trial["failed"]) else "failed"
 
 
 def _halving_note(table: Mapping[str, Any]) -> list[str]:
@@ -221,7 +249,7 @@ def value_text(value: Any) -> str:
 def _edge_fields(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Of fields with three numbers or more, those whose best value is the smallest or largest one tried."""
     remarks = []
-    for name, best in rows[0]["fields"].items() if rows[0]["mean"] is not None else ():
+    for name, best in rows[0]["fields"].items():
         tried = {row["fields"].get(name) for row in rows}
         if len(tried) < 3 or not all(isinstance(value, int | float) for value in tried):
             continue
@@ -233,7 +261,7 @@ def _edge_fields(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _chosen(row: Mapping[str, Any]) -> str:
     if row["mean"] is None:
-        return "diverged"
+        return how_it_failed(row["trials"])
     return _figure(row["mean"]) + (f" ± {row['spread']:.4f}" if row["spread"] is not None else "")
 
 

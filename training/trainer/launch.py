@@ -25,6 +25,7 @@ from clicktower.schemas.stage import (
     silent,
     stage_folder,
 )
+from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS
 from clicktower.training.compute.device import DEVICES, count_gpus
 from clicktower.training.model.objective_settings import Classify, Clicks, Generate
 from clicktower.training.model.recipe import Recipe
@@ -73,19 +74,8 @@ def train(
     request of its own in the same store.
     Raises UsageError and StageError.
     """
-    least = 1 if min_workers is None else min_workers
-    most = max(1, least) if workers == "auto" else workers
-    if not 1 <= least <= most or (threads is not None and threads < 1):
-        raise UsageError(
-            f"The workers ({workers}, at least {least}) and the threads of each ({threads or 'by default'}) must be at"
-            " least 1, and the least of the workers no more than all of them.",
-            "Give --workers 1 or more.",
-        )
-    if recipe.reduction == "fast" and (workers == "auto" or min_workers is not None):
-        raise UsageError(
-            f"Workers may be {workers}, at least {least} of them, and a fast sum depends on their number.",
-            "Use the exact reduction, or give the number and leave --min-workers out.",
-        )
+    require_workers(workers, min_workers, threads)
+    require_sum(recipe, workers, min_workers)
     built = open_result(shards, *recipe.objective.stages)
     if judged and not isinstance(recipe.objective, Clicks):
         raise UsageError(
@@ -134,6 +124,10 @@ def train(
             collection_of(watched)  # here, and not after the workers have started: it refuses files that do not join
         # Values left to the cluster are 0 until they are known.
         number = workers if workers != "auto" else 0 if in_cluster else max(1, count_gpus())
+        if not in_cluster:
+            from clicktower.training.model.parameters import layout_of, require_memory  # torch takes seconds to load
+
+            require_memory(recipe, layout_of(recipe, table_rows_of(built)), number)
         job = TrainingJob(
             shards=storage.absolute(built.data),
             shard_files=tuple(replace(f, path=f.path.removeprefix(inside)) for f in built.manifest.files),
@@ -174,6 +168,36 @@ def train(
     result = run_stage(store, request, produce, progress)
     storage.remove(checkpoints)
     return result
+
+
+def table_rows_of(built: StageResult) -> int:
+    """The rows of the letter-trigram table of a build's shards."""
+    return int(built.manifest.request.config.get("table_rows", DEFAULT_TABLE_ROWS))
+
+
+def require_workers(workers: int | Literal["auto"], min_workers: int | None, threads: int | None) -> None:
+    """Raise UsageError for a number of workers or threads that is no number of any."""
+    for what, option, number in (
+        ("workers", "--workers", workers),
+        ("workers to continue with", "--min-workers", min_workers),
+        ("threads of each worker", "--threads", threads),
+    ):
+        if isinstance(number, int) and number < 1:
+            raise UsageError(f"The {what} are {number}, and must be at least 1.", f"Give {option} 1 or more.")
+    if min_workers is not None and isinstance(workers, int) and min_workers > workers:
+        raise UsageError(
+            f"At least {min_workers} workers are to continue, which is more than the {workers} that there are.",
+            f"Give --min-workers {workers} or fewer.",
+        )
+
+
+def require_sum(recipe: Recipe, workers: int | Literal["auto"], min_workers: int | None) -> None:
+    """Raise UsageError for a fast sum of gradients, which depends on the number of workers, where that may change."""
+    if recipe.reduction == "fast" and (workers == "auto" or min_workers is not None):
+        raise UsageError(
+            f"Workers may be {workers}, at least {min_workers or 1} of them, and a fast sum depends on their number.",
+            "Use the exact reduction, or give the number and leave --min-workers out.",
+        )
 
 
 def workers_device(device: str, in_cluster: bool, path: str = "auto", progress: Progress = silent) -> str:

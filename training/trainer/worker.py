@@ -25,7 +25,13 @@ from clicktower.training.compute.threads import compute_threads
 from clicktower.training.kernel.kernel_library import status
 from clicktower.training.model.encoder import Device, open_device
 from clicktower.training.model.model import Model, load_model, write_model
-from clicktower.training.model.parameters import Layout, initial_parameters, is_head_or_decoder, layout_of
+from clicktower.training.model.parameters import (
+    Layout,
+    initial_parameters,
+    is_head_or_decoder,
+    layout_of,
+    require_memory,
+)
 from clicktower.training.model.recipe import Nesterov, Recipe, tower_name
 from clicktower.training.model.word_vectors import vectors_of_shards
 from clicktower.training.towers.tower_settings import BiLSTM, Truncated
@@ -76,6 +82,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     watch = task.watched(job.judged)
     order = Order(lengths=task.lengths, micro_batch=recipe.micro_batch, minibatch=recipe.minibatch, seed=recipe.seed)
     layout = layout_of(recipe, task.table_rows, task.outputs, word_vectors.words)
+    require_memory(recipe, layout)
     rule = recipe.optimiser if isinstance(recipe.optimiser, Nesterov) else Nesterov()
     schedule = MomentumSchedule(rule.momentum_edge, rule.momentum_middle, recipe.epochs * order.num_minibatches)
 

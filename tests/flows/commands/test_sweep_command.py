@@ -122,6 +122,16 @@ def test_a_plan_trains_nothing(tmp_path, shards, capsys):
         "workers = 'two'",
         "max_trials = 1",
         "at_once = 0",
+        "workers = 0",
+        "threads = 0",
+        "min_workers = 2",
+        "seeds = []",
+        "seeds = [-1]",
+        "seeds = [18_446_744_073_709_551_616]",
+        "epochs = 3",  # beside [set] epochs = 1
+        "device = 'tpu'",
+        "path = 'fast'",
+        "sample = {points = 0}",
         "engine = 'slurm'",
         "halving = {eta = 1}",
         "halving = {keep = 2}",
@@ -130,6 +140,66 @@ def test_a_plan_trains_nothing(tmp_path, shards, capsys):
 def test_a_sweep_that_makes_no_sense_exits_with_2(tmp_path, shards, more, capsys):
     assert run(["sweep", write(tmp_path, shards, more=more)]) == 2
     assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", ["", "[halving]"])
+def test_a_sweep_that_chooses_nothing_exits_with_1_and_names_no_best(tmp_path, shards, in_this_process, more, capsys):
+    """Each trial diverges, in an only rung or in the first of two."""
+    config = write(tmp_path, shards, epochs=2, more="seeds = [1]")
+    text = (
+        Path(config)
+        .read_text(encoding="utf-8")
+        .replace("optimiser.step = [0.02, 0.001]", "objective.gamma = [1e6, 2e5]")
+    )
+    Path(config).write_text(f"{text}\n{more}\n", encoding="utf-8")
+    for _ in range(2):  # the second time it is reused
+        assert run(["sweep", config, "--json"]) == 1
+        result = json.loads(capsys.readouterr().out)
+        assert (result["best"], result["commands"]) == (None, {})
+        assert result["counts"]["trials_diverged"] == 2
+        assert not Path(f"{result['data']}/best.toml").exists()
+    assert run(["sweep", config]) == 1
+    output = " ".join(capsys.readouterr().out.split())
+    assert "No point is chosen: every trial diverged." in output
+    assert "best" not in output
+    page = Path(result["page"]).read_text(encoding="utf-8")
+    assert "No point is chosen" in page
+    assert ".." not in "".join(trial["failed"] for row in result["metrics"]["rows"] for trial in row["trials"])
+
+
+@pytest.mark.slow
+def test_a_trial_that_the_shards_refuse_failed_and_did_not_diverge(tmp_path, shards, in_this_process, capsys):
+    """Fixed negatives beyond those of the build: the recipe is refused, and is not unstable."""
+    config = write(tmp_path, shards, more="seeds = [1]")
+    text = (
+        Path(config)
+        .read_text(encoding="utf-8")
+        .replace("optimiser.step = [0.02, 0.001]", "objective.num_negatives = [2, 90]")
+    )
+    Path(config).write_text(text.replace("[set]", '[set]\nobjective.negatives = "fixed"'), encoding="utf-8")
+    assert run(["sweep", config]) == 1
+    output = capsys.readouterr()
+    table = " ".join(output.out.split())
+    assert "objective.num_negatives=90 failed with seed 1: The shards hold" in table
+    assert "diverged" not in table
+    assert "the trials that failed are still to be trained" in table
+    assert ".." not in table
+    assert "1 of 2 trials failed: The shards hold" in " ".join(output.err.split())
+
+
+def test_a_size_that_does_not_fit_is_refused_before_any_trial(tmp_path, shards, in_this_process, capsys):
+    config = write(tmp_path, shards)
+    text = (
+        Path(config).read_text(encoding="utf-8").replace("optimiser.step = [0.02, 0.001]", "tower.cells = [8, 1000000]")
+    )
+    Path(config).write_text(text.replace("[set]\ntower.cells = 8", "[set]"), encoding="utf-8")
+    assert run(["sweep", config, "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert "The sweep cannot try tower.cells=1000000: To train " in error["problem"]
+    assert " GB of memory" in error["problem"]
+    assert "Set tower.cells to at most " in error["fix"]
+    assert not list((tmp_path / "store").glob("train/*"))
 
 
 @pytest.mark.rehearsal

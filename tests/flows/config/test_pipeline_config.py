@@ -1,5 +1,8 @@
+import json
+
 import pytest
 
+from clicktower.flows.cli import run
 from clicktower.flows.config.pipeline_config import check_inputs, dated, read_pipeline
 from clicktower.schemas.errors import UsageError
 
@@ -46,6 +49,15 @@ def test_a_byte_order_mark_and_returns_change_nothing(tmp_path):
         (LEAST + "[build]\nk = 5\n[extra]\n", "extra"),
         (LEAST + "[window]\nlast = 30\n", "has a window, and its log has no date"),
         (LEAST.replace("[log]", "[log]\ndate = '1.9.2026'"), "1.9.2026 is not a date of the form 2026-09-01."),
+        (LEAST.replace('["logs/*.gz"]', "[]"), "the field log.files is wrong .it must have at least 1 item"),
+        (
+            LEAST.replace("[log]", "[log]\nformat = 'ubi'") + "[ingest]\nformat = 'orcas'\n",
+            "The field format is set to different values",
+        ),
+        (
+            LEAST.replace("[log]", "[log]\ndate = '2026-09-01'") + "[ingest]\ndate = '2026-09-02'\n",
+            "date fixes the day of a log whose date is another",
+        ),
     ],
 )
 def test_a_wrong_file_is_refused_and_the_place_named(tmp_path, text, words):
@@ -68,11 +80,95 @@ def test_a_wrong_file_is_refused_and_the_place_named(tmp_path, text, words):
         ("[train]\nrecipe = 'dsm'\n", "dssm"),
         ("[promotion]\nrul = 'never'\n", r"did you mean promotion.rule."),
         ("[windw]\nlast = 3\n", r"did you mean window."),
+        ("[window]\nlast = 0\n", r"window.last is wrong"),
+        (
+            "[train]\nworkers = -1\n",
+            r"train.workers is wrong .it must be greater than or equal to 1, or it must be 'auto'",
+        ),
+        ("[train]\nthreads = 0\n", r"train.threads is wrong"),
+        ("[train]\nworkers = 2\nmin_workers = 3\n", r"At least 3 workers are to continue, which is more than the 2"),
+        ("[train]\nworkers = 'auto'\nset = {reduction = 'fast'}\n", r"a fast sum depends on their number"),
+        ("[train]\ndevice = 'tpu'\n", r"train.device is wrong"),
+        ("[train]\nrecipe = 'siamese-lstm'\n", r"a pipeline trains on clicks"),
+        ("[train]\nrecipe = 'paper-lstm-96-n8'\n", r"reads 8 fixed negatives of each pair, and .build. makes 4"),
+        ("[train.set]\ntower.cells = 1000000\n", r"takes [0-9,.]+ GB of memory .* this machine has [0-9,.]+ GB"),
+        ("[promotion]\nmeasure = 'ndcg@7'\n", r"nothing measures ndcg@7"),
+        ("[evaluate]\ncutoffs = [1]\n", r"nothing measures ndcg@10"),
+        ("[compare]\nrows = ['bm26']\n", r"There is no row named bm26"),
+        ("[compare]\nrows = []\n", r"compare.rows is wrong"),
+        ("[compare]\nrows = ['random']\n", r"there is no row bm25 to test the others against"),
+        ("[compare]\nseeds = []\n", r"compare.seeds is wrong"),
+        ("[compare]\nseeds = [1]\nset = {seed = 2}\n", r"the towers' seed is set by seeds and by set.seed"),
+        ("[drift]\naccept = ['christmas']\n", r"christmas is not a date"),
+        ("[ingest]\ndate = 'monday'\n", r"monday is not a date"),
     ],
 )
 def test_a_field_that_a_stage_would_refuse_is_refused_with_its_line_before_any_starts(tmp_path, more, words):
     with pytest.raises(UsageError, match=f"(?is){words}"):
         read_pipeline(write(tmp_path, LEAST + more))
+
+
+def test_a_format_in_the_settings_of_ingest_counts(tmp_path):
+    """No default of [log] overrides it."""
+    config = read_pipeline(write(tmp_path, LEAST + "[ingest]\nformat = 'orcas'\n"))
+    assert (config.log.format, config.ingest["format"]) == (None, "orcas")
+
+
+def test_what_a_promotion_may_measure_is_what_an_evaluation_has(tmp_path):
+    """By name, from an evaluation of two documents."""
+    from clicktower.schemas.documents import read_documents
+    from clicktower.training.ranking.measure import RandomOrder, Rules, judged_collection, measure
+
+    (tmp_path / "d.tsv").write_text("d1\tred hammer\nd2\tblue saw\n", encoding="utf-8")
+    collection = judged_collection(read_documents(str(tmp_path / "d.tsv")), {"q": "saw"}, {"q": {"d1": 0, "d2": 1}})
+    for rules in (Rules(), Rules(cutoffs=(1, 5), top_k=10), Rules(cutoffs=(2,), top_k=20)):
+        assert list(measure(RandomOrder(["d1", "d2"]), collection, rules).per_query) == rules.measures
+
+
+@pytest.fixture
+def whole(tmp_path):
+    """A pipeline whose inputs are all there."""
+    for name, text in (
+        ("log.ndjson", "{}\n"), ("documents.tsv", "d1\tRed hammer\n"), ("queries.tsv", "q1\tred hammer\n"),
+        ("qrels.txt", "q1 0 d1 1\n"), ("empty.txt", "# no term\n"), ("vectors.txt", "not vectors\n"),
+    ):  # fmt: skip
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return LEAST.replace("logs/*.gz", "log.ndjson").replace("/data/qrels.txt", "qrels.txt")
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("[build]\nadult_list = 'none.txt'\n", "Nothing is at PLACE/none.txt"),
+        ("[build]\nadult_list = 'empty.txt'\n", "has no term"),
+        ("[ingest]\nperson_key = 'none.key'\n", "Nothing is at PLACE/none.key"),
+        ("[train]\nstart = 'store/train/none'\n", "Nothing is at PLACE/store/train/none"),
+        ("[train]\nstart = 'documents.tsv'\n", "documents.tsv has no manifest.json"),
+        ("[train]\nteacher = 'none.parquet'\n", "Nothing is at PLACE/none.parquet"),
+        ("[train]\nteacher = 'queries.tsv'\n", "queries.tsv has no manifest.json"),
+        ("[train]\nword_vectors = 'vectors.txt'\n", "cannot be read as word vectors"),
+        ("[train]\nset = {word_vectors = 'frozen'}\n", "and no file of them is given"),
+        ("[compare]\nlogged = 'none.run'\n", "Nothing is at PLACE/none.run"),
+        ("[compare]\nfrequencies = 'none.tsv'\n", "Nothing is at PLACE/none.tsv"),
+        ("[publish]\nset = {columns = ['price']}\n", "has no column 'price'"),
+        ("[publish]\nto = 'documents.tsv'\n", "A file is at PLACE/documents.tsv, where a folder is to be"),
+    ],
+)
+def test_a_run_that_would_fail_is_refused_at_once_and_nothing_is_written(tmp_path, whole, more, words, capsys):
+    path, before = write(tmp_path, whole + more), sorted(tmp_path.iterdir())
+    assert run(["run", path, "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert words.replace("PLACE", str(tmp_path)) in error["problem"]
+    assert error["fix"]
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_tracker_that_is_not_installed_is_missed_before_anything_runs(tmp_path, whole, monkeypatch, capsys):
+    monkeypatch.setattr("clicktower.flows.tracking.find_spec", lambda name: None)
+    path, before = write(tmp_path, 'mlflow = "runs"\n' + whole), sorted(tmp_path.iterdir())
+    assert run(["run", path]) == 2
+    assert "The package mlflow, which the setting mlflow needs, is not installed" in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_missing_file_is_refused():

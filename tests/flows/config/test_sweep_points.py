@@ -106,9 +106,8 @@ def test_a_sample_of_a_huge_grid_is_drawn_without_making_the_grid():
         ({"fields": {"optimiser.step": [-1]}}, "optimiser.step is -1: it must be greater than 0"),
         ({"fields": {"recipe": ["lstm-7"]}}, "There is no recipe"),
         ({"trial": ({"cels": 3},)}, "did you mean tower.cells?"),
-        ({"fields": {"seed": [1, 2]}, "seeds": (1, 2)}, "sets seeds, and varies seed as a field too."),
-        ({"fields": {"optimiser.step": [1, 2]}, "sample": SampleSection(points=0)}, "A sample of 0 points is empty."),
-        ({"seeds": (-1, -2)}, "seed is -1: it must be greater than or equal to 0"),
+        ({"fields": {"seed": [1, 2]}, "seeds": (1, 2)}, "sets seeds, and seed as a field too."),
+        ({"set": {"seed": 3}, "seeds": (1, 2)}, "sets seeds, and seed as a field too."),
     ],
 )
 def test_what_cannot_be_tried_is_told_before_anything_is_trained(changes, words):

@@ -1,6 +1,7 @@
 """Each export read back by a reader that is not ours."""
 
 import json
+import shutil
 from pathlib import Path
 
 import duckdb
@@ -14,10 +15,13 @@ from clicktower.flows.cli import run as clicktower
 from clicktower.flows.releases import export_release
 from clicktower.flows.releases import export_release as exporting
 from clicktower.flows.releases.export_release import export
-from clicktower.flows.releases.publish import publish
+from clicktower.flows.releases.publish import publish, rollback
 from clicktower.flows.releases.release_documents import open_table
-from clicktower.flows.releases.search import search
+from clicktower.flows.releases.search import OpenRelease, search
+from clicktower.flows.releases.verify import verify
 from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.manifest import seal, to_bytes
+from clicktower.training.model.model_folder import model_source
 from tests.flows.releases.catalogue import CONFIG
 from tests.rounding import rounded
 
@@ -167,6 +171,74 @@ def test_what_cannot_be_exported_is_said_and_nothing_is_written(published, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
     assert clicktower(["export", "--release", published.uri, "--form", "csv", "--into", into]) == 2
     assert "is unknown" in capsys.readouterr().err
+
+
+def linked(released: Path, name: str, secret: Path) -> None:
+    """The recorded file as a stranger's release has it: a link to a file of the reader's, of the recorded size."""
+    secret.write_bytes((released / name).read_bytes())
+    (released / name).unlink()
+    (released / name).symlink_to(secret)
+
+
+def in_linked_folder(released: Path, name: str, secret: Path) -> None:
+    folder = (released / name).parent
+    shutil.copytree(folder, secret)
+    shutil.rmtree(folder)
+    folder.symlink_to(secret)
+
+
+def other_bytes(released: Path, name: str, _: Path) -> None:
+    content = bytearray((released / name).read_bytes())
+    content[-1] ^= 1
+    (released / name).write_bytes(content)
+
+
+def unrecorded(released: Path, name: str, secret: Path) -> None:
+    """A record that leaves the file out, so that its size and hash are compared with nothing."""
+    record = released / "release.json"
+    value = json.loads(record.read_bytes())
+    value["files"] = [file for file in value["files"] if file["path"] != name]
+    record.write_bytes(to_bytes(seal(value)))
+    linked(released, name, secret)
+
+
+@pytest.mark.parametrize("form", ["hub", "parquet", "opensearch"])
+@pytest.mark.parametrize(
+    ("change", "name", "words"),
+    [
+        (linked, "README.md", "README.md is a link"),
+        (linked, "model/model.json", "model/model.json is a link"),
+        (in_linked_folder, "model/model.json", "in a linked folder"),
+        (other_bytes, "README.md", "README.md has other bytes than were written"),
+        (unrecorded, "README.md", "README.md is not of this output"),
+    ],
+)
+def test_nothing_of_a_strangers_release_leads_to_a_file_of_its_reader(live, tmp_path, form, change, name, words):
+    pointer = json.loads(Path(live, "pointer.json").read_bytes())
+    released = Path(live, "releases", pointer["release"])
+    change(released, name, tmp_path / "secret")
+    with pytest.raises(StageError, match=words) as refused:
+        export(live, form=form, into=str(tmp_path / "out"))
+    assert refused.value.fix
+    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.glob("out*"))
+    assert [sentence for sentence in verify(live) if words in sentence]
+
+
+def test_links_in_a_release_are_damage_to_every_reader(live, tmp_path):
+    pointer = json.loads(Path(live, "pointer.json").read_bytes())
+    linked(Path(live, "releases", pointer["release"]), "model/model.json", tmp_path / "secret")
+    for read in (OpenRelease, model_source, lambda uri: search(uri, "red hammer")):
+        with pytest.raises(StageError, match=r"model/model\.json is a link"):
+            read(live)
+    with pytest.raises(StageError, match=r"model/model\.json is a link"):
+        rollback(live, release=pointer["release"])
+
+
+def test_a_store_below_a_link_is_no_link_itself(published, tmp_path):
+    (tmp_path / "shortcut").symlink_to(published.uri)
+    assert verify(str(tmp_path / "shortcut")) == []
+    assert export(str(tmp_path / "shortcut"), form="hub", into=str(tmp_path / "hub"))["counts"] == {"files": 5}
 
 
 def test_an_export_that_is_interrupted_leaves_nothing(published, tmp_path, monkeypatch):

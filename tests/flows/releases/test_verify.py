@@ -53,6 +53,34 @@ def test_missing_cut_and_foreign_files_are_found(tmp_path):
     assert any("foreign.bin is not of this output" in sentence for sentence in found)
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_link_is_damage_even_to_the_same_bytes(tmp_path, inside):
+    result = a_stage(tmp_path / "store")
+    path = Path(result.data, "part", "data.bin")
+    target = path.with_name("more.bin") if inside else tmp_path / "elsewhere.bin"
+    path.rename(target)
+    path.symlink_to(target)
+    assert f"{result.manifest.attempt}/part/data.bin is a link, or in a linked folder" in verify(result.folder)
+    again = a_stage(tmp_path / "store")  # it is made anew, as any damaged output
+    assert not again.reused
+    assert verify(again.folder) == []
+
+
+@pytest.mark.parametrize("path", ["../../other/data.bin", "/etc/hostname", "a/../../data.bin", "a\\..\\b", "a\0b", ""])
+@pytest.mark.parametrize("record", ["files", "attempt"])
+def test_a_record_names_no_path_outside_its_folder(tmp_path, path, record):
+    result = a_stage(tmp_path)
+    where = Path(result.folder, "manifest.json")
+    value = json.loads(where.read_bytes())
+    if record == "files":
+        value["files"][0]["path"] = path
+    else:
+        value["attempt"] = path
+    where.write_bytes(to_bytes(value))
+    with pytest.raises(StageError, match=r"manifest\.json is damaged"):
+        read(result.folder)
+
+
 RELEASED = Path(__file__).parents[2] / "schemas" / "released"
 
 

@@ -13,8 +13,9 @@ def render(table: dict[str, Any]) -> str:
 
 def trial(seed: int, curve: list[float | None], of_epochs: int) -> dict[str, Any]:
     measures = {"dev_ndcg@10": curve[-1]} if curve else None
+    failed = "" if curve else "Its gradients are not finite."
     return {"seed": seed, "digest": f"digest-{seed}", "reused": False, "seconds": 2.0, "measures": measures,
-            "failed": "" if curve else "its gradients are not finite", "epochs": len(curve), "of_epochs": of_epochs,
+            "failed": failed, "diverged": not curve, "epochs": len(curve), "of_epochs": of_epochs,
             "rung": 0, "curve": curve}  # fmt: skip
 
 
@@ -53,7 +54,7 @@ def test_the_ranking_shows_means_seeds_and_how_far_a_point_came():
     dots = re.findall(r'<use [^>]*style="fill: var\(--(\w+)\); stroke: var\(--(\w+)\); stroke-width: 1.6"', ranking)
     # Rings for seeds, full dots for means, that of the first point stands out.
     assert dots == [("card", "other")] * 2 + [("ours", "ours")] + [("card", "other")] * 2 + [("quiet", "quiet")]
-    assert "diverged with seed 2: its gradients are not finite." in output
+    assert "diverged with seed 2: Its gradients are not finite." in output
 
 
 def test_a_field_of_three_numbers_has_a_picture_of_its_own():
@@ -80,6 +81,14 @@ def test_a_sweep_of_which_nothing_came_has_a_page_too():
     assert "1 point by dev_ndcg@10" in output
     assert "best.toml" not in output
     assert "<svg" not in output
+
+
+def test_a_table_of_which_nothing_was_trained_to_its_end_names_no_best():
+    """Of three points one was stopped by halving, and those that went on diverged."""
+    output = render(TABLE | {"rows": TABLE["rows"][1:]})
+    assert "No point is chosen: those that went on to the end diverged." in output
+    assert "0.5500 after 1 of 3" in output
+    assert "best" not in output.split("<body", 1)[1].replace("best of", "")
 
 
 def test_the_page_in_markdown_has_the_table_and_what_to_type_for_the_first():

@@ -214,6 +214,58 @@ def test_what_cannot_be_imported_is_refused(copied, tmp_path, damage, message):
     assert not list(tmp_path.glob("store/import-encoder/*/manifest.json"))
 
 
+def point_pooling_to(path: str):
+    def change(folder: Path) -> None:
+        (folder.parent / "elsewhere").mkdir()
+        (folder.parent / "elsewhere" / "config.json").write_text('{"pooling_mode": "cls"}')
+        modules = json.loads((folder / "modules.json").read_text())
+        modules[1]["path"] = path.replace("PLACE", str(folder.parent))
+        (folder / "modules.json").write_text(json.dumps(modules))
+
+    return change
+
+
+def link(name: str):
+    def change(folder: Path) -> None:
+        (folder / name).rename(folder.parent / "target")
+        (folder / name).symlink_to(folder.parent / "target")
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (point_pooling_to("../elsewhere"), "../elsewhere"),
+        (point_pooling_to("PLACE/elsewhere"), "elsewhere"),
+        (link("1_Pooling"), "1_Pooling"),
+        (link("1_Pooling/config.json"), "config.json"),
+        (link("tokenizer.json"), "tokenizer.json"),
+        (link("modules.json"), "modules.json"),
+        (link("onnx"), "model.onnx"),
+        (link("onnx/model.onnx"), "model.onnx"),
+    ],
+)
+def test_a_strangers_model_names_no_file_outside_its_folder(copied, tmp_path, change, name):
+    change(copied)
+    with pytest.raises(UsageError, match=rf"{name} of the model in .* is outside that folder") as refused:
+        import_encoder(str(copied), store=str(tmp_path / "store"))
+    assert refused.value.fix
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.slow
+def test_a_snapshot_of_a_hubs_cache_is_links_to_its_own_blobs(folder, tmp_path):
+    cache = tmp_path / "models--tiny"
+    snapshot = Path(shutil.copytree(folder, cache / "snapshots" / "abc"))
+    (cache / "blobs").mkdir()
+    for number, path in enumerate(sorted(path for path in snapshot.rglob("*") if path.is_file())):
+        path.rename(cache / "blobs" / f"{number}")
+        path.symlink_to(cache / "blobs" / f"{number}")
+    plain, cached = (imported(place, tmp_path / "store").encode(TEXTS, "query") for place in (folder, snapshot))
+    assert np.array_equal(plain, cached)
+
+
 @pytest.mark.slow
 def test_by_the_command(folder, tmp_path, capsys):
     assert run(["import-encoder", str(folder), "--into", str(tmp_path), "--json"]) == 0

@@ -62,6 +62,7 @@ BAD = {
     "prose": (b"Once upon a time\nthere was\n", "neither a word and its numbers nor two counts"),
     "nothing": (b"", "neither a word and its numbers"),
     "a zip archive": (b"PK\x03\x04....", "it is a zip archive"),
+    "nothing but zeros": (text(["hammer 0 0 0 0 0\n", LINES[3].split()[0] + " 0 0 0 0 0\n"]), "are zeros"),
     "a vector not finite": (text(["hammer 1 nan 2 3 4\n", LINES[3]]), "the vectors of 1 words that are needed"),
 }
 

@@ -24,7 +24,9 @@ def trials(*values: float | None, measure: str = "dev_ndcg@10") -> list[Trial]:
 
 
 def _outcome(value: float | None, measure: str) -> dict:
-    return {"failed": "its gradients are not finite"} if value is None else {"measures": {measure: value}}
+    if value is None:
+        return {"failed": "Its gradients are not finite.", "diverged": True}
+    return {"measures": {measure: value}}
 
 
 def as_table(rows, measure="dev_ndcg@10", **labels) -> dict:
@@ -126,7 +128,7 @@ def test_notes_say_what_not_to_believe():
     assert "no test result" in single
     assert "simulated log" in single
     several = " ".join(notes(as_table(rank_points([(point(0.1, 2), trials(0.5, None))], "dev_ndcg@10"))))
-    assert "step=0.1 diverged with seed 2: its gradients are not finite." in several
+    assert "step=0.1 diverged with seed 2: Its gradients are not finite." in several
     assert "`seeds = " not in several
 
 

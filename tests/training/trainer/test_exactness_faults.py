@@ -378,8 +378,10 @@ def test_the_same_request_is_answered_without_starting_workers(intact_shards, tm
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"workers": 2, "min_workers": 3}, "no more than all"),
-        ({"workers": 2, "min_workers": 0}, "at least 1"),
+        ({"workers": 2, "min_workers": 3}, r"more than the 2 that there are\. Give --min-workers 2 or fewer"),
+        ({"workers": 2, "min_workers": 0}, r"workers to continue with are 0, .*Give --min-workers 1 or more"),
+        ({"workers": 0}, r"The workers are 0, and must be at least 1\. Give --workers 1 or more"),
+        ({"threads": 0}, r"The threads of each worker are 0, and must be at least 1\. Give --threads 1 or more"),
         ({"workers": 2, "min_workers": 1, "recipe": replace(RECIPE, reduction="fast")}, "depends on their number"),
         ({"workers": "auto", "recipe": replace(RECIPE, reduction="fast")}, "depends on their number"),
     ],

@@ -49,8 +49,8 @@ def test_the_texts_are_those_of_training_and_of_the_pool_each_once(shop_shards, 
 
 
 def test_vectors_are_those_of_the_normalised_text_and_the_first_counts(tmp_path):
-    path = write(tmp_path / "v.parquet", ["Red  Shirt", "red shirt", "hat", "none"], [[3, 4], [1, 0], [0, -2], [0, 0]])
-    found = read_text_vectors(path).encode(["hat", "red shirt", "none", "hat"], "query")
+    path = write(tmp_path / "v.parquet", ["Red  Shirt", "red shirt", "hat", " "], [[3, 4], [1, 0], [0, -2], [0, 0]])
+    found = read_text_vectors(path).encode(["hat", "red shirt", "", "hat"], "query")
     np.testing.assert_allclose(found, [[0, -1], [0.6, 0.8], [0, 0], [0, -1]], rtol=1e-6)
     assert found.dtype == np.float32
 
@@ -109,7 +109,7 @@ def test_the_file_s_content_is_part_of_the_request(shop_shards, texts, tmp_path)
 
 
 def test_texts_without_a_vector_are_counted_not_shown(shop_shards, texts, tmp_path, capsys):
-    path = write(tmp_path / "v.parquet", texts[:-1], np.ones((len(texts) - 1, 2)))
+    path = write(tmp_path / "v.parquet", texts[:-1], np.random.default_rng(1).normal(size=(len(texts) - 1, 2)))
     sets = [word for one in ("tower.cells=16", "minibatch=48", "micro_batch=8") for word in ("--set", one)]
     asked = ["train", "--shards", shop_shards, "--into", str(tmp_path / "store"), *sets, "--teacher", path]
     assert run(asked) == 2
@@ -137,6 +137,11 @@ def test_other_files_are_refused(shop_shards, tmp_path):
     assert "no rows" in refused(write(tmp_path / "empty.parquet", [], []))
     odd = write(tmp_path / "odd.parquet", ["a", "b"], [[1, 2], [np.nan, 1]])
     assert "1 of 2 texts are not finite" in refused(odd, StageError)
+    # Also numbers that are zero only as float32. The text without a word needs no vector.
+    zeros = write(tmp_path / "zeros.parquet", ["a", "b", " "], [[1, 2], [0, 1e-60], [0, 0]], pa.list_(pa.float64()))
+    assert "1 of 2 texts are zeros" in refused(zeros, StageError)
+    alike = write(tmp_path / "alike.parquet", ["a", "b"], [[1, 2], [2, 4]])
+    assert "All 2 texts have one vector" in refused(alike, StageError)
 
 
 def test_a_list_of_texts_overwrites_nothing_and_is_of_click_shards(shop_shards, tmp_path, capsys):
