@@ -26,7 +26,7 @@ from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS
 if TYPE_CHECKING:
     from clicktower.beam_jobs.build.build_job import BuildJob
 
-BUILD = Stage("build", version=4)  # 3 wrote the weight 1 for every pair
+BUILD = Stage("build", version=5)  # 3 wrote the weight 1 for every pair
 
 
 @section

@@ -27,7 +27,7 @@ from clicktower.schemas.stage import Progress, Stage, StageResult, find_and_clea
 if TYPE_CHECKING:
     from clicktower.beam_jobs.ingest.ingest_job import IngestJob
 
-INGEST = Stage("ingest", version=2)
+INGEST = Stage("ingest", version=3)
 _OF_JOB = ("date", "bots", "max_unreadable_share", "replace_day", "pair_people")  # settings that IngestJob has too
 
 

@@ -19,7 +19,7 @@ from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, 
 if TYPE_CHECKING:
     from clicktower.beam_jobs.judgments.judgments_job import JudgmentsJob
 
-JUDGMENTS = Stage("judgments", version=3)  # 2 wrote the first logged.run, 3 the first judgment_list.json
+JUDGMENTS = Stage("judgments", version=4)  # 2 wrote the first logged.run, 3 the first judgment_list.json
 
 
 def job_class() -> "type[JudgmentsJob]":

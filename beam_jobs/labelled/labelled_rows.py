@@ -75,7 +75,7 @@ class LabelledMapping(ColumnMapping):
         return "texts" if self.columns.text not in (None, "") else "pairs"
 
 
-BUILD_LABELLED = Stage("build-labelled", version=1)
+BUILD_LABELLED = Stage("build-labelled", version=2)
 Format = Literal["delimited", "jsonl", "parquet"]
 _ENDINGS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 

@@ -42,7 +42,7 @@ from clicktower.training.ranking.ndcg import CUTOFFS, Gain, gains_of, judged_pai
 from clicktower.training.ranking.significance import bootstrap_interval, holm, randomisation_p
 from clicktower.training.ranking.word_matches import title_ranking
 
-EVALUATE = Stage("evaluate", version=3)
+EVALUATE = Stage("evaluate", version=4)
 OURS, BASELINE, FLOOR = "model", "bm25", "random"
 
 RULES = {

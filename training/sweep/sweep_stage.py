@@ -60,7 +60,7 @@ from clicktower.training.trainer.launch import (
     workers_device,
 )
 
-SWEEP = Stage("sweep", version=3)
+SWEEP = Stage("sweep", version=4)
 
 
 class UnfinishedSweep(StageError):

@@ -29,7 +29,7 @@ def test_the_rows_that_go_on_do_not_keep_the_memory_of_their_block():
     del everyday
     gc.collect()
     assert len(distinct) == 1
-    assert [held for held in gc.get_objects() if isinstance(held, ubi._Columns)] == []
+    assert [held for held in gc.get_objects() if type(held) is ubi._Columns] == []
     assert distinct["application"].to_pylist() == ["shop"]
 
 
