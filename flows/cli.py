@@ -129,7 +129,7 @@ def _command(arguments: Sequence[str]) -> str:
 
 
 def _standard_input(command: str, arguments: list[str]) -> list[str]:
-    """`-` where a log is meant, by the name that its reader refuses in words: cyclopts knows no such option."""
+    """`-` for a log by the name of its file: cyclopts takes it for an option."""
     if command not in ("check", "ingest"):
         return arguments
     return ["/dev/stdin" if word == "-" else word for word in arguments]

@@ -11,7 +11,7 @@ from clicktower.beam_jobs.checking.fields import Fields, best_name, event_kind, 
 from clicktower.beam_jobs.checking.log_sample import Sample
 from clicktower.beam_jobs.sources.field_names import plain_name
 from clicktower.beam_jobs.sources.forms import FORMS
-from clicktower.beam_jobs.sources.mapping import TIME_FATES, TIMES_FIX
+from clicktower.beam_jobs.sources.mapping import REMEDIES
 from clicktower.beam_jobs.sources.mapping import Mapping as LogMapping
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.ledger import FATES, Ledger
@@ -156,7 +156,7 @@ def unreadable_lines(sample: Sample, max_share: float) -> Iterator[LogFinding]:
     reason, count = sample.rejects.most_common(1)[0]
     fails = share > max_share
     ingest = f"fails above {max_share:.0%}" if fails else "leaves them out"
-    look = TIMES_FIX if reason in TIME_FATES else "Look at these lines{}."
+    look = REMEDIES.get(reason, "Look at these lines{}.")
     may_be_lost = "; if they may be lost, ingest takes --set max_unreadable_share=..." if fails and share < 0.5 else ""
     yield LogFinding(
         level=FAILS if fails else NOTE,

@@ -72,7 +72,7 @@ from clicktower.beam_jobs.ingest.day_versions import register, sampled, write_sa
 from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.erased_people import ErasedPeople, open_list, without_people
 from clicktower.beam_jobs.ingest.person_key import worker_key
-from clicktower.beam_jobs.sources.mapping import TIME_FATES, TIMES_FIX
+from clicktower.beam_jobs.sources.mapping import REMEDIES
 from clicktower.beam_jobs.sources.read_lines import BLANK, ReadingPlan, Unit
 from clicktower.beam_jobs.sources.source import ParsedBlock, Source, file_by_file
 from clicktower.schemas import storage
@@ -442,11 +442,8 @@ def check_readable(tally: Tally, num_rejects: int, folders: Sequence[FolderMade]
         )
     if num_rejects <= job.max_unreadable_share * tally.lines:
         return
-    reasons = ", ".join(
-        f"{count:,} {FATES[fate][1]}"
-        for fate, count in sorted(tally.fates.items(), key=lambda item: -item[1])
-        if FATES[fate][0] == "unreadable" and count
-    )
+    counts = sorted((-count, fate) for fate, count in tally.fates.items() if FATES[fate][0] == "unreadable" and count)
+    reasons = ", ".join(f"{-count:,} {FATES[fate][1]}" for count, fate in counts)
     uris = [join(folder.folder, file) for folder in folders if folder.split == REJECTS for file in folder.files]
     rows = [row for uri in uris for row in read_table(uri).slice(0, NUM_EXAMPLES).to_pylist()]
     first = sorted((row["file"], row["offset"]) for row in rows)[:NUM_EXAMPLES]
@@ -458,9 +455,7 @@ def check_readable(tally: Tally, num_rejects: int, folders: Sequence[FolderMade]
     raise StageError(
         f"{num_rejects:,} of {tally.lines:,} lines are unreadable ({reasons}), for example at {places} (file:byte); at"
         f" most {job.max_unreadable_share:.1%} may be.{looks} Nothing was ingested.",
-        TIMES_FIX
-        if 2 * sum(tally.fates.get(fate, 0) for fate in TIME_FATES) > num_rejects
-        else "Look at these lines; if you can spare them, raise max_unreadable_share.",
+        REMEDIES.get(counts[0][1], "Look at these lines; if you can spare them, raise max_unreadable_share."),
     )
 
 

@@ -76,7 +76,7 @@ def _expand(log: str, tables: Tables) -> LogFiles:
         name = "Standard input" if log in ("-", "/dev/stdin") else f"The pipe {log}"
         raise UsageError(
             f"{name} can be read once, and a log is read more often: to plan the work, and by several workers.",
-            "Write it to a file first (`... > log.ndjson`), and give that file.",
+            "Write it to a file first (`... > log.ndjson`), and give that file; `check` and `ingest` take `-`.",
         )
     place = lake_tables.absolute(log).rstrip("/")
     if place.endswith(".metadata.json"):

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from rich.filesize import decimal as size
 
 from clicktower.flows.commands.options import Json, K
+from clicktower.flows.commands.standard_input import STANDARD_INPUT, log_files
 from clicktower.flows.report.blocks import (
     Block,
     Cell,
@@ -50,7 +51,8 @@ def check(
         clicktower check clicks.csv --format delimited --mapping clicks.toml --documents documents.tsv
 
     Args:
-        logs: Files, patterns, folders or URIs (s3://, gs://) of the log, plain or compressed with gzip or zstd.
+        logs: Files, patterns, folders or URIs (s3://, gs://) of the log, plain or compressed with gzip or zstd; `-` for
+            standard input.
         format: The format of the log, as in `ingest`; by default it is guessed.
         mapping: TOML file that says what the columns are; where one is needed and none is given, one is proposed.
         documents: The documents file, to report how many clicks are on a document with a title.
@@ -69,9 +71,9 @@ def check(
     if sample_lines < 1:
         raise UsageError(f"A sample of {sample_lines} lines is empty.", "Ask for 1 or more.")
     begun = time.perf_counter()
-    with console.progress_bar("check") as progress:
+    with log_files(logs) as files, console.progress_bar("check") as progress:
         checked = check_log(
-            logs,
+            files,
             log_format=format,
             mapping=read_toml(mapping, LogMapping, what="mapping", see="docs/data.md") if mapping else None,
             documents=documents,
@@ -95,7 +97,7 @@ def result_json(
     facts = checked.facts
     next_command = None
     if checked.can_be_ingested:
-        words = ["ingest", *logs, "--into", "store"]
+        words = ["ingest", *("-" if log == STANDARD_INPUT else log for log in logs), "--into", "store"]
         words += [] if facts["format"] == "ubi" else ["--format", facts["format"]]
         words += ["--mapping", mapping] if mapping else []
         next_command = shlex.join(words)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from clicktower.flows.commands.options import Documents, Into, Json, Set
+from clicktower.flows.commands.standard_input import log_files
 from clicktower.flows.config.toml_file import read_toml, with_options
 from clicktower.flows.show import console, present
 from clicktower.flows.show.console import errors, output, plain
@@ -118,7 +119,8 @@ def ingest(
         clicktower ingest logs/ --into store -- --direct_running_mode=multi_processing --direct_num_workers=2
 
     Args:
-        logs: Files, patterns, folders or URIs (s3://, gs://) of the log, plain or compressed with gzip or zstd.
+        logs: Files, patterns, folders or URIs (s3://, gs://) of the log, plain or compressed with gzip or zstd; `-` for
+            standard input.
         date: The day of the log (2026-09-01). Ingest a late file alone, with the same date: it makes a new version of
             that day. A file that has grown replaces what it was before.
         format: The format of the log: ubi (OpenSearch User Behavior Insights 1.0-1.3, JSON lines; the default), orcas
@@ -144,7 +146,8 @@ def ingest(
         "replace_day": replace_day or None,
     }
     config = with_options(IngestConfig(), options, flags.set)
-    result = flags.run("ingest", ingest_stage.ingest_log, logs, config=config)
+    with log_files(logs) as files:
+        result = flags.run("ingest", ingest_stage.ingest_log, files, config=config)
     console.emit(result.to_json() | day_of(flags.into, result), flags.json, present.stage_with_details)
 
 
