@@ -21,10 +21,10 @@ from clicktower.flows.show import present
 from clicktower.flows.submit import run_stage_command, send_progress
 from clicktower.flows.tracking import require_mlflow
 from clicktower.schemas import manifest, storage
-from clicktower.schemas.judgments import Judged
+from clicktower.schemas.judgments import read_qrels, read_queries
 from clicktower.schemas.release import read_pointer, read_release
 from clicktower.schemas.stage import open_result
-from clicktower.training.ranking.measure import collection_of
+from clicktower.training.ranking.measure import judged_qrels
 
 # A function below: (config, results of earlier stages...) -> its JSON result.
 Stage = Callable[..., Any]
@@ -48,9 +48,8 @@ def run(
     check_inputs(config, date)
     if config.mlflow:
         require_mlflow()
-    if until != "ingest":
-        judgments = config.judgments
-        collection_of(Judged(documents=config.documents.file, queries=judgments.queries, qrels=judgments.qrels))
+    if until != "ingest":  # whether the documents are known is seen before training, where they are read
+        judged_qrels(read_queries(config.judgments.queries), read_qrels(config.judgments.qrels))
     results: dict[str, Any] = {"ingest": step(ingest)(config, date)}
     drift = _compare_with_earlier_runs(config, date, results, page)
     if until == "ingest":

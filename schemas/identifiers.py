@@ -67,7 +67,7 @@ def id_of(text: str) -> str:
     return ids(pa.array([text], pa.string()))[0].as_py() if _MAY_CHANGE.search(text) else text
 
 
-_MAY_CHANGE = re.compile(r"^\s|\s$|^-?[0-9]+(\.[0-9]*)?([eE]\+?[0-9]{1,2})?$")
+_MAY_CHANGE = re.compile(r"^\s|\s$|^-?[0-9]+(\.[0-9]*([eE]\+?[0-9]{1,2})?|[eE]\+[0-9]{1,2})$")
 
 
 def _whole(texts: pa.Array, powers: str) -> pa.Array:

@@ -19,10 +19,8 @@ from operator import itemgetter
 from statistics import median_low
 from urllib.parse import quote
 
-import pyarrow as pa
-
 from clicktower.schemas.errors import StageError, UsageError
-from clicktower.schemas.identifiers import ids
+from clicktower.schemas.identifiers import id_of
 from clicktower.schemas.text_file import ending, lines, read_text
 
 Qrels = dict[str, dict[str, int]]  # query id -> document id -> grade
@@ -67,7 +65,7 @@ def read_queries(uri: str) -> dict[str, str]:
 
 
 def _ids(written: Iterable[str]) -> list[str]:
-    return ids(pa.array(written, pa.string())).to_pylist()
+    return [id_of(text) for text in written]
 
 
 def _query(uri: str, number: int, line: str) -> tuple[str, str]:

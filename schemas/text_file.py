@@ -8,8 +8,6 @@ import codecs
 import gzip
 import zlib
 
-import pyarrow as pa
-
 from clicktower.schemas import storage
 from clicktower.schemas.errors import UsageError
 
@@ -50,6 +48,8 @@ def decoded(content: bytes, name: str) -> str:
         if content.startswith(_GZIP):
             content = gzip.decompress(content)
         elif content.startswith(_ZSTD):
+            import pyarrow as pa  # most commands that read settings need none of it
+
             content = pa.CompressedInputStream(pa.BufferReader(content), "zstd").read()
     except (EOFError, OSError, zlib.error):
         raise UsageError(f"The compressed file {name} is not whole.", "Copy it again.") from None

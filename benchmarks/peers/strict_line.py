@@ -43,12 +43,14 @@ def _row(value: Any) -> Row | None:
     if "query_id" not in value and value.get("_source") is not None:
         value = _object(value["_source"])
     query_id, client = _name(value.get("query_id")), _name(value.get("client_id"))
-    query, action, _ = (_text(value.get(name)) for name in ("user_query", "action_name", "application"))
-    agent = _text(_object(value.get("query_attributes")).get("user_agent"))
+    query, action = _name(value.get("user_query")), _text(value.get("action_name"))
+    attributes = value.get("query_attributes")
+    agent = attributes.get("user_agent") if type(attributes) is dict else None
+    agent = agent if type(agent) is str else None
     event = _object(value.get("event_attributes"))
     shown = _object(event.get("object"))
     document = _name(shown.get("object_id")) or _name(shown.get("internal_id")) or None
-    position = _place(_object(event.get("position")).get("ordinal"))
+    position = _place(event.get("position"))
     time = _milliseconds(value.get("timestamp"))
     if not query_id:
         return None
@@ -77,13 +79,15 @@ def _object(value: Any) -> dict[str, Any]:
     return value
 
 
-def _place(ordinal: Any) -> int:
+def _place(position: Any) -> int:
+    """A line can do without its place, so one that is none costs nothing else."""
+    ordinal = position.get("ordinal") if type(position) is dict else None
     if type(ordinal) is dict:
         ordinal = ordinal.get("index")
-    if ordinal is None:
-        return -1
+    if type(ordinal) is str and ordinal.isdigit():
+        ordinal = int(ordinal)
     if type(ordinal) not in (int, float) or ordinal != int(ordinal) or not 0 <= ordinal < 2**31:
-        raise TypeError("no place in a list")
+        return -1
     return int(ordinal)
 
 

@@ -23,9 +23,7 @@ def log_files(logs: Sequence[str]) -> Iterator[list[str]]:
         yield list(logs)
         return
     if sys.stdin.isatty():
-        raise UsageError(
-            "Standard input is a terminal, and should be a log.", "Pipe the log into the command."
-        )
+        raise UsageError("Standard input is a terminal, and should be a log.", "Pipe the log into the command.")
     with TemporaryDirectory(prefix="clicktower-") as folder:  # for its owner alone
         file = Path(folder, "stdin")
         with file.open("wb") as copy:

@@ -36,22 +36,22 @@ GOOD = {
     "index": ({}, {"event_attributes": '{"object": {"object_id": $doc}, "position": {"ordinal": {"index": 3}}}'}),
     "whole float": ({}, {"event_attributes": '{"object": {"object_id": $doc}, "position": {"ordinal": 3.0}}'}),
     "inner id": ({}, {"event_attributes": '{"object": {"object_id": null, "internal_id": $doc}}'}),
+    "42": ({"user_query": "42"}, {}),
+    "text for attributes": ({"query_attributes": '"Mozilla"'}, {}),
+    "text for a rank": ({}, {"event_attributes": '{"object": {"object_id": $doc}, "position": {"ordinal": "third"}}'}),
+    "rank below 0": ({}, {"event_attributes": '{"object": {"object_id": $doc}, "position": {"ordinal": -1}}'}),
+    "rank beyond": ({}, {"event_attributes": '{"object": {"object_id": $doc}, "position": {"ordinal": 2147483648}}'}),
 }
 BAD_SEARCHES = {
-    "number": {"user_query": "42"},
     "a list": {"user_query": '["a list"]'},
     "flag": {"client_id": "true"},
     "no such day": {"timestamp": '"2026-02-31T10:00:00.000Z"'},
     "no time at all": {"timestamp": '"yesterday"'},
-    "text for attributes": {"query_attributes": '"Mozilla"'},
     "half a pair": {"user_query": r'"half a pair \ud800"'},
     "nan": {"user_query": '"nan"', "x": "NaN"},
     "no id": {"query_id": '""'},
 }
 BAD_CLICKS = {
-    "text for a rank": '{"object": {"object_id": $doc}, "position": {"ordinal": "3"}}',
-    "rank below 0": '{"object": {"object_id": $doc}, "position": {"ordinal": -1}}',
-    "rank beyond": '{"object": {"object_id": $doc}, "position": {"ordinal": 2147483648}}',
     "flag for a document": '{"object": {"object_id": true}}',
     "empty document": '{"object": {"object_id": ""}}',
     "text for attributes of a click": '"none"',

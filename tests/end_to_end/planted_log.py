@@ -11,7 +11,10 @@ PUBLIC = [f"hammer size {number}" for number in range(12)]  # what enough people
 PUBLISHED = "canary published 0"
 
 # What may be in the private aggregate, because some person asked it, and nowhere else.
-OF_FEW = ["canary of one person 1", "canary of four people 2", "canary of a crowd 3", "canary öf unicode 4"]
+OF_FEW = [
+    "canary of one person 1", "canary of four people 2", "canary of a crowd 3", "canary öf unicode 4",
+    "canary second search 19",
+]  # fmt: skip
 # What no file at all may hold: queries of bots alone, and everything that is not a query.
 OF_BOTS = ["canary declared 5", "canary too fast 6", "canary clicks all 7", "canary night and day 8", "canary unsure 9"]
 OF_LINES = {
@@ -24,7 +27,6 @@ OF_LINES = {
     "nested": "canary nested 16",
     "position": "canary position 17",
     "action": "canary action 18",
-    "second": "canary second search 19",
     "application": "canary application 20",
     "session": "canary session 21",
     "query id": "canary query id 22",
@@ -105,18 +107,19 @@ def planted_log(seed: int = 1) -> PlantedLog:
         ask(OF_BOTS[4], CLIENTS[341], 900 + turn)
     known = ask(PUBLIC[0], CLIENTS[0], 100)
     lines += [
-        search(known, OF_LINES["second"], CLIENTS[0], "2026-09-02T23:59:59Z"),
+        search(known, OF_FEW[4], CLIENTS[0], "2026-09-02T23:59:59Z"),  # of the same query id
+        event(known, "click", "D1", OF_LINES["position"], CLIENTS[393]),
         event(known, OF_LINES["action"], "D1", 1, CLIENTS[0]),
         event("nowhere", "click", OF_LINES["unknown search"], 1, CLIENTS[1]),
         lines[0],
     ]
-    broken = _broken(known)
+    broken = _broken()
     lines += broken
     rng.shuffle(lines)
     return PlantedLog(lines=lines, broken=broken)
 
 
-def _broken(known: str) -> list[bytes]:
+def _broken() -> list[bytes]:
     def whole(name: str, **more) -> bytes:
         return search(f"broken {name}", OF_LINES[name], CLIENTS[390], agent=AGENT, ip=ADDRESS, **more)
 
@@ -129,6 +132,5 @@ def _broken(known: str) -> list[bytes]:
         b"[" + whole("array") + b"]",
         search("broken time", "x", CLIENTS[391], OF_LINES["time"]),
         nested + b"]" * 10_000,
-        event(known, "click", "D1", OF_LINES["position"], CLIENTS[393]),
         json.dumps({"query_id": {"x": OF_LINES["twice"]}, "user_query": OF_LINES["twice"], "agent": BROWSER}).encode(),
     ]

@@ -76,7 +76,7 @@ def assert_nothing_published(folder: Path) -> None:
     [
         ("nowhere.ndjson", None, 2, "nowhere.ndjson"),
         ("empty.ndjson", b"", 1, "is empty"),
-        ("empty.ndjson.gz", gzip.compress(b""), 1, "has no line"),
+        ("empty.ndjson.gz", gzip.compress(b""), 1, "is empty"),
         ("cut.ndjson.gz", gzip.compress(GOOD_LOG * 200)[:-20], 1, "cut.ndjson.gz"),
         ("plain.ndjson.gz", GOOD_LOG, 1, "plain.ndjson.gz"),
         ("other.ndjson", "q1\thämmer\td1\n".encode() * 50, 1, "50"),

@@ -160,7 +160,7 @@ def test_nothing_private_is_found_outside_the_private_aggregate(finished_run, tm
     # the rules caught whom they should, so there was something to hide
     caught = day["metrics"]["bots"]
     assert caught.keys() >= {"user_agent", "pace", "clicks_everything", "around_the_clock", "crowd", "unsure_pace"}
-    assert day["counts"]["rejects"] == 9
+    assert day["counts"]["rejects"] == 8
     assert built["ledger"]["lines"]["query_below_k"] > 0
 
     found = _assert_nothing_private(place)

@@ -101,7 +101,7 @@ def test_judgments_that_join_nothing_stop_a_run_before_its_first_stage(tmp_path,
     write_documents(tmp_path / "documents.tsv")
     (tmp_path / "log.ndjson").write_text("{}\n")
     (tmp_path / "queries.tsv").write_text("q1\tsteel angle\n")
-    (tmp_path / "qrels.txt").write_text("q1 0 nowhere 1\n")
-    with pytest.raises(StageError, match="None of the 1 judged documents is among the"):
+    (tmp_path / "qrels.txt").write_text("q2 0 d1 1\n")
+    with pytest.raises(StageError, match="None of the query ids of the 1 judged queries"):
         chain.run(config, "2026-09-01")
     assert not commands

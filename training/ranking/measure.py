@@ -40,14 +40,9 @@ class JudgedCollection:
         return [query_id for query_id in self.qrels if words(self.queries[query_id])]
 
 
-def judged_collection(
-    documents: Documents, queries: Mapping[str, str], qrels: Qrels, *, min_judged: int = 1, relevant_grade: int = 1
-) -> JudgedCollection:
-    """The part of the judgments that can be evaluated on these documents.
-
-    Excluded: queries without a text, and queries with fewer than `min_judged` judgments. Judged documents outside the
-    collection stay in the qrels: a system cannot return them, and that counts against it. Raises StageError if nothing
-    is left to evaluate.
+def judged_qrels(queries: Mapping[str, str], qrels: Qrels, *, min_judged: int = 1) -> Qrels:
+    """The qrels of the queries that have a text and at least `min_judged` judgments. Raises StageError if nothing is
+    left to evaluate.
     """
     with_text = {query_id: grades for query_id, grades in qrels.items() if query_id in queries}
     if not with_text:
@@ -73,6 +68,19 @@ def judged_collection(
             " every ranking would be worth 0.",
             "Give qrels with grades above 0 for relevant documents.",
         )
+    return kept
+
+
+def judged_collection(
+    documents: Documents, queries: Mapping[str, str], qrels: Qrels, *, min_judged: int = 1, relevant_grade: int = 1
+) -> JudgedCollection:
+    """The part of the judgments that can be evaluated on these documents.
+
+    Excluded: what `judged_qrels` leaves out. Judged documents outside the collection stay in the qrels: a system cannot
+    return them, and that counts against it. Raises StageError if nothing is left to evaluate.
+    """
+    kept = judged_qrels(queries, qrels, min_judged=min_judged)
+    num_with_text = sum(query_id in queries for query_id in qrels)
     row_of = {document_id: row for row, document_id in enumerate(documents.ids)}
     num_judgments = sum(len(grades) for grades in kept.values())
     num_unknown = sum(document_id not in row_of for grades in kept.values() for document_id in grades)
@@ -98,8 +106,8 @@ def judged_collection(
             "queries_of_one_grade": sum(len(set(grades.values())) == 1 for grades in kept.values()),
             "queries_without_relevant": sum(max(g.values()) < relevant_grade for g in kept.values()),
             "queries_without_words": sum(not words(queries[query_id]) for query_id in kept),
-            "queries_left_out_without_text": len(qrels) - len(with_text),
-            "queries_left_out_below_min_judged": len(with_text) - len(kept),
+            "queries_left_out_without_text": len(qrels) - num_with_text,
+            "queries_left_out_below_min_judged": num_with_text - len(kept),
             "judgments_of_unknown_documents": num_unknown,
             "judgments_of_several_grades": getattr(qrels, "several_grades", 0),
         },
