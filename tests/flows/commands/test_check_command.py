@@ -102,14 +102,6 @@ def _loaded_by(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize("command", [["check", "-"], ["ingest", "-", "--into", "store"]])
-def test_standard_input_is_refused_in_words(capsys, command):
-    assert run([*command, "--json"]) == 2
-    error = json.loads(capsys.readouterr().out)["error"]
-    assert "Standard input can be read once" in str(error)
-    assert "> log.ndjson" in str(error)
-
-
 def test_skipped_files_are_shown(tmp_path, capsys):
     for name in ("log.ndjson", "_SUCCESS", ".log.ndjson.crc"):
         (tmp_path / name).write_text('{"query_id": "a", "user_query": "lamp"}\n')
