@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from clicktower.schemas.errors import StageError
-from clicktower.schemas.identifiers import ids
+from clicktower.schemas.identifiers import MARKS_OF_NOTHING, ids
 
 FORM = "Give UTF-8 `id<TAB>title` lines, or CSV (commas, a header), JSON lines or Parquet with id and title."
 MAX_TEXT_BYTES = 1 << 20
@@ -48,8 +48,6 @@ UNFIT = {
 CODES = {reason: code for code, reason in enumerate(UNFIT, start=1)}  # of a row; 0: it is a document
 SHOWN_PLACES = 3
 
-# What programs write for an id that is not there.
-_NOTHING = ("", "\\N", "NULL", "null", "None", "nan", "NaN", "undefined")
 _CONTROLS = r"[\p{Cc}\x{2028}\x{2029}]"  # line ends, and what no reader of TREC's forms expects
 _MOST_EXACT = 2.0**53  # a whole float beyond it has lost digits
 
@@ -98,7 +96,10 @@ def _block(
     written = ids(ids_)
     length = pc.max_element_wise(pc.binary_length(written), pc.binary_length(titles))
     for reason, holds in (
-        ("without_id", pc.or_(pc.is_null(written), pc.is_in(written, value_set=pa.array(_NOTHING, pa.string())))),
+        (
+            "without_id",
+            pc.or_(pc.is_null(written), pc.is_in(written, value_set=pa.array(MARKS_OF_NOTHING, pa.string()))),
+        ),
         ("unfit_id", pc.match_substring_regex(written, _CONTROLS)),
         ("too_long", pc.greater(length, MAX_TEXT_BYTES)),
     ):

@@ -11,6 +11,12 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+# What programs write where there is no value: Hive and MySQL, SQL clients, Python, pandas, R, JavaScript. None of them
+# is an id, a rank or a time.
+MARKS_OF_NOTHING = (
+    "", "\\N", "NULL", "Null", "null", "(null)", "None", "none", "NaN", "nan", "NaT", "NA", "N/A", "<NA>", "undefined",
+)  # fmt: skip
+
 # Classes of characters, for Arrow's RE2. Unicode's White_Space, the separators U+001C to U+001F, which Python counts as
 # white space too, and the Braille pattern without dots, which looks like a space.
 _BLANKS = "[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\u2800]+"

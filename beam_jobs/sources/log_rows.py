@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clicktower.beam_jobs.sources.mapping import MARKS_OF_NOTHING, NO_QUERY
+from clicktower.beam_jobs.sources.mapping import NO_QUERY
 from clicktower.beam_jobs.sources.mapping import Mapping as LogMapping
-from clicktower.schemas.identifiers import ids
+from clicktower.schemas.identifiers import MARKS_OF_NOTHING, ids
 from clicktower.schemas.search_log import CLICK_WEIGHT, KINDS, LINE_HASH_BYTES, LOG_ROW
 
 _SEARCH, _CLICK, _OTHER = (KINDS.index(kind) for kind in ("search", "click", "other"))

@@ -56,11 +56,7 @@ REMEDIES = {
 }
 Column = str | int | None
 
-# What programs write where there is no value: Hive and MySQL, SQL clients, Python, pandas, R, JavaScript. None of them
-# is an id, a rank or a time. A person may search for `null`, so of these only `\N` and the empty text are no query.
-MARKS_OF_NOTHING = (
-    "", "\\N", "NULL", "Null", "null", "(null)", "None", "none", "NaN", "nan", "NaT", "NA", "N/A", "<NA>", "undefined",
-)  # fmt: skip
+# A person may search for `null`, so of MARKS_OF_NOTHING (schemas.identifiers) only these are no query.
 NO_QUERY = ("", "\\N")
 
 

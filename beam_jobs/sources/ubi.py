@@ -31,8 +31,9 @@ from clicktower.beam_jobs.compiled.log_library import library
 from clicktower.beam_jobs.sources import read_lines
 from clicktower.beam_jobs.sources.jsonl import Path, usable_values
 from clicktower.beam_jobs.sources.log_rows import WrongValues, log_rows
-from clicktower.beam_jobs.sources.mapping import MARKS_OF_NOTHING, Events
+from clicktower.beam_jobs.sources.mapping import Events
 from clicktower.beam_jobs.sources.source import LineSource, LogForm, ParsedBlock, parsed_lines
+from clicktower.schemas.identifiers import MARKS_OF_NOTHING
 from clicktower.schemas.search_log import KINDS, LOG_ROW
 
 

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from clicktower.beam_jobs.compiled.log_library import first_rows, keyed_hashes, row_digest, text_hashes
 from clicktower.beam_jobs.sources import ubi
-from clicktower.beam_jobs.sources.mapping import MARKS_OF_NOTHING, Events
+from clicktower.beam_jobs.sources.mapping import Events
 from clicktower.beam_jobs.sources.ubi import everyday_rows
+from clicktower.schemas.identifiers import MARKS_OF_NOTHING
 from clicktower.schemas.shard import LogicalDigest
 from tests.beam_jobs.ingest.fuzzed_lines import DAMAGES, fuzzed_line, good_line
 from tests.beam_jobs.sources.test_ubi import LINES

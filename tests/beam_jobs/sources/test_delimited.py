@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from clicktower.beam_jobs.checking.check_log import check_log
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
 from clicktower.beam_jobs.sources.delimited import split_fields
-from clicktower.beam_jobs.sources.mapping import MARKS_OF_NOTHING, Columns, Events, Mapping
+from clicktower.beam_jobs.sources.mapping import Columns, Events, Mapping
 from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.identifiers import MARKS_OF_NOTHING
 from clicktower.schemas.section import changed
 from tests.beam_jobs.ingest.source_rows import NAMES, as_set, read_all
 
