@@ -37,10 +37,16 @@ def test_ids_are_trimmed_and_whole_floats_are_whole_numbers(printed, meant):
     assert id_of(printed) == meant
 
 
-@pytest.mark.parametrize("unseen", "\ufe0f\u034f\u115f\u3164\x00\x1b\u200b\u00ad\u2800 \t\u2028")
+@pytest.mark.parametrize("unseen", "\ufe0f\u034f\u115f\u3164\x00\x1b\u200b\u00ad\u2800")
 def test_no_character_that_nobody_sees_makes_another_person(unseen):
-    spellings = [f"ann{unseen}e", f"{unseen}anne", f"anne{unseen}", f"a{unseen}{unseen}n n e", "anne"]
+    spellings = [f"ann{unseen}e", f"{unseen}anne", f"anne {unseen}", f"a{unseen}{unseen}nne", "anne"]
     assert set(forms_of(person_ids, spellings)) == {"anne"}
+
+
+def test_a_space_within_an_id_tells_people_apart_and_its_kind_and_number_do_not():
+    spellings = ["ann lee", " ann  lee", "ann\tlee", "ann\u00a0\u2003lee ", "ann\u200b \u3000lee"]
+    assert set(forms_of(person_ids, spellings)) == {"ann lee"}
+    assert forms_of(person_ids, ["annlee"]) == ["annlee"]
 
 
 def test_numbers_of_people_are_one_however_a_float_was_printed():
