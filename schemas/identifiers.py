@@ -59,11 +59,11 @@ def ids(texts: pa.Array) -> pa.Array:
 def person_ids(texts: pa.Array) -> pa.Array:
     """Ids of people in the one form that is hashed: visible, composed (NFC), floats as whole numbers, `1e1` included.
 
-    `texts`: string, may hold nulls. Case is kept, since ids in base64 differ in it. The blank Braille pattern, a space
-    in a query, is noise in an id.
+    `texts`: string, may hold nulls. Case is kept, since ids in base64 differ in it. What only looks or counts like
+    white space (the blank Braille pattern, NEL, the separators U+001C to U+001F) is noise in an id.
     """
-    if not pc.all(pc.string_is_ascii(texts)).as_py():
-        texts = pc.utf8_normalize(pc.replace_substring(texts, "\u2800", ""), "NFC")
+    if not pc.all(pc.match_substring_regex(texts, "^[!-~]*$")).as_py():
+        texts = pc.utf8_normalize(pc.replace_substring_regex(texts, "[\x1c-\x1f\x85\u2800]", ""), "NFC")
     return _whole(pc.replace_substring_regex(visible(texts), _POINT_ZERO, r"\1"), _ANY_POWER)
 
 

@@ -132,7 +132,8 @@ def read_fields(file: str, encoding: str = UTF8) -> Fields:
     check_start(file, start, encoding)
     unit = Unit(file=file, start=0, end=start.size, kind=start.kind, encoding=encoding)
     block = next(read_blocks(unit, _LOOK_BYTES), None)
-    lines = without_returns(block.data, split_lines(block.data))[:MAX_LINES] if block else []
+    lines = without_returns(block.data, split_lines(block.data)) if block else []
+    lines = [line for line in lines if line.strip()][:MAX_LINES]
     fields = fields_of_json(lines)
     return fields if fields.num_lines > fields.num_other else fields_of_text(lines)
 

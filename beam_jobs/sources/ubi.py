@@ -244,7 +244,7 @@ def _read(block: bytes, cut: list[bytes], kinds: Table[str, tuple[str, int]]) ->
         numbers=np.delete(numbers, unreadable),
         rejects=rejects,
         num_action_lines=num_action_lines,
-        wrong_values=wrong + wrong_in_rows,
+        wrong_values=_by_names_of_ubi(wrong + wrong_in_rows),
     )
 
 
@@ -261,6 +261,16 @@ _WAYS: Table[str, list[Path]] = {
     "object_id": [("event_attributes", "object", "object_id")],
     "internal_id": [("event_attributes", "object", "internal_id")],
 }
+
+
+def _by_names_of_ubi(wrong: WrongValues) -> WrongValues:
+    """What is counted of our columns, by the fields of the log: "event_attributes.position.ordinal: text" -> 3."""
+    result: WrongValues = Counter()
+    for key, count in wrong.items():
+        name, _, kind = key.partition(":")
+        ways = _WAYS.get("object_id" if name == "document_id" else name, [(name,)])
+        result[f"{'.'.join(ways[-1])}:{kind}"] += count
+    return result
 
 
 def _read_loosely(line: bytes | msgspec.Raw, wrong: WrongValues) -> _Line | None:

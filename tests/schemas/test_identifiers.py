@@ -37,7 +37,7 @@ def test_ids_are_trimmed_and_whole_floats_are_whole_numbers(printed, meant):
     assert id_of(printed) == meant
 
 
-@pytest.mark.parametrize("unseen", "\ufe0f\u034f\u115f\u3164\x00\x1b\u200b\u00ad\u2800")
+@pytest.mark.parametrize("unseen", "\ufe0f\u034f\u115f\u3164\x00\x1b\x1f\x85\u200b\u00ad\u2800")
 def test_no_character_that_nobody_sees_makes_another_person(unseen):
     spellings = [f"ann{unseen}e", f"{unseen}anne", f"anne {unseen}", f"a{unseen}{unseen}nne", "anne"]
     assert set(forms_of(person_ids, spellings)) == {"anne"}

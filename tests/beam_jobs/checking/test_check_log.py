@@ -145,7 +145,7 @@ def test_days_without_hours_query_ids_of_several_searches_and_odd_values_are_tol
     found = {finding.code: finding.problem for finding in checked.findings}
     assert "several searches: 1." in found["shared_query_ids"]
     assert "are dropped: 1." in found["shared_query_ids"]
-    assert "position: text (1)" in found["wrong_values"]
+    assert "event_attributes.position.ordinal: text (1)" in found["wrong_values"]
     assert "All times are midnight" in found["days_without_hours"]
     assert checked.can_be_ingested
 

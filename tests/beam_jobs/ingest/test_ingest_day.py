@@ -160,7 +160,9 @@ def test_every_fate_of_a_hand_worked_log(tmp_path):
         "unreadable_no_query_id": 1, "unreadable_field": 1, "unreadable_no_query": 1, "unreadable_time": 1,
         "unreadable_year": 1,
     }  # fmt: skip
-    assert result.manifest.outcome.metrics["wrong_values"] == {"query: a list": 1, "position: text": 1, "time: text": 1}
+    assert result.manifest.outcome.metrics["wrong_values"] == {
+        "user_query: a list": 1, "event_attributes.position.ordinal: text": 1, "timestamp: text": 1,
+    }  # fmt: skip
     # ann and ben; the third search is nobody's
     assert queries_of(result) == {
         "angle bracket": (2, 3), "saw": (1, 44), "free porn videos": (1, 1), "http://spam.example/buy": (1, 1),
