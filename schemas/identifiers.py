@@ -34,6 +34,9 @@ _PRINTED_POWER = r"^-?[0-9](?:\.[0-9]+[eE]\+?|[eE]\+)[0-9]{1,2}$"
 _ANY_POWER = r"^-?[0-9]+(?:\.[0-9]*)?[eE]\+?[0-9]{1,2}$"
 
 
+_MAY_BE_NOISE = r"[^!-~]|^-?[0-9]+[.eE]"  # in the id of a person
+
+
 def visible(texts: pa.Array) -> pa.Array:
     """The visible form of texts: without characters that nobody sees, each run of white space as one space, trimmed.
 
@@ -62,8 +65,11 @@ def person_ids(texts: pa.Array) -> pa.Array:
     `texts`: string, may hold nulls. Case is kept, since ids in base64 differ in it. What only looks or counts like
     white space (the blank Braille pattern, NEL, the separators U+001C to U+001F) is noise in an id.
     """
-    if not pc.all(pc.match_substring_regex(texts, "^[!-~]*$")).as_py():
-        texts = pc.utf8_normalize(pc.replace_substring_regex(texts, "[\x1c-\x1f\x85\u2800]", ""), "NFC")
+    if not pc.any(pc.match_substring_regex(texts, _MAY_BE_NOISE)).as_py():
+        return texts
+    if not pc.all(pc.string_is_ascii(texts)).as_py():
+        texts = pc.utf8_normalize(texts, "NFC")
+    texts = pc.replace_substring_regex(texts, "[\x1c-\x1f\x85\u2800]+", "")
     return _whole(pc.replace_substring_regex(visible(texts), _POINT_ZERO, r"\1"), _ANY_POWER)
 
 
