@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from clicktower.schemas.document_rows import MAX_TEXT_BYTES
 from clicktower.schemas.documents import read_documents
 from clicktower.schemas.errors import StageError, UsageError
-from clicktower.schemas.identifiers import id_of
+from clicktower.schemas.identifiers import MARKS_OF_NOTHING, id_of
 
 ROWS = [("d1", "Angle bracket, 3 in."), ("d2", 'The "quoted" hammer'), ("d3", "漢字")]
 TSV = "".join(f"{i}\t{t}\n" for i, t in ROWS)
@@ -50,9 +50,7 @@ def in_csv(rows: list[tuple[str, str]], **settings) -> str:
 
 
 _LETTERS = st.characters(exclude_categories=("Cs", "Cc", "Zs", "Zl", "Zp"))
-_IDS = st.text(_LETTERS, min_size=1, max_size=8).filter(
-    lambda text: text.strip() and text not in ("NULL", "null", "None", "nan", "NaN", "undefined", "\\N")
-)
+_IDS = st.text(_LETTERS, min_size=1, max_size=8).filter(lambda text: id_of(text) not in MARKS_OF_NOTHING)
 _TITLES = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\t\n\r"), max_size=20)
 _CATALOGUES = st.lists(st.tuples(_IDS, _TITLES), min_size=1, max_size=12, unique_by=lambda row: id_of(row[0])).map(
     lambda rows: [*rows, ("the last", "Deck screw")]

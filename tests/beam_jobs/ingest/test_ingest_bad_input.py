@@ -117,7 +117,7 @@ def test_too_many_unreadable_lines_fail_with_reasons_and_places_and_fewer_pass(t
     log = _write(tmp_path / "log.ndjson", GOOD * 9 + [b"\xff", b'{"qid": 1}'])
     error = _fails([log], tmp_path / "store")
     assert "1 not UTF-8 text" in str(error)
-    assert "1 no query_id" in str(error)
+    assert "1 no usable query_id" in str(error)
     assert "something other" not in str(error)
     result = ingest_log([str(log)], store=str(tmp_path / "store"), config=IngestConfig(max_unreadable_share=0.1))
     assert result.manifest.outcome.counts["rejects"] == 2
