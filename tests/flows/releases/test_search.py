@@ -218,7 +218,7 @@ def test_the_recall_of_an_index_is_that_of_searches_for_halves_of_titles(documen
 
 
 def test_search_says_what_is_wrong(live, published, tmp_path):
-    for text in ("", " \t "):
+    for text in ("", " \t ", "\u200b", "\u00ad\ufeff \u200d"):
         with pytest.raises(UsageError, match="no word"):
             search(live, text)
     with pytest.raises(UsageError, match=r"There is no mode 'exact' of search."):
