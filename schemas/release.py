@@ -27,9 +27,10 @@ from pydantic import Field, TypeAdapter
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError, require_major
+from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.manifest import OutputFile, is_broken, seal, to_bytes
 
-SCHEMA_VERSION = "1.2"
+SCHEMA_VERSION = "1.3"
 
 # How a query's vector and a document's are compared: a model is trained for one similarity, and a release records it. A
 # higher score is nearer.
@@ -75,6 +76,13 @@ class Release:
     # Since 1.2. A reader of 1.1 takes every release for one of cosines, but it refuses the towers of other
     # similarities.
     similarity: Similarity = "cosine"
+    # Since 1.3: the lexical contract of its terms. A release without one is searched by that of its reader.
+    lexical: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def language(self) -> Language:
+        """Of the titles' terms."""
+        return self.lexical.get("language", DEFAULT_LANGUAGE)
 
     def to_json(self) -> dict:
         return seal({"schema_version": SCHEMA_VERSION, **asdict(self)})

@@ -24,7 +24,7 @@ from clicktower.training.kernel.kernel_library import status
 from clicktower.training.kernel.kernel_search import Postings
 from clicktower.training.ranking.term_counts import Titles, count_terms, idf, known_words
 
-K1, B = 0.9, 0.4
+K1, B = 0.9, 0.6
 
 
 class TitleBM25:
@@ -100,6 +100,34 @@ class TitleBM25:
             sums += np.where(titles[at] == rows, parts[at], np.float32(0))
         return sums
 
+    def relative_scores(self, queries: Sequence[str]) -> np.ndarray:
+        """BM25(q, d) / BM25(q, q), float32 [queries, titles]: what each title has of a query's terms.
+
+        BM25(q, q) is the score of a title equal to the query; a term that no title has counts in it as the rarest. 0
+        for a query without a term. A title that repeats a term of the query, or has fewer others, may exceed 1.
+        """
+        return np.stack(
+            [self._relative(query, scores_N) for query, scores_N in zip(queries, self.scores(queries), strict=True)]
+        )
+
+    def relative_scores_of(self, query: str, rows: np.ndarray) -> np.ndarray:
+        """As `relative_scores`, of some titles for a query, float32 [rows]."""
+        return self._relative(query, self.scores_of(query, rows))
+
+    def self_score(self, query: str) -> float:
+        """The score of a title equal to the query."""
+        occurrences = Counter(self._words(query))
+        saturation = self._k1 * (1 - self._b + self._b * occurrences.total() / self._mean_words)
+        return sum(count * self._idf(word) * count / (count + saturation) for word, count in occurrences.items())
+
+    def _relative(self, query: str, scores: np.ndarray) -> np.ndarray:
+        own = self.self_score(query)
+        return scores / np.float32(own) if own else np.zeros_like(scores)
+
+    def _idf(self, word: str) -> float:
+        column = self._vocabulary.get(word)
+        return idf(self._num_titles, 0 if column is None else int(self._starts[column + 1] - self._starts[column]))
+
     def parts(self, query: str, title: str) -> list[float]:
         """The contribution of each word of a query to the score of a title, 0 if the title lacks it.
 
@@ -109,12 +137,9 @@ class TitleBM25:
         saturation = self._k1 * (1 - self._b + self._b * of_title.total() / self._mean_words)
         parts = []
         for word in self._words(query):
-            column = self._vocabulary.get(word)
-            if not of_title[word] or column is None:
-                parts.append(0.0)
-                continue
-            rarity = idf(self._num_titles, int(self._starts[column + 1] - self._starts[column]))
-            parts.append(rarity * of_title[word] / (of_title[word] + saturation))
+            of_word = of_title[word]
+            known = word in self._vocabulary
+            parts.append(self._idf(word) * of_word / (of_word + saturation) if of_word and known else 0.0)
         return parts
 
     def _words(self, text: str) -> list[str]:
@@ -127,3 +152,13 @@ class TitleBM25:
         for column in known_words(query, self._vocabulary, self._language):
             entries = slice(self._starts[column], self._starts[column + 1])
             yield self._titles[entries], self._parts[entries]
+
+
+class RelativeBM25:
+    """BM25(q, d) / BM25(q, q) as a system."""
+
+    def __init__(self, bm25: TitleBM25) -> None:
+        self._bm25 = bm25
+
+    def scores(self, queries: Sequence[str]) -> np.ndarray:
+        return self._bm25.relative_scores(queries)
