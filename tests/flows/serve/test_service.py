@@ -57,7 +57,7 @@ def test_search_answers_what_the_release_answers(client, opened, mode):
 
 def test_ten_documents_by_the_whole_score_unless_asked_otherwise(client, opened):
     found = client.post("/v1/search", json={"query": "copper pipe"}).json()
-    assert found["mode"] == "vector"
+    assert found["mode"] == "hybrid"
     assert [hit["id"] for hit in found["hits"]] == [hit.id for hit in opened.search("copper pipe", 10)]
 
 
