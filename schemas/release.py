@@ -10,7 +10,8 @@
     URI/releases/DIGEST/query.onnx       the query tower (query_onnx), where it could be exported exactly
     URI/releases/DIGEST/golden.jsonl     texts with their words, trigram ids and expected vectors
     URI/releases/DIGEST/documents.lance  id, title, kept columns, vector (float32): a LanceDB table
-    URI/releases/DIGEST/ivf.safetensors  the index, where there is one (release_documents)
+    URI/releases/DIGEST/ivf.safetensors  the index of vectors, where there is one (release_documents)
+    URI/releases/DIGEST/bm25.arrow       the index of terms (training.ranking.bm25)
     URI/releases/DIGEST/per_query.json   every measure of every system for every judged query: ids and numbers only
 
 A reader resolves the pointer once and then stays in that release's folder. Pointer, decision and release.json have a

@@ -35,7 +35,7 @@ from clicktower.training.model.ensemble import Ensemble
 from clicktower.training.model.imported_encoder import ImportedEncoder
 from clicktower.training.model.model import AnyEncoder, Model, load_encoder
 from clicktower.training.model.model_folder import DESCRIPTION, WEIGHTS
-from clicktower.training.ranking.bm25 import TitleBM25
+from clicktower.training.ranking.bm25 import INDEX, TitleBM25
 from clicktower.training.ranking.title_ranking import mixed, with_best_by_terms
 from clicktower.training.ranking.word_matches import WordMatches
 
@@ -64,6 +64,7 @@ def make_release(
         write_rows(built, rows)
         progress("measure the index against exact search", 0, None)
         bm25 = TitleBM25(catalogue.titles, config.language)
+        bm25.write(storage.join(built, INDEX))
         queries = _recall_queries(model, bm25, catalogue, config)
         index, search = build_index(built, rows, queries, config, similarity=model.similarity, progress=progress)
         asked_at = time.monotonic()

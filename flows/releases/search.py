@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from clicktower.flows.releases.document_filter import Filter, matching_rows
 from clicktower.flows.releases.release_documents import CANDIDATES, IndexSearch, open_search, read_table
+from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError, require_major
 from clicktower.schemas.manifest import damaged_files
 from clicktower.schemas.release import MODEL, kept_folder, read_folder, read_release
 from clicktower.schemas.text_contract import CONTRACT_VERSION, words
 from clicktower.training.model.embedding import search_vectors
 from clicktower.training.model.text_encoder import load_text_encoder
-from clicktower.training.ranking.bm25 import TitleBM25
+from clicktower.training.ranking.bm25 import INDEX, TitleBM25
 from clicktower.training.ranking.rerank import Confidence, rerank
 from clicktower.training.ranking.title_ranking import mixed, with_best_by_terms
 from clicktower.training.ranking.word_matches import WordMatches
@@ -81,8 +82,16 @@ class OpenRelease:
 
     @cached_property
     def bm25(self) -> TitleBM25:
-        """The titles, indexed by term."""
-        return TitleBM25(self.titles, self.release.language)
+        """The titles, indexed by term. A release of an earlier version has no index, or one of other terms."""
+        language = self.release.language
+        try:
+            index = TitleBM25.open(storage.join(self.folder, INDEX), language)
+        except ValueError as error:
+            raise StageError(
+                f"The terms of {self.folder} cannot be opened: {error}.",
+                "Run `clicktower verify` on it, and publish again.",
+            ) from None
+        return index or TitleBM25(self.titles, language)
 
     @cached_property
     def word_matches(self) -> WordMatches:
