@@ -22,7 +22,7 @@ const IS_RUN = new RegExp(`^[${UNSPACED}]`, "u");
 /** The words of a text in reading order. */
 export function words(text) {
   const lowered = text.replace(UNSEEN, "").normalize("NFKC").toLowerCase();
-  const folded = lowered.replace(/i\u0307+/gu, "i").normalize("NFKC"); // a small İ is an i
+  const folded = lowered.replace(/i\u0307+/gu, "i").normalize("NFKC"); // İ in lower case is i
   return folded.split(SPACE).filter(Boolean).flatMap((spaced) => spaced.match(RUNS).flatMap((piece) => {
     const letters = [...piece];
     if (!IS_RUN.test(piece) || letters.length === 1) return [piece];

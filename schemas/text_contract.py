@@ -56,7 +56,7 @@ def normalise(text: str) -> str:
 
     Characters that nobody sees go without a trace, as in NFKC_Casefold of Unicode: a soft hyphen, a byte order mark, a
     zero-width space, and the joiners too, since Persian is written with, without and with a space for U+200C, and a
-    joiner in Hindi or in an emoji chooses a glyph. A small İ is an i; the dotless ı of Turkish is a letter of its own.
+    joiner in Hindi or in an emoji chooses a glyph. İ in lower case is i; the dotless ı is a letter of its own.
     """
     if text.isascii() and text.isprintable():  # NFKC is the identity on ASCII
         return " ".join(text.lower().split())

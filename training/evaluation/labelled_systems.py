@@ -115,10 +115,10 @@ class LexicalSimilarity:
 
     BM25 has no upper end, and asks more of a long query: divided by what each text scores against itself it is 1 for
     two texts of the same terms and 0 for texts that share none, so that one threshold does for all lengths. A text
-    without a term, such as "?!", shares none, even with itself.
+    without a term, such as "?!", shares none, even with itself. language: as in bm25.
     """
 
-    def __init__(self, texts: Sequence[str], num_training: int, language: Language = DEFAULT_LANGUAGE) -> None:
+    def __init__(self, texts: Sequence[str], num_training: int, language: Language | None = DEFAULT_LANGUAGE) -> None:
         counts = count_terms(texts, language)
         entries = (counts.counts.astype(np.float64), (counts.title_of, counts.word_of.astype(np.int32)))
         self._tf = scipy.sparse.csr_array(entries, shape=(len(texts), max(1, len(counts.vocabulary))))

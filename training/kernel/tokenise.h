@@ -1,7 +1,7 @@
 // The text contract in C++ (schemas/text_contract.py defines it): words, and the trigram ids of a word.
 //
-// Lower case, white space and control characters are decided here for ASCII only. A text with any other byte must come already normalised
-// and cut, its words with a space between them, as schemas.text_contract decides.
+// Lower case, white space and control characters are decided here for ASCII only. A text with any other byte must come
+// already normalised and cut, its words with a space between them, as schemas.text_contract decides.
 #pragma once
 
 #include <cstddef>
