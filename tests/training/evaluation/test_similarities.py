@@ -16,7 +16,7 @@ from clicktower.training.evaluation.labelled_systems import (
     cosines,
     least_total,
 )
-from clicktower.training.ranking.bm25 import TitleBM25
+from clicktower.training.ranking.bm25 import K1, B, TitleBM25
 from tests.rounding import rounded
 
 TRAINING = ["deck paint red", "deck screw", "red paint", "garden hose", "screw screw hose"]
@@ -61,7 +61,7 @@ def test_texts_of_the_same_terms_are_equal_and_one_without_a_term_is_like_none()
 def test_symmetric_bm25_over_stems_by_hand():
     # Terms: pipe, bracket | pipe | hose. N = 3, mean length 4/3; df of pipe 2, of bracket 1.
     pipe, bracket = log(1 + 1.5 / 2.5), log(1 + 2.5 / 1.5)
-    two, one = 0.9 * (0.6 + 0.4 * 2 / (4 / 3)), 0.9 * (0.6 + 0.4 * 1 / (4 / 3))
+    two, one = K1 * (1 - B + B * 2 / (4 / 3)), K1 * (1 - B + B * 1 / (4 / 3))
     in_two, in_one = 1 / (1 + two), 1 / (1 + one)
     expected = (pipe * in_one + pipe * in_two) / ((pipe + bracket) * in_two + pipe * in_one)
     found = LexicalSimilarity(["Pipe brackets", "pipes,", "hose"], 3).bm25(np.array([0]), np.array([1]))
