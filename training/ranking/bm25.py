@@ -16,6 +16,7 @@ An index can be written to a file and opened again without being read: an Arrow 
 word in the order of its UTF-8 bytes.
 
     term      large_string
+    largest   float32: the largest part among the entries
     entries   large_list<struct<title: int32, part: float32>>: titles ascending; the word's part of their scores
 
 Its metadata `bm25` is JSON: version, the contract of the words, titles, mean_words (avgdl), k1 and b.
@@ -25,6 +26,7 @@ import json
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -40,11 +42,13 @@ from clicktower.training.ranking.term_counts import Titles, contract, count_term
 K1, B = 0.9, 0.4
 INDEX = "bm25.arrow"  # the file's name in a release
 _VERSION = "1.0"
+_FREQUENT_TERMS = 16_384  # whose numbers are kept
 _METADATA = b"bm25"
 _ENTRY = pa.struct([pa.field("title", pa.int32(), nullable=False), pa.field("part", pa.float32(), nullable=False)])
 _SCHEMA = pa.schema(
     [
         pa.field("term", pa.large_string(), nullable=False),
+        pa.field("largest", pa.float32(), nullable=False),
         pa.field("entries", pa.large_list(pa.field("item", _ENTRY, nullable=False)), nullable=False),
     ]
 )
@@ -117,14 +121,20 @@ class TitleBM25:
         self._index, self._language = index, language
         self._k1, self._b, self._mean_words = facts["k1"], facts["b"], facts["mean_words"]
         self._num_titles = facts["titles"]
+        self._number = lru_cache(_FREQUENT_TERMS)(self._find)  # queries share most of their words
         _, bounds, characters = index["term"].buffers()
-        self._bounds, self._characters = np.frombuffer(bounds, np.int64), memoryview(characters or b"")
+        self._bounds, self._characters = memoryview(bounds).cast("q"), memoryview(characters or b"")
         self._starts = np.frombuffer(index["entries"].buffers()[1], np.int64)[: len(index) + 1]
+        if (self._starts[:-1] > self._starts[1:]).any():
+            raise ValueError("its words' entries overlap")
         entries = index["entries"].values
         self._titles, self._parts = (entries.field(name).to_numpy(zero_copy_only=True) for name in ("title", "part"))
         if compiled is None:
             compiled = status().available
-        self._kernel = Postings(self._titles, self._parts) if compiled else None
+        largest = index["largest"].to_numpy(zero_copy_only=True)
+        if not (largest > 0).all():
+            raise ValueError("the largest part of a word is not above 0")
+        self._kernel = Postings(self._starts, self._titles, self._parts, largest) if compiled else None
 
     @property
     def num_titles(self) -> int:
@@ -149,27 +159,20 @@ class TitleBM25:
         There are more than k if several have the k-th score, fewer if fewer share a word. among: the titles to choose
         from, ascending; None: all.
         """
-        numbers = self._numbers(query)
-        if not len(numbers):
-            return np.empty(0, np.int32), np.empty(0, np.float32)
         if self._kernel and among is None:
-            return self._kernel.best(self._starts[numbers], self._starts[numbers + 1], k)
-        scores_N = self.scores([query])[0]
-        rows = np.flatnonzero(scores_N) if among is None else among[scores_N[among] > 0]  # every part is above 0
-        rows = rows.astype(np.int32)
-        scores = scores_N[rows]
-        if k < len(rows):
-            kept = scores >= np.partition(scores, len(rows) - k)[len(rows) - k]
-            rows, scores = rows[kept], scores[kept]
-        return rows, scores
+            return self._kernel.best(self._numbers(query), k)
+        rows = np.arange(self._num_titles) if among is None else among
+        scores = self.scores_of(query, rows)
+        is_best = scores > 0  # every part is
+        if k < is_best.sum():
+            is_best = scores >= np.partition(scores, len(rows) - k)[len(rows) - k]
+        return rows[is_best].astype(np.int32), scores[is_best]
 
     def scores_of(self, query: str, rows: np.ndarray) -> np.ndarray:
-        """The scores of some titles for a query, float32 [rows], as in `scores`."""
-        sums = np.zeros(len(rows), np.float32)
-        for titles, parts in self._postings(query):
-            at = np.minimum(np.searchsorted(titles, rows), len(titles) - 1)
-            sums += np.where(titles[at] == rows, parts[at], np.float32(0))
-        return sums
+        """The scores of some titles for a query, float32 [rows], as in `scores`; fastest if they ascend."""
+        if self._kernel:
+            return self._kernel.scores_of(self._numbers(query), rows)
+        return self.scores([query])[0][rows]
 
     def self_score(self, query: str) -> float:
         """The score of a title equal to the query, with |q| words, each as often as in the query.
@@ -219,12 +222,12 @@ class TitleBM25:
         having = 0 if number is None else int(self._starts[number + 1] - self._starts[number])
         return idf(self._num_titles, having)
 
-    def _number(self, term: str) -> int | None:
+    def _find(self, term: str) -> int | None:
         """The number of a term, None if no title has it. Only the terms that are compared with it are read."""
         wanted, num_terms = term.encode("utf-8", "surrogatepass"), len(self._index)
 
         def encoded(number: int) -> bytes:
-            return bytes(self._characters[self._bounds[number] : self._bounds[number + 1]])
+            return self._characters[self._bounds[number] : self._bounds[number + 1]].tobytes()
 
         number = bisect_left(range(num_terms), wanted, key=encoded)
         return number if number < num_terms and encoded(number) == wanted else None
@@ -260,9 +263,14 @@ def _index(titles: Titles, language: Language | None, k1: float, b: float) -> pa
     order = np.fromiter(map(counted.vocabulary.__getitem__, terms), np.int64, len(terms))
     starts = np.concatenate([[0], np.cumsum(counted.titles_with[order])])
     at = np.repeat(counted.starts[order] - starts[:-1], np.diff(starts)) + np.arange(len(parts))
-    entries = pa.StructArray.from_arrays([pa.array(counted.title_of[at]), pa.array(parts[at])], fields=list(_ENTRY))
+    title_of, parts = counted.title_of[at], parts[at]
+    entries = pa.StructArray.from_arrays([pa.array(title_of), pa.array(parts)], fields=list(_ENTRY))
     facts = {"version": _VERSION, "titles": len(titles), "mean_words": mean_words, **_settings(language, k1, b)}
     return pa.record_batch(
-        [pa.array(terms, pa.large_string()), pa.LargeListArray.from_arrays(starts, entries, type=_SCHEMA[1].type)],
+        [
+            pa.array(terms, pa.large_string()),
+            pa.array(np.maximum.reduceat(parts, starts[:-1]) if terms else [], pa.float32()),
+            pa.LargeListArray.from_arrays(starts, entries, type=_SCHEMA.field("entries").type),
+        ],
         schema=_SCHEMA.with_metadata({_METADATA: canonical_json(facts)}),
     )
