@@ -256,8 +256,12 @@ def _index(titles: Titles, language: Language | None, k1: float, b: float) -> pa
     mean_words = float(counted.lengths.mean()) or 1.0
     rarity = np.array([idf(len(titles), n) for n in counted.titles_with.tolist()], np.float32)
     saturation = k1 * ((1 - b) + b * counted.lengths / mean_words)
-    counts = counted.counts
-    parts = (rarity[counted.word_of] * (counts / (saturation[counted.title_of] + counts))).astype(np.float32)
+    # rarity * (counts / (saturation + counts)), in place: there are many.
+    parts = saturation[counted.title_of]
+    parts += counted.counts
+    np.divide(counted.counts, parts, out=parts)
+    parts *= np.repeat(rarity, counted.titles_with)
+    parts = parts.astype(np.float32)
     # Code points have the order of their UTF-8 bytes.
     terms = sorted(counted.vocabulary)
     order = np.fromiter(map(counted.vocabulary.__getitem__, terms), np.int64, len(terms))
