@@ -11,9 +11,9 @@ The contribution of every word to every title is computed once, in whole columns
 those of its words: by the kernel (kernel_search) if only some are needed, otherwise by NumPy, with the same result. The
 scores are those of the package bm25s, bit for bit; indexing a million titles takes seconds instead of half a minute.
 
-Tantivy's index is a quarter as large (22 MB of a million titles; ours 99 MB), but one search in a hundred takes it 5 ms
-and us 1 (benchmarks/lexical_speed.py). It also has fixed k1 and b and lengths of one byte, and no scores of given
-titles, which a hybrid asks for.
+Tantivy's index is a quarter as large (22 MB for a million titles; ours has 99), but one search in a hundred takes it
+over 5 ms, and ours over 1 (benchmarks/lexical_speed.py). It also fixes k1 and b, and rounds the lengths of titles to a
+byte.
 
 An index can be written to a file and opened again without being read: an Arrow file with one record batch, a row per
 word in the order of its UTF-8 bytes.
