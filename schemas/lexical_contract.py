@@ -23,7 +23,14 @@ import pyarrow as pa
 import regex
 import Stemmer
 
-from clicktower.schemas.text_contract import UNSPACED_RANGES, cut_pieces, normalise, normalise_column, spaced_pieces
+from clicktower.schemas.text_contract import (
+    CONTRACT_VERSION,
+    UNSPACED_RANGES,
+    cut_pieces,
+    normalise,
+    normalise_column,
+    spaced_pieces,
+)
 
 LEXICAL_VERSION = "1.0"  # another where the text contract's `normalise` is another
 STEMMER_VERSION = Stemmer.version()
@@ -84,7 +91,7 @@ class Analyser:
     def contract(self) -> dict[str, str]:
         """What a reader of saved terms must have, to look them up."""
         stemmer = {} if self.language == "none" else {"stemmer": STEMMER_VERSION}
-        return {"version": LEXICAL_VERSION, "language": self.language, **stemmer}
+        return {"version": LEXICAL_VERSION, "text": CONTRACT_VERSION, "language": self.language, **stemmer}
 
     def _cut(self, piece: str) -> list[str]:
         """The terms of a piece of normalised text without white space."""
