@@ -164,18 +164,14 @@ def _texts(
     model: AnyEncoder, pair: tuple[str, str], vectors: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.float32, dict[str, Any]]:
     """R of a query and a title, and what each word of them does to it: {"query", "title"}, each `_text_shares`."""
-    query_D, title_D = vectors
-    nearness = scores_one_by_one(model.similarity, title_D[None], query_D)[0]
-    query, title = pair
-    return nearness, {
-        "query": _text_shares(model, query, "query", nearness, title_D, other=title),
-        "title": _text_shares(model, title, "document", nearness, query_D, other=query),
+    (query, title), (query_D, title_D) = pair, vectors
+    return scores_one_by_one(model.similarity, title_D[None], query_D)[0], {
+        "query": _text_shares(model, query, "query", title_D, other=title),
+        "title": _text_shares(model, title, "document", query_D, other=query),
     }
 
 
-def _text_shares(
-    model: AnyEncoder, text: str, side: Side, nearness: np.float32, other_D: np.ndarray, *, other: str
-) -> dict[str, Any]:
+def _text_shares(model: AnyEncoder, text: str, side: Side, other_D: np.ndarray, *, other: str) -> dict[str, Any]:
     """{"text", "num_words", "words"}: of every word of a query, and of the first words of a title, {"word", "share",
     "moved", "keyword", "in_other"}.
 
@@ -183,17 +179,18 @@ def _text_shares(
 
     The model reads every shortened text, so a share is exact, for every tower and for ensembles. Shares do not add up
     to R: words depend on each other, and a word that moves the texts apart has a negative share. A text without its
-    only word has no embedding: its cosine is 0, its distance that of the zero vector. `share` is None for a word beyond
-    the first, which are left out in turn; `moved` (the share of the most active cells) and `keyword` for a tower
-    without gates.
+    only word has no embedding: its cosine is 0, its distance that of the zero vector. `share` is None after the first
+    words, which are left out in turn; `moved` (the share of the most active cells) and `keyword` for a tower without
+    gates.
     """
     text_words, of_other, gates = words(text), set(words(other)), gate_keywords(model, text, side)
     left_out = range(max(1, min(len(text_words), MOST_WORDS, _STEPS // len(text_words))))
-    if len(text_words) > 1:
-        shortened = search_vectors(model, [" ".join(text_words[:at] + text_words[at + 1 :]) for at in left_out], side)
-    else:
-        shortened = np.zeros_like(other_D[None])
-    shares = dict(enumerate((nearness - scores_one_by_one(model.similarity, shortened, other_D)).tolist()))
+    shortened = [" ".join(text_words[:at] + text_words[at + 1 :]) for at in left_out] if len(text_words) > 1 else []
+    vectors = search_vectors(model, [text, *shortened], side)
+    if not shortened:
+        vectors = np.concatenate([vectors, np.zeros_like(vectors)])
+    scores = scores_one_by_one(model.similarity, vectors, other_D)
+    shares = dict(enumerate((scores[0] - scores[1:]).tolist()))
     return {
         "text": text,
         "num_words": len(text_words),
