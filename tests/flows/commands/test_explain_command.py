@@ -22,6 +22,7 @@ from clicktower.training.model.embedding import search_vectors
 from clicktower.training.model.model import load_model, write_model
 from clicktower.training.model.named_recipes import recipe
 from tests.flows.report.test_report import Page, loads_nothing
+from tests.flows.serve.page_release import write_page_release
 from tests.recipes import recipe_with, varied
 from tests.trained_model import trained_stage
 from tests.training.analysis.small_models import small_model
@@ -353,6 +354,55 @@ def test_of_a_tower_without_gates_a_pair_has_the_shares_of_its_words(tmp_path, c
     printed = capsys.readouterr().out
     assert f"cosine {shown['cosine']:.3f}" in printed
     assert re.search(rf"zinc-plated +{re.escape(format(shown['title']['words'][2]['share'], '+.3f'))}", printed)
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory) -> str:
+    """The URI of a release whose model matches words and shares a score with terms."""
+    return write_page_release(tmp_path_factory.mktemp("release"))
+
+
+def test_the_score_of_a_search_is_shown_with_its_parts(release, capsys):
+    pair = ("--release", release, "angle & braket", "d0")
+    result = explain(capsys, *pair)
+    assert result["title"]["text"] == "steel angle bracket 90 degree"
+    assert run(["explain", *pair]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    parts = result["contributions"]
+    assert f"score {result['score']:.3f} = vectors {parts['vectors']:.3f} + words {parts['words']:.3f} + terms" in shown
+    word = result["query"]["words"][0]
+    added = [f"{word['contributions'][part]:+.3f}" for part in ("words", "terms")]
+    assert f"angle {word['share']:+.3f} angle {word['match']['cosine']:.3f} {' '.join(added)}" in shown
+    assert re.search(r"& \S+ \S+ \S+ \S+ no term", shown)
+    assert "simulated log" in shown
+
+    assert run(["explain", *pair, "--mode", "bm25"]) == 0
+    assert f"score {result['bm25']:.3f} = terms {result['bm25']:.3f}" in capsys.readouterr().out
+
+
+def test_without_a_release_the_command_says_what_weighs_words_and_terms(tmp_path, capsys):
+    bag = folder_of(tmp_path, "bag", word_share=0.3)
+    assert explain(capsys, "--model", bag, QUERY, TITLE)["score"] is None
+    assert run(["explain", "--model", bag, QUERY, TITLE]) == 0
+    shown = capsys.readouterr().out
+    assert "score 0" not in shown
+    assert "The titles of a release weigh words and terms" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (("--release", "R", "angle", "bracket", "--model", "M", "--grid", "3"), "and --model and --grid a model's"),
+        (("--release", "R", "angle"), "that of a query and a title"),
+        (("--release", "R", "angle", "bracket", "--mode", "exact"), "--mode"),
+        (("--release", "R", "angle", "bracket", "--lexical-share", "1"), "below 1"),
+        (("--release", "R", "angle", " "), "In the title there is no word"),
+        (("angle", "bracket"), "neither a model nor a release"),
+        (("--model", "M", "angle", "bracket", "--mode", "bm25"), "--model searches nothing"),
+    ],
+)
+def test_a_release_and_a_model_are_not_explained_at_once(release, capsys, arguments, found):
+    assert found in failure(capsys, 2, *(release if argument == "R" else argument for argument in arguments))
 
 
 def test_a_tower_without_traces_is_refused_also_beside_another(lstm, tmp_path, capsys):
