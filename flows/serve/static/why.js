@@ -55,10 +55,12 @@ function facts(found) {
   const bm25 = `BM25 ${found.bm25.toFixed(2)}`;
   const sum = parts(found).map(([name, value]) => `${name} ${inMode(found, value).replace("-", "−")}`).join(" + ");
   const isSum = parts(found).length > 1;
+  const times = (text, share) => `${text} × ${(100 * share).toFixed(0)}%`;
+  const [w, l] = [found.word_share, found.lexical_share];
   const beside = [
-    ...(isSum ? [compared] : []),
-    ...(found.word_share ? [`words ${found.words.toFixed(3)}`] : []),
-    ...(found.lexical_share ? [`terms ${found.terms.toFixed(3)}`] : []),
+    ...(isSum ? [times(compared, (1 - l) * (1 - w))] : []),
+    ...(w ? [times(`words ${found.words.toFixed(3)}`, (1 - l) * w)] : []),
+    ...(l ? [times(`terms ${found.terms.toFixed(3)}`, l)] : []),
     found.mode === "bm25" ? compared : bm25,
     `explained in ${milliseconds(found.took_ms)}`,
   ];
