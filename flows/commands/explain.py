@@ -205,8 +205,8 @@ def _show_shares(result: dict[str, Any]) -> None:
             console.plain("The titles of a release weigh words and terms: --release URI shows the score of a search.")
         )
     else:
-        shown = [f"{part} {value:.3f}" for part, value in parts.items() if value]
-        console.output.print(" = ".join([f"score {result['score']:.3f}", " + ".join(shown)]))
+        shown = " + ".join(f"{part} {value:.3f}" for part, value in parts.items() if value)
+        console.output.print(f"score {result['score']:.3f}" + (f" = {shown}" if shown else ""))
         raw = [(by, result[by]), ("words", result["words"]), ("terms", result["terms"]), ("BM25", result["bm25"])]
         console.output.print(", ".join(f"{name} {value:.3f}" for name, value in raw if value is not None))
     query, title = result["query"]["words"], result["title"]["words"]

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import asdict
 
+import jsonschema
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -74,6 +75,8 @@ def test_explain_takes_a_document_or_any_title(client, opened):
     by_title = client.post("/v1/explain", json={"query": "copper pipe", "title": hit.title}).json()
     assert by_id | {"took_ms": 0} == by_title | {"took_ms": 0}
     assert (by_id["score"], by_id["cosine"], by_id["bm25"]) == (hit.score, hit.cosine, hit.bm25)
+    described = openapi.DESCRIPTION["paths"]["/v1/explain"]["post"]["responses"]["200"]["content"]
+    jsonschema.validate(by_id, described["application/json"]["schema"])
     by_terms = client.post("/v1/explain", json={"query": "copper pipe", "id": hit.id, "mode": "bm25"}).json()
     assert by_terms["score"] == hit.bm25
     for wrong in ({}, {"id": hit.id, "title": hit.title}):
