@@ -15,7 +15,7 @@ no state, no collision. Any other is hashed into the rest of the table, from its
 import hashlib
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 
 import numpy as np
@@ -176,39 +176,51 @@ def words_of_column(normalised: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray,
     Text t has words[offsets[t]:offsets[t + 1]]; offsets: int64 (len(normalised) + 1). The dictionary holds each
     distinct word once, in order of first appearance.
     """
+    offsets, pieces = spaced_pieces(normalised)
+    rows = np.flatnonzero(~pc.string_is_ascii(pieces.dictionary).to_numpy(zero_copy_only=False))
+    parts = map(split_normalised, pieces.dictionary.take(pa.array(rows)).to_pylist())
+    return cut_pieces(
+        offsets, pieces, {row: cut for row, cut in zip(rows.tolist(), parts, strict=True) if len(cut) > 1}
+    )
+
+
+def spaced_pieces(normalised: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, pa.DictionaryArray]:
+    """What white space separates in normalised texts: (offsets, pieces), as `words_of_column`."""
     normalised, data, offsets = _bytes_of(normalised)
-    # A piece is a word with the space after it, if there is one: pieces cover the bytes without gaps, so they form a
-    # column without moving any byte.
+    # Each piece takes the space after it, if there is one: they cover the bytes without gaps, so they form a column
+    # without moving any byte.
     is_bound = np.zeros(len(data) + 1, bool)
     is_bound[1:] = data == _SPACE
     is_bound[offsets] = True
     bounds = np.flatnonzero(is_bound).astype(np.int32)
-    pieces = pa.StringArray.from_buffers(len(bounds) - 1, pa.py_buffer(bounds), pa.py_buffer(data)).dictionary_encode()
-    # A word is up to two pieces, so the few distinct pieces are encoded once more as words.
-    distinct = pc.utf8_rtrim(pieces.dictionary, " ").dictionary_encode()
-    codes = distinct.indices.take(pieces.indices)
-    return _cut_unspaced(np.searchsorted(bounds, offsets), codes, distinct.dictionary)
+    spaced = pa.StringArray.from_buffers(len(bounds) - 1, pa.py_buffer(bounds), pa.py_buffer(data)).dictionary_encode()
+    # With or without its space: the few distinct pieces are encoded once more.
+    distinct = pc.utf8_rtrim(spaced.dictionary, " ").dictionary_encode()
+    codes = distinct.indices.take(spaced.indices)
+    return np.searchsorted(bounds, offsets), pa.DictionaryArray.from_arrays(codes, distinct.dictionary)
 
 
-def _cut_unspaced(offsets: np.ndarray, codes: pa.Array, spaced: pa.Array) -> tuple[np.ndarray, pa.DictionaryArray]:
-    """Offsets and words, from words separated by white space: those of unspaced scripts are cut further."""
-    rows = np.flatnonzero(~pc.string_is_ascii(spaced).to_numpy(zero_copy_only=False))
-    parts = map(split_normalised, spaced.take(pa.array(rows)).to_pylist())
-    cut = {code: pieces for code, pieces in zip(rows.tolist(), parts, strict=True) if len(pieces) > 1}
-    if not cut:
-        return offsets, pa.DictionaryArray.from_arrays(codes, spaced)
-    # This keeps the order of first appearance, since the first appearance of a piece is in the first word that has it.
-    every_part = [part for code, word in enumerate(spaced.to_pylist()) for part in cut.get(code, (word,))]
+def cut_pieces(
+    offsets: np.ndarray, pieces: pa.DictionaryArray, parts_of: Mapping[int, Sequence[str]]
+) -> tuple[np.ndarray, pa.DictionaryArray]:
+    """Texts of pieces with some pieces replaced by parts: `parts_of` has the parts, none or several, of a piece's code.
+
+    The dictionary stays in order of first appearance: the first appearance of a part is in the first piece that has it.
+    """
+    if not parts_of:
+        return offsets, pieces
+    every_part = [
+        part for code, piece in enumerate(pieces.dictionary.to_pylist()) for part in parts_of.get(code, (piece,))
+    ]
     encoded = pa.array(every_part, pa.string()).dictionary_encode()
-    num_parts = np.ones(len(spaced), np.int64)
-    num_parts[list(cut)] = list(map(len, cut.values()))
+    num_parts = np.ones(len(pieces.dictionary), np.int64)
+    num_parts[list(parts_of)] = list(map(len, parts_of.values()))
     first_part = np.cumsum(num_parts) - num_parts
-    word = codes.to_numpy()
-    parts_before = np.concatenate([[0], np.cumsum(num_parts[word])])
-    part = np.arange(parts_before[-1]) + np.repeat(first_part[word] - parts_before[:-1], num_parts[word])
-    return parts_before[offsets], pa.DictionaryArray.from_arrays(
-        encoded.indices.take(pa.array(part)), encoded.dictionary
-    )
+    piece = pieces.indices.to_numpy()
+    parts_before = np.concatenate([[0], np.cumsum(num_parts[piece])])
+    part = np.arange(parts_before[-1]) + np.repeat(first_part[piece] - parts_before[:-1], num_parts[piece])
+    codes = encoded.indices.take(pa.array(part))
+    return parts_before[offsets], pa.DictionaryArray.from_arrays(codes, encoded.dictionary)
 
 
 def _has_odd_space(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:

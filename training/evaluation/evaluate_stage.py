@@ -22,10 +22,11 @@ from pydantic import Field
 from clicktower.schemas import storage
 from clicktower.schemas.documents import Documents, read_documents, require_documents
 from clicktower.schemas.judgments import are_click_derived, read_qrels, read_queries, run_lines
+from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Analyser, Language
 from clicktower.schemas.manifest import Outcome, to_bytes
 from clicktower.schemas.section import Confidence, Count, Natural, Seed, section
 from clicktower.schemas.stage import Progress, Stage, StageResult, run_stage, silent
-from clicktower.schemas.text_contract import keyed_digest, words
+from clicktower.schemas.text_contract import keyed_digest
 from clicktower.training.evaluation.slices import read_frequencies, slices
 from clicktower.training.model.model_folder import model_source
 from clicktower.training.ranking.bm25 import TitleBM25
@@ -67,6 +68,7 @@ class EvaluateConfig:
     gain: Gain = "exponential"  # 2^grade - 1, or linear: the grade
     min_judged: Count = 1  # leave out queries with fewer judged documents
     relevant_grade: Count = 1  # from this grade on a document is relevant, for recall and reciprocal rank
+    language: Language = DEFAULT_LANGUAGE  # of the words of BM25 and of the lexical share of a score
     top_k: Annotated[int, Field(ge=10)] = 100  # results of each query over the full collection, for NDCG@10 over it too
     num_examples: Natural = 10
     confidence: Confidence = 0.95
@@ -172,7 +174,7 @@ def _systems(model: str, documents: Documents, config: EvaluateConfig, progress:
     encoder = load_encoder(model)
     ours = title_ranking(encoder, documents.titles, encoder.word_share, progress=progress)
     progress("index titles for BM25", 0, None)
-    baseline, floor = TitleBM25(documents.titles), RandomOrder(documents.ids, seed=config.seed)
+    baseline, floor = TitleBM25(documents.titles, config.language), RandomOrder(documents.ids, seed=config.seed)
     return {OURS: ours, BASELINE: baseline, FLOOR: floor}
 
 
@@ -220,14 +222,15 @@ def examples(
     queries that share no word with any relevant title (by a keyed draw, so not the flattering ones); the rest is drawn.
     `why` names the group.
     """
+    analyser = Analyser(config.language)
     gained_Q = (systems[name].per_query["collection_ndcg@10"] for name in (OURS, BASELINE))
     difference = dict(zip(collection.qrels, np.subtract(*gained_Q).tolist(), strict=True))
 
     def shares_no_word(query_id: str) -> bool:
         relevant = [d for d, grade in collection.qrels[query_id].items() if grade >= config.relevant_grade]
         titles = [collection.titles[collection.row_of[d]] for d in relevant if d in collection.row_of]
-        in_query = set(words(collection.queries[query_id]))
-        return bool(titles) and not any(in_query.intersection(words(title)) for title in titles)
+        in_query = set(analyser.terms(collection.queries[query_id]))
+        return bool(titles) and not any(in_query.intersection(analyser.terms(title)) for title in titles)
 
     drawn = sorted(collection.searchable, key=lambda query_id: keyed_digest(query_id, config.seed, b"examples"))
     by_gain = sorted(drawn, key=lambda query_id: -difference[query_id])

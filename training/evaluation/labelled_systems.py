@@ -116,7 +116,7 @@ class LexicalSimilarity:
     """
 
     def __init__(self, texts: Sequence[str], num_training: int) -> None:
-        counts = count_terms(texts)
+        counts = count_terms(texts, None)
         entries = (counts.counts.astype(np.float64), (counts.title_of, counts.word_of.astype(np.int32)))
         self._tf = scipy.sparse.csr_array(entries, shape=(len(texts), max(1, len(counts.vocabulary))))
         of_training = counts.word_of[counts.title_of < num_training]

@@ -84,7 +84,7 @@ def evaluate_hybrid(
 
     collection, config = inputs.collection, inputs.config
     judged = judged_pairs(collection.qrels)
-    bm25 = TitleBM25(inputs.documents.titles)
+    bm25 = TitleBM25(inputs.documents.titles, config.language)
     second = scores_of_pairs(_measure(bm25, BASELINE, inputs, progress).judged, judged)
     hybrids = []
     for trained in models:

@@ -143,12 +143,20 @@ def all_rows(
             make=partial(_doc2vec, memory=True), learns_from_shards=True,
         ),
         Row(
-            name="ulm", title="ULM, Dirichlet", family="lexical", paper=(30.4, 32.7, 38.5),
-            make=lambda inputs, _: TitleLanguageModel(inputs.documents.titles),
+            name="ulm", title="ULM, Dirichlet", family="lexical", paper=(30.4, 32.7, 38.5), table="tuned",
+            make=lambda inputs, _: TitleLanguageModel(inputs.documents.titles, inputs.config.language),
         ),
         Row(
-            name=BASELINE, title="BM25", family="lexical", paper=BM25_IN_THE_PAPER,
-            make=lambda inputs, _: TitleBM25(inputs.documents.titles),
+            name="ulm-printed", title="ULM, words by white space", family="lexical", paper=(30.4, 32.7, 38.5),
+            table="as printed", make=lambda inputs, _: TitleLanguageModel(inputs.documents.titles, None),
+        ),
+        Row(
+            name=BASELINE, title="BM25", family="lexical", paper=BM25_IN_THE_PAPER, table="tuned",
+            make=lambda inputs, _: TitleBM25(inputs.documents.titles, inputs.config.language),
+        ),
+        Row(
+            name="bm25-printed", title="BM25, words by white space", family="lexical", paper=BM25_IN_THE_PAPER,
+            table="as printed", make=lambda inputs, _: TitleBM25(inputs.documents.titles, None, k1=1.2, b=0.75),
         ),
         Row(
             name="plsa", title=f"PLSA, {topics} topics", family="topics", paper=(30.8, 33.7, 40.2), table="tuned",
@@ -178,7 +186,8 @@ def _plsa(
     inputs: ComparisonInputs, progress: Progress, *, topics: int, word_prior: float = 0.0, as_printed: bool = False
 ) -> TitlePLSA:
     return TitlePLSA(
-        inputs.documents.titles, topics=topics, seed=inputs.config.seed, word_prior=word_prior,
+        inputs.documents.titles, None if as_printed else inputs.config.language, topics=topics,
+        seed=inputs.config.seed, word_prior=word_prior,
         training_titles=inputs.training_titles if as_printed else (),
         tell=lambda step: progress("train topics", step, ITERATIONS),
     )  # fmt: skip

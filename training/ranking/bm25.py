@@ -18,30 +18,41 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Analyser, Language
 from clicktower.schemas.text_contract import words
 from clicktower.training.kernel.kernel_library import status
 from clicktower.training.kernel.kernel_search import Postings
 from clicktower.training.ranking.term_counts import Titles, count_terms, idf, known_words
 
-K1, B = 1.2, 0.75
+K1, B = 0.9, 0.4
 
 
 class TitleBM25:
     """BM25 scores of a query for the titles of a collection. Safe for many threads."""
 
-    def __init__(self, titles: Titles, *, compiled: bool | None = None) -> None:
+    def __init__(
+        self,
+        titles: Titles,
+        language: Language | None = DEFAULT_LANGUAGE,
+        *,
+        k1: float = K1,
+        b: float = B,
+        compiled: bool | None = None,
+    ) -> None:
         """Raises ValueError without a title.
 
+        language: of the titles' words; None: the words of the text contract, which white space separates.
         compiled: whether the kernel finds the best, or NumPy; by default the kernel, if there is one.
         """
         if not len(titles):
             raise ValueError("BM25 needs at least one title")
-        terms = count_terms(titles)
+        terms = count_terms(titles, language)
+        self._language, self._k1, self._b = language, k1, b
         self._num_titles = len(titles)
         self._vocabulary, self._starts, self._titles = terms.vocabulary, terms.starts, terms.title_of
         self._mean_words = float(terms.lengths.mean()) or 1.0
         rarity = np.array([idf(self._num_titles, n) for n in terms.titles_with.tolist()], np.float32)
-        saturation = K1 * ((1 - B) + B * terms.lengths / self._mean_words)
+        saturation = k1 * ((1 - b) + b * terms.lengths / self._mean_words)
         counts = terms.counts
         self._parts = (rarity[terms.word_of] * (counts / (saturation[self._titles] + counts))).astype(np.float32)
         if compiled is None:
@@ -67,7 +78,7 @@ class TitleBM25:
         There are more than k if several have the k-th score, fewer if fewer share a word. among: the titles to choose
         from, ascending; None: all.
         """
-        columns = np.array(known_words(query, self._vocabulary), np.int64)
+        columns = np.array(known_words(query, self._vocabulary, self._language), np.int64)
         if not len(columns):
             return np.empty(0, np.int32), np.empty(0, np.float32)
         if self._kernel and among is None:
@@ -94,10 +105,10 @@ class TitleBM25:
 
         The title need not be in the collection: it is scored as if it were, with the collection's counts.
         """
-        of_title = Counter(words(title))
-        saturation = K1 * (1 - B + B * of_title.total() / self._mean_words)
+        of_title = Counter(self._words(title))
+        saturation = self._k1 * (1 - self._b + self._b * of_title.total() / self._mean_words)
         parts = []
-        for word in words(query):
+        for word in self._words(query):
             column = self._vocabulary.get(word)
             if not of_title[word] or column is None:
                 parts.append(0.0)
@@ -106,10 +117,13 @@ class TitleBM25:
             parts.append(rarity * of_title[word] / (of_title[word] + saturation))
         return parts
 
+    def _words(self, text: str) -> list[str]:
+        return Analyser(self._language).terms(text) if self._language else words(text)
+
     def _postings(self, query: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(titles with the word, ascending; its part of their scores) of each known word of a query, as often as it
         occurs.
         """
-        for column in known_words(query, self._vocabulary):
+        for column in known_words(query, self._vocabulary, self._language):
             entries = slice(self._starts[column], self._starts[column + 1])
             yield self._titles[entries], self._parts[entries]

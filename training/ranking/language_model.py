@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Language
 from clicktower.training.ranking.term_counts import count_terms, known_words
 
 MU = 10.0
@@ -29,9 +30,10 @@ MU = 10.0
 class TitleLanguageModel:
     """log p(query | title) for every title of a collection."""
 
-    def __init__(self, titles: Sequence[str], *, mu: float = MU) -> None:
-        """mu: positive."""
-        terms = count_terms(titles)
+    def __init__(self, titles: Sequence[str], language: Language | None = DEFAULT_LANGUAGE, *, mu: float = MU) -> None:
+        """mu: positive. language: of the titles' words, as in bm25."""
+        terms = count_terms(titles, language)
+        self._language = language
         smoothed_V = mu * terms.of_words / max(1, terms.counts.sum())
         self._vocabulary, self._starts, self._titles = terms.vocabulary, terms.starts, terms.title_of
         self._log_smoothed_V = np.log(smoothed_V)
@@ -47,7 +49,7 @@ class TitleLanguageModel:
         """log p(query | title), float32 [queries, titles]; words that no title has are left out."""
         scores_BN = np.zeros((len(queries), len(self._log_length_N)), np.float32)
         for row, query in enumerate(queries):
-            repeats = Counter(known_words(query, self._vocabulary))
+            repeats = Counter(known_words(query, self._vocabulary, self._language))
             background = sum(count * self._log_smoothed_V[word] for word, count in repeats.items())
             scores_BN[row] = background - repeats.total() * self._log_length_N
             for word, count in repeats.items():

@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Language
 from clicktower.training.model.embedding import distinct_texts
 from clicktower.training.ranking.term_counts import TermCounts, count_terms, known_words
 
@@ -51,6 +52,7 @@ class TitlePLSA:
     def __init__(
         self,
         titles: Sequence[str],
+        language: Language | None = DEFAULT_LANGUAGE,
         *,
         topics: int = TOPICS,
         training_titles: Sequence[str] = (),
@@ -61,13 +63,13 @@ class TitlePLSA:
     ) -> None:
         """Trained on the training titles, without any on all; `tell` gets the number of each step.
 
-        Raises ValueError if no title has a word.
+        language: of the titles' words, as in bm25. Raises ValueError if no title has a word.
         """
         num_teaching = len(training_titles)
-        terms = count_terms([*training_titles, *titles])
+        terms = count_terms([*training_titles, *titles], language)
         if not terms.vocabulary:
             raise ValueError("PLSA needs at least one title with a word")
-        self._vocabulary = terms.vocabulary
+        self._vocabulary, self._language = terms.vocabulary, language
         self._shares_V = (terms.of_words / terms.counts.sum()).astype(np.float32)
         self._topics_VZ, titles_DZ = train_topics(
             terms, topics, num_teaching=num_teaching or None, word_prior=word_prior,
@@ -86,7 +88,7 @@ class TitlePLSA:
         scores_BT = np.zeros((len(queries), len(self._titles_TZ)), np.float32)
         uses: dict[int, list[tuple[int, int]]] = {}  # word -> (query, how often)
         for row, query in enumerate(queries):
-            for word, count in Counter(known_words(query, self._vocabulary)).items():
+            for word, count in Counter(known_words(query, self._vocabulary, self._language)).items():
                 uses.setdefault(word, []).append((row, count))
         distinct = list(uses)
         for first in range(0, len(distinct), _BLOCK_WORDS):

@@ -1,6 +1,7 @@
 """How often each word occurs in each title, sparse: one entry for each title and distinct word of it.
 
-Words follow the text contract. A column of titles is cut into words as a whole, a million titles in seconds.
+Words are the terms of the lexical contract in a language or, without a language, the words of the text contract. A
+column of titles is cut as a whole, a million titles in seconds.
 """
 
 import math
@@ -11,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from clicktower.schemas.lexical_contract import Analyser, Language
 from clicktower.schemas.text_contract import normalise_column, words, words_of_column
 
 Titles: TypeAlias = Sequence[str] | pa.Array | pa.ChunkedArray
@@ -43,14 +45,16 @@ class TermCounts:
         return np.bincount(self.word_of, self.counts, len(self.vocabulary)).astype(np.int64)
 
 
-def count_terms(titles: Titles) -> TermCounts:
+def count_terms(titles: Titles, language: Language | None) -> TermCounts:
     """The counts of the titles' words."""
+    analyser = Analyser(language) if language else None
     vocabulary: dict[str, int] = {}
     lengths, numbers_of_chunks = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for start in range(0, len(titles), _CHUNK_TITLES):
         part = titles[start : start + _CHUNK_TITLES]
         column = part if isinstance(part, pa.Array | pa.ChunkedArray) else pa.array(part)
-        offsets, of_chunk = words_of_column(normalise_column(column.cast(pa.string())))
+        column = column.cast(pa.string())
+        offsets, of_chunk = analyser.terms_of_column(column) if analyser else words_of_column(normalise_column(column))
         lengths.append(np.diff(offsets))
         numbers = [vocabulary.setdefault(word, len(vocabulary)) for word in of_chunk.dictionary.to_pylist()]
         numbers_of_chunks.append(np.array(numbers, np.int64)[of_chunk.indices.to_numpy()])
@@ -65,9 +69,10 @@ def count_terms(titles: Titles) -> TermCounts:
     )
 
 
-def known_words(query: str, vocabulary: Mapping[str, int]) -> list[int]:
+def known_words(query: str, vocabulary: Mapping[str, int], language: Language | None) -> list[int]:
     """The numbers of the known words of a query, in order and with repeats."""
-    return [vocabulary[word] for word in words(query) if word in vocabulary]
+    of_query = Analyser(language).terms(query) if language else words(query)
+    return [vocabulary[word] for word in of_query if word in vocabulary]
 
 
 def idf(num_titles: int, having: int) -> float:

@@ -60,7 +60,7 @@ class WordMatches:
     """
 
     def __init__(self, encoder: TextEncoder, titles: Titles) -> None:
-        terms = count_terms(titles)
+        terms = count_terms(titles, None)
         assert terms.lengths.all(), "a title without a word has no embedding either"
         self._encoder, self._vocabulary = WordEncoder(encoder), terms.vocabulary
         self._num_titles, self._titles_with = len(titles), terms.titles_with

@@ -5,24 +5,32 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from clicktower.schemas.text_contract import words
+from clicktower.schemas.lexical_contract import Analyser
 from clicktower.training.ranking.bm25 import TitleBM25
 from tests.rounding import assert_equal_but_for_rounding, rounded
 
 
 def test_hand_worked():
-    # N = 3, lengths 2, 3, 1, avgdl 2; "bracket" in two titles, "angle" in one.
+    # k1 1.2 and b 0.75. N = 3, lengths 2, 3, 1, avgdl 2; "bracket" in two titles, "angle" in one.
     # idf(bracket) = ln(1 + 1.5/2.5) = 0.470004; idf(angle) = ln(1 + 2.5/1.5) = 0.980829
     # title 0, length 2: K = 1.2 (0.25 + 0.75 * 2/2) = 1.2, each tf 1: 1/2.2
     #   (0.470004 + 0.980829) / 2.2 = 0.659470
     # title 1, length 3: K = 1.2 (0.25 + 0.75 * 3/2) = 1.65, tf(bracket) 2: 0.470004 * 2/3.65 = 0.257536
-    found = TitleBM25(["Angle Bracket", "bracket steel BRACKET", "hose"]).scores(["angle bracket"])
+    found = TitleBM25(["Angle Bracket", "bracket steel BRACKET", "hose"], k1=1.2, b=0.75).scores(["angle bracket"])
     assert found.dtype == np.float32
     assert found[0].tolist() == pytest.approx([0.659470, 0.257536, 0.0], abs=1e-6)
 
 
+def test_hand_worked_with_the_defaults():
+    # Stemmed and without punctuation, "Brackets, steel" has the words of "bracket steel". K = 0.9 (0.6 + 0.4) = 0.9 for
+    # each title, since all have two words: idf(bracket) = ln(1 + 1.5/2.5) = 0.470004, so 0.470004 / 1.9 = 0.247370.
+    index = TitleBM25(["Brackets, steel", "(angle) bracket", "garden hose"])
+    assert index.scores(["bracket's"])[0].tolist() == pytest.approx([0.247370, 0.247370, 0.0], abs=1e-6)
+
+
 def reference_scores(titles: list[str], query: str) -> list[float]:
     """BM25 straight from its formula, one title and word at a time, in double precision."""
+    words = Analyser().terms
     cut = [words(title) for title in titles]
     average = sum(map(len, cut)) / len(cut)
     scores = []
@@ -31,7 +39,7 @@ def reference_scores(titles: list[str], query: str) -> list[float]:
         for word in words(query):
             df, tf = sum(word in other for other in cut), title.count(word)
             idf = math.log(1 + (len(cut) - df + 0.5) / (df + 0.5))
-            score += idf * tf / (tf + 1.2 * (0.25 + 0.75 * len(title) / average))
+            score += idf * tf / (tf + 0.9 * (0.6 + 0.4 * len(title) / average))
         scores.append(score)
     return scores
 
@@ -56,7 +64,7 @@ def test_parameters_are_a_number_for_each_title_and_distinct_word():
 
 def test_the_parts_of_a_score_are_its_words():
     titles = ["Angle Bracket", "bracket steel BRACKET", "hose"]
-    index = TitleBM25(titles)
+    index = TitleBM25(titles, k1=1.2, b=0.75)
     # As worked above: idf(bracket) 0.470004, idf(angle) 0.980829, each over 2.2 in a title of two words.
     assert index.parts("angle bracket", titles[0]) == pytest.approx([0.445831, 0.213638], abs=1e-6)
     for query in ("bracket hose bracket steel", "steel angle", "nothing"):
@@ -65,7 +73,7 @@ def test_the_parts_of_a_score_are_its_words():
 
 
 def test_the_parts_of_a_title_that_is_not_of_the_collection():
-    index = TitleBM25(["Angle Bracket", "bracket steel BRACKET", "hose"])
+    index = TitleBM25(["Angle Bracket", "bracket steel BRACKET", "hose"], k1=1.2, b=0.75)
     # Of two words, so K = 1.2: "hose" ln(1 + 2.5/1.5) / 2.2; no title counts for "new", so it adds nothing.
     assert index.parts("new hose", "hose new") == pytest.approx([0.0, 0.445831], abs=1e-6)
     assert index.parts("hose", "") == [0.0]
@@ -82,11 +90,11 @@ def collection() -> list[str]:
 
 
 def test_scores_are_those_of_bm25s_bit_for_bit(collection):
-    reference = bm25s.BM25(k1=1.2, b=0.75, method="lucene", backend="numpy")
-    reference.index([words(title) for title in collection], show_progress=False)
+    reference = bm25s.BM25(k1=0.9, b=0.4, method="lucene", backend="numpy")
+    reference.index([Analyser().terms(title) for title in collection], show_progress=False)
     index = TitleBM25(collection)
     for query in [*collection[:200], "in. in. x", "w199 unseen", "東京"]:
-        expected = reference.get_scores(words(query))
+        expected = reference.get_scores(Analyser().terms(query))
         assert index.scores([query])[0].tobytes() == expected.astype(np.float32).tobytes()
 
 
@@ -114,3 +122,10 @@ def test_scores_of_some_titles_are_those_of_all(collection):
     rows = np.random.default_rng(0).permutation(len(collection))[:300]
     for query in [*collection[:50], "in. in. x", "unseen", ""]:
         assert (index.scores_of(query, rows) == index.scores([query])[0][rows]).all()
+
+
+def test_words_by_white_space_are_those_of_the_text_contract():
+    titles = ["Brackets, steel", "steel bracket", "hose"]
+    index = TitleBM25(titles, None)
+    assert (index.scores(["bracket"])[0] > 0).tolist() == [False, True, False]
+    assert (index.scores(["brackets,"])[0] > 0).tolist() == [True, False, False]

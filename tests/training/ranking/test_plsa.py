@@ -32,7 +32,7 @@ def dense_steps(counts_DV, topics_VZ, titles_DZ, iterations, teaching=None, word
 
 @pytest.mark.parametrize(("teaching", "word_prior"), [(None, 0.0), (None, 0.02), (3, 0.02), (4, 0.0)])
 def test_training_equals_a_dense_em(teaching, word_prior):
-    terms = count_terms(TITLES)
+    terms = count_terms(TITLES, None)
     start = (table.astype(np.float64) for table in train_topics(terms, 3, iterations=0, seed=5))
     found = train_topics(terms, 3, num_teaching=teaching, word_prior=word_prior, iterations=12, seed=5)
     for table, expected in zip(found, dense_steps(counts_of(TITLES), *start, 12, teaching, word_prior), strict=True):
@@ -57,7 +57,7 @@ def test_a_title_that_taught_no_topic_is_near_to_those_of_its_words():
 
 
 def test_blocks_change_nothing(monkeypatch):
-    terms = count_terms(TITLES)
+    terms = count_terms(TITLES, None)
     whole = train_topics(terms, 3, iterations=5, seed=1)
     monkeypatch.setattr("clicktower.training.ranking.plsa._BLOCK_VALUES", 6)  # two rows at a time
     for table, again in zip(whole, train_topics(terms, 3, iterations=5, seed=1), strict=True):
@@ -71,7 +71,7 @@ def test_blocks_change_nothing(monkeypatch):
     st.sampled_from([0.0, 0.1]),
 )
 def test_the_log_posterior_never_falls_and_shares_are_shares(titles, topics, prior):
-    terms, counts_DV, before = count_terms(titles), counts_of(titles), -np.inf
+    terms, counts_DV, before = count_terms(titles, None), counts_of(titles), -np.inf
     for iterations in range(1, 12):
         topics_VZ, titles_DZ = train_topics(terms, topics, word_prior=prior, iterations=iterations, seed=0)
         share_DV = np.maximum(titles_DZ.astype(np.float64) @ topics_VZ.T, 1e-30)
@@ -87,7 +87,7 @@ def test_the_log_posterior_never_falls_and_shares_are_shares(titles, topics, pri
 
 def test_scores_are_the_mixture_of_topics_and_background():
     system = TitlePLSA(TITLES, topics=3, iterations=9, seed=5)
-    topics_VZ, titles_DZ = train_topics(count_terms(TITLES), 3, iterations=9, seed=5)
+    topics_VZ, titles_DZ = train_topics(count_terms(TITLES, None), 3, iterations=9, seed=5)
     counts_DV = counts_of(TITLES)
     mixed_DV = 0.5 * titles_DZ @ topics_VZ.T
     mixed_DV += 0.5 * counts_DV.sum(axis=0) / counts_DV.sum()
