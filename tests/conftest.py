@@ -5,6 +5,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -108,3 +109,13 @@ def real_data() -> Path:
     if not Path(folder, "homedepot_log").is_dir():
         pytest.skip(f"CLICKTOWER_DATA = {folder} has no homedepot_log")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def lucene() -> ModuleType:
+    """Apache Lucene's tokens and rankings; a test that asks for it is skipped, with the reason, where there is none."""
+    from benchmarks.peers import lucene
+
+    if not lucene.jars().is_dir():
+        pytest.skip(f"there is no {lucene.jars()}: run `make engines`")
+    return lucene

@@ -6,8 +6,10 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import org.apache.lucene.analysis.Analyzer;
 import org.apache.lucene.analysis.CharArraySet;
 import org.apache.lucene.analysis.LowerCaseFilter;
@@ -42,8 +44,8 @@ import org.apache.lucene.store.ByteBuffersDirectory;
  * Apache Lucene's own tokens and rankings; benchmarks/peers/lucene.py starts it.
  *
  * <pre>
- * java -cp 'lucene/*' Lucene.java tokens ANALYSER < texts                     the tokens of each line, between tabs
- * java -cp 'lucene/*' Lucene.java search ANALYSER K1 B TITLES K < queries     query row, title row, score; best first
+ * java -cp 'lucene/*' Lucene.java tokens < lines                            of ANALYSER TAB TEXT: tokens between tabs
+ * java -cp 'lucene/*' Lucene.java search ANALYSER K1 B TITLES K < queries   query row, title row, score; best first
  * </pre>
  *
  * Analysers: those of `analyser` below. A query is one optional TermQuery for each token of it; Lucene joins equal ones
@@ -53,15 +55,18 @@ public final class Lucene {
   private static final String FIELD = "title";
 
   public static void main(String[] arguments) throws IOException {
-    Analyzer analyser = analyser(arguments[1]);
     BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
     try (PrintStream output = new PrintStream(System.out, false, StandardCharsets.UTF_8)) {
       if (arguments[0].equals("tokens")) {
-        for (String text = input.readLine(); text != null; text = input.readLine()) {
-          output.append(String.join("\t", tokens(analyser, text))).append('\n');
+        Map<String, Analyzer> analysers = new HashMap<>();
+        for (String line = input.readLine(); line != null; line = input.readLine()) {
+          int end = line.indexOf('\t');
+          Analyzer analyser = analysers.computeIfAbsent(line.substring(0, end), Lucene::analyser);
+          output.append(String.join("\t", tokens(analyser, line.substring(end + 1)))).append('\n');
         }
         return;
       }
+      Analyzer analyser = analyser(arguments[1]);
       float k1 = Float.parseFloat(arguments[2]), b = Float.parseFloat(arguments[3]);
       IndexSearcher searcher = index(analyser, new BM25Similarity(k1, b), Path.of(arguments[4]));
       int best = Integer.parseInt(arguments[5]), row = 0;
