@@ -36,7 +36,7 @@ from clicktower.training.model.model import load_encoder  # noqa: E402
 from clicktower.training.model.named_recipes import DEFAULT  # noqa: E402
 from clicktower.training.ranking.word_matches import title_ranking  # noqa: E402
 
-RECIPES = (DEFAULT, "lstm-pool-192-words", "lstm-96")
+RECIPES = (DEFAULT, "bag-pool-512-words", "lstm-96")
 
 
 def main() -> None:

@@ -133,7 +133,7 @@ def searching(opened: OpenRelease, queries: list[str], *, lancedb: bool, bm25s: 
     tell("search: BM25, and whole searches")
     by_words, _ = in_turns(lexical, queries)
     modes: dict[str, Callable[[str], Any]] = {
-        mode: lambda query, mode=mode: opened.search(query, K, mode, both=True)  # type: ignore[misc]
+        mode: lambda query, mode=mode: opened.search(query, K, mode, details=True)  # type: ignore[misc]
         for mode in ("vector", "bm25", "hybrid")
     }
     whole, _ = in_turns(modes, queries)

@@ -114,19 +114,18 @@ class Release(Model):
         text: str,
         k: int = 10,
         *,
-        mode: "Mode" = "vector",
-        weight: float | None = None,
+        mode: "Mode" = "hybrid",
+        lexical_share: float | None = None,
         where: "Filter | None" = None,
     ) -> "list[Hit]":
         """The k best documents, best first; each has `rank`, `id`, `title`, `score` and `columns`.
 
-        mode: vector, bm25, or hybrid, which is cosine + `weight` * BM25 (0.02 by default). where: the documents to
-        choose from, by columns that the release keeps: `{"price": {"lt": 20}, "category": ["drill", "saw"]}`. Raises
+        mode: hybrid, the whole score of the model; vector, its vectors alone; or bm25. lexical_share: of the terms in a
+        hybrid's score, instead of the model's. where: the documents to choose from, by columns that the release keeps:
+        `{"price": {"lt": 20}, "category": ["drill", "saw"]}`. Raises
         UsageError for a query without a word and for a filter that does not fit the documents.
         """
-        from clicktower.flows.releases.search import WEIGHT
-
-        return self._opened.search(text, k, mode, weight=WEIGHT if weight is None else weight, where=where)
+        return self._opened.search(text, k, mode, lexical_share=lexical_share, where=where)
 
     def explain(self, query: str, title: str) -> dict[str, Any]:
         """As `Model.explain`, with the BM25 of each word of the query, by the titles of the release."""

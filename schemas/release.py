@@ -10,7 +10,8 @@
     URI/releases/DIGEST/query.onnx       the query tower (query_onnx), where it could be exported exactly
     URI/releases/DIGEST/golden.jsonl     texts with their words, trigram ids and expected vectors
     URI/releases/DIGEST/documents.lance  id, title, kept columns, vector (float32): a LanceDB table
-    URI/releases/DIGEST/ivf.safetensors  the index, where there is one (release_documents)
+    URI/releases/DIGEST/ivf.safetensors  the index of vectors, where there is one (release_documents)
+    URI/releases/DIGEST/bm25.arrow       the index of terms (training.ranking.bm25)
     URI/releases/DIGEST/per_query.json   every measure of every system for every judged query: ids and numbers only
 
 A reader resolves the pointer once and then stays in that release's folder. Pointer, decision and release.json have a
@@ -27,9 +28,10 @@ from pydantic import Field, TypeAdapter
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError, require_major
+from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.manifest import OutputFile, is_broken, seal, to_bytes
 
-SCHEMA_VERSION = "1.2"
+SCHEMA_VERSION = "1.3"
 
 # How a query's vector and a document's are compared: a model is trained for one similarity, and a release records it. A
 # higher score is nearer.
@@ -75,6 +77,13 @@ class Release:
     # Since 1.2. A reader of 1.1 takes every release for one of cosines, but it refuses the towers of other
     # similarities.
     similarity: Similarity = "cosine"
+    # Since 1.3: the lexical contract of its terms. A release without one is searched by that of its reader.
+    lexical: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def language(self) -> Language:
+        """Of the titles' terms."""
+        return self.lexical.get("language", DEFAULT_LANGUAGE)
 
     def to_json(self) -> dict:
         return seal({"schema_version": SCHEMA_VERSION, **asdict(self)})

@@ -185,27 +185,28 @@ def search(
     *,
     release: ReleaseUri,
     k: int = 10,
-    mode: Literal["vector", "bm25", "hybrid"] = "vector",
-    weight: float | None = None,
+    mode: Literal["hybrid", "vector", "bm25"] = "hybrid",
+    lexical_share: float | None = None,
     rerank: int | None = None,
     where: str | None = None,
     json: Json = False,
 ) -> None:
     """Rank the documents of the live release for a query.
 
-    By vector unless --mode says otherwise: bm25 ranks by shared words, hybrid by both.
+    By the score that `evaluate` measures, unless --mode says otherwise.
 
         clicktower search --release release "angle bracket"
-        clicktower search --release release --mode hybrid --weight 0.02 "angle bracket"
+        clicktower search --release release --mode bm25 "angle bracket"
         clicktower search --release questions --rerank 100 "how do I learn to cook"
         clicktower search --release release --where '{"price": {"lt": 20}, "category": ["saw", "drill"]}' "cordless"
 
     Args:
         text: The query, as a person would type it.
         k: How many documents to show.
-        mode: vector: by cosine, or by distance if the model compares by it. bm25: by the words that query and title
-            share. hybrid: cosine (or minus the distance) + weight * BM25.
-        weight: The weight of BM25 in a hybrid, 0.02 by default; `compare` reports the one that your judgments choose.
+        mode: hybrid: by the whole score of the model: near vectors, words that match and terms that query and title
+            share. vector: by cosine alone, or by distance if the model compares by it. bm25: by shared terms alone.
+        lexical_share: The share of the terms in a hybrid's score, instead of the model's own; `compare` reports the one
+            that your judgments choose.
         rerank: Rerank this many of the nearest by the confidence of the model's own classifier that they are of the
             query's class, for example duplicates. For a model that was trained on labelled pairs.
         where: Only documents whose columns match this JSON object: a value, a list of values, or the bounds lt, lte, gt
@@ -213,10 +214,9 @@ def search(
     """
     from clicktower.flows.releases import search
     from clicktower.flows.releases.document_filter import read_filter
-    from clicktower.flows.releases.search import WEIGHT
 
     hits = search.search(
-        release, text, k, mode, weight=WEIGHT if weight is None else weight, rerank=rerank,
+        release, text, k, mode, lexical_share=lexical_share, rerank=rerank,
         where=None if where is None else read_filter(where),
     )  # fmt: skip
     result = {"stage": "search", "query": text, "mode": mode, "hits": [asdict(hit) for hit in hits]}
@@ -225,11 +225,13 @@ def search(
 
 def _show_search(result: dict) -> None:
     by_distance = any(hit["distance"] is not None for hit in result["hits"])
-    near, hybrid = "distance" if by_distance else "cosine", result["mode"] == "hybrid"
-    # A distance is shown itself, not as the score made from it.
-    by = near if by_distance and not hybrid else "score"
+    near = "distance" if by_distance else "cosine"
     again = any(hit["confidence"] is not None for hit in result["hits"])
-    scores = [*["confidence"] * again, by, *[near, "bm25"] * hybrid]
+    beside = [part for part in ("words", "terms") if any(hit[part] is not None for hit in result["hits"])]
+    mixed = result["mode"] == "hybrid" and bool(beside) and not again
+    # A distance is shown itself, not as the score made from it.
+    by = near if by_distance and not mixed else "score"
+    scores = [*["confidence"] * again, by, *([near, *beside] if mixed else [])]
     columns = list(result["hits"][0]["columns"]) if result["hits"] else []
     rows = [
         [Cell(text=str(hit["rank"]), tone="quiet"), *(f"{hit[score]:.3f}" for score in scores), hit["title"],

@@ -52,17 +52,17 @@ def train(
         clicktower train --shards store/build/DIGEST --into store --workers 2 --set optimiser.step=0.001 --epochs 20
 
     Args:
-        recipe: The tower and its settings. Best here: bag-pool-512-words (the default), and with gates that
-            `clicktower explain` shows, lstm-pool-192-words. As the paper prints them: paper-lstm-96, paper-lstm-64,
+        recipe: The tower and its settings. The default is lstm-pool-192-words, whose gates `clicktower explain` shows;
+            bag-pool-512-words trains faster and has none. As the paper prints them: paper-lstm-96, paper-lstm-64,
             paper-lstm-32, paper-lstm-96-n2, paper-lstm-96-n6, paper-lstm-96-n8, paper-bilstm-96, paper-rnn-288,
             paper-dssm, paper-clsm-1, paper-clsm-3, paper-clsm-5. Tuned: lstm-96, lstm-64, lstm-32, lstm-full-96,
             bilstm-96, rnn-288, dssm, clsm-1, clsm-3, clsm-5. Not in the paper: lstm-pool-192, lstm-pool-96,
-            lstm-long-96, bag-pool-512, bag-512, self-attentive, max-pooled, variational
-            (benchmarks/README.md compares them). From labels (docs/model.md): siamese-lstm, siamese-max,
-            siamese-gru, siamese-cnn, siamese-swem, gated-attention, var-siamese, attentive-texts; with the sizes that
-            Lin et al. and Deudon print (docs/model.md): lin-yelp, lin-age, lin-max, lin-cnn, lin-snli, deudon-vae,
-            deudon-vae-repeat, deudon. Or a TOML file: the best.toml of a sweep, or your own, with `objective` classify
-            (labels) or generate (reconstruction, paraphrase) among its settings.
+            lstm-long-96, bag-pool-512, bag-512, self-attentive, max-pooled, variational (benchmarks/README.md compares
+            them). From labels (docs/model.md): siamese-lstm, siamese-max, siamese-gru, siamese-cnn, siamese-swem,
+            gated-attention, var-siamese, attentive-texts; with the sizes that Lin et al. and Deudon print
+            (docs/model.md): lin-yelp, lin-age, lin-max, lin-cnn, lin-snli, deudon-vae, deudon-vae-repeat, deudon. Or a
+            TOML file: the best.toml of a sweep, or your own, with `objective` classify (labels) or generate
+            (reconstruction, paraphrase) among its settings.
         start: The folder of another training whose towers this one starts from, instead of from random numbers.
         epochs: Epochs, instead of the recipe's.
         reduction: How workers' gradients are summed: exact (the same bytes for any number of workers) or fast.

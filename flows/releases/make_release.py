@@ -7,7 +7,7 @@ import hashlib
 import json
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from heapq import nsmallest
@@ -19,11 +19,12 @@ from jinja2 import Environment, PackageLoader
 from clicktower.flows.releases import query_onnx as in_onnx
 from clicktower.flows.releases import release_folder
 from clicktower.flows.releases.encode_texts import encode_titles
-from clicktower.flows.releases.release_documents import RecallQueries, Rows, build_index, write_rows
+from clicktower.flows.releases.release_documents import CANDIDATES, RecallQueries, Rows, build_index, write_rows
 from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.schemas import storage
 from clicktower.schemas.documents import Documents, UnfitRows, read_documents
 from clicktower.schemas.errors import StageError
+from clicktower.schemas.lexical_contract import Analyser
 from clicktower.schemas.manifest import Manifest, Request
 from clicktower.schemas.release import CARD, GOLDEN, MODEL, PER_QUERY, QUERY_TOWER, Release, read_folder
 from clicktower.schemas.release import release_folder as release_folder_of
@@ -34,7 +35,9 @@ from clicktower.training.model.ensemble import Ensemble
 from clicktower.training.model.imported_encoder import ImportedEncoder
 from clicktower.training.model.model import AnyEncoder, Model, load_encoder
 from clicktower.training.model.model_folder import DESCRIPTION, WEIGHTS
-from clicktower.training.ranking.word_matches import WordMatches, with_words
+from clicktower.training.ranking.bm25 import INDEX, TitleBM25
+from clicktower.training.ranking.title_ranking import mixed, with_best_by_terms
+from clicktower.training.ranking.word_matches import WordMatches
 
 
 def make_release(
@@ -60,7 +63,9 @@ def make_release(
         progress("write documents and read them back", 0, None)
         write_rows(built, rows)
         progress("measure the index against exact search", 0, None)
-        queries = _recall_queries(model, catalogue, config)
+        bm25 = TitleBM25(catalogue.titles, config.language)
+        bm25.write(storage.join(built, INDEX))
+        queries = _recall_queries(model, bm25, catalogue, config)
         index, search = build_index(built, rows, queries, config, similarity=model.similarity, progress=progress)
         asked_at = time.monotonic()
         queries.scores(search, config.recall_at)
@@ -83,6 +88,7 @@ def make_release(
             golden={"file": GOLDEN, "num_texts": len(expected)},
             encoded=titles.counts,
             similarity=model.similarity,
+            lexical=Analyser(config.language).contract,
         )
         card = model_card(release, model, trained)
         storage.write_atomic(storage.join(built, CARD), card.encode("utf-8", "replace"))
@@ -135,19 +141,22 @@ def _copy(stage: StageResult, name: str, to: str) -> None:
     storage.write_atomic(to, content)
 
 
-def _recall_queries(model: AnyEncoder, documents: Documents, config: PublishConfig) -> RecallQueries:
-    """Halves of titles, ranked as searches rank: where words have a share of a score, by both."""
+def _recall_queries(model: AnyEncoder, bm25: TitleBM25, documents: Documents, config: PublishConfig) -> RecallQueries:
+    """Halves of titles, ranked as searches rank."""
     titles = _draw_titles(documents, config, config.num_recall_queries)
     texts = [_half_of(title, config.seed) for title in titles]
-    vectors_QD, share = search_vectors(model, texts, "query"), model.word_share
-    if not share:
+    vectors_QD, words, terms = search_vectors(model, texts, "query"), model.word_share, model.lexical_share
+    if not (words or terms):
         return RecallQueries(vectors_QD=vectors_QD)
-    matches = WordMatches(model, documents.titles)
+    matches = WordMatches(model, documents.titles) if words else None
 
-    def rescore(number: int, rows: np.ndarray, cosines: np.ndarray) -> np.ndarray:
-        return with_words(cosines, matches.scores_of(texts[number], rows), share)
+    def rank(number: int, nearest: np.ndarray, near: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        text = texts[number]
+        rows = with_best_by_terms(bm25, text, nearest, CANDIDATES)
+        of_words = matches.scores_of(text, rows) if matches else None
+        return mixed(near(rows), of_words, bm25.relative_scores_of(text, rows) if terms else None, words, terms)
 
-    return RecallQueries(vectors_QD=vectors_QD, rescore=rescore)
+    return RecallQueries(vectors_QD=vectors_QD, rank=rank)
 
 
 def _half_of(title: str, seed: int) -> str:

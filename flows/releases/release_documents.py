@@ -11,6 +11,7 @@ ivf.safetensors   centres: float32 [partitions, dimensions]; partition_of: int32
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import lancedb
@@ -33,7 +34,7 @@ from clicktower.training.ranking.nearest import Nearest, Partitions, partition
 IVF = "ivf.safetensors"
 VECTOR = "vector"  # the column's name
 DEEP = 10  # an index is also measured, and used, at this multiple of `recall_at` results
-WORDS_RANK = 1_000  # how many of the nearest documents the words rerank, if the model matches words
+CANDIDATES = 200  # of the nearest documents and of the best by BM25, which a hybrid ranks
 _BATCH_ROWS = 8_192
 # Partitions to visit, in steps, until the recall is good enough.
 _NUM_PROBES = (4, 8, 12, 16, 20, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024)
@@ -176,16 +177,16 @@ def open_search(folder: str, index: Mapping[str, Any], vectors_ND: np.ndarray, s
     return search
 
 
-# (the number of a query, rows, how near they are) -> the scores by which a search ranks these documents.
-Rescore = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
+# (the number of a query, the rows nearest to it, how near rows are) -> the scores by which a search ranks documents.
+Rank = Callable[[int, np.ndarray, Callable[[np.ndarray], np.ndarray]], np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class RecallQueries:
-    """Queries on which searches are measured. `rescore`: of a model whose words rerank the WORDS_RANK nearest."""
+    """Queries on which searches are measured. `rank`: of a model whose words or terms have a share of a score."""
 
     vectors_QD: np.ndarray
-    rescore: Rescore | None = None
+    rank: Rank | None = None
 
     def __len__(self) -> int:
         return len(self.vectors_QD)
@@ -193,17 +194,16 @@ class RecallQueries:
     @property
     def num_nearest(self) -> int:
         """How many documents a search ranks at least."""
-        return WORDS_RANK if self.rescore else 1
+        return CANDIDATES if self.rank else 1
 
     def scores(self, search: IndexSearch, k: int, num_probes: int | None = None) -> list[np.ndarray]:
         """The scores of each query's k best documents, and of some others."""
         depth = max(k, self.num_nearest)
-        nearest = (search.best(query_D, depth, num_probes, results=k) for query_D in self.vectors_QD)
-        return [self.ranked(number, *documents) for number, documents in enumerate(nearest)]
-
-    def ranked(self, number: int, rows: np.ndarray, nearness: np.ndarray) -> np.ndarray:
-        """The scores by which a search for a query ranks these documents."""
-        return self.rescore(number, rows, nearness) if self.rescore else nearness
+        ranked = []
+        for number, query_D in enumerate(self.vectors_QD):
+            rows, nearness = search.best(query_D, depth, num_probes, results=k)
+            ranked.append(self.rank(number, rows, partial(search.scores_of, query_D)) if self.rank else nearness)
+        return ranked
 
 
 def build_index(
@@ -226,8 +226,8 @@ def build_index(
     depths = sorted({min(depth, len(rows)) for depth in (config.recall_at, DEEP * config.recall_at)})
     limits_QK = _kth_scores(rows, queries, depths, similarity)
     facts: dict[str, Any] = {"min_recall": config.min_recall, "num_queries": len(queries)}
-    if queries.rescore:
-        facts["words_rank"] = WORDS_RANK
+    if queries.rank:
+        facts["candidates"] = CANDIDATES
     tried: list[dict[str, Any]] = []
     if config.index == "ivf" or (config.index == "auto" and len(rows) > config.index_above):
         partitions = partition(rows.vectors_TD, similarity=similarity, seed=config.seed, progress=progress)
@@ -307,11 +307,15 @@ def _kth_scores(rows: Rows, queries: RecallQueries, depths: Sequence[int], simil
     for start, key_BN in score_blocks(len(queries), len(rows), keys):
         nearest_BK, _ = top_k(key_BN, min(max(num_ranked), len(rows)))
         for number, nearest_K in enumerate(nearest_BK, start):
-            vectors_KD = rows.vectors_TD[rows.text_of_N[nearest_K]]
-            score_K = scores_one_by_one(similarity, vectors_KD, queries.vectors_QD[number])
-            scores = {size: queries.ranked(number, nearest_K[:size], score_K[:size]) for size in set(num_ranked)}
+            near = partial(_nearness, rows, similarity, queries.vectors_QD[number])
+            rank = partial(queries.rank, number) if queries.rank else lambda rows_K, near: near(rows_K)
+            scores = {size: rank(nearest_K[:size], near) for size in set(num_ranked)}
             limits.append([np.sort(scores[size])[-depth] for size, depth in zip(num_ranked, depths, strict=True)])
     return np.array(limits)
+
+
+def _nearness(rows: Rows, similarity: Similarity, query_D: np.ndarray, rows_K: np.ndarray) -> np.ndarray:
+    return scores_one_by_one(similarity, rows.vectors_TD[rows.text_of_N[rows_K]], query_D)
 
 
 def recall(scores: Sequence[np.ndarray], limits_Q: np.ndarray, k: int) -> float:

@@ -23,6 +23,7 @@ from clicktower.schemas import release as contract
 from clicktower.schemas import storage
 from clicktower.schemas.claim import claimed
 from clicktower.schemas.errors import StageError
+from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.manifest import OutputFile, damaged_files, to_bytes
 from clicktower.schemas.section import Count, Natural, Seed, Unnamed, section
 from clicktower.schemas.stage import silent
@@ -57,6 +58,7 @@ class PublishConfig:
     num_recall_queries: Count = 200  # titles drawn by a keyed hash, half of each as a query
     seed: Seed = 0
     columns: Annotated[tuple[str, ...], Unnamed(at=()), AfterValidator(_additional)] = ()  # to return and filter by
+    language: Annotated[Language, Unnamed(at=DEFAULT_LANGUAGE)] = DEFAULT_LANGUAGE  # of the titles' terms (BM25)
     keep: Annotated[Natural, Unnamed()] = 7  # earlier releases to keep, besides the live one and its predecessor
 
 

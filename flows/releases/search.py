@@ -1,4 +1,4 @@
-"""Search of a release: a typed query -> ranked documents, by vector, by BM25, or by a weighted sum of both."""
+"""Search of a release: a typed query -> ranked documents, by the model's whole score, by vectors alone or by BM25."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,26 +9,24 @@ import numpy as np
 import pyarrow as pa
 
 from clicktower.flows.releases.document_filter import Filter, matching_rows
-from clicktower.flows.releases.release_documents import WORDS_RANK, IndexSearch, open_search, read_table
+from clicktower.flows.releases.release_documents import CANDIDATES, IndexSearch, open_search, read_table
+from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError, require_major
 from clicktower.schemas.manifest import damaged_files
 from clicktower.schemas.release import MODEL, kept_folder, read_folder, read_release
 from clicktower.schemas.text_contract import CONTRACT_VERSION, words
 from clicktower.training.model.embedding import search_vectors
 from clicktower.training.model.text_encoder import load_text_encoder
-from clicktower.training.ranking.bm25 import TitleBM25
+from clicktower.training.ranking.bm25 import INDEX, TitleBM25
 from clicktower.training.ranking.rerank import Confidence, rerank
-from clicktower.training.ranking.word_matches import WordMatches, with_words
+from clicktower.training.ranking.title_ranking import mixed, with_best_by_terms
+from clicktower.training.ranking.word_matches import WordMatches
 
 if TYPE_CHECKING:
     from clicktower.training.model.model import AnyEncoder
 
-Mode = Literal["vector", "bm25", "hybrid"]
+Mode = Literal["hybrid", "vector", "bm25"]
 
-# The default weight of BM25 in a hybrid. `clicktower compare` reports the one that judged queries choose.
-WEIGHT = 0.02
-# A hybrid ranks the union of this many best documents of each method.
-_CANDIDATES = 100
 # The default number of nearest documents that a second scorer reranks.
 RERANKED = 100
 
@@ -38,12 +36,12 @@ class Hit:
     rank: int
     id: str
     title: str
-    # The score of the ranking: the cosine (with the words' matches, if the model has them), minus the distance, the
-    # BM25 score, or the first of these + weight * BM25.
-    score: float
-    cosine: float | None = None  # None if it was neither needed nor requested; likewise distance and bm25
-    bm25: float | None = None
+    score: float  # R, M and L by their shares in a hybrid (title_ranking), the cosine or minus the distance, or BM25
+    cosine: float | None = None  # None if it was neither needed nor requested; likewise the next four
     distance: float | None = None  # for a release that compares by distance, without cosines
+    words: float | None = None  # M, for a model that matches words
+    terms: float | None = None  # L
+    bm25: float | None = None
     confidence: float | None = None  # of a second scorer, if its confidence ranks
     release: str | None = None  # of an interleaving: the release that added it
     columns: Mapping[str, Any] = field(default_factory=dict)  # that the release keeps, besides id and title
@@ -84,13 +82,31 @@ class OpenRelease:
 
     @cached_property
     def bm25(self) -> TitleBM25:
-        """The titles, indexed by word."""
-        return TitleBM25(self.titles)
+        """The titles, indexed by term. A release of an earlier version has no index, or one of other terms."""
+        language = self.release.language
+        try:
+            index = TitleBM25.open(storage.join(self.folder, INDEX), language)
+        except ValueError as error:
+            raise StageError(
+                f"The terms of {self.folder} cannot be opened: {error}.",
+                "Run `clicktower verify` on it, and publish again.",
+            ) from None
+        return index or TitleBM25(self.titles, language)
 
     @cached_property
     def word_matches(self) -> WordMatches:
         """The titles' words, encoded individually, for a model that matches words."""
         return WordMatches(self.encoder, self.titles)
+
+    @property
+    def word_share(self) -> float:
+        """The share of the words' matches in a hybrid's score."""
+        return self.encoder.word_share
+
+    @property
+    def lexical_share(self) -> float:
+        """The share of the terms in a hybrid's score, unless a search sets it."""
+        return self.encoder.lexical_share
 
     @property
     def ids(self) -> pa.Array:
@@ -116,51 +132,57 @@ class OpenRelease:
         self,
         text: str,
         k: int = 10,
-        mode: Mode = "vector",
+        mode: Mode = "hybrid",
         *,
-        weight: float = WEIGHT,
-        both: bool = False,
+        lexical_share: float | None = None,
+        details: bool = False,
         where: Filter | None = None,
     ) -> list[Hit]:
         """The k best documents for a query, best first, ties by descending id as in evaluation.
 
-        A hybrid is cosine + weight * BM25 over the union of each method's best; for a release that compares by
-        distance, minus the distance replaces the cosine. If a model matches words (ranking.word_matches), they rerank
-        the documents nearest by the cosine, and a hybrid uses that score instead of the cosine. BM25 returns only
-        documents that share a word with the query. both: give each hit both scores in any mode. where: the documents to
-        choose from (document_filter), which are then all compared, without the index. Raises UsageError for a query
-        without a word, for k, mode or weight out of range, and for a filter that does not fit the documents.
+        hybrid: by the score that evaluation measures (title_ranking), over the CANDIDATES nearest and as many best by
+        BM25; `lexical_share` replaces the model's. vector: by the nearness of vectors alone. bm25: documents that share
+        a term with the query. details: give each hit every part of a score in any mode. where: the documents to choose
+        from (document_filter), which are then all compared, without the index. Raises UsageError for a query without a
+        word, for k, mode or share out of range, and for a filter that does not fit the documents.
         """
-        _require(text, k, mode, weight)
+        _require(text, k, mode, lexical_share)
         search, among = self.documents_search, self._matching(where)
         if among is not None and not len(among):
             return []
-        query = None if mode == "bm25" and not both else self.vector(text)
-        near = bm25 = None
-        if mode == "vector":
+        query = None if mode == "bm25" and not details else self.vector(text)
+        words, terms = self.word_share, self.lexical_share if lexical_share is None else lexical_share
+        if mode == "bm25":
+            rows, scores = self.bm25.best(text, k, among)
+        elif mode == "vector" or not (words or terms):
             assert query is not None
-            rows, near = self._nearest(query, k, among)
-            scores = self._with_words(text, rows, near)
-        elif mode == "bm25":
-            rows, bm25 = self.bm25.best(text, k, among)
-            scores = bm25
+            rows, scores = search.best(query, k, among=among)
         else:
             assert query is not None
-            depth = max(k, WORDS_RANK if self.encoder.word_share else _CANDIDATES)
-            nearest, _ = self._nearest(query, max(k, _CANDIDATES), among)
-            rows = np.union1d(nearest, self.bm25.best(text, depth, among)[0])
-            near, bm25 = search.scores_of(query, rows), self.bm25.scores_of(text, rows)
-            scores = self._with_words(text, rows, near) + np.float32(weight) * bm25
-        if both and near is None and query is not None:
+            rows = self._candidates(query, text, k, among)
+            scores = mixed(
+                search.scores_of(query, rows),
+                self.word_matches.scores_of(text, rows) if words else None,
+                self.bm25.relative_scores_of(text, rows) if terms else None,
+                words,
+                terms,
+            )
+        first = self._first(k, rows, scores)
+        at = [place for place, _ in first]
+        rows, scores = rows[at], scores[at]
+        near = of_words = of_terms = bm25 = None
+        if query is not None:
             near = search.scores_of(query, rows)
-        if both and bm25 is None:
-            bm25 = self.bm25.scores_of(text, rows)
+            if self.word_share and (details or mode == "hybrid"):
+                of_words = self.word_matches.scores_of(text, rows)
+        if details or mode == "bm25" or (mode == "hybrid" and terms):
+            of_terms, bm25 = self.bm25.relative_scores_of(text, rows), self.bm25.scores_of(text, rows)
         return [
             self._hit(
-                rank, name, rows[at], float(scores[at]),
-                near=None if near is None else float(near[at]), bm25=None if bm25 is None else float(bm25[at]),
+                place + 1, name, rows[place], float(scores[place]), near=_at(near, place), words=_at(of_words, place),
+                terms=_at(of_terms, place), bm25=_at(bm25, place),
             )
-            for rank, (at, name) in enumerate(self._first(k, rows, scores), 1)
+            for place, (_, name) in enumerate(first)
         ]  # fmt: skip
 
     def rerank(
@@ -171,7 +193,7 @@ class OpenRelease:
         where: as in `search`. Raises UsageError as it does, and for a depth out of range, StageError for an invalid
         confidence.
         """
-        _require(text, k, "vector", WEIGHT)
+        _require(text, k, "vector", None)
         if depth < k:
             raise UsageError(
                 f"The {k} best cannot be chosen from the {depth} nearest documents.",
@@ -201,22 +223,13 @@ class OpenRelease:
         """The search vector of a query, float32 [dimensions]. Raises UsageError for a query without a word."""
         return search_vectors(self.encoder, [text], "query")[0]
 
-    def _nearest(self, query: np.ndarray, results: int, among: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """(rows, nearness) of the documents to rank: as many as are wanted, or as the words rerank."""
-        search = self.documents_search
-        if not self.encoder.word_share:
-            return search.best(query, results, among=among)
-        # Earlier versions measured indices without the words.
-        is_measured = self.release.index.get("words_rank") == WORDS_RANK
-        depth = max(results, WORDS_RANK)
-        return search.best(query, depth, among=among, results=results if is_measured else None)
-
-    def _with_words(self, text: str, rows: np.ndarray, near: np.ndarray) -> np.ndarray:
-        """The scores of some documents by their nearness to the query, and by their words if the model matches
-        words.
-        """
-        share = self.encoder.word_share
-        return with_words(near, self.word_matches.scores_of(text, rows), share) if share else near
+    def _candidates(self, query: np.ndarray, text: str, k: int, among: np.ndarray | None) -> np.ndarray:
+        """The rows of the documents that a hybrid ranks: the nearest, and the best by BM25."""
+        depth = max(k, CANDIDATES)
+        # Earlier versions measured indices otherwise.
+        is_measured = self.release.index.get("candidates") == CANDIDATES
+        nearest, _ = self.documents_search.best(query, depth, among=among, results=k if is_measured else None)
+        return with_best_by_terms(self.bm25, text, nearest, depth, among)
 
     def _matching(self, where: Filter | None) -> np.ndarray | None:
         return None if where is None else matching_rows(self._documents[0], where)
@@ -256,21 +269,21 @@ def search(
     release: str,
     text: str,
     k: int = 10,
-    mode: Mode = "vector",
+    mode: Mode = "hybrid",
     *,
-    weight: float = WEIGHT,
+    lexical_share: float | None = None,
     rerank: int | None = None,
     where: Filter | None = None,
 ) -> list[Hit]:
     """The k best documents of the live release at a URI for a query; `rerank`: by the classifier of its model, among
     that many of the nearest. Raises UsageError or StageError.
     """
-    _require(text, k, mode, weight)  # before anything is loaded
+    _require(text, k, mode, lexical_share)  # before anything is loaded
     if rerank is None:
-        return OpenRelease(release).search(text, k, mode, weight=weight, where=where)
-    if mode != "vector":
+        return OpenRelease(release).search(text, k, mode, lexical_share=lexical_share, where=where)
+    if mode == "bm25":
         raise UsageError(
-            f"The classifier reranks the nearest documents by vector, and the mode is {mode}.",
+            "The classifier reranks the nearest documents by vector, and the mode is bm25.",
             "Leave --mode or --rerank out.",
         )
     from clicktower.training.analysis.classifying import confidence_of
@@ -279,16 +292,21 @@ def search(
     return opened.rerank(text, k, confidence_of(opened.model), depth=rerank, where=where)
 
 
-def _require(text: str, k: int, mode: str, weight: float) -> None:
+def _require(text: str, k: int, mode: str, lexical_share: float | None) -> None:
     if k < 1:
         raise UsageError(f"A search needs k = 1 or more, not {k}.", "Set k to 1 or more.")
     if mode not in get_args(Mode):
         raise UsageError(f"There is no mode {mode!r} of search.", f"Use one of {', '.join(get_args(Mode))}.")
-    if not 0 <= weight < float("inf"):
+    if lexical_share is not None and not 0 <= lexical_share < 1:
         raise UsageError(
-            f"The weight of BM25 is {weight}; it must be a number of 0 or more.", "Give such a number, or leave it out."
+            f"The share of the terms in a score is {lexical_share}; it must be 0 or more, and below 1.",
+            "Give such a number, or leave it out.",
         )
     if not words(text):
         raise UsageError(
             "The query has no word, and a text without a word has no embedding.", "Type at least one word."
         )
+
+
+def _at(values: np.ndarray | None, place: int) -> float | None:
+    return None if values is None else float(values[place])

@@ -35,10 +35,9 @@ def word_shares(encoder: AnyEncoder, bm25: TitleBM25 | None, query: str, title: 
     vectors_Qd, vectors_Dd = _shortened_vectors(encoder, query, "query"), _shortened_vectors(encoder, title, "document")
     scores_Q = scores_one_by_one(encoder.similarity, vectors_Qd, vectors_Dd[0])
     scores_D = scores_one_by_one(encoder.similarity, vectors_Dd, vectors_Qd[0])
-    parts = bm25.parts(query, title) if bm25 else None
     of_query = _text_shares(encoder, query, "query", scores_Q, other=title)
-    for number, word in enumerate(of_query["words"]):
-        word["bm25"], word["match"] = parts[number] if parts else None, None
+    for word in of_query["words"]:
+        word["bm25"], word["match"] = _bm25_score(bm25, word["word"], title), None
     if encoder.word_share:
         met = best_matches(encoder, [word["word"] for word in of_query["words"]], words(title))
         for word, (title_word, cosine) in zip(of_query["words"], met, strict=True):
@@ -47,10 +46,17 @@ def word_shares(encoder: AnyEncoder, bm25: TitleBM25 | None, query: str, title: 
     return {
         "cosine": score if encoder.similarity == "cosine" else None,
         "distance": -score if encoder.similarity == "euclidean" else None,
-        "bm25": None if parts is None else sum(parts),
+        "bm25": _bm25_score(bm25, query, title),
         "query": of_query,
         "title": _text_shares(encoder, title, "document", scores_D, other=query),
     }
+
+
+def _bm25_score(bm25: TitleBM25 | None, query: str, title: str) -> float | None:
+    """The score of a query, or of a word of it, which can have no term or several, added up as a search does."""
+    if bm25 is None:
+        return None
+    return float(sum((np.float32(part) for _, part in bm25.parts(query, title)), np.float32(0)))
 
 
 def _shortened_vectors(encoder: AnyEncoder, text: str, side: Side) -> np.ndarray:

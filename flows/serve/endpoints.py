@@ -17,7 +17,7 @@ from starlette.requests import Request
 
 from clicktower.flows.releases.document_filter import Bound, Value
 from clicktower.flows.releases.interleaving import interleaved_search
-from clicktower.flows.releases.search import WEIGHT, Mode, OpenRelease
+from clicktower.flows.releases.search import Mode, OpenRelease
 from clicktower.flows.releases.word_shares import word_shares
 from clicktower.flows.serve.live import Served
 from clicktower.schemas.errors import UsageError
@@ -28,7 +28,6 @@ BODY_SECONDS = 20.0  # for the whole body to arrive
 MOST_LETTERS = 2_000  # of a text
 MOST_TEXTS = 256
 MOST_RESULTS = 1_000
-MOST_WEIGHT = 1_000.0
 
 _FEW_TEXTS = 8  # so few take less time than a handover to a thread
 _FEW_RESULTS = 100  # above it every document may be compared: milliseconds for a million, tens without a kernel
@@ -58,10 +57,11 @@ class Embed(Struct, forbid_unknown_fields=True, kw_only=True):
 class Search(Struct, forbid_unknown_fields=True, kw_only=True):
     query: Text
     k: Annotated[int, Meta(ge=1, le=MOST_RESULTS, description="How many documents.")] = 10
-    mode: Mode = "vector"
-    weight: Annotated[float, Meta(ge=0, le=MOST_WEIGHT, description="Of BM25 in a hybrid: cosine + weight * BM25.")] = (
-        WEIGHT
-    )
+    mode: Mode = "hybrid"
+    lexical_share: (
+        Annotated[float, Meta(ge=0, lt=1, description="Of the terms in a hybrid's score; by default the model's.")]
+        | None
+    ) = None
     where: Annotated[
         dict[str, Value | list[Value] | dict[Bound, Value]] | None,
         Meta(description='Documents whose columns match: a value, any of a list, or bounds, {"price": {"lt": 20}}.'),
@@ -138,7 +138,9 @@ async def search(body: Search, served: Served) -> dict[str, Any]:
             raise Refused(422, "The service has no release to interleave with: start it with --against DIGEST, "
                                "or leave the field interleave out.")  # fmt: skip
         search = partial(interleaved_search, opened, served.rival, body.interleave)
-    ask = partial(search, body.query, body.k, mode=body.mode, weight=body.weight, both=True, where=body.where)
+    ask = partial(
+        search, body.query, body.k, mode=body.mode, lexical_share=body.lexical_share, details=True, where=body.where
+    )
     try:
         is_quick = body.k <= _FEW_RESULTS and not body.where  # a filter looks at every document
         hits = ask() if is_quick else await run_in_threadpool(ask)
@@ -171,7 +173,9 @@ def release(served: Served) -> dict[str, Any]:
         "num_documents": about.num_documents,
         "dimensions": about.dimensions,
         "similarity": about.similarity,
-        "word_share": served.opened.encoder.word_share,
+        "word_share": served.opened.word_share,
+        "lexical_share": served.opened.lexical_share,
+        "lexical_contract": dict(about.lexical),
         "text_contract": dict(about.text_contract),
         "index": dict(about.index),
         "evaluation": dict(about.evaluation),

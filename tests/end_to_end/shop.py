@@ -25,7 +25,7 @@ tower.cells = 16
 micro_batch = 32
 minibatch = 64
 [compare]
-rows = ["random", "bm25", "bag-pool-512-words", "hybrid"]
+rows = ["random", "bm25", "lstm-pool-192-words", "hybrid"]
 [compare.set]
 epochs = {epochs}
 optimiser.step = {step}

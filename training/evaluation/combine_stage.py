@@ -14,16 +14,19 @@ import numpy as np
 
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.judgments import Judged
+from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.manifest import Outcome
 from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, run_stage, silent
 from clicktower.schemas.text_contract import words
 from clicktower.training.model.embedding import search_vectors
 from clicktower.training.model.ensemble import Ensemble, stored_ensemble
 from clicktower.training.model.model_folder import read_model, write_files
+from clicktower.training.ranking.bm25 import TitleBM25
 from clicktower.training.ranking.hybrid import best_weight, cross_fit, ndcg_of_weights
 from clicktower.training.ranking.measure import JudgedCollection, collection_of
 from clicktower.training.ranking.ndcg import JudgedPairs, judged_pairs, ndcg
-from clicktower.training.ranking.word_matches import WordMatches, with_words
+from clicktower.training.ranking.title_ranking import mixed
+from clicktower.training.ranking.word_matches import WordMatches
 from clicktower.training.trainer.launch import fingerprints
 
 COMBINE = Stage("combine", version=2)
@@ -37,6 +40,7 @@ def combine(
     store: str,
     shares: Sequence[float] = (),
     judged: Judged | None = None,
+    language: Language = DEFAULT_LANGUAGE,
     progress: Progress = silent,
 ) -> StageResult:
     """The ensemble of these models: folders that `train` or `import-encoder` made. Without shares their order does not
@@ -71,11 +75,14 @@ def combine(
         "models": [result.manifest.digest for result in results],
         **({"judged": fingerprints(judged)} if judged else {}),
     }
-    request = COMBINE.request({"shares": scaled} if shares else {}, inputs)
+    settings: dict[str, Any] = {"shares": scaled} if shares else {}
+    if judged and language != DEFAULT_LANGUAGE:
+        settings["language"] = language
+    request = COMBINE.request(settings, inputs)
 
     def produce(folder: str) -> Outcome:
         encoders = _open_members(results)
-        chosen, figures = _choose(encoders, judged, progress) if judged else (scaled, {})
+        chosen, figures = _choose(encoders, judged, language, progress) if judged else (scaled, {})
         write_files(folder, *stored_ensemble([read_model(result.data) for result in results], chosen))
         ensemble = Ensemble(members=tuple(encoders), shares=tuple(chosen))
         return Outcome(
@@ -116,11 +123,14 @@ def _open_members(results: Sequence[StageResult]) -> list[Any]:
     return encoders
 
 
-def _choose(encoders: Sequence[Any], judged: Judged, progress: Progress) -> tuple[list[float], dict[str, Any]]:
+def _choose(
+    encoders: Sequence[Any], judged: Judged, language: Language, progress: Progress
+) -> tuple[list[float], dict[str, Any]]:
     """(the shares of two encoders, what is known of them)."""
     collection = collection_of(judged, min_judged=MIN_JUDGED)
     pairs = judged_pairs(collection.qrels)
-    first, second = (_scores(encoder, pairs, collection, progress) for encoder in encoders)
+    bm25 = TitleBM25(collection.titles, language) if any(encoder.lexical_share for encoder in encoders) else None
+    first, second = (_scores(encoder, bm25, pairs, collection, progress) for encoder in encoders)
     weights = [share / (1 - share) for share in SECOND_SHARES]  # first + weight * second is as ordered as the mean
     best = SECOND_SHARES[best_weight(ndcg_of_weights(first, second, pairs, weights))]
     fitted = cross_fit(first, second, pairs, collection.queries, choices=weights)
@@ -142,7 +152,9 @@ def _ndcg(scores: np.ndarray, pairs: JudgedPairs, collection: JudgedCollection) 
     return float(np.mean(ndcg(collection.qrels, run, (10,))[10]))
 
 
-def _scores(encoder: Any, pairs: JudgedPairs, collection: JudgedCollection, progress: Progress) -> np.ndarray:
+def _scores(
+    encoder: Any, bm25: TitleBM25 | None, pairs: JudgedPairs, collection: JudgedCollection, progress: Progress
+) -> np.ndarray:
     """An encoder's score of each judged pair, float64; -inf for an unknown document and a query without a word."""
     query_of, row_of = np.asarray(pairs.query_of), collection.row_of
     row_P = np.array([row_of.get(document_id, -1) for document_id in pairs.document_ids])
@@ -153,12 +165,14 @@ def _scores(encoder: Any, pairs: JudgedPairs, collection: JudgedCollection, prog
     titles_TD = search_vectors(encoder, [collection.titles[row] for row in rows], "document", progress=progress)
     texts = [collection.queries[pairs.query_ids[at]] for at in queries]
     scores = np.einsum("pd,pd->p", search_vectors(encoder, texts, "query")[query_at], titles_TD[title_of])
-    if encoder.word_share:
-        matches = WordMatches(encoder, collection.titles)
-        for at, text in enumerate(texts):
-            of_query = np.flatnonzero(query_at == at)
-            met = matches.scores_of(text, row_P[known[of_query]])
-            scores[of_query] = with_words(scores[of_query], met, encoder.word_share)
+    word_share, lexical_share = encoder.word_share, encoder.lexical_share
+    matches = WordMatches(encoder, collection.titles) if word_share else None
+    for at, text in enumerate(texts):
+        of_query = np.flatnonzero(query_at == at)
+        of_titles = row_P[known[of_query]]
+        of_words = matches.scores_of(text, of_titles) if matches else None
+        of_terms = bm25.relative_scores_of(text, of_titles) if bm25 else None
+        scores[of_query] = mixed(scores[of_query], of_words, of_terms, word_share, lexical_share)
     result = np.full(len(pairs), -np.inf)
     result[known] = scores
     return result

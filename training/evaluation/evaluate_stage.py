@@ -9,8 +9,8 @@ Reads the model of a train stage, or of a release (model_source). Writes below S
     per_query.json                          for every query: every measure of every system, the best cosine of ours,
                                             and the part of each slice that it is in; ids and numbers only
     examples.json                           queries with the ranked titles of ours beside BM25's
-    runs/{model,bm25,random}.run            the judged documents re-ranked, TREC form
-    runs/{model,bm25,random}.collection.run the best of the whole collection
+    runs/SYSTEM.run                         the judged documents re-ranked, TREC form
+    runs/SYSTEM.collection.run              the best of the whole collection
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,10 +41,10 @@ from clicktower.training.ranking.measure import (
 )
 from clicktower.training.ranking.ndcg import CUTOFFS, Gain, gains_of, judged_pairs
 from clicktower.training.ranking.significance import bootstrap_interval, holm, randomisation_p
-from clicktower.training.ranking.word_matches import title_ranking
+from clicktower.training.ranking.title_ranking import TitleRanking
 
 EVALUATE = Stage("evaluate", version=4)
-OURS, BASELINE, FLOOR = "model", "bm25", "random"
+OURS, VECTORS, BASELINE, FLOOR = "model", "vectors", "bm25", "random"
 
 RULES = {
     "discount": "log2(rank + 1)",
@@ -104,7 +104,10 @@ def evaluate(
     frequencies: str | None = None,
     progress: Progress = silent,
 ) -> StageResult:
-    """The evaluated model: `metrics` holds the table of ours, BM25 and a random order.
+    """The evaluated model: `metrics` holds the table of ours, its vectors alone, BM25 and a random order.
+
+    Ours is the whole score (title_ranking). Its vectors alone are what a release exports; they are left out if nothing
+    else has a share.
 
     model: the folder of a training or a release, or a release's URI. frequencies: how often each query was asked (id,
     tab, count), to distinguish head, torso and tail. Raises UsageError or StageError for files that are missing,
@@ -172,10 +175,11 @@ def _systems(model: str, documents: Documents, config: EvaluateConfig, progress:
     from clicktower.training.model.model import load_encoder  # torch is loaded where it is used
 
     encoder = load_encoder(model)
-    ours = title_ranking(encoder, documents.titles, encoder.word_share, progress=progress)
     progress("index titles for BM25", 0, None)
     baseline, floor = TitleBM25(documents.titles, config.language), RandomOrder(documents.ids, seed=config.seed)
-    return {OURS: ours, BASELINE: baseline, FLOOR: floor}
+    ours = TitleRanking(encoder, documents.titles, config.language, bm25=baseline, progress=progress)
+    vectors = {VECTORS: ours.vectors} if encoder.word_share or encoder.lexical_share else {}
+    return {OURS: ours, **vectors, BASELINE: baseline, FLOOR: floor}
 
 
 def warnings(collection: JudgedCollection) -> list[str]:

@@ -19,11 +19,11 @@ from clicktower.schemas.section import named_settings
 from clicktower.schemas.stage import Progress, Stage, StageResult, run_stage
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
 from clicktower.training.evaluation.rows import BASELINE, ComparisonInputs, Row
-from clicktower.training.ranking.bm25 import TitleBM25
+from clicktower.training.ranking.bm25 import RelativeBM25, TitleBM25
 from clicktower.training.ranking.hybrid import Hybrid, cross_fit, scores_of_pairs
 from clicktower.training.ranking.measure import Measured, System, measure, measure_run
 from clicktower.training.ranking.ndcg import judged_pairs
-from clicktower.training.ranking.word_matches import title_ranking
+from clicktower.training.ranking.title_ranking import TitleRanking
 
 MEASURE = Stage("measure", version=2)
 _PER_QUERY, _JUDGED, _RETRIEVED = "per_query.json", "judged.run", "collection.run"
@@ -47,7 +47,7 @@ def evaluate_model(row: Row, trained: StageResult, inputs: ComparisonInputs, pro
 
     model = load_encoder(trained.data)
     began = time.perf_counter()
-    system = title_ranking(model, inputs.documents.titles, model.word_share, progress=progress)
+    system = TitleRanking(model, inputs.documents.titles, inputs.config.language, progress=progress)
     encoded_in = time.perf_counter() - began
     return MadeSystem(
         measured=_measure(system, row.name, inputs, progress),
@@ -79,27 +79,28 @@ def evaluate_baseline(row: Row, inputs: ComparisonInputs, progress: Progress) ->
 def evaluate_hybrid(
     row: Row, best: str, models: Sequence[StageResult], inputs: ComparisonInputs, progress: Progress
 ) -> list[MadeSystem]:
-    """The evaluations of hybrids of BM25 and each model of the best row."""
+    """The evaluations of each model of the best row with the lexical share that judged queries choose."""
     from clicktower.training.model.model import load_encoder  # torch is loaded where it is used
 
     collection, config = inputs.collection, inputs.config
     judged = judged_pairs(collection.qrels)
     bm25 = TitleBM25(inputs.documents.titles, config.language)
-    second = scores_of_pairs(_measure(bm25, BASELINE, inputs, progress).judged, judged)
+    lexical = RelativeBM25(bm25)
+    second = scores_of_pairs(_measure(lexical, BASELINE, inputs, progress).judged, judged)
     hybrids = []
     for trained in models:
         model = load_encoder(trained.data)
-        tower = title_ranking(model, inputs.documents.titles, model.word_share, progress=progress)
+        tower = TitleRanking(model, inputs.documents.titles, config.language, lexical_share=0.0, progress=progress)
         first = scores_of_pairs(_measure(tower, best, inputs, progress).judged, judged)
         weights = cross_fit(first, second, judged, collection.queries, gain=config.gain, seed=config.seed)
-        near = "cosine" if model.similarity == "cosine" else "minus the distance"
+        shares = [weight / (1 + weight) for weight in weights.of_half]
         note = (
-            f"{near} of {best} + weight x BM25; the two halves of the queries use"
-            f" {weights.of_half[0]:g} and {weights.of_half[1]:g}, each chosen on the other half"
+            f"{best} with another share for the terms that a query and a title have in common; the two halves of the"
+            f" queries use {shares[0]:.2f} and {shares[1]:.2f}, each chosen on the other half"
         )
         hybrids.append(
             MadeSystem(
-                measured=_measure(Hybrid(tower, bm25, weights), row.name, inputs, progress),
+                measured=_measure(Hybrid(tower, lexical, weights), row.name, inputs, progress),
                 parameters=model.num_parameters,
                 dimensions=model.dimensions,
                 train_seconds=_train_seconds(trained),

@@ -46,6 +46,10 @@ class CompiledModel:
     def word_share(self) -> float:
         return self.recipe.clicks.word_share
 
+    @property
+    def lexical_share(self) -> float:
+        return self.recipe.clicks.lexical_share
+
 
 def compiled_model(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> CompiledModel | None:
     """The model in the two files of a folder, if the kernels support it on this machine; None for another one.

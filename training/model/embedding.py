@@ -29,6 +29,16 @@ class TextEncoder(Protocol):
         """float32 [texts, dimensions]; every text has at least one word."""
 
 
+class SharingEncoder(TextEncoder, Protocol):
+    """A TextEncoder that says which shares its words and the terms of the texts have of a score (title_ranking)."""
+
+    @property
+    def word_share(self) -> float: ...
+
+    @property
+    def lexical_share(self) -> float: ...
+
+
 def search_vectors(
     encoder: TextEncoder,
     texts: Sequence[str],

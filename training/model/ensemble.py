@@ -5,10 +5,11 @@ The mean of m members that agree on a text's direction, each with errors of its 
 one recipe, even more so other towers, and most of all an encoder that learned from other texts
 (model.imported_encoder). Free of torch, so that a search of compiled and imported members starts fast.
 
-    score = Σ_m a_m ((1 - s_m) R_m + s_m M_m) = (1 - S) R + S M        shares a_m, word shares s_m, S = Σ_m a_m s_m
+    score = Σ_m a_m ((1 - l_m) ((1 - w_m) R_m + w_m M_m) + l_m L) = (1 - l) ((1 - w) R + w M) + l L
 
-R, the cosine of all vectors side by side, weighs R_m by a_m (1 - s_m) / (1 - S). M (ranking.word_matches) is of the
-words' vectors by the members that match words, weighed by a_m s_m / S.
+Of the members: shares a_m, word shares w_m, lexical shares l_m (ranking.title_ranking). l = Σ_m a_m l_m, and with
+b_m = a_m (1 - l_m) / (1 - l) w = Σ_m b_m w_m. R, the cosine of all vectors side by side, weighs R_m by
+b_m (1 - w_m) / (1 - w). M is of the words' vectors by the members that match words, weighed by b_m w_m / w.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +44,11 @@ class Ensemble:
 
     @property
     def word_share(self) -> float:
-        return sum(share * member.word_share for member, share in self._with_shares())
+        return sum(share * member.word_share for member, share in self._of_vectors())
+
+    @property
+    def lexical_share(self) -> float:
+        return sum(share * member.lexical_share for member, share in self._with_shares())
 
     @property
     def num_parameters(self) -> int:
@@ -60,7 +65,7 @@ class Ensemble:
 
     def encode_words(self, words: Sequence[str], side: Side) -> np.ndarray:
         """The words' vectors for their matches, as above; by all members if none has a share for words."""
-        weighted = [(member, share * member.word_share) for member, share in self._with_shares() if member.word_share]
+        weighted = [(member, share * member.word_share) for member, share in self._of_vectors() if member.word_share]
         if not weighted:
             return self.encode(words, side)
         members, weights = zip(*weighted, strict=True)
@@ -69,7 +74,13 @@ class Ensemble:
     @property
     def text_weights(self) -> list[float]:
         """The weight of each member's cosine in that of all vectors side by side; they add up to 1."""
-        return _normalised([share * (1 - member.word_share) for member, share in self._with_shares()])
+        return _normalised([share * (1 - member.word_share) for member, share in self._of_vectors()])
+
+    def _of_vectors(self) -> list[tuple[Any, float]]:
+        """Each member with its share of what vectors contribute to the score, b_m."""
+        members, shares = zip(*self._with_shares(), strict=True)
+        weights = [share * (1 - member.lexical_share) for member, share in zip(members, shares, strict=True)]
+        return list(zip(members, _normalised(weights), strict=True))
 
     def _with_shares(self) -> list[tuple[Any, float]]:
         equal = (1 / len(self.members),) * len(self.members)

@@ -52,6 +52,7 @@ class ImportedEncoder:
     text_contract: Mapping[str, Any]
     similarity: Similarity = "cosine"
     word_share: float = 0.0
+    lexical_share: float = 0.0
 
     @property
     def name(self) -> str:

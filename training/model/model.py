@@ -68,8 +68,13 @@ class Model:
 
     @property
     def word_share(self) -> float:
-        """The share of the words' own matches in a score (ranking.word_matches)."""
+        """The share of the words' own matches in a score (ranking.title_ranking)."""
         return self.recipe.clicks.word_share
+
+    @property
+    def lexical_share(self) -> float:
+        """The share of the terms that a query and a title have in common (ranking.title_ranking)."""
+        return self.recipe.clicks.lexical_share
 
     @property
     def num_parameters(self) -> int:

@@ -12,6 +12,7 @@ from clicktower.schemas.section import (
     Positive,
     SectionFamily,
     Share,
+    Unnamed,
     none_to_null,
     one_of,
     section,
@@ -101,7 +102,8 @@ class Clicks(ObjectiveSettings):
     # The weight of a pair's loss: 1; w, its clicks and what its conversions count in clicks; or 1 + ln w (w below 1).
     weights: Literal["none", "clicks", "log_clicks"] = "none"
     teacher: Annotated[Teaching | None, BeforeValidator(none_to_null)] = None
-    word_share: Share = 0.0  # the share of the words' own matches in a score (ranking.word_matches); not trained
+    word_share: Share = 0.0  # the share of the words' own matches in a score (ranking.title_ranking); not trained
+    lexical_share: Annotated[Share, Unnamed(at=0.0)] = 0.0  # the share of BM25 in a score; not trained
     shuffle_clicks: bool = False  # leak check: clicked titles are permuted among the training pairs
 
     @property

@@ -1,30 +1,53 @@
 """BM25 over titles: the lexical baseline of every table, and a mode of the search service.
 
-    score(q, d) = sum over the words t of q of  idf_t * tf / (tf + k1 (1 - b + b |d| / avgdl))
+    score(q, d) = sum over the words t of q of  idf_t * tf / (tf + K(d)),  K(d) = k1 (1 - b + b |d| / avgdl)
     idf_t = ln(1 + (N - df_t + 0.5) / (df_t + 0.5))
 
 This is the form of Lucene, Elasticsearch and OpenSearch (bm25s calls it "lucene"): the idf is never
-negative, and the factor k1 + 1, which changes no order, is left out. Words are those of the text contract,
-unstemmed; N, df and avgdl are of the whole collection. A word that occurs twice in a query counts twice.
+negative, and the factor k1 + 1, which changes no order, is left out. Words are the terms of the lexical contract in a
+language; N, df and avgdl are of the whole collection. A word that occurs twice in a query counts twice.
 
 The contribution of every word to every title is computed once, in whole columns, and stored by word; a query adds up
 those of its words: by the kernel (kernel_search) if only the best are needed, otherwise by NumPy, with the same result.
 The scores are those of the package bm25s, bit for bit; indexing a million titles takes seconds instead of half a
 minute.
+
+An index can be written to a file and opened again without being read: an Arrow file with one record batch, a row per
+word in the order of its UTF-8 bytes.
+
+    term      large_string
+    entries   large_list<struct<title: int32, part: float32>>: titles ascending; the word's part of their scores
+
+Its metadata `bm25` is JSON: version, the contract of the words, titles, mean_words (avgdl), k1 and b.
 """
 
+import json
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Self
 
 import numpy as np
+import pyarrow as pa
 
-from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Analyser, Language
-from clicktower.schemas.text_contract import words
+from clicktower.schemas import storage
+from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Language
+from clicktower.schemas.manifest import canonical_json
 from clicktower.training.kernel.kernel_library import status
 from clicktower.training.kernel.kernel_search import Postings
-from clicktower.training.ranking.term_counts import Titles, count_terms, idf, known_words
+from clicktower.training.ranking.term_counts import Titles, contract, count_terms, idf, terms_of
 
-K1, B = 0.9, 0.4
+K1, B = 0.9, 0.6
+INDEX = "bm25.arrow"  # the file's name in a release
+_VERSION = "1.0"
+_METADATA = b"bm25"
+_ENTRY = pa.struct([pa.field("title", pa.int32(), nullable=False), pa.field("part", pa.float32(), nullable=False)])
+_SCHEMA = pa.schema(
+    [
+        pa.field("term", pa.large_string(), nullable=False),
+        pa.field("entries", pa.large_list(pa.field("item", _ENTRY, nullable=False)), nullable=False),
+    ]
+)
 
 
 class TitleBM25:
@@ -46,18 +69,66 @@ class TitleBM25:
         """
         if not len(titles):
             raise ValueError("BM25 needs at least one title")
-        terms = count_terms(titles, language)
-        self._language, self._k1, self._b = language, k1, b
-        self._num_titles = len(titles)
-        self._vocabulary, self._starts, self._titles = terms.vocabulary, terms.starts, terms.title_of
-        self._mean_words = float(terms.lengths.mean()) or 1.0
-        rarity = np.array([idf(self._num_titles, n) for n in terms.titles_with.tolist()], np.float32)
-        saturation = k1 * ((1 - b) + b * terms.lengths / self._mean_words)
-        counts = terms.counts
-        self._parts = (rarity[terms.word_of] * (counts / (saturation[self._titles] + counts))).astype(np.float32)
+        self._take(_index(titles, language, k1, b), language, compiled)
+
+    @classmethod
+    def open(
+        cls,
+        uri: str,
+        language: Language | None = DEFAULT_LANGUAGE,
+        *,
+        k1: float = K1,
+        b: float = B,
+        compiled: bool | None = None,
+    ) -> Self | None:
+        """The index that `write` wrote, mapped from a local disk or read from elsewhere.
+
+        None if there is no such file, or if it has other words than ours or other settings than these: it is to be made
+        anew from the titles. Raises ValueError for a damaged file.
+        """
+        try:
+            source = pa.memory_map(storage.absolute(uri)) if storage.is_local(uri) else storage.read_bytes(uri)
+            file = pa.ipc.open_file(source)
+            facts = json.loads((file.schema.metadata or {})[_METADATA])
+            if facts["version"] != _VERSION or {**facts, **_settings(language, k1, b)} != facts:
+                return None
+            index = file.get_batch(0)
+            index.validate()
+            self = cls.__new__(cls)
+            self._take(index, language, compiled)
+        except FileNotFoundError:
+            return None
+        except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{uri} is no index of BM25, or a damaged one: {error}") from None
+        return self
+
+    def write(self, uri: str) -> None:
+        """Write the index to a file. The same titles, language and settings make the same bytes."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, self._index.schema) as writer:
+            writer.write_batch(self._index)
+        storage.write_atomic(uri, memoryview(sink.getvalue()))
+
+    def _take(self, index: pa.RecordBatch, language: Language | None, compiled: bool | None) -> None:
+        """Search an index. Raises ValueError if it is not of `_SCHEMA`, or if its parts do not fit each other."""
+        if not index.schema.equals(_SCHEMA):
+            raise ValueError(f"its columns are {', '.join(index.schema.names)}")
+        facts = json.loads(index.schema.metadata[_METADATA])
+        self._index, self._language = index, language
+        self._k1, self._b, self._mean_words = facts["k1"], facts["b"], facts["mean_words"]
+        self._num_titles = facts["titles"]
+        _, bounds, characters = index["term"].buffers()
+        self._bounds, self._characters = np.frombuffer(bounds, np.int64), memoryview(characters or b"")
+        self._starts = np.frombuffer(index["entries"].buffers()[1], np.int64)[: len(index) + 1]
+        entries = index["entries"].values
+        self._titles, self._parts = (entries.field(name).to_numpy(zero_copy_only=True) for name in ("title", "part"))
         if compiled is None:
             compiled = status().available
         self._kernel = Postings(self._titles, self._parts) if compiled else None
+
+    @property
+    def num_titles(self) -> int:
+        return self._num_titles
 
     @property
     def parameters(self) -> int:
@@ -78,11 +149,11 @@ class TitleBM25:
         There are more than k if several have the k-th score, fewer if fewer share a word. among: the titles to choose
         from, ascending; None: all.
         """
-        columns = np.array(known_words(query, self._vocabulary, self._language), np.int64)
-        if not len(columns):
+        numbers = self._numbers(query)
+        if not len(numbers):
             return np.empty(0, np.int32), np.empty(0, np.float32)
         if self._kernel and among is None:
-            return self._kernel.best(self._starts[columns], self._starts[columns + 1], k)
+            return self._kernel.best(self._starts[numbers], self._starts[numbers + 1], k)
         scores_N = self.scores([query])[0]
         rows = np.flatnonzero(scores_N) if among is None else among[scores_N[among] > 0]  # every part is above 0
         rows = rows.astype(np.int32)
@@ -100,30 +171,117 @@ class TitleBM25:
             sums += np.where(titles[at] == rows, parts[at], np.float32(0))
         return sums
 
-    def parts(self, query: str, title: str) -> list[float]:
-        """The contribution of each word of a query to the score of a title, 0 if the title lacks it.
+    def relative_scores(self, queries: Sequence[str]) -> np.ndarray:
+        """`relative` of each query and title, float32 [queries, titles]."""
+        scores_BN = self.scores(queries)
+        return np.stack([self.relative(query, scores_N) for query, scores_N in zip(queries, scores_BN, strict=True)])
 
-        The title need not be in the collection: it is scored as if it were, with the collection's counts.
+    def relative_scores_of(self, query: str, rows: np.ndarray) -> np.ndarray:
+        """`relative` of some titles for a query, float32 [rows]."""
+        return self.relative(query, self.scores_of(query, rows))
+
+    def self_score(self, query: str) -> float:
+        """The score of a title equal to the query, with |q| words, each as often as in the query.
+
+            self_score(q) = sum over the words t of q of  idf_t * tf_q(t) / (tf_q(t) + K(q))
+
+        A word that no title has counts too: with df 0 it is the rarest. 0 for a query without a word.
         """
-        of_title = Counter(self._words(title))
-        saturation = self._k1 * (1 - self._b + self._b * of_title.total() / self._mean_words)
-        parts = []
-        for word in self._words(query):
-            column = self._vocabulary.get(word)
-            if not of_title[word] or column is None:
-                parts.append(0.0)
-                continue
-            rarity = idf(self._num_titles, int(self._starts[column + 1] - self._starts[column]))
-            parts.append(rarity * of_title[word] / (of_title[word] + saturation))
-        return parts
+        of_query = terms_of(query, self._language)
+        counts, saturation = Counter(of_query), self._saturation(len(of_query))
+        return sum(self._idf(term) * counts[term] / (counts[term] + saturation) for term in of_query)
 
-    def _words(self, text: str) -> list[str]:
-        return Analyser(self._language).terms(text) if self._language else words(text)
+    def relative(self, query: str, scores: np.ndarray) -> np.ndarray:
+        """Scores of a query in parts of its `self_score`, float32: comparable across queries, and hardly above 1.
+
+            relative(q, d) = score(q, d) / self_score(q)
+
+        0 for a query without a word.
+        """
+        largest = np.float32(self.self_score(query))
+        return scores / largest if largest else np.zeros_like(scores)
+
+    def parts(self, query: str, title: str) -> list[tuple[str, float]]:
+        """Each term of a query and its part of the score of a title, 0 if the title or every title lacks it.
+
+        Added up in their order in float32 they are the score, to the last bit. The title need not be in the collection:
+        it is scored as if it were, with the collection's counts.
+        """
+        of_title = terms_of(title, self._language)
+        counts, saturation = Counter(of_title), self._saturation(len(of_title))
+
+        def part(term: str) -> float:
+            if not counts[term] or self._number(term) is None:
+                return 0.0
+            # In the precision of the index.
+            rarity = float(np.float32(self._idf(term)))
+            return float(np.float32(rarity * (counts[term] / (saturation + counts[term]))))
+
+        return [(term, part(term)) for term in terms_of(query, self._language)]
+
+    def _saturation(self, num_words: int) -> float:
+        """K of a title with so many words."""
+        return self._k1 * ((1 - self._b) + self._b * num_words / self._mean_words)
+
+    def _idf(self, term: str) -> float:
+        number = self._number(term)
+        having = 0 if number is None else int(self._starts[number + 1] - self._starts[number])
+        return idf(self._num_titles, having)
+
+    def _number(self, term: str) -> int | None:
+        """The number of a term, None if no title has it. Only the terms that are compared with it are read."""
+        wanted, num_terms = term.encode("utf-8", "surrogatepass"), len(self._index)
+
+        def encoded(number: int) -> bytes:
+            return bytes(self._characters[self._bounds[number] : self._bounds[number + 1]])
+
+        number = bisect_left(range(num_terms), wanted, key=encoded)
+        return number if number < num_terms and encoded(number) == wanted else None
+
+    def _numbers(self, query: str) -> np.ndarray:
+        """The numbers of the known terms of a query, int64, in order and with repeats."""
+        numbers = map(self._number, terms_of(query, self._language))
+        return np.array([number for number in numbers if number is not None], np.int64)
 
     def _postings(self, query: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(titles with the word, ascending; its part of their scores) of each known word of a query, as often as it
         occurs.
         """
-        for column in known_words(query, self._vocabulary, self._language):
-            entries = slice(self._starts[column], self._starts[column + 1])
+        for number in self._numbers(query):
+            entries = slice(self._starts[number], self._starts[number + 1])
             yield self._titles[entries], self._parts[entries]
+
+
+class RelativeBM25:
+    """BM25(q, d) / BM25(q, q) as a system."""
+
+    def __init__(self, bm25: TitleBM25) -> None:
+        self._bm25 = bm25
+
+    def scores(self, queries: Sequence[str]) -> np.ndarray:
+        return self._bm25.relative_scores(queries)
+
+
+def _settings(language: Language | None, k1: float, b: float) -> dict:
+    return {"contract": contract(language), "k1": k1, "b": b}
+
+
+def _index(titles: Titles, language: Language | None, k1: float, b: float) -> pa.RecordBatch:
+    """The index of titles, of `_SCHEMA`."""
+    counted = count_terms(titles, language)
+    mean_words = float(counted.lengths.mean()) or 1.0
+    rarity = np.array([idf(len(titles), n) for n in counted.titles_with.tolist()], np.float32)
+    saturation = k1 * ((1 - b) + b * counted.lengths / mean_words)
+    counts = counted.counts
+    parts = (rarity[counted.word_of] * (counts / (saturation[counted.title_of] + counts))).astype(np.float32)
+    # Code points have the order of their UTF-8 bytes.
+    terms = sorted(counted.vocabulary)
+    order = np.fromiter(map(counted.vocabulary.__getitem__, terms), np.int64, len(terms))
+    starts = np.concatenate([[0], np.cumsum(counted.titles_with[order])])
+    at = np.repeat(counted.starts[order] - starts[:-1], np.diff(starts)) + np.arange(len(parts))
+    entries = pa.StructArray.from_arrays([pa.array(counted.title_of[at]), pa.array(parts[at])], fields=list(_ENTRY))
+    facts = {"version": _VERSION, "titles": len(titles), "mean_words": mean_words, **_settings(language, k1, b)}
+    return pa.record_batch(
+        [pa.array(terms, pa.large_string()), pa.LargeListArray.from_arrays(starts, entries, type=_SCHEMA[1].type)],
+        schema=_SCHEMA.with_metadata({_METADATA: canonical_json(facts)}),
+    )

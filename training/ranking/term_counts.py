@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from clicktower.schemas.lexical_contract import Analyser, Language
-from clicktower.schemas.text_contract import normalise_column, words, words_of_column
+from clicktower.schemas.text_contract import CONTRACT_VERSION, normalise_column, words, words_of_column
 
 Titles: TypeAlias = Sequence[str] | pa.Array | pa.ChunkedArray
 _CHUNK_TITLES = 1 << 20  # cut into words at once
@@ -69,10 +69,19 @@ def count_terms(titles: Titles, language: Language | None) -> TermCounts:
     )
 
 
+def terms_of(text: str, language: Language | None) -> list[str]:
+    """The words of a text, as `count_terms` counts them, in reading order and with repeats."""
+    return Analyser(language).terms(text) if language else words(text)
+
+
+def contract(language: Language | None) -> dict[str, str]:
+    """What a reader of saved words must have, to look them up."""
+    return Analyser(language).contract if language else {"trigrams": CONTRACT_VERSION}
+
+
 def known_words(query: str, vocabulary: Mapping[str, int], language: Language | None) -> list[int]:
     """The numbers of the known words of a query, in order and with repeats."""
-    of_query = Analyser(language).terms(query) if language else words(query)
-    return [vocabulary[word] for word in of_query if word in vocabulary]
+    return [vocabulary[word] for word in terms_of(query, language) if word in vocabulary]
 
 
 def idf(num_titles: int, having: int) -> float:

@@ -1,35 +1,22 @@
-"""Late interaction: beside the cosine of two texts, each word of a query looks for its best match in a title.
+"""Late interaction: each word of a query looks for its best match in a title.
 
-    score(q, d) = (1 - share) R(q, d) + share M(q, d)
     M(q, d) = Σ_w idf_w max_v R(w, v) / Σ_w idf_w        words w of the query, v of the title
 
 The sum of maxima is ColBERT's (Khattab and Zaharia, SIGIR 2020, arXiv:2004.12832, eq. 3). A word's vector is the same
 encoder's vector of the word alone, in an ensemble that of the members that match words: it needs no training or
 storage, and the vector of the whole text provides the context. idf is BM25's (bm25), of the titles of the collection; a
-word that no title has is the rarest. A word that occurs twice in a query counts twice. Both terms lie within -1 and 1,
-and so does the score.
+word that no title has is the rarest. A word that occurs twice in a query counts twice. M lies within -1 and 1, as the
+cosine does; title_ranking adds them up.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from clicktower.schemas.stage import Progress, silent
 from clicktower.schemas.text_contract import words
-from clicktower.training.model.embedding import TextEncoder, TitleEmbeddings, scores_one_by_one, search_vectors
+from clicktower.training.model.embedding import TextEncoder, scores_one_by_one, search_vectors
 from clicktower.training.model.ensemble import WordEncoder
-from clicktower.training.ranking.measure import System
 from clicktower.training.ranking.term_counts import Titles, count_terms, idf
-
-
-def title_ranking(
-    encoder: TextEncoder, titles: Sequence[str], word_share: float, *, progress: Progress = silent
-) -> System:
-    """Titles ranked by an encoder whose words have this share of a score; a share of 0 leaves the cosine or distance
-    alone.
-    """
-    texts = TitleEmbeddings(encoder, titles, progress=progress)
-    return _TextsAndWords(texts, WordMatches(encoder, titles), word_share) if word_share else texts
 
 
 def best_matches(encoder: TextEncoder, of_query: Sequence[str], of_title: Sequence[str]) -> list[tuple[str, float]]:
@@ -37,20 +24,6 @@ def best_matches(encoder: TextEncoder, of_query: Sequence[str], of_title: Sequen
     of_words = WordEncoder(encoder)
     cosines_QV = search_vectors(of_words, of_query, "query") @ search_vectors(of_words, of_title, "document").T
     return [(of_title[int(cosines_V.argmax())], float(cosines_V.max())) for cosines_V in cosines_QV]
-
-
-class _TextsAndWords:
-    def __init__(self, texts: TitleEmbeddings, matches: "WordMatches", share: float) -> None:
-        self._texts, self._matches, self._share = texts, matches, share
-
-    def scores(self, queries: Sequence[str]) -> np.ndarray:
-        """float32 [queries, titles]."""
-        return with_words(self._texts.scores(queries), self._matches.scores(queries), self._share)
-
-
-def with_words(cosines: np.ndarray, matches: np.ndarray, share: float) -> np.ndarray:
-    """The score of each R and its M, float32."""
-    return (np.float32(1) - np.float32(share)) * cosines + np.float32(share) * matches
 
 
 class WordMatches:

@@ -52,7 +52,7 @@ async function show(query) {
 // Both rankings, of one release: the next one may take over between two answers, in one worker before the other.
 async function both(query) {
   for (let tries = 0; tries < 20; tries++) {
-    const found = await Promise.all([search(query, "vector"), search(query, "bm25")]);
+    const found = await Promise.all([search(query, "hybrid"), search(query, "bm25")]);
     if (found[0].release === found[1].release) return found;
     await new Promise((resolve) => setTimeout(resolve, 200));
   }

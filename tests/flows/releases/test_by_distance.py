@@ -73,13 +73,13 @@ def test_the_nearest_are_found_and_documents_of_the_query_s_own_words_are_0_away
     assert same[0].rank == 1
 
 
-def test_a_hybrid_subtracts_the_distance_from_the_weighted_bm25_score(opened, documents, distances):
+def test_a_hybrid_subtracts_the_distance_from_the_share_of_the_terms(opened, documents, distances):
     catalogue = read_documents(documents)
-    bm25 = dict(zip(catalogue.ids, TitleBM25(catalogue.titles).scores([QUERY])[0].tolist(), strict=True))
-    hits = opened.search(QUERY, 300, "hybrid", weight=0.3)
-    best = sorted((0.3 * bm25[i] - distances[i] for i in bm25), reverse=True)
-    assert [hit.score for hit in hits] == rounded(best, of=max(bm25.values()) + max(distances.values()))
-    assert [hit.bm25 for hit in hits] == rounded([bm25[hit.id] for hit in hits], of=max(bm25.values()))
+    terms = dict(zip(catalogue.ids, TitleBM25(catalogue.titles).relative_scores([QUERY])[0].tolist(), strict=True))
+    hits = opened.search(QUERY, 300, "hybrid", lexical_share=0.3)
+    best = sorted((0.3 * terms[i] - 0.7 * distances[i] for i in terms), reverse=True)
+    assert [hit.score for hit in hits] == rounded(best, of=max(terms.values()) + max(distances.values()))
+    assert [hit.terms for hit in hits] == rounded([terms[hit.id] for hit in hits], of=1)
 
 
 def test_an_index_is_made_and_measured_by_distance(model, documents, tmp_path):

@@ -26,7 +26,7 @@ from clicktower.training.ranking.bm25 import TitleBM25
 from clicktower.training.ranking.measure import top_k
 from clicktower.training.ranking.ndcg import descending_order
 from clicktower.training.ranking.nearest import Nearest
-from clicktower.training.ranking.word_matches import title_ranking
+from clicktower.training.ranking.title_ranking import TitleRanking
 from tests.flows.releases.catalogue import CONFIG
 from tests.recipes import varied
 from tests.rounding import rounded
@@ -118,18 +118,19 @@ def test_a_release_with_an_index_of_an_earlier_version_is_searched_exactly(tmp_p
         assert cosines == rounded(vectors[rows] @ query)
 
 
-def test_a_hybrid_adds_the_cosine_and_the_weighted_bm25_score(published, documents):
+def test_a_hybrid_ranks_by_the_cosine_and_by_the_share_of_the_terms(published, documents):
     catalogue = read_documents(documents)
     opened = OpenRelease(published.uri)
-    query = "steel angle hose"
+    query = "steel angle hoses"
     cosines = TitleEmbeddings(opened.model, catalogue.titles).scores([query])[0]
-    bm25 = TitleBM25(catalogue.titles).scores([query])[0]
-    both = {i: (c, b) for i, c, b in zip(catalogue.ids, cosines.tolist(), bm25.tolist(), strict=True)}
-    hits = opened.search(query, 300, "hybrid", weight=0.3)
-    best = sorted((c + 0.3 * b for c, b in both.values()), reverse=True)
-    assert [hit.score for hit in hits] == rounded(best, of=1 + best[0])
-    for hit in [*hits, *opened.search(query, 7, both=True), *opened.search(query, 7, "bm25", both=True)]:
-        assert (hit.cosine, hit.bm25) == rounded(both[hit.id], of=1 + both[hit.id][1])
+    index = TitleBM25(catalogue.titles)
+    bm25, terms = index.scores([query])[0], index.relative_scores([query])[0]
+    parts = {i: part for i, *part in zip(catalogue.ids, cosines.tolist(), terms.tolist(), bm25.tolist(), strict=True)}
+    hits = opened.search(query, 300, "hybrid", lexical_share=0.3)
+    best = sorted((0.7 * c + 0.3 * t for c, t, _ in parts.values()), reverse=True)
+    assert [hit.score for hit in hits] == rounded(best, of=1)
+    for hit in [*hits, *opened.search(query, 7, details=True), *opened.search(query, 7, "bm25", details=True)]:
+        assert (hit.cosine, hit.terms, hit.bm25) == rounded(tuple(parts[hit.id]), of=1 + parts[hit.id][2])
     lexical = opened.search(query, 300, "bm25")
     assert [hit.score for hit in lexical] == sorted(bm25[bm25 > 0].tolist(), reverse=True)
     assert [hit.cosine for hit in lexical] == [None] * len(lexical)
@@ -140,36 +141,40 @@ def test_a_hybrid_adds_the_cosine_and_the_weighted_bm25_score(published, documen
             assert shorter == [(hit.id, hit.score) for hit in opened.search(query, 50, mode)][:k]
 
 
-def test_words_with_a_share_of_a_score_rank_the_nearest_again_as_evaluation_does(documents, tmp_path, monkeypatch):
-    monkeypatch.setattr(searching, "WORDS_RANK", 100)  # of 300 documents
-    trained = trained_stage(str(tmp_path), recipe=varied(LSTM_96, cells=8, word_share=0.4))
+def test_words_and_terms_with_a_share_of_a_score_rank_as_evaluation_does(documents, tmp_path, monkeypatch):
+    monkeypatch.setattr(searching, "CANDIDATES", 40)  # of 300 documents
+    trained = trained_stage(str(tmp_path), recipe=varied(LSTM_96, cells=8, word_share=0.4, lexical_share=0.2))
     opened = OpenRelease(publish(trained, documents=documents, to=str(tmp_path / "live"), config=CONFIG).uri)
     catalogue = read_documents(documents)
-    assert opened.model.word_share == 0.4
+    assert (opened.word_share, opened.lexical_share) == (0.4, 0.2)
     for query in ("steel angles", "garden hose 2x4"):
         cosines = TitleEmbeddings(opened.model, catalogue.titles).scores([query])[0]
-        scores = title_ranking(opened.model, catalogue.titles, 0.4).scores([query])[0]
-        nearest = np.sort(cosines)[-100]
-        best = np.sort(scores[cosines >= nearest])[::-1][:20]
+        scores = TitleRanking(opened.model, catalogue.titles, "english").scores([query])[0]
+        bm25 = TitleBM25(catalogue.titles).scores([query])[0]
+        is_candidate = cosines >= np.sort(cosines)[-40]
+        is_candidate[[row for row in np.lexsort((np.arange(300), -bm25))[:40] if bm25[row]]] = True
+        best = np.sort(scores[is_candidate])[::-1][:20]
         hits = opened.search(query, 20)
         assert [hit.score for hit in hits] == rounded(best.tolist())
         of = dict(zip(catalogue.ids, zip(scores.tolist(), cosines.tolist(), strict=True), strict=True))
         assert [(hit.score, hit.cosine) for hit in hits] == [rounded(of[hit.id]) for hit in hits]
-        bm25 = TitleBM25(catalogue.titles).scores([query])[0]
-        hybrid = opened.search(query, 1, "hybrid", weight=0.3)[0]
-        assert hybrid.score == rounded(float((scores + np.float32(0.3) * bm25).max()), of=1 + hybrid.bm25)
+        for hit in hits:
+            parts = 0.8 * (0.6 * hit.cosine + 0.4 * hit.words) + 0.2 * hit.terms
+            assert hit.score == rounded(parts, of=1)
+        nearest = opened.search(query, 20, "vector")
+        assert [hit.score for hit in nearest] == rounded(sorted(cosines.tolist(), reverse=True)[:20])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["vector", "hybrid"])
-def test_an_index_that_was_measured_with_the_words_finds_what_they_rerank(documents, tmp_path, monkeypatch, mode):
-    for module in (release_documents, searching):
-        monkeypatch.setattr(module, "WORDS_RANK", 50)  # of 300 documents
+def test_an_index_that_was_measured_with_the_words_finds_what_they_rank(documents, tmp_path, monkeypatch, mode):
+    for module in (release_documents, making, searching):
+        monkeypatch.setattr(module, "CANDIDATES", 50)  # of 300 documents
     trained = trained_stage(str(tmp_path), recipe=varied(LSTM_96, cells=8, word_share=0.4))
     config = replace(CONFIG, index="ivf", min_recall=0.9, recall_at=5)
     published = publish(trained, documents=documents, to=str(tmp_path / "live"), config=config)
     index = published.release.index
-    assert (index["words_rank"], [step["recall_at"] for step in index["steps"]]) == (50, [5, 50])
+    assert (index["candidates"], [step["recall_at"] for step in index["steps"]]) == (50, [5, 50])
     opened, visited = OpenRelease(published.uri), []
     best = Nearest.best
 
@@ -179,13 +184,10 @@ def test_an_index_that_was_measured_with_the_words_finds_what_they_rerank(docume
 
     monkeypatch.setattr(Nearest, "best", watched)
     assert len(opened.search("angle bracket", 4, mode)) == 4
-    if mode == "vector":
-        assert visited == [(50, index["num_probes"])]
-        assert index["num_probes"] < index["num_partitions"]
-    else:  # a hybrid ranks a hundred of the nearest, for which the index was not measured
-        assert visited == [(100, None)]
-    # An index of an earlier version was measured without the words, and at fewer documents than they rerank.
-    del opened.release.index["words_rank"]
+    assert visited == [(50 if mode == "hybrid" else 4, index["num_probes"])]
+    assert index["num_probes"] < index["num_partitions"]
+    # An index of an earlier version was measured without BM25's candidates, and at fewer documents than are ranked.
+    del opened.release.index["candidates"]
     opened.documents_search.steps = index["steps"][:1]
     visited.clear()
     opened.search("angle bracket", 4)
@@ -194,8 +196,8 @@ def test_an_index_that_was_measured_with_the_words_finds_what_they_rerank(docume
 
 @pytest.mark.slow
 def test_the_recall_of_an_index_is_that_of_searches_for_halves_of_titles(documents, tmp_path, monkeypatch):
-    for module in (release_documents, searching):
-        monkeypatch.setattr(module, "WORDS_RANK", 10)
+    for module in (release_documents, making, searching):
+        monkeypatch.setattr(module, "CANDIDATES", 10)
     trained = trained_stage(str(tmp_path), recipe=varied(LSTM_96, cells=8, word_share=0.4))
     config = replace(CONFIG, index="ivf", min_recall=0.5, recall_at=5)
     published = publish(trained, documents=documents, to=str(tmp_path / "live"), config=config)
@@ -214,7 +216,6 @@ def test_the_recall_of_an_index_is_that_of_searches_for_halves_of_titles(documen
         for hits, exact in zip(by_index, scores(), strict=True)
     ]
     assert np.mean(shares) == pytest.approx(published.release.index["recall"])
-    assert np.mean(shares) < 1
 
 
 def test_search_says_what_is_wrong(live, published, tmp_path):
@@ -223,9 +224,9 @@ def test_search_says_what_is_wrong(live, published, tmp_path):
             search(live, text)
     with pytest.raises(UsageError, match=r"There is no mode 'exact' of search."):
         search(live, "hose", mode="exact")
-    for weight in (-1.0, float("nan"), float("inf")):
+    for share in (-1.0, float("nan"), 1.0):
         with pytest.raises(UsageError, match="0 or more"):
-            search(live, "hose", mode="hybrid", weight=weight)
+            search(live, "hose", mode="hybrid", lexical_share=share)
     with pytest.raises(UsageError, match=r"A search needs k = 1 or more, not 0\."):
         search(live, "hose", 0)
     with pytest.raises(StageError, match="Nothing is published at"):

@@ -46,18 +46,18 @@ def opened(published):
 
 @pytest.mark.parametrize("mode", ["vector", "bm25", "hybrid"])
 def test_search_answers_what_the_release_answers(client, opened, mode):
-    asked = {"query": "Angle  BRACKET ørn", "k": 7, "mode": mode, "weight": 0.5}
+    asked = {"query": "Angle  BRACKET ørn", "k": 7, "mode": mode, "lexical_share": 0.5}
     found = client.post("/v1/search", json=asked).json()
-    expected = opened.search(asked["query"], 7, mode, weight=0.5, both=True)
+    expected = opened.search(asked["query"], 7, mode, lexical_share=0.5, details=True)
     assert found["hits"] == [asdict(hit) for hit in expected]
     assert (found["release"], found["query"], found["mode"]) == (opened.release.digest, asked["query"], mode)
     assert found["took_ms"] > 0
     assert client.post("/v1/search", json=asked | {"release": opened.release.digest}).json()["hits"] == found["hits"]
 
 
-def test_ten_documents_by_vector_unless_asked_otherwise(client, opened):
+def test_ten_documents_by_the_whole_score_unless_asked_otherwise(client, opened):
     found = client.post("/v1/search", json={"query": "copper pipe"}).json()
-    assert found["mode"] == "vector"
+    assert found["mode"] == "hybrid"
     assert [hit["id"] for hit in found["hits"]] == [hit.id for hit in opened.search("copper pipe", 10)]
 
 
@@ -70,7 +70,7 @@ def test_embed_gives_the_vectors_of_the_model(client, opened, texts):
 
 
 def test_explain_takes_a_document_or_any_title(client, opened):
-    hit = opened.search("copper pipe", 1, both=True)[0]
+    hit = opened.search("copper pipe", 1, details=True)[0]
     by_id = client.post("/v1/explain", json={"query": "copper pipe", "id": hit.id}).json()
     by_title = client.post("/v1/explain", json={"query": "copper pipe", "title": hit.title}).json()
     assert by_id | {"took_ms": 0} == by_title | {"took_ms": 0}
@@ -106,8 +106,8 @@ REFUSED = [
     ("search", SEARCH | {"k": 1.5}, 422, "k"),
     ("search", SEARCH | {"k": True}, 422, "k"),
     ("search", SEARCH | {"mode": "exact"}, 422, "mode"),
-    ("search", SEARCH | {"weight": -0.1}, 422, "weight"),
-    ("search", SEARCH | {"weight": "1"}, 422, "weight"),
+    ("search", SEARCH | {"lexical_share": -0.1}, 422, "lexical_share"),
+    ("search", SEARCH | {"lexical_share": "1"}, 422, "lexical_share"),
     ("search", SEARCH | {"quary": "a"}, 422, "quary"),
     ("search", SEARCH | {"release": "gone"}, 404, "release"),
     ("search", [SEARCH], 422, "object"),
@@ -137,8 +137,8 @@ BYTES = [
     (b'{"query": "a"} x', 400),
     (b'{"query": "\xff"}', 400),
     (b'{"query": "\\ud800"}', 400),
-    (b'{"query": "a", "weight": NaN}', 400),
-    (b'{"query": "a", "weight": 1e999}', 422),
+    (b'{"query": "a", "lexical_share": NaN}', 400),
+    (b'{"query": "a", "lexical_share": 1e999}', 422),
     (b"[" * 200_000, 422),
     (b'{"query": ' + b"[" * 200_000, 422),
     (b'{"deep": ' * 20_000, 422),
@@ -175,7 +175,8 @@ TEXT = st.text(st.characters(), min_size=1, max_size=40)
 MODES = st.sampled_from(["vector", "bm25", "hybrid"])
 LIKELY = {
     "search": st.fixed_dictionaries(
-        {"query": TEXT}, optional={"k": st.integers(1, MOST_RESULTS), "mode": MODES, "weight": st.floats(0, 1_000)}
+        {"query": TEXT},
+        optional={"k": st.integers(1, MOST_RESULTS), "mode": MODES, "lexical_share": st.none() | st.floats(0, 0.99)},
     ),
     "embed": st.fixed_dictionaries(
         {"texts": st.lists(TEXT, min_size=1, max_size=12), "side": st.sampled_from(["query", "document"])}

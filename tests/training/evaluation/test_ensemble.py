@@ -28,9 +28,11 @@ from clicktower.training.model.model import load_encoder, load_model, write_mode
 from clicktower.training.model.named_recipes import LSTM_96
 from clicktower.training.model.parameters import initial_parameters, layout_of
 from clicktower.training.model.text_encoder import load_text_encoder
+from clicktower.training.ranking.bm25 import TitleBM25
 from clicktower.training.ranking.hybrid import query_half
 from clicktower.training.ranking.ndcg import ndcg
-from clicktower.training.ranking.word_matches import WordMatches, title_ranking
+from clicktower.training.ranking.title_ranking import TitleRanking
+from clicktower.training.ranking.word_matches import WordMatches
 from clicktower.training.trainer.launch import train
 from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding, rounded
@@ -201,7 +203,9 @@ def transformer(store, tmp_path_factory) -> str:
 
 @pytest.fixture(scope="module")
 def with_words(store) -> str:
-    return trained_stage(store, recipe=varied(LSTM_96, name="with words", cells=16, word_share=0.375, seed=4))
+    return trained_stage(
+        store, recipe=varied(LSTM_96, name="with words", cells=16, word_share=0.375, lexical_share=0.2, seed=4)
+    )
 
 
 @pytest.mark.slow
@@ -209,25 +213,28 @@ def with_words(store) -> str:
 def test_its_score_is_the_mean_of_its_members_scores_by_their_shares(store, request, with_words, second):
     other = trained_stage(store, seed=5) if second == "other" else request.getfixturevalue(second)
     if other == with_words:
-        other = trained_stage(store, recipe=varied(LSTM_96, name="others", cells=16, word_share=0.1, seed=6))
+        other = trained_stage(
+            store, recipe=varied(LSTM_96, name="others", cells=16, word_share=0.1, lexical_share=0.3, seed=6)
+        )
     made = combine([with_words, other], store=store, shares=[2.0, 3.0])
     assert made.manifest.outcome.metrics["shares"] == [0.4, 0.6]
-    scores = []
+    scores, terms = [], TitleBM25(TITLES).relative_scores(["angle bracket"])
     for folder in (with_words, other):
         encoder = load_encoder(open_result(folder).data)
         texts, words = TitleEmbeddings(encoder, TITLES), WordMatches(encoder, TITLES)
-        share = encoder.word_share
-        scores.append((1 - share) * texts.scores(["angle bracket"]) + share * words.scores(["angle bracket"]))
+        share, lexical = encoder.word_share, encoder.lexical_share
+        of_vectors = (1 - share) * texts.scores(["angle bracket"]) + share * words.scores(["angle bracket"])
+        scores.append((1 - lexical) * of_vectors + lexical * terms)
     expected = 0.4 * scores[0] + 0.6 * scores[1]
     if second == "with_words":  # the best match is that of both together
         encoders = [load_encoder(open_result(folder).data) for folder in (with_words, other)]
         alone = [WordMatches(encoder, TITLES).scores(["angle bracket"]) for encoder in encoders]
         both = WordMatches(load_encoder(made.data), TITLES).scores(["angle bracket"])
-        weights = [0.4 * 0.375, 0.6 * 0.1]
+        weights = [0.4 * 0.8 * 0.375, 0.6 * 0.7 * 0.1]
         assert (both <= np.average(alone, axis=0, weights=weights) + 1e-6).all(), "no pair is the best for both"
         expected += sum(weights) * both - weights[0] * alone[0] - weights[1] * alone[1]
     for encoder in (load_encoder(made.data), load_text_encoder(made.data)):
-        system = title_ranking(encoder, TITLES, encoder.word_share)
+        system = TitleRanking(encoder, TITLES, "english")
         assert_equal_but_for_rounding(system.scores(["angle bracket"]), expected)
 
 
@@ -270,7 +277,7 @@ def test_judgments_choose_the_shares_of_two_models(store, judged, with_words, tr
         """By whole systems and the reference NDCG."""
         both = combine([with_words, transformer], store=store, shares=shares).data if shares else folder
         encoder = load_encoder(both)
-        scores = title_ranking(encoder, documents.titles, encoder.word_share).scores(list(queries.values()))
+        scores = TitleRanking(encoder, documents.titles, "english").scores(list(queries.values()))
         run = {
             q: dict(zip(documents.ids, map(float, row), strict=True)) for q, row in zip(queries, scores, strict=True)
         }
@@ -327,7 +334,7 @@ def test_a_release_of_a_model_and_a_transformer(store, transformer, with_words, 
     ).release
     assert "reads tokens of its own" in release.query_tower["reason"]
     encoder, titles = load_encoder(made.data), read_documents(judged.documents)
-    scores = title_ranking(encoder, titles.titles, encoder.word_share).scores(["angle screws"])[0]
+    scores = TitleRanking(encoder, titles.titles, "english").scores(["angle screws"])[0]
     hits = OpenRelease(uri).search("angle screws", 10)
     assert [hit.score for hit in hits] == rounded(np.sort(scores)[::-1].tolist())
     assert verify(uri) == []

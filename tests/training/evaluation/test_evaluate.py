@@ -18,7 +18,7 @@ from clicktower.training.model.embedding import TitleEmbeddings
 from clicktower.training.model.model import load_model
 from clicktower.training.model.named_recipes import LSTM_96
 from clicktower.training.ranking.measure import judged_collection, measure
-from clicktower.training.ranking.word_matches import title_ranking
+from clicktower.training.ranking.title_ranking import TitleRanking
 from tests.recipes import varied
 from tests.rounding import rounded
 from tests.trained_model import trained_stage
@@ -69,12 +69,12 @@ def test_the_table_is_what_trec_eval_says_of_the_run_files(evaluated, files):
                 assert metrics["systems"][system][name]["mean"] == pytest.approx(expected, abs=1e-9)
 
 
-def test_words_with_a_share_of_a_score_count_in_an_evaluation_and_in_a_comparison(files, tmp_path):
-    words = trained_stage(str(tmp_path), recipe=varied(LSTM_96, cells=8, word_share=0.4))
+def test_words_and_terms_with_a_share_of_a_score_count_in_an_evaluation_and_in_a_comparison(files, tmp_path):
+    words = trained_stage(str(tmp_path), recipe=varied(LSTM_96, cells=8, word_share=0.4, lexical_share=0.2))
     found = evaluate(words, **files, store=str(tmp_path), config=CONFIG)
     documents, encoder = read_documents(files["documents"]), load_model(open_result(words).data)
     collection = judged_collection(documents, read_queries(files["queries"]), read_qrels(files["qrels"]))
-    expected = measure(title_ranking(encoder, documents.titles, 0.4), collection, CONFIG.rules)
+    expected = measure(TitleRanking(encoder, documents.titles, "english"), collection, CONFIG.rules)
     run = read_run(f"{found.data}/runs/model.run")
     assert all(run[query] == rounded(scores) for query, scores in expected.judged.items())
     inputs = ComparisonInputs(
@@ -84,6 +84,8 @@ def test_words_with_a_share_of_a_score_count_in_an_evaluation_and_in_a_compariso
     assert evaluate_model(row, open_result(words), inputs, silent).measured.judged == expected.judged
     cosines = measure(TitleEmbeddings(encoder, documents.titles), collection, CONFIG.rules)
     assert cosines.judged != expected.judged
+    alone = read_run(f"{found.data}/runs/vectors.run")
+    assert all(alone[query] == rounded(scores) for query, scores in cosines.judged.items())
 
 
 def test_rows_that_are_no_documents_are_named_and_ids_with_spaces_keep_runs_whole(files, model, tmp_path):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from clicktower.schemas.text_contract import words
-from clicktower.training.model.embedding import TitleEmbeddings, search_vectors
-from clicktower.training.ranking.word_matches import WordMatches, title_ranking
+from clicktower.training.model.embedding import search_vectors
+from clicktower.training.ranking.word_matches import WordMatches
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.training.ranking.projection_encoder import ProjectionEncoder
 
@@ -84,11 +84,3 @@ def test_titles_of_the_same_words_have_the_same_score_in_any_order_and_number():
     assert (scores[:, 0] == scores[:, 2]).all()
     assert np.abs(scores).max() <= 1 + 1e-6
     assert scores[1, 4] == rounded(1.0)
-
-
-def test_a_ranking_is_the_weighted_mean_of_the_texts_and_the_words():
-    encoder, queries = ProjectionEncoder(), ["angle bracket", "hose"]
-    cosines, matches = (made(encoder, TITLES).scores(queries) for made in (TitleEmbeddings, WordMatches))
-    found = title_ranking(encoder, TITLES, 0.25).scores(queries)
-    assert_equal_but_for_rounding(found, 0.75 * cosines.astype(np.float64) + 0.25 * matches)
-    np.testing.assert_array_equal(title_ranking(encoder, TITLES, 0.0).scores(queries), cosines)
