@@ -43,6 +43,6 @@ def search(analyser: str, k1: float, b: float, titles: Iterable[str], queries: S
 
 
 def _run(arguments: Sequence[str], lines: Iterable[str]) -> str:
-    command = ["java", "-cp", f"{jars()}/*", str(PROGRAM), *arguments]
+    command = ["java", "-XX:+UseSerialGC", "-cp", f"{jars()}/*", str(PROGRAM), *arguments]
     given = "".join(f"{line}\n" for line in lines).encode()
     return subprocess.run(command, input=given, stdout=subprocess.PIPE, check=True).stdout.decode()

@@ -97,7 +97,7 @@ def test_every_character_between_letters_and_digits(lucene):
     char_of = {
         ("cjk" if char in unspaced else "standard", "none", folded(frame.replace("?", char))): char
         for char in characters
-        for frame in ("a?b", "1?2", "?a")
+        for frame in ("a?b", "?1")
     }
     found: dict[str, list[tuple[str, list[str], list[str]]]] = {}
     for case, theirs, ours in differences(lucene, char_of):
@@ -154,13 +154,14 @@ def test_real_titles_and_queries(lucene, real_data):
         texts[name] = list(dict.fromkeys(map(folded, (*titles, *(text for part in queries for text in part)))))
     chinese = texts.pop("sogou_qt")
     english = [text for part in texts.values() for text in part]
-    cases = [("english-snowball", "english", text) for text in english]
-    cases += [("standard", "none", text) for text in english] + [("cjk", "none", text) for text in chinese]
-    found = list(differences(lucene, cases))
-    # Where katakana meet an underscore, Lucene keeps both together; ours cuts the katakana.
-    assert [text for (_, language, text), _, _ in found if language == "none" and not re.search("_[ァ-ヺ]", text)] == []
-    stemmed = [row for row in found if row[0][1] == "english"]
-    assert 0 < len(stemmed) < 0.03 * len(english)
-    for (_, _, text), theirs, ours in stemmed:
+    cases = [("english-snowball", "english", text) for text in english] + [("cjk", "none", text) for text in chinese]
+    stemmed = 0
+    for (_, language, text), theirs, ours in differences(lucene, cases):
+        if language == "none":
+            # Where katakana meet an underscore, Lucene keeps both together; ours cuts the katakana.
+            assert re.search("_[ァ-ヺ]", text), (text, theirs, ours)
+            continue
+        stemmed += 1
         for word, token, term in zip(Analyser("none").terms(text), theirs, ours, strict=True):
             assert token == term or RESTEMMED.fullmatch(word.removesuffix("'s")), (word, token, term)
+    assert 0 < stemmed < 0.03 * len(english)

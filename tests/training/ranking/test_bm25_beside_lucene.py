@@ -93,16 +93,12 @@ def test_made_titles(lucene):
 
 
 def test_product_titles(lucene, real_data):
-    compared = compare(lucene, "standard", "none", *read_data(real_data / "homedepot"))
+    compared = compare(lucene, "english-snowball", "english", *read_data(real_data / "homedepot"))
     assert len(compared.titles) > 54_600
     assert len(compared.queries) > 10_000
-    assert compared.differing() == []
-
-
-def test_product_titles_stemmed(lucene, real_data):
-    compared = compare(lucene, "english-snowball", "english", *read_data(real_data / "homedepot"))
     terms = Analyser("english").terms
-    words = sorted({word for text in (*compared.titles, *compared.queries) for word in Analyser("none").terms(text)})
+    texts = pa.array([*compared.titles, *compared.queries], pa.string())
+    words = Analyser("none").terms_of_column(texts)[1].dictionary.to_pylist()
     # Lucene's older Snowball gives some words the stem of others (universal: univers), which changes how rare it is.
     changed = {
         stem
