@@ -43,7 +43,7 @@ from clicktower.training.ranking.ndcg import CUTOFFS, gains_of, judged_pairs
 from clicktower.training.sweep.trial_process import TrialProcess, TrialStatus, interrupts_held
 from clicktower.training.trainer.launch import fingerprints, require_workers, train_request, workers_device
 
-COMPARE = Stage("compare", version=5)
+COMPARE = Stage("compare", version=6)
 _LISTEN_SECONDS = 0.5
 
 # Called with each finished row, the number of finished rows, and the total.

@@ -43,7 +43,7 @@ from clicktower.training.ranking.ndcg import CUTOFFS, Gain, gains_of, judged_pai
 from clicktower.training.ranking.significance import bootstrap_interval, holm, randomisation_p
 from clicktower.training.ranking.title_ranking import TitleRanking
 
-EVALUATE = Stage("evaluate", version=4)
+EVALUATE = Stage("evaluate", version=5)
 OURS, VECTORS, BASELINE, FLOOR = "model", "vectors", "bm25", "random"
 
 RULES = {

@@ -25,7 +25,7 @@ from clicktower.training.ranking.measure import Measured, System, measure, measu
 from clicktower.training.ranking.ndcg import judged_pairs
 from clicktower.training.ranking.title_ranking import TitleRanking
 
-MEASURE = Stage("measure", version=2)
+MEASURE = Stage("measure", version=3)
 _PER_QUERY, _JUDGED, _RETRIEVED = "per_query.json", "judged.run", "collection.run"
 
 
