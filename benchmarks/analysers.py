@@ -125,7 +125,8 @@ def main() -> None:
         "titles": len(documents),
         "relevant_grade": RELEVANT.get(name, 1),
         "n": len(dev.judged.qrels),
-        "rows": described(rows, OURS[name]),
+        "ours": OURS[name],
+        "systems": described(rows, OURS[name]),
         "chosen_on": f"{len(choosing.judged.qrels)} train queries, by {CHOOSES}, words: {OURS[name]}",
         "choosing": curve,
     }
@@ -145,19 +146,18 @@ def choice(curves: Sequence[Sequence[Mapping[str, float]]]) -> Pair:
     return max(values, key=lambda pair: np.mean(values[pair]))
 
 
-def described(rows: Mapping[tuple[str, Pair], np.ndarray], ours: str) -> list[dict]:
-    """Of each row its means and, at its pair, ours minus it with the 95% interval over queries."""
-    result = []
+def described(rows: Mapping[tuple[str, Pair], np.ndarray], ours: str) -> dict[str, dict]:
+    """By row and "k1 b" the means and, at that pair, ours minus them with the 95% interval over queries."""
+    systems: dict[str, dict] = {}
     for (name, pair), values_QM in rows.items():
-        row = {"row": name, "k1": pair[0], "b": pair[1], **named(values_QM.mean(axis=0))}
+        figures = named(values_QM.mean(axis=0))
         if name != ours:
             difference_QM = rows[ours, pair] - values_QM
             low, high = bootstrap_interval(difference_QM)
-            row[f"{ours} minus it"] = {
-                "mean": named(difference_QM.mean(axis=0)), "low": named(low), "high": named(high)
-            }  # fmt: skip
-        result.append(row)
-    return result
+            parts = {"mean": difference_QM.mean(axis=0), "low": low, "high": high}
+            figures["ours_minus"] = {part: named(values_M) for part, values_M in parts.items()}
+        systems.setdefault(name, {})[f"{pair[0]} {pair[1]}"] = figures
+    return systems
 
 
 def print_row(row: str, pair: Pair, values_QM: np.ndarray) -> None:
@@ -165,7 +165,7 @@ def print_row(row: str, pair: Pair, values_QM: np.ndarray) -> None:
     print(f"{row:<26}k1 {pair[0]:<5}b {pair[1]:<6}{figures}", flush=True)
 
 
-def named(values_M: np.ndarray) -> dict[str, float]:
+def named(values_M: np.ndarray) -> dict:
     return dict(zip(MEASURES, np.round(values_M, 4).tolist(), strict=True))
 
 
