@@ -5,6 +5,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
 from types import ModuleType
 
 import pytest
@@ -31,7 +32,8 @@ settings.load_profile("thorough" if EXAMPLES in os.environ else "unhurried")
 LONG = ("test_rehearsal", "test_crash_points", "test_prefect_ray", "test_ray_training", "test_docs_run",
         "test_standalone_flink", "test_run", "test_sweep_on_ray", "test_ray_cluster", "test_prefect_server",
         "test_bad_input", "test_canaries", "test_same_result", "test_object_store", "test_killed_publishers",
-        "test_extras", "test_reuse", "test_live", "test_ingest_day")  # fmt: skip
+        "test_extras", "test_reuse", "test_live", "test_ingest_day", "test_terms_beside_lucene",
+        "test_bm25_beside_lucene")  # fmt: skip
 _skipped: list[str] = []
 _outcomes: dict[str, Counter] = {"with real engines": Counter(), "all others": Counter()}
 
@@ -118,4 +120,6 @@ def lucene() -> ModuleType:
 
     if not lucene.jars().is_dir():
         pytest.skip(f"there is no {lucene.jars()}: run `make engines`")
+    if not which("java"):
+        pytest.skip("there is no java")
     return lucene
