@@ -121,5 +121,5 @@ def lucene() -> ModuleType:
     if not lucene.jars().is_dir():
         pytest.skip(f"there is no {lucene.jars()}: run `make engines`")
     if not which("java"):
-        pytest.skip("there is no java")
+        pytest.skip("there is no java on the PATH")
     return lucene
