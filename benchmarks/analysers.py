@@ -50,7 +50,6 @@ K1S, BS = (0.6, 0.9, 1.2, 1.6), (0.2, 0.4, 0.6, 0.75)
 PAIRS = ((K1, B), (1.2, 0.75), (0.9, 0.4))  # the project's, Lucene's, and that of most papers
 RELEVANT = {"homedepot": 2}  # elsewhere 1
 Pair = tuple[float, float]
-WHITE_SPACE = "white space"  # row names
 LUCENE = {"Lucene StandardAnalyzer": "standard", "Lucene EnglishAnalyzer": "english", "Lucene CJKAnalyzer": "cjk"}
 # The language whose terms are the project's row of a data set, and the rows that do not fit its language.
 OURS: dict[str, Language] = {"homedepot": "english", "dbpedia_entity": "english", "nfcorpus": "english",
@@ -76,7 +75,7 @@ class Collection:
     def rows(self) -> Iterator[tuple[str, Callable[[Pair], System]]]:
         """(name, the system at a pair of k1 and b) of each row that fits the data set."""
         titles, queries = self.judged.titles, list(self.judged.queries.values())
-        languages: dict[str, Language | None] = {WHITE_SPACE: None, "none": "none", "english": "english"}
+        languages: dict[str, Language | None] = {"white space": None, "none": "none", "english": "english"}
         for name, language in languages.items():
             if name not in UNFIT[OURS[self.name]]:
                 yield name, lambda pair, of=language: TitleBM25(titles, of, k1=pair[0], b=pair[1])
@@ -111,7 +110,7 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         _, queries, qrels = write_choosing(data, Path(folder))
         choosing = Collection(name, documents, queries, qrels)
-    make = dict(choosing.rows())[OURS[name]]
+    make = next(make for row, make in choosing.rows() if row == OURS[name])
     curve = []
     for pair in product(K1S, BS):
         values_QM = choosing.measure(make(pair))

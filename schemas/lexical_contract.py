@@ -9,7 +9,7 @@ does, in every language. There are no stop words: a frequent word has hardly any
 
 What a language changes stands in two places: the stemmer, from PyStemmer, and what Lucene takes off before it, the
 English possessive (sky's) and the articles of French, Italian, Catalan and Irish (l'eau). Where Lucene cuts otherwise,
-tests/schemas/test_lexical_beside_lucene.py says why. A text can have words (text_contract) and no term, such as "&".
+tests/schemas/test_terms_beside_lucene.py says why. A text can have words (text_contract) and no term, such as "&".
 """
 
 from dataclasses import dataclass

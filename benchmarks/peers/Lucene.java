@@ -84,7 +84,7 @@ public final class Lucene {
   }
 
   /**
-   * `standard`, `english` and `cjk` are StandardAnalyzer, EnglishAnalyzer and CJKAnalyzer without stop words;
+   * `standard` and `english` are StandardAnalyzer and EnglishAnalyzer, `cjk` is CJKAnalyzer without stop words;
    * `french-snowball` and so on are words, lower case and the language's Snowball stemmer, without stop words.
    */
   private static Analyzer analyser(String name) {

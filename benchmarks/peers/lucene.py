@@ -28,7 +28,7 @@ def jars() -> Path:
 
 def tokens(texts: Iterable[tuple[str, str]]) -> list[list[str]]:
     """The tokens of each (analyser of Lucene.java, text without a line break)."""
-    lines = _run(["tokens"], ("\t".join(one) for one in texts)).split("\n")[:-1]
+    lines = _run(["tokens"], ("\t".join(case) for case in texts)).split("\n")[:-1]
     return [line.split("\t") if line else [] for line in lines]
 
 

@@ -66,7 +66,9 @@ def test_golden_cases(lucene):
     cases = [("english-snowball", "english", text) for text in texts if text not in (*unspaced, cut_by_ours_alone)]
     assert len(cases) > 10
     assert len(unspaced) > 2
-    assert not list(differences(lucene, [*cases, *(("cjk", "none", text) for text in unspaced)]))
+    cases += [("cjk", "none", text) for text in unspaced]
+    long: Case = ("standard", "none", "a" * 256)  # Lucene cuts words after 255 letters
+    assert [case for case, _, _ in differences(lucene, [*cases, long])] == [long]
 
 
 def test_every_short_string(lucene):
