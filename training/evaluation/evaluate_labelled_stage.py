@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from clicktower.training.model.model import Model
 
 # Version 1 had no classifier, 2 no histograms, confusion, reliability, overlap and examples, 3 no right ones.
-EVALUATE_LABELLED = Stage("evaluate-labelled", version=4)
+EVALUATE_LABELLED = Stage("evaluate-labelled", version=5)
 MAX_CLASSES = 20  # that one similarity can usefully distinguish, or a confusion table can show
 EXAMPLES = "examples.json"
 MOST = 10  # example rows of each kind
