@@ -3,9 +3,10 @@
     score(q, d) = sum over the words t of q of  idf_t * tf / (tf + K(d)),  K(d) = k1 (1 - b + b |d| / avgdl)
     idf_t = ln(1 + (N - df_t + 0.5) / (df_t + 0.5))
 
-This is the form of Lucene, Elasticsearch and OpenSearch (bm25s calls it "lucene"): the idf is never
-negative, and the factor k1 + 1, which changes no order, is left out. Words are the terms of the lexical contract in a
-language; N, df and avgdl are of the whole collection. A word that occurs twice in a query counts twice.
+This is the form of Lucene, Elasticsearch and OpenSearch (bm25s calls it "lucene"), whose scores it has: the idf is
+never negative, and the factor k1 + 1, which changes no order, is left out. Words are the terms of the lexical contract
+in a language; N, df and avgdl are of the whole collection. A word that occurs twice in a query counts twice. k1 and b
+are those that rank best on average over four data sets (benchmarks/analysers.py).
 
 The contribution of every word to every title is computed once, in whole columns, and stored by word; a query adds up
 those of its words: by the kernel (kernel_search) if only some are needed, otherwise by NumPy, with the same result. The
