@@ -38,7 +38,7 @@ Language = Literal[
 DEFAULT_LANGUAGE: Language = "english"
 
 # Lucene's lists (FrenchAnalyzer, ItalianAnalyzer, CatalanAnalyzer, IrishAnalyzer).
-_ARTICLES = {
+ARTICLES = {
     "french": "l m t qu n s j d c jusqu quoiqu lorsqu puisqu",
     "italian": "c l all dall dell nell sull coll pell gl agl dagl degl negl sugl un m t s v d",
     "catalan": "d l m n s t",
@@ -103,7 +103,7 @@ class Analyser:
 
     @cached_property
     def _article(self) -> regex.Pattern[str] | None:
-        articles = _ARTICLES.get(self.language)
+        articles = ARTICLES.get(self.language)
         return regex.compile(f"^(?:{'|'.join(articles.split())})'(?=.)") if articles else None
 
 

@@ -1,0 +1,104 @@
+"""An export in a real OpenSearch ranks as our own search does, by what docs/serving.md shows."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clicktower.flows.releases.export_release import export
+from clicktower.flows.releases.opensearch_index import UNSTEMMED, index_definition
+from clicktower.flows.releases.publish import publish
+from clicktower.flows.releases.search import OpenRelease
+from clicktower.schemas.lexical_contract import golden_terms
+from clicktower.training.model.named_recipes import LSTM_96
+from tests.documented import ROOT, steps
+from tests.flows.releases.catalogue import CONFIG
+from tests.opensearch_server import OpenSearchServer
+from tests.recipes import varied
+from tests.trained_model import trained_stage
+
+pytestmark = pytest.mark.engine
+
+WORD_SHARE, LEXICAL_SHARE = 0.375, 0.2  # of the default recipe, and of the page
+QUERIES = ["copper pipes", "Angle bracket, 2x4 unheard-of", "nail nail hose", "garden"]
+
+
+@pytest.fixture(scope="module")
+def released(documents, tmp_path_factory):
+    recipe = varied(LSTM_96, cells=8, word_share=WORD_SHARE, lexical_share=LEXICAL_SHARE)
+    folder = tmp_path_factory.mktemp("shares")
+    model = trained_stage(str(folder / "store"), recipe=recipe)
+    return publish(model, documents=documents, to=str(folder / "release"), config=CONFIG)
+
+
+@pytest.fixture(scope="module")
+def opensearch(tmp_path_factory) -> Iterator[OpenSearchServer]:
+    with OpenSearchServer(tmp_path_factory.mktemp("opensearch")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def documented(released, opensearch, tmp_path_factory) -> dict[str, Any]:
+    """The names that the page's Python defines, where its reader has loaded the export."""
+    folder = tmp_path_factory.mktemp("exports")
+    export(released.uri, form="opensearch", into=str(folder / "titles-index"))
+    export(released.uri, form="parquet", into=str(folder / "titles.parquet"))
+    (folder / "release").symlink_to(released.uri)
+    index = folder / "titles-index"
+    opensearch.request("PUT", "/titles", json.loads((index / "index.json").read_text()))
+    for body in sorted(index.glob("documents-*.ndjson")):
+        assert not opensearch.request("POST", "/titles/_bulk?refresh=true", body.read_bytes())["errors"]
+    opensearch.request("PUT", "/_scripts/titles", json.loads((index / "search.json").read_text()))
+    names: dict[str, Any] = {}
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        for step in steps(ROOT / "docs" / "serving.md"):
+            if step.kind == "python" and ("_termvectors" in step.text or "def whole_scores" in step.text):
+                exec(step.text.replace("http://localhost:9200", opensearch.address), names)
+    finally:
+        os.chdir(before)
+    return names
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_the_search_of_an_export_scores_as_ours_without_words(released, documented, query):
+    ours = OpenRelease(released.uri).search(query, 300, details=True)
+    expected = {hit.id: (1 - LEXICAL_SHARE) * (1 + hit.cosine) + LEXICAL_SHARE * hit.terms for hit in ours if hit.terms}
+    hits = documented["search"](query, 300)
+    scores = {hit["_id"]: hit["_score"] for hit in hits}
+    assert len(expected) > 50
+    assert {name: scores[name] for name in expected} == pytest.approx(expected, abs=1e-5)
+    assert "vector" not in hits[0]["_source"]
+    assert [hit["_id"] for hit in documented["search"](query, 3)] == [hit["_id"] for hit in hits[:3]]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_the_client_of_the_page_ranks_as_the_service(released, documented, query):
+    hits = documented["search"](query, 100)
+    found = documented["rescored"](query, hits)
+    ours = OpenRelease(released.uri).search(query, 10)
+    assert [score for score, _ in found[:10]] == pytest.approx([hit.score for hit in ours], abs=1e-5)
+    last = ours[-1].score
+    assert {name for score, name in found if score > last + 1e-5} == {h.id for h in ours if h.score > last + 1e-5}
+
+
+def test_titles_have_the_terms_of_the_lexical_contract(released, opensearch):
+    """But for stemmers that Lucene lacks, and scripts without spaces that it does not cut."""
+    differing = []
+    for number, (language, text, terms) in enumerate(golden_terms()):
+        release = type(released.release)(**{
+            **{name: getattr(released.release, name) for name in released.release.__dataclass_fields__},
+            "lexical": {"language": language},
+        })  # fmt: skip
+        index = f"/terms-{number}"
+        opensearch.request("PUT", index, index_definition(release, {}))
+        answer = opensearch.request("GET", f"{index}/_analyze", {"analyzer": "titles", "text": text})
+        opensearch.request("DELETE", index)
+        if [token["token"] for token in answer["tokens"]] != terms:
+            differing.append((language, text, terms, [token["token"] for token in answer["tokens"]]))
+    assert differing == []
+    assert UNSTEMMED
