@@ -2,7 +2,8 @@
 
     export("release", form="parquet", into="titles.parquet")
 
-An existing target is never overwritten, and a failed export leaves nothing under its name.
+All forms but the TREC run hold the vectors alone, and say what these reach beside the score that is served
+(measured_figures). An existing target is never overwritten, and a failed export leaves nothing under its name.
 """
 
 import json

@@ -41,18 +41,24 @@ def opensearch(tmp_path_factory) -> Iterator[OpenSearchServer]:
         yield server
 
 
+def load(release: str, opensearch: OpenSearchServer, name: str, folder: Path) -> Path:
+    """Export a release and load it under a name, as the page's curl does."""
+    index = folder / f"{name}-index"
+    export(release, form="opensearch", into=str(index))
+    opensearch.request("PUT", f"/{name}", json.loads((index / "index.json").read_text()))
+    for body in sorted(index.glob("documents-*.ndjson")):
+        assert not opensearch.request("POST", f"/{name}/_bulk?refresh=true", body.read_bytes())["errors"]
+    opensearch.request("PUT", f"/_scripts/{name}", json.loads((index / "search.json").read_text()))
+    return index
+
+
 @pytest.fixture(scope="module")
 def documented(released, opensearch, tmp_path_factory) -> dict[str, Any]:
     """The names that the page's Python defines, where its reader has loaded the export."""
     folder = tmp_path_factory.mktemp("exports")
-    export(released.uri, form="opensearch", into=str(folder / "titles-index"))
+    load(released.uri, opensearch, "titles", folder)
     export(released.uri, form="parquet", into=str(folder / "titles.parquet"))
     (folder / "release").symlink_to(released.uri)
-    index = folder / "titles-index"
-    opensearch.request("PUT", "/titles", json.loads((index / "index.json").read_text()))
-    for body in sorted(index.glob("documents-*.ndjson")):
-        assert not opensearch.request("POST", "/titles/_bulk?refresh=true", body.read_bytes())["errors"]
-    opensearch.request("PUT", "/_scripts/titles", json.loads((index / "search.json").read_text()))
     names: dict[str, Any] = {}
     before = Path.cwd()
     os.chdir(folder)
@@ -85,6 +91,16 @@ def test_the_client_of_the_page_ranks_as_the_service(released, documented, query
     assert [score for score, _ in found[:10]] == pytest.approx([hit.score for hit in ours], abs=1e-5)
     last = ours[-1].score
     assert {name for score, name in found if score > last + 1e-5} == {h.id for h in ours if h.score > last + 1e-5}
+
+
+def test_the_search_of_a_model_without_terms_finds_the_nearest(published, opensearch, tmp_path):
+    index = load(published.uri, opensearch, "nearest", tmp_path)
+    assert json.loads((index / "index.json").read_text())["mappings"]["_meta"]["clicktower"]["shares"]["terms"] == 0
+    opened = OpenRelease(published.uri)
+    params = {"vector": opened.vector("copper pipe").tolist(), "size": 20}
+    answer = opensearch.request("POST", "/nearest/_search/template", {"id": "nearest", "params": params})
+    scores = [2 * hit["_score"] - 1 for hit in answer["hits"]["hits"]]
+    assert scores == pytest.approx([hit.score for hit in opened.search("copper pipe", 20)], abs=1e-5)
 
 
 # Golden texts whose terms are others there.
