@@ -89,7 +89,7 @@ def export(
         "counts": counts,
         "metrics": {
             "form": form,
-            "says": measured.of_service() if form == "trec" else measured.of_vectors(),
+            "sentence": measured.of_service() if form == "trec" else measured.of_vectors(),
             "measured": measured.to_json(),
         },
         "duration_seconds": round(time.monotonic() - started, 3),

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from clicktower.training.evaluation.evaluate_stage import OURS, VECTORS
 from clicktower.training.model.embedding import SharingEncoder
 
-# evaluate_stage writes them; a table of its version 3 and earlier lacks the vectors.
-WHOLE, VECTORS = "model", "vectors"
 _IN_WORDS = {
     "ndcg@10": "NDCG@10 {:.3f} among judged documents",
     "collection_ndcg@10": "NDCG@10 {:.3f} among all",
@@ -39,7 +38,7 @@ class Figures:
         alone = f"These vectors alone reach {_means(self.vectors)} ({self.n:,} queries)"
         if not more:
             return f"{alone}, and so does the service, which ranks by them."
-        return f"{alone}; the service's whole score, which also counts {more}, {_means(self.whole)}."
+        return f"{alone}; the service's whole score, which also counts {more}, reaches {_means(self.whole)}."
 
     def of_service(self) -> str:
         """What the service reaches, in a sentence."""
@@ -57,14 +56,14 @@ class Figures:
 
 
 def figures(evaluation: Mapping[str, Any], encoder: SharingEncoder) -> Figures:
-    """The figures of a release's evaluation, which is empty if there was none."""
+    """The figures of a release's evaluation, which is empty if there was none, and lacks vectors before version 4."""
     systems = evaluation.get("systems", {})
     shares = {
         "each word's best match in a title": encoder.word_share,
         "the terms that query and title share (BM25)": encoder.lexical_share,
     }
     more = tuple(name for name, share in shares.items() if share)
-    whole = systems.get(WHOLE) or None
+    whole = systems.get(OURS) or None
     return Figures(n=evaluation.get("n", 0), whole=whole, vectors=systems.get(VECTORS) if more else whole, more=more)
 
 

@@ -37,7 +37,7 @@ BULK_BYTES = 20_000_000  # OpenSearch refuses bodies above 100 MB unless told ot
 _EF_CONSTRUCTION, _LINKS = 100, 16  # OpenSearch's defaults, written down
 _SPACE_TYPES = {"cosine": "cosinesimil", "euclidean": "l2"}
 # Languages whose stemmer is younger than Lucene's Snowball: their words stay as they are.
-UNSTEMMED = ("none", "czech", "esperanto", "persian", "polish", "sesotho")
+_UNSTEMMED = ("none", "czech", "esperanto", "persian", "polish", "sesotho")
 
 
 def write_opensearch(
@@ -90,7 +90,7 @@ def _analysis(language: Language) -> dict:
         filters["possessives"] = {"type": "stemmer", "language": "possessive_english"}
     if language in ARTICLES:
         filters["articles"] = {"type": "elision", "articles": ARTICLES[language].split()}
-    if language not in UNSTEMMED:
+    if language not in _UNSTEMMED:
         filters["stems"] = {"type": "snowball", "language": language.capitalize()}
     return {
         "char_filter": {"plain": {"type": "mapping", "mappings": ["’=>'", "⁄=>/"]}},

@@ -252,5 +252,5 @@ def headline(result: Mapping[str, Any]) -> str:
             return f"{result['digest']} is live, of {m['num_documents']:,} documents; {before}"
         case "export":
             text = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in c.items())
-            return f"{m['form']} of {result['digest']}: {text}. {m['says']}"
+            return f"{m['form']} of {result['digest']}: {text}. {m['sentence']}"
     return ""

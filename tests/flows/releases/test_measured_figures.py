@@ -82,7 +82,7 @@ def test_every_form_says_what_its_vectors_reach_and_what_the_service_reaches(rel
     said = measured.of_vectors()
     for form in ("parquet", "opensearch", "hub"):
         metrics = exported(released, form, tmp_path)
-        assert (metrics["says"], metrics["measured"]) == (said, measured.to_json())
+        assert (metrics["sentence"], metrics["measured"]) == (said, measured.to_json())
     for value in ("vectors", "model"):
         mean = released.release.evaluation["systems"][value]["collection_ndcg@10"]["mean"]
         assert f"NDCG@10 {mean:.3f} among all" in said
@@ -106,8 +106,8 @@ def test_every_form_says_what_its_vectors_reach_and_what_the_service_reaches(rel
     assert clicktower(["export", "--release", released.uri, "--form", "parquet", "--into", into]) == 0
     assert said in " ".join(capsys.readouterr().err.split())
     metrics = exported(released, "trec", tmp_path, queries=judged["queries"])
-    assert metrics["says"].startswith("Ranked as the service does: NDCG@10")
-    assert f"{measured.whole['collection_ndcg@10']['mean']:.3f} among all" in metrics["says"]
+    assert metrics["sentence"].startswith("Ranked as the service does: NDCG@10")
+    assert f"{measured.whole['collection_ndcg@10']['mean']:.3f} among all" in metrics["sentence"]
 
 
 def test_a_release_whose_vectors_were_not_measured_says_whose_its_figures_are(released, tmp_path):
@@ -137,8 +137,8 @@ def test_a_release_whose_vectors_were_not_measured_says_whose_its_figures_are(re
 
 def test_a_release_without_an_evaluation_says_that_nothing_was_measured(published, tmp_path):
     metrics = exported(published, "parquet", tmp_path)
-    assert "was not measured" in metrics["says"]
-    assert metrics["measured"] == {"queries": 0, "vectors": None, "whole_score": None, "sentence": metrics["says"]}
+    assert "was not measured" in metrics["sentence"]
+    assert metrics["measured"] == {"queries": 0, "vectors": None, "whole_score": None, "sentence": metrics["sentence"]}
     assert "model-index" not in Path(published.folder, "README.md").read_text()
 
 
