@@ -121,7 +121,7 @@ def _write_documents(
         "measured": measured.to_json(),
     }
     if form == "opensearch":
-        return documents | {"files": write_opensearch(where, release, about, opened.lexical_share, batches())}
+        return documents | {"files": write_opensearch(where, release, about, batches())}
     schema = reader.schema.with_metadata({"clicktower": json.dumps(about)})
     with storage.open_new(where) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for batch in batches():  # a row group each

@@ -5,14 +5,15 @@
       curl -X POST localhost:9200/titles/_bulk -H 'Content-Type: application/x-ndjson' --data-binary @$f; done
     curl -X PUT localhost:9200/_scripts/titles -H 'Content-Type: application/json' --data-binary @search.json
 
-`POST titles/_search/template {"id": "titles", "params": {"query", "vector", "boost"}}` then ranks by the score of
-title_ranking without the words' matches, plus 1 - l, since no score of OpenSearch is below 0:
+`POST titles/_search/template {"id": "titles", "params": {"query", "vector", "boost"}}` then scores all documents that
+share a term with the query, and the nearest:
 
-    (1 - l) (1 + R(q, d)) + boost * BM25(q, d)        boost = l / BM25(q, q)
+    1 + R(q, d) + boost * BM25(q, d)        boost = l / (1 - l) / BM25(q, q)
 
-over all documents that share a term with the query and the nearest. The boost is the client's to compute
-(docs/serving.md): no query of OpenSearch knows BM25(q, q). Its hybrid query would divide by the best score among the
-results instead, so that the best of poor matches would count as much as a title equal to the query.
+which ranks as title_ranking does without the words' matches: it is that score divided by 1 - l, and above 0, as
+OpenSearch wants it. The boost is the client's to compute (docs/serving.md): no query of OpenSearch knows BM25(q, q). Its
+hybrid query would divide by the best score among the results instead, so that the best of poor matches would count as
+much as a title equal to the query. By distance there is no such sum, and the search finds the nearest alone.
 
 The Lucene engine has cosinesimil from OpenSearch 2.2 on; Faiss took it in 2.19, and NMSLIB is gone in 3.0. The score of
 a nearest neighbour is (1 + cosine) / 2, and of the script from 2.19 on. A release that compares by distance has the
@@ -40,9 +41,7 @@ _SPACE_TYPES = {"cosine": "cosinesimil", "euclidean": "l2"}
 _UNSTEMMED = ("none", "czech", "esperanto", "persian", "polish", "sesotho")
 
 
-def write_opensearch(
-    folder: str, release: Release, about: Mapping[str, Any], lexical_share: float, batches: Iterable[pa.RecordBatch]
-) -> int:
+def write_opensearch(folder: str, release: Release, about: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> int:
     """Write the three kinds of files; returns the number of bulk bodies, of at most BULK_BYTES.
 
     about: what the index keeps beside its documents.
@@ -51,10 +50,7 @@ def write_opensearch(
     for body in _bodies(batches):
         storage.write_atomic(storage.join(folder, f"documents-{num_bodies:05}.ndjson"), body)
         num_bodies += 1
-    for name, value in {
-        INDEX: index_definition(release, about),
-        SEARCH: search_template(release, lexical_share),
-    }.items():
+    for name, value in {INDEX: index_definition(release, about), SEARCH: search_template(release)}.items():
         storage.write_atomic(storage.join(folder, name), json.dumps(value, indent=1, ensure_ascii=False).encode())
     return num_bodies
 
@@ -106,18 +102,16 @@ def _analysis(language: Language) -> dict:
     }
 
 
-def search_template(release: Release, lexical_share: float) -> dict:
+def search_template(release: Release) -> dict:
     """The body of the request that stores the search: a template in Mustache, which OpenSearch fills."""
-    vector = {"vector": {"vector": "VECTOR", "k": CANDIDATES}}
-    nearest: dict[str, Any] = {"knn": vector}
-    query = nearest
-    if lexical_share:
+    query: dict[str, Any] = {"knn": {"vector": {"vector": "VECTOR", "k": CANDIDATES}}}
+    if release.similarity == "cosine":
         match = {"query": "{{query}}"}
         params = {"field": "vector", "query_value": "VECTOR", "space_type": _SPACE_TYPES[release.similarity]}
         near = {
-            "query": {"bool": {"should": [{"match": {"title": match}}, nearest]}},
+            "query": {"bool": {"should": [{"match": {"title": match}}, query]}},
             "script": {"lang": "knn", "source": "knn_score", "params": params},
-            "boost": 2 * (1 - lexical_share),
+            "boost": 2,
         }
         terms = {"match": {"title": match | {"boost": "BOOST"}}}
         query = {"bool": {"should": [terms, {"script_score": near}]}}

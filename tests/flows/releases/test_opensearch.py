@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 
 from clicktower.flows.releases.export_release import export
-from clicktower.flows.releases.opensearch_index import index_definition
+from clicktower.flows.releases.opensearch_index import index_definition, search_template
 from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.search import OpenRelease
 from clicktower.schemas.lexical_contract import Language, golden_terms
@@ -74,7 +74,8 @@ def documented(released, opensearch, tmp_path_factory) -> dict[str, Any]:
 @pytest.mark.parametrize("query", QUERIES)
 def test_the_search_of_an_export_scores_as_ours_without_words(released, documented, query):
     ours = OpenRelease(released.uri).search(query, 300, details=True)
-    expected = {hit.id: (1 - LEXICAL_SHARE) * (1 + hit.cosine) + LEXICAL_SHARE * hit.terms for hit in ours if hit.terms}
+    odds = LEXICAL_SHARE / (1 - LEXICAL_SHARE)
+    expected = {hit.id: 1 + hit.cosine + odds * hit.terms for hit in ours if hit.terms}
     hits = documented["search"](query, 300)
     scores = {hit["_id"]: hit["_score"] for hit in hits}
     assert len(expected) > 50
@@ -93,14 +94,25 @@ def test_the_client_of_the_page_ranks_as_the_service(released, documented, query
     assert {name for score, name in found if score > last + 1e-5} == {h.id for h in ours if h.score > last + 1e-5}
 
 
-def test_the_search_of_a_model_without_terms_finds_the_nearest(published, opensearch, tmp_path):
-    index = load(published.uri, opensearch, "nearest", tmp_path)
-    assert json.loads((index / "index.json").read_text())["mappings"]["_meta"]["clicktower"]["shares"]["terms"] == 0
+def test_without_a_share_of_terms_the_nearest_are_best(published, opensearch, tmp_path):
+    load(published.uri, opensearch, "nearest", tmp_path)
     opened = OpenRelease(published.uri)
-    params = {"vector": opened.vector("copper pipe").tolist(), "size": 20}
+    params = {"query": "copper pipe", "vector": opened.vector("copper pipe").tolist(), "boost": 0, "size": 20}
     answer = opensearch.request("POST", "/nearest/_search/template", {"id": "nearest", "params": params})
-    scores = [2 * hit["_score"] - 1 for hit in answer["hits"]["hits"]]
+    scores = [hit["_score"] - 1 for hit in answer["hits"]["hits"]]
     assert scores == pytest.approx([hit.score for hit in opened.search("copper pipe", 20)], abs=1e-5)
+
+
+def test_the_search_by_distance_finds_the_nearest(released, opensearch):
+    by_distance = replace(released.release, similarity="euclidean", dimensions=2)
+    opensearch.request("PUT", "/far", index_definition(by_distance, {}))
+    for name, vector in {"a": [0, 2], "b": [3, 0], "c": [0, 9]}.items():
+        opensearch.request("PUT", f"/far/_doc/{name}?refresh=true", {"title": name, "vector": vector})
+    opensearch.request("PUT", "/_scripts/far", search_template(by_distance))
+    answer = opensearch.request("POST", "/far/_search/template", {"id": "far", "params": {"vector": [0, 0]}})
+    assert [(hit["_id"], hit["_score"]) for hit in answer["hits"]["hits"]] == [
+        ("a", pytest.approx(1 / 5)), ("b", pytest.approx(1 / 10)), ("c", pytest.approx(1 / 82)),
+    ]  # fmt: skip
 
 
 # Golden texts whose terms are others there.
