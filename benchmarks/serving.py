@@ -38,10 +38,12 @@ from benchmarks.open_loop import open_loop  # noqa: E402
 from benchmarks.peers.searching import Bm25sTitles, LanceTable, OnnxQueries  # noqa: E402
 from benchmarks.real_pairs import read_queries, read_titles  # noqa: E402
 from clicktower.flows.releases.search import OpenRelease  # noqa: E402
+from clicktower.training.ranking.title_ranking import mixed  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "serving.json"
 K = 10
 WARM_UP = 100
+RECALL_QUERIES = 200  # of the whole score, for which every document is compared
 
 
 def tell(text: str) -> None:
@@ -137,7 +139,21 @@ def searching(opened: OpenRelease, queries: list[str], *, lancedb: bool, bm25s: 
         for mode in ("vector", "bm25", "hybrid")
     }
     whole, _ = in_turns(modes, queries)
+    whole["hybrid"]["recall_at_10"] = recall_of_the_whole_score(opened, queries[:RECALL_QUERIES])
     return found | {"nearest": by_vector, "bm25": by_words, "from_text": whole}
+
+
+def recall_of_the_whole_score(opened: OpenRelease, queries: list[str]) -> float:
+    """The share of the ten best of all documents by the whole score that a search finds."""
+    every_row, found = np.arange(len(opened.ids)), []
+    for query in queries:
+        near = opened.documents_search.scores_of(opened.vector(query), every_row)
+        of_words = opened.word_matches.scores([query])[0] if opened.word_share else None
+        of_terms = opened.bm25.relative_scores([query])[0] if opened.lexical_share else None
+        scores = mixed(near, of_words, of_terms, opened.word_share, opened.lexical_share)
+        limit = np.partition(scores, -K)[-K]
+        found.append(min(K, sum(hit.score >= limit - 1e-5 for hit in opened.search(query, K))))
+    return round(sum(found) / (K * len(found)), 4)
 
 
 def recall(cosines: list[np.ndarray], exact: list[np.ndarray]) -> float:

@@ -10,8 +10,10 @@ import numpy as np
 
 from clicktower.flows.releases.query_onnx import onnx_inputs
 from clicktower.flows.releases.search import OpenRelease
+from clicktower.schemas.lexical_contract import Analyser
 from clicktower.schemas.release import QUERY_TOWER, TABLE
 from clicktower.schemas.text_contract import trigram_ids, words
+from clicktower.training.ranking.bm25 import K1, B
 
 _PROBES = (5, 10, 20, 40, 80, 160)
 
@@ -70,15 +72,15 @@ class LanceTable:
 
 
 class Bm25sTitles:
-    """bm25s over the same words."""
+    """bm25s over the same terms."""
 
     def __init__(self, titles: Sequence[str]) -> None:
         import bm25s
 
         started = time.perf_counter()
-        self._index = bm25s.BM25(k1=1.2, b=0.75, method="lucene", backend="numpy")
-        self._index.index([words(title) for title in titles], show_progress=False)
+        self._index = bm25s.BM25(k1=K1, b=B, method="lucene", backend="numpy")
+        self._index.index([Analyser().terms(title) for title in titles], show_progress=False)
         self.index_seconds = round(time.perf_counter() - started, 1)
 
     def best(self, query: str, k: int) -> tuple[np.ndarray, np.ndarray]:
-        return self._index.retrieve([words(query)], k=k, show_progress=False)
+        return self._index.retrieve([Analyser().terms(query)], k=k, show_progress=False)
