@@ -11,9 +11,9 @@ share a term with the query, and the nearest:
     1 + R(q, d) + boost * BM25(q, d)        boost = l / (1 - l) / BM25(q, q)
 
 which ranks as title_ranking does without the words' matches: it is that score divided by 1 - l, and above 0, as
-OpenSearch wants it. The boost is the client's to compute (docs/serving.md): no query of OpenSearch knows BM25(q, q). Its
-hybrid query would divide by the best score among the results instead, so that the best of poor matches would count as
-much as a title equal to the query. By distance there is no such sum, and the search finds the nearest alone.
+OpenSearch wants it. The boost is the client's to compute (docs/serving.md): no query of OpenSearch knows BM25(q, q).
+Its hybrid query would divide by the best score among the results instead, so that the best of poor matches would count
+as much as a title equal to the query. By distance there is no such sum, and the search finds the nearest alone.
 
 The Lucene engine has cosinesimil from OpenSearch 2.2 on; Faiss took it in 2.19, and NMSLIB is gone in 3.0. The score of
 a nearest neighbour is (1 + cosine) / 2, and of the script from 2.19 on. A release that compares by distance has the
