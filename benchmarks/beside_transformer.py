@@ -1,4 +1,4 @@
-"""`lstm-pool-192`, with and without its words, beside a transformer as it comes and fine-tuned on the same pairs.
+"""The default, by its whole score and without terms, beside a transformer as it comes and fine-tuned on the same pairs.
 
     CLICKTOWER_DATA=/path/to/data python benchmarks/beside_transformer.py --dataset homedepot --work /tmp/quality \\
         --run "as it comes=minilm.run" --run fine-tuned=tuned.run --facts fine-tuned=tuned.json
