@@ -10,7 +10,8 @@ queries by peers/finetuned_minilm.py), which get the terms' help by the same rul
 The rule: one pair of shares for all data sets, words w and terms l. Of the pairs whose NDCG@10 of judged titles is not
 below that of the same w without terms, that which has the most NDCG@10 over all titles; both are means over the sets.
 
-Prints the chosen pairs and, with --record, writes benchmarks/results/shares.json with the figures of every pair.
+Prints the chosen pairs and, with --record, writes benchmarks/results/shares.json with the figures of every pair; of
+rows and data sets that were not asked for it keeps what it has.
 """
 
 import argparse
@@ -70,7 +71,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     curves: dict[str, dict[str, list]] = {}  # of each row and data set: w, l, measures
-    if options.rows and RECORD.exists():
+    if RECORD.exists():
         curves = json.loads(RECORD.read_text(encoding="utf-8"))["curves"]
     for dataset in options.datasets:
         data, work = Path(os.environ["CLICKTOWER_DATA"], dataset), Path(options.work, dataset)
@@ -103,7 +104,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Those that default_recipe.py has too."""
     parser.add_argument("--work", required=True, help="folder for the stores, as quality.py's")
     parser.add_argument("--datasets", nargs="+", choices=DATASETS, default=list(DATASETS))
-    parser.add_argument("--rows", nargs="+", metavar="ROW", help="some rows; the record keeps the others")
+    parser.add_argument("--rows", nargs="+", metavar="ROW", help="some rows instead of all")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--wordllama", type=Path, help="where `pip install --no-deps --target` put wordllama 0.4")
     parser.add_argument("--minilm", type=Path, help="folder of all-MiniLM-L6-v2")
