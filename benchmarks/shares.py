@@ -8,7 +8,8 @@ sentence transformer; --fine-tuned holds a folder for each data set, fine-tuned 
 queries by peers/finetuned_minilm.py), which get the terms' help by the same rule.
 
 The rule: one pair of shares for all data sets, words w and terms l. Of the pairs whose NDCG@10 of judged titles is not
-below that of the same w without terms, that which has the most NDCG@10 over all titles; both are means over the sets.
+below that of the same w without terms, that with the largest sum of NDCG@10 and recall@100 over all titles; figures
+are means over the sets.
 
 Prints the chosen pairs and, with --record, writes benchmarks/results/shares.json with the figures of every pair; of
 rows and data sets that were not asked for it keeps what it has.
@@ -59,7 +60,8 @@ WORD_SHARES = (0.0, 0.2, 0.3, 0.375, 0.45, 0.5, 0.6)
 MEASURES = (
     "ndcg@1", "ndcg@3", "ndcg@10", "collection_ndcg@10", "collection_recall@10", "collection_recall@100",
 )  # fmt: skip
-JUDGED, ALL = MEASURES.index("ndcg@10"), MEASURES.index("collection_ndcg@10")
+JUDGED = MEASURES.index("ndcg@10")
+ALL = [MEASURES.index(f"collection_{measure}") for measure in ("ndcg@10", "recall@100")]
 SHARES = ("word_share", "lexical_share")
 RECORD = RESULTS / "shares.json"
 
@@ -114,8 +116,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def choose(curves: Sequence[Sequence[Sequence[float]]]) -> tuple[float, float]:
     """(w, l) by the rule, from the curves of several data sets."""
-    mean = {(words, terms): figures for words, terms, *figures in np.mean(curves, axis=0).tolist()}
-    allowed = {pair: of[ALL] for pair, of in mean.items() if of[JUDGED] >= mean[pair[0], 0.0][JUDGED]}
+    mean = {(words, terms): figures for words, terms, *figures in np.mean(curves, axis=0).round(6).tolist()}
+    allowed = {pair: sum(of[at] for at in ALL) for pair, of in mean.items() if of[JUDGED] >= mean[pair[0], 0.0][JUDGED]}
     return max(allowed, key=allowed.__getitem__)
 
 

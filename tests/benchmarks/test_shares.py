@@ -12,8 +12,8 @@ from tests.training.ranking.projection_encoder import ProjectionEncoder
 
 
 def curve(**of_pairs):
-    """Rows of w, l and measures, of which NDCG@10 of judged and of all titles count."""
-    return [[w, terms, 0, 0, judged, overall, 0, 0] for w, terms, judged, overall in of_pairs.values()]
+    """Rows of w, l and measures; NDCG@10 of judged titles, and NDCG@10 and recall@100 of all, count."""
+    return [[w, terms, 0, 0, judged, overall / 2, 0, overall / 2] for w, terms, judged, overall in of_pairs.values()]
 
 
 def test_a_pair_has_most_over_all_titles_among_those_that_lose_nothing_among_judged_ones():
