@@ -153,6 +153,7 @@ class OpenRelease:
             return []
         query = None if mode == "bm25" and not details else self.vector(text)
         words, terms = self.word_share, self.lexical_share if lexical_share is None else lexical_share
+        near = of_words = bm25 = None
         if mode == "bm25":
             rows, scores = self.bm25.best(text, k, among)
         elif mode == "vector" or not (words or terms):
@@ -161,23 +162,21 @@ class OpenRelease:
         else:
             assert query is not None
             rows = self._candidates(query, text, k, among)
-            scores = mixed(
-                search.scores_of(query, rows),
-                self.word_matches.scores_of(text, rows) if words else None,
-                self.bm25.relative_scores_of(text, rows) if terms else None,
-                words,
-                terms,
-            )
+            near = search.scores_of(query, rows)
+            of_words = self.word_matches.scores_of(text, rows) if words else None
+            bm25 = self.bm25.scores_of(text, rows) if terms else None
+            scores = mixed(near, of_words, None if bm25 is None else self.bm25.relative(text, bm25), words, terms)
         first = self._first(k, rows, scores)
         at = [place for place, _ in first]
         rows, scores = rows[at], scores[at]
-        near = of_words = of_terms = bm25 = None
-        if query is not None:
+        near, of_words, bm25 = (None if part is None else part[at] for part in (near, of_words, bm25))
+        if query is not None and near is None:
             near = search.scores_of(query, rows)
-            if self.word_share and (details or mode == "hybrid"):
-                of_words = self.word_matches.scores_of(text, rows)
-        if details or mode == "bm25" or (mode == "hybrid" and terms):
-            of_terms, bm25 = self.bm25.relative_scores_of(text, rows), self.bm25.scores_of(text, rows)
+        if details and self.word_share and of_words is None:
+            of_words = self.word_matches.scores_of(text, rows)
+        if bm25 is None and (details or mode == "bm25"):
+            bm25 = self.bm25.scores_of(text, rows)
+        of_terms = None if bm25 is None else self.bm25.relative(text, bm25)
         return [
             self._hit(
                 place + 1, name, rows[place], float(scores[place]), near=_at(near, place), words=_at(of_words, place),
