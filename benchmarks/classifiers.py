@@ -39,6 +39,8 @@ from benchmarks import labelled  # noqa: E402
 from benchmarks.labelled import QUESTIONS, over_seeds  # noqa: E402
 from clicktower.flows.cli import run  # noqa: E402
 from clicktower.schemas.text_contract import words  # noqa: E402
+from clicktower.training.evaluation import evaluate_labelled_stage  # noqa: E402
+from clicktower.training.evaluation.labelled_systems import LexicalSimilarity  # noqa: E402
 from clicktower.training.ranking.labelled_measures import Measure, accuracy, area_of_probabilities, mean_area_under_roc  # noqa: E402
 from clicktower.training.ranking.significance import percentiles, resample  # noqa: E402
 from clicktower.training.trainer.labelled_shards import read_labelled  # noqa: E402
@@ -148,7 +150,10 @@ class Bench:
         return {
             "counts": built["counts"],
             "chosen_on": part["counts"],
-            "by_words": {system: value for system, value in systems.items() if system not in OWN},
+            "by_words": {
+                **{system: value for system, value in systems.items() if system not in OWN},
+                **({} if name == "hypotheses" else {"bm25, words by white space": by_white_space(built)}),
+            },
             "models": _with_intervals(found, scores, ROWS[name], built["counts"]["dev_rows"]),
         }
 
@@ -271,6 +276,21 @@ class Bench:
         begun = ["--start", start["path"]] if start else []
         given = ["--shards", built["path"], "--into", self.store, "--threads", str(self.threads)]
         return command("train", *given, "--recipe", row.recipe, *sets, *begun)
+
+
+def by_white_space(built: dict[str, Any]) -> dict[str, Any]:
+    """What symmetric BM25 is worth if white space alone separates words, measured as `evaluate-labelled` does."""
+    data, config = read_labelled(built["data"]), evaluate_labelled_stage.EvaluateLabelledConfig()
+    drawn = np.random.default_rng(config.seed).permutation(len(data.train))[: config.max_train_pairs]
+    sampled, num_training = data.train.take(np.sort(drawn)), len(data.train.texts)
+    first, second = (
+        np.concatenate([of_train, of_dev + num_training])
+        for of_train, of_dev in zip(sampled.sides, data.dev.sides, strict=True)
+    )
+    scores = LexicalSimilarity([*data.train.texts, *data.dev.texts], num_training, None).bm25(first, second)
+    halves = {"bm25": (scores[: len(sampled)], scores[len(sampled) :])}
+    found = evaluate_labelled_stage.table(halves, sampled.labels, data.dev.labels, data.classes, config)
+    return found["systems"]["bm25"]
 
 
 def _measures(table: pa.Table, metrics: Mapping[str, Any]) -> dict[str, Measure]:

@@ -6,8 +6,10 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
-// What Python's str.split() takes for white space.
-const SPACE = /[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/u;
+// What Python's str.split() takes for white space, and the blank pattern of Braille.
+const SPACE = /[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u2800\u3000]+/u;
+// Characters that nobody sees.
+const UNSEEN = /(?![\t-\r\x1c-\x1f\x85])[\p{Cc}\p{Cf}\p{Default_Ignorable_Code_Point}]/gu;
 // Scripts written without spaces between words: Han, Hiragana, Katakana, Thai, Lao, Khmer, Myanmar.
 const UNSPACED =
   "\\u{0E01}-\\u{0E3A}\\u{0E40}-\\u{0E5B}\\u{0E80}-\\u{0EFF}\\u{1000}-\\u{109F}\\u{1780}-\\u{17FF}\\u{19E0}-\\u{19FF}" +
@@ -19,7 +21,8 @@ const IS_RUN = new RegExp(`^[${UNSPACED}]`, "u");
 
 /** The words of a text in reading order. */
 export function words(text) {
-  const folded = text.normalize("NFKC").toLowerCase().normalize("NFKC");
+  const lowered = text.replace(UNSEEN, "").normalize("NFKC").toLowerCase();
+  const folded = lowered.replace(/i\u0307+/gu, "i").normalize("NFKC"); // İ in lower case is i
   return folded.split(SPACE).filter(Boolean).flatMap((spaced) => spaced.match(RUNS).flatMap((piece) => {
     const letters = [...piece];
     if (!IS_RUN.test(piece) || letters.length === 1) return [piece];

@@ -131,7 +131,7 @@ def train(config: PipelineConfig, shards: dict) -> dict:
 def evaluate(config: PipelineConfig, model: dict) -> dict:
     """The NDCG table and TREC run files."""
     options = {"model": model["path"], "documents": config.documents.file, **_judged(config), "into": config.store}
-    return _run(config, ["evaluate"], options, config.evaluate)
+    return _run(config, ["evaluate"], options, {**config.evaluate, **_language(config)})
 
 
 def compare(config: PipelineConfig, shards: dict) -> dict:
@@ -148,7 +148,7 @@ def compare(config: PipelineConfig, shards: dict) -> dict:
         "seeds": section.seeds,
         "logged": section.logged,
         **_workers(config.train),
-        "evaluate": assignments(config.evaluate),
+        "evaluate": assignments({**config.evaluate, **_language(config)}),
         "into": config.store,
     }
     return _run(config, ["compare"], options, section.set)
@@ -168,7 +168,7 @@ def publish(config: PipelineConfig, model: dict, evaluation: dict) -> dict:
         "into": config.store,
         "rule": assignments(changed),
     }
-    return _run(config, ["publish"], options, config.publish.set)
+    return _run(config, ["publish"], options, {**config.publish.set, **_language(config)})
 
 
 def report(config: PipelineConfig, results: dict) -> str:
@@ -223,6 +223,10 @@ def _training(config: PipelineConfig, digest: str | None) -> str | None:
         return None
     folder = storage.join(config.store, "train", digest)
     return folder if storage.exists(storage.join(folder, manifest.FILE_NAME)) else None
+
+
+def _language(config: PipelineConfig) -> dict[str, str]:
+    return {"language": config.documents.language}
 
 
 def _judged(config: PipelineConfig) -> dict[str, Any]:

@@ -15,21 +15,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clicktower.schemas.identifiers import visible
 from clicktower.schemas.text_contract import UNSPACED_RANGES, normalise, normalise_column, words_of_column
 
 
-def comparison_forms(normalised: pa.Array | pa.ChunkedArray) -> pa.Array:
+def comparison_forms(queries: pa.Array | pa.ChunkedArray) -> pa.Array:
     """The form of each normalised query: its bare words in ascending order, with spaces between them.
 
     Bare words consist of letters, digits and the marks on them, and all else separates them. They are the contract's
     words: a run of an unspaced script is its pairs of characters, so two texts of characters have one form if their
     bags are equal and not because one is an anagram of the other. Look-alike letters are as `_latin_form` says. A query
-    without a bare word keeps its visible text. The form of a form is itself. `normalised`: string, without nulls.
+    without a bare word keeps its text. The form of a form is itself. `queries`: string, without nulls, normalised,
+    those of earlier days perhaps by an earlier version of the text contract.
     """
-    if isinstance(normalised, pa.ChunkedArray):
-        normalised = normalised.combine_chunks()
-    texts = _changed(normalised, r"[^ -~]", _visible)
+    if isinstance(queries, pa.ChunkedArray):
+        queries = queries.combine_chunks()
+    texts = _changed(queries, r"[^ -~]", normalise_column)
     bare = _changed(texts, r"[^a-z0-9 ]", _bare)
     offsets, words = words_of_column(bare)
     seen = _changed(words.dictionary, r"[^ -~]", _latin_forms).dictionary_encode()
@@ -51,11 +51,6 @@ def _changed(texts: pa.Array, pattern: str, change: Callable[[pa.Array], pa.Arra
     if not pc.any(matches).as_py():
         return texts
     return pc.replace_with_mask(texts, matches, change(texts.filter(matches)))
-
-
-def _visible(texts: pa.Array) -> pa.Array:
-    # Once more normalised: a character that nobody sees kept a letter and its accent apart.
-    return normalise_column(visible(normalise_column(visible(texts))))
 
 
 def _bare(texts: pa.Array) -> pa.Array:

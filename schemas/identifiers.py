@@ -11,6 +11,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clicktower.schemas.text_contract import UNSEEN_RANGES
+
 # What programs write where there is no value: Hive and MySQL, SQL clients, Python, pandas, R, JavaScript. None of them
 # is an id, a rank or a time.
 MARKS_OF_NOTHING = (
@@ -20,12 +22,7 @@ MARKS_OF_NOTHING = (
 # Classes of characters, for Arrow's RE2. Unicode's White_Space, the separators U+001C to U+001F, which Python counts as
 # white space too, and the Braille pattern without dots, which looks like a space.
 _BLANKS = "[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\u2800]+"
-# Control and format characters, and Default_Ignorable_Code_Point (DerivedCoreProperties.txt), which RE2 does not know.
-_UNSEEN = (
-    r"[\p{Cc}\p{Cf}\x{AD}\x{34F}\x{61C}\x{115F}\x{1160}\x{17B4}\x{17B5}\x{180B}-\x{180F}\x{200B}-\x{200F}"
-    r"\x{202A}-\x{202E}\x{2060}-\x{206F}\x{3164}\x{FE00}-\x{FE0F}\x{FEFF}\x{FFA0}\x{FFF0}-\x{FFF8}"
-    r"\x{1BCA0}-\x{1BCA3}\x{1D173}-\x{1D17A}\x{E0000}-\x{E0FFF}]+"
-)
+_UNSEEN = "[" + "".join(rf"\x{{{first:X}}}-\x{{{last:X}}}" for first, last in UNSEEN_RANGES) + "]+"
 
 _MAY_BE_FLOAT = r"^-?[0-9]+(?:\.|[eE]\+)"  # one search in a column instead of two
 _POINT_ZERO = r"^(-?(?:0|[1-9][0-9]*))\.0*$"

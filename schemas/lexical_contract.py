@@ -25,7 +25,7 @@ import Stemmer
 
 from clicktower.schemas.text_contract import UNSPACED_RANGES, cut_pieces, normalise, normalise_column, spaced_pieces
 
-LEXICAL_VERSION = "1.0"
+LEXICAL_VERSION = "1.0"  # another where the text contract's `normalise` is another
 STEMMER_VERSION = Stemmer.version()
 
 Language = Literal[

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-CONTRACT_VERSION = "1.0"
+CONTRACT_VERSION = "1.1"  # 1.0 kept characters that nobody sees, and the dot of a lower-case İ
 UNICODE_VERSION = unicodedata.unidata_version
 
 # Scripts written without spaces between words, as code point ranges:
@@ -33,18 +33,36 @@ UNSPACED_RANGES = (
     (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F), (0xF900, 0xFAFF),
     (0x1B000, 0x1B16F), (0x20000, 0x323AF),
 )  # fmt: skip
+# Characters that nobody sees, as code point ranges: Unicode's Cc (but for white space), Cf and
+# Default_Ignorable_Code_Point.
+UNSEEN_RANGES = (
+    (0x0000, 0x0008), (0x000E, 0x001B), (0x007F, 0x0084), (0x0086, 0x009F), (0x00AD, 0x00AD), (0x034F, 0x034F),
+    (0x0600, 0x0605), (0x061C, 0x061C), (0x06DD, 0x06DD), (0x070F, 0x070F), (0x0890, 0x0891), (0x08E2, 0x08E2),
+    (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F),
+    (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFFB), (0x110BD, 0x110BD),
+    (0x110CD, 0x110CD), (0x13430, 0x1343F), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
+)  # fmt: skip
+_UNSEEN = re.compile("[" + "".join(f"{chr(a)}-{chr(b)}" for a, b in UNSEEN_RANGES) + "]+")
+_BLANK_BRAILLE = "\u2800"  # the space between words in Braille
+_DOTTED_I = re.compile("i\u0307+")
+
 _UNSPACED_RUN = re.compile("([" + "".join(f"{chr(a)}-{chr(b)}" for a, b in UNSPACED_RANGES) + "]+)")
 
 
 def normalise(text: str) -> str:
-    """The normalised form of a text: NFKC, lower case, NFKC again, runs of white space as one space.
+    """The normalised form of a text: visible, NFKC, lower case, NFKC again, runs of white space as one space.
 
     Digits stay and there is no stemming. Two queries with the same form are the same query.
+
+    Characters that nobody sees go without a trace, as in NFKC_Casefold of Unicode: a soft hyphen, a byte order mark, a
+    zero-width space, and the joiners too, since Persian is written with, without and with a space for U+200C, and a
+    joiner in Hindi or in an emoji chooses a glyph. İ in lower case is i; the dotless ı is a letter of its own.
     """
-    if text.isascii():  # NFKC is the identity on ASCII
+    if text.isascii() and text.isprintable():  # NFKC is the identity on ASCII
         return " ".join(text.lower().split())
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower())
-    return " ".join(folded.split())
+    visible = _UNSEEN.sub("", text).replace(_BLANK_BRAILLE, " ")
+    lowered = _DOTTED_I.sub("i", unicodedata.normalize("NFKC", visible).lower())
+    return " ".join(unicodedata.normalize("NFKC", lowered).split())
 
 
 def words(text: str) -> list[str]:
@@ -152,16 +170,13 @@ def _hash(*points: np.ndarray) -> np.ndarray:
 # a few operations on the column's bytes. Other texts are normalised individually, and words of other scripts are split
 # individually, each distinct one once.
 
-_SPACE = 32
-# The characters below the space that str.split() treats as white space.
-_IS_OTHER_SPACE = np.zeros(_SPACE + 1, bool)
-_IS_OTHER_SPACE[[*range(0x09, 0x0E), *range(0x1C, 0x20)]] = True
+_SPACE, _DELETE = 32, 127
 
 
 def normalise_column(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
     """`normalise` of each text. `texts`: string, without nulls."""
     texts, data, offsets = _bytes_of(texts)
-    is_odd = _has_odd_space(data, offsets) | ~pc.string_is_ascii(texts).to_numpy(zero_copy_only=False)
+    is_odd = _has_odd_character(data, offsets) | ~pc.string_is_ascii(texts).to_numpy(zero_copy_only=False)
     lowered = pc.ascii_lower(texts)
     if not is_odd.any():
         return lowered
@@ -223,9 +238,11 @@ def cut_pieces(
     return parts_before[offsets], pa.DictionaryArray.from_arrays(codes, encoded.dictionary)
 
 
-def _has_odd_space(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Whether each text has white space other than single spaces between words, bool; only ASCII is checked."""
-    at = np.flatnonzero(data <= _SPACE)
+def _has_odd_character(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Whether each text has control characters, or white space other than single spaces between words, bool; only
+    ASCII is checked.
+    """
+    at = np.flatnonzero((data <= _SPACE) | (data == _DELETE))
     codes = data[at]
     is_space = codes == _SPACE
     # A space may not stand at the start of a text, after another space, or at the end.
@@ -233,7 +250,7 @@ def _has_odd_space(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     is_border[offsets] = True
     follows = np.zeros(len(at), bool)
     follows[1:] = (at[1:] == at[:-1] + 1) & is_space[:-1]
-    is_odd = _IS_OTHER_SPACE[codes] | (is_space & (follows | is_border[at] | is_border[at + 1]))
+    is_odd = ~is_space | follows | is_border[at] | is_border[at + 1]
     odd_texts = np.zeros(len(offsets) - 1, bool)
     odd_texts[np.searchsorted(offsets, at[is_odd], side="right") - 1] = True
     return odd_texts

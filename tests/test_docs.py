@@ -3,12 +3,14 @@
 import re
 import shlex
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from clicktower.flows.cli import _engine_options, build_app
 from clicktower.flows.config.pipeline_config import read_pipeline
 from clicktower.flows.config.toml_file import recipe_named
+from clicktower.schemas.lexical_contract import Language
 from clicktower.training.evaluation.rows import all_rows
 from tests import documented
 from tests.documented import ROOT
@@ -73,6 +75,11 @@ def test_the_commented_pipeline_and_every_commented_setting_in_it_are_valid(tmp_
     for section, kind in _stage_configs().items():
         assert set(getattr(config, section)) <= kind, section
     assert set(config.train.set) <= _recipe_fields()
+
+
+def test_every_language_of_the_lexical_contract_is_listed():
+    listed = (ROOT / "docs" / "model.md").read_text(encoding="utf-8").split("`language` is")[1].split("A pipeline")[0]
+    assert set(re.findall(r"[a-z]+", listed)) >= set(get_args(Language))
 
 
 def test_a_recipe_on_a_page_is_one_that_train_reads(tmp_path):

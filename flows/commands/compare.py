@@ -62,8 +62,8 @@ def compare(
         clicktower compare ... --rows random bm25 ulm dssm lstm-96 --set epochs=2
 
     Args:
-        rows: Only these: random, logged, skip-thought; doc2vec, ulm, bm25, plsa, and each as printed (bm25-printed); the
-            paper's towers, tuned: dssm, clsm-1, clsm-3, clsm-5, rnn-288, lstm-32, lstm-64, lstm-96-n2, lstm-96,
+        rows: Only these: random, logged, skip-thought; doc2vec, ulm, bm25, plsa, and each as printed (bm25-printed);
+            the paper's towers, tuned: dssm, clsm-1, clsm-3, clsm-5, rnn-288, lstm-32, lstm-64, lstm-96-n2, lstm-96,
             lstm-96-n6, lstm-96-n8, bilstm-96; each of them as printed, by its name with paper- before it
             (paper-lstm-96); lstm-full-96, lstm-pool-96, lstm-pool-192, lstm-pool-192-words, lstm-long-96,
             self-attentive, max-pooled, variational, bag-512, bag-pool-512, bag-pool-512-words, hybrid (the best tower

@@ -11,6 +11,7 @@ from clicktower.flows.config.toml_file import recipe_named, with_fields, with_op
 from clicktower.flows.show import console, present
 from clicktower.schemas import storage
 from clicktower.schemas.errors import UsageError
+from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Language
 from clicktower.training.model.named_recipes import DEFAULT
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ def combine(
     documents: str | None = None,
     queries: Queries | None = None,
     qrels: Qrels | None = None,
+    language: Language = DEFAULT_LANGUAGE,
     json: Json = False,
 ) -> None:
     """Make an ensemble of models: its score is the mean of theirs, or a weighted one.
@@ -185,13 +187,15 @@ def combine(
         shares: The share of each model in the score, in their order: 0.4 0.6. Equal without it.
         documents: With queries and qrels: choose the shares of two models by NDCG@10 of these judgments. What they
             are worth is measured on each half of the queries with the shares that the other half chooses.
+        language: Of the documents' terms, for a lexical share; none: words as they are.
     """
     from clicktower.training.evaluation import combine_stage
 
     with console.progress_bar("combine") as progress:
         result = combine_stage.combine(
-            models, store=into, shares=shares or (), judged=_judged(documents, queries, qrels), progress=progress
-        )
+            models, store=into, shares=shares or (), judged=_judged(documents, queries, qrels), language=language,
+            progress=progress,
+        )  # fmt: skip
     console.emit(result.to_json(), json, present.stage_with_details)
 
 

@@ -28,6 +28,7 @@ from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.schemas import storage
 from clicktower.schemas.documents import read_documents, require_documents
 from clicktower.schemas.errors import UsageError
+from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.section import (
     Count,
     Natural,
@@ -75,7 +76,10 @@ class WindowSection:
 
 @section
 class DocumentsSection:
+    """`language`: of the titles' terms, for `evaluate`, `compare` and `publish` (schemas.lexical_contract)."""
+
     file: Uri
+    language: Language = DEFAULT_LANGUAGE
 
 
 @section
@@ -195,6 +199,12 @@ def _check_settings(config: PipelineConfig, path: str) -> None:
     build = check_fields(path, "build", config.build, BuildConfig())
     recipe = check_fields(path, "train.set", config.train.set, recipe_named(config.train.recipe)[0])
     check_fields(path, "publish.set", config.publish.set, PublishConfig())
+    for name, fields in (("evaluate", config.evaluate), ("publish.set", config.publish.set)):
+        if "language" in fields:
+            raise UsageError(
+                f"{path}, [{name}]: the language is that of the documents.",
+                f'Set language = "{fields["language"]}" in [documents] instead.',
+            )
     with checking(f"{path}, [train]: "):
         _check_training(config.train, recipe, build)
     with checking(f"{path}, [drift]: "):

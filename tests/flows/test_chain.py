@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -68,6 +69,19 @@ def test_a_scheduled_training_asks_for_gpus_workers_a_start_and_a_teacher(tmp_pa
     assert trained["--start"] == str(tmp_path / "store/train/a")
     assert trained["--teacher"] == str(tmp_path / "vectors.parquet")
     assert not {"--start", "--teacher"} & compared.keys()
+
+
+@pytest.mark.parametrize("language", [None, "german"])
+def test_the_language_of_the_documents_is_that_of_every_stage_that_reads_their_terms(tmp_path, commands, language):
+    config = pipeline(tmp_path, "[compare]\n[evaluate]\nmin_judged = 3")
+    if language:
+        config = replace(config, documents=replace(config.documents, language=language))
+    chain.evaluate(config, {"path": "model"})
+    chain.compare(config, {"path": "shards"})
+    chain.publish(config, {"path": "model"}, {"path": "evaluation"})
+    sets = [[value for name, value in pairwise(command) if name in ("--set", "--evaluate")] for command in commands]
+    expected = f"language={language or 'english'}"
+    assert sets == [["min_judged=3", expected], ["min_judged=3", expected], [expected]]
 
 
 @pytest.mark.parametrize("wrong", ['device = "tpu"', 'workers = "many"', 'min_workers = "two"', "devices = 1"])

@@ -3,13 +3,20 @@
 import itertools
 import unicodedata
 
+import regex
+
 MASK = (1 << 64) - 1
 ALPHABET = {letter: code for code, letter in enumerate("abcdefghijklmnopqrstuvwxyz0123456789", start=1)}
+UNSEEN = regex.compile(r"[\p{Default_Ignorable_Code_Point}\p{Cc}\p{Cf}]")
 UNSPACED_NAMES = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
 
 
 def reference_words(text: str) -> list[str]:
-    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower())
+    text = "".join(char for char in text if char.isspace() or not UNSEEN.match(char)).replace("\u2800", " ")
+    text = unicodedata.normalize("NFKC", text).lower()
+    while "i\u0307" in text:
+        text = text.replace("i\u0307", "i")
+    text = unicodedata.normalize("NFKC", text)
     words: list[str] = []
     for spaced in text.split():
         run, other = "", ""

@@ -70,6 +70,7 @@ def comparison_form(text: str) -> str:
         ("???", "???"),
         (" ❤\ufe0f ", "❤"),
         ("\u200b", ""),
+        ("İstanbul", "istanbul"),
     ],
 )
 def test_forms_by_hand(query, form):
@@ -115,6 +116,11 @@ def test_the_form_of_a_form_is_itself_and_a_column_is_its_texts(texts):
     forms = comparison_forms(pa.array(map(normalise, texts), pa.string()))
     assert comparison_forms(forms).equals(forms)
     assert forms.to_pylist() == [comparison_form(text) for text in texts]
+
+
+def test_a_query_as_text_contract_1_0_normalised_it_has_the_form_of_today():
+    days_of_then = pa.array(["deck\u200b scr\u00adew", "e\u034f\u0301clair", "i\u0307stanbul"])
+    assert comparison_forms(days_of_then).to_pylist() == ["deck screw", "éclair", "istanbul"]
 
 
 @given(st.text("abcxyz019 ", max_size=20))

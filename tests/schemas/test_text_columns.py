@@ -15,12 +15,12 @@ from clicktower.schemas.text_contract import (
 LETTERS = st.text(
     st.one_of(
         st.sampled_from("aZ0 # \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x00\x7f\x85\xa0\u2028\u3000"),
-        st.sampled_from("-éÉΣςİıßﬁ½Ａ漢字日ひカไทยລາမြန🔨\u0301"),
+        st.sampled_from("-éÉΣςİıßﬁ½Ａ漢字日ひカไทยລາမြန🔨\u0301i\u0307\xad\u200b\u200d\u2800\ufe0f"),
         st.characters(exclude_categories=("Cs",)),
     ),
     max_size=12,
 )
-ASCII = st.text(st.sampled_from("abAB1 \t\x1c\x1f\x00-"), max_size=12)
+ASCII = st.text(st.sampled_from("abAB1 \t\x1c\x1f\x00\x7f-"), max_size=12)
 COLUMNS = st.lists(st.one_of(LETTERS, ASCII), max_size=12)
 
 
@@ -53,6 +53,7 @@ def require_equal(texts: list[str], column: pa.Array | pa.ChunkedArray) -> None:
 @example(["a b", "b a", "a"])
 @example(["漢字 a", "字 漢", "漢字x漢字"])
 @example(["İ", "ΑΣ", "Σ\n", "a\u0301"])
+@example(["a\x7fb", "\x00", "a \x1b b", "\u200b", "c"])
 def test_a_column_is_what_its_texts_are_one_by_one(texts):
     require_equal(texts, pa.array(texts, pa.string()))
 

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,7 +9,12 @@ from tests.schemas.reference_trigrams import reference_ids, reference_words
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
 # The reference tells scripts by their characters' Unicode names, which are no help at unassigned or odd code points.
-LETTERS = st.text(st.sampled_from("aZ09 \t#-éÉΣςİıßﬁ½Ａ漢字日本東京ひらカタไทยລາວខមမြန🔨\u0301\u3000"), max_size=30)
+UNSEEN = "\x00\x1b\x7f\x9f\xad\u034f\u115f\u17b4\u200b\u200c\u200d\u2060\u2800\u3164\ufe0f\ufeff\U000e0041"
+LETTERS = st.text(
+    st.sampled_from("aZ09 \t#-éÉΣςİıßﬁ½Ａ漢字日本東京ひらカタไทยລາວខមမြန🔨\u0301\u3000")
+    | st.sampled_from("Iij\u0307\u0323" + UNSEEN),
+    max_size=30,
+)
 
 
 def ids_of(word: str) -> list[int]:
@@ -53,11 +59,39 @@ def test_batch_ids_equal_the_scalar_reference(batch):
         assert ids[offsets[i] : offsets[i + 1]].tolist() == reference_ids(word)
 
 
-@given(TEXTS)
+@given(TEXTS | LETTERS)
 def test_normalise_is_idempotent_and_keeps_words(text):
     once = normalise(text)
     assert normalise(once) == once
     assert words(once) == words(text)
+
+
+@given(TEXTS | LETTERS, st.data())
+def test_a_character_that_nobody_sees_changes_no_word(text, data):
+    at = data.draw(st.integers(0, len(text)))
+    unseen = data.draw(st.sampled_from(UNSEEN.replace("\u2800", "")))
+    assert words(text[:at] + unseen + text[at:]) == words(text)
+
+
+def test_a_text_of_unseen_characters_has_no_word_and_no_visible_character_is_among_them():
+    unseen = regex.compile(r"[\p{Default_Ignorable_Code_Point}\p{Cc}\p{Cf}\p{White_Space}\u2800\x1c-\x1f]")
+    characters = [chr(point) for point in range(0x110000)]
+    assert [bool(unseen.fullmatch(character)) for character in characters] == [not words(c) for c in characters]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("İSTANBUL", "istanbul"), ("I\u0307ǧ", "iǧ"), ("co\u00adoperate", "cooperate"), ("❤\ufe0f", "❤"),
+        ("می\u200cخواهم", "میخواهم"), ("क्\u200dष", "क्ष"), ("a\u2800b", "a b"), ("e\u200b\u0301", "é"),
+    ],
+)  # fmt: skip
+def test_spellings_that_look_alike_are_the_same_words(first, second):
+    assert words(first) == words(second)
+
+
+def test_the_dotless_i_is_a_letter_of_its_own():
+    assert words("ışık IŞIK") == ["ışık", "işik"]
 
 
 def test_a_table_without_room_for_hashed_trigrams_is_refused():

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
+from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.manifest import Outcome, to_bytes
 from clicktower.schemas.section import Confidence, Count, Seed, section
 from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, run_stage, silent
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from clicktower.training.model.model import Model
 
 # Version 1 had no classifier, 2 no histograms, confusion, reliability, overlap and examples, 3 no right ones.
-EVALUATE_LABELLED = Stage("evaluate-labelled", version=4)
+EVALUATE_LABELLED = Stage("evaluate-labelled", version=5)
 MAX_CLASSES = 20  # that one similarity can usefully distinguish, or a confusion table can show
 EXAMPLES = "examples.json"
 MOST = 10  # example rows of each kind
@@ -68,8 +69,8 @@ RULES = {
     "naive-bayes": "multinomial over words, add-one smoothing, of all training texts",
     "spearman": "rank correlation, equal values share their mean rank",
     "model": "cosine; crossed: the mean of both directions, query side against document side",
-    "tf-idf": "cosine of tf * (ln((1 + N) / (1 + df)) + 1)",
-    "bm25": "(s(a, b) + s(b, a)) / (s(a, a) + s(b, b))",
+    "tf-idf": "cosine of tf * (ln((1 + N) / (1 + df)) + 1), over the terms of the lexical contract",
+    "bm25": "(s(a, b) + s(b, a)) / (s(a, a) + s(b, b)), over the same terms",
     "word-movers": "minus the exact word mover's distance over letter-trigram counts of words, of length 1",
     "word-movers-vectors": "the same over the given vectors of the words that they have (Kusner et al. 2015)",
     "constant": "one score for all rows: its accuracy is the majority rate",
@@ -84,11 +85,13 @@ class EvaluateLabelledConfig:
     """How similarities are evaluated.
 
     sides: which towers of a model read the two texts; crossed is what clicks train. max_train_pairs: thresholds are
-    chosen on a sample of this many training pairs if there are more. word_movers: seconds for a thousand pairs.
+    chosen on a sample of this many training pairs if there are more. language: of the terms of TF-IDF and BM25.
+    word_movers: seconds for a thousand pairs.
     """
 
     sides: Literal["crossed", "query", "document"] = "crossed"
     max_train_pairs: Count = 5_000
+    language: Language = DEFAULT_LANGUAGE
     word_movers: bool = True
     confidence: Confidence = 0.95
     num_resamples: Count = 2_000
@@ -125,8 +128,8 @@ def evaluate_labelled(
         drawn = np.random.default_rng(config.seed).permutation(len(data.train))[:num_sampled]
         sampled = data.train.take(np.sort(drawn))
         scores, refused = systems_of(
-            encoder, data, sampled, sides=config.sides, word_movers=config.word_movers, word_vectors=word_vectors,
-            progress=progress,
+            encoder, data, sampled, sides=config.sides, language=config.language, word_movers=config.word_movers,
+            word_vectors=word_vectors, progress=progress,
         )  # fmt: skip
         progress("resample", 0, None)
         metrics = table(scores, sampled.labels, data.dev.labels, data.classes, config)

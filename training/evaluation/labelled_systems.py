@@ -1,8 +1,8 @@
 """The systems on labelled rows: the model's own answers first, then baselines from words alone.
 
-A similarity is float64 [rows], higher for more similar texts; a classifier's answer is float64 [rows, classes]. Words
-are those of the text contract. Word rarity and mean length come from the distinct training sentences alone; a word that
-none of them has is as rare as possible.
+A similarity is float64 [rows], higher for more similar texts; a classifier's answer is float64 [rows, classes]. TF-IDF
+and BM25 count terms of the lexical contract, naive Bayes and word movers the words of the text contract. Rarity and
+mean length come from the distinct training sentences alone; a term that none of them has is as rare as possible.
 """
 
 from collections import Counter
@@ -17,6 +17,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.naive_bayes import MultinomialNB
 
 from clicktower.schemas.errors import UsageError
+from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.stage import Progress, silent
 from clicktower.schemas.text_contract import trigram_ids, words
 from clicktower.training.analysis.classifying import encoded_sides, probabilities, refusal
@@ -39,6 +40,7 @@ def systems_of(
     sampled: LabelledRows,
     *,
     sides: Literal["crossed", "query", "document"],
+    language: Language,
     word_movers: bool,
     word_vectors: str | None = None,
     progress: Progress,
@@ -72,7 +74,7 @@ def systems_of(
             first_side, second_side = encoded_sides(model, texts, rows, progress)
             scores_of[W2] = -np.linalg.norm(first_side.astype(np.float64) - second_side, axis=1)
         scores_of[COSINE] = cosines(model, texts, first, second, sides, progress)
-        lexical = LexicalSimilarity(texts, num_training)
+        lexical = LexicalSimilarity(texts, num_training, language)
         scores_of["tf-idf"] = lexical.tf_idf(first, second)
         scores_of["bm25"] = lexical.bm25(first, second)
         if word_movers:
@@ -112,11 +114,12 @@ class LexicalSimilarity:
         BM25:   (s(a, b) + s(b, a)) / (s(a, a) + s(b, b)), with s as bm25 scores a query and a title
 
     BM25 has no upper end, and asks more of a long query: divided by what each text scores against itself it is 1 for
-    two texts of the same words and 0 for texts that share none, so that one threshold does for all lengths.
+    two texts of the same terms and 0 for texts that share none, so that one threshold does for all lengths. A text
+    without a term, such as "?!", shares none, even with itself. language: as in bm25.
     """
 
-    def __init__(self, texts: Sequence[str], num_training: int) -> None:
-        counts = count_terms(texts, None)
+    def __init__(self, texts: Sequence[str], num_training: int, language: Language | None = DEFAULT_LANGUAGE) -> None:
+        counts = count_terms(texts, language)
         entries = (counts.counts.astype(np.float64), (counts.title_of, counts.word_of.astype(np.int32)))
         self._tf = scipy.sparse.csr_array(entries, shape=(len(texts), max(1, len(counts.vocabulary))))
         of_training = counts.word_of[counts.title_of < num_training]
@@ -132,14 +135,15 @@ class LexicalSimilarity:
     def bm25(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Symmetric BM25 of each pair of texts, given by their indices, float64 [pairs]."""
         idf = np.log1p((self._num_training - self._df + 0.5) / (self._df + 0.5))
-        mean_words = self._lengths[: self._num_training].mean()
+        mean_words = self._lengths[: self._num_training].mean() or 1.0
         saturation = K1 * (1 - B + B * self._lengths / mean_words)
         parts = self._tf.copy()
         parts.data = parts.data / (parts.data + np.repeat(saturation, np.diff(parts.indptr)))
         parts = parts @ scipy.sparse.diags_array(idf)
         sums = np.asarray(self._tf.multiply(parts).sum(axis=1)).ravel()
         across = _dot(self._tf, first, second, parts) + _dot(self._tf, second, first, parts)
-        return across / (sums[first] + sums[second])
+        of_themselves = sums[first] + sums[second]
+        return across / np.where(of_themselves > 0, of_themselves, 1.0)
 
 
 def _dot(

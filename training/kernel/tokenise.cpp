@@ -16,6 +16,7 @@ constexpr uint64_t COMPUTED_IDS = 37 * 37 * 37;
 struct Bytes {
     std::array<char, 256> lower{}, same{};
     std::array<bool, 256> space{};   // as str.split sees ASCII
+    std::array<bool, 256> unseen{};  // control characters of ASCII; no normalised text has one
     std::array<int8_t, 256> code{};  // in a computed id; -1: none
 
     Bytes() {
@@ -24,6 +25,7 @@ struct Bytes {
             same[byte] = static_cast<char>(byte);
             lower[byte] = static_cast<char>('A' <= byte && byte <= 'Z' ? byte + 32 : byte);
             space[byte] = byte == ' ' || (9 <= byte && byte <= 13) || (28 <= byte && byte <= 31);
+            unseen[byte] = byte == 127 || (byte < 32 && !space[byte]);
         }
         for (int i = 0; i < 26; i++) code['a' + i] = static_cast<int8_t>(1 + i);
         for (int i = 0; i < 10; i++) code['0' + i] = static_cast<int8_t>(27 + i);
@@ -132,16 +134,18 @@ void Line::read(const char* text, size_t length, bool normalised) {
     const std::array<char, 256>& as = normalised ? BYTES.same : BYTES.lower;
     bytes.resize(length + PADDING);
     words.clear();
-    uint32_t begin = 0;
-    for (uint32_t at = 0; at < length; at++) {
+    uint32_t begin = 0, end = 0;
+    for (size_t at = 0; at < length; at++) {
         const unsigned char byte = static_cast<unsigned char>(text[at]);
-        bytes[at] = as[byte];
+        if (BYTES.unseen[byte]) continue;
+        bytes[end] = as[byte];
         if (BYTES.space[byte]) {
-            if (at > begin) words.push_back({begin, at - begin});
-            begin = at + 1;
+            if (end > begin) words.push_back({begin, end - begin});
+            begin = end + 1;
         }
+        end++;
     }
-    if (length > begin) words.push_back({begin, static_cast<uint32_t>(length) - begin});
+    if (end > begin) words.push_back({begin, end - begin});
 }
 
 void append_trigrams(const char* word, size_t length, uint64_t table_rows, std::vector<uint32_t>& ids) {

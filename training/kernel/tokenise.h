@@ -1,7 +1,7 @@
 // The text contract in C++ (schemas/text_contract.py defines it): words, and the trigram ids of a word.
 //
-// Lower case and white space are decided here for ASCII only. A text with any other byte must come already normalised
-// and cut, its words with a space between them, as schemas.text_contract decides.
+// Lower case, white space and control characters are decided here for ASCII only. A text with any other byte must come
+// already normalised and cut, its words with a space between them, as schemas.text_contract decides.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ struct Line {
     std::vector<char> bytes;  // in lower case, PADDING behind it
     std::vector<Word> words;
 
-    // At most 2^31 bytes. A-Z are lowered unless the text is `normalised`.
+    // At most 2^31 bytes. A-Z are lowered and control characters dropped unless the text is `normalised`.
     void read(const char* text, size_t length, bool normalised);
 };
 

@@ -57,6 +57,9 @@ def read_model(folder: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     description: dict[str, Any] = json.loads(storage.read_bytes(storage.join(folder, DESCRIPTION)))
     require_major(f"the model in {folder}", description.get("schema_version"), SCHEMA_VERSION)
     require_major("the model's text contract", description["text_contract"]["trigrams"], CONTRACT_VERSION)
+    for described in (description, *description.get("members", ())):
+        # Texts are cut as of now, whatever minor version the model learnt from.
+        described["text_contract"]["trigrams"] = CONTRACT_VERSION
     return description, read_arrays(storage.read_writable(storage.join(folder, WEIGHTS)))
 
 

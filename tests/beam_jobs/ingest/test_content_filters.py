@@ -52,7 +52,8 @@ def test_everyday_words_are_not_adult(query):
 
 
 @pytest.mark.parametrize(
-    "query", ["free porn videos", "XXX movies", "nude  celebrity-pics", "ｐｏｒｎ", "hardcore sex dvd", "(porn)"]
+    "query",
+    ["free porn videos", "XXX movies", "nude  celebrity-pics", "ｐｏｒｎ", "hardcore sex dvd", "(porn)", "po\u00adrn"],
 )
 def test_adult_queries_are_found_however_they_are_spelt(query):
     assert content_fate(normalise(query), ADULT) == "query_adult"

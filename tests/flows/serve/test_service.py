@@ -95,6 +95,7 @@ REFUSED = [
     ("search", {}, 422, "query"),
     ("search", {"query": ""}, 422, "query"),
     ("search", {"query": " \t\n "}, 422, "has no word"),
+    ("search", {"query": "\u200b \ufeff"}, 422, "has no word"),
     ("search", {"query": "a" * (MOST_LETTERS + 1)}, 422, "query"),
     ("search", {"query": "copper\0pipe"}, 422, r"control character \(U\+0000\) at place 7"),
     ("search", {"query": "copper\x1b[31m"}, 422, r"U\+001B"),

@@ -121,7 +121,8 @@ def test_a_query_all_of_whose_judged_documents_are_unknown_counts_zero_and_is_to
     assert any("1 judgments are of unknown documents" in warning for warning in outcome.metrics["warnings"])
 
 
-def test_a_query_without_a_word_counts_zero_and_is_told(evaluated):
-    metrics = evaluated(queries="q1\tangle bracket\nq2\t  \n").metrics
+@pytest.mark.parametrize("query", ["  ", "\u200b"])
+def test_a_query_without_a_word_counts_zero_and_is_told(evaluated, query):
+    metrics = evaluated(queries=f"q1\tangle bracket\nq2\t{query}\n").metrics
     assert metrics["systems"]["bm25"]["ndcg@10"]["mean"] == pytest.approx(1 / 2)
     assert any("1 queries have no word" in warning for warning in metrics["warnings"])

@@ -1,3 +1,4 @@
+from itertools import product
 from math import log, sqrt
 
 import numpy as np
@@ -5,7 +6,9 @@ import pytest
 import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.feature_extraction.text import TfidfVectorizer
 
+from clicktower.schemas.lexical_contract import Analyser
 from clicktower.training.evaluation.labelled_systems import (
     LexicalSimilarity,
     WordMovers,
@@ -13,7 +16,7 @@ from clicktower.training.evaluation.labelled_systems import (
     cosines,
     least_total,
 )
-from clicktower.training.ranking.bm25 import TitleBM25
+from clicktower.training.ranking.bm25 import K1, B, TitleBM25
 from tests.rounding import rounded
 
 TRAINING = ["deck paint red", "deck screw", "red paint", "garden hose", "screw screw hose"]
@@ -27,6 +30,42 @@ def test_tf_idf_by_hand():
     expected = two**2 / sqrt(2 * two**2) / sqrt(two**2 + 2 * none**2)
     found = LexicalSimilarity(TEXTS, len(TRAINING)).tf_idf(np.array([5, 5, 5]), np.array([6, 5, 7]))
     assert found == pytest.approx([expected, 1, 0])
+
+
+# Stems, punctuation, pairs of a script without spaces, a repeated word, and texts without a term.
+TRAINING_WITH_STEMS = ["Pipe brackets, galvanized", "bracket for pipes", "pipe pipe hose", "O'Neil's pipes"]
+ENGLISH = [*TRAINING_WITH_STEMS, "东京塔 pipe", "&", "?!"]
+
+
+@pytest.mark.parametrize("language", ["english", "none"])
+def test_tf_idf_is_that_of_scikit_learn_over_our_terms(language):
+    vectors = TfidfVectorizer(analyzer=Analyser(language).terms).fit(TRAINING_WITH_STEMS).transform(ENGLISH).toarray()
+    # A term that no training text has: scikit-learn drops it, we count it as rare as possible.
+    known = [0, 1, 2, 3, 5, 6]
+    first, second = (np.array(column) for column in zip(*product(known, known), strict=True))
+    lexical = LexicalSimilarity(ENGLISH, 4, language)
+    assert lexical.tf_idf(first, second) == pytest.approx((vectors[first] * vectors[second]).sum(axis=1))
+
+
+def test_texts_of_the_same_terms_are_equal_and_one_without_a_term_is_like_none():
+    lexical = LexicalSimilarity(ENGLISH, 4)
+    first, second = np.array([0, 0, 5, 5, 0]), np.array([1, 2, 6, 5, 5])
+    same = LexicalSimilarity(["Brackets, pipe!", "pipe's bracket", "hose"], 3)
+    for similarity, of_same in ((lexical.tf_idf, same.tf_idf), (lexical.bm25, same.bm25)):
+        found = similarity(first, second)
+        assert 1 > found[0] > found[1] > 0
+        assert found[2:].tolist() == [0, 0, 0]
+        assert of_same(np.array([0]), np.array([1])) == pytest.approx([1])
+
+
+def test_symmetric_bm25_over_stems_by_hand():
+    # Terms: pipe, bracket | pipe | hose. N = 3, mean length 4/3; df of pipe 2, of bracket 1.
+    pipe, bracket = log(1 + 1.5 / 2.5), log(1 + 2.5 / 1.5)
+    two, one = K1 * (1 - B + B * 2 / (4 / 3)), K1 * (1 - B + B * 1 / (4 / 3))
+    in_two, in_one = 1 / (1 + two), 1 / (1 + one)
+    expected = (pipe * in_one + pipe * in_two) / ((pipe + bracket) * in_two + pipe * in_one)
+    found = LexicalSimilarity(["Pipe brackets", "pipes,", "hose"], 3).bm25(np.array([0]), np.array([1]))
+    assert found == pytest.approx([expected])
 
 
 def test_symmetric_bm25_is_that_of_the_title_ranking_both_ways_over_what_each_scores_itself():

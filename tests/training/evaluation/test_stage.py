@@ -295,7 +295,7 @@ def test_what_is_printed_and_what_is_tuned_are_rows_of_their_own(inputs, compare
     tables = {row.name: row.table for row in all_rows()}
     printed = [name for name, table in tables.items() if table == "as printed"]
     assert printed == [name for name in tables if "paper-" in name or "-printed" in name]
-    assert len(printed) == sum(table == "tuned" for table in tables.values()) == 14
+    assert len(printed) == sum(table == "tuned" for table in tables.values()) == 16
     asked = rows(["bm25", "paper-lstm-96-n8"])
     assert asked[1].recipe.clicks.num_negatives == 8
     result = compare(asked, **inputs, store=compared[0], config=CONFIG)

@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import safetensors.torch
 import torch
 
 from clicktower.schemas.errors import StageError, UnknownVersionError, UsageError
-from clicktower.schemas.text_contract import trigram_ids, words
+from clicktower.schemas.text_contract import CONTRACT_VERSION, trigram_ids, words
 from clicktower.training.model.model import Model, load_model, write_model
 from clicktower.training.model.named_recipes import names, recipe
 from clicktower.training.model.parameters import initial_parameters, layout_of, tower_of
@@ -92,6 +93,16 @@ def test_another_major_version_is_refused(folder, tmp_path, field):
     (tmp_path / "model.json").write_text(json.dumps(description))
     with pytest.raises(UnknownVersionError):
         load_model(str(tmp_path))
+
+
+def test_a_model_of_an_earlier_minor_version_cuts_texts_as_of_now(folder, tmp_path):
+    description = json.loads(Path(folder, "model.json").read_text())
+    description["text_contract"]["trigrams"] = "1.0"
+    (tmp_path / "model.json").write_text(json.dumps(description))
+    shutil.copy(f"{folder}/model.safetensors", tmp_path)
+    model = load_model(str(tmp_path))
+    assert model.text_contract["trigrams"] == CONTRACT_VERSION  # which a release of it tells its clients
+    assert np.array_equal(*model.encode(["deck screw", "deck\u200b scr\u00adew"], "query"))
 
 
 @pytest.mark.parametrize(
