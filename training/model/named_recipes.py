@@ -54,9 +54,9 @@ _LSTM = LSTM(recurrent_range=0.01, recurrent_step=0.00004)
 _FULL_LSTM = replace(_LSTM, forget_gate=True, peepholes=True, forget_bias=5.0)
 _CLICKS = Clicks(tie_towers=True, start="idf", gamma=10.0)
 _POOLED_CLICKS = replace(_CLICKS, negatives=Pool(size=512, softmax=True))
-# Queries that choose (quality.py, seed 1), a word share of 0.5 minus 0.375, without BM25: NDCG@10 of all titles +0.013
-# (products), -0.003 (names), +0.015 (Chinese) by an LSTM, and +0.012, +0.002, +0.005 by a bag, with -0.003 (abstracts);
-# of judged titles -0.001, -0.004, +0.002 by an LSTM, and 0 to +0.004 by a bag.
+# Queries that choose (quality.py, seed 1), a word share of 0.5 minus 0.375, without BM25, on the four collections:
+# NDCG@10 of all titles +0.013, -0.003, +0.015, -0.001 by an LSTM, +0.012, +0.002, +0.005, -0.003 by a bag; of judged
+# titles -0.001, -0.004, +0.002, +0.000 by an LSTM, 0 to +0.004 by a bag.
 _WORD_CLICKS = replace(_POOLED_CLICKS, word_share=0.5, lexical_share=0.2)
 
 # The paper's LSTM of 96 cells, n = 4. Before the first update it ranks like weighted trigrams, since the recurrent
