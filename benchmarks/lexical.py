@@ -2,9 +2,9 @@
 
     CLICKTOWER_DATA=/path/to/data python benchmarks/lexical.py [--queries 2000] [--topics 100] [--record]
 
-Homedepot's 54,667 titles; seconds of processor time of one thread. Ours and the plain form get the same texts, and how
-far their scores are apart is told. A query is scored for every title; the scores of a block of queries are held at
-once. With --record benchmarks/results/lexical.json is written.
+Homedepot's 54,667 titles; seconds of processor time of one thread. Ours and the plain form get the same texts and cut
+them into the same terms, and how far their scores are apart is told. A query is scored for every title; the scores of a
+block of queries are held at once. With --record benchmarks/results/lexical.json is written.
 """
 
 import argparse
@@ -26,7 +26,8 @@ sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from benchmarks.peers import scipy_lexical  # noqa: E402
 from benchmarks.real_pairs import read_queries, read_titles  # noqa: E402
-from clicktower.training.ranking.bm25 import TitleBM25  # noqa: E402
+from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE  # noqa: E402
+from clicktower.training.ranking.bm25 import K1, B, TitleBM25  # noqa: E402
 from clicktower.training.ranking.language_model import MU, TitleLanguageModel  # noqa: E402
 from clicktower.training.ranking.measure import score_blocks  # noqa: E402
 from clicktower.training.ranking.plsa import BACKGROUND, ITERATIONS, TITLE_PRIOR, TitlePLSA, train_topics  # noqa: E402
@@ -38,7 +39,7 @@ Scores = Callable[[Sequence[str]], np.ndarray]
 
 def contest(titles: list[str], queries: list[str], topics: int) -> Iterator[dict]:
     """One row per system: seconds to index and to score, ours and plain, and how far the scores are apart."""
-    yield _row("BM25", lambda: TitleBM25(titles).scores, lambda: scipy_lexical.bm25(titles), titles, queries)
+    yield _row("BM25", lambda: TitleBM25(titles).scores, lambda: scipy_lexical.bm25(titles, K1, B), titles, queries)
     yield _row(
         "ULM",
         lambda: TitleLanguageModel(titles).scores,
@@ -46,7 +47,7 @@ def contest(titles: list[str], queries: list[str], topics: int) -> Iterator[dict
         titles,
         queries,
     )
-    first_VZ, _ = train_topics(count_terms(titles), topics, iterations=0, seed=0)
+    first_VZ, _ = train_topics(count_terms(titles, DEFAULT_LANGUAGE), topics, iterations=0, seed=0)
     yield _row(
         f"PLSA, {topics} topics, {ITERATIONS} steps",
         lambda: TitlePLSA(titles, topics=topics).scores,

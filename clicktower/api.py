@@ -58,18 +58,18 @@ class Model:
         return self._encode(texts, "document")
 
     def explain(self, query: str, title: str) -> dict[str, Any]:
-        """The score of a query and a title, and each word's share of it: what the score loses without the word.
+        """The cosine or distance of a query and a title, and each word's share of it: what it loses without the word.
 
-        The result is that of `POST /v1/explain` (flows.releases.word_shares). Raises UsageError for a text without a
-        word.
+        The result has the keys of `POST /v1/explain` (flows.releases.word_shares). Where words or terms have a share of
+        the score it is None: a release has the titles that weigh them. Raises UsageError for a text without a word.
 
         >>> explained = load("store/train/DIGEST").explain("claw hamer", "Claw hammer, 16 oz.")
         >>> [word["word"] for word in explained["query"]["words"]]
         ['claw', 'hamer']
         """
-        from clicktower.flows.releases.word_shares import word_shares
+        from clicktower.flows.releases.word_shares import explain_pair
 
-        return word_shares(self._torch_model, None, query, title)
+        return explain_pair(self._torch_model, query, title)
 
     @cached_property
     def _torch_model(self) -> "AnyEncoder":
@@ -127,11 +127,23 @@ class Release(Model):
         """
         return self._opened.search(text, k, mode, lexical_share=lexical_share, where=where)
 
-    def explain(self, query: str, title: str) -> dict[str, Any]:
-        """As `Model.explain`, with the BM25 of each word of the query, by the titles of the release."""
-        from clicktower.flows.releases.word_shares import word_shares
+    def explain(
+        self, query: str, title: str, *, mode: "Mode" = "hybrid", lexical_share: float | None = None
+    ) -> dict[str, Any]:
+        """The score that `search` gives a title for a query, and what contributes to it: vectors, words and terms, and
+        each word of the query.
 
-        return word_shares(self._opened.model, self._opened.bm25, query, title)
+        The result is that of `POST /v1/explain` (flows.releases.word_shares). mode, lexical_share: of the search.
+        Raises UsageError for a text without a word.
+
+        >>> release = load("release")
+        >>> hit = release.search("claw hamer", k=1)[0]
+        >>> release.explain("claw hamer", hit.title)["score"] == hit.score
+        True
+        """
+        from clicktower.flows.releases.word_shares import explain_hit
+
+        return explain_hit(self._opened, query, title, mode, lexical_share=lexical_share)
 
 
 def load(path: str) -> Model:

@@ -49,7 +49,10 @@ COMMANDS = {
     "releases": ("publish_and_serve", "List the releases that are kept: which is live, and why a candidate is not."),
     "rollback": ("publish_and_serve", "Make the previous release live again, or any that is kept."),
     "export": ("publish_and_serve", "Export the live release as Parquet, for OpenSearch, a hub or trec_eval."),
-    "explain": ("explain", "Show what a recurrent model reads in a text: keywords, traces of every gate."),
+    "explain": (
+        "explain",
+        "Show what makes the score of a query and a title, or what a recurrent model reads in a text.",
+    ),
     "nearest-words": ("explain", "List the nearest words of a word, by Doc2Vec or by a trained tower."),
     "search": ("publish_and_serve", "Rank the documents of the live release for a query."),
     "serve": ("publish_and_serve", "Answer searches over HTTP from the live release, with a search page."),

@@ -1,15 +1,15 @@
 """Text -> terms, the words as a lexical search counts them: a public contract beside the trigram contract.
 
-    text contract: normalise -> words of Unicode (UAX #29) -> elided articles off -> stems of a language (Snowball)
+    text contract: normalise -> words of Unicode (UAX #29) -> without 's and elided articles -> Snowball's stems
 
 "Pipe brackets," has the terms `pipe` and `bracket`. The words are those of Lucene's StandardTokenizer, of Elasticsearch
 and of OpenSearch: punctuation separates words, but an apostrophe or a full stop within a word (o'neil, u.s.a) and a
 decimal separator (3.5) stay. Scripts written without spaces are cut into overlapping pairs, as Lucene's CJKBigramFilter
-does, in every language. There are no stop words: a frequent word has hardly any weight. An English possessive ('s) goes
-with its stem.
+does, in every language. There are no stop words: a frequent word has hardly any weight.
 
-What a language changes stands in two places: the stemmer, from PyStemmer, and the articles that Lucene takes off in
-French, Italian, Catalan and Irish (l'eau). A text can have words (text_contract) and no term, such as "&".
+What a language changes stands in two places: the stemmer, from PyStemmer, and what Lucene takes off before it, the
+English possessive (sky's) and the articles of French, Italian, Catalan and Irish (l'eau). Where Lucene cuts otherwise,
+tests/schemas/test_terms_beside_lucene.py says why. A text can have words (text_contract) and no term, such as "&".
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,14 @@ import pyarrow as pa
 import regex
 import Stemmer
 
-from clicktower.schemas.text_contract import UNSPACED_RANGES, cut_pieces, normalise, normalise_column, spaced_pieces
+from clicktower.schemas.text_contract import (
+    CONTRACT_VERSION,
+    UNSPACED_RANGES,
+    cut_pieces,
+    normalise,
+    normalise_column,
+    spaced_pieces,
+)
 
 LEXICAL_VERSION = "1.0"  # another where the text contract's `normalise` is another
 STEMMER_VERSION = Stemmer.version()
@@ -45,10 +52,12 @@ _ARTICLES = {
     "irish": "d m b",
 }
 
-_UNSPACED = "[[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSPACED_RANGES) + r"]&&[\p{L}\p{M}\p{N}]]+"
+_UNSPACED_RANGES = "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSPACED_RANGES)
+_UNSPACED = rf"(?!\p{{M}})[[[{_UNSPACED_RANGES}]&&[\p{{L}}\p{{M}}\p{{N}}\p{{Han}}]]\p{{WB=Katakana}}]+"
 # The rules WB4 to WB13b of UAX #29 by their names. Marks and format characters belong to what they follow.
 _EXTENDED = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*+"
-_LETTER = rf"(?:\p{{WB=ALetter}}{_EXTENDED}|\p{{WB=Hebrew_Letter}}{_EXTENDED}(?:\"(?=\p{{WB=Hebrew_Letter}}))?)"
+_HEBREW = r"\p{WB=Hebrew_Letter}"
+_LETTER = rf"(?:\p{{WB=ALetter}}{_EXTENDED}|{_HEBREW}{_EXTENDED}(?:'{_EXTENDED}|\"{_EXTENDED}(?={_HEBREW}))?)"
 _LETTERS = rf"{_LETTER}+(?:[\p{{WB=MidLetter}}\p{{WB=MidNumLet}}']{_EXTENDED}{_LETTER}+)*"
 _DIGITS = rf"\p{{WB=Numeric}}{_EXTENDED}"
 _NUMBER = rf"(?:{_DIGITS})+(?:[\p{{WB=MidNum}}\p{{WB=MidNumLet}}']{_EXTENDED}(?:{_DIGITS})+)*"
@@ -84,12 +93,13 @@ class Analyser:
     def contract(self) -> dict[str, str]:
         """What a reader of saved terms must have, to look them up."""
         stemmer = {} if self.language == "none" else {"stemmer": STEMMER_VERSION}
-        return {"version": LEXICAL_VERSION, "language": self.language, **stemmer}
+        return {"version": LEXICAL_VERSION, "text": CONTRACT_VERSION, "language": self.language, **stemmer}
 
     def _cut(self, piece: str) -> list[str]:
         """The terms of a piece of normalised text without white space."""
         words: list[str] = []
-        for match in _WORD.finditer(piece.translate(_PLAIN)):
+        piece = piece.translate(_PLAIN)
+        for match in _WORD.finditer(piece):
             run = match[1]
             if run is None or len(run) == 1:
                 words.append(match[0])
@@ -97,12 +107,15 @@ class Analyser:
                 words += (run[at : at + 2] for at in range(len(run) - 1))
         if self.language == "none" or not words:
             return words
-        if self._article:
-            words = [self._article.sub("", word) for word in words]
+        if "'" in piece and self._affix:
+            words = [self._affix.sub("", word) for word in words]
         return _stemmer(self.language).stemWords(words)
 
     @cached_property
-    def _article(self) -> regex.Pattern[str] | None:
+    def _affix(self) -> regex.Pattern[str] | None:
+        """What is no part of a word for the stemmer."""
+        if self.language == "english":
+            return regex.compile("'s$")
         articles = _ARTICLES.get(self.language)
         return regex.compile(f"^(?:{'|'.join(articles.split())})'(?=.)") if articles else None
 

@@ -5,6 +5,8 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -30,7 +32,8 @@ settings.load_profile("thorough" if EXAMPLES in os.environ else "unhurried")
 LONG = ("test_rehearsal", "test_crash_points", "test_prefect_ray", "test_ray_training", "test_docs_run",
         "test_standalone_flink", "test_run", "test_sweep_on_ray", "test_ray_cluster", "test_prefect_server",
         "test_bad_input", "test_canaries", "test_same_result", "test_object_store", "test_killed_publishers",
-        "test_extras", "test_reuse", "test_live", "test_ingest_day")  # fmt: skip
+        "test_extras", "test_reuse", "test_live", "test_ingest_day", "test_terms_beside_lucene",
+        "test_bm25_beside_lucene")  # fmt: skip
 _skipped: list[str] = []
 _outcomes: dict[str, Counter] = {"with real engines": Counter(), "all others": Counter()}
 
@@ -108,3 +111,15 @@ def real_data() -> Path:
     if not Path(folder, "homedepot_log").is_dir():
         pytest.skip(f"CLICKTOWER_DATA = {folder} has no homedepot_log")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def lucene() -> ModuleType:
+    """Apache Lucene's tokens and rankings; a test that asks for it is skipped, with the reason, where there is none."""
+    from benchmarks.peers import lucene
+
+    if not lucene.jars().is_dir():
+        pytest.skip(f"there is no {lucene.jars()}: run `make engines`")
+    if not which("java"):
+        pytest.skip("there is no java on the PATH")
+    return lucene

@@ -8,8 +8,8 @@ import pytest
 
 import clicktower
 from clicktower.flows.releases.publish import publish
-from clicktower.flows.releases.search import search
-from clicktower.flows.releases.word_shares import word_shares
+from clicktower.flows.releases.search import OpenRelease, search
+from clicktower.flows.releases.word_shares import explain_hit, explain_pair
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.stage import open_result
 from clicktower.training.model.embedding import search_vectors
@@ -92,8 +92,9 @@ def test_a_release_searches_as_the_command_does(released, mode):
 
 def test_explanations_are_those_of_the_service(trained, released):
     model = load_encoder(open_result(trained).data)
-    assert clicktower.load(trained).explain(*TEXTS[:2]) == word_shares(model, None, *TEXTS[:2])
-    assert clicktower.load(released).explain(*TEXTS[:2])["bm25"] >= 0
+    assert clicktower.load(trained).explain(*TEXTS[:2]) == explain_pair(model, *TEXTS[:2])
+    expected = explain_hit(OpenRelease(released), *TEXTS[:2], "bm25")
+    assert clicktower.load(released).explain(*TEXTS[:2], mode="bm25") == expected
     with pytest.raises(UsageError, match="no word"):
         clicktower.load(trained).explain(" ", TEXTS[0])
 

@@ -5,15 +5,18 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from clicktower.schemas.text_contract import words
+from clicktower.schemas.lexical_contract import Analyser
 
 Scores = Callable[[Sequence[str]], np.ndarray]
+Terms = Callable[[str], Sequence[str]]
+
+TERMS = Analyser().terms
 
 
-def _matrix(texts: Sequence[str], vocabulary: dict[str, int], *, grow: bool) -> csr_matrix:
+def _matrix(texts: Sequence[str], vocabulary: dict[str, int], *, grow: bool, terms: Terms = TERMS) -> csr_matrix:
     rows, columns = [], []
     for row, text in enumerate(texts):
-        for word in words(text):
+        for word in terms(text):
             if grow or word in vocabulary:
                 columns.append(vocabulary.setdefault(word, len(vocabulary)))
                 rows.append(row)
@@ -21,9 +24,9 @@ def _matrix(texts: Sequence[str], vocabulary: dict[str, int], *, grow: bool) -> 
     return csr_matrix((np.ones(len(rows), np.float32), (rows, columns)), shape=shape)
 
 
-def bm25(titles: Sequence[str], k1: float = 1.2, b: float = 0.75) -> Scores:
+def bm25(titles: Sequence[str], k1: float, b: float, terms: Terms = TERMS) -> Scores:
     vocabulary: dict[str, int] = {}
-    counts = _matrix(titles, vocabulary, grow=True)
+    counts = _matrix(titles, vocabulary, grow=True, terms=terms)
     lengths = np.asarray(counts.sum(axis=1)).ravel()
     df = np.bincount(counts.indices, minlength=counts.shape[1])
     norm = k1 * (1 - b + b * lengths / lengths.mean())
@@ -31,7 +34,7 @@ def bm25(titles: Sequence[str], k1: float = 1.2, b: float = 0.75) -> Scores:
     idf = np.log(1 + (len(titles) - df + 0.5) / (df + 0.5))
     counts.data = (idf[counts.indices] * counts.data / (counts.data + of_entry)).astype(np.float32)
     by_word = counts.T.tocsr()
-    return lambda queries: (_matrix(queries, vocabulary, grow=False) @ by_word).toarray()
+    return lambda queries: (_matrix(queries, vocabulary, grow=False, terms=terms) @ by_word).toarray()
 
 
 def language_model(titles: Sequence[str], mu: float) -> Scores:

@@ -6,6 +6,7 @@
     flink             Flink's own jars, for a cluster          needs pip, and java to run
     dataflow          a Python environment for translating     needs uv, which `make setup` brings
     s3-server         an S3 server on a folder, to try one     needs go
+    lucene            what our BM25 is held against            needs mvn, and java to run
 
 Every version is pinned; a piece that is already there in its version stays. Go checks its downloads against its public
 checksum database, Maven against the repository's checksums, pip against the SHA-256 below. If you have the binaries,
@@ -113,11 +114,7 @@ def make_flink_job_server(work: Path, _target: Path) -> Path:
     _need(compiler, "Install a C compiler.")
     _need("mvn", "Install Maven, or give the published job server with --flink_job_server_jar.")
     build = work / "made"
-    _run(
-        ["mvn", "--batch-mode", "--quiet", "--strict-checksums", "-f", str(HERE / "flink-job-server/pom.xml"),
-         "dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={build / 'lib'}"],
-        "Maven could not fetch the jars",
-    )  # fmt: skip
+    _copy_jars("flink-job-server", build / "lib")
     (build / "flink-lib").mkdir()
     for jar in (build / "lib").glob("*.jar"):
         if jar.name.startswith(JOB_SERVER_ONLY):
@@ -171,6 +168,21 @@ def make_s3_server(work: Path, _target: Path) -> Path:
     return _go_install(S3_SERVER, work) / "versitygw"
 
 
+def make_lucene(work: Path, _target: Path) -> Path:
+    _need("mvn", "Install Maven.")
+    _copy_jars("lucene", work / "made")
+    return work / "made"
+
+
+def _copy_jars(piece: str, folder: Path) -> None:
+    """Copy the jars that a piece's pom.xml names, and theirs, into a new folder."""
+    _run(
+        ["mvn", "--batch-mode", "--quiet", "--strict-checksums", "-f", str(HERE / piece / "pom.xml"),
+         "dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"],
+        "Maven could not fetch the jars",
+    )  # fmt: skip
+
+
 def _pins(path: Path) -> dict[str, str]:
     return {line.partition("==")[0]: line for line in path.read_text().splitlines()}
 
@@ -188,6 +200,7 @@ PIECES: dict[str, tuple[str, Callable[[Path, Path], Path]]] = {
     "flink": (FLINK, make_flink),
     "dataflow": (f"apache-beam[gcp] {BEAM}, {_our_dependencies()}", make_dataflow),
     "s3-server": (S3_SERVER.rpartition("/")[2], make_s3_server),
+    "lucene": ("9.12.3", make_lucene),
 }
 
 

@@ -1,5 +1,6 @@
 """clicktower explain, nearest-words: what a model makes of texts and words."""
 
+from collections.abc import Mapping
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,6 +14,7 @@ from clicktower.schemas import storage
 from clicktower.schemas.errors import UsageError
 
 if TYPE_CHECKING:
+    from clicktower.flows.releases.search import Mode
     from clicktower.flows.report.explain_page import Readings
 
 Side = Literal["query", "document"]
@@ -23,7 +25,10 @@ def explain(
     text: str | None = None,
     title: str | None = None,
     *,
-    model: str,
+    model: str | None = None,
+    release: str | None = None,
+    mode: Literal["hybrid", "vector", "bm25"] | None = None,
+    lexical_share: float | None = None,
     side: Side | None = None,
     beside: str | None = None,
     queries: str | None = None,
@@ -34,16 +39,19 @@ def explain(
     set: list[str] | None = None,
     json: Json = False,
 ) -> None:
-    """Show what a model reads in a text: the score of a pair and each word's share of it, or,
-    of a recurrent model, keywords and traces of every gate.
+    """Show why a search ranks a title as it does, or what a model reads in a text: each word's
+    share of a pair's cosine or, of a recurrent model, keywords and traces of every gate.
 
-    The share of a word is what the score loses without it. Words of a recurrent model are
-    shaded by how many of the 10 most active cells they move; a self-attentive model also
+    --release takes the score of a search apart: what vectors, words and terms contribute,
+    and each word of the query. --model reads texts without the titles that weigh words and
+    terms. The share of a word is what the cosine loses without it. Words of a recurrent model
+    are shaded by how many of the 10 most active cells they move; a self-attentive model also
     shows where its hops look. --into writes explain.html (heat maps, lines, tables;
     self-contained), traces.arrow (every gate and state, one row per cell and word) and
     attention.arrow (one row per hop and word). docs/results.md says how to read them.
     The files contain the texts as they were given, and words of the queries.
 
+        clicktower explain --release release "angle bracket" P119222
         clicktower explain --model store/train/DIGEST "angle bracket"
         clicktower explain --model store/train/DIGEST "angle bracket" "12 in. zinc angle" --into explained
         clicktower explain --model store/train/LSTM --beside store/train/RNN "angle bracket" "12 in. zinc angle"
@@ -51,9 +59,12 @@ def explain(
 
     Args:
         text: A query; with --side document a title.
-        title: A title, to see the pair and its score.
-        model: The folder that `train` or `combine` printed, or a release. Only recurrent models have gates: LSTM,
-            bidirectional LSTM (also self-attentive, max-pooled, variational) and RNN.
+        title: A title, to see the pair and its score; with --release also the id of a document.
+        model: The folder that `train` or `combine` printed, or a release, whose model is read. Only recurrent models
+            have gates: LSTM, bidirectional LSTM (also self-attentive, max-pooled, variational) and RNN.
+        release: The folder or URI of the releases, which `publish` writes to, to explain the score of a search.
+        mode: Of that search: hybrid unless given, vector or bm25.
+        lexical_share: Of that search: the share of the terms in a hybrid's score, instead of the model's own.
         side: The tower that reads a single text, and those of --queries; query by default.
         beside: Another model, to compare counts and scores, and the training cost of each.
         queries: Queries, `id<TAB>text`, to show which words each cell represents, and whether the input gate closes at
@@ -65,7 +76,7 @@ def explain(
         set: field=value for any field of the counting rule: top_cells, threshold, share; may be repeated.
     """
     from clicktower.flows.config.toml_file import with_fields
-    from clicktower.flows.releases.word_shares import word_shares
+    from clicktower.flows.releases.word_shares import explain_pair
     from clicktower.flows.report.explain_page import Readings, explain_blocks
     from clicktower.flows.show.present import relative_path
     from clicktower.schemas.judgments import read_queries
@@ -75,6 +86,18 @@ def explain(
     from clicktower.training.model.model import load_encoder, load_model
 
     texts, rule = _texts(text, title, side, queries), with_fields(CountingRule(), set or [])
+    if release is not None:
+        of_model = {"--model": model, "--side": side, "--beside": beside, "--queries": queries, "--into": into,
+                    "--label": label, "--grid": grid, "--set": set}  # fmt: skip
+        _explain_hit(release, text, title, mode or "hybrid", lexical_share, of_model, json)
+        return
+    if model is None:
+        raise UsageError("There is neither a model nor a release to explain.", "Give --model FOLDER, or --release URI.")
+    if mode is not None or lexical_share is not None:
+        raise UsageError(
+            "A mode and a share of the terms are of a search, and --model searches nothing.",
+            "Give --release URI instead, or leave --mode and --lexical-share out.",
+        )
     for option, lacks, needed in (
         ("label", label and title is None, "a query and a title"),
         ("grid", grid and not queries, "--queries"),
@@ -90,7 +113,7 @@ def explain(
         encoder = load_encoder(folders[0])
         if not has_gates(encoder):
             labels = {"simulated": True} if are_simulated[0] else {}
-            shares = word_shares(encoder, None, text, title)
+            shares = explain_pair(encoder, text, title)
             console.emit({"stage": "explain", "model": model, **shares, "labels": labels}, json, _show_shares)
             return
         models = [encoder]
@@ -139,20 +162,77 @@ def explain(
     console.emit(result, json, show)
 
 
+def _explain_hit(
+    uri: str,
+    query: str | None,
+    title: str | None,
+    mode: "Mode",
+    lexical_share: float | None,
+    of_model: Mapping[str, Any],
+    json: bool,
+) -> None:
+    """Explain the score of a search of a release. `title`: an id or a title; `of_model`: options of --model."""
+    from clicktower.flows.releases.search import OpenRelease
+    from clicktower.flows.releases.word_shares import explain_hit
+
+    if given := [option for option, value in of_model.items() if value]:
+        raise UsageError(
+            f"--release explains the score of a search, and {' and '.join(given)} a model's reading.",
+            f"Leave {' and '.join(given)} out, or give --model alone.",
+        )
+    if query is None or title is None:
+        raise UsageError(
+            "The score of a search is that of a query and a title.",
+            'Give both: clicktower explain --release release "angle bracket" ID.',
+        )
+    release = OpenRelease(uri)
+    document_title = release.title_of(title)
+    explained = explain_hit(
+        release, query, title if document_title is None else document_title, mode, lexical_share=lexical_share
+    )
+    labels = {"simulated": True} if release.release.labels.get("simulated") else {}
+    result = {"stage": "explain", "release": release.release.digest, **explained, "labels": labels}
+    console.emit(result, json, _show_shares)
+
+
 def _show_shares(result: dict[str, Any]) -> None:
-    """The score of a pair, and of each text a table of its words."""
-    name = "cosine" if result["distance"] is None else "distance"
-    console.output.print(f"{name} {result[name]:.3f}")
-    for side in ("query", "title"):
-        matches = [word.get("match") for word in result[side]["words"]]
-        header = ("word", "share", *(("its match", "cosine") if any(matches) else ()))
-        rows = [
-            (word["word"], f"{word['share']:+.3f}", *((match["word"], f"{match['cosine']:.3f}") if match else ()))
-            for word, match in zip(result[side]["words"], matches, strict=True)
-        ]
-        console.show([Table(caption=side, header=header, rows=rows)])
+    """The score of a pair and its parts, and of each text a table of its words."""
+    by = "cosine" if result["distance"] is None else "distance"
+    parts = result["contributions"]
+    if parts is None:
+        console.output.print(f"{by} {result[by]:.3f}")
+        console.output.print(
+            console.plain("The titles of a release weigh words and terms: --release URI shows the score of a search.")
+        )
+    else:
+        shown = " + ".join(f"{part} {value:.3f}" for part, value in parts.items() if value)
+        console.output.print(f"score {result['score']:.3f}" + (f" = {shown}" if shown else ""))
+        raw = [(by, result[by]), ("words", result["words"]), ("terms", result["terms"]), ("BM25", result["bm25"])]
+        console.output.print(", ".join(f"{name} {value:.3f}" for name, value in raw if value is not None))
+    query, title = result["query"]["words"], result["title"]["words"]
+    columns = [("share", [_signed(word["share"]) for word in query])]
+    if any(word["match"] for word in query):
+        columns.append(("its match", [word["match"]["word"] for word in query]))
+        columns.append(("cosine", [f"{word['match']['cosine']:.3f}" for word in query]))
+    for part in ("words", "terms") if parts else ():
+        if parts[part]:
+            columns.append((f"+ {part}", [_part(word, part) for word in query]))
+    header, cells = zip(*columns, strict=True)
+    rows = [(word["word"], *row) for word, row in zip(query, zip(*cells, strict=True), strict=True)]
+    console.show([Table(caption="query", header=("word", *header), rows=rows)])
+    rows = [(word["word"], _signed(word["share"])) for word in title]
+    console.show([Table(caption="title", header=("word", "share"), rows=rows)])
     if result["labels"]:
         console.output.print("[bold yellow]A model of a simulated log.[/]")
+
+
+def _signed(share: float | None) -> str:
+    return "" if share is None else f"{share:+.3f}"
+
+
+def _part(word: dict[str, Any], part: str) -> str:
+    """What a word contributes, or that the search reads no term in it."""
+    return "no term" if part == "terms" and not word["terms"] else _signed(word["contributions"][part])
 
 
 def _texts(text: str | None, title: str | None, side: Side | None, queries: str | None) -> list[tuple[str, Side]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from clicktower.flows.releases.document_filter import Filter, matching_rows
 from clicktower.flows.releases.release_documents import CANDIDATES, IndexSearch, open_search, read_table
@@ -146,7 +147,7 @@ class OpenRelease:
         from (document_filter), which are then all compared, without the index. Raises UsageError for a query without a
         word, for k, mode or share out of range, and for a filter that does not fit the documents.
         """
-        _require(text, k, mode, lexical_share)
+        require_search(text, k, mode, lexical_share)
         search, among = self.documents_search, self._matching(where)
         if among is not None and not len(among):
             return []
@@ -193,7 +194,7 @@ class OpenRelease:
         where: as in `search`. Raises UsageError as it does, and for a depth out of range, StageError for an invalid
         confidence.
         """
-        _require(text, k, "vector", None)
+        require_search(text, k, "vector", None)
         if depth < k:
             raise UsageError(
                 f"The {k} best cannot be chosen from the {depth} nearest documents.",
@@ -222,6 +223,21 @@ class OpenRelease:
     def vector(self, text: str) -> np.ndarray:
         """The search vector of a query, float32 [dimensions]. Raises UsageError for a query without a word."""
         return search_vectors(self.encoder, [text], "query")[0]
+
+    def title_vector(self, title: str) -> np.ndarray:
+        """The search vector of a title, float32 [dimensions], as a search compares it if a document has that title.
+
+        Raises UsageError for a title without a word.
+        """
+        row = pc.index(self.titles, title).as_py()
+        if row < 0:
+            return search_vectors(self.encoder, [title], "document")[0]
+        return self.documents_search.vectors_of(np.array([row]))[0]
+
+    def title_of(self, document_id: str) -> str | None:
+        """The title of a document; None if no document has the id."""
+        row = pc.index(self.ids, document_id).as_py()
+        return None if row < 0 else self.titles[row].as_py()
 
     def _candidates(self, query: np.ndarray, text: str, k: int, among: np.ndarray | None) -> np.ndarray:
         """The rows of the documents that a hybrid ranks: the nearest, and the best by BM25."""
@@ -278,7 +294,7 @@ def search(
     """The k best documents of the live release at a URI for a query; `rerank`: by the classifier of its model, among
     that many of the nearest. Raises UsageError or StageError.
     """
-    _require(text, k, mode, lexical_share)  # before anything is loaded
+    require_search(text, k, mode, lexical_share)  # before anything is loaded
     if rerank is None:
         return OpenRelease(release).search(text, k, mode, lexical_share=lexical_share, where=where)
     if mode == "bm25":
@@ -292,7 +308,8 @@ def search(
     return opened.rerank(text, k, confidence_of(opened.model), depth=rerank, where=where)
 
 
-def _require(text: str, k: int, mode: str, lexical_share: float | None) -> None:
+def require_search(text: str, k: int, mode: str, lexical_share: float | None) -> None:
+    """Raises UsageError for a query without a word, and for k, mode or share out of range."""
     if k < 1:
         raise UsageError(f"A search needs k = 1 or more, not {k}.", "Set k to 1 or more.")
     if mode not in get_args(Mode):

@@ -1,92 +1,216 @@
-"""Each word's share of the score of a query and a title: what the score loses without the word."""
+"""A score taken apart: what vectors, words and terms contribute to it, and how much each word of the two texts."""
 
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from clicktower.flows.releases.search import Mode, OpenRelease, require_search
 from clicktower.schemas.errors import UsageError
-from clicktower.schemas.text_contract import words
+from clicktower.schemas.release import Similarity
+from clicktower.schemas.text_contract import normalise, split_normalised, words
 from clicktower.training.analysis.keywords import gate_keywords
 from clicktower.training.model.embedding import Side, scores_one_by_one, search_vectors
 from clicktower.training.model.model import AnyEncoder
-from clicktower.training.ranking.bm25 import TitleBM25
+from clicktower.training.ranking.term_counts import terms_of
+from clicktower.training.ranking.title_ranking import mixed
 from clicktower.training.ranking.word_matches import best_matches
 
 MOST_WORDS = 100  # words of a text that are left out in turn
 _STEPS = 300_000  # total words of all shortened forms of a text
 
 
-def word_shares(encoder: AnyEncoder, bm25: TitleBM25 | None, query: str, title: str) -> dict[str, Any]:
-    """The contributions to the score of a query and a title: {"cosine", "distance", "bm25", "query", "title"}.
+def explain_hit(
+    release: OpenRelease, query: str, title: str, mode: Mode = "hybrid", *, lexical_share: float | None = None
+) -> dict[str, Any]:
+    """The score that a search of a release in a mode gives a title, to the last bit, and what contributes to it.
 
-    Of each text: {"text", "num_words", "words"}, and of each of its first words {"word", "share", "moved", "keyword",
-    "in_other"}; a query's word also has "bm25", its part of the title's score, and "match", the title's {"word",
-    "cosine"} that it meets. `moved` (the share of the most active cells) and `keyword` are None for a tower without
-    gates, `bm25` without an index of words, `match` where words have no share of a score. Raises UsageError for a text
-    without a word.
+        mode, score
+        word_share, lexical_share   w and l of title_ranking; 0 in mode vector, None in mode bm25
+        contributions               {"vectors", "words", "terms"}: what each adds to the score
+        cosine, distance            R, and None for the other of the two
+        words, terms, bm25          M (None for a model that matches no words), L, BM25
+        query, title                {"text", "num_words", "words"}, the last of `_text_shares`
+
+    Each word of the query also has "contributions", {"words", "terms"}, what it adds to the score; "match", its best
+    match in the title, {"word", "cosine", "weight"}, where words have a share; "terms", which a word such as "&" has
+    none of; and "bm25", their part of BM25. The title need not be in the release: it is scored as if it were, with the
+    collection's counts.
+
+    A search adds up vectors, words and terms in float32, word after word. A contribution is the difference of two such
+    sums, so contributions add up to the score exactly. Raises UsageError as a search does, and for a title without a
+    word.
+    """
+    require_search(query, 1, mode, lexical_share)
+    _require_word(title, "document")
+    query_D, title_D = release.vector(query), release.title_vector(title)
+    nearness, texts = _texts(release.model, (query, title), (query_D, title_D))
+    matches = release.word_matches.best(query, title) if release.word_share else []
+    terms = _terms_of_words(release, query, title)
+    of_words = _sums([[match.part] for match in matches])
+    of_bm25 = _sums([[part for _, part in of_word] for of_word in terms])
+    of_terms = release.bm25.relative(query, of_bm25)
+    shares = _shares(release, mode, lexical_share)
+
+    # The score of the vectors alone, with the match of the first word, with those of the first two, ..., then likewise
+    # with the terms.
+    num_words = len(terms)
+    if mode == "bm25":
+        scores = np.concatenate([np.zeros(num_words, np.float32), of_bm25])
+    else:
+        scores = mixed(
+            np.full(1 + 2 * num_words, nearness),
+            np.concatenate([of_words, np.repeat(of_words[-1:], num_words)]) if matches else None,
+            np.concatenate([np.zeros(num_words, np.float32), of_terms]),
+            *shares,
+        )
+    sums = scores.astype(np.float64)  # in which their differences are exact
+    by_word = np.diff(sums).reshape(2, num_words)
+    for at, word in enumerate(texts["query"]["words"]):
+        word["contributions"] = dict(zip(("words", "terms"), by_word[:, at].tolist(), strict=True))
+        word["match"] = asdict(matches[at]) if matches else None
+        word["terms"] = [term for term, _ in terms[at]]
+        word["bm25"] = float(of_bm25[at + 1]) - float(of_bm25[at])
+    contributions = {"vectors": sums[0], "words": sums[num_words] - sums[0], "terms": sums[-1] - sums[num_words]}
+    return {
+        "mode": mode,
+        "score": float(sums[-1]),
+        "word_share": None if mode == "bm25" else shares[0],
+        "lexical_share": None if mode == "bm25" else shares[1],
+        "contributions": {part: float(value) for part, value in contributions.items()},
+        **_nearness(release.encoder.similarity, nearness),
+        "words": float(of_words[-1]) if matches else None,
+        "terms": float(of_terms[-1]),
+        "bm25": float(of_bm25[-1]),
+        **texts,
+    }
+
+
+def explain_pair(model: AnyEncoder, query: str, title: str) -> dict[str, Any]:
+    """As `explain_hit` for a model without a collection, which alone says how rare a word or a term is.
+
+    So the score and the contributions of a model whose words or terms have a share are None; without such shares the
+    score is R. M, L, BM25, terms and the weights of matches are None. Raises UsageError for a text without a word.
+    """
+    _require_word(query, "query")
+    _require_word(title, "document")
+    vectors = (search_vectors(model, [query], "query")[0], search_vectors(model, [title], "document")[0])
+    nearness, texts = _texts(model, (query, title), vectors)
+    matches = best_matches(model, words(query), words(title)) if model.word_share else []
+    for at, word in enumerate(texts["query"]["words"]):
+        match = asdict(matches[at]) if matches else None
+        word |= {"contributions": None, "match": match, "terms": None, "bm25": None}
+    ranks_by_vectors = not (model.word_share or model.lexical_share)
+    return {
+        "mode": "hybrid",
+        "score": float(nearness) if ranks_by_vectors else None,
+        "word_share": model.word_share,
+        "lexical_share": model.lexical_share,
+        "contributions": {"vectors": float(nearness), "words": 0.0, "terms": 0.0} if ranks_by_vectors else None,
+        **_nearness(model.similarity, nearness),
+        "words": None,
+        "terms": None,
+        "bm25": None,
+        **texts,
+    }
+
+
+def _shares(release: OpenRelease, mode: Mode, lexical_share: float | None) -> tuple[float, float]:
+    """w and l of a search."""
+    if mode == "vector":
+        return 0.0, 0.0
+    return release.word_share, release.lexical_share if lexical_share is None else lexical_share
+
+
+def _sums(parts_of_words: Sequence[Sequence[float | np.floating]]) -> np.ndarray:
+    """The sum of the parts before the first word, after it, ..., after the last, as a search adds them up: float32
+    [1 + words].
+    """
+    parts = np.array([0.0, *chain.from_iterable(parts_of_words)], np.float32)
+    return np.cumsum(parts, dtype=np.float32)[np.cumsum([0, *map(len, parts_of_words)])]
+
+
+def _terms_of_words(release: OpenRelease, query: str, title: str) -> list[list[tuple[str, float]]]:
+    """The terms of each word of a query, and the part of each in the title's BM25 score.
+
+    Words and terms are of two contracts, which cut a piece between white space. Where they cut it differently, as
+    around a mark in a script without spaces, the piece's last word has the terms that no other word has.
+    """
+    parts, language = deque(release.bm25.parts(query, title)), release.release.language
+    terms: list[list[tuple[str, float]]] = []
+    for piece in normalise(query).split():
+        of_piece = deque(parts.popleft() for _ in terms_of(piece, language))
+        *first, _ = split_normalised(piece)
+        for word in first:
+            terms.append(
+                [of_piece.popleft() for term in terms_of(word, language) if of_piece and of_piece[0][0] == term]
+            )
+        terms.append(list(of_piece))
+    return terms
+
+
+def _nearness(similarity: Similarity, nearness: np.float32) -> dict[str, float | None]:
+    by_distance = similarity == "euclidean"
+    return {
+        "cosine": None if by_distance else float(nearness),
+        "distance": float(abs(nearness)) if by_distance else None,
+    }
+
+
+def _texts(
+    model: AnyEncoder, pair: tuple[str, str], vectors: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.float32, dict[str, Any]]:
+    """R of a query and a title, and what each word of them does to it: {"query", "title"}, each `_text_shares`."""
+    (query, title), (query_D, title_D) = pair, vectors
+    return scores_one_by_one(model.similarity, title_D[None], query_D)[0], {
+        "query": _text_shares(model, query, "query", title_D, other=title),
+        "title": _text_shares(model, title, "document", query_D, other=query),
+    }
+
+
+def _text_shares(model: AnyEncoder, text: str, side: Side, other_D: np.ndarray, *, other: str) -> dict[str, Any]:
+    """{"text", "num_words", "words"}: of every word of a query, and of the first words of a title, {"word", "share",
+    "moved", "keyword", "in_other"}.
 
         share(word) = R(Q, D) - R(Q without the word, D)       and likewise for the title's words
 
     The model reads every shortened text, so a share is exact, for every tower and for ensembles. Shares do not add up
-    to the score: words depend on each other, and a word that moves the texts apart has a negative share. R is the
-    cosine, or minus the distance; the other of the two is None. A text without its only word has no embedding: its
-    cosine is 0, its distance that of the zero vector.
+    to R: words depend on each other, and a word that moves the texts apart has a negative share. A text without its
+    only word has no embedding: its cosine is 0, its distance that of the zero vector. `share` is None after the first
+    words, which are left out in turn; `moved` (the share of the most active cells) and `keyword` for a tower without
+    gates.
     """
-    vectors_Qd, vectors_Dd = _shortened_vectors(encoder, query, "query"), _shortened_vectors(encoder, title, "document")
-    scores_Q = scores_one_by_one(encoder.similarity, vectors_Qd, vectors_Dd[0])
-    scores_D = scores_one_by_one(encoder.similarity, vectors_Dd, vectors_Qd[0])
-    of_query = _text_shares(encoder, query, "query", scores_Q, other=title)
-    for word in of_query["words"]:
-        word["bm25"], word["match"] = _bm25_score(bm25, word["word"], title), None
-    if encoder.word_share:
-        met = best_matches(encoder, [word["word"] for word in of_query["words"]], words(title))
-        for word, (title_word, cosine) in zip(of_query["words"], met, strict=True):
-            word["match"] = {"word": title_word, "cosine": cosine}
-    score = float(scores_Q[0])
-    return {
-        "cosine": score if encoder.similarity == "cosine" else None,
-        "distance": -score if encoder.similarity == "euclidean" else None,
-        "bm25": _bm25_score(bm25, query, title),
-        "query": of_query,
-        "title": _text_shares(encoder, title, "document", scores_D, other=query),
-    }
-
-
-def _bm25_score(bm25: TitleBM25 | None, query: str, title: str) -> float | None:
-    """The score of a query, or of a word of it, which can have no term or several, added up as a search does."""
-    if bm25 is None:
-        return None
-    return float(sum((np.float32(part) for _, part in bm25.parts(query, title)), np.float32(0)))
-
-
-def _shortened_vectors(encoder: AnyEncoder, text: str, side: Side) -> np.ndarray:
-    """The vectors of a text and of the text without each of its first words, float32 [1 + words, d]."""
-    text_words = words(text)
-    if not text_words:
-        label = "the query" if side == "query" else "the title"
-        raise UsageError(
-            f"In {label} there is no word, and a text without a word has no embedding.",
-            f"Give {label} at least one word.",
-        )
+    text_words, of_other, gates = words(text), set(words(other)), gate_keywords(model, text, side)
     left_out = range(max(1, min(len(text_words), MOST_WORDS, _STEPS // len(text_words))))
     shortened = [" ".join(text_words[:at] + text_words[at + 1 :]) for at in left_out] if len(text_words) > 1 else []
-    vectors = search_vectors(encoder, [text, *shortened], side)
-    return vectors if shortened else np.concatenate([vectors, np.zeros_like(vectors)])
-
-
-def _text_shares(encoder: AnyEncoder, text: str, side: Side, scores: np.ndarray, *, other: str) -> dict[str, Any]:
-    text_words, of_other, gates = words(text), set(words(other)), gate_keywords(encoder, text, side)
+    vectors = search_vectors(model, [text, *shortened], side)
+    if not shortened:
+        vectors = np.concatenate([vectors, np.zeros_like(vectors)])
+    scores = scores_one_by_one(model.similarity, vectors, other_D)
+    shares = dict(enumerate((scores[0] - scores[1:]).tolist()))
     return {
         "text": text,
         "num_words": len(text_words),
         "words": [
             {
                 "word": text_words[at],
-                "share": share,
+                "share": shares.get(at),
                 "moved": gates.moved[at] if gates and at < len(gates.moved) else None,
                 "keyword": at in gates.keywords if gates else None,
                 "in_other": text_words[at] in of_other,
             }
-            for at, share in enumerate((scores[0] - scores[1:]).tolist())
+            for at in (range(len(text_words)) if side == "query" else left_out)
         ],
     }
+
+
+def _require_word(text: str, side: Side) -> None:
+    if not words(text):
+        label = "the query" if side == "query" else "the title"
+        raise UsageError(
+            f"In {label} there is no word, and a text without a word has no embedding.",
+            f"Give {label} at least one word.",
+        )

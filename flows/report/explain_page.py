@@ -101,9 +101,7 @@ def _scores(readings: Readings) -> list[Block]:
     for reading in readings.models:
         if reading.score is not None:
             meaning = SCORES[reading.recipe.objective.similarity]
-            blocks.append(
-                Text(text=f"Score of the pair by {reading.name}: {reading.score:.3f}, {meaning}.", tone="unknown")
-            )
+            blocks.append(Text(text=f"The pair by {reading.name}: {reading.score:.3f}, {meaning}.", tone="unknown"))
         for number, classes in enumerate(reading.classes):
             unit = "pair" if len(reading.classes) < len(reading.texts) else called(reading, number)
             shares = ", ".join(f"{name} {share:.3f}" for name, share in classes.items())

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-import pyarrow.compute as pc
 from msgspec import Meta, Struct
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -18,7 +17,7 @@ from starlette.requests import Request
 from clicktower.flows.releases.document_filter import Bound, Value
 from clicktower.flows.releases.interleaving import interleaved_search
 from clicktower.flows.releases.search import Mode, OpenRelease
-from clicktower.flows.releases.word_shares import word_shares
+from clicktower.flows.releases.word_shares import explain_hit
 from clicktower.flows.serve.live import Served
 from clicktower.schemas.errors import UsageError
 from clicktower.training.model.embedding import search_vectors
@@ -35,6 +34,9 @@ _FEW_RESULTS = 100  # above it every document may be compared: milliseconds for 
 # Unprintable characters except white space: they could corrupt a terminal or a log file.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
+LexicalShare = Annotated[
+    float, Meta(ge=0, lt=1, description="Of the terms in a hybrid's score; by default the model's.")
+]
 Text = Annotated[str, Meta(min_length=1, max_length=MOST_LETTERS)]
 QueryId = Annotated[str, Meta(max_length=MOST_LETTERS, description="Hits of two releases; one id gives one list.")]
 Digest = Annotated[str, Meta(max_length=64, description="Answer from this release or not at all.")]
@@ -58,10 +60,7 @@ class Search(Struct, forbid_unknown_fields=True, kw_only=True):
     query: Text
     k: Annotated[int, Meta(ge=1, le=MOST_RESULTS, description="How many documents.")] = 10
     mode: Mode = "hybrid"
-    lexical_share: (
-        Annotated[float, Meta(ge=0, lt=1, description="Of the terms in a hybrid's score; by default the model's.")]
-        | None
-    ) = None
+    lexical_share: LexicalShare | None = None
     where: Annotated[
         dict[str, Value | list[Value] | dict[Bound, Value]] | None,
         Meta(description='Documents whose columns match: a value, any of a list, or bounds, {"price": {"lt": 20}}.'),
@@ -74,6 +73,8 @@ class Explain(Struct, forbid_unknown_fields=True, kw_only=True):
     query: Text
     id: Annotated[str, Meta(max_length=MOST_LETTERS, description="Of a document; or give a title.")] | None = None
     title: Text | None = None
+    mode: Annotated[Mode, Meta(description="Of the search whose score is explained.")] = "hybrid"
+    lexical_share: LexicalShare | None = None
     release: Digest | None = None
 
 
@@ -156,9 +157,12 @@ async def explain(body: Explain, served: Served) -> dict[str, Any]:
     opened, started = _of_release(body.release, served), time.perf_counter()
     if (body.id is None) == (body.title is None):
         raise Refused(422, "A query is explained with one title: give either the id of a document or a title.")
-    title = body.title if body.title is not None else await run_in_threadpool(_title_of, opened, body.id)
+    title = body.title if body.id is None else await run_in_threadpool(opened.title_of, body.id)
+    if title is None:
+        raise Refused(404, "No document has this id: take one from the hits of /v1/search.")
+    ask = partial(explain_hit, opened, body.query, title, body.mode, lexical_share=body.lexical_share)
     try:
-        explained = await run_in_threadpool(word_shares, opened.model, opened.bm25, body.query, title)
+        explained = await run_in_threadpool(ask)
     except UsageError as error:
         raise _unusable(error) from None
     took_ms = round((time.perf_counter() - started) * 1000, 3)
@@ -188,13 +192,6 @@ def _of_release(release: str | None, served: Served) -> OpenRelease:
         raise Refused(404, f"The release asked for is not the one that is served, {served.digest}: "
                            "leave the field release out, or ask for that one.")  # fmt: skip
     return served.opened
-
-
-def _title_of(opened: OpenRelease, document_id: str | None) -> str:
-    row = pc.index(opened.ids, document_id).as_py()
-    if row < 0:
-        raise Refused(404, "No document has this id: take one from the hits of /v1/search.")
-    return opened.titles[row].as_py()
 
 
 def _unusable(error: UsageError) -> Refused:

@@ -26,7 +26,6 @@ _EXAMPLES = {
     "/v1/embed": {"texts": ["angle bracket"], "side": "query"},
     "/v1/explain": {"query": "angle bracket", "title": "steel angle bracket 90 degree"},
 }
-_OBJECT: dict[str, Any] = {"type": "object"}
 _DIGEST = {"type": "string", "description": "The release that the whole answer is of."}
 
 
@@ -49,15 +48,49 @@ def _build_description() -> dict[str, Any]:
                 _answer({"release": _DIGEST, "dimensions": number, "vectors": vectors}),
             ),
             "/v1/explain": _post(
-                "What carried the score of a query and a title.",
+                "The score that a search gives a title, and what vectors, words and terms contribute to it.",
                 "Explain",
-                _answer({"release": _DIGEST, "took_ms": milliseconds, "query": _OBJECT, "title": _OBJECT}),
+                _answer({"release": _DIGEST, "took_ms": milliseconds, **_explanation()}),
             ),
             "/v1/release": _get("What is served, and how good it was measured.", _answer({"release": _DIGEST})),
             "/healthz": _get("Whether it serves.", _answer({"status": {"const": "ok"}, "release": _DIGEST})),
             "/metrics": _get("Counts and times for Prometheus.", {"type": "string"}, "text/plain"),
         },
         "components": {"schemas": parts},
+    }
+
+
+def _explanation() -> dict[str, Any]:
+    """The answer of word_shares.explain_hit."""
+    real, text, count = {"type": "number"}, {"type": "string"}, {"type": "integer"}
+    maybe = {"type": ["number", "null"]}
+    of_word = {"words": real, "terms": real}
+    word = {"word": text, "share": maybe, "moved": maybe, "keyword": {"type": ["boolean", "null"]},
+            "in_other": {"type": "boolean"}}  # fmt: skip
+    of_query = {
+        "contributions": _answer(of_word) | {"description": "What the word adds to the score."},
+        "match": _answer({"word": text, "cosine": real, "weight": real})
+        | {"type": ["object", "null"], "description": "The word's best match in the title; weight × cosine adds to M."},
+        "terms": {"type": "array", "items": text, "description": 'None of a word such as "&".'},
+        "bm25": real,
+    }
+
+    def words_of(properties: dict[str, Any]) -> dict[str, Any]:
+        return _answer({"text": text, "num_words": count, "words": {"type": "array", "items": _answer(properties)}})
+
+    return {
+        "mode": text,
+        "score": real | {"description": "As /v1/search ranks by it."},
+        "word_share": maybe,
+        "lexical_share": maybe,
+        "contributions": _answer({"vectors": real, **of_word}) | {"description": "They add up to the score exactly."},
+        "cosine": maybe,
+        "distance": maybe,
+        "words": maybe,
+        "terms": real,
+        "bm25": real,
+        "query": words_of(word | of_query),
+        "title": words_of(word),
     }
 
 

@@ -90,7 +90,10 @@ def test_the_files_name_the_versions_that_are_pinned():
     texts = {file.name: file.read_text(encoding="utf-8") for file in [*CONTAINERS, *MANIFESTS]}
     assert f"FROM apache/beam_python3.11_sdk:{PINS['apache-beam']}" in texts["Dockerfile"]
     assert f"rayVersion: {PINS['ray']}" in texts["ray.yaml"]
-    flink = re.search(r'FLINK = "apache-flink-libraries==([\d.]+)"', (DEPLOY / "engines/install.py").read_text())[1]
+    engines = (DEPLOY / "engines/install.py").read_text()
+    lucene = re.search(r'"lucene": \("([\d.]+)"', engines)[1]
+    assert (DEPLOY / "engines/lucene/pom.xml").read_text().count(f"<version>{lucene}</version>") == 2
+    flink = re.search(r'FLINK = "apache-flink-libraries==([\d.]+)"', engines)[1]
     assert f"FROM flink:{flink}-" in texts["flink.Dockerfile"]
     assert f"flinkVersion: v{'_'.join(flink.split('.')[:2])}" in texts["flink.yaml"]
 

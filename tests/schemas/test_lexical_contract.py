@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clicktower.schemas.lexical_contract import Analyser, Language, golden_terms
+from clicktower.schemas.text_contract import CONTRACT_VERSION
 
 
 def test_golden_cases():
@@ -40,5 +41,7 @@ def test_forms_of_the_same_words(first, second):
 
 
 def test_the_contract_says_what_saved_terms_depend_on():
-    assert Analyser("none").contract == {"version": "1.0", "language": "none"}
-    assert Analyser().contract == {"version": "1.0", "language": "english", "stemmer": Stemmer.version()}
+    assert Analyser("none").contract == {"version": "1.0", "text": CONTRACT_VERSION, "language": "none"}
+    assert Analyser().contract == {
+        "version": "1.0", "text": CONTRACT_VERSION, "language": "english", "stemmer": Stemmer.version(),
+    }  # fmt: skip

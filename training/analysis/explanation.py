@@ -182,7 +182,7 @@ class Explanation:
     texts: tuple[TracedText, ...]
     counted: tuple[Keywords, ...]  # of each text
     gates: InputGates  # of the queries
-    score: float | None = None  # of the two texts: their cosine, or minus their distance
+    score: float | None = None  # R of the two texts: their cosine, or minus their distance
     classes: tuple[dict[str, float], ...] = ()  # a classifier's probabilities: of the pair, or of each text
     topics: Topics | None = None
     cost: tuple[dict[str, Any], ...] = ()  # by epoch
@@ -244,13 +244,15 @@ def called(explanation: Explanation, number: int) -> str:
 
 def as_json(explanation: Explanation) -> dict[str, Any]:
     """Everything but the traces, as plain values."""
+    by_distance = explanation.recipe.objective.similarity == "euclidean"
     return {
         "name": explanation.name,
         "recipe": explanation.recipe.name,
         "tower": explanation.recipe.tower.kind,
         "cells": explanation.recipe.tower.cells,
         "similarity": explanation.recipe.objective.similarity,
-        "score": explanation.score,
+        "cosine": explanation.score if not by_distance else None,
+        "distance": abs(explanation.score) if by_distance and explanation.score is not None else None,
         "classes": list(explanation.classes),
         "texts": [
             {

@@ -71,6 +71,13 @@ struct Postings {
     const float* parts;  // above 0
 };
 
+// The words of a query, each with its entries and the largest part among them.
+struct QueryWords {
+    const int64_t *starts, *ends;
+    const float* largest;
+    int64_t num_words;
+};
+
 // Some of a tower's touched rows, and -ε times the scale of their gradient.
 struct Stretch {
     const TouchedRows* of;
@@ -110,9 +117,9 @@ int32_t rows_make(Crew*, const Stretch*, int64_t num_stretches, int32_t what);
 int64_t nearest_candidates(const Int8Rows*, const Int16Query*, const int64_t* starts, const int64_t* ends,
                            int64_t num_ranges, int64_t k, float* lows, float* highs, int32_t* places);
 
-// The k best titles by the sum of their entries in some ranges, one range a word, and all that tie with the k-th: their
-// number, and which as `titles` and `scores`, in no order. Scratch: heap [k]; titles and scores have room for all entries
-// of the ranges.
-int64_t postings_best(const Postings*, const int64_t* starts, const int64_t* ends, int64_t num_words, int64_t k,
-                      float* heap, int32_t* titles, float* scores);
+// The k best titles by the sum of their entries of some words, and all that tie with the k-th: their number, and which as
+// `titles` and `scores`, in no order. Scratch: heap [k]; titles and scores have room for all entries of the words.
+int64_t postings_best(const Postings*, const QueryWords*, int64_t k, float* heap, int32_t* titles, float* scores);
+// The sums of some titles, in any order; fastest if they ascend.
+void postings_scores(const Postings*, const QueryWords*, const int32_t* titles, int64_t num_titles, float* scores);
 }

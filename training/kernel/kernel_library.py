@@ -15,7 +15,7 @@ import numpy as np
 from clicktower.schemas.process import load_compiled
 
 # Incremented with every change of the C++ interface: an older library is not called.
-INTERFACE = 11
+INTERFACE = 12
 _NAME = "clicktower.training.kernel._kernel"
 
 # A function's result and arguments, a letter each: p a pointer, s bytes, i and q integers of 32 and 64 bits, Q an
@@ -47,7 +47,8 @@ _FUNCTIONS = {
     "pair_gradients": ("i", "pppqp"),
     "rows_make": ("i", "ppqi"),
     "nearest_candidates": ("q", "ppppqqppp"),
-    "postings_best": ("q", "pppqqppp"),
+    "postings_best": ("q", "ppqppp"),
+    "postings_scores": ("", "pppqp"),
 }
 
 

@@ -112,32 +112,51 @@ class _Postings(ctypes.Structure):
     _fields_ = fields(titles="p", parts="p")
 
 
-class Postings:
-    """Entries: a title, and a word's contribution to its score; a word's are contiguous. Safe for many threads."""
+class _QueryWords(ctypes.Structure):
+    _fields_ = fields(starts="p", ends="p", largest="p", num_words="q")
 
-    def __init__(self, titles: np.ndarray, parts: np.ndarray) -> None:
-        """int32, ascending for each word, and float32 above 0; both are kept without a copy.
+
+class Postings:
+    """Entries by word: a title, and the word's contribution to its score. Safe for many threads.
+
+    Word w has the entries starts[w]:starts[w + 1]; a query is the numbers of its words.
+    """
+
+    def __init__(self, starts: np.ndarray, titles: np.ndarray, parts: np.ndarray, largest: np.ndarray) -> None:
+        """starts: int64, from 0 to the number of entries; titles: int32, ascending for each word; parts: float32,
+        above 0; largest: each word's largest part, float32. Entries are kept without a copy.
 
         Raises RuntimeError without a kernel.
         """
-        self._best = library().postings_best
-        self._arrays = titles, parts = np.ascontiguousarray(titles, np.int32), np.ascontiguousarray(parts, np.float32)
+        self._best, self._scores = library().postings_best, library().postings_scores
+        self._starts, self._largest = starts, largest
+        self._entries = titles, parts = np.ascontiguousarray(titles, np.int32), np.ascontiguousarray(parts, np.float32)
         self._postings = _Postings(titles.ctypes.data, parts.ctypes.data)
 
-    def best(self, starts: np.ndarray, ends: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """(titles, scores) of the k best by the sum of their entries in starts[i] to ends[i] for all i, unordered.
+    def best(self, words: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """(titles, scores) of the k best by the sum of their entries, int32 and float32, unordered.
 
-        starts, ends: int64, one range a word. int32 and float32; more than k where several have the k-th score, fewer
-        where fewer have any.
+        There are more than k where several have the k-th score, fewer where fewer have any.
         """
-        starts, ends = np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(ends, np.int64)
+        starts, ends, largest = self._starts[words], self._starts[words + 1], self._largest[words]
         num_entries = int((ends - starts).sum())
         k = min(k, num_entries)
         heap, scores = np.empty(k, np.float32), np.empty(num_entries, np.float32)
         titles = np.empty(num_entries, np.int32)
+        query = _QueryWords(starts.ctypes.data, ends.ctypes.data, largest.ctypes.data, len(words))
         num_titles = self._best(
-            ctypes.byref(self._postings), starts.ctypes.data, ends.ctypes.data, len(starts), k,
-            heap.ctypes.data, titles.ctypes.data, scores.ctypes.data,
+            ctypes.byref(self._postings), ctypes.byref(query), k, heap.ctypes.data, titles.ctypes.data,
+            scores.ctypes.data,
         )  # fmt: skip
-        require_memory(num_titles >= 0, f"the titles of {len(starts):,} words")
+        require_memory(num_titles >= 0, f"the titles of {len(words):,} words")
         return titles[:num_titles].copy(), scores[:num_titles].copy()
+
+    def scores_of(self, words: np.ndarray, titles: np.ndarray) -> np.ndarray:
+        """The sums of some titles' entries, float32; fastest if the titles ascend."""
+        starts, ends, largest = self._starts[words], self._starts[words + 1], self._largest[words]
+        titles, scores = np.ascontiguousarray(titles, np.int32), np.empty(len(titles), np.float32)
+        query = _QueryWords(starts.ctypes.data, ends.ctypes.data, largest.ctypes.data, len(words))
+        self._scores(
+            ctypes.byref(self._postings), ctypes.byref(query), titles.ctypes.data, len(titles), scores.ctypes.data
+        )
+        return scores

@@ -3,19 +3,24 @@
     score(q, d) = sum over the words t of q of  idf_t * tf / (tf + K(d)),  K(d) = k1 (1 - b + b |d| / avgdl)
     idf_t = ln(1 + (N - df_t + 0.5) / (df_t + 0.5))
 
-This is the form of Lucene, Elasticsearch and OpenSearch (bm25s calls it "lucene"): the idf is never
-negative, and the factor k1 + 1, which changes no order, is left out. Words are the terms of the lexical contract in a
-language; N, df and avgdl are of the whole collection. A word that occurs twice in a query counts twice.
+This is the form of Lucene, Elasticsearch and OpenSearch (bm25s calls it "lucene"), whose scores it has: the idf is
+never negative, and the factor k1 + 1, which changes no order, is left out. Words are the terms of the lexical contract
+in a language; N, df and avgdl are of the whole collection. A word that occurs twice in a query counts twice. k1 and b
+are those that rank best on average over four data sets (benchmarks/analysers.py).
 
 The contribution of every word to every title is computed once, in whole columns, and stored by word; a query adds up
-those of its words: by the kernel (kernel_search) if only the best are needed, otherwise by NumPy, with the same result.
-The scores are those of the package bm25s, bit for bit; indexing a million titles takes seconds instead of half a
-minute.
+those of its words: by the kernel (kernel_search) if only some are needed, otherwise by NumPy, with the same result. The
+scores are those of the package bm25s, bit for bit; indexing a million titles takes seconds instead of half a minute.
+
+Tantivy's index is a quarter as large (22 MB for a million titles; ours has 99), but one search in a hundred takes it
+over 5 ms, and ours over 1 (benchmarks/lexical_speed.py). It also fixes k1 and b, and rounds the lengths of titles to a
+byte.
 
 An index can be written to a file and opened again without being read: an Arrow file with one record batch, a row per
 word in the order of its UTF-8 bytes.
 
     term      large_string
+    largest   float32: the largest part among the entries
     entries   large_list<struct<title: int32, part: float32>>: titles ascending; the word's part of their scores
 
 Its metadata `bm25` is JSON: version, the contract of the words, titles, mean_words (avgdl), k1 and b.
@@ -25,6 +30,7 @@ import json
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -40,11 +46,13 @@ from clicktower.training.ranking.term_counts import Titles, contract, count_term
 K1, B = 0.9, 0.6
 INDEX = "bm25.arrow"  # the file's name in a release
 _VERSION = "1.0"
+_FREQUENT_TERMS = 16_384  # whose numbers are kept
 _METADATA = b"bm25"
 _ENTRY = pa.struct([pa.field("title", pa.int32(), nullable=False), pa.field("part", pa.float32(), nullable=False)])
 _SCHEMA = pa.schema(
     [
         pa.field("term", pa.large_string(), nullable=False),
+        pa.field("largest", pa.float32(), nullable=False),
         pa.field("entries", pa.large_list(pa.field("item", _ENTRY, nullable=False)), nullable=False),
     ]
 )
@@ -117,14 +125,20 @@ class TitleBM25:
         self._index, self._language = index, language
         self._k1, self._b, self._mean_words = facts["k1"], facts["b"], facts["mean_words"]
         self._num_titles = facts["titles"]
+        self._frequent = lru_cache(_FREQUENT_TERMS)(self._find)  # queries share most of their words
         _, bounds, characters = index["term"].buffers()
-        self._bounds, self._characters = np.frombuffer(bounds, np.int64), memoryview(characters or b"")
+        self._bounds, self._characters = memoryview(bounds).cast("q"), memoryview(characters or b"")
         self._starts = np.frombuffer(index["entries"].buffers()[1], np.int64)[: len(index) + 1]
+        if (self._starts[:-1] > self._starts[1:]).any():
+            raise ValueError("its words' entries overlap")
         entries = index["entries"].values
         self._titles, self._parts = (entries.field(name).to_numpy(zero_copy_only=True) for name in ("title", "part"))
         if compiled is None:
             compiled = status().available
-        self._kernel = Postings(self._titles, self._parts) if compiled else None
+        largest = index["largest"].to_numpy(zero_copy_only=True)
+        if not (largest > 0).all():
+            raise ValueError("the largest part of a word is not above 0")
+        self._kernel = Postings(self._starts, self._titles, self._parts, largest) if compiled else None
 
     @property
     def num_titles(self) -> int:
@@ -149,27 +163,20 @@ class TitleBM25:
         There are more than k if several have the k-th score, fewer if fewer share a word. among: the titles to choose
         from, ascending; None: all.
         """
-        numbers = self._numbers(query)
-        if not len(numbers):
-            return np.empty(0, np.int32), np.empty(0, np.float32)
         if self._kernel and among is None:
-            return self._kernel.best(self._starts[numbers], self._starts[numbers + 1], k)
-        scores_N = self.scores([query])[0]
-        rows = np.flatnonzero(scores_N) if among is None else among[scores_N[among] > 0]  # every part is above 0
-        rows = rows.astype(np.int32)
-        scores = scores_N[rows]
-        if k < len(rows):
-            kept = scores >= np.partition(scores, len(rows) - k)[len(rows) - k]
-            rows, scores = rows[kept], scores[kept]
-        return rows, scores
+            return self._kernel.best(self._numbers(query), k)
+        rows = np.arange(self._num_titles) if among is None else among
+        scores = self.scores_of(query, rows)
+        is_best = scores > 0  # every part is
+        if k < is_best.sum():
+            is_best = scores >= np.partition(scores, len(rows) - k)[len(rows) - k]
+        return rows[is_best].astype(np.int32), scores[is_best]
 
     def scores_of(self, query: str, rows: np.ndarray) -> np.ndarray:
-        """The scores of some titles for a query, float32 [rows], as in `scores`."""
-        sums = np.zeros(len(rows), np.float32)
-        for titles, parts in self._postings(query):
-            at = np.minimum(np.searchsorted(titles, rows), len(titles) - 1)
-            sums += np.where(titles[at] == rows, parts[at], np.float32(0))
-        return sums
+        """The scores of some titles for a query, float32 [rows], as in `scores`; fastest if they ascend."""
+        if self._kernel:
+            return self._kernel.scores_of(self._numbers(query), rows)
+        return self.scores([query])[0][rows]
 
     def relative_scores(self, queries: Sequence[str]) -> np.ndarray:
         """`relative` of each query and title, float32 [queries, titles]."""
@@ -229,14 +236,23 @@ class TitleBM25:
         return idf(self._num_titles, having)
 
     def _number(self, term: str) -> int | None:
-        """The number of a term, None if no title has it. Only the terms that are compared with it are read."""
+        """The number of a term, None if no title has it."""
+        try:
+            return self._frequent(term)
+        except KeyError:  # is not kept: anyone may ask for any word
+            return None
+
+    def _find(self, term: str) -> int:
+        """The number of a term. Only the terms that are compared with it are read. Raises KeyError."""
         wanted, num_terms = term.encode("utf-8", "surrogatepass"), len(self._index)
 
         def encoded(number: int) -> bytes:
-            return bytes(self._characters[self._bounds[number] : self._bounds[number + 1]])
+            return self._characters[self._bounds[number] : self._bounds[number + 1]].tobytes()
 
         number = bisect_left(range(num_terms), wanted, key=encoded)
-        return number if number < num_terms and encoded(number) == wanted else None
+        if number == num_terms or encoded(number) != wanted:
+            raise KeyError(term)
+        return number
 
     def _numbers(self, query: str) -> np.ndarray:
         """The numbers of the known terms of a query, int64, in order and with repeats."""
@@ -272,16 +288,25 @@ def _index(titles: Titles, language: Language | None, k1: float, b: float) -> pa
     mean_words = float(counted.lengths.mean()) or 1.0
     rarity = np.array([idf(len(titles), n) for n in counted.titles_with.tolist()], np.float32)
     saturation = k1 * ((1 - b) + b * counted.lengths / mean_words)
-    counts = counted.counts
-    parts = (rarity[counted.word_of] * (counts / (saturation[counted.title_of] + counts))).astype(np.float32)
+    # rarity * (counts / (saturation + counts)), in place: there are many.
+    parts = saturation[counted.title_of]
+    parts += counted.counts
+    np.divide(counted.counts, parts, out=parts)
+    parts *= np.repeat(rarity, counted.titles_with)
+    parts = parts.astype(np.float32)
     # Code points have the order of their UTF-8 bytes.
     terms = sorted(counted.vocabulary)
     order = np.fromiter(map(counted.vocabulary.__getitem__, terms), np.int64, len(terms))
     starts = np.concatenate([[0], np.cumsum(counted.titles_with[order])])
     at = np.repeat(counted.starts[order] - starts[:-1], np.diff(starts)) + np.arange(len(parts))
-    entries = pa.StructArray.from_arrays([pa.array(counted.title_of[at]), pa.array(parts[at])], fields=list(_ENTRY))
+    title_of, parts = counted.title_of[at], parts[at]
+    entries = pa.StructArray.from_arrays([pa.array(title_of), pa.array(parts)], fields=list(_ENTRY))
     facts = {"version": _VERSION, "titles": len(titles), "mean_words": mean_words, **_settings(language, k1, b)}
     return pa.record_batch(
-        [pa.array(terms, pa.large_string()), pa.LargeListArray.from_arrays(starts, entries, type=_SCHEMA[1].type)],
+        [
+            pa.array(terms, pa.large_string()),
+            pa.array(np.maximum.reduceat(parts, starts[:-1]) if terms else [], pa.float32()),
+            pa.LargeListArray.from_arrays(starts, entries, type=_SCHEMA.field("entries").type),
+        ],
         schema=_SCHEMA.with_metadata({_METADATA: canonical_json(facts)}),
     )

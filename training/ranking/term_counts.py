@@ -58,11 +58,16 @@ def count_terms(titles: Titles, language: Language | None) -> TermCounts:
         lengths.append(np.diff(offsets))
         numbers = [vocabulary.setdefault(word, len(vocabulary)) for word in of_chunk.dictionary.to_pylist()]
         numbers_of_chunks.append(np.array(numbers, np.int64)[of_chunk.indices.to_numpy()])
-    lengths_N, word_of = np.concatenate(lengths), np.concatenate(numbers_of_chunks)
-    title_of = np.repeat(np.arange(len(titles)), lengths_N)
-    # Word and title as one number with the same order.
-    keys, counts = np.unique(word_of * len(titles) + title_of, return_counts=True)
-    word_of, title_of = np.divmod(keys, max(1, len(titles)))
+    lengths_N = np.concatenate(lengths)
+    # Word and title as one number with the same order, in place: there are many.
+    keys = np.concatenate(numbers_of_chunks)
+    del numbers_of_chunks
+    keys *= len(titles)
+    keys += np.repeat(np.arange(len(titles)), lengths_N)
+    keys.sort()
+    firsts = np.flatnonzero(np.diff(keys, prepend=-1))
+    counts = np.diff(firsts, append=len(keys))
+    word_of, title_of = np.divmod(keys[firsts], max(1, len(titles)))
     starts = np.concatenate([[0], np.cumsum(np.bincount(word_of, minlength=len(vocabulary)))])
     return TermCounts(
         vocabulary=vocabulary, starts=starts, title_of=title_of.astype(np.int32), counts=counts, lengths=lengths_N

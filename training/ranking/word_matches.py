@@ -10,6 +10,7 @@ cosine does; title_ranking adds them up.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,11 +20,32 @@ from clicktower.training.model.ensemble import WordEncoder
 from clicktower.training.ranking.term_counts import Titles, count_terms, idf
 
 
-def best_matches(encoder: TextEncoder, of_query: Sequence[str], of_title: Sequence[str]) -> list[tuple[str, float]]:
-    """For each word of a query, its best match in a title, and their cosine."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Match:
+    """A query's word and its best match in a title."""
+
+    word: str  # of the title
+    cosine: float
+    weight: float | None  # idf_w / Σ idf, as float32; None without a collection
+
+    @property
+    def part(self) -> np.float32:
+        """What it adds to M."""
+        assert self.weight is not None
+        return np.float32(self.weight) * np.float32(self.cosine)
+
+
+def best_matches(encoder: TextEncoder, of_query: Sequence[str], of_title: Sequence[str]) -> list[Match]:
+    """The best match in a title of each word of a query, without a collection, which weighs them."""
     of_words = WordEncoder(encoder)
-    cosines_QV = search_vectors(of_words, of_query, "query") @ search_vectors(of_words, of_title, "document").T
-    return [(of_title[int(cosines_V.argmax())], float(cosines_V.max())) for cosines_V in cosines_QV]
+    vectors_VD = search_vectors(of_words, of_title, "document")
+    return [_best(of_title, vectors_VD, vector_D) for vector_D in search_vectors(of_words, of_query, "query")]
+
+
+def _best(of_title: Sequence[str], vectors_VD: np.ndarray, vector_D: np.ndarray, weight: float | None = None) -> Match:
+    cosines_V = scores_one_by_one("cosine", vectors_VD, vector_D)
+    best = int(cosines_V.argmax())
+    return Match(word=of_title[best], cosine=float(cosines_V[best]), weight=weight)
 
 
 class WordMatches:
@@ -54,16 +76,42 @@ class WordMatches:
         distinct, word_of = np.unique(self._word_of[at], return_inverse=True)
         return self._matches(query, self._vectors_VD[distinct], word_of, starts)
 
+    def best(self, query: str, title: str) -> list[Match]:
+        """The best match of each word of a query in a title, which need not be in the collection.
+
+        Weight times cosine, in float32 and added up in the words' order, is M to the last bit.
+        """
+        of_query, of_title = words(query), words(title)
+        vectors_VD = self._vectors_of(of_title)
+        vectors_QD = search_vectors(self._encoder, of_query, "query")
+        return [
+            _best(of_title, vectors_VD, vector_D, float(weight))
+            for weight, vector_D in zip(self._weights(of_query), vectors_QD, strict=True)
+        ]
+
     def _matches(self, query: str, vectors_VD: np.ndarray, word_of: np.ndarray, starts: np.ndarray) -> np.ndarray:
         """M of titles whose words have the vectors word_of[starts[t]:starts[t + 1]]."""
         of_query = words(query)
-        weights = [self._idf(word) for word in of_query]
         matches = np.zeros(len(starts) - 1, np.float32)
         # Individually, so that titles with the same words have exactly the same score in any company.
-        for weight, vector_D in zip(weights, search_vectors(self._encoder, of_query, "query"), strict=True):
+        vectors_QD = search_vectors(self._encoder, of_query, "query")
+        for weight, vector_D in zip(self._weights(of_query), vectors_QD, strict=True):
             cosines_V = scores_one_by_one("cosine", vectors_VD, vector_D)
-            matches += np.float32(weight / sum(weights)) * np.maximum.reduceat(cosines_V[word_of], starts[:-1])
+            matches += weight * np.maximum.reduceat(cosines_V[word_of], starts[:-1])
         return matches
+
+    def _weights(self, of_query: Sequence[str]) -> np.ndarray:
+        """The share of each word of a query in M, float32 [words]."""
+        rarities = [self._idf(word) for word in of_query]
+        total = sum(rarities)
+        return np.array([rarity / total for rarity in rarities], np.float32)
+
+    def _vectors_of(self, of_title: Sequence[str]) -> np.ndarray:
+        """The vectors of a title's words, float32 [words, dimensions]; only those that no title has are encoded."""
+        strange = [word for word in of_title if word not in self._vocabulary]
+        vector_of = dict(zip(strange, search_vectors(self._encoder, strange, "document"), strict=True))
+        numbers = [(word, self._vocabulary.get(word)) for word in of_title]
+        return np.stack([vector_of[word] if at is None else self._vectors_VD[at] for word, at in numbers])
 
     def _idf(self, word: str) -> float:
         number = self._vocabulary.get(word)

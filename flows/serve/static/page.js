@@ -115,7 +115,7 @@ async function toggle(button) {
   why.dataset.drawn = "waiting";
   why.textContent = "Reading…";
   try {
-    const found = await explain(button.dataset.query, button.dataset.id);
+    const found = await explain(button.dataset.query, button.dataset.id, button.dataset.mode);
     if (found.release === button.dataset.release) drawWhy(why, found);
     else throw new Error("Another release has taken over since: search again to see its rankings.");
   } catch (error) {

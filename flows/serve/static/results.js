@@ -21,6 +21,7 @@ function drawSide(side, query, mine, others) {
       const why = item.querySelector(".why");
       button.dataset.id = hit.id;
       button.dataset.query = query;
+      button.dataset.mode = mine.mode;
       button.dataset.release = mine.release;
       why.id = `why-${name}-${hit.rank}`;
       why.setAttribute("aria-label", "What carried the score");

@@ -33,17 +33,22 @@ export async function search(query, mode) {
   return ask("v1/search", { query, k: FETCHED, mode });
 }
 
-export const explain = (query, id) => ask("v1/explain", { query, id });
+export const explain = (query, id, mode) => ask("v1/explain", { query, id, mode });
 
 export const examples = async () => (await ask("static/examples.json")).examples;
 
 export async function release() {
   const found = await ask("v1/release");
+  const parts = [
+    found.similarity === "euclidean" ? "distance" : "cosine",
+    ...(found.word_share ? ["words"] : []),
+    ...(found.lexical_share ? ["terms"] : []),
+  ];
   const documents = found.num_documents.toLocaleString("en");
   return {
     release: found.release,
     line: `release ${found.release.slice(0, 8)} · ${documents} documents`,
     simulated: Boolean(found.labels.simulated),
-    compared: found.word_share ? "by cosine and words" : found.similarity === "euclidean" ? "by distance" : "by cosine",
+    compared: `by ${parts.join(", ").replace(/, (?=\w+$)/, " and ")}`,
   };
 }

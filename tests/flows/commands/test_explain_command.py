@@ -22,6 +22,7 @@ from clicktower.training.model.embedding import search_vectors
 from clicktower.training.model.model import load_model, write_model
 from clicktower.training.model.named_recipes import recipe
 from tests.flows.report.test_report import Page, loads_nothing
+from tests.flows.serve.page_release import write_page_release
 from tests.recipes import recipe_with, varied
 from tests.trained_model import trained_stage
 from tests.training.analysis.small_models import small_model
@@ -68,7 +69,7 @@ def test_a_pair_is_explained_in_one_object(lstm, capsys):
     result = explain(capsys, "--model", lstm, QUERY, TITLE)
     (model,) = result["models"]
     assert (result["stage"], model["name"], model["path"], result["files"]) == ("explain", "lstm-12", lstm, {})
-    assert -1 <= model["score"] <= 1
+    assert -1 <= model["cosine"] <= 1
     assert [text["side"] for text in model["texts"]] == ["query", "document"]
     assert model["texts"][0]["words"] == QUERY.split()
     (direction,) = model["texts"][0]["directions"]
@@ -84,13 +85,13 @@ def test_one_text_is_a_query_unless_said_otherwise_and_the_rule_can_be_set(lstm,
     assert (text["side"], len(text["directions"][0]["cells"])) == ("document", 3)
     # With share = 0 a word is a keyword if any cell declares it.
     assert text["keywords"] == [at for at, count in enumerate(text["directions"][0]["counts"]) if count]
-    assert result["models"][0]["score"] is None
+    assert result["models"][0]["cosine"] is None
 
 
 def test_two_models_stand_side_by_side(lstm, rnn, tmp_path, capsys):
     result = explain(capsys, "--model", lstm, "--beside", rnn, QUERY, TITLE, "--into", str(tmp_path / "out"))
     assert [model["name"] for model in result["models"]] == ["lstm-12", "rnn-12"]
-    assert result["models"][0]["score"] != result["models"][1]["score"]
+    assert result["models"][0]["cosine"] != result["models"][1]["cosine"]
     assert [point["train_loss"] for point in result["models"][1]["cost"]] == [0.9, 0.45, 0.3]
     assert sorted(result["files"]) == ["explain.html", "traces-beside.arrow", "traces.arrow"]
     page = Page((tmp_path / "out" / "explain.html").read_text(encoding="utf-8"))
@@ -156,7 +157,7 @@ def test_a_label_of_the_pair_stands_beside_both_scores(lstm, rnn, tmp_path, caps
     result = explain(capsys, *pair, "--into", str(tmp_path))
     assert result["label"] == "Good [b]"
     words = Page((tmp_path / "explain.html").read_text(encoding="utf-8")).words
-    scores = [f"Score of the pair by {model['name']}: {model['score']:.3f}" for model in result["models"]]
+    scores = [f"The pair by {model['name']}: {model['cosine']:.3f}" for model in result["models"]]
     places = [words.index(output) for output in (*scores, "Label of the pair by a person: Good [b].")]
     assert places == sorted(places)
     assert run(["explain", *pair]) == 0
@@ -184,7 +185,7 @@ def test_a_score_by_distance_is_called_one(tmp_path, capsys):
     made = varied(recipe("variational"), cells=6, latent=4, objective="classify", features="w2", head_units=4)
     stage = trained_stage(str(tmp_path), recipe=made)
     (same,) = explain(capsys, "--model", stage, QUERY, QUERY, "--into", str(tmp_path / "out"))["models"]
-    assert (same["similarity"], same["score"]) == ("euclidean", 0)
+    assert (same["similarity"], same["distance"]) == ("euclidean", 0)
     assert "minus the distance W₂" in Page((tmp_path / "out" / "explain.html").read_text(encoding="utf-8")).words
     assert run(["explain", "--model", stage, QUERY, TITLE]) == 0
     assert re.search(r"by variational: -\d.*minus the distance W₂", capsys.readouterr().out)
@@ -254,13 +255,13 @@ def test_the_page_is_whole_in_itself_and_safe_against_its_texts(lstm, tmp_path, 
     assert "\x1b" not in html
     table = pa.ipc.open_file(io.BytesIO((tmp_path / "traces.arrow").read_bytes())).read_all()
     assert set(table["text"].to_pylist()) == {0, 1}
-    assert "a\x07b" in table["token"].to_pylist()  # the data keeps what was read
+    assert "ab" in table["token"].to_pylist()  # as it was read: a control character is no part of a word
 
 
 def test_the_terminal_shows_words_counts_and_score_without_control_characters(lstm, rnn, capsys):
     assert run(["explain", "--model", lstm, "--beside", rnn, NASTY, TITLE]) == 0
     shown = capsys.readouterr().out
-    assert "Score of the pair by" in shown
+    assert "The pair by" in shown
     assert "zinc-plated" in shown
     assert "[bold]x[/bold]" in shown  # foreign markup is text
     assert "\x07" not in shown
@@ -353,6 +354,55 @@ def test_of_a_tower_without_gates_a_pair_has_the_shares_of_its_words(tmp_path, c
     printed = capsys.readouterr().out
     assert f"cosine {shown['cosine']:.3f}" in printed
     assert re.search(rf"zinc-plated +{re.escape(format(shown['title']['words'][2]['share'], '+.3f'))}", printed)
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory) -> str:
+    """The URI of a release whose model matches words and shares a score with terms."""
+    return write_page_release(tmp_path_factory.mktemp("release"))
+
+
+def test_the_score_of_a_search_is_shown_with_its_parts(release, capsys):
+    pair = ("--release", release, "angle & braket", "d0")
+    result = explain(capsys, *pair)
+    assert result["title"]["text"] == "steel angle bracket 90 degree"
+    assert run(["explain", *pair]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    parts = result["contributions"]
+    assert f"score {result['score']:.3f} = vectors {parts['vectors']:.3f} + words {parts['words']:.3f} + terms" in shown
+    word = result["query"]["words"][0]
+    added = [f"{word['contributions'][part]:+.3f}" for part in ("words", "terms")]
+    assert f"angle {word['share']:+.3f} angle {word['match']['cosine']:.3f} {' '.join(added)}" in shown
+    assert re.search(r"& \S+ \S+ \S+ \S+ no term", shown)
+    assert "simulated log" in shown
+
+    assert run(["explain", *pair, "--mode", "bm25"]) == 0
+    assert f"score {result['bm25']:.3f} = terms {result['bm25']:.3f}" in capsys.readouterr().out
+
+
+def test_without_a_release_the_command_says_what_weighs_words_and_terms(tmp_path, capsys):
+    bag = folder_of(tmp_path, "bag", word_share=0.3)
+    assert explain(capsys, "--model", bag, QUERY, TITLE)["score"] is None
+    assert run(["explain", "--model", bag, QUERY, TITLE]) == 0
+    shown = capsys.readouterr().out
+    assert "score 0" not in shown
+    assert "The titles of a release weigh words and terms" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (("--release", "R", "angle", "bracket", "--model", "M", "--grid", "3"), "and --model and --grid a model's"),
+        (("--release", "R", "angle"), "that of a query and a title"),
+        (("--release", "R", "angle", "bracket", "--mode", "exact"), "--mode"),
+        (("--release", "R", "angle", "bracket", "--lexical-share", "1"), "below 1"),
+        (("--release", "R", "angle", " "), "In the title there is no word"),
+        (("angle", "bracket"), "neither a model nor a release"),
+        (("--model", "M", "angle", "bracket", "--mode", "bm25"), "--model searches nothing"),
+    ],
+)
+def test_a_release_and_a_model_are_not_explained_at_once(release, capsys, arguments, found):
+    assert found in failure(capsys, 2, *(release if argument == "R" else argument for argument in arguments))
 
 
 def test_a_tower_without_traces_is_refused_also_beside_another(lstm, tmp_path, capsys):

@@ -3,7 +3,12 @@
 from pathlib import Path
 
 from clicktower.flows.releases.publish import PublishConfig, publish
+from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.model.recipe import Recipe
+from tests.recipes import varied
 from tests.trained_model import trained_stage
+
+RECIPE = varied(LSTM_96, cells=8, word_share=0.375, lexical_share=0.2)
 
 AWKWARD = [
     "Café table, ﬁne oak", "東京の金槌 16 oz.", "مطرقة فولاذية steel", "party lights 🎉 👨\u200d👩\u200d👧",
@@ -22,13 +27,13 @@ TITLES = [
 
 def write_page_release(folder: Path) -> str:
     """The URI of a release of TITLES, ids d0, d1, ..., by a small model that was never trained and has one tower for
-    both sides: a title as a query finds itself with the cosine 1."""
+    both sides: a title as a query finds itself with the score 1."""
     return publish_page_release(folder, TITLES)
 
 
-def publish_page_release(folder: Path, titles: list[str]) -> str:
+def publish_page_release(folder: Path, titles: list[str], recipe: Recipe = RECIPE) -> str:
     """A release of these titles, made live below a folder. Returns its URI."""
-    model = trained_stage(str(folder / "store"), labels={"simulated": True})
+    model = trained_stage(str(folder / "store"), labels={"simulated": True}, recipe=recipe)
     documents = folder / "documents.tsv"
     documents.write_text("".join(f"d{at}\t{title}\n" for at, title in enumerate(titles)), encoding="utf-8")
     config = PublishConfig(num_recall_queries=10)

@@ -1,77 +1,59 @@
-"""The answer of /v1/explain, beside the service: its values are plain, agree with each other and with the search."""
+"""A pair of texts explained without a release: plain values, and shares as the model's equations have them."""
 
 import json
 
 import numpy as np
 import pytest
 
-from clicktower.flows.releases.word_shares import MOST_WORDS, word_shares
+from clicktower.flows.releases.word_shares import MOST_WORDS, explain_pair
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.text_contract import trigram_ids, words
 from clicktower.training.model.embedding import search_vectors
 from clicktower.training.model.ensemble import Ensemble
-from clicktower.training.ranking.bm25 import TitleBM25
 from tests.rounding import rounded
 from tests.training import reference
 from tests.training.analysis.small_models import ROWS, TOWERS, small_model
 
-TITLES = ["steel Angle bracket", "garden hose", "angle grinder"]
+QUERY, TITLE = "Angle braket 4", "steel Angle bracket, 90 angle"
 
 
-def test_both_texts_with_every_words_part_of_both_scores():
-    model, bm25 = small_model("lstm"), TitleBM25(TITLES)
-    found = word_shares(model, bm25, "ANGLE  angle brakets", TITLES[0])
+def test_both_texts_word_by_word():
+    found = explain_pair(small_model("lstm"), "ANGLE  angle brakets", TITLE)
     assert json.loads(json.dumps(found)) == found
-    served = (
-        search_vectors(model, ["ANGLE  angle brakets"], "query")[0] @ search_vectors(model, [TITLES[0]], "document")[0]
-    )
-    assert found["cosine"] == rounded(float(served))
-    score = float(bm25.scores(["ANGLE  angle brakets"])[0, 0])
-    assert found["bm25"] == rounded(score, of=score)
-
     query, title = found["query"], found["title"]
     assert query["text"] == "ANGLE  angle brakets"
     assert [word["word"] for word in query["words"]] == ["angle", "angle", "brakets"]
-    parts = [word["bm25"] for word in query["words"]]
-    assert parts[0] == parts[1] > 0
-    assert parts[2] == 0
-    assert sum(parts) == found["bm25"]
     assert [word["in_other"] for word in query["words"]] == [True, True, False]
-    assert [word["in_other"] for word in title["words"]] == [False, True, False]
-    assert (query["num_words"], title["num_words"]) == (3, 3)
+    assert [word["in_other"] for word in title["words"]] == [False, True, False, False, True]
+    assert (query["num_words"], title["num_words"]) == (3, 5)
     first, *others = query["words"]
     assert (first["moved"], first["keyword"]) == (0.0, False)  # read first: nothing to move from
     assert all(0 <= word["moved"] <= 1 and isinstance(word["keyword"], bool) for word in others)
 
 
-def test_without_gates_or_an_index_of_words_there_is_none():
-    found = word_shares(small_model("bag"), None, "angle", TITLES[0])
-    assert found["bm25"] is None
-    assert [word["bm25"] for word in found["query"]["words"]] == [None]
+def test_without_gates_there_are_no_keywords():
+    found = explain_pair(small_model("bag"), "angle", TITLE)
     assert {(word["moved"], word["keyword"]) for word in found["title"]["words"]} == {(None, None)}
 
 
 def test_where_words_have_a_share_of_a_score_each_says_which_word_it_meets():
     model = small_model("bag", tie_towers=True, word_share=0.3)
-    found = word_shares(model, None, "angle brakets", TITLES[0])
+    found = explain_pair(model, "angle brakets", TITLE)
     assert json.loads(json.dumps(found)) == found
     met = [word["match"] for word in found["query"]["words"]]
-    assert met[0] == {"word": "angle", "cosine": rounded(1.0)}
-    apart = search_vectors(model, ["brakets"], "query") @ search_vectors(model, words(TITLES[0]), "document").T
-    assert met[1] == {"word": words(TITLES[0])[apart[0].argmax()], "cosine": rounded(float(apart.max()))}
-    assert all(
-        word["match"] is None for word in word_shares(small_model("bag"), None, "hose", "hose")["query"]["words"]
-    )
+    assert met[0] == {"word": "angle", "cosine": rounded(1.0), "weight": None}
+    apart = search_vectors(model, ["brakets"], "query") @ search_vectors(model, words(TITLE), "document").T
+    assert met[1] == {"word": words(TITLE)[apart[0].argmax()], "cosine": rounded(float(apart.max())), "weight": None}
+    assert explain_pair(small_model("bag"), "hose", "hose")["query"]["words"][0]["match"] is None
 
 
 def test_a_text_without_a_word_is_refused():
     with pytest.raises(UsageError, match="In the query there is no word, and a"):
-        word_shares(small_model("bag"), None, " ", TITLES[0])
+        explain_pair(small_model("bag"), " ", TITLE)
 
 
 # Shares against a second implementation of the model that reads the shortened texts, in float64.
 
-QUERY, TITLE = "Angle braket 4", "steel Angle bracket, 90 angle"
 OTHERS = {"dssm": {"hidden": 6}, "clsm": {"hidden": 6, "window": 3}, "bag": {}}
 
 
@@ -87,7 +69,7 @@ def shares(found: dict, text: str) -> list[float]:
 @pytest.mark.parametrize("tower", [*TOWERS, *OTHERS])
 def test_every_share_is_what_the_equations_say_of_the_shortened_text(tower):
     model = model_of(tower)
-    found = word_shares(model, None, QUERY, TITLE)
+    found = explain_pair(model, QUERY, TITLE)
 
     def embed(text: list[str], side: str):
         kind = reference.kind_of(model.recipe)
@@ -111,39 +93,39 @@ def test_by_distance_a_share_is_how_much_further_apart_the_texts_are_without_the
         one, other = model.encode([query, title], "query", empty="zero").astype(np.float64)
         return float(np.linalg.norm(one - other))
 
-    found = word_shares(model, None, QUERY, TITLE)
+    found = explain_pair(model, QUERY, TITLE)
     assert (found["cosine"], found["distance"]) == (None, rounded(apart(QUERY, TITLE)))
     for at, share in enumerate(shares(found, "query")):
         without = " ".join(words(QUERY)[:at] + words(QUERY)[at + 1 :])
         assert share == rounded(apart(without, TITLE) - apart(QUERY, TITLE), of=2)
     # Without its only word the query is at 0, which is as far from the title as its vector is long.
-    assert shares(word_shares(model, None, "bracket", TITLE), "query") == [
+    assert shares(explain_pair(model, "bracket", TITLE), "query") == [
         rounded(apart("", TITLE) - apart("bracket", TITLE), of=2)
     ]
 
 
 def test_an_ensemble_carries_the_mean_of_what_its_members_carry():
     members = (model_of("lstm"), model_of("bag", seed=2), model_of("rnn", seed=3))
-    *alone, together = (word_shares(one, None, QUERY, TITLE) for one in (*members, Ensemble(members=members)))
+    *alone, together = (explain_pair(one, QUERY, TITLE) for one in (*members, Ensemble(members=members)))
     assert together["cosine"] == rounded(np.mean([one["cosine"] for one in alone]))
     for text in ("query", "title"):
         assert shares(together, text) == rounded(np.mean([shares(one, text) for one in alone], axis=0), of=2)
 
 
 def test_without_its_only_word_a_text_is_like_nothing():
-    found = word_shares(model_of("lstm"), None, "bracket", TITLE)
+    found = explain_pair(model_of("lstm"), "bracket", TITLE)
     assert shares(found, "query") == [found["cosine"]]
 
 
 @pytest.mark.parametrize("overflow", ["truncate", "merge"])
 def test_a_word_that_the_model_does_not_read_has_no_share(overflow):
     model = model_of("lstm", max_words=2, overflow=overflow)
-    found = shares(word_shares(model, None, "angle", "steel angle bracket plate"), "title")
+    found = shares(explain_pair(model, "angle", "steel angle bracket plate"), "title")
     assert (found[2:] == [0.0, 0.0]) == (overflow == "truncate")
     assert found[1] != 0  # another word takes its place
 
 
 def test_of_a_long_text_the_first_words_are_left_out_in_turn():
-    found = word_shares(model_of("bag"), None, "angle", "steel angle " * 5_000)
+    found = explain_pair(model_of("bag"), "angle", "steel angle " * 5_000)
     assert found["title"]["num_words"] == 10_000
     assert 0 < len(found["title"]["words"]) < MOST_WORDS

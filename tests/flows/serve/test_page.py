@@ -10,9 +10,9 @@ from playwright.sync_api import expect
 
 from clicktower.schemas.text_contract import words
 from tests.flows.serve.browser import CONTRASTS, PHONE, chromium, looking
-from tests.flows.serve.page_release import AWKWARD, TITLES, publish_page_release, write_page_release
+from tests.flows.serve.page_release import AWKWARD, RECIPE, TITLES, publish_page_release, write_page_release
 from tests.flows.serve.page_server import serving
-from tests.rounding import rounded
+from tests.recipes import varied
 
 pytestmark = pytest.mark.engine
 MODEL, BM25 = '[data-side="model"] .result', '[data-side="bm25"] .result'
@@ -60,9 +60,9 @@ def test_typing_shows_both_rankings_as_the_service_gives_them(browser, origin):
         expect(page.locator("#start")).to_contain_text("Type what a person would type")
         page.keyboard.type("the steel bracket")
         expect(page.locator(MODEL)).to_have_count(50)
-        vector = ask(origin, "search", query="the steel bracket", k=100, mode="vector")
+        model = ask(origin, "search", query="the steel bracket", k=100)
         bm25 = ask(origin, "search", query="the steel bracket", k=100, mode="bm25")
-        for selector, hits, digits in ((MODEL, vector["hits"][:50], 3), (BM25, bm25["hits"][:50], 2)):
+        for selector, hits, digits in ((MODEL, model["hits"][:50], 3), (BM25, bm25["hits"][:50], 2)):
             assert page.locator(f"{selector} .title").all_text_contents() == [hit["title"] for hit in hits]
             scores = page.locator(f"{selector} .score").all_text_contents()
             assert scores == [f"{hit['score']:.{digits}f}" for hit in hits]
@@ -73,7 +73,7 @@ def test_typing_shows_both_rankings_as_the_service_gives_them(browser, origin):
 
         # Where the same document stands on the other side.
         kinds = set()
-        for selector, other, here, there in ((MODEL, "BM25", vector, bm25), (BM25, "model", bm25, vector)):
+        for selector, other, here, there in ((MODEL, "BM25", model, bm25), (BM25, "model", bm25, model)):
             ranks = {hit["id"]: hit["rank"] for hit in there["hits"]}
             output = page.locator(f"{selector} .elsewhere").all_text_contents()
             for hit, text in zip(here["hits"][:50], output, strict=True):
@@ -84,7 +84,8 @@ def test_typing_shows_both_rankings_as_the_service_gives_them(browser, origin):
         assert {kind for _, kind in kinds} >= {"scored"}
 
         expect(page.locator("#status")).to_have_text(re.compile(r"Of the first ten, \w+ (is|are) in both rankings\."))
-        expect(page.locator("#release")).to_contain_text(f"release {vector['release'][:8]} · {len(TITLES)} documents")
+        expect(page.locator("#release")).to_contain_text(f"release {model['release'][:8]} · {len(TITLES)} documents")
+        expect(page.locator("#compared")).to_have_text("by cosine, words and terms")
         expect(page.locator("#simulated")).to_be_visible()
         expect(page.locator('[data-side="model"] .took')).to_have_text(re.compile(r"^\d+(\.\d)? ms$"))
 
@@ -123,27 +124,69 @@ def test_examples_come_from_the_catalogue_and_can_be_followed(browser, origin):
         expect(page.locator("#query")).to_have_value(unquote(page.url.split("?q=")[1]))
 
 
-def test_an_opened_result_shows_what_carried_its_score(browser, origin):
+def signed(value: float, digits: int = 3) -> str:
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def added(word: dict, part: str, digits: int) -> str:
+    """What a word adds to the words or the terms of a score, as the page says it."""
+    if part == "terms" and not word["terms"]:
+        return "no term"
+    value = word["contributions"][part]
+    return signed(value, digits) if value else "–"
+
+
+@pytest.mark.parametrize(("side", "mode", "digits"), [(MODEL, "hybrid", 3), (BM25, "bm25", 2)])
+def test_an_opened_result_shows_what_carried_its_score(browser, origin, side, mode, digits):
+    query = "ANGLE & bracket 4"
     with looking(browser, origin) as page:
-        page.goto(f"{origin}/?q=ANGLE%20braket%204")
-        page.locator(MODEL).first.click()
-        why = page.locator('[data-side="model"] .why').first
-        expect(why.locator("table")).to_have_count(2)
-        hit = ask(origin, "search", query="ANGLE braket 4", k=1, mode="vector")["hits"][0]
-        found = ask(origin, "explain", query="ANGLE braket 4", id=hit["id"])
-        assert found["cosine"] == rounded(hit["cosine"])
-        expect(why.locator(".facts")).to_contain_text(f"cosine {found['cosine']:.3f} · BM25 {found['bm25']:.2f}")
-        for table, side in zip(why.locator("table").all(), ("query", "title"), strict=True):
-            parts = found[side]["words"]
-            assert table.locator("tbody th").all_text_contents() == [part["word"] for part in parts]
-            shares = [f"{part['share']:+.3f}".replace("-", "−") for part in parts]
-            assert table.locator("tbody td.number:nth-child(3)").all_text_contents() == shares
-            keywords = [part["word"] for part in parts if part["keyword"]]
+        page.goto(f"{origin}/?q=ANGLE%20%26%20bracket%204")
+        first = page.locator(side).first
+        first.click()
+        why = page.locator(f"#{first.get_attribute('aria-controls')}")
+        expect(why.locator("table")).to_have_count(3)
+        hit = ask(origin, "search", query=query, k=1, mode=mode)["hits"][0]
+        found = ask(origin, "explain", query=query, id=hit["id"], mode=mode)
+        assert found["score"] == hit["score"]
+        expect(first.locator(".score")).to_have_text(f"{found['score']:.{digits}f}")
+        parts = found["contributions"]
+        score = (
+            f"BM25 {found['score']:.2f}"
+            if mode == "bm25"
+            else f"score {found['score']:.3f} = cosine {parts['vectors']:.3f} + words {parts['words']:.3f}"
+            f" + terms {parts['terms']:.3f}".replace("-", "−")
+        )
+        expect(why.locator(".facts").first).to_have_text(score)
+        sums, *shares = why.locator("table").all()
+        words_of_query = found["query"]["words"]
+        assert sums.locator("tbody th").all_text_contents() == [word["word"] for word in words_of_query]
+        of_part = ("words", "terms") if mode == "hybrid" else ("terms",)
+        assert sums.locator("tbody td.number").all_text_contents() == [
+            added(word, part, digits) for word in words_of_query for part in of_part
+        ]
+        assert "no term" in sums.text_content()
+        for table, text in zip(shares, ("query", "title"), strict=True):
+            of_words = found[text]["words"]
+            assert table.locator("tbody th").all_text_contents() == [word["word"] for word in of_words]
+            assert table.locator("tbody td.number").all_text_contents() == [signed(word["share"]) for word in of_words]
+            keywords = [word["word"] for word in of_words if word["keyword"]]
             assert table.locator("th.keyword").all_text_contents() == keywords
-        expect(page.locator(MODEL).first).to_have_attribute("aria-expanded", "true")
-        page.locator(MODEL).first.click()
+        expect(first).to_have_attribute("aria-expanded", "true")
+        first.click()
         expect(why).to_be_hidden()
-        expect(page.locator(MODEL).first).to_have_attribute("aria-expanded", "false")
+        expect(first).to_have_attribute("aria-expanded", "false")
+
+
+def test_a_release_that_ranks_by_vectors_alone_opens_to_the_cosine(browser, tmp_path):
+    recipe = varied(RECIPE, word_share=0.0, lexical_share=0.0)
+    with serving(publish_page_release(tmp_path, TITLES[:3], recipe)) as origin, looking(browser, origin) as page:
+        page.goto(f"{origin}/?q=steel")
+        expect(page.locator("#compared")).to_have_text("by cosine")
+        first = page.locator(MODEL).first
+        first.click()
+        expect(page.locator('[data-side="model"] .why table')).to_have_count(2)
+        shown = first.locator(".score").text_content()
+        expect(page.locator('[data-side="model"] .why .facts').first).to_have_text(f"cosine {shown}")
 
 
 def test_awkward_titles_are_shown_and_explained_letter_for_letter(browser, origin):
@@ -156,7 +199,7 @@ def test_awkward_titles_are_shown_and_explained_letter_for_letter(browser, origi
             expect(first.locator(".score")).to_have_text("1.000")
             first.click()
             why = page.locator('[data-side="model"] .why').first
-            expect(why.locator("table")).to_have_count(2)
+            expect(why.locator("table")).to_have_count(3)
             for table in why.locator("table").all():
                 assert table.locator("tbody th").all_text_contents() == words(title)
             assert page.locator("main :is(script, img, b)").count() == 0
@@ -179,7 +222,7 @@ def test_keys_alone_are_enough(browser, origin):
         page.keyboard.press("Enter")
         expect(second).to_have_attribute("aria-expanded", "true")
         controlled = page.locator(f"#{second.get_attribute('aria-controls')}")
-        expect(controlled.locator("table")).to_have_count(2)
+        expect(controlled.locator("table")).to_have_count(3)
         page.keyboard.press("Escape")
         expect(controlled).to_be_hidden()
         expect(second).to_be_focused()
@@ -209,7 +252,7 @@ def test_on_a_phone_one_ranking_is_seen_at_a_time_and_nothing_sticks_out(browser
         page.get_by_role("button", name="BM25", exact=True).click()
         expect(page.locator(f"{MODEL}:visible")).to_have_count(0)
         page.locator(BM25).first.click()
-        expect(page.locator('[data-side="bm25"] .why table')).to_have_count(2)
+        expect(page.locator('[data-side="bm25"] .why table')).to_have_count(3)
         assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
         assert len(page.screenshot(path=tmp_path / "phone.png", full_page=True)) > 10_000
 
@@ -224,7 +267,7 @@ def test_every_text_stands_out_from_its_ground_in_light_and_in_dark(browser, ori
             page.goto(f"{origin}/?q=steel%20angle%20garden")
             page.locator(MODEL).first.click()
             page.locator(BM25).nth(2).click()
-            expect(page.locator("table.shares")).to_have_count(4)
+            expect(page.locator("table.shares")).to_have_count(6)
             contrasts += page.evaluate(CONTRASTS)
             assert len(contrasts) > 100
             assert [text for ratio, text in contrasts if ratio < 4.5] == []
@@ -250,7 +293,7 @@ def test_what_goes_wrong_is_a_sentence(browser, origin):
         page.unroute("**/v1/explain")
         page.locator(MODEL).first.click()
         page.locator(MODEL).first.click()  # asked again
-        expect(page.locator(".why").first.locator("table")).to_have_count(2)
+        expect(page.locator(".why").first.locator("table")).to_have_count(3)
 
         page.route("**/v1/search", lambda route: route.abort())
         page.locator("#query").fill("steel angle")
@@ -298,7 +341,7 @@ def test_a_release_that_takes_over_is_named_and_does_not_explain_what_another_fo
         expect(page.locator(f"{BM25} .title")).to_have_text(["steel anvil"])
         expect(page.locator("#release")).to_contain_text(f"{len(TITLES) + 1} documents")
         page.locator(BM25).click()
-        expect(page.locator('[data-side="bm25"] .why table')).to_have_count(2)
+        expect(page.locator('[data-side="bm25"] .why table')).to_have_count(3)
 
 
 def test_the_page_may_load_and_run_nothing_but_its_own(browser, origin):

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import asdict
 
+import jsonschema
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +17,6 @@ from clicktower.flows.serve.service import ServeConfig, is_loopback, make_app
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.training.model.embedding import search_vectors
 from tests.flows.serve.service_release import publish_named
-from tests.rounding import rounded
 from tests.trained_model import trained_stage
 
 SENTENCE = re.compile(r"[A-Z].{10,}\.")
@@ -74,8 +74,11 @@ def test_explain_takes_a_document_or_any_title(client, opened):
     by_id = client.post("/v1/explain", json={"query": "copper pipe", "id": hit.id}).json()
     by_title = client.post("/v1/explain", json={"query": "copper pipe", "title": hit.title}).json()
     assert by_id | {"took_ms": 0} == by_title | {"took_ms": 0}
-    assert by_id["cosine"] == rounded(hit.cosine)
-    assert by_id["bm25"] == rounded(hit.bm25, of=hit.bm25)
+    assert (by_id["score"], by_id["cosine"], by_id["bm25"]) == (hit.score, hit.cosine, hit.bm25)
+    described = openapi.DESCRIPTION["paths"]["/v1/explain"]["post"]["responses"]["200"]["content"]
+    jsonschema.validate(by_id, described["application/json"]["schema"])
+    by_terms = client.post("/v1/explain", json={"query": "copper pipe", "id": hit.id, "mode": "bm25"}).json()
+    assert by_terms["score"] == hit.bm25
     for wrong in ({}, {"id": hit.id, "title": hit.title}):
         assert client.post("/v1/explain", json={"query": "copper pipe", **wrong}).status_code == 422
     assert client.post("/v1/explain", json={"query": "copper pipe", "id": "nowhere"}).status_code == 404
@@ -120,6 +123,8 @@ REFUSED = [
     ("embed", EMBED | {"side": "title"}, 422, "side"),
     ("embed", EMBED | {"release": "gone"}, 404, "release"),
     ("explain", {"query": "a", "title": " "}, 422, "word"),
+    ("explain", {"query": "a", "title": "b", "mode": "exact"}, 422, "mode"),
+    ("explain", {"query": "a", "title": "b", "lexical_share": 1}, 422, "lexical_share"),
     ("explain", {"query": "a", "title": "b", "release": "gone"}, 404, "release"),
 ]
 
@@ -182,7 +187,7 @@ LIKELY = {
     "embed": st.fixed_dictionaries(
         {"texts": st.lists(TEXT, min_size=1, max_size=12), "side": st.sampled_from(["query", "document"])}
     ),
-    "explain": st.fixed_dictionaries({"query": TEXT, "title": TEXT}),
+    "explain": st.fixed_dictionaries({"query": TEXT, "title": TEXT}, optional={"mode": MODES}),
 }
 
 

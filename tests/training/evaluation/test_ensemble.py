@@ -12,7 +12,7 @@ from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.flows.releases.search import OpenRelease
 from clicktower.flows.releases.verify import verify
-from clicktower.flows.releases.word_shares import word_shares
+from clicktower.flows.releases.word_shares import explain_pair
 from clicktower.schemas.documents import read_documents
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.judgments import Judged, read_qrels, read_queries
@@ -345,7 +345,7 @@ def test_a_release_of_a_model_and_a_transformer(store, transformer, with_words, 
     assert len(OpenRelease(str(tmp_path / "alone")).search("angle screw", 10)) == 10
     golden = Path(alone.folder, "golden.jsonl").read_text().splitlines()
     assert json.loads(golden[0])["trigram_ids"] == []
-    assert word_shares(encoder, None, "angle screws", "angle iron")["query"]["words"][0]["match"]["word"] == "angle"
+    assert explain_pair(encoder, "angle screws", "angle iron")["query"]["words"][0]["match"]["word"] == "angle"
 
 
 @pytest.mark.slow

@@ -145,8 +145,22 @@ def test_the_best_are_those_with_the_highest_scores_and_all_that_tie_with_the_la
             assert (found == scores[rows]).all()
 
 
-def test_scores_of_some_titles_are_those_of_all(collection):
-    index = TitleBM25(collection)
+@pytest.mark.parametrize("compiled", [False, None])
+def test_the_best_among_some_titles_are_those_with_the_highest_scores_of_them(collection, compiled):
+    index = TitleBM25(collection, compiled=compiled)
+    among = np.flatnonzero(np.random.default_rng(0).random(len(collection)) < 0.1)
+    for query in [*collection[:50], "in. in. x", "unseen"]:
+        scores = index.scores([query])[0][among]
+        for k in (1, 10, 5_000):
+            rows, found = index.best(query, k, among)
+            limit = max(np.sort(scores)[-min(k, len(scores))], np.float32(1e-9))
+            assert sorted(rows.tolist()) == among[scores >= limit].tolist()
+            assert (found == index.scores_of(query, rows)).all()
+
+
+@pytest.mark.parametrize("compiled", [False, None])
+def test_scores_of_some_titles_are_those_of_all(collection, compiled):
+    index = TitleBM25(collection, compiled=compiled)
     rows = np.random.default_rng(0).permutation(len(collection))[:300]
     for query in [*collection[:50], "in. in. x", "unseen", ""]:
         assert (index.scores_of(query, rows) == index.scores([query])[0][rows]).all()
