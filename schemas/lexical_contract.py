@@ -45,7 +45,7 @@ Language = Literal[
 DEFAULT_LANGUAGE: Language = "english"
 
 # Lucene's lists (FrenchAnalyzer, ItalianAnalyzer, CatalanAnalyzer, IrishAnalyzer).
-_ARTICLES = {
+ARTICLES = {
     "french": "l m t qu n s j d c jusqu quoiqu lorsqu puisqu",
     "italian": "c l all dall dell nell sull coll pell gl agl dagl degl negl sugl un m t s v d",
     "catalan": "d l m n s t",
@@ -116,7 +116,7 @@ class Analyser:
         """What is no part of a word for the stemmer."""
         if self.language == "english":
             return regex.compile("'s$")
-        articles = _ARTICLES.get(self.language)
+        articles = ARTICLES.get(self.language)
         return regex.compile(f"^(?:{'|'.join(articles.split())})'(?=.)") if articles else None
 
 

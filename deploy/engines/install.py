@@ -7,6 +7,7 @@
     dataflow          a Python environment for translating     needs uv, which `make setup` brings
     s3-server         an S3 server on a folder, to try one     needs go
     lucene            what our BM25 is held against            needs mvn, and java to run
+    opensearch        what exports are loaded into             needs mvn, and java to run
 
 Every version is pinned; a piece that is already there in its version stays. Go checks its downloads against its public
 checksum database, Maven against the repository's checksums, pip against the SHA-256 below. If you have the binaries,
@@ -174,6 +175,19 @@ def make_lucene(work: Path, _target: Path) -> Path:
     return work / "made"
 
 
+def make_opensearch(work: Path, _target: Path) -> Path:
+    """All jars of a node, those of its k-NN plugin too, and the program that starts it."""
+    _need("mvn", "Install Maven.")
+    build = work / "made"
+    _copy_jars("opensearch", build)
+    for archive in build.glob("*.zip"):
+        with zipfile.ZipFile(archive) as plugin:
+            plugin.extractall(build, [name for name in plugin.namelist() if name.endswith(".jar")])
+        archive.unlink()
+    shutil.copy(HERE / "opensearch" / "OpenSearch.java", build)
+    return build
+
+
 def _copy_jars(piece: str, folder: Path) -> None:
     """Copy the jars that a piece's pom.xml names, and theirs, into a new folder."""
     _run(
@@ -201,6 +215,7 @@ PIECES: dict[str, tuple[str, Callable[[Path, Path], Path]]] = {
     "dataflow": (f"apache-beam[gcp] {BEAM}, {_our_dependencies()}", make_dataflow),
     "s3-server": (S3_SERVER.rpartition("/")[2], make_s3_server),
     "lucene": ("9.12.3", make_lucene),
+    "opensearch": ("2.19.1", make_opensearch),
 }
 
 

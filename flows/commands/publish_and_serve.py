@@ -160,9 +160,10 @@ def export(
     """Export the live release in a format that another system reads.
 
     parquet: a file of id, title and vector. opensearch: a folder with the
-    definition of a k-NN index and bulk bodies. trec: the run of a file of
-    queries, as the release answers them. hub: a folder for a model hub, which
-    sentence-transformers opens. Existing files are not overwritten.
+    definition of an index, bulk bodies, and a search of vectors and terms.
+    trec: the run of a file of queries, ranked as the release ranks. hub: a
+    folder for a model hub, which sentence-transformers opens. The last line
+    says what the vectors reach alone. Existing files are not overwritten.
 
         clicktower export --release release --form parquet --into titles.parquet
         clicktower export --release release --form trec --queries queries.tsv --into titles.run

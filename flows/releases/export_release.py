@@ -2,26 +2,29 @@
 
     export("release", form="parquet", into="titles.parquet")
 
-An existing target is never overwritten, and a failed export leaves nothing under its name.
+All forms but the TREC run hold the vectors alone, and say what these reach beside the score that is served
+(measured_figures). An existing target is never overwritten, and a failed export leaves nothing under its name.
 """
 
 import json
+import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from clicktower.flows.releases.measured_figures import Figures, figures
+from clicktower.flows.releases.opensearch_index import write_opensearch
 from clicktower.flows.releases.release_documents import open_table
 from clicktower.flows.releases.search import OpenRelease
 from clicktower.flows.releases.verify import output_damage
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError, os_error_kind
 from clicktower.schemas.judgments import read_queries, run_lines
-from clicktower.schemas.release import CARD, MODEL, Release
+from clicktower.schemas.release import CARD, MODEL
 from clicktower.schemas.stage import Progress, silent
 from clicktower.schemas.text_contract import words
 from clicktower.training.model.model_folder import DESCRIPTION, WEIGHTS
@@ -58,14 +61,15 @@ def export(
             f"The release at {release} is not as it was published: {'; '.join(damage[:3])}. Nothing was exported.",
             "Publish again, which repairs it.",
         )
+    measured = figures(opened.release.evaluation, opened.encoder)
     partial = f"{into.rstrip('/')}.partial-{uuid.uuid4().hex[:12]}"
     try:
         if queries is not None:
             counts = write_trec(partial, opened, queries, k, progress)
         elif form == "hub":
-            counts = write_hub(partial, opened)
+            counts = write_hub(partial, opened, measured)
         else:
-            counts = _write_documents(partial, opened, form, progress)
+            counts = _write_documents(partial, opened, measured, form, progress)
         fs, path = storage.filesystem(partial)
         fs.mv(path, storage.filesystem(into)[1], recursive=form in FOLDERS)
     except (OSError, RuntimeError) as error:  # LanceDB raises RuntimeError
@@ -83,12 +87,18 @@ def export(
         "path": into,
         "reused": False,
         "counts": counts,
-        "metrics": {"form": form},
+        "metrics": {
+            "form": form,
+            "sentence": measured.of_service() if form == "trec" else measured.of_vectors(),
+            "measured": measured.to_json(),
+        },
         "duration_seconds": round(time.monotonic() - started, 3),
     }
 
 
-def _write_documents(where: str, opened: OpenRelease, form: str, progress: Progress) -> dict[str, int]:
+def _write_documents(
+    where: str, opened: OpenRelease, measured: Figures, form: str, progress: Progress
+) -> dict[str, int]:
     """Write the documents, a batch at a time; returns counts."""
     release = opened.release
     reader = open_table(opened.folder).search().to_batches(_BATCH_ROWS)
@@ -101,15 +111,17 @@ def _write_documents(where: str, opened: OpenRelease, form: str, progress: Progr
             num_written += batch.num_rows
 
     documents = {"documents": release.num_documents}
-    if form == "opensearch":
-        return documents | {"files": write_opensearch(where, release, batches())}
     about = {
         "release": release.digest,
         "num_documents": release.num_documents,
         "dimensions": release.dimensions,
         "text_contract": dict(release.text_contract),
         "similarity": _COMPARED[release.similarity],
+        "shares": {"words": opened.word_share, "terms": opened.lexical_share},
+        "measured": measured.to_json(),
     }
+    if form == "opensearch":
+        return documents | {"files": write_opensearch(where, release, about, batches())}
     schema = reader.schema.with_metadata({"clicktower": json.dumps(about)})
     with storage.open_new(where) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for batch in batches():  # a row group each
@@ -130,13 +142,17 @@ model.encode_query(["..."]) @ model.encode_document(["..."]).T
 """
 
 
-def write_hub(folder: str, opened: OpenRelease) -> dict[str, int]:
+def write_hub(folder: str, opened: OpenRelease, measured: Figures) -> dict[str, int]:
     """Write the folder that a model hub takes: the model's two files, how to open them, and the card.
 
     The owner adds the licence. The card describes no documents' files: a hub gets the model alone. Returns counts.
     """
     about, _, _ = storage.read_bytes(storage.join(opened.folder, CARD)).decode().partition("## Files\n")
     about = about.replace('library_name: "clicktower"', 'library_name: "sentence-transformers"', 1)
+    if measured.of_vectors() not in about:  # a card of an earlier version has the figures of the whole score
+        about = about.replace("## Evaluation\n", f"## Evaluation\n\n{measured.of_vectors()}\n", 1)
+        if measured.more:
+            about = re.sub(r"^model-index: .*\n", "", about, count=1, flags=re.MULTILINE)
     config = {"model_type": "SentenceTransformer", "similarity_fn_name": opened.release.similarity}
     files = {
         CARD: (about + _HUB_USE).encode(),
@@ -148,85 +164,6 @@ def write_hub(folder: str, opened: OpenRelease) -> dict[str, int]:
     for name, content in files.items():
         storage.write_atomic(storage.join(folder, name), content)
     return {"files": len(files)}
-
-
-INDEX = "index.json"
-BULK_BYTES = 20_000_000  # OpenSearch refuses bodies above 100 MB unless told otherwise
-_EF_CONSTRUCTION, _LINKS = 100, 16  # OpenSearch's defaults, written down
-_SPACE_TYPES = {"cosine": "cosinesimil", "euclidean": "l2"}
-
-
-def write_opensearch(folder: str, release: Release, batches: Iterable[pa.RecordBatch]) -> int:
-    """Write the index definition and the bulk bodies; returns the number of bodies.
-
-    The folder loads into OpenSearch with two commands: index.json, a k-NN index, and bulk bodies of at most BULK_BYTES.
-
-        curl -X PUT localhost:9200/titles -H 'Content-Type: application/json' --data-binary @index.json
-        for f in documents-*.ndjson; do
-          curl -X POST localhost:9200/titles/_bulk -H 'Content-Type: application/x-ndjson' --data-binary @$f; done
-
-    The Lucene engine has cosinesimil from OpenSearch 2.2 on; Faiss took it in 2.19, and NMSLIB is gone in 3.0. Vectors
-    have length 1, so its score, (1 + cosine) / 2, ranks as ours does. A release that compares by distance has the space
-    l2: its score is 1 / (1 + distance²).
-    """
-    num_bodies = 0
-    for body in _bodies(batches):
-        storage.write_atomic(storage.join(folder, f"documents-{num_bodies:05}.ndjson"), body)
-        num_bodies += 1
-    content = json.dumps(index_definition(release), indent=1).encode()
-    storage.write_atomic(storage.join(folder, INDEX), content)
-    return num_bodies
-
-
-def index_definition(release: Release) -> dict:
-    """The body of the request that creates the index."""
-    vector = {
-        "type": "knn_vector",
-        "dimension": release.dimensions,
-        "method": {
-            "name": "hnsw",
-            "engine": "lucene",
-            "space_type": _SPACE_TYPES[release.similarity],
-            "parameters": {"ef_construction": _EF_CONSTRUCTION, "m": _LINKS},
-        },
-    }
-    return {
-        "settings": {"index": {"knn": True}},
-        "mappings": {
-            "_meta": {"clicktower_release": release.digest, "text_contract": dict(release.text_contract)},
-            "properties": {"title": {"type": "text"}, "vector": vector},
-        },
-    }
-
-
-def _bodies(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    body: list[bytes] = []
-    size = 0
-    for batch in batches:
-        for lines in _documents(batch):
-            if size + len(lines) > BULK_BYTES and body:
-                yield b"".join(body)
-                body, size = [], 0
-            body.append(lines)
-            size += len(lines)
-    if body:
-        yield b"".join(body)
-
-
-def _documents(batch: pa.RecordBatch) -> Iterator[bytes]:
-    """The two lines of each document in a bulk body: the action and the document."""
-    documents = batch.drop_columns(["vector"]).to_pylist()
-    for document, numbers in zip(documents, _format_vectors(batch["vector"]).to_pylist(), strict=True):
-        action = json.dumps({"index": {"_id": document.pop("id")}}, ensure_ascii=False)
-        fields = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-        yield f'{action}\n{fields[:-1]},"vector":[{numbers}]}}\n'.encode()
-
-
-def _format_vectors(vectors: pa.FixedSizeListArray) -> pa.StringArray:
-    """The numbers of each vector, separated by commas, in the fewest digits that identify the float32."""
-    numbers = pc.cast(vectors.flatten(), pa.string())
-    offsets = pa.array(range(0, len(numbers) + 1, vectors.type.list_size), pa.int32())
-    return pc.binary_join(pa.ListArray.from_arrays(offsets, numbers), ",")
 
 
 def write_trec(where: str, opened: OpenRelease, queries: str, k: int, progress: Progress) -> dict[str, int]:

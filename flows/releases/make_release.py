@@ -19,6 +19,7 @@ from jinja2 import Environment, PackageLoader
 from clicktower.flows.releases import query_onnx as in_onnx
 from clicktower.flows.releases import release_folder
 from clicktower.flows.releases.encode_texts import encode_titles
+from clicktower.flows.releases.measured_figures import figures
 from clicktower.flows.releases.release_documents import CANDIDATES, RecallQueries, Rows, build_index, write_rows
 from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.schemas import storage
@@ -36,6 +37,7 @@ from clicktower.training.model.imported_encoder import ImportedEncoder
 from clicktower.training.model.model import AnyEncoder, Model, load_encoder
 from clicktower.training.model.model_folder import DESCRIPTION, WEIGHTS
 from clicktower.training.ranking.bm25 import INDEX, TitleBM25
+from clicktower.training.ranking.ndcg import measure_name
 from clicktower.training.ranking.title_ranking import mixed, with_best_by_terms
 from clicktower.training.ranking.word_matches import WordMatches
 
@@ -186,6 +188,7 @@ _COUNTS = {
     "train_queries": "queries to train on",
     "pool_documents": "titles that unclicked ones are drawn from",
 }
+_OF_ALL = ("collection_ndcg@10", "collection_recall@100")  # beside NDCG of judged documents
 
 
 def model_card(release: Release, model: AnyEncoder, trained: StageResult) -> str:
@@ -202,20 +205,21 @@ def model_card(release: Release, model: AnyEncoder, trained: StageResult) -> str
         "cell": lambda text: text.replace("|", "\\|"),
         "tower": _tower,
         "training": _training,
-        "measure": _measure,
+        "measure": measure_name,
         "interval": _interval,
     }
     members = model.members if isinstance(model, Ensemble) else (model,)
     names = [member.name for member in members]
-    table = release.evaluation
-    ours = table.get("systems", {}).get("model") or {}
+    table, measured = release.evaluation, figures(release.evaluation, model)
+    ours = measured.whole or {}
     return cards.get_template("model_card.md").render(
         release=release, members=members, names=names, name=" + ".join(names), contract=release.text_contract,
         index=release.index, query_tower=release.query_tower, table=table, ours=ours,
-        ndcgs=[name for name in ours if name.startswith("ndcg@")],
-        measured=[
-            {"type": measure.replace("@", "_at_"), "value": round(value["mean"], 4), "name": _measure(measure)}
-            for measure, value in ours.items()
+        measured=measured,
+        columns=[name for name in ours if name.startswith("ndcg@") or name in _OF_ALL],
+        metrics=[
+            {"type": measure.replace("@", "_at_"), "value": round(value["mean"], 4), "name": measure_name(measure)}
+            for measure, value in (measured.vectors or {}).items()
         ],
         against=table.get("difference", {}).get("measures", {}).get("ndcg@10"),
         builds=_builds(trained),
@@ -272,10 +276,6 @@ def _training(member: Model | ImportedEncoder) -> str:
         return "trained elsewhere"
     printed = "as printed in arXiv:1502.06922" if member.recipe.as_printed else "not those that arXiv:1502.06922 prints"
     return f"{member.recipe.epochs} epochs; settings {printed}"
-
-
-def _measure(name: str) -> str:
-    return name.replace("ndcg", "NDCG").replace("collection_", "collection ").replace("mrr", "MRR")
 
 
 def _interval(value: Mapping[str, float]) -> str:

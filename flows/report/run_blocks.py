@@ -10,7 +10,7 @@ from clicktower.schemas.ledger import FATES, Ledger
 from clicktower.training.ranking.ndcg import measure_name
 
 KINDS = {"kept": "Kept", "dropped": "Dropped by a rule", "unreadable": "Unreadable"}
-SYSTEM_NAMES = {"model": "Ours", "vectors": "Our vectors alone", "bm25": "BM25", "random": "Random"}
+SYSTEM_NAMES = {"model": "Ours", "vectors": "Vectors alone", "bm25": "BM25", "random": "Random"}
 MEASURES_DRAWN = ("ndcg@1", "ndcg@3", "ndcg@10", "collection_ndcg@10")
 HELD_OUT = {
     "dev_loss": "held-out loss {:.3f}",
@@ -252,5 +252,5 @@ def headline(result: Mapping[str, Any]) -> str:
             return f"{result['digest']} is live, of {m['num_documents']:,} documents; {before}"
         case "export":
             text = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in c.items())
-            return f"{m['form']} of {result['digest']}: {text}"
+            return f"{m['form']} of {result['digest']}: {text}. {m['sentence']}"
     return ""

@@ -131,5 +131,5 @@ def test_a_card_says_that_a_model_was_trained_as_printed(documents, tmp_path):
 
 def test_a_card_without_an_evaluation_or_builds_says_so(published):
     body = Path(published.folder, "README.md").read_text(encoding="utf-8")
-    assert "its ranking quality is unknown" in body
+    assert "what its vectors reach was not measured" in body
     assert "were not beside the model" in body
