@@ -1,11 +1,10 @@
-"""What fewer clicks cost, and the privacy gate: `lstm-pool-192` with and without its words, on homedepot's judgments.
+"""What fewer clicks cost, and the privacy gate: the default by its whole score and without terms, on product titles.
 
     CLICKTOWER_DATA=/path/to/data python benchmarks/less_data.py --work /tmp/quality
 
 Trains on a tenth and three tenths of the train queries of clicks.orcas.tsv, chosen by a keyed hash (the tenth is among
-the three tenths; all of them are word_matches.py's rows), and on the simulated log at k = 5 and 1; with the step and
-epochs that quality.py chose for all of clicks.orcas.tsv, and the recipe's word share. Measured on dev: means over the
-seeds of each query, paired intervals over queries. Prints each row and writes
+the three tenths; all of them are default_recipe.py's rows), and on the simulated log at k = 5 and 1. Measured on dev:
+means over the seeds of each query, paired intervals over queries. Prints each row and writes
 benchmarks/results/less-data-homedepot.json.
 """
 
@@ -22,13 +21,13 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from benchmarks.quality import DATASETS, RESULTS, Judges, build_shards, clicktower, mean_core_seconds, train  # noqa: E402
-from benchmarks.word_matches import RECIPES_SHARE, SETTINGS, TOWER, named, values_of, with_interval  # noqa: E402
+from benchmarks.shares import TRAINED_AS, Scores, named, values_of, with_interval  # noqa: E402
 from clicktower.beam_jobs.build.click_shards import held_out  # noqa: E402
 from clicktower.schemas.documents import read_documents  # noqa: E402
 from clicktower.schemas.judgments import read_queries  # noqa: E402
 from clicktower.schemas.text_contract import normalise  # noqa: E402
-from clicktower.training.model.model import load_model  # noqa: E402
-from clicktower.training.ranking.word_matches import title_ranking  # noqa: E402
+from clicktower.training.model.model import load_encoder  # noqa: E402
+from clicktower.training.model.named_recipes import DEFAULT, recipe  # noqa: E402
 
 
 def main() -> None:
@@ -39,7 +38,8 @@ def main() -> None:
     options = parser.parse_args()
     data, work = Path(os.environ["CLICKTOWER_DATA"], "homedepot"), Path(options.work, "homedepot")
     documents = read_documents(str(data / "documents.tsv"))
-    dev = Judges(documents, data / "queries.dev.tsv", data / "qrels.dev.txt")
+    dev = Judges(documents, data / "queries.dev.tsv", data / "qrels.dev.txt", DATASETS["homedepot"].language)
+    shares = recipe(DEFAULT).clicks
     day = ingest_log(data, work)
 
     bm25_QM = values_of(dev.measure(dev.bm25))
@@ -54,19 +54,24 @@ def main() -> None:
         **{f"{share:.0%} of the queries": part_of(data, work, share) for share in (0.1, 0.3)},
         **{f"the log, k = {k}": of_log(data, work, day["path"], k) for k in (5, 1)},
     }.items():
-        given = f"{TOWER}:{SETTINGS['homedepot']}"
-        trained = [train(given, seed, shards["path"], work / "store", options.threads) for seed in options.seeds]
-        models = [load_model(one["data"]) for one in trained]
-        tower, words = (
-            np.mean([values_of(dev.measure(title_ranking(model, documents.titles, of))) for model in models], axis=0)
-            for of in (0.0, RECIPES_SHARE)
+        trained = [
+            train(TRAINED_AS[DEFAULT], seed, shards["path"], work / "store", options.threads) for seed in options.seeds
+        ]
+        scores = [Scores(load_encoder(one["data"]), dev, words=True) for one in trained]
+        whole, without_terms = (
+            np.mean([values_of(dev.measure(of.by(shares.word_share, terms))) for of in scores], axis=0)
+            for terms in (shares.lexical_share, 0.0)
         )
-        pairs = {"words - tower": words - tower, "tower - bm25": tower - bm25_QM, "words - bm25": words - bm25_QM}
+        pairs = {
+            "whole - without terms": whole - without_terms,
+            "whole - bm25": whole - bm25_QM,
+            "without terms - bm25": without_terms - bm25_QM,
+        }
         value["rows"][name] = {
             "pairs": shards["counts"]["train_pairs"],
             "core_seconds": mean_core_seconds(trained),
-            "tower": named(tower.mean(axis=0)),
-            "words": named(words.mean(axis=0)),
+            "whole": named(whole.mean(axis=0)),
+            "without terms": named(without_terms.mean(axis=0)),
             **{what: with_interval(of) for what, of in pairs.items()},
         }
         print(name, json.dumps(value["rows"][name]))

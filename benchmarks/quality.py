@@ -32,6 +32,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 
@@ -43,6 +44,7 @@ sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 from clicktower.beam_jobs.build.click_shards import held_out  # noqa: E402
 from clicktower.schemas.documents import Documents, read_documents  # noqa: E402
 from clicktower.schemas.judgments import read_queries  # noqa: E402
+from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Language  # noqa: E402
 from clicktower.schemas.stage import silent  # noqa: E402
 from clicktower.schemas.text_contract import normalise  # noqa: E402
 from clicktower.training.evaluation.compare_table import orders  # noqa: E402
@@ -52,12 +54,12 @@ from clicktower.training.evaluation.rows import ComparisonInputs, all_rows  # no
 from clicktower.training.evaluation.slices import training_clicks  # noqa: E402
 from clicktower.training.model.model import load_encoder  # noqa: E402
 from clicktower.training.model.named_recipes import recipe  # noqa: E402
-from clicktower.training.ranking.bm25 import TitleBM25  # noqa: E402
-from clicktower.training.ranking.hybrid import WEIGHTS, CrossFitted, Hybrid, scores_of_pairs  # noqa: E402
+from clicktower.training.ranking.bm25 import RelativeBM25, TitleBM25  # noqa: E402
+from clicktower.training.ranking.hybrid import scores_of_pairs  # noqa: E402
 from clicktower.training.ranking.measure import Measured, System, judged_collection, measure  # noqa: E402
 from clicktower.training.ranking.ndcg import judged_pairs, ndcg_of_judged  # noqa: E402
 from clicktower.training.ranking.significance import bootstrap_interval, holm, randomisation_p  # noqa: E402
-from clicktower.training.ranking.word_matches import title_ranking  # noqa: E402
+from clicktower.training.ranking.title_ranking import TitleRanking, mixed  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 MEASURES = ("ndcg@1", "ndcg@3", "ndcg@10", "collection_recall@100")
@@ -65,6 +67,7 @@ CHOOSES = "ndcg@10"
 MIN_JUDGED = 5
 CHOOSE_SHARE, CHOOSE_SALT = 0.2, "choose"
 STEPS, MIN_EPOCHS = (0.5, 1, 2), 10  # of the recipe's step; epochs are chosen up to the recipe's own, or up to ten
+LEXICAL_SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5)
 PRINTED_EPOCHS = 20  # up to which those of rows as printed are chosen
 
 
@@ -79,6 +82,7 @@ class Dataset:
     most: int = 0
     table_rows: int = 65_536
     settings: str = ""
+    language: Language = DEFAULT_LANGUAGE
 
 
 # Documents of some 150 words: the first 32 of them (benchmarks/README.md).
@@ -90,11 +94,13 @@ DATASETS = {
     "dbpedia_entity": Dataset(grade=1, most=100),
     "nfcorpus": Dataset(grade=2, most=8, settings=FIRST_WORDS),
     # Pairs of characters fall outside a-z and 0-9: each distinct one needs a row of the hashed part of the table.
-    "sogou_qt": Dataset(grade=2, most=100, table_rows=400_000),
+    "sogou_qt": Dataset(grade=2, most=100, table_rows=400_000, language="none"),
 }
 PRINTED_CHOSEN_ON = "homedepot"  # its held-out clicks chose what the rows as printed have
 ROWS = {row.name: row for row in all_rows()}
-BASELINES = ("random", "doc2vec", "doc2vec-printed", "ulm", "bm25", "plsa", "plsa-printed")
+BASELINES = (
+    "random", "doc2vec", "doc2vec-printed", "ulm", "ulm-printed", "bm25", "bm25-printed", "plsa", "plsa-printed",
+)  # fmt: skip
 TOWERS = tuple(name for name, row in ROWS.items() if row.recipe and row.paper)
 OURS = ("lstm-pool-192",)
 CLAIMED = "paper-lstm-96"  # the row that the paper claims to be above the others
@@ -127,13 +133,13 @@ def main() -> None:
     data, work = Path(os.environ["CLICKTOWER_DATA"]) / options.dataset, Path(options.work) / options.dataset
     store, documents = work / "store", read_documents(str(data / "documents.tsv"))
 
-    dev = Judges(documents, data / "queries.dev.tsv", data / "qrels.dev.txt")
+    dev = Judges(documents, data / "queries.dev.tsv", data / "qrels.dev.txt", dataset.language)
     shards = build_shards(data, dataset, work, dev.queries)
     left_out, queries, qrels = write_choosing(data, work)
     choosing = Choosing(
         shards=build_shards(data, dataset, work, left_out),
         clicks=build_shards(data, dataset, work, dev.queries, f"dev_share={CHOOSE_SHARE}", f"split_salt={CHOOSE_SALT}"),
-        judges=Judges(documents, queries, qrels),
+        judges=Judges(documents, queries, qrels, dataset.language),
         judged=("--documents", str(data / "documents.tsv"), "--queries", str(queries), "--qrels", str(qrels)),
         seed=options.seeds[0],
         store=store,
@@ -147,7 +153,7 @@ def main() -> None:
         if not (options.dataset == PRINTED_CHOSEN_ON and ROWS[name].table == "as printed"):
             chosen, trials[name] = choosing.recipe(chosen)
         models = [train(chosen, seed, shards["path"], store, options.threads) for seed in options.seeds]
-        systems, rate = encoded([model["data"] for model in models], documents.titles)
+        systems, rate = encoded([model["data"] for model in models], dev)
         table[name] = [dev.measure(system) for system in systems]
         facts[name] = {
             "chosen": chosen,
@@ -155,9 +161,9 @@ def main() -> None:
             "titles_per_core_second": round(rate),
         }
         if name in MIXED:
-            weight = choosing.weight(choosing.train(chosen))
-            table[f"{name} + bm25"] = [dev.with_bm25(system, weight) for system in systems]
-            facts[f"{name} + bm25"] = {"weight": weight}
+            share = choosing.lexical_share(choosing.train(chosen))
+            table[f"{name} + bm25"] = [dev.with_bm25(system, share) for system in systems]
+            facts[f"{name} + bm25"] = {"lexical_share": share}
         value = {
             "when": datetime.now(UTC).isoformat(timespec="seconds"),
             "command": f"python benchmarks/quality.py --dataset {options.dataset} --work WORK"
@@ -190,10 +196,16 @@ def given(name: str, settings: str) -> str:
 class Judges:
     """Judged queries, and what systems are worth on them."""
 
-    def __init__(self, documents: Documents, queries: Path, qrels: Path) -> None:
-        self.queries, grades = queries, first_grades(qrels)
+    def __init__(self, documents: Documents, queries: Path, qrels: Path, language: Language) -> None:
+        self.queries, self.documents, self.language = queries, documents, language
+        grades = first_grades(qrels)
         self.collection = judged_collection(documents, read_queries(str(queries)), grades, min_judged=MIN_JUDGED)
-        self.documents, self.bm25 = documents, TitleBM25(documents.titles)
+        self.bm25 = TitleBM25(documents.titles, language)
+
+    @cached_property
+    def terms(self) -> np.ndarray:
+        """L of each judged query and all titles (title_ranking), float32 [queries, titles]."""
+        return self.bm25.relative_scores(list(self.collection.queries.values()))
 
     def measure(self, system: System) -> Measured:
         return measure(system, self.collection)
@@ -202,8 +214,8 @@ class Judges:
         """What baselines are made of."""
         clicks, clicked = (list(training_clicks(shards, of)) for of in ("query", "clicked"))
         return ComparisonInputs(
-            documents=self.documents, collection=self.collection, config=EvaluateConfig(), training_queries=clicks,
-            training_titles=clicked,
+            documents=self.documents, collection=self.collection, config=EvaluateConfig(language=self.language),
+            training_queries=clicks, training_titles=clicked,
         )  # fmt: skip
 
     def baselines(self, shards: str) -> dict[str, Measured]:
@@ -211,8 +223,18 @@ class Judges:
         inputs = self.inputs(shards)
         return {name: evaluate_baseline(ROWS[name], inputs, silent).measured for name in BASELINES}
 
-    def with_bm25(self, system: System, weight: float) -> Measured:
-        return self.measure(Hybrid(system, self.bm25, CrossFitted(of_half=(weight, weight), seed=0)))
+    def with_bm25(self, system: System, share: float) -> Measured:
+        return self.measure(WithTerms(system, self.bm25, share))
+
+
+class WithTerms:
+    """A system with BM25's help: the terms have a share of its score (title_ranking)."""
+
+    def __init__(self, system: System, bm25: TitleBM25, share: float) -> None:
+        self._system, self._bm25, self._share = system, bm25, share
+
+    def scores(self, queries: Sequence[str]) -> np.ndarray:
+        return mixed(self._system.scores(queries), None, self._bm25.relative_scores(queries), 0.0, self._share)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -245,16 +267,19 @@ class Choosing:
         epochs = 1 + int(np.argmax(best["by_epoch"]))
         return with_settings(given, best["setting"], f"epochs={epochs}"), trials
 
-    def weight(self, model: dict) -> float:
-        """Of BM25, added to the model's cosine: what ranks best."""
-        (system,), _ = encoded([model["data"]], self.judges.documents.titles)
+    def lexical_share(self, model: dict) -> float:
+        """Of BM25 in a score beside the model: what ranks best."""
+        (system,), _ = encoded([model["data"]], self.judges)
         judged = judged_pairs(self.judges.collection.qrels)
-        cosine, bm25 = (
+        nearness, terms = (
             np.nan_to_num(scores_of_pairs(self.judges.measure(one).judged, judged), neginf=-9)
-            for one in (system, self.judges.bm25)
+            for one in (system, RelativeBM25(self.judges.bm25))
         )
-        means = [ndcg_of_judged(judged, cosine + weight * bm25, (10,), "exponential")[10].mean() for weight in WEIGHTS]
-        return WEIGHTS[int(np.argmax(np.round(means, 12)))]
+        means = [
+            ndcg_of_judged(judged, mixed(nearness, None, terms, 0.0, share), (10,), "exponential")[10].mean()
+            for share in LEXICAL_SHARES
+        ]
+        return LEXICAL_SHARES[int(np.argmax(np.round(means, 12)))]
 
 
 def with_settings(given: str, *settings: str) -> str:
@@ -348,14 +373,14 @@ def by_epoch(model: dict, measure: str) -> list[float]:
     return [round(epoch[measure], 4) for epoch in curve]
 
 
-def encoded(folders: Sequence[str], titles: Sequence[str]) -> tuple[list[System], float]:
+def encoded(folders: Sequence[str], judges: Judges) -> tuple[list[System], float]:
     """(a system of each model, titles that the first encodes in a second of one core)."""
-    models = [load_encoder(folder) for folder in folders]
+    models, titles = [load_encoder(folder) for folder in folders], judges.documents.titles
     models[0].encode(titles[:1], "document")
     began = time.process_time()
-    first = title_ranking(models[0], titles, models[0].word_share)
+    systems: list[System] = [TitleRanking(models[0], titles, judges.language, bm25=judges.bm25)]
     rate = len(titles) / (time.process_time() - began)
-    return [first, *(title_ranking(model, titles, model.word_share) for model in models[1:])], rate
+    return [*systems, *(TitleRanking(model, titles, judges.language, bm25=judges.bm25) for model in models[1:])], rate
 
 
 def rows_of(table: Mapping[str, Sequence[Measured]], facts: Mapping[str, dict]) -> dict:

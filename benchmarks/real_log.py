@@ -28,8 +28,10 @@ sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 from clicktower.training.ranking.significance import percentiles, resample  # noqa: E402
 
 POOL = ["--recipe", "lstm-pool-96"]
-FROM_NOTHING = [
-    word for one in ("start=uniform", "tie_towers=false", "same_start=false") for word in ("--set", f"objective.{one}")
+FROM_NOTHING = [  # vectors alone: terms rank well without a click
+    word
+    for one in ("start=uniform", "tie_towers=false", "same_start=false", "word_share=0", "lexical_share=0")
+    for word in ("--set", f"objective.{one}")
 ]
 
 RUNS: dict[str, tuple[int, list[str]]] = {

@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from clicktower.schemas.documents import read_documents
 from clicktower.schemas.judgments import read_qrels, read_queries, run_lines
+from clicktower.schemas.release import Similarity
+from clicktower.training.model.embedding import Side
 from clicktower.training.ranking.measure import judged_collection
 from clicktower.training.ranking.ndcg import CUTOFFS, judged_pairs, ndcg_of_judged
 
@@ -33,7 +36,9 @@ MAX_PIECES = 128
 
 
 class Transformer:
-    """Texts -> unit vectors."""
+    """Texts -> unit vectors: a TextEncoder, both sides alike."""
+
+    similarity: Similarity = "cosine"
 
     def __init__(self, folder: str) -> None:
         from transformers import AutoModel, AutoTokenizer
@@ -42,7 +47,7 @@ class Transformer:
         self._model = AutoModel.from_pretrained(folder).eval()
 
     @torch.inference_mode()
-    def encode(self, texts: list[str]) -> np.ndarray:
+    def encode(self, texts: Sequence[str], side: Side = "document") -> np.ndarray:
         """float32 [texts, dimensions], of length 1; texts of like length go together."""
         vectors = np.empty((len(texts), self._model.config.hidden_size), np.float32)
         by_length = np.argsort([len(text) for text in texts])

@@ -48,10 +48,7 @@ class Figures:
 
     def to_json(self) -> dict[str, Any]:
         """The means, and the sentence about the vectors."""
-        means = {"vectors": self.vectors, "whole_score": self.whole}
-        of = {
-            name: measures and {m: value["mean"] for m, value in measures.items()} for name, measures in means.items()
-        }
+        of = {"vectors": _by_measure(self.vectors), "whole_score": _by_measure(self.whole)}
         return {"queries": self.n, **of, "sentence": self.of_vectors()}
 
 
@@ -65,6 +62,10 @@ def figures(evaluation: Mapping[str, Any], encoder: SharingEncoder) -> Figures:
     more = tuple(name for name, share in shares.items() if share)
     whole = systems.get(OURS) or None
     return Figures(n=evaluation.get("n", 0), whole=whole, vectors=systems.get(VECTORS) if more else whole, more=more)
+
+
+def _by_measure(measures: Measures | None) -> dict[str, float] | None:
+    return None if measures is None else {name: value["mean"] for name, value in measures.items()}
 
 
 def _means(measures: Measures) -> str:
