@@ -14,7 +14,7 @@ from clicktower.flows.releases.opensearch_index import index_definition, search_
 from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.search import OpenRelease
 from clicktower.schemas.lexical_contract import Language, golden_terms
-from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.model.named_recipes import DEFAULT, LSTM_96, recipe
 from tests.documented import ROOT, steps
 from tests.flows.releases.catalogue import CONFIG
 from tests.opensearch_server import OpenSearchServer
@@ -23,15 +23,16 @@ from tests.trained_model import trained_stage
 
 pytestmark = pytest.mark.engine
 
-WORD_SHARE, LEXICAL_SHARE = 0.375, 0.2  # of the default recipe, and of the page
+CLICKS = recipe(DEFAULT).clicks
+WORD_SHARE, LEXICAL_SHARE = CLICKS.word_share, CLICKS.lexical_share  # which the page names
 QUERIES = ["copper pipes", "Angle bracket, 2x4 unheard-of", "nail nail hose", "garden"]
 
 
 @pytest.fixture(scope="module")
 def released(documents, tmp_path_factory):
-    recipe = varied(LSTM_96, cells=8, word_share=WORD_SHARE, lexical_share=LEXICAL_SHARE)
+    small = varied(LSTM_96, cells=8, word_share=WORD_SHARE, lexical_share=LEXICAL_SHARE)
     folder = tmp_path_factory.mktemp("shares")
-    model = trained_stage(str(folder / "store"), recipe=recipe)
+    model = trained_stage(str(folder / "store"), recipe=small)
     return publish(model, documents=documents, to=str(folder / "release"), config=CONFIG)
 
 

@@ -154,8 +154,11 @@ def test_bm25_and_random_order_on_the_real_judgments(real_data):
     queries, qrels = read_queries(str(folder / "queries.dev.tsv")), read_qrels(str(folder / "qrels.dev.txt"))
     collection = judged_collection(found, queries, qrels, min_judged=5)
     assert collection.counts["queries"] == 1229
-    bm25 = measure(TitleBM25(found.titles), collection).per_query
-    assert [round(bm25[f"ndcg@{k}"].mean(), 3) for k in (1, 3, 10)] == [0.664, 0.698, 0.851]
+    # By white space, and as a shop runs it; the latter by Lucene's own tokens and SciPy (benchmarks/analysers.py).
+    white_space = TitleBM25(found.titles, None, k1=1.2, b=0.75)
+    for system, expected in ((white_space, [0.664, 0.698, 0.851]), (TitleBM25(found.titles), [0.668, 0.709, 0.856])):
+        bm25 = measure(system, collection).per_query
+        assert [round(bm25[f"ndcg@{k}"].mean(), 3) for k in (1, 3, 10)] == expected
     floor = measure(RandomOrder(found.ids), collection).per_query
     # One random order; its means move by about 0.01, 0.006 and 0.004 from one to the next.
     assert [floor[f"ndcg@{k}"].mean() for k in (1, 3, 10)] == pytest.approx([0.622, 0.663, 0.835], abs=0.012)
