@@ -144,9 +144,9 @@ def _copy(stage: StageResult, name: str, to: str) -> None:
 
 
 def _recall_queries(model: AnyEncoder, bm25: TitleBM25, documents: Documents, config: PublishConfig) -> RecallQueries:
-    """Halves of titles, ranked as searches rank."""
+    """Two words of a title each, ranked as searches rank."""
     titles = _draw_titles(documents, config, config.num_recall_queries)
-    texts = [_half_of(title, config.seed) for title in titles]
+    texts = [_two_words(title, config.seed) for title in titles]
     vectors_QD, words, terms = search_vectors(model, texts, "query"), model.word_share, model.lexical_share
     if not (words or terms):
         return RecallQueries(vectors_QD=vectors_QD)
@@ -161,12 +161,12 @@ def _recall_queries(model: AnyEncoder, bm25: TitleBM25, documents: Documents, co
     return RecallQueries(vectors_QD=vectors_QD, rank=rank)
 
 
-def _half_of(title: str, seed: int) -> str:
-    """Half of a title's words, drawn: an index finds as many of its nearest as of those of real queries (54,667 product
-    titles), and more of a whole title's.
+def _two_words(title: str, seed: int) -> str:
+    """Two of a title's words, drawn: an index finds about as much for them as for real queries (0.980 and 0.975 of the
+    ten best of a million product titles, by 32 partitions), and more for longer parts of titles.
     """
     of_title = words(title)
-    places = random.Random(f"{seed} {title}").sample(range(len(of_title)), -(-len(of_title) // 2))
+    places = random.Random(f"{seed} {title}").sample(range(len(of_title)), min(2, len(of_title)))
     return " ".join(of_title[place] for place in sorted(places))
 
 

@@ -54,8 +54,8 @@ class PublishConfig:
     index: Literal["auto", "none", "ivf"] = "auto"
     index_above: Natural = 20_000
     recall_at: Count = 10
-    min_recall: Annotated[float, Field(gt=0, le=1)] = 0.95  # of a usable index, against exact search
-    num_recall_queries: Count = 200  # titles drawn by a keyed hash, half of each as a query
+    min_recall: Annotated[float, Field(gt=0, le=1)] = 0.98  # of a usable index, against exact search
+    num_recall_queries: Count = 200  # titles drawn by a keyed hash, two words of each as a query
     seed: Seed = 0
     columns: Annotated[tuple[str, ...], Unnamed(at=()), AfterValidator(_additional)] = ()  # to return and filter by
     language: Annotated[Language, Unnamed(at=DEFAULT_LANGUAGE)] = DEFAULT_LANGUAGE  # of the titles' terms (BM25)

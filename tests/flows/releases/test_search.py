@@ -196,15 +196,15 @@ def test_an_index_that_was_measured_with_the_words_finds_what_they_rank(document
 
 
 @pytest.mark.slow
-def test_the_recall_of_an_index_is_that_of_searches_for_halves_of_titles(documents, tmp_path, monkeypatch):
+def test_the_recall_of_an_index_is_that_of_searches_for_two_words_of_titles(documents, tmp_path, monkeypatch):
     for module in (release_documents, making, searching):
         monkeypatch.setattr(module, "CANDIDATES", 10)
     trained = trained_stage(str(tmp_path), recipe=varied(LSTM_96, cells=8, word_share=0.4))
     config = replace(CONFIG, index="ivf", min_recall=0.5, recall_at=5)
     published = publish(trained, documents=documents, to=str(tmp_path / "live"), config=config)
     titles = making._draw_titles(read_documents(documents), config, config.num_recall_queries)
-    queries = [making._half_of(title, config.seed) for title in titles]
-    assert [len(query.split()) for query in queries] == [-(-len(title.split()) // 2) for title in titles]
+    queries = [making._two_words(title, config.seed) for title in titles]
+    assert [len(query.split()) for query in queries] == [min(2, len(title.split())) for title in titles]
     opened = OpenRelease(published.uri)
 
     def scores() -> list[list[float]]:
