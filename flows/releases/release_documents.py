@@ -159,9 +159,9 @@ class IndexSearch(Nearest):
             num_probes = next((step["num_probes"] for step in self.steps if results <= step["recall_at"]), None)
         return super().best(query_D, k, num_probes, among)
 
-    def exact(self, query_D: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def exact(self, query_D: np.ndarray, k: int, among: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """As `best`, comparing every document."""
-        return super().best(query_D, k)
+        return super().best(query_D, k, among=among)
 
 
 def open_search(folder: str, index: Mapping[str, Any], vectors_ND: np.ndarray, similarity: Similarity) -> IndexSearch:

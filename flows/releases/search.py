@@ -158,7 +158,9 @@ class OpenRelease:
             rows, scores = self.bm25.best(text, k, among)
         elif mode == "vector" or not (words or terms):
             assert query is not None
-            rows, scores = search.best(query, k, among=among)
+            # An index that was measured for hybrids finds less by vectors alone.
+            nearest = search.exact if self._index_is_of_hybrids else search.best
+            rows, scores = nearest(query, k, among=among)
         else:
             assert query is not None
             rows = self._candidates(query, text, k, among)
@@ -241,10 +243,14 @@ class OpenRelease:
     def _candidates(self, query: np.ndarray, text: str, k: int, among: np.ndarray | None) -> np.ndarray:
         """The rows of the documents that a hybrid ranks: the nearest, and the best by BM25."""
         depth = max(k, CANDIDATES)
-        # Earlier versions measured indices otherwise.
-        is_measured = self.release.index.get("candidates") == CANDIDATES
-        nearest, _ = self.documents_search.best(query, depth, among=among, results=k if is_measured else None)
+        results = k if self._index_is_of_hybrids else None
+        nearest, _ = self.documents_search.best(query, depth, among=among, results=results)
         return with_best_by_terms(self.bm25, text, nearest, depth, among)
+
+    @property
+    def _index_is_of_hybrids(self) -> bool:
+        """Whether the index was measured on hybrids of as many candidates; those of earlier versions were not."""
+        return self.release.index.get("candidates") == CANDIDATES
 
     def _matching(self, where: Filter | None) -> np.ndarray | None:
         return None if where is None else matching_rows(self._documents[0], where)
