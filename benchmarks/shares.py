@@ -57,6 +57,7 @@ from clicktower.training.ranking.word_matches import WordMatches  # noqa: E402
 # A recipe with words, and the same one without: shares are not trained, so one training serves both.
 TRAINED_AS = {"lstm-pool-192-words": "lstm-pool-192", "bag-pool-512-words": "bag-pool-512"}
 WORD_SHARES = (0.0, 0.2, 0.3, 0.375, 0.45, 0.5, 0.6)
+PEERS_LEXICAL_SHARES = (*LEXICAL_SHARES, 0.6, 0.7, 0.8)  # some gain up to there
 MEASURES = (
     "ndcg@1", "ndcg@3", "ndcg@10", "collection_ndcg@10", "collection_recall@10", "collection_recall@100",
 )  # fmt: skip
@@ -85,10 +86,10 @@ def main() -> None:
                 given = f"{named}:{DATASETS[dataset].settings}"
                 model = train(given, options.seed, shards["path"], work / "store", options.threads)
                 scores = Scores(load_encoder(model["data"]), judges, words=True)
-                curves.setdefault(row, {})[dataset] = curve(scores, judges, WORD_SHARES)
+                curves.setdefault(row, {})[dataset] = curve(scores, judges, WORD_SHARES, LEXICAL_SHARES)
         for row, encoders in peers(options, dataset, shards["data"], [options.seed]):
             [(encoder, _)] = encoders
-            curves.setdefault(row, {})[dataset] = curve(Scores(encoder, judges), judges, (0.0,))
+            curves.setdefault(row, {})[dataset] = curve(Scores(encoder, judges), judges, (0.0,), PEERS_LEXICAL_SHARES)
     chosen = {row: choose(list(of.values())) for row, of in curves.items()}
     for row, (word_share, lexical_share) in chosen.items():
         print(f"{row:<24} w = {word_share}, l = {lexical_share}, by {', '.join(curves[row])}")
@@ -121,10 +122,12 @@ def choose(curves: Sequence[Sequence[Sequence[float]]]) -> tuple[float, float]:
     return max(allowed, key=allowed.__getitem__)
 
 
-def curve(scores: "Scores", judges: Judges, word_shares: Sequence[float]) -> list[list[float]]:
+def curve(
+    scores: "Scores", judges: Judges, word_shares: Sequence[float], lexical_shares: Sequence[float]
+) -> list[list[float]]:
     """w, l and measures of each pair of shares."""
     rows = []
-    for word_share, lexical_share in product(word_shares, LEXICAL_SHARES):
+    for word_share, lexical_share in product(word_shares, lexical_shares):
         values_QM = values_of(judges.measure(scores.by(word_share, lexical_share)))
         rows.append([word_share, lexical_share, *values_QM.mean(axis=0).round(5).tolist()])
     return rows
