@@ -56,13 +56,18 @@ class WordMatches:
 
     def __init__(self, encoder: TextEncoder, titles: Titles) -> None:
         terms = count_terms(titles, None)
-        assert terms.lengths.all(), "a title without a word has no embedding either"
         self._encoder, self._vocabulary = WordEncoder(encoder), terms.vocabulary
         self._num_titles, self._titles_with = len(titles), terms.titles_with
         by_title = np.argsort(terms.title_of, kind="stable")
-        self._word_of = terms.word_of[by_title].astype(np.int32)
-        self._starts = np.searchsorted(terms.title_of[by_title], np.arange(len(titles) + 1))
-        self._vectors_VD = search_vectors(self._encoder, list(terms.vocabulary), "document")
+        word_of, title_of = terms.word_of[by_title].astype(np.int32), terms.title_of[by_title]
+        vectors_VD = search_vectors(self._encoder, list(terms.vocabulary), "document")
+        # A title of characters that nobody sees had a word in the text contract 1.0, whose releases are still searched:
+        # the vector of that word is now 0.
+        wordless = np.flatnonzero(terms.lengths == 0)
+        places = np.searchsorted(title_of, wordless)
+        self._word_of = np.insert(word_of, places, len(vectors_VD))
+        self._starts = np.searchsorted(np.insert(title_of, places, wordless), np.arange(len(titles) + 1))
+        self._vectors_VD = np.pad(vectors_VD, ((0, 1 if len(wordless) else 0), (0, 0)))
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:
         """M of each query and title, float32 [queries, titles]."""

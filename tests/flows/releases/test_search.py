@@ -119,6 +119,16 @@ def test_a_release_with_an_index_of_an_earlier_version_is_searched_exactly(tmp_p
         assert cosines == rounded(vectors[rows] @ query)
 
 
+def test_a_release_whose_first_title_has_no_word_any_more_is_served(published):
+    """Text contract 1.0 had a word for U+200B."""
+    opened = OpenRelease(published.uri)
+    documents, search = opened._documents
+    titles = pa.array(["\u200b", *documents["title"].to_pylist()[1:]], pa.large_string())
+    opened.__dict__["_documents"] = documents.set_column(1, "title", titles), search
+    opened.load()
+    assert len(opened.search("angle bracket", 300)) == 300
+
+
 def test_a_hybrid_ranks_by_the_cosine_and_by_the_share_of_the_terms(published, documents):
     catalogue = read_documents(documents)
     opened = OpenRelease(published.uri)

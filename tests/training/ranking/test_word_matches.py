@@ -50,6 +50,13 @@ def test_the_score_is_the_one_worked_out_by_hand():
     )
 
 
+def test_a_title_without_a_word_matches_none():
+    """Text contract 1.0 had a word for such a title; its releases are still searched."""
+    matches = WordMatches(Plane(), ["\u200b", "bolt", "\u00ad", "nut bolt", "\ufeff"])
+    assert matches.scores(["bolt"])[0] == rounded([0.0, 1.0, 0.0, 1.0, 0.0])
+    assert matches.scores_of("tap", np.array([0, 1, 2, 4])) == rounded([0.0, -1.0, 0.0, 0.0])
+
+
 def step_by_step(encoder, titles, query):
     """M, one word and one title at a time, in double precision."""
     found = []
