@@ -81,7 +81,8 @@ def index_definition(release: Release, about: Mapping[str, Any]) -> dict:
 
 def _analysis(language: Language) -> dict:
     """The lexical contract of a language in OpenSearch's parts."""
-    filters: dict[str, dict] = {}
+    # Korean has spaces.
+    filters: dict[str, dict] = {"pairs": {"type": "cjk_bigram", "ignored_scripts": ["hangul"]}}
     if language == "english":
         filters["possessives"] = {"type": "stemmer", "language": "possessive_english"}
     if language in ARTICLES:
@@ -96,7 +97,7 @@ def _analysis(language: Language) -> dict:
                 "type": "custom",
                 "tokenizer": "standard",
                 "char_filter": ["plain"],
-                "filter": ["cjk_width", "lowercase", "cjk_bigram", *filters],
+                "filter": ["cjk_width", "lowercase", *filters],
             }
         },
     }

@@ -129,7 +129,8 @@ CUT_OTHERWISE = {
 def test_titles_have_the_terms_of_the_lexical_contract(released, opensearch):
     """And every language has an analyser."""
     otherwise, others = {}, [(language, "2x4", ["2x4"]) for language in get_args(Language)]
-    for language, text, terms in [*golden_terms(), *others]:
+    korean: tuple[Language, str, list[str]] = ("none", "한국어 드릴", ["한국어", "드릴"])
+    for language, text, terms in [*golden_terms(), *others, korean]:
         release = replace(released.release, lexical={"language": language})
         analysis = index_definition(release, {})["settings"]["analysis"]
         titles = analysis["analyzer"]["titles"]
