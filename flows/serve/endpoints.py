@@ -29,6 +29,7 @@ MOST_TEXTS = 256
 MOST_RESULTS = 1_000
 
 _FEW_TEXTS = 8  # so few take less time than a handover to a thread
+_FEW_LETTERS = 200  # of a query: words and terms of a longer one take tens of milliseconds
 _FEW_RESULTS = 100  # above it every document may be compared: milliseconds for a million, tens without a kernel
 
 # Unprintable characters except white space: they could corrupt a terminal or a log file.
@@ -131,7 +132,7 @@ async def embed(body: Embed, served: Served) -> dict[str, Any]:
 
 
 async def search(body: Search, served: Served) -> dict[str, Any]:
-    """It runs in the event loop, since a thread's turn would take longer than the search."""
+    """A short one runs in the event loop, since a thread's turn would take longer than the search."""
     opened, started = _of_release(body.release, served), time.perf_counter()
     search = opened.search
     if body.interleave is not None:
@@ -143,7 +144,8 @@ async def search(body: Search, served: Served) -> dict[str, Any]:
         search, body.query, body.k, mode=body.mode, lexical_share=body.lexical_share, details=True, where=body.where
     )
     try:
-        is_quick = body.k <= _FEW_RESULTS and not body.where  # a filter looks at every document
+        # A filter looks at every document.
+        is_quick = body.k <= _FEW_RESULTS and len(body.query) <= _FEW_LETTERS and not body.where
         hits = ask() if is_quick else await run_in_threadpool(ask)
     except UsageError as error:
         raise _unusable(error) from None

@@ -133,3 +133,4 @@ def test_a_card_without_an_evaluation_or_builds_says_so(published):
     body = Path(published.folder, "README.md").read_text(encoding="utf-8")
     assert "what its vectors reach was not measured" in body
     assert "were not beside the model" in body
+    assert "| `bm25.arrow` | the titles by term, for BM25; language of the terms: english |" in body

@@ -1,5 +1,6 @@
 """The endpoints in this process: what they answer, what they refuse, and that nothing makes them fail."""
 
+import asyncio
 import json
 import re
 from dataclasses import asdict
@@ -59,6 +60,30 @@ def test_ten_documents_by_the_whole_score_unless_asked_otherwise(client, opened)
     found = client.post("/v1/search", json={"query": "copper pipe"}).json()
     assert found["mode"] == "hybrid"
     assert [hit["id"] for hit in found["hits"]] == [hit.id for hit in opened.search("copper pipe", 10)]
+
+
+@pytest.mark.parametrize(("query", "is_short"), [("copper pipe", True), ("copper pipe " * 100, False)])
+def test_a_long_query_leaves_the_others_their_turn(client, monkeypatch, query, is_short):
+    from clicktower.flows.releases.search import OpenRelease
+
+    search, in_event_loop = OpenRelease.search, []
+
+    def watched(self, *args, **kwargs):
+        in_event_loop.append(is_event_loop())
+        return search(self, *args, **kwargs)
+
+    monkeypatch.setattr(OpenRelease, "search", watched)
+    assert client.post("/v1/search", json={"query": query}).status_code == 200
+    assert in_event_loop == [is_short]
+
+
+def is_event_loop() -> bool:
+    """Whether this thread runs one."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("texts", [["copper pipe"], ["copper pipe", "ørn", "2x4 " * 200] * 20])
