@@ -24,6 +24,7 @@ from clicktower.schemas import storage
 from clicktower.schemas.claim import claimed
 from clicktower.schemas.documents import UnfitRows, skipped_rows
 from clicktower.schemas.errors import StageError, UsageError, os_error_kind, require_major
+from clicktower.schemas.lexical_contract import Language
 from clicktower.schemas.manifest import damaged_files
 from clicktower.schemas.release import (
     ENCODING,
@@ -126,7 +127,7 @@ def publish(
     if candidate and decide:
         raise UsageError("A release is either kept as a candidate or decided on.", "Leave one of the two out.")
     trained = open_result(model)
-    evaluated = _evaluation_of(trained, evaluation)
+    evaluated = _evaluation_of(trained, evaluation, config.language)
     if storage.size_bytes(documents) is None:
         raise UsageError(f"There is no documents file {documents}.", "Check the path.")
     inputs = {
@@ -173,7 +174,7 @@ def publish(
     )  # fmt: skip
 
 
-def _evaluation_of(trained: StageResult, evaluation: str | None) -> StageResult | None:
+def _evaluation_of(trained: StageResult, evaluation: str | None, language: Language) -> StageResult | None:
     if evaluation is None:
         return None
     evaluated = open_result(evaluation)
@@ -181,6 +182,13 @@ def _evaluation_of(trained: StageResult, evaluation: str | None) -> StageResult 
         raise UsageError(
             f"The evaluation in {evaluation} is of another model: the release would carry wrong figures.",
             "Give the folder that `evaluate` printed for this model.",
+        )
+    measured = evaluated.manifest.request.config.get("language", language)  # earlier versions have none
+    if measured != language:
+        raise UsageError(
+            f"The evaluation in {evaluation} is by terms of the language {measured}, and the release by {language}: it"
+            " would carry wrong figures.",
+            f"Evaluate with --set language={language}, or publish with --set language={measured}.",
         )
     return evaluated
 

@@ -239,19 +239,24 @@ def test_a_release_and_its_evaluation_have_the_terms_of_their_language(model, tm
     files = {name: str(tmp_path / f"{name}.tsv") for name in texts}
     for name, text in texts.items():
         Path(files[name]).write_text(text, encoding="utf-8")
-    found, measured, digests = {}, {}, set()
+    found, measured, digests, evaluations = {}, {}, set(), {}
     for language in ("german", "english"):
         config = replace(CONFIG, language=language)
         to = publish(model, documents=files["documents"], to=str(tmp_path / language), config=config)
         found[language] = [hit.id for hit in search(to.uri, "Häuser", mode="bm25")]
         settings = EvaluateConfig(language=language, num_resamples=50)
-        table = evaluate(model, **files, store=str(tmp_path / "store"), config=settings).manifest.outcome.metrics
-        measured[language] = table["systems"]["bm25"]["collection_ndcg@10"]["mean"]
+        evaluated = evaluate(model, **files, store=str(tmp_path / "store"), config=settings)
+        evaluations[language] = evaluated.folder
+        measured[language] = evaluated.manifest.outcome.metrics["systems"]["bm25"]["collection_ndcg@10"]["mean"]
         digests.add(to.release.digest)
     assert found == {"german": ["d1"], "english": []}
     # Without a term in common the titles tie, and the later id comes first: d1 is at rank 2.
     assert measured == {"german": 1, "english": pytest.approx(1 / np.log2(3))}
     assert len(digests) == 2
+    options = {"documents": files["documents"], "to": str(tmp_path / "german"), "config": config}
+    with pytest.raises(UsageError, match="is by terms of the language german, and the release by english"):
+        publish(model, evaluation=evaluations["german"], **options)
+    assert publish(model, evaluation=evaluations["english"], **options).release.evaluation
 
 
 def test_search_says_what_is_wrong(live, published, tmp_path):
