@@ -236,9 +236,13 @@ def evaluate(
         frequencies: How often each query was asked, `id<TAB>count`: adds the slices head, torso and tail.
     """
     from clicktower.training.evaluation import evaluate_stage
+    from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE
     from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
+    from clicktower.training.model.model_folder import model_source
 
-    config = with_options(EvaluateConfig(), {"min_judged": min_judged}, set)
+    # A release has the terms of its language, unless --set says otherwise.
+    language = model_source(model).language or DEFAULT_LANGUAGE
+    config = with_options(EvaluateConfig(language=language), {"min_judged": min_judged}, set)
     with console.progress_bar("evaluate") as progress:
         result = evaluate_stage.evaluate(
             model, documents=documents, queries=queries, qrels=qrels, store=into, config=config,

@@ -158,8 +158,9 @@ class OpenRelease:
             rows, scores = self.bm25.best(text, k, among)
         elif mode == "vector" or not (words or terms):
             assert query is not None
-            # An index that was measured for hybrids finds less by vectors alone.
-            nearest = search.exact if self._index_is_of_hybrids else search.best
+            # An index that was measured with other parts of a score finds less by vectors alone.
+            measured_with = self.release.index.keys() & {"candidates", "words_rank"}
+            nearest = search.exact if measured_with else search.best
             rows, scores = nearest(query, k, among=among)
         else:
             assert query is not None

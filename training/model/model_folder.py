@@ -19,6 +19,7 @@ import numpy as np
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, require_major
+from clicktower.schemas.lexical_contract import Language
 from clicktower.schemas.manifest import OutputFile, damaged_files
 from clicktower.schemas.release import MODEL, POINTER, RELEASE, Release, read_folder, read_release
 from clicktower.schemas.stage import open_result
@@ -71,11 +72,14 @@ def write_files(folder: str, description: Mapping[str, Any], weights: Mapping[st
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSource:
-    """`digest`: of the training, even if the model is read from a release. `folder`: of the model's two files."""
+    """`digest`: of the training, even if the model is read from a release. `folder`: of the model's two files.
+    `language`: of a release's terms.
+    """
 
     digest: str
     folder: str
     labels: Mapping[str, Any]
+    language: Language | None = None
 
 
 def model_source(uri: str) -> ModelSource:
@@ -97,7 +101,12 @@ def model_source(uri: str) -> ModelSource:
 def _release_source(folder: str, release: Release) -> ModelSource:
     of_model = [file for file in release.files if file.path.startswith(f"{MODEL}/")]
     _require_whole(folder, of_model, "Publish the model again from where it was trained.")
-    return ModelSource(digest=release.inputs["model"], folder=storage.join(folder, MODEL), labels=dict(release.labels))
+    return ModelSource(
+        digest=release.inputs["model"],
+        folder=storage.join(folder, MODEL),
+        labels=dict(release.labels),
+        language=release.language,
+    )
 
 
 def _require_whole(folder: str, files: Sequence[OutputFile], fix: str) -> None:

@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 from lancedb.index import IvfFlat
 
+from clicktower.flows.commands.train_and_evaluate import evaluate as evaluate_command
 from clicktower.flows.releases import make_release as making
 from clicktower.flows.releases import release_documents
 from clicktower.flows.releases import search as searching
@@ -230,7 +232,7 @@ def test_the_recall_of_an_index_is_that_of_searches_for_two_words_of_titles(docu
     assert np.mean(shares) == pytest.approx(published.release.index["recall"])
 
 
-def test_a_release_and_its_evaluation_have_the_terms_of_their_language(model, tmp_path):
+def test_a_release_and_its_evaluation_have_the_terms_of_their_language(model, tmp_path, capsys):
     texts = {
         "documents": "d1\tgroßes Haus\nd2\tdas Kind\n",
         "queries": "q1\tHäuser\n",
@@ -253,6 +255,11 @@ def test_a_release_and_its_evaluation_have_the_terms_of_their_language(model, tm
     # Without a term in common the titles tie, and the later id comes first: d1 is at rank 2.
     assert measured == {"german": 1, "english": pytest.approx(1 / np.log2(3))}
     assert len(digests) == 2
+    capsys.readouterr()
+    again = str(tmp_path / "again")
+    evaluate_command(model=str(tmp_path / "german"), **files, into=again, set=["num_resamples=50"], json=True)
+    of_release = json.loads(capsys.readouterr().out)["metrics"]["systems"]["bm25"]["collection_ndcg@10"]["mean"]
+    assert of_release == 1
     options = {"documents": files["documents"], "to": str(tmp_path / "german"), "config": config}
     with pytest.raises(UsageError, match="is by terms of the language german, and the release by english"):
         publish(model, evaluation=evaluations["german"], **options)
