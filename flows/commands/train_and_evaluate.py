@@ -235,8 +235,8 @@ def evaluate(
         min_judged: Skip queries with fewer judged documents than this, by default 1; the output says how many.
         frequencies: How often each query was asked, `id<TAB>count`: adds the slices head, torso and tail.
     """
-    from clicktower.training.evaluation import evaluate_stage
     from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE
+    from clicktower.training.evaluation import evaluate_stage
     from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
     from clicktower.training.model.model_folder import model_source
 
