@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
 from threading import local
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import regex
 import Stemmer
 
+from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.text_contract import (
     CONTRACT_VERSION,
     UNSPACED_RANGES,
@@ -34,15 +34,6 @@ from clicktower.schemas.text_contract import (
 
 LEXICAL_VERSION = "1.0"  # another where the text contract's `normalise` is another
 STEMMER_VERSION = Stemmer.version()
-
-Language = Literal[
-    "none",  # words as they are
-    "arabic", "armenian", "basque", "catalan", "czech", "danish", "dutch", "english", "esperanto", "estonian",
-    "finnish", "french", "german", "greek", "hindi", "hungarian", "indonesian", "irish", "italian", "lithuanian",
-    "nepali", "norwegian", "persian", "polish", "portuguese", "romanian", "russian", "serbian", "sesotho", "spanish",
-    "swedish", "tamil", "turkish", "yiddish",
-]  # fmt: skip
-DEFAULT_LANGUAGE: Language = "english"
 
 # Lucene's lists (FrenchAnalyzer, ItalianAnalyzer, CatalanAnalyzer, IrishAnalyzer).
 ARTICLES = {

@@ -28,7 +28,7 @@ from pydantic import Field, TypeAdapter
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError, require_major
-from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Language
+from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.manifest import OutputFile, is_broken, seal, to_bytes
 
 SCHEMA_VERSION = "1.3"

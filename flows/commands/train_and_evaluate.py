@@ -11,7 +11,7 @@ from clicktower.flows.config.toml_file import recipe_named, with_fields, with_op
 from clicktower.flows.show import console, present
 from clicktower.schemas import storage
 from clicktower.schemas.errors import UsageError
-from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Language
+from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.training.model.named_recipes import DEFAULT
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def evaluate(
         min_judged: Skip queries with fewer judged documents than this, by default 1; the output says how many.
         frequencies: How often each query was asked, `id<TAB>count`: adds the slices head, torso and tail.
     """
-    from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE
+    from clicktower.schemas.languages import DEFAULT_LANGUAGE
     from clicktower.training.evaluation import evaluate_stage
     from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
     from clicktower.training.model.model_folder import model_source

@@ -28,7 +28,7 @@ from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.schemas import storage
 from clicktower.schemas.documents import read_documents, require_documents
 from clicktower.schemas.errors import UsageError
-from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Language
+from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.section import (
     Count,
     Natural,

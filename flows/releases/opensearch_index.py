@@ -29,7 +29,8 @@ import pyarrow.compute as pc
 
 from clicktower.flows.releases.release_documents import CANDIDATES
 from clicktower.schemas import storage
-from clicktower.schemas.lexical_contract import ARTICLES, Language
+from clicktower.schemas.languages import Language
+from clicktower.schemas.lexical_contract import ARTICLES
 from clicktower.schemas.release import Release
 from clicktower.training.ranking.bm25 import K1, B
 

@@ -24,7 +24,7 @@ from clicktower.schemas import storage
 from clicktower.schemas.claim import claimed
 from clicktower.schemas.documents import UnfitRows, skipped_rows
 from clicktower.schemas.errors import StageError, UsageError, os_error_kind, require_major
-from clicktower.schemas.lexical_contract import Language
+from clicktower.schemas.languages import Language
 from clicktower.schemas.manifest import damaged_files
 from clicktower.schemas.release import (
     ENCODING,

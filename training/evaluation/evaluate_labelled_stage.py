@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
-from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Language
+from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.manifest import Outcome, to_bytes
 from clicktower.schemas.section import Confidence, Count, Seed, section
 from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, run_stage, silent

@@ -22,7 +22,8 @@ from pydantic import Field
 from clicktower.schemas import storage
 from clicktower.schemas.documents import Documents, read_documents, require_documents
 from clicktower.schemas.judgments import are_click_derived, read_qrels, read_queries, run_lines
-from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Analyser, Language
+from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
+from clicktower.schemas.lexical_contract import Analyser
 from clicktower.schemas.manifest import Outcome, to_bytes
 from clicktower.schemas.section import Confidence, Count, Natural, Seed, section
 from clicktower.schemas.stage import Progress, Stage, StageResult, run_stage, silent

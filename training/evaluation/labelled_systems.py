@@ -17,7 +17,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.naive_bayes import MultinomialNB
 
 from clicktower.schemas.errors import UsageError
-from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Language
+from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.stage import Progress, silent
 from clicktower.schemas.text_contract import trigram_ids, words
 from clicktower.training.analysis.classifying import encoded_sides, probabilities, refusal

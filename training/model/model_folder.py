@@ -19,7 +19,7 @@ import numpy as np
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, require_major
-from clicktower.schemas.lexical_contract import Language
+from clicktower.schemas.languages import Language
 from clicktower.schemas.manifest import OutputFile, damaged_files
 from clicktower.schemas.release import MODEL, POINTER, RELEASE, Release, read_folder, read_release
 from clicktower.schemas.stage import open_result

@@ -37,7 +37,7 @@ import numpy as np
 import pyarrow as pa
 
 from clicktower.schemas import storage
-from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Language
+from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.manifest import canonical_json
 from clicktower.training.kernel.kernel_library import status
 from clicktower.training.kernel.kernel_search import Postings

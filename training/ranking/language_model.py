@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Language
+from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.training.ranking.term_counts import count_terms, known_words
 
 MU = 10.0

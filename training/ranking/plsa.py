@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Language
+from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.training.model.embedding import distinct_texts
 from clicktower.training.ranking.term_counts import TermCounts, count_terms, known_words
 

@@ -12,7 +12,8 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from clicktower.schemas.lexical_contract import Analyser, Language
+from clicktower.schemas.languages import Language
+from clicktower.schemas.lexical_contract import Analyser
 from clicktower.schemas.text_contract import CONTRACT_VERSION, normalise_column, words, words_of_column
 
 Titles: TypeAlias = Sequence[str] | pa.Array | pa.ChunkedArray

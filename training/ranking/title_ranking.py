@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clicktower.schemas.lexical_contract import Language
+from clicktower.schemas.languages import Language
 from clicktower.schemas.stage import Progress, silent
 from clicktower.training.model.embedding import SharingEncoder, TitleEmbeddings
 from clicktower.training.ranking.bm25 import TitleBM25
