@@ -2,6 +2,7 @@
 and vectors.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
@@ -235,14 +236,14 @@ def evaluate(
         min_judged: Skip queries with fewer judged documents than this, by default 1; the output says how many.
         frequencies: How often each query was asked, `id<TAB>count`: adds the slices head, torso and tail.
     """
-    from clicktower.schemas.languages import DEFAULT_LANGUAGE
     from clicktower.training.evaluation import evaluate_stage
     from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
     from clicktower.training.model.model_folder import model_source
 
+    config = with_options(EvaluateConfig(), {"min_judged": min_judged}, set)
     # A release has the terms of its language, unless --set says otherwise.
-    language = model_source(model).language or DEFAULT_LANGUAGE
-    config = with_options(EvaluateConfig(language=language), {"min_judged": min_judged}, set)
+    if not any(field.partition("=")[0].strip() == "language" for field in set or []):
+        config = replace(config, language=model_source(model).language or config.language)
     with console.progress_bar("evaluate") as progress:
         result = evaluate_stage.evaluate(
             model, documents=documents, queries=queries, qrels=qrels, store=into, config=config,
