@@ -238,12 +238,12 @@ def evaluate(
     """
     from clicktower.training.evaluation import evaluate_stage
     from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
-    from clicktower.training.model.model_folder import model_source
+    from clicktower.training.model.model_folder import language_of
 
     config = with_options(EvaluateConfig(), {"min_judged": min_judged}, set)
     # A release has the terms of its language, unless --set says otherwise.
     if not any(field.partition("=")[0].strip() == "language" for field in set or []):
-        config = replace(config, language=model_source(model).language or config.language)
+        config = replace(config, language=language_of(model))
     with console.progress_bar("evaluate") as progress:
         result = evaluate_stage.evaluate(
             model, documents=documents, queries=queries, qrels=qrels, store=into, config=config,

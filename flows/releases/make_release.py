@@ -162,8 +162,8 @@ def _recall_queries(model: AnyEncoder, bm25: TitleBM25, documents: Documents, co
 
 
 def _two_words(title: str, seed: int) -> str:
-    """Two of a title's words, drawn: an index finds about as much for them as for real queries (0.980 and 0.975 of the
-    ten best of a million product titles, by 32 partitions), and more for longer parts of titles.
+    """Two of a title's words, drawn: an index finds about as much for them as for real queries (0.981 and 0.977 of the
+    ten best of a million product titles, benchmarks/serving.py), and more for longer parts of titles.
     """
     of_title = words(title)
     places = random.Random(f"{seed} {title}").sample(range(len(of_title)), min(2, len(of_title)))

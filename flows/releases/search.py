@@ -51,8 +51,8 @@ class Hit:
 class OpenRelease:
     """An open release: the pointer is resolved once, and every search stays in that release's folder.
 
-    Its documents are read into memory at the first search, and its titles indexed at the first that needs BM25; `load`
-    does both. Afterwards many threads may use it.
+    Its documents are read into memory at the first search, and its index of terms is mapped at the first that needs it;
+    `load` does both. Afterwards many threads may use it.
     """
 
     def __init__(self, uri: str, *, digest: str | None = None, hashes: bool = False) -> None:
@@ -87,6 +87,8 @@ class OpenRelease:
         language = self.release.language
         try:
             index = TitleBM25.open(storage.join(self.folder, INDEX), language)
+            if index and index.num_titles != len(self.titles):
+                raise ValueError(f"they are of {index.num_titles:,} other titles")
         except ValueError as error:
             raise StageError(
                 f"The terms of {self.folder} cannot be opened: {error}.",
@@ -153,33 +155,33 @@ class OpenRelease:
             return []
         query = None if mode == "bm25" and not details else self.vector(text)
         words, terms = self.word_share, self.lexical_share if lexical_share is None else lexical_share
-        near = of_words = bm25 = None
+        near = of_words = of_terms = bm25 = None
         if mode == "bm25":
             rows, scores = self.bm25.best(text, k, among)
         elif mode == "vector" or not (words or terms):
             assert query is not None
-            # An index that was measured with other parts of a score finds less by vectors alone.
-            measured_with = self.release.index.keys() & {"candidates", "words_rank"}
-            nearest = search.exact if measured_with else search.best
-            rows, scores = nearest(query, k, among=among)
+            rows, scores = self._nearest(query, k, among)
         else:
             assert query is not None
             rows = self._candidates(query, text, k, among)
             near = search.scores_of(query, rows)
             of_words = self.word_matches.scores_of(text, rows) if words else None
-            bm25 = self.bm25.scores_of(text, rows) if terms else None
-            scores = mixed(near, of_words, None if bm25 is None else self.bm25.relative(text, bm25), words, terms)
+            if terms:
+                bm25 = self.bm25.scores_of(text, rows)
+                of_terms = self.bm25.relative(text, bm25)
+            scores = mixed(near, of_words, of_terms, words, terms)
         first = self._first(k, rows, scores)
         at = [place for place, _ in first]
         rows, scores = rows[at], scores[at]
-        near, of_words, bm25 = (None if part is None else part[at] for part in (near, of_words, bm25))
+        parts = (near, of_words, of_terms, bm25)
+        near, of_words, of_terms, bm25 = (None if part is None else part[at] for part in parts)
         if query is not None and near is None:
             near = search.scores_of(query, rows)
         if details and self.word_share and of_words is None:
             of_words = self.word_matches.scores_of(text, rows)
         if bm25 is None and (details or mode == "bm25"):
             bm25 = self.bm25.scores_of(text, rows)
-        of_terms = None if bm25 is None else self.bm25.relative(text, bm25)
+            of_terms = self.bm25.relative(text, bm25)
         return [
             self._hit(
                 place + 1, name, rows[place], float(scores[place]), near=_at(near, place), words=_at(of_words, place),
@@ -206,7 +208,7 @@ class OpenRelease:
         among = self._matching(where)
         if among is not None and not len(among):
             return []
-        rows, near = search.best(query, depth, among=among)
+        rows, near = self._nearest(query, depth, among)
         nearest = self._first(depth, rows, near)
         candidates = search.vectors_of(rows[[at for at, _ in nearest]])
         reranked = rerank(query, candidates, [name for _, name in nearest], confidence, similarity=similarity)
@@ -240,6 +242,14 @@ class OpenRelease:
         """The title of a document; None if no document has the id."""
         row = pc.index(self.ids, document_id).as_py()
         return None if row < 0 else self.titles[row].as_py()
+
+    def _nearest(self, query: np.ndarray, k: int, among: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """(rows, scores) of the documents nearest by vectors alone.
+
+        An index that was measured with other parts of a score finds less of them, and every document is compared.
+        """
+        search, measured_with = self.documents_search, self.release.index.keys() & {"candidates", "words_rank"}
+        return (search.exact if measured_with else search.best)(query, k, among=among)
 
     def _candidates(self, query: np.ndarray, text: str, k: int, among: np.ndarray | None) -> np.ndarray:
         """The rows of the documents that a hybrid ranks: the nearest, and the best by BM25."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, require_major
-from clicktower.schemas.languages import Language
+from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.manifest import OutputFile, damaged_files
 from clicktower.schemas.release import MODEL, POINTER, RELEASE, Release, read_folder, read_release
 from clicktower.schemas.stage import open_result
@@ -72,14 +72,11 @@ def write_files(folder: str, description: Mapping[str, Any], weights: Mapping[st
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSource:
-    """`digest`: of the training, even if the model is read from a release. `folder`: of the model's two files.
-    `language`: of a release's terms.
-    """
+    """`digest`: of the training, even if the model is read from a release. `folder`: of the model's two files."""
 
     digest: str
     folder: str
     labels: Mapping[str, Any]
-    language: Language | None = None
 
 
 def model_source(uri: str) -> ModelSource:
@@ -87,10 +84,8 @@ def model_source(uri: str) -> ModelSource:
 
     Raises StageError if it is missing, or has other bytes than those recorded.
     """
-    if storage.exists(storage.join(uri, POINTER)):
-        return _release_source(*read_release(uri))
-    if storage.exists(storage.join(uri, RELEASE)):
-        return _release_source(uri, read_folder(uri))
+    if release := _release_at(uri):
+        return _release_source(*release)
     trained = open_result(uri)
     fix = "Run the same `train` again; if it is above 64 MiB, remove the folder first."
     _require_whole(trained.folder, trained.manifest.files, fix)
@@ -98,15 +93,23 @@ def model_source(uri: str) -> ModelSource:
     return ModelSource(digest=trained.manifest.digest, folder=trained.data, labels=labels)
 
 
+def language_of(uri: str) -> Language:
+    """The language of a release's terms, or the default for the folder of a training."""
+    release = _release_at(uri)
+    return release[1].language if release else DEFAULT_LANGUAGE
+
+
+def _release_at(uri: str) -> tuple[str, Release] | None:
+    """(folder, release) of a release's folder or of the live one at a URI; None for anything else."""
+    if storage.exists(storage.join(uri, POINTER)):
+        return read_release(uri)
+    return (uri, read_folder(uri)) if storage.exists(storage.join(uri, RELEASE)) else None
+
+
 def _release_source(folder: str, release: Release) -> ModelSource:
     of_model = [file for file in release.files if file.path.startswith(f"{MODEL}/")]
     _require_whole(folder, of_model, "Publish the model again from where it was trained.")
-    return ModelSource(
-        digest=release.inputs["model"],
-        folder=storage.join(folder, MODEL),
-        labels=dict(release.labels),
-        language=release.language,
-    )
+    return ModelSource(digest=release.inputs["model"], folder=storage.join(folder, MODEL), labels=dict(release.labels))
 
 
 def _require_whole(folder: str, files: Sequence[OutputFile], fix: str) -> None:

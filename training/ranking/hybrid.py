@@ -1,10 +1,9 @@
-"""Hybrid ranking by a tower and BM25: similar meaning, and shared rare words.
+"""Two systems added up, by a weight that judged queries choose: a model and BM25, or two models.
 
     score(q, d) = first(q, d) + weight * second(q, d)
 
-The first is a cosine, within -1 and 1 for every query; the second is used unscaled. A BM25 score is a sum over the
-query's words that the title has, dominated by rare ones, so its influence grows with how much of a query they explain.
-Nothing is scaled by the other documents or the other queries: a score depends on its own query and title alone.
+Nothing is scaled by the other documents or the other queries: a score depends on its own query and title alone. Of BM25
+relative to a title equal to the query (bm25), a weight is the share l of title_ranking as l / (1 - l).
 
 A weight is chosen by NDCG@10 of judged queries, and never on the queries on which it is evaluated: the queries are
 split into two halves by a keyed hash of their text, and each half uses the weight that was best on the other
