@@ -37,7 +37,7 @@ from benchmarks.speed.contest import Entrant, in_turns, rounded  # noqa: E402
 from benchmarks.speed.step import figures, repeated, require_same, rows_of, run, step_arguments, tell  # noqa: E402
 from clicktower.schemas.section import changed  # noqa: E402
 from clicktower.training.model.encoder import Encoder  # noqa: E402
-from clicktower.training.model.named_recipes import GATED_ATTENTION, SIAMESE_LSTM, SIAMESE_MAX, VAR_SIAMESE  # noqa: E402
+from clicktower.training.model.named_recipes import recipe as named_recipe  # noqa: E402
 from clicktower.training.model.parameters import layout_of  # noqa: E402
 from clicktower.training.model.recipe import Recipe  # noqa: E402
 from clicktower.training.towers.text_table import WordRows  # noqa: E402
@@ -50,7 +50,7 @@ RESULT = ROOT / "benchmarks" / "results" / "classifiers_speed.json"
 CLASSES = ("0", "1")
 RECIPES = {
     named.name: changed(named, {"objective.dropout": 0.0})
-    for named in (SIAMESE_LSTM, SIAMESE_MAX, GATED_ATTENTION, VAR_SIAMESE)
+    for named in map(named_recipe, ("siamese-lstm", "siamese-max", "gated-attention", "var-siamese"))
 }
 ARRANGEMENTS = ("each side", "both sides")
 

@@ -4,7 +4,7 @@ from clicktower.schemas.manifest import Outcome, Request
 from clicktower.schemas.stage import run_stage
 from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 from clicktower.training.model.model import Model, write_model
-from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.model.named_recipes import recipe as named_recipe
 from clicktower.training.model.parameters import NO_OUTPUTS, Outputs, initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe
 from tests.recipes import varied
@@ -16,7 +16,7 @@ def trained_stage(
     store: str, *, seed: int = 1, labels: dict | None = None, recipe: Recipe | None = None, inputs: dict | None = None
 ) -> str:
     """The folder of a small model below a store; both sides share a tower, so a title's nearest title is itself."""
-    recipe = recipe or varied(LSTM_96, cells=8, seed=seed)
+    recipe = recipe or varied(named_recipe("lstm-96"), cells=8, seed=seed)
 
     def produce(folder: str) -> Outcome:
         model = untrained(recipe)

@@ -31,10 +31,10 @@ def shards(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="module")
 def trained(shards, tmp_path_factory):
-    from clicktower.training.model.named_recipes import LSTM_96
+    from clicktower.training.model.named_recipes import recipe as named_recipe
     from tests.recipes import varied
 
-    recipe = varied(LSTM_96, cells=8, epochs=2, minibatch=32, micro_batch=8)
+    recipe = varied(named_recipe("lstm-96"), cells=8, epochs=2, minibatch=32, micro_batch=8)
     return train(shards, store=str(tmp_path_factory.mktemp("store")), recipe=recipe)
 
 

@@ -1,4 +1,4 @@
-"""A recipe: everything that determines a model's numbers, as one frozen value. Named ones: named_recipes."""
+"""A recipe: everything that determines a model's numbers, as one frozen value. recipes.toml has the named ones."""
 
 from dataclasses import asdict, replace
 from typing import Annotated, Literal

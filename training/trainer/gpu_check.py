@@ -24,7 +24,7 @@ from clicktower.schemas.stage import Progress, silent
 from clicktower.training.compute.device import can_compile
 from clicktower.training.compute.reduction import Workers
 from clicktower.training.model.encoder import CPU, Device, Encoder, open_device
-from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.model.named_recipes import recipe as named_recipe
 from clicktower.training.model.parameters import initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_table import Ragged, TextTable, list_offsets
@@ -95,7 +95,7 @@ def kinds_of_workers(kind: str, workers: Workers) -> list[str]:
 def difference(device: Device) -> str:
     """How a device's gradients differ from the CPU's, or from its own in a second run; empty if they do not."""
     for tower in CHECKED:
-        recipe = replace(LSTM_96, tower=tower, initial_range=0.1)
+        recipe = replace(named_recipe("lstm-96"), tower=tower, initial_range=0.1)
         try:
             expected = _gradient(replace(recipe, dtype="float64"), CPU)
             first, again = _gradient(recipe, device), _gradient(recipe, device)

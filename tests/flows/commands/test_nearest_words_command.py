@@ -10,7 +10,7 @@ from clicktower.flows.cli import run
 from clicktower.schemas.shard import TEXTS, open_table
 from clicktower.schemas.stage import open_result
 from clicktower.training.model.model import load_model
-from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.model.named_recipes import recipe
 from tests.recipes import varied
 from tests.trained_model import trained_stage
 from tests.training.small_shards import write_build
@@ -59,7 +59,7 @@ def test_the_nearest_words_of_doc2vec_are_gensims_most_similar(shards, capsys):
 
 @pytest.mark.parametrize("side", ["query", "document"])
 def test_the_nearest_words_of_a_tower_have_the_cosines_of_its_embeddings(shards, side, tmp_path, capsys):
-    trained = trained_stage(str(tmp_path), recipe=varied(LSTM_96, cells=64))
+    trained = trained_stage(str(tmp_path), recipe=varied(recipe("lstm-96"), cells=64))
     found = nearest(capsys, "bracket", "brackets", "--shards", shards, "--model", trained, "--side", side, "--k", "99")
     model = load_model(open_result(trained).data)
     vocabulary = sorted({word for text in texts_of(shards) for word in text.split()})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from clicktower.flows.config.sweep_config import SampleSection, SweepConfig, expand_points, measure_of, read_sweep
 from clicktower.schemas.errors import UsageError
-from clicktower.training.model.named_recipes import DEFAULT, LSTM_96, PRINTED_RECIPES, RNN_288
+from clicktower.training.model.named_recipes import DEFAULT, names, recipe
 
 ROOT = Path(__file__).parents[3]
 
@@ -44,7 +44,7 @@ def test_a_point_is_the_recipe_that_train_makes_of_the_same_fields():
     [point] = expand_points(
         config(epochs=3, recipe="lstm-96", set={"tower.cells": 64}, trial=({"optimiser.step": 0.001},))
     )
-    assert point.recipes == (with_fields(LSTM_96, ["epochs=3", "tower.cells=64", "optimiser.step=0.001"]),)
+    assert point.recipes == (with_fields(recipe("lstm-96"), ["epochs=3", "tower.cells=64", "optimiser.step=0.001"]),)
 
 
 def test_recipes_can_be_varied_and_trials_told_one_by_one():
@@ -52,7 +52,7 @@ def test_recipes_can_be_varied_and_trials_told_one_by_one():
         config(fields={"recipe": ["lstm-96", "rnn-288"]}, trial=({"recipe": "rnn-288", "tower.cells": 96},))
     )
     assert [p.recipes[0].tower.kind for p in points] == ["lstm", "rnn", "rnn"]
-    assert points[1].recipes == (RNN_288,)
+    assert points[1].recipes == (recipe("rnn-288"),)
     assert points[2].recipes[0].tower.cells == 96
 
 
@@ -187,14 +187,15 @@ def test_the_sweeps_of_attention_are_grids_of_hops_and_penalties(name, measure):
 
 def test_the_sweep_of_what_the_paper_does_not_print_gives_every_printed_row_the_same_trials():
     points = expand_points(read_sweep(str(ROOT / "benchmarks" / "sweep-printed.toml")))
-    tried = {recipe.name: [] for recipe in PRINTED_RECIPES}
+    printed = [recipe(name) for name in names() if recipe(name).as_printed]
+    tried = {made.name: [] for made in printed}
     for point in points:
         [made] = point.recipes
         assert made.as_printed
         tried[made.name].append((made.optimiser.step, made.clicks.gamma, made.initial_range, made.epochs))
     assert len({tuple(values) for values in tried.values()}) == 1
-    for recipe in PRINTED_RECIPES:
-        assert (recipe.optimiser.step, recipe.clicks.gamma, recipe.initial_range, 4) in tried[recipe.name]
+    for made in printed:
+        assert (made.optimiser.step, made.clicks.gamma, made.initial_range, 4) in tried[made.name]
 
 
 def test_points_of_different_objectives_are_not_compared_nor_by_what_their_objective_lacks():

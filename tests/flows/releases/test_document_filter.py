@@ -22,7 +22,7 @@ from clicktower.flows.releases.search import OpenRelease
 from clicktower.flows.serve.service import ServeConfig, make_app
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.section import changed
-from clicktower.training.model.named_recipes import BAG_POOL_512_WORDS
+from clicktower.training.model.named_recipes import recipe
 from tests.flows.releases.catalogue import CONFIG, WORDS
 from tests.trained_model import trained_stage
 
@@ -48,7 +48,7 @@ def shelf(tmp_path_factory) -> str:
 def opened(request, model, shelf, tmp_path_factory) -> OpenRelease:
     config, to = KEPT, tmp_path_factory.mktemp("kept")
     if request.param != "cosines":
-        small = replace(BAG_POOL_512_WORDS, tower=replace(BAG_POOL_512_WORDS.tower, cells=16))
+        small = changed(recipe("bag-pool-512-words"), {"tower.cells": 16})
         model = trained_stage(str(to / "store"), recipe=small)
         config = replace(KEPT, index="ivf", min_recall=0.5)
     return OpenRelease(publish(model, documents=shelf, to=str(to / "live"), config=config).uri)

@@ -15,7 +15,7 @@ from clicktower.flows.releases.search import OpenRelease
 from clicktower.flows.releases.verify import verify
 from clicktower.schemas import claim, storage
 from clicktower.schemas.release import read_pointer
-from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.model.named_recipes import recipe as named_recipe
 from tests.flows.releases import publishers_to_kill
 from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.recipes import varied
@@ -52,7 +52,7 @@ class Client(threading.Thread):
 @pytest.fixture
 def publishers(documents, tmp_path):
     """Asks the program for a publisher of another model over another catalogue."""
-    recipe = varied(LSTM_96, cells=16, seed=2)  # the kernel's vectors: the same bits every time
+    recipe = varied(named_recipe("lstm-96"), cells=16, seed=2)  # the kernel's vectors: the same bits every time
     model = trained_stage(str(tmp_path / "store"), recipe=recipe)
     new = write_documents(tmp_path / "new.tsv", num_documents=200, seed=30)
     command = [sys.executable, publishers_to_kill.__file__, model, new]

@@ -19,7 +19,7 @@ from clicktower.flows.releases.measured_figures import figures
 from clicktower.flows.releases.publish import publish
 from clicktower.schemas.manifest import seal, to_bytes
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evaluate
-from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.model.named_recipes import recipe as named_recipe
 from tests.flows.releases.catalogue import CONFIG, WORDS
 from tests.recipes import varied
 from tests.rounding import rounded
@@ -49,7 +49,7 @@ def judged(tmp_path_factory) -> dict[str, str]:
 def released(judged, tmp_path_factory):
     """A release whose score has words and terms, with its evaluation."""
     folder = tmp_path_factory.mktemp("released")
-    recipe = varied(LSTM_96, cells=8, **vars(SHARES))
+    recipe = varied(named_recipe("lstm-96"), cells=8, **vars(SHARES))
     model = trained_stage(str(folder / "store"), recipe=recipe)
     evaluated = evaluate(model, store=str(folder / "store"), config=EvaluateConfig(num_resamples=100), **judged)
     to = str(folder / "release")

@@ -15,7 +15,7 @@ from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.search import OpenRelease
 from clicktower.schemas.languages import Language
 from clicktower.schemas.lexical_contract import golden_terms
-from clicktower.training.model.named_recipes import DEFAULT, LSTM_96, recipe
+from clicktower.training.model.named_recipes import DEFAULT, recipe
 from tests.documented import ROOT, steps
 from tests.flows.releases.catalogue import CONFIG
 from tests.opensearch_server import OpenSearchServer
@@ -31,7 +31,7 @@ QUERIES = ["copper pipes", "Angle bracket, 2x4 unheard-of", "nail nail hose", "g
 
 @pytest.fixture(scope="module")
 def released(documents, tmp_path_factory):
-    small = varied(LSTM_96, cells=8, word_share=WORD_SHARE, lexical_share=LEXICAL_SHARE)
+    small = varied(recipe("lstm-96"), cells=8, word_share=WORD_SHARE, lexical_share=LEXICAL_SHARE)
     folder = tmp_path_factory.mktemp("shares")
     model = trained_stage(str(folder / "store"), recipe=small)
     return publish(model, documents=documents, to=str(folder / "release"), config=CONFIG)

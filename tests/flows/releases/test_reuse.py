@@ -17,7 +17,7 @@ from clicktower.flows.releases.verify import verify
 from clicktower.schemas.stage import open_result
 from clicktower.schemas.text_contract import normalise
 from clicktower.training.model.model import load_model
-from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.model.named_recipes import recipe as named_recipe
 from tests.flows.releases.catalogue import CONFIG
 from tests.recipes import varied
 from tests.trained_model import trained_stage
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> str:
-    recipe = varied(LSTM_96, cells=32)
+    recipe = varied(named_recipe("lstm-96"), cells=32)
     folder = trained_stage(str(tmp_path_factory.mktemp("store")), recipe=recipe)
     assert load_model(open_result(folder).data).compiled
     return folder

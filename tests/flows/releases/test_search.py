@@ -24,7 +24,7 @@ from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evalua
 from clicktower.training.kernel.kernel_library import status
 from clicktower.training.model.embedding import TitleEmbeddings
 from clicktower.training.model.model import load_model
-from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.model.named_recipes import recipe
 from clicktower.training.ranking.bm25 import TitleBM25
 from clicktower.training.ranking.measure import top_k
 from clicktower.training.ranking.ndcg import descending_order
@@ -156,7 +156,7 @@ def test_a_hybrid_ranks_by_the_cosine_and_by_the_share_of_the_terms(published, d
 
 def test_words_and_terms_with_a_share_of_a_score_rank_as_evaluation_does(documents, tmp_path, monkeypatch):
     monkeypatch.setattr(searching, "CANDIDATES", 40)  # of 300 documents
-    trained = trained_stage(str(tmp_path), recipe=varied(LSTM_96, cells=8, word_share=0.4, lexical_share=0.2))
+    trained = trained_stage(str(tmp_path), recipe=varied(recipe("lstm-96"), cells=8, word_share=0.4, lexical_share=0.2))
     opened = OpenRelease(publish(trained, documents=documents, to=str(tmp_path / "live"), config=CONFIG).uri)
     catalogue = read_documents(documents)
     assert (opened.word_share, opened.lexical_share) == (0.4, 0.2)
@@ -183,7 +183,7 @@ def test_words_and_terms_with_a_share_of_a_score_rank_as_evaluation_does(documen
 def test_an_index_that_was_measured_with_the_words_finds_what_they_rank(documents, tmp_path, monkeypatch, mode):
     for module in (release_documents, making, searching):
         monkeypatch.setattr(module, "CANDIDATES", 50)  # of 300 documents
-    trained = trained_stage(str(tmp_path), recipe=varied(LSTM_96, cells=8, word_share=0.4))
+    trained = trained_stage(str(tmp_path), recipe=varied(recipe("lstm-96"), cells=8, word_share=0.4))
     config = replace(CONFIG, index="ivf", min_recall=0.9, recall_at=5)
     published = publish(trained, documents=documents, to=str(tmp_path / "live"), config=config)
     index = published.release.index
@@ -213,7 +213,7 @@ def test_the_recall_of_an_index_is_that_of_searches_for_two_words_of_titles(docu
     for module in (release_documents, making, searching):
         monkeypatch.setattr(module, "CANDIDATES", 5)
     monkeypatch.setattr(release_documents, "_NUM_PROBES", (1,))  # so few that it misses some
-    trained = trained_stage(str(tmp_path), recipe=varied(LSTM_96, cells=8, word_share=0.4))
+    trained = trained_stage(str(tmp_path), recipe=varied(recipe("lstm-96"), cells=8, word_share=0.4))
     config = replace(CONFIG, index="ivf", min_recall=0.5, recall_at=5)
     published = publish(trained, documents=documents, to=str(tmp_path / "live"), config=config)
     titles = making._draw_titles(read_documents(documents), config, config.num_recall_queries)
@@ -286,7 +286,7 @@ def test_search_says_what_is_wrong(live, published, tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not status().available, reason=f"the compiled kernel is not available: {status().reason}")
 def test_a_search_of_a_compiled_tower_loads_no_torch(documents, tmp_path):
-    model = trained_stage(str(tmp_path / "store"), recipe=varied(LSTM_96, cells=16))
+    model = trained_stage(str(tmp_path / "store"), recipe=varied(recipe("lstm-96"), cells=16))
     published = publish(model, documents=documents, to=str(tmp_path / "live"), config=CONFIG)
     code = (
         "import sys; from clicktower.flows.releases.search import search\n"

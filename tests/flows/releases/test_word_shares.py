@@ -18,7 +18,7 @@ from clicktower.schemas.errors import UsageError
 from clicktower.schemas.text_contract import words
 from clicktower.training.evaluation.combine_stage import combine
 from clicktower.training.model.embedding import search_vectors
-from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.model.named_recipes import recipe
 from clicktower.training.ranking.bm25 import TitleBM25
 from tests.flows.releases.catalogue import CONFIG, WORDS
 from tests.recipes import recipe_with, varied
@@ -31,9 +31,9 @@ TITLES = [
     *(f"{one} {other} {number} in." for one in WORDS for other in WORDS[:5] for number in (2, 3)),
 ]  # fmt: skip
 QUERIES = ["angle brakets & hose hose", "3็ 東京金槌 Copper-pipe", "steel", "&"]
-WITH_SHARES = varied(LSTM_96, cells=16, word_share=0.4, lexical_share=0.2)
+WITH_SHARES = varied(recipe("lstm-96"), cells=16, word_share=0.4, lexical_share=0.2)
 # Of 8 cells: by torch, whose vectors depend on the texts beside them.
-WITHOUT_KERNEL = varied(LSTM_96, cells=8, name="lstm-8", lexical_share=0.1)
+WITHOUT_KERNEL = varied(recipe("lstm-96"), cells=8, name="lstm-8", lexical_share=0.1)
 DISTANCE = recipe_with(
     name="by distance", tower="variational", cells=16, latent=12, objective="classify", features="w2", head_units=4
 )
@@ -44,7 +44,7 @@ def train(kind: str, store: str) -> str:
     if kind == "ensemble":
         members = [trained_stage(store, recipe=recipe) for recipe in (WITH_SHARES, WITHOUT_KERNEL)]
         return combine(members, store=store, shares=[2, 1]).folder
-    recipes = {"shares": WITH_SHARES, "distance": DISTANCE, "vectors": varied(LSTM_96, cells=8)}
+    recipes = {"shares": WITH_SHARES, "distance": DISTANCE, "vectors": varied(recipe("lstm-96"), cells=8)}
     return trained_stage(store, recipe=recipes[kind])
 
 

@@ -6,11 +6,11 @@ from typing import Any
 from clicktower.flows.report.blocks import Beside, Table
 from clicktower.flows.report.run_page import Run
 from clicktower.flows.report.training_page import pictures, training_facts
-from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.model.named_recipes import recipe
 from tests.recipes import varied
 
 NASTY = "<script>alert('x')</script> 1/2 in. Angle & \"Brace\""
-RECIPE = varied(LSTM_96, clip_norm=100.0)
+RECIPE = varied(recipe("lstm-96"), clip_norm=100.0)
 
 
 def interval(mean: float, **more: float) -> dict[str, float]:

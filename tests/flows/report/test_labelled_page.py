@@ -19,7 +19,7 @@ from clicktower.schemas.stage import open_result
 from clicktower.training.analysis.traces import overlap, trace
 from clicktower.training.evaluation.evaluate_labelled_stage import RULES, EvaluateLabelledConfig, evaluate_labelled
 from clicktower.training.model.model import load_model
-from clicktower.training.model.named_recipes import GATED_ATTENTION, recipe
+from clicktower.training.model.named_recipes import recipe
 from clicktower.training.trainer.labelled_shards import read_labelled
 from clicktower.training.trainer.launch import train
 from tests.flows.report.test_report import Page, loads_nothing
@@ -67,7 +67,7 @@ def built(folder):
 @pytest.fixture(scope="module")
 def trained(folder, built):
     small = {"cells": 4, "attention_units": 3, "hops": 2, "factors": 3, "head_units": 4}
-    made = varied(GATED_ATTENTION, **small, epochs=1, minibatch=16, micro_batch=16)
+    made = varied(recipe("gated-attention"), **small, epochs=1, minibatch=16, micro_batch=16)
     return train(built.folder, store=str(folder / "store"), recipe=made)
 
 

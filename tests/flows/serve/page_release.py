@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from clicktower.flows.releases.publish import PublishConfig, publish
-from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.model.named_recipes import recipe
 from clicktower.training.model.recipe import Recipe
 from tests.recipes import varied
 from tests.trained_model import trained_stage
 
-RECIPE = varied(LSTM_96, cells=8, word_share=0.375, lexical_share=0.2)
+RECIPE = varied(recipe("lstm-96"), cells=8, word_share=0.375, lexical_share=0.2)
 
 AWKWARD = [
     "Café table, ﬁne oak", "東京の金槌 16 oz.", "مطرقة فولاذية steel", "party lights 🎉 👨\u200d👩\u200d👧",

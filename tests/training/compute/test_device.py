@@ -8,7 +8,7 @@ import torch
 from clicktower.schemas.errors import UsageError
 from clicktower.training.compute.device import DEVICES, gpu_share, process_group_backend
 from clicktower.training.model.encoder import CPU, open_device
-from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.model.named_recipes import recipe
 from clicktower.training.trainer.job import arithmetic_of
 from clicktower.training.trainer.launch import workers_device
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 def test_each_device_is_an_arithmetic_of_its_own():
     named = set(DEVICES) - {"auto"}
-    assert len({arithmetic_of("torch", LSTM_96, device) for device in named}) == len(named)
+    assert len({arithmetic_of("torch", recipe("lstm-96"), device) for device in named}) == len(named)
 
 
 def test_the_cpu_is_the_cpu_and_auto_is_what_there_is():

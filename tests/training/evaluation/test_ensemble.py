@@ -25,7 +25,7 @@ from clicktower.training.model.embedding import TitleEmbeddings
 from clicktower.training.model.ensemble import Ensemble
 from clicktower.training.model.import_stage import import_encoder
 from clicktower.training.model.model import load_encoder, load_model, write_model
-from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.model.named_recipes import recipe
 from clicktower.training.model.parameters import initial_parameters, layout_of
 from clicktower.training.model.text_encoder import load_text_encoder
 from clicktower.training.ranking.bm25 import TitleBM25
@@ -75,7 +75,7 @@ def combined(members, store):
 
 
 def test_its_words_have_the_mean_of_its_members_shares():
-    members = [untrained(varied(LSTM_96, cells=8, word_share=share)) for share in (0.0, 0.5, 0.4)]
+    members = [untrained(varied(recipe("lstm-96"), cells=8, word_share=share)) for share in (0.0, 0.5, 0.4)]
     assert Ensemble(members=tuple(members)).word_share == rounded(0.3)
 
 
@@ -204,7 +204,8 @@ def transformer(store, tmp_path_factory) -> str:
 @pytest.fixture(scope="module")
 def with_words(store) -> str:
     return trained_stage(
-        store, recipe=varied(LSTM_96, name="with words", cells=16, word_share=0.375, lexical_share=0.2, seed=4)
+        store,
+        recipe=varied(recipe("lstm-96"), name="with words", cells=16, word_share=0.375, lexical_share=0.2, seed=4),
     )
 
 
@@ -214,7 +215,7 @@ def test_its_score_is_the_mean_of_its_members_scores_by_their_shares(store, requ
     other = trained_stage(store, seed=5) if second == "other" else request.getfixturevalue(second)
     if other == with_words:
         other = trained_stage(
-            store, recipe=varied(LSTM_96, name="others", cells=16, word_share=0.1, lexical_share=0.3, seed=6)
+            store, recipe=varied(recipe("lstm-96"), name="others", cells=16, word_share=0.1, lexical_share=0.3, seed=6)
         )
     made = combine([with_words, other], store=store, shares=[2.0, 3.0])
     assert made.manifest.outcome.metrics["shares"] == [0.4, 0.6]

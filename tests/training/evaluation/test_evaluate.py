@@ -16,7 +16,7 @@ from clicktower.training.evaluation.measured_row import evaluate_model
 from clicktower.training.evaluation.rows import ComparisonInputs, Row
 from clicktower.training.model.embedding import TitleEmbeddings
 from clicktower.training.model.model import load_model
-from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.model.named_recipes import recipe
 from clicktower.training.ranking.measure import judged_collection, measure
 from clicktower.training.ranking.title_ranking import TitleRanking
 from tests.recipes import varied
@@ -70,7 +70,7 @@ def test_the_table_is_what_trec_eval_says_of_the_run_files(evaluated, files):
 
 
 def test_words_and_terms_with_a_share_of_a_score_count_in_an_evaluation_and_in_a_comparison(files, tmp_path):
-    words = trained_stage(str(tmp_path), recipe=varied(LSTM_96, cells=8, word_share=0.4, lexical_share=0.2))
+    words = trained_stage(str(tmp_path), recipe=varied(recipe("lstm-96"), cells=8, word_share=0.4, lexical_share=0.2))
     found = evaluate(words, **files, store=str(tmp_path), config=CONFIG)
     documents, encoder = read_documents(files["documents"]), load_model(open_result(words).data)
     collection = judged_collection(documents, read_queries(files["queries"]), read_qrels(files["qrels"]))

@@ -11,7 +11,7 @@ from clicktower.schemas.manifest import Outcome, Request
 from clicktower.schemas.stage import run_stage
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evaluate
 from clicktower.training.model.model import write_model
-from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.model.named_recipes import recipe as named_recipe
 from clicktower.training.model.parameters import initial_parameters, layout_of
 from tests.recipes import varied
 from tests.trained_model import TABLE_ROWS, trained_stage
@@ -69,7 +69,7 @@ def test_pairs_of_several_grades_are_told(evaluated):
 
 
 def test_a_model_whose_embeddings_are_not_finite_is_refused(evaluated, tmp_path):
-    recipe = varied(LSTM_96, cells=8)
+    recipe = varied(named_recipe("lstm-96"), cells=8)
 
     def produce(folder: str) -> Outcome:
         layout = layout_of(recipe, TABLE_ROWS)

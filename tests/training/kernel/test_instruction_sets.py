@@ -18,7 +18,7 @@ from clicktower.beam_jobs.ingest.person_key import ensure_key
 from clicktower.schemas import storage
 from clicktower.training.model.kernel_towers import can_encode
 from clicktower.training.model.model import load_model
-from clicktower.training.model.named_recipes import BAG_POOL_512, LSTM_POOL_96
+from clicktower.training.model.named_recipes import recipe as named_recipe
 from clicktower.training.trainer.launch import train
 from tests.beam_jobs.build.day_folders import write_documents
 from tests.beam_jobs.ingest.dated_logs import day_lines, write_lines
@@ -29,7 +29,7 @@ from tests.recipes import varied
 # before the first update is in it.
 RECIPES = [
     varied(recipe, cells=16, epochs=2, minibatch=16, micro_batch=8, pool_size=16, weights="log_clicks")
-    for recipe in (LSTM_POOL_96, BAG_POOL_512)
+    for recipe in map(named_recipe, ("lstm-pool-96", "bag-pool-512"))
 ]
 TITLES = {
     f"d{n}": f"{thing} {n} inch" for n, thing in enumerate(["steel hammer", "deck paint", "Sägeblatt für Holz"] * 4)

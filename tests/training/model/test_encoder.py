@@ -1,14 +1,14 @@
 import torch
 
 from clicktower.training.model.encoder import Encoded, Encoder, gradients
-from clicktower.training.model.named_recipes import LSTM_96
+from clicktower.training.model.named_recipes import recipe as named_recipe
 from clicktower.training.model.parameters import layout_of
 from tests.recipes import varied
 
 
 def test_each_gradient_has_memory_of_its_own():
     """Autograd gives both parts of a sum one tensor, and a part that is only summed one number for all."""
-    recipe = varied(LSTM_96, cells=2)
+    recipe = varied(named_recipe("lstm-96"), cells=2)
     layout = layout_of(recipe, 3)
     table_RG = torch.ones(2, layout.columns, requires_grad=True)
     parts = {name: torch.ones(4, requires_grad=True) for name in ("one", "other", "summed", "unused")}

@@ -10,7 +10,7 @@ import pytest
 
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.section import changed, named_settings
-from clicktower.training.model.named_recipes import LSTM_96, names, recipe
+from clicktower.training.model.named_recipes import names, recipe
 from clicktower.training.model.objective_settings import Generate
 from clicktower.training.model.parameters import layout_of
 from clicktower.training.model.recipe import Recipe
@@ -65,11 +65,13 @@ def test_an_unknown_recipe_is_answered_with_the_known_ones():
 
 
 def test_fields_are_set_by_their_place_and_another_kind_keeps_what_both_have():
-    by_name = changed(LSTM_96, {"tower.cells": 32, "tower": "rnn", "objective.negatives": "pool", "epochs": "3"})
+    by_name = changed(
+        recipe("lstm-96"), {"tower.cells": 32, "tower": "rnn", "objective.negatives": "pool", "epochs": "3"}
+    )
     nested = {"tower": {"kind": "rnn", "cells": "32"}, "objective": {"negatives": {"kind": "pool"}}, "epochs": 3}
-    assert changed(LSTM_96, nested) == by_name
+    assert changed(recipe("lstm-96"), nested) == by_name
     assert by_name.tower == RNN(cells=32, recurrent_range=0.01, recurrent_step=0.00004)
-    assert by_name.clicks.gamma == LSTM_96.clicks.gamma
+    assert by_name.clicks.gamma == recipe("lstm-96").clicks.gamma
     assert changed(changed(by_name, {"word_vectors": "frozen"}), {"word_vectors": "none"}) == by_name
 
 
@@ -99,7 +101,7 @@ def test_fields_are_set_by_their_place_and_another_kind_keeps_what_both_have():
 )
 def test_a_setting_that_means_nothing_is_refused_and_says_what_would_do(settings, message):
     with pytest.raises(UsageError, match=f"(?i){message}") as caught:
-        changed(LSTM_96, settings)
+        changed(recipe("lstm-96"), settings)
     assert caught.value.exit_code == 2
     assert caught.value.fix
 
@@ -124,7 +126,7 @@ def test_a_setting_that_means_nothing_is_refused_and_says_what_would_do(settings
 )
 def test_a_name_of_before_there_were_sections_and_a_misspelt_one_are_answered_with_the_name(name, now):
     with pytest.raises(UsageError, match=f"no field {name} .did you mean {now}"):
-        changed(LSTM_96, {name: 1})
+        changed(recipe("lstm-96"), {name: 1})
 
 
 def test_naming_and_checking_a_recipe_does_not_import_torch():
@@ -144,6 +146,7 @@ def test_a_pretraining_asked_for_by_hand_is_the_one_that_a_recipe_begins_with():
 
 
 def test_a_newer_setting_leaves_the_settings_that_name_earlier_models():
-    named = json.dumps(named_settings(LSTM_96), sort_keys=True)  # a part of the digest of each training of lstm-96
+    # A part of the digest of each training of lstm-96.
+    named = json.dumps(named_settings(recipe("lstm-96")), sort_keys=True)
     assert hashlib.sha256(named.encode()).hexdigest()[:16] == "2d01de652b587465"
-    assert "appendix" in json.dumps(named_settings(changed(LSTM_96, {"tower.gradient": "appendix"})))
+    assert "appendix" in json.dumps(named_settings(changed(recipe("lstm-96"), {"tower.gradient": "appendix"})))
