@@ -10,7 +10,7 @@ SHELL  := bash
 # compile torch, Ray, Beam or Prefect anew, which doubles the time to import them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo engines test check gpu rehearsal sanitise lint format clean
+.PHONY: setup demo engines test check gpu rehearsal sanitise wheels lint format clean
 setup: $(READY)          ## create .venv and install the pinned set
 
 demo: $(READY)           ## simulated log -> release -> report, in minutes
@@ -39,6 +39,10 @@ rehearsal: $(READY)      ## the long tests: killed at many points, nodes lost, s
 
 sanitise: $(READY)       ## the compiled parts under the address and undefined-behaviour sanitisers (needs g++)
 	$(BIN)/python -m tests.sanitised --minutes $(or $(MINUTES),5)
+
+wheels: $(READY)         ## dist/: the source, and a wheel for each Python (needs Docker or Podman)
+	$(BIN)/uv build --sdist --out-dir dist
+	$(BIN)/uv tool run cibuildwheel --output-dir dist
 
 lint: $(READY)           ## ruff and mypy
 	$(BIN)/ruff check .

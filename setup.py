@@ -3,8 +3,12 @@
 from setuptools import find_packages, setup
 
 BESIDE = ("schemas", "beam_jobs", "training", "flows")
+DATA = ("schemas.golden", "beam_jobs.content_lists", "flows.serve.static")  # folders without code
 
 setup(
-    packages=["clicktower", *(f"clicktower.{name}" for name in find_packages() if name.split(".")[0] in BESIDE)],
+    packages=[
+        "clicktower",
+        *(f"clicktower.{name}" for name in (*find_packages(), *DATA) if name.split(".")[0] in BESIDE),
+    ],
     package_dir={f"clicktower.{name}": name for name in BESIDE},
 )

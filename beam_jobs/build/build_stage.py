@@ -33,18 +33,23 @@ BUILD = Stage("build", version=5)  # 3 wrote the weight 1 for every pair
 class BuildConfig:
     """The settings that determine the rows of the shards.
 
-    k: the number of distinct people that must have issued a query before it leaves the private aggregate (at most
-    PEOPLE_CAP; 1 is for a team that trains on its own log in private, and 0, no gate at all, for a log that is already
-    public and names nobody). pair_k: the number of distinct people that must have clicked a title for a query before
-    that pair leaves it (1: no minimum); above 1 it needs days that were ingested with `pair_people`. num_negatives:
-    unclicked documents per pair. dev_share: the share of queries that is held out. split_salt: the key of that split;
-    permanent, or held-out queries end up in training. seed: of the negatives. pool_size: the maximum number of
-    documents that negatives are drawn from. table_rows: rows of the letter-trigram table. pairs_per_shard: 100,000
-    pairs with four negatives take about 64 MiB. adult_list: a file of adult terms, one per line, that replaces the
-    built-in list.
+    Args:
+        k: The number of distinct people that must have issued a query before it leaves the private aggregate. 1 is for
+            a team that trains on its own log in private, and 0, no gate at all, for a log that is already public and
+            names nobody.
+        pair_k: The number of distinct people that must have clicked a title for a query before that pair leaves it; 1
+            is no minimum, more needs days that were ingested with `pair_people`.
+        num_negatives: Unclicked documents per pair.
+        dev_share: The share of queries that is held out.
+        split_salt: The key of that split; permanent, or held-out queries end up in training.
+        seed: The seed of the negatives.
+        pool_size: The maximum number of documents that negatives are drawn from.
+        table_rows: Rows of the letter-trigram table.
+        pairs_per_shard: Pairs in a shard; 100,000 with four negatives take about 64 MiB.
+        adult_list: A file of adult terms, one per line, that replaces the built-in list.
     """
 
-    k: Annotated[int, Field(ge=0, le=PEOPLE_CAP)] = 5  # the people of a query that a day keeps
+    k: Annotated[int, Field(ge=0, le=PEOPLE_CAP)] = 5
     pair_k: Annotated[int, Field(ge=1, le=PEOPLE_CAP), Unnamed(at=1)] = 1
     num_negatives: Annotated[int, Field(ge=1, le=1_000)] = 4
     dev_share: HeldOutShare = 0.05

@@ -59,51 +59,63 @@ class BotRules:
     whole log is no sign: a shared or professional account may search every day for months. The click rules need enough
     searches to rule out chance: even if 70% of clicks are on the first result, 30 searches in a row with only that
     click have a probability of 2e-5.
+
+    Args:
+        version: The version of the rules; any other is refused.
+        searches_per_hour: The searches of one client in its busiest hour that make it a bot.
+        searches_per_day: The searches of one client in its busiest day that make it a bot.
+        unsure_searches_per_hour: The searches in the busiest hour of a client that may be a bot.
+        unsure_searches_per_day: The searches in the busiest day of a client that may be a bot.
+        clicked_share: Clicks everything: the share of the documents shown that a bot clicks.
+        unsure_clicked_share: The share of the documents shown that a client clicks that may be a bot.
+        clicked_share_searches: The searches from which on these shares count.
+        shown_per_search: The documents shown per search, on average, from which on they count: a log that records
+            little more than clicks shows nothing.
+        same_rank_share: Clicks one rank: the share of a bot's searches that have their only click there, while there
+            are hardly any other clicks.
+        same_rank_searches: The searches from which on that share makes a bot.
+        unsure_same_rank_searches: The searches from which on it makes a client that may be a bot.
+        clock_hours: Around the clock: the hours of one day (UTC) with activity, from which on nobody slept. Several
+            people behind one client id do that too, hence unsure; a bot if it also hardly ever clicks, hardly ever
+            repeats a query, or keeps an even pace.
+        even_dispersion: Even pace: the variance of a client's searches per hour (or day) over their mean, between its
+            first and last hour. People come in bursts, far above 1; pure chance gives 1; a timer is near 0. Unsure; a
+            bot if it also hardly ever clicks or hardly ever repeats a query.
+        few_clicks_share: Hardly ever clicks: the largest ratio of clicks to searches. It is a sign and not a rule: a
+            blocked tracker hides all clicks of a person.
+        distinct_share: Hardly ever repeats a query: the smallest ratio of distinct queries to searches; a sign, too.
+        sign_searches: The searches from which on the two signs count.
+        unsure_never_clicks_searches: The searches over which both signs together make a client that may be a bot.
+        crowd_clients: Crowd: the clients that ask for the same query within a short time, from which on chance is
+            asked.
+        crowd_queries: The most different queries in the whole log of a client of a crowd.
+        crowd_chance: The chance that so many unrelated clients would ask, at which they are bots.
+        unsure_crowd_chance: The chance at which they may be bots.
+        crowd_silent_share: The largest share of such clients without events at which the absence of events counts.
     """
 
     version: int = RULES_VERSION
-
-    # Pace: searches of one client in its busiest hour or day.
     searches_per_hour: Count = 60
     searches_per_day: Count = 300
     unsure_searches_per_hour: Count = 45
     unsure_searches_per_day: Count = 200
-
-    # Clicks everything: this share of the documents shown is clicked, over at least so many searches with at least so
-    # many documents on average (a log that records little more than clicks shows nothing).
     clicked_share: Fraction = 0.8
     unsure_clicked_share: Fraction = 0.6
     clicked_share_searches: Count = 20
     shown_per_search: Annotated[float, Field(ge=1)] = 2.0
-
-    # Clicks one rank: this share of the searches has its only click there, and there are hardly any other clicks.
     same_rank_share: Fraction = 0.95
     same_rank_searches: Count = 30
     unsure_same_rank_searches: Count = 20
-
-    # Around the clock: active in so many hours of one day (UTC), so nobody slept; several people behind one client id
-    # do that too, hence unsure. A bot if it also hardly ever clicks, hardly ever repeats a query, or keeps an even
-    # pace.
     clock_hours: Count = 20
-    # Even pace: the variance of its searches per hour (or day) over their mean, between its first and last hour. People
-    # come in bursts, far above 1; pure chance gives 1; a timer is near 0. Unsure; a bot if it also hardly ever clicks
-    # or hardly ever repeats a query.
     even_dispersion: Fraction = 0.2
-    # Hardly ever clicks, hardly ever repeats a query: the ratio of clicks to searches and of distinct queries to
-    # searches, from so many searches on. They are signs and not rules: a blocked tracker hides all clicks of a person.
     few_clicks_share: Fraction = 0.01
     distinct_share: Fraction = 0.9
     sign_searches: Count = 20
-    # Both together over so many searches: unsure.
     unsure_never_clicks_searches: Count = 50
-
-    # Crowd: at least so many clients with at most so many different queries in the whole log ask for the same one
-    # within a short time, and the chance that so many unrelated clients would is this small.
     crowd_clients: Count = 3
     crowd_queries: Count = 3
     crowd_chance: Fraction = 1e-9
     unsure_crowd_chance: Fraction = 1e-5
-    # The absence of events counts only if at most this share of such clients has none.
     crowd_silent_share: Fraction = 0.02
 
     def __post_init__(self) -> None:

@@ -35,12 +35,20 @@ _OF_JOB = ("date", "bots", "max_unreadable_share", "replace_day", "pair_people")
 class IngestConfig:
     """How a log is read.
 
-    `mapping`: what the columns of a delimited, jsonl or parquet log mean; for ubi, what the actions mean.
-    `max_unreadable_share`: of the lines; above it the run fails, because the log probably has another format.
-    `person_key`: a key file to use instead of the store's own. `renew_key`: if the store's own key has expired, create
-    a new one and begin a new window. `date`: the date of the log (ISO 8601), or none. `replace_day`: these files alone
-    make up the date from now on. `pair_people`: the day also holds who clicked what, as keyed hashes, so that `build`
-    can ask for a minimum of people behind each pair (`pair_k`). Raises UsageError for a value out of range.
+    Raises UsageError for a value out of range.
+
+    Args:
+        format: The format of the log: ubi, orcas, delimited, jsonl or parquet.
+        mapping: What the columns of a delimited, jsonl or parquet log mean; for ubi, what the actions mean.
+        max_unreadable_share: The share of unreadable lines above which the run fails, because the log probably has
+            another format.
+        bots: The rules that tell bots from people.
+        person_key: A key file to use instead of the store's own.
+        renew_key: If the store's own key has expired, create a new one and begin a new window.
+        date: The date of the log (ISO 8601), or none.
+        replace_day: These files alone make up the date from now on.
+        pair_people: The day also holds who clicked what, as keyed hashes, so that `build` can ask for a minimum of
+            people behind each pair (`pair_k`).
     """
 
     format: str = "ubi"

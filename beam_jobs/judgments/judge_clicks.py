@@ -33,15 +33,21 @@ GRADE_SHARES = ((2**0.5 - 1) / 7, (2**1.5 - 1) / 7, (2**2.5 - 1) / 7)
 class JudgmentsConfig:
     """The settings that determine the judgments (docs/results.md).
 
-    k: distinct people that must have issued a query (as in build). click_model: `pbm`, or `ctr`, the plain click rate,
-    for a log whose ranks hardly vary. prior: the expectation for a document before its clicks are counted:
-    `query_and_rank`, or `query`, which does not use the logged order. min_impressions: of a document for a query; with
-    fewer it gets no judgment and does not count for propensities. min_documents: the minimum of judged documents per
-    query. max_propensity_error: the largest relative standard error of a usable propensity. max_rank: deeper ranks are
-    ignored. max_unseen_clicks: the share of clicks without an impression above which the run fails. grade_shares: the
-    shares of the typical attractiveness from which on a document gets grade 1, 2 and so on. sample_cells: about how
-    many rows of query, document and rank are sampled to estimate propensities and prior. id_salt: key of the query ids.
-    adult_list: a file that replaces the built-in list.
+    Args:
+        k: The number of distinct people that must have issued a query, as in `build`.
+        click_model: pbm, or ctr, the plain click rate, for a log whose ranks hardly vary.
+        prior: The expectation for a document before its clicks are counted: by query and rank, or by query, which does
+            not use the logged order.
+        min_impressions: The impressions of a document for a query below which it gets no judgment and does not count
+            for propensities.
+        min_documents: The minimum of judged documents per query.
+        max_propensity_error: The largest relative standard error of a usable propensity.
+        max_rank: Deeper ranks are ignored.
+        max_unseen_clicks: The share of clicks without an impression above which the run fails.
+        grade_shares: The shares of the typical attractiveness from which on a document gets grade 1, 2 and so on.
+        sample_cells: About how many rows of query, document and rank are sampled to estimate propensities and prior.
+        id_salt: The key of the query ids.
+        adult_list: A file of adult terms, one per line, that replaces the built-in list.
     """
 
     k: Annotated[int, Field(ge=0, le=PEOPLE_CAP)] = 5

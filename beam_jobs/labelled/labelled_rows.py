@@ -44,7 +44,14 @@ from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS, normalise_colum
 
 @section
 class LabelledColumns(NamedColumns):
-    """The file's column for each of ours."""
+    """The file's columns: first, second and label of pairs, or text and label of texts.
+
+    Args:
+        text: The text.
+        first: The first text of a pair.
+        second: The second text of a pair.
+        label: The class, or the value.
+    """
 
     EXPECTED: ClassVar[tuple[str, ...]] = ("text", "first", "second", "label")
 
@@ -84,13 +91,22 @@ _ENDINGS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "
 class LabelledConfig:
     """The settings that determine the rows of labelled shards.
 
-    label: whether a label is a class or a real value. classes: the allowed classes; by default those of the training
-    lines. lowest, highest: the bounds of a value, inclusive. ordered: whether swapping a pair's texts makes another
-    pair; if not, the two are one, with the text that sorts first as `first`. dev_share: the share of the connected
-    components of sentences that is held out if there is no dev file. split_salt: its key. max_unreadable_share: of the
-    lines; above it the run fails. words: how texts are cut into words: at white space, or by Unicode's rule, which
-    splits off punctuation (space_words). keep_shared: with a dev file, keep training lines that share a sentence with
-    it, as some published splits do.
+    Args:
+        mapping: What the columns mean.
+        format: The format of the lines.
+        label: Whether a label is a class or a real value.
+        classes: The allowed classes; by default those of the training lines.
+        lowest: The lower bound of a value, inclusive.
+        highest: The upper bound of a value, inclusive.
+        ordered: Whether swapping a pair's texts makes another pair; if not, the two are one, with the text that sorts
+            first as `first`.
+        dev_share: The share of the connected components of sentences that is held out if there is no dev file.
+        split_salt: The key of that split.
+        table_rows: Rows of the letter-trigram table.
+        rows_per_shard: Rows in a shard.
+        max_unreadable_share: The share of unreadable lines above which the run fails.
+        words: How texts are cut into words: at white space, or by Unicode's rule, which splits off punctuation.
+        keep_shared: With a dev file, keep training lines that share a sentence with it, as some published splits do.
     """
 
     mapping: LabelledMapping

@@ -84,10 +84,21 @@ class NamedColumns:
 
 @section
 class Columns(NamedColumns):
-    """The log's columns.
+    """The log's columns: a name, a dotted path into nested JSON, or a number from 1.
 
-    `line_id`, for Parquet only: distinguishes rows that agree in all other columns. A line of text is identified by its
-    bytes.
+    Args:
+        query_id: The search: its line and the lines of its results have the same id.
+        client_id: The person or the device. Without it there are no people, and no k of 1 or more keeps anything.
+        query: What was typed.
+        document_id: The document that was shown or clicked, as in the documents.
+        position: Its rank, from 1.
+        time: When it was.
+        event: What it was; see `events`. Without it a row with a document is a click, and any other a search.
+        user_agent: The program that searched, for declared bots.
+        application: The site or app that was searched.
+        line_id: For Parquet only: distinguishes rows that agree in all other columns. A line of text is identified by
+            its bytes.
+        dwell: How long a visit took; `min_dwell` says what is too short.
     """
 
     EXPECTED: ClassVar[tuple[str, ...]] = ("query",)
@@ -109,7 +120,12 @@ class Columns(NamedColumns):
 class Events:
     """The values of the event column that mean a search, an impression, a click or a conversion.
 
-    `conversion`: what may follow a click, such as a purchase, with its weight: the number of clicks that it counts as.
+    Args:
+        search: Values that mean a search.
+        impression: Values that mean that a document was shown.
+        click: Values that mean a click.
+        conversion: Values that mean what may follow a click, such as a purchase, with the number of clicks that each
+            counts as.
     """
 
     search: tuple[str, ...] = ("search",)
@@ -143,12 +159,18 @@ class Events:
 class ColumnMapping:
     """What the columns mean, and how delimited text holds them. Raises UsageError for a value out of range.
 
-    `header`: the first line of each file names its columns. `quote`: the mark around fields that contain the delimiter;
-    "" for none; by default `"`, or none if tabs delimit. `quoted_newlines`: a quoted field may contain line ends; then
-    one worker reads each file, because record boundaries are not recognisable in its middle. `escape`: the mark, such
-    as a backslash, before a character that stands for itself; after a backslash n, r, t, b, 0 are the usual controls.
-    `encoding`: of text, by any name that Python knows. One worker reads a file in another than UTF-8, and places count
-    the bytes that it has in UTF-8.
+    Args:
+        columns: Our columns, each with the file's.
+        delimiter: The character between the fields of delimited text.
+        header: The first line of each file names its columns.
+        quote: The mark around fields that contain the delimiter; empty for no mark; by default ", or no mark if tabs
+            delimit.
+        quoted_newlines: A quoted field may contain line ends. Then one worker reads each file, because record
+            boundaries are not recognisable in its middle.
+        escape: The mark, such as a backslash, before a character that stands for itself; after a backslash n, r, t, b,
+            0 are the usual controls.
+        encoding: The encoding of text, by any name that Python knows. One worker reads a file in another than UTF-8,
+            and places count the bytes that it has in UTF-8.
     """
 
     columns: NamedColumns = field(default_factory=NamedColumns)
@@ -187,9 +209,12 @@ class ColumnMapping:
 class Mapping(ColumnMapping):
     """What the columns of a log mean. Raises UsageError for a value out of range.
 
-    `time_format`: iso (ISO 8601 and other usual forms, log_rows.time_of; UTC by default), or the unit of numbers since
-    1970. `null`: the texts that stand for a missing value, in every column; by default MARKS_OF_NOTHING, and NO_QUERY
-    for queries. `min_dwell`: a click with a shorter dwell does not count; in the unit of the column `dwell`.
+    Args:
+        events: What the values of the event column mean.
+        time_format: iso (ISO 8601 and other usual forms, UTC by default), or the unit of numbers since 1970.
+        min_dwell: The shortest dwell of a click that counts, in the unit of the column `dwell`.
+        null: The texts that stand for a missing value, in every column; by default the usual marks, of which a query
+            may be some.
     """
 
     columns: Columns = field(default_factory=Columns)

@@ -70,8 +70,9 @@ def compare(
             with the share of BM25 that judged queries choose), and the names of --model and --run.
         against: The row that all others are tested against.
         seeds: Seeds of each tower; values are means over them. Another seed moves NDCG@10 by some 0.004.
-        set: field=value for any field of every tower's recipe, such as epochs=2; may be repeated.
-        evaluate: field=value for any field of the evaluation settings; may be repeated.
+        set: field=value for any field of every tower's recipe, such as epochs=2 (`clicktower settings train`); may be
+            repeated.
+        evaluate: field=value for any field of the evaluation (`clicktower settings evaluate`); may be repeated.
         min_judged: Skip queries with fewer judged documents than this; by default 1.
         model: NAME=FOLDER of a model that `train` printed, as a row of that name; may be repeated.
         run: NAME=FILE of a TREC run, as a row of that name; may be repeated. skip-thought=FILE fills the paper's row.

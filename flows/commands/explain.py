@@ -73,7 +73,7 @@ def explain(
         label: What a person said of the pair, such as Good, to stand beside the scores.
         into: A folder to write explain.html and traces.arrow to.
         colours: The colour range of the heat maps: shared (one for all) or panel (one each).
-        set: field=value for any field of the counting rule: top_cells, threshold, share; may be repeated.
+        set: field=value for any field of the counting rule (`clicktower settings explain`); may be repeated.
     """
     from clicktower.flows.config.toml_file import with_fields
     from clicktower.flows.releases.word_shares import explain_pair

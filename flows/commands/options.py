@@ -23,8 +23,8 @@ Seed = Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))]
 Set = Annotated[
     list[str] | None,
     Parameter(
-        help="field=value for any field of the command's settings; may be repeated. A field that has an option of its"
-        " own may not be set to another value here."
+        help="field=value for any field of the command's settings, which `clicktower settings` lists; may be repeated."
+        " A field that has an option of its own may not be set to another value here."
     ),
 ]
 Shards = Annotated[str, Parameter(help="The folder that `build` printed.")]

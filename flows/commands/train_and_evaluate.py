@@ -85,7 +85,7 @@ def train(
             word_vectors=frozen.
         teacher: The model to distil, with half of the loss or what you --set objective.teacher.share=: the folder that
             `train` or `combine` printed, or a Parquet file of another encoder's vectors (see `texts`).
-        set: field=value for any field of the recipe; may be repeated.
+        set: field=value for any field of the recipe (`clicktower settings train`); may be repeated.
         report: The file for a page about the training, with its curves (self-contained HTML).
     """
     from clicktower.flows.config.settings import Surroundings
@@ -282,7 +282,8 @@ def evaluate_labelled(
         labelled: The folder that `build-labelled` printed.
         word_vectors: A file of word vectors (GloVe or word2vec), to compare with word mover's distance on them, as its
             paper has it, too.
-        set: field=value for any field of the settings, such as sides=document; may be repeated.
+        set: field=value for any field of the settings, such as sides=document (`clicktower settings
+            evaluate-labelled`); may be repeated.
         report: The file for a page about the result (self-contained HTML).
     """
     from clicktower.flows.report.labelled_page import labelled_blocks, write_labelled_page

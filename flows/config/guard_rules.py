@@ -44,11 +44,19 @@ _MAY_STOP = [name for name, figure in FIGURES.items() if figure.stage != "publis
 
 @section
 class DriftRules:
-    """`stop`: figures whose alarm stops the run. `accept`: dates whose alarms a person has examined and accepted."""
+    """Which unusual figures warn, and which stop a run.
+
+    Args:
+        stop: The figures whose alarm stops the run.
+        accept: The dates whose alarms a person has examined and accepted.
+        limits: The largest usual change of a figure, in place of its default (docs/running.md).
+        days: The number of earlier days that define what is usual.
+        same_weekdays: If so many of them are of the same weekday, the usual value is the median of these alone.
+    """
 
     stop: tuple[str, ...] = ()
     accept: tuple[str, ...] = ()
-    limits: Mapping[str, float] = field(default_factory=dict)  # replace those of FIGURES
+    limits: Mapping[str, float] = field(default_factory=dict)
     days: Annotated[int, Field(ge=7)] = 28
     same_weekdays: Annotated[int, Field(ge=2)] = 3
 
@@ -76,17 +84,30 @@ Drop = Annotated[float, Field(ge=0)]
 
 @section
 class PromotionRules:
-    """What a candidate must show before it goes live. Values are means over queries, from 0 to 1."""
+    """What a candidate must show before it goes live. Values are means over queries, from 0 to 1.
 
-    rule: Literal["better", "always", "never"] = "better"  # never: only a person makes a release live
+    Args:
+        rule: better: a release goes live if its gain is beyond chance; always; never: only a person makes one live.
+        measure: The measure of the evaluation that decides.
+        min_gain: What the interval of the gain must be above; -0.005 also accepts a loss of at most that much.
+        max_slice_drop: The largest loss of a slice's mean.
+        slice_limits: The same for single slices: {"1 word": 0.05}.
+        min_slice_queries: Slices of fewer queries are shown but do not decide.
+        min_queries: With fewer queries an interval says little, and nothing is promoted.
+        first: The condition for the very first release.
+        confidence: The confidence of the interval.
+        num_resamples: Resamples of the bootstrap.
+        seed: The seed of the resamples.
+    """
+
+    rule: Literal["better", "always", "never"] = "better"
     measure: str = "ndcg@10"
-    # The interval of the gain must be above it; -0.005 also accepts a loss of at most that much.
     min_gain: Annotated[float, Field(gt=-1, lt=1)] = 0.0
-    max_slice_drop: Drop = 0.02  # of a slice's mean
-    slice_limits: Mapping[str, Drop] = field(default_factory=dict)  # for single parts: {"1 word": 0.05}
-    min_slice_queries: Count = 50  # smaller parts are shown but do not decide
-    min_queries: Count = 20  # with fewer queries an interval says little, and nothing is promoted
-    first: Literal["always", "above bm25"] = "always"  # the condition for the very first release
+    max_slice_drop: Drop = 0.02
+    slice_limits: Mapping[str, Drop] = field(default_factory=dict)
+    min_slice_queries: Count = 50
+    min_queries: Count = 20
+    first: Literal["always", "above bm25"] = "always"
     confidence: Confidence = 0.95
     num_resamples: Count = 10_000
     seed: Seed = 0

@@ -63,20 +63,40 @@ StageName = Literal["ingest", "build", "train", "evaluate", "compare", "publish"
 
 @section
 class LogSection:
+    """The log.
+
+    Args:
+        files: Files, patterns, folders or URIs. {date} is filled with the data date of a scheduled run.
+        format: The format of the log: ubi where [ingest] has no format either, orcas, delimited, jsonl or parquet.
+        date: The day of the log (ISO 8601), if there is no {date} in `files`.
+    """
+
     files: Annotated[tuple[Uri, ...], Field(min_length=1)]
-    format: str | None = None  # ubi where [ingest] has none either
+    format: str | None = None
     date: str | None = None
 
 
 @section
 class WindowSection:
+    """The dates of the store that a dated run trains on.
+
+    Args:
+        last: So many days up to the data date; without it all.
+        allow_missing_days: Continue although one of them was never ingested.
+    """
+
     last: Count | None = None
     allow_missing_days: bool = False
 
 
 @section
 class DocumentsSection:
-    """`language`: of the titles' terms, for `evaluate`, `compare` and `publish` (schemas.lexical_contract)."""
+    """What is searched.
+
+    Args:
+        file: `id<TAB>title` lines, or CSV, JSON lines or Parquet with id and title.
+        language: The language of the titles' terms, for `evaluate`, `compare` and `publish` (docs/model.md).
+    """
 
     file: Uri
     language: Language = DEFAULT_LANGUAGE
@@ -84,19 +104,37 @@ class DocumentsSection:
 
 @section
 class JudgmentsSection:
+    """What the model is evaluated on; these queries are kept out of training.
+
+    Args:
+        queries: Lines of `id<TAB>text`.
+        qrels: TREC format: query id, 0, document id, grade.
+        frequencies: `id<TAB>how often it was asked`, for the slices head, torso and tail.
+    """
+
     queries: Uri
     qrels: Uri
-    frequencies: Uri | None = None  # how often each query was asked, for head, torso and tail
+    frequencies: Uri | None = None
 
 
 @section
 class TrainSection:
-    """What `train` takes. `start`: another training's folder, or "live", the model of the live release. `workers`,
-    `min_workers`, `threads` and `device` are those of `compare` too.
+    """What `train` takes. `workers`, `min_workers`, `threads` and `device` are those of `compare` too.
+
+    Args:
+        recipe: A recipe's name, or a TOML file such as a sweep's best.
+        word_vectors: A file of word vectors that words start from.
+        start: Another training's folder, or "live", the model of the live release; without it from random numbers.
+        teacher: A training's folder, or another encoder's vectors, to learn from.
+        workers: Data-parallel workers; auto is one for each GPU, or one.
+        min_workers: Continue with as few when nodes are lost, with more again when they are back.
+        threads: Threads of each worker; by default the cores divided by the workers.
+        device: What to train on; auto is a GPU where the workers have one.
+        set: Fields of the recipe, as of the command `train`.
     """
 
     recipe: RecipeName = DEFAULT
-    word_vectors: Uri | None = None  # the file that words start from
+    word_vectors: Uri | None = None
     start: StartName | None = None
     teacher: Uri | None = None
     workers: Count | Literal["auto"] = 1
@@ -108,8 +146,15 @@ class TrainSection:
 
 @section
 class CompareSection:
-    """`rows`: names of rows, by default all. `seeds`: of each tower, by default its recipe's. `set`: fields of every
-    tower's recipe.
+    """The rows of the paper's table on your data.
+
+    Args:
+        rows: The names of rows; by default all.
+        against: The row that all others are tested against.
+        seeds: Seeds of each tower; by default its recipe's.
+        logged: A TREC run of the ranking that your search engine showed.
+        frequencies: `id<TAB>how often it was asked`, for the slices head, torso and tail.
+        set: Fields of every tower's recipe.
     """
 
     rows: Annotated[tuple[str, ...], Field(min_length=1)] = ()
@@ -122,6 +167,13 @@ class CompareSection:
 
 @section
 class PublishSection:
+    """Where the release goes.
+
+    Args:
+        to: A folder or URI.
+        set: Fields of the command `publish`.
+    """
+
     to: Uri = Field("release", validate_default=True)
     set: Mapping[str, Any] = field(default_factory=dict)
 
@@ -130,7 +182,10 @@ class PublishSection:
 class LimitsSection:
     """How often a deployed run retries a stage, and how long a stage may take in any run.
 
-    `timeout_minutes`: by stage, {"train": 600}; other stages have no limit.
+    Args:
+        retries: Of a stage that a signal ended, or that lost its engine or its disk; nothing else.
+        retry_seconds: The wait before each retry.
+        timeout_minutes: By stage, {"train": 600}; other stages have no limit.
     """
 
     retries: Natural = 2
@@ -140,12 +195,31 @@ class LimitsSection:
 
 @section
 class PipelineConfig:
-    """One run. `ingest`, `build` and `evaluate` hold fields of those stages' configs, by name. Without `compare` the
-    model is only compared with BM25 and a random order.
+    """One run, as a pipeline.toml describes it.
 
     Relative paths are relative to the TOML file's folder. `{date}` in `log.files` is the data date of a scheduled run,
     and `log.date` a fixed one; with either the log is dated: every run ingests one date, and `build` unites the days of
     the store, or the `window.last` of them up to that date.
+
+    Args:
+        log: The log.
+        documents: What is searched.
+        judgments: What the model is evaluated on.
+        store: The folder or URI that holds the output of all stages.
+        report: The page about the run.
+        title: The title of that page.
+        mlflow: A folder or a tracking server that gets each model's settings, curves, NDCG and report.
+        window: The dates of a dated run.
+        ingest: Fields of the command `ingest`.
+        build: Fields of the command `build`.
+        train: How the model is trained.
+        evaluate: Fields of the command `evaluate`.
+        compare: The comparison; without it the model is only compared with BM25 and a random order.
+        promotion: What a candidate must show before it goes live.
+        drift: Which unusual figures warn or stop.
+        publish: Where the release goes.
+        limits: Retries and timeouts.
+        beam_options: Options of the Beam runner.
     """
 
     log: LogSection
@@ -154,7 +228,7 @@ class PipelineConfig:
     store: Uri = Field("store", validate_default=True)
     report: Uri = Field("report.html", validate_default=True)
     title: str = "clicktower run"
-    mlflow: Uri | None = None  # a folder or a tracking server (flows.tracking)
+    mlflow: Uri | None = None
     window: WindowSection = field(default_factory=WindowSection)
     ingest: IngestFields = field(default_factory=dict)
     build: BuildFields = field(default_factory=dict)

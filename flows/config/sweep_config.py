@@ -22,6 +22,14 @@ from clicktower.training.trainer.launch import require_workers
 
 @section
 class JudgedSection:
+    """Judgments to tune on: what is tuned on them must not be reported as a test result.
+
+    Args:
+        documents: The documents.
+        queries: The judged queries.
+        qrels: The judgments.
+    """
+
     documents: Uri
     queries: Uri
     qrels: Uri
@@ -29,18 +37,47 @@ class JudgedSection:
 
 @section
 class SampleSection:
+    """Some points of the grid, at random.
+
+    Args:
+        points: How many.
+        seed: More points with the same seed include these.
+    """
+
     points: Count
     seed: Seed = 1
 
 
 @section
 class SweepConfig:
-    """One sweep. Relative paths are relative to the TOML file's folder.
+    """One sweep, as a sweep.toml describes it. Relative paths are relative to the TOML file's folder.
 
-    `word_vectors`, `start`, `teacher`, `workers`, `min_workers`, `threads`, `device` and `path` are those of `train`.
-    `set`: recipe fields that all trials share. `fields`: the grid, a list of values for each recipe field (or of
-    recipes, for `recipe`); with `sample` only so many random points of it. `trial`: points given one by one. `engine`:
-    processes, ray, or auto for Ray if RAY_ADDRESS names a cluster.
+    Args:
+        shards: The folder that `build` printed.
+        into: The store of the models, and of the table in sweep/DIGEST.
+        recipe: The recipe that is varied, by name or as a TOML file.
+        word_vectors: As in `train`, unless a point says word_vectors = "none".
+        epochs: The epochs of all trials; by default the recipe's.
+        seeds: Every point is trained with each; by default with the recipe's.
+        measure: What decides: dev_loss, dev_ndcg@10 and so on; by default NDCG with [judged], otherwise the loss of the
+            held-out pairs where it can compare.
+        max_trials: The most trials, points times seeds; more are refused.
+        start: The folder of another training that all trials start from.
+        teacher: As in `train`.
+        workers: Workers of a trial, as in `train`.
+        min_workers: As in `train`.
+        threads: Threads of each worker.
+        device: What to train on, as in `train`.
+        path: The arithmetic, as in `train`.
+        engine: processes of this machine, ray, or auto for Ray if RAY_ADDRESS names a cluster.
+        at_once: Concurrent trials, which share the cores; by default one, on Ray as many as there is room for.
+        mlflow: A folder or a tracking server, for the finished trials.
+        halving: Most points stop early.
+        judged: Judgments to tune on.
+        set: Recipe fields that all trials share.
+        fields: The grid: a list of values for each recipe field, or of recipes, for `recipe`.
+        sample: Only so many random points of the grid.
+        trial: Points given one by one.
     """
 
     shards: Uri
@@ -48,7 +85,7 @@ class SweepConfig:
     recipe: str = DEFAULT
     word_vectors: Uri | None = None
     epochs: Count | None = None
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = ()  # by default that of the recipe
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = ()
     measure: str | None = None
     max_trials: Count = 100
     start: Uri | None = None
@@ -60,7 +97,7 @@ class SweepConfig:
     path: Literal["auto", "compiled", "torch"] = "auto"
     engine: Literal["auto", "processes", "ray"] = "auto"
     at_once: Count | None = None
-    mlflow: Uri | None = None  # a folder or a tracking server (flows.tracking), for the finished trials
+    mlflow: Uri | None = None
     halving: Halving | None = None
     judged: JudgedSection | None = None
     set: RecipeFields = field(default_factory=dict)

@@ -47,19 +47,30 @@ def _additional(columns: tuple[str, ...]) -> tuple[str, ...]:
 
 @section
 class PublishConfig:
-    """How a release is made, and how many are kept."""
+    """How a release is made, and how many are kept.
 
-    # auto: partitions (IVF) above `index_above` documents, otherwise every document is compared (1 ms a query at
-    # 50,000).
+    Args:
+        index: auto: partitions (IVF) above `index_above` documents, otherwise every document is compared (1 ms a query
+            at 50,000).
+        index_above: The documents above which auto makes an index.
+        recall_at: The results of a query that recall is measured on.
+        min_recall: The smallest recall of a usable index, against exact search.
+        num_recall_queries: The queries of that measurement: titles drawn by a keyed hash, two words of each.
+        seed: The seed of the index and of these queries.
+        columns: The columns of the documents to return with each hit and to filter by.
+        language: The language of the titles' terms (BM25) (docs/model.md).
+        keep: The earlier releases to keep, besides the live one and its predecessor.
+    """
+
     index: Literal["auto", "none", "ivf"] = "auto"
     index_above: Natural = 20_000
     recall_at: Count = 10
-    min_recall: Annotated[float, Field(gt=0, le=1)] = 0.98  # of a usable index, against exact search
-    num_recall_queries: Count = 200  # titles drawn by a keyed hash, two words of each as a query
+    min_recall: Annotated[float, Field(gt=0, le=1)] = 0.98
+    num_recall_queries: Count = 200
     seed: Seed = 0
-    columns: Annotated[tuple[str, ...], Unnamed(at=()), AfterValidator(_additional)] = ()  # to return and filter by
-    language: Annotated[Language, Unnamed(at=DEFAULT_LANGUAGE)] = DEFAULT_LANGUAGE  # of the titles' terms (BM25)
-    keep: Annotated[Natural, Unnamed()] = 7  # earlier releases to keep, besides the live one and its predecessor
+    columns: Annotated[tuple[str, ...], Unnamed(at=()), AfterValidator(_additional)] = ()
+    language: Annotated[Language, Unnamed(at=DEFAULT_LANGUAGE)] = DEFAULT_LANGUAGE
+    keep: Annotated[Natural, Unnamed()] = 7
 
 
 @contextmanager

@@ -18,9 +18,42 @@ Rate = Annotated[float, Field(ge=0, le=0.5)]
 
 @section
 class SimulationConfig:
-    """A search log of `num_searches` searches with known truth. Rates are shares of searches unless they say of lines.
+    """A search log with known truth. Rates are shares of the searches unless they say of lines or titles.
 
-    Zero documents or files means a number that fits the searches.
+    Args:
+        num_searches: The searches of people and bots.
+        seed: The same seed makes the same bytes.
+        num_documents: The documents; 0 is a number that fits the searches.
+        num_files: The files of the log; 0 is a number that fits the searches.
+        days: The days that the log covers.
+        num_judged_queries: The judged queries in each of dev and test.
+        undeclared_bots: Searches of bots whose user agent is a browser's.
+        declared_bots: Searches of bots whose user agent says so.
+        heavy_people: Searches of people who search a great deal.
+        slow_bots: Searches of bots that search every 4 to 12 minutes, day and night.
+        clicking_bots: Searches of bots that click everything, or one rank.
+        crowds: Searches of crowds: bots that repeat one person's private query within minutes.
+        professionals: Searches of people who search for their work, and of accounts of several people.
+        searches_per_bot: The searches of an undeclared or declared bot.
+        searches_per_slow_bot: The searches of a slow bot.
+        searches_per_clicking_bot: The searches of a clicking bot.
+        clients_per_crowd: The clients of a crowd.
+        searches_per_professional: The searches of a professional.
+        searches_per_heavy_person: The searches of a heavy person.
+        private: Queries that hold something private, such as an address.
+        adult: Adult queries.
+        spam: Spam queries.
+        empty: Empty queries.
+        random_misspelling: Queries with a misspelling of their own.
+        odd_case: Queries in odd upper and lower case.
+        odd_spaces: Queries with odd white space.
+        without_client: Searches without a client.
+        shared_titles: The share of documents whose title another has, too.
+        repeated_lines: The share of lines that are repeated.
+        broken_lines: The share of lines that cannot be read.
+        unknown_searches: The share of lines whose search is unknown.
+        unknown_documents: The share of lines whose document is unknown.
+        other_lines: The share of other lines: other actions, events without a document, second search lines.
     """
 
     num_searches: Count = 30_000
@@ -28,7 +61,7 @@ class SimulationConfig:
     num_documents: Literal[0] | Annotated[int, Field(ge=200, le=2_000_000)] = 0
     num_files: Annotated[int, Field(ge=0, le=512)] = 0
     days: Count = 60
-    num_judged_queries: Count = 400  # in each of dev and test
+    num_judged_queries: Count = 400
 
     undeclared_bots: Rate = 0.06
     declared_bots: Rate = 0.01
@@ -36,7 +69,7 @@ class SimulationConfig:
     slow_bots: Rate = 0.0
     clicking_bots: Rate = 0.0
     crowds: Rate = 0.0
-    professionals: Rate = 0.0  # people, and accounts of several people
+    professionals: Rate = 0.0
     searches_per_bot: Count = 300
     searches_per_slow_bot: Count = 400
     searches_per_clicking_bot: Count = 60
@@ -53,12 +86,12 @@ class SimulationConfig:
     odd_spaces: Rate = 0.05
     without_client: Rate = 0.003
 
-    shared_titles: Rate = 0.04  # of documents
-    repeated_lines: Rate = 0.005  # of lines, as are those below
+    shared_titles: Rate = 0.04
+    repeated_lines: Rate = 0.005
     broken_lines: Rate = 0.0008
     unknown_searches: Rate = 0.0005
     unknown_documents: Rate = 0.002
-    other_lines: Rate = 0.0006  # other actions, events without a document, second search lines
+    other_lines: Rate = 0.0006
 
     def __post_init__(self) -> None:
         bots = self.undeclared_bots + self.declared_bots + self.slow_bots + self.clicking_bots + self.crowds

@@ -26,10 +26,16 @@ SHARE = 0.4
 
 @section
 class CountingRule:
-    """The paper's rule, except for the threshold, which the paper does not give."""
+    """The counting of keywords: the paper's rule, except for the threshold, which the paper does not give.
+
+    Args:
+        top_cells: The cells of each direction that are asked: those with the largest final activation.
+        threshold: The share of its range over the text by which a cell must move at a word to declare it.
+        share: The share of the cells that must declare a keyword.
+    """
 
     top_cells: Count = 10
-    threshold: Annotated[float, Field(gt=0, le=1)] = 0.2  # of a cell's range over the text
+    threshold: Annotated[float, Field(gt=0, le=1)] = 0.2
     share: Share = SHARE
 
     @property

@@ -84,9 +84,14 @@ RULES = {
 class EvaluateLabelledConfig:
     """How similarities are evaluated.
 
-    sides: which towers of a model read the two texts; crossed is what clicks train. max_train_pairs: thresholds are
-    chosen on a sample of this many training pairs if there are more. language: of the terms of TF-IDF and BM25.
-    word_movers: seconds for a thousand pairs.
+    Args:
+        sides: Which towers of a model read the two texts; crossed is what clicks train.
+        max_train_pairs: Thresholds are chosen on a sample of this many training pairs if there are more.
+        language: The language of the terms of TF-IDF and BM25 (docs/model.md).
+        word_movers: Measure word mover's distance too: seconds for a thousand pairs.
+        confidence: The confidence of intervals.
+        num_resamples: Resamples of the bootstrap.
+        seed: The seed of the resamples and of the sample.
     """
 
     sides: Literal["crossed", "query", "document"] = "crossed"

@@ -65,12 +65,27 @@ CLICK_DERIVED_SENTENCE = (
 
 @section
 class EvaluateConfig:
+    """How models are evaluated.
+
+    Args:
+        cutoffs: The ranks of NDCG: 10 is NDCG@10.
+        gain: exponential, 2^grade - 1, or linear, the grade.
+        min_judged: Queries with fewer judged documents are left out.
+        relevant_grade: The grade from which on a document is relevant, for recall and reciprocal rank.
+        language: The language of the words of BM25 and of the lexical share of a score (docs/model.md).
+        top_k: Results of each query over the full collection, for NDCG@10 over it too.
+        num_examples: The queries whose rankings are shown.
+        confidence: The confidence of intervals.
+        num_resamples: Resamples of the bootstrap and of the randomisation test.
+        seed: The seed of the resamples.
+    """
+
     cutoffs: Annotated[tuple[Count, ...], Field(min_length=1)] = CUTOFFS
-    gain: Gain = "exponential"  # 2^grade - 1, or linear: the grade
-    min_judged: Count = 1  # leave out queries with fewer judged documents
-    relevant_grade: Count = 1  # from this grade on a document is relevant, for recall and reciprocal rank
-    language: Language = DEFAULT_LANGUAGE  # of the words of BM25 and of the lexical share of a score
-    top_k: Annotated[int, Field(ge=10)] = 100  # results of each query over the full collection, for NDCG@10 over it too
+    gain: Gain = "exponential"
+    min_judged: Count = 1
+    relevant_grade: Count = 1
+    language: Language = DEFAULT_LANGUAGE
+    top_k: Annotated[int, Field(ge=10)] = 100
     num_examples: Natural = 10
     confidence: Confidence = 0.95
     num_resamples: Count = 10_000

@@ -23,9 +23,13 @@ from clicktower.training.towers.tower_settings import CLSM, DSSM, LSTM, RNN, BiL
 
 @section
 class WordVectorSettings(SectionFamily):
-    """Words of a given file start from its vectors (model.word_vectors)."""
+    """Words of a given file start from its vectors.
 
-    columns: Natural = 0  # of each vector; 0: the file's
+    Args:
+        columns: Numbers of each vector; 0 is what the file has.
+    """
+
+    columns: Natural = 0
 
 
 @section
@@ -44,27 +48,47 @@ class Frozen(WordVectorSettings):
 
 @section
 class OptimiserSettings(SectionFamily):
-    step: Positive = 0.002  # ε of eq. 6, with L summed over the minibatch; for adam the step's length
-    clip_norm: Factor = 0.0  # th_G, for each tower on its own; 0: never
+    """How a large update changes the parameters.
+
+    Args:
+        step: ε of eq. 6, with L summed over the minibatch; for adam the step's length.
+        clip_norm: th_G, for each tower on its own; 0 is never.
+    """
+
+    step: Positive = 0.002
+    clip_norm: Factor = 0.0
 
 
 @section
 class Nesterov(OptimiserSettings):
+    """Nesterov's momentum, as the paper has it.
+
+    Args:
+        momentum_edge: μ in the first and last 2% of all updates.
+        momentum_middle: μ in between; the paper's 0.995 remembers 200 updates.
+    """
+
     kind: Literal["nesterov"] = "nesterov"
-    momentum_edge: Share = 0.9  # μ in the first and last 2% of all updates
-    momentum_middle: Share = 0.9  # μ in between; the paper's 0.995 remembers 200 updates
+    momentum_edge: Share = 0.9
+    momentum_middle: Share = 0.9
 
 
 @section
 class SGD(OptimiserSettings):
-    """Without momentum."""
+    """Plain gradient descent, without momentum.
+
+    Args:
+        clip_value: The largest size of a number of the gradient, which is a sum; 0 is any.
+    """
 
     kind: Literal["sgd"] = "sgd"
-    clip_value: Factor = 0.0  # the largest size of a number of the gradient, which is a sum; 0: any
+    clip_value: Factor = 0.0
 
 
 @section
 class Adam(OptimiserSettings):
+    """Adam (Kingma and Ba)."""
+
     kind: Literal["adam"] = "adam"
 
 
@@ -76,6 +100,8 @@ PRINTED_OPTIMISER = Nesterov(momentum_middle=0.995)
 
 @section
 class AdaGrad(OptimiserSettings):
+    """AdaGrad (Duchi et al.)."""
+
     kind: Literal["adagrad"] = "adagrad"
 
 
@@ -84,6 +110,22 @@ class Recipe:
     """What to train and how. Values the paper leaves open were chosen on held-out data (docs/model.md section 4).
 
     Raises pydantic.ValidationError for an invalid value; `changed` says it in words.
+
+    Args:
+        name: The name of the recipe.
+        tower: What makes a text's embedding (docs/model.md).
+        objective: What is learnt.
+        optimiser: How the parameters are updated.
+        word_vectors: Whether words start from the vectors of a file.
+        max_words: Words read of a text; 0 is all.
+        overflow: The treatment of words beyond max_words.
+        initial_range: Parameters start uniform in ± this.
+        epochs: Passes over the pairs.
+        minibatch: Pairs per large update.
+        micro_batch: Pairs computed at once; the unit of work for workers.
+        reduction: exact: the same bytes for any number of workers; fast: a plain all-reduce.
+        dtype: The numbers that are computed with.
+        seed: The seed of initial parameters, order and negatives.
     """
 
     name: str
@@ -91,12 +133,12 @@ class Recipe:
     objective: Annotated[ObjectiveSettings, one_of(ObjectiveSettings)] = Clicks()
     optimiser: Annotated[OptimiserSettings, one_of(OptimiserSettings)] = Nesterov()
     word_vectors: Annotated[WordVectorSettings | None, one_of(WordVectorSettings), BeforeValidator(none_to_null)] = None
-    max_words: Natural = 0  # words read of a text; 0: all
-    overflow: Literal["merge", "truncate"] = "merge"  # the treatment of words beyond max_words
-    initial_range: Positive = 0.2  # parameters start uniform in ±this
+    max_words: Natural = 0
+    overflow: Literal["merge", "truncate"] = "merge"
+    initial_range: Positive = 0.2
     epochs: Count = 20
-    minibatch: Count = 256  # pairs per large update
-    micro_batch: Count = 128  # pairs computed at once; the unit of work for workers
+    minibatch: Count = 256
+    micro_batch: Count = 128
     reduction: Literal["exact", "fast"] = "exact"
     dtype: Literal["float32", "float64"] = "float32"
     seed: Seed = 1

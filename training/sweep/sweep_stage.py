@@ -348,6 +348,10 @@ class Halving:
 
     Rungs wait for each other, so the choice depends on the figures alone and not on which trial was first. Asynchronous
     halving (ASHA, Ray Tune's) keeps every machine busy, but its best trial is another one each time.
+
+    Args:
+        eta: One point in so many continues.
+        min_epochs: The epochs of all points.
     """
 
     eta: Annotated[int, Field(ge=2)] = 3

@@ -25,9 +25,12 @@ class TowerSettings(SectionFamily):
     A tower outside this package is a subclass and an entry in TOWERS. Once its file has been imported, recipes may name
     it, and it trains, encodes and is evaluated. Nothing is ever imported because a model or a recipe names it: with
     several workers, Ray's must import it too.
+
+    Args:
+        cells: Recurrent units of one direction; of dssm, clsm and bag, the embedding's dimensions.
     """
 
-    cells: Count = 96  # recurrent units of one direction; of dssm, clsm and bag, the embedding's dimensions
+    cells: Count = 96
 
     @property
     def rows(self) -> int:
@@ -37,26 +40,41 @@ class TowerSettings(SectionFamily):
 
 @section
 class Recurrent(TowerSettings):
-    """A tower with a state that passes from word to word."""
+    """A tower with a state that passes from word to word.
 
-    recurrent_range: Factor = 0.0  # W_rec, b and W_peep start uniform in ±this; 0: in ±initial_range
-    recurrent_step: Factor = 0.0  # ε of W_rec, b and W_peep; 0: the optimiser's
+    Args:
+        recurrent_range: W_rec, b and W_peep start uniform in ± this; 0 is in ± initial_range.
+        recurrent_step: ε of W_rec, b and W_peep; 0 is the optimiser's.
+    """
+
+    recurrent_range: Factor = 0.0
+    recurrent_step: Factor = 0.0
 
 
 @section
 class Truncated(Recurrent):
-    """A tower whose embedding is the last state, from which gradients go back in time."""
+    """A tower whose embedding is the last state, from which gradients go back in time.
 
-    truncate_steps: Natural = 0  # T; 0: as long as the longest text
+    Args:
+        truncate_steps: T; 0 is as long as the longest text.
+    """
+
+    truncate_steps: Natural = 0
 
 
 @section
 class GatedRecurrent(Recurrent):
-    """An LSTM."""
+    """An LSTM.
+
+    Args:
+        forget_gate: The cell has a forget gate.
+        peepholes: Gates see the cell's state.
+        forget_bias: Added to the forget gate's initial part of b; 0 without forget_gate.
+    """
 
     forget_gate: bool = False
     peepholes: bool = False
-    forget_bias: Annotated[float, Field(ge=-100, le=100)] = 0.0  # added to the forget gate's initial part of b
+    forget_bias: Annotated[float, Field(ge=-100, le=100)] = 0.0
 
     @field_validator("forget_bias")
     @classmethod
@@ -68,8 +86,14 @@ class GatedRecurrent(Recurrent):
 
 @section
 class LSTM(GatedRecurrent, Truncated):
+    """The paper's LSTM; the last state is the embedding.
+
+    Args:
+        gradient: The exact one, or the appendix's: eq. 9-44 of the paper leave out paths through the gates
+            (docs/model.md section 4).
+    """
+
     kind: Literal["lstm"] = "lstm"
-    # appendix: eq. 9-44 of the paper, which leave out paths through the gates (docs/model.md section 4)
     gradient: Annotated[Literal["exact", "appendix"], Unnamed(at="exact")] = "exact"
 
     @field_validator("gradient")
@@ -82,61 +106,105 @@ class LSTM(GatedRecurrent, Truncated):
 
 @section
 class BiLSTM(GatedRecurrent, Truncated):
+    """An LSTM in each direction; their last states are the embedding."""
+
     kind: Literal["bilstm"] = "bilstm"
 
 
 @section
 class PrintedLSTM(Truncated):
+    """The LSTM by the paper's equations as they are printed."""
+
     kind: Literal["printed_lstm"] = "printed_lstm"
 
 
 @section
 class RNN(Truncated):
+    """A plain recurrent network; the last state is the embedding."""
+
     kind: Literal["rnn"] = "rnn"
 
 
 @section
 class GRU(Truncated):
+    """Gated recurrent units; the last state is the embedding."""
+
     kind: Literal["gru"] = "gru"
 
 
 @section
 class DSSM(TowerSettings):
+    """A bag of letter trigrams below a tanh layer (Huang et al.).
+
+    Args:
+        hidden: tanh units below the embedding.
+    """
+
     kind: Literal["dssm"] = "dssm"
-    hidden: Count = 288  # tanh units below the embedding
+    hidden: Count = 288
 
 
 @section
 class CLSM(TowerSettings):
+    """Letter trigrams of word windows, max-pooled (Shen et al.).
+
+    Args:
+        hidden: tanh units below the embedding.
+        window: Words of a window; odd.
+    """
+
     kind: Literal["clsm"] = "clsm"
-    hidden: Count = 288  # tanh units below the embedding
+    hidden: Count = 288
     window: Window = 3
 
 
 @section
 class CNN(TowerSettings):
+    """Convolution over word windows, max-pooled.
+
+    Args:
+        window: Words of a window; odd.
+    """
+
     kind: Literal["cnn"] = "cnn"
     window: Window = 3
 
 
 @section
 class SWEM(TowerSettings):
+    """Pooled word vectors (Shen et al.).
+
+    Args:
+        aggregate: The pooling: mean, maximum, or both.
+    """
+
     kind: Literal["swem"] = "swem"
     aggregate: Literal["aver", "max", "concat"] = "concat"
 
 
 @section
 class Bag(TowerSettings):
+    """The sum of letter trigrams."""
+
     kind: Literal["bag"] = "bag"
 
 
 @section
 class SelfAttentive(GatedRecurrent):
+    """Weighted sums of the states of a bidirectional LSTM (Lin et al.).
+
+    Args:
+        attention_units: d_a, the units of the attention.
+        hops: r, weighted sums of the states.
+        average_hops: The embedding is the mean of its hops, not their concatenation.
+        penalty: The weight of ||A Aᵀ - I||² of each text in the loss.
+    """
+
     kind: Literal["self_attentive"] = "self_attentive"
-    attention_units: Count = 32  # d_a
-    hops: Count = 4  # r, weighted sums of the states
-    average_hops: bool = False  # the embedding is the mean of its hops, not their concatenation
-    penalty: Factor = 0.0  # weight of ||A Aᵀ - I||² of each text in the loss
+    attention_units: Count = 32
+    hops: Count = 4
+    average_hops: bool = False
+    penalty: Factor = 0.0
 
     @property
     def rows(self) -> int:
@@ -145,10 +213,18 @@ class SelfAttentive(GatedRecurrent):
 
 @section
 class MaxPooled(GatedRecurrent):
+    """The maximum over the states of a bidirectional LSTM (InferSent)."""
+
     kind: Literal["max_pooled"] = "max_pooled"
 
 
 @section
 class Variational(GatedRecurrent, Truncated):
+    """A distribution over embeddings (Deudon).
+
+    Args:
+        latent: h, dimensions of a text's distribution.
+    """
+
     kind: Literal["variational"] = "variational"
-    latent: Count = 96  # h, dimensions of a text's distribution
+    latent: Count = 96
