@@ -62,11 +62,11 @@ class BuildJob:
     """One run of the pipeline: its inputs, and what its last step needs."""
 
     attempt: Attempt
-    queries: tuple[DayFile, ...]  # of day.QUERIES
-    exposures: tuple[DayFile, ...]  # of day.EXPOSURES
+    queries: tuple[DayFile, ...]  # of search_log.QUERIES
+    exposures: tuple[DayFile, ...]  # of search_log.EXPOSURES
     documents: str
     documents_parts: tuple[DocumentsPart, ...]
-    clickers: tuple[DayFile, ...]  # of day.CLICKERS; none if pair_k is 1
+    clickers: tuple[DayFile, ...]  # of search_log.CLICKERS; none if pair_k is 1
     judged_queries: str | None
     adult_terms: tuple[str, ...]
     ledger: Ledger  # of all days together

@@ -73,10 +73,10 @@ def click_pairs(
     With a `pair_k` above 1 only pairs that at least as many people clicked. It needs `pair_people` (PAIR_PEOPLE, all
     rows of these queries), with which the tally also counts what other values of it would leave.
 
-    `queries`: day.QUERIES; `shown`: SHOWN_TITLED; both hold all rows of each of their queries, from any number of days.
-    `judged`: comparison forms of the queries that are reserved for evaluation. The fate of a line depends first on its
-    query (content, then judged, then below k), then on its document (unknown) and then on its pair (below pair_k).
-    `adult_terms` replace the built-in list.
+    `queries`: search_log.QUERIES; `shown`: SHOWN_TITLED; both hold all rows of each of their queries, from any number
+    of days. `judged`: comparison forms of the queries that are reserved for evaluation. The fate of a line depends
+    first on its query (content, then judged, then below k), then on its document (unknown) and then on its pair (below
+    pair_k). `adult_terms` replace the built-in list.
     """
     people = count_people(queries)
     query_of_row = pc.index_in(shown["query"], value_set=people["query"]).combine_chunks()
@@ -243,7 +243,7 @@ PEOPLE_COUNTED = pa.schema(
 
 
 def count_people(queries: pa.Table) -> pa.Table:
-    """PEOPLE_COUNTED: one row per query of day.QUERIES rows of any number of days, in order of appearance.
+    """PEOPLE_COUNTED: one row per query of search_log.QUERIES rows of any number of days, in order of appearance.
 
     The input must hold all rows of a query. A person who appears on several days counts once, and a line without a
     client id counts for nobody.

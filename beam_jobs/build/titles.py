@@ -112,7 +112,7 @@ def find_pool_rows(grouped: pa.Table, pool: pa.Table) -> pa.Table:
 
 
 def sum_positions(exposures: pa.Table) -> pa.Table:
-    """SHOWN: exposures (day.EXPOSURES) added up by query and document."""
+    """SHOWN: exposures (search_log.EXPOSURES) added up by query and document."""
     sums = exposures.group_by(["query", "document_id"]).aggregate([(name, "sum") for name in COUNTS])
     return pa.table(sums.columns, schema=SHOWN)
 
@@ -160,7 +160,7 @@ def title_rows(shown: pa.Table, answered: pa.Table) -> pa.Table:
 
 
 def title_clickers(clickers: pa.Table, answered: pa.Table) -> pa.Table:
-    """PAIR_PEOPLE, from the day.CLICKERS of a bucket of queries and the titles it requested."""
+    """PAIR_PEOPLE, from the search_log.CLICKERS of a bucket of queries and the titles it requested."""
     at = pc.index_in(clickers["document_id"], value_set=answered["document_id"])
     table = pa.table([clickers["query"], answered["title"].take(at), clickers["person"]], schema=PAIR_PEOPLE)
     return table.filter(table["title"].is_valid())

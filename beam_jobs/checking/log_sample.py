@@ -212,9 +212,9 @@ class SampledDay:
     rows.
     """
 
-    queries: pa.Table  # day.QUERIES
-    exposures: pa.Table  # day.EXPOSURES
-    clickers: pa.Table  # day.CLICKERS
+    queries: pa.Table  # search_log.QUERIES
+    exposures: pa.Table  # search_log.EXPOSURES
+    clickers: pa.Table  # search_log.CLICKERS
     fates: Counter[str]
     shared_query_ids: int
     seconds: float

@@ -39,7 +39,7 @@ class Tally:
     """
 
     lines: int = 0  # counted where blocks are cut, before anything is parsed
-    fates: Mapping[str, int] = field(default_factory=dict)  # lines by fate (schemas.search_log)
+    fates: Mapping[str, int] = field(default_factory=dict)  # lines by fate (schemas.ledger)
     counts: Mapping[str, int] = field(default_factory=dict)
     first_ms: int | None = None
     last_ms: int | None = None

@@ -23,7 +23,7 @@ from clicktower.schemas.search_log import KINDS, PEOPLE_CAP
 from clicktower.schemas.section import Count, section
 
 # A client is certainly a bot, certainly no bot, or unsure: kept out of training, counted separately. Each rule has a
-# fate (schemas.search_log) for the lines of its clients. A client counts under the first rule that applies.
+# fate (schemas.ledger) for the lines of its clients. A client counts under the first rule that applies.
 FATE_OF_RULE = {
     "user_agent": "bot_user_agent",
     "pace": "bot_behaviour",

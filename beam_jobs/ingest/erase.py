@@ -160,8 +160,8 @@ class Change:
 def remove_people(
     queries: pa.Table, exposures: pa.Table, people: pa.Array, clickers: pa.Table | None = None
 ) -> Change | None:
-    """A bucket without these people (hashes), or None if it contains none of them. `clickers`: day.CLICKERS, if the day
-    has them.
+    """A bucket without these people (hashes), or None if it contains none of them. `clickers`: search_log.CLICKERS, if
+    the day has them.
     """
     sets = queries["people"].combine_chunks()
     owner = pc.list_parent_indices(sets).to_numpy(zero_copy_only=False)

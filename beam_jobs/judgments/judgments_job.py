@@ -58,8 +58,8 @@ class JudgmentsJob:
 
     attempt: Attempt
     config: judging.JudgmentsConfig
-    queries: tuple[DayFile, ...]  # of day.QUERIES
-    exposures: tuple[DayFile, ...]  # of day.EXPOSURES
+    queries: tuple[DayFile, ...]  # of search_log.QUERIES
+    exposures: tuple[DayFile, ...]  # of search_log.EXPOSURES
     adult_terms: tuple[str, ...]
     labels: Mapping[str, Any]
     span: Mapping[str, Any]  # first_time, last_time and days of the window

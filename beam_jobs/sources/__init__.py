@@ -1,1 +1,1 @@
-"""Log formats: each source turns lines into log_row.LOG_ROW."""
+"""Log formats: each source turns lines into search_log.LOG_ROW."""

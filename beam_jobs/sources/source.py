@@ -38,7 +38,7 @@ class ParsedBlock:
 
     rows: pa.RecordBatch  # LOG_ROW, or the result of the source's `rows_of`
     reject_offsets: np.ndarray  # int64, ascending: in bytes of the file, in rows for Parquet
-    reject_reasons: Sequence[str]  # fates (schemas.search_log)
+    reject_reasons: Sequence[str]  # fates (schemas.ledger)
     num_action_lines: int = 0
     num_blank_lines: int = 0
     wrong_values: WrongValues = field(default_factory=Counter)

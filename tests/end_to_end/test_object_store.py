@@ -235,7 +235,7 @@ def test_a_sweep_on_s3_and_a_service_that_follows_publish_rollback_and_prune(ser
     def answer() -> str:
         body = json.dumps({"query": "garden hose"}).encode()
         request = urllib.request.Request(f"{url}/v1/search", body, {"Content-Type": "application/json"})
-        found = json.load(urllib.request.urlopen(request, timeout=60))
+        found = json.load(urllib.request.urlopen(request, timeout=SECONDS))
         assert found["hits"]
         return found["release"]
 
@@ -260,7 +260,7 @@ def test_a_sweep_on_s3_and_a_service_that_follows_publish_rollback_and_prune(ser
 
 def answers(url: str) -> bool:
     with suppress(OSError):
-        return urllib.request.urlopen(f"{url}/healthz", timeout=60).status == 200
+        return urllib.request.urlopen(f"{url}/healthz", timeout=SECONDS).status == 200
     return False
 
 

@@ -1,4 +1,4 @@
-"""The objective of labels: the class of a text or pair of texts, predicted by a head above the tower (network.head).
+"""The objective of labels: the class of a text or pair of texts, predicted by a head above the tower (model.head).
 
     L = Σ over examples of ( -log p(label) + l1 ||ψ||₁ + l2 ||ψ||₂² ),    ψ the head's weights
 

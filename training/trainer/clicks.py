@@ -149,7 +149,7 @@ def probabilities(score_BC: np.ndarray, gamma: float) -> np.ndarray:
 def teacher_of(path: str, data: ShardData, recipe: Recipe) -> Teacher:
     """The teacher in a model folder or a file of vectors (model.teacher).
 
-    Raises as model.load_models and read_text_vectors, and UsageError for a model that compares by distance.
+    Raises as model.load_encoder and read_text_vectors, and UsageError for a model that compares by distance.
     """
     taught = recipe.clicks.teacher or Teaching()
     model = read_text_vectors(path) if path.endswith(SUFFIX) else load_encoder(path)

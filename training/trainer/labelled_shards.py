@@ -56,7 +56,7 @@ class LabelledShards:
 def load_labelled(folder: str, recipe: Recipe, words: Sequence[str] = ()) -> LabelledShards:
     """The labelled shards in a folder, with texts limited to the recipe's words.
 
-    `words`: those with a row of their own (text_batch.WordRows). Raises StageError (missing or unreadable files,
+    `words`: those with a row of their own (text_table.WordRows). Raises StageError (missing or unreadable files,
     invalid labels, too few rows) and UnknownVersionError.
     """
     with _open(folder) as catalogue:

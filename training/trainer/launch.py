@@ -69,7 +69,7 @@ def train(
     without it goes on to the end.
     `start`: the folder of a training whose towers this one starts from. `word_vectors`: a file that words start from
     (model.word_vectors); they are tuned unless the recipe says frozen. `teacher`: the folder of a training, or of
-    models side by side, or a file of vectors, that this one is to agree with (objectives.clicks), by half of the loss
+    models side by side, or a file of vectors, that this one is to agree with (trainer.clicks), by half of the loss
     unless the recipe says `objective.teacher.share`. A recipe with `objective.pretrain` first trains such a model, a
     request of its own in the same store.
     Raises UsageError and StageError.

@@ -67,7 +67,7 @@ class Task(Protocol):
 
 class Objective(Protocol):
     def load(self, folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None) -> Task:
-        """The shards in a folder of this machine; `words` have rows of their own (text_batch.WordRows).
+        """The shards in a folder of this machine; `words` have rows of their own (text_table.WordRows).
 
         `teacher`: a model folder or a file of vectors, for clicks alone.
 

@@ -137,7 +137,7 @@ class PoolExclusions:
 def load_shards(folder: str, recipe: Recipe, words: Sequence[str] = ()) -> ShardData:
     """The shards in a local folder, prepared for a recipe (words limited, clicks shuffled if it says so).
 
-    `words`: those that have a row of their own (text_batch.WordRows).
+    `words`: those that have a row of their own (text_table.WordRows).
     Raises StageError (missing or unreadable files, too few negatives) and UnknownVersionError.
     """
     with open_catalogue(folder, CATALOGUE, SCHEMA_VERSION, stage="build") as catalogue:
@@ -450,7 +450,7 @@ class Pairs:
     documents: tuple[Texts, ...]  # [N] numbered from 0, one part after the other
     candidates: np.ndarray  # int32 [B, C] numbers of documents, the clicked one first; -1: none
     weights: np.ndarray | None  # float32 [B]; None: each pair counts once
-    taught: np.ndarray | None = None  # float32 [B, C], a teacher's probabilities (objectives.clicks)
+    taught: np.ndarray | None = None  # float32 [B, C], a teacher's probabilities (trainer.clicks)
 
 
 def pairs_of(micro_batch: MicroBatch, data: ShardData, recipe: Recipe, epoch: int) -> Pairs:

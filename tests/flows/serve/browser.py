@@ -7,6 +7,8 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from tests.waiting import SECONDS
+
 ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run", "--disable-component-update",
     "--disable-sync",
@@ -62,7 +64,7 @@ def looking(browser: Browser, origin: str, *, size=DESK, scheme: str = "light", 
     script failed, and unless the test makes `faults` the console is empty."""
     context = browser.new_context(viewport=size, color_scheme=scheme)
     page = context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(1000 * SECONDS)
     asked, said, failed, dialogs = [], [], [], []
     page.on("request", lambda request: asked.append(request.url))
     page.on("console", lambda message: said.append(message.text))

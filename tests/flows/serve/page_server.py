@@ -1,7 +1,6 @@
 """The service in a thread of the test, on a port of its own."""
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,6 +8,7 @@ import uvicorn
 
 from clicktower.flows.serve.app import Metrics, build_app
 from clicktower.flows.serve.live import Live
+from tests.waiting import wait_until
 
 
 @contextmanager
@@ -20,9 +20,8 @@ def serving(release: str) -> Iterator[str]:
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        time.sleep(0.02)
+    wait_until(lambda: server.started or not thread.is_alive(), "the service to start")
+    assert server.started
     yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     server.should_exit = True
-    thread.join(10)
+    thread.join()

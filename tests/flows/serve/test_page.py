@@ -13,6 +13,7 @@ from tests.flows.serve.browser import CONTRASTS, PHONE, chromium, looking
 from tests.flows.serve.page_release import AWKWARD, RECIPE, TITLES, publish_page_release, write_page_release
 from tests.flows.serve.page_server import serving
 from tests.recipes import varied
+from tests.waiting import SECONDS, wait_until
 
 pytestmark = pytest.mark.engine
 MODEL, BM25 = '[data-side="model"] .result', '[data-side="bm25"] .result'
@@ -20,7 +21,7 @@ FAILED = "#failed:not([hidden])"
 SENTENCE = re.compile(r"^[A-Z][^{}]{10,}\.$")
 
 
-expect.set_options(timeout=15_000)  # a busy machine is no fault of the page
+expect.set_options(timeout=1000 * SECONDS)  # a busy machine is no fault of the page
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def ask(origin: str, path: str, **body) -> dict:
     request = urllib.request.Request(
         f"{origin}/v1/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=SECONDS) as answer:
         return json.load(answer)
 
 
@@ -331,10 +332,7 @@ def test_a_release_that_takes_over_is_named_and_does_not_explain_what_another_fo
         expect(page.locator("#release")).to_contain_text(f"{len(TITLES)} documents")
         before = page.locator("#release").text_content()
         publish_page_release(tmp_path, [*TITLES, "steel anvil"])
-        for _ in range(100):
-            if ask(origin, "search", query="steel", mode="bm25")["release"][:8] not in before:
-                break
-            page.wait_for_timeout(100)
+        wait_until(lambda: ask(origin, "search", query="steel", mode="bm25")["release"][:8] not in before)
         page.locator(MODEL).first.click()
         expect(page.locator(".why").first).to_contain_text("Another release has taken over since")
         page.locator("#query").fill("anvil")
@@ -345,7 +343,7 @@ def test_a_release_that_takes_over_is_named_and_does_not_explain_what_another_fo
 
 
 def test_the_page_may_load_and_run_nothing_but_its_own(browser, origin):
-    with urllib.request.urlopen(origin, timeout=30) as answer:
+    with urllib.request.urlopen(origin, timeout=SECONDS) as answer:
         policy = answer.headers["Content-Security-Policy"]
         page_text = answer.read().decode()
     assert "default-src 'none'" in policy
