@@ -25,10 +25,10 @@ ALIASES = {"np": "numpy", "pa": "pyarrow", "nn": "torch"}
 CODE_FILES = ("cpp", "h", "inc", "py")
 DATA_FILES = ("arrow", "css", "csv", "html", "json", "jsonl", "log", "md", "onnx", "parquet", "run", "safetensors",
               "toml", "tsv", "txt", "yaml", "gz", "mjs", "ndjson", "ipynb", "so")  # fmt: skip
-# Columns of a log, parameters of a model, hosts, abbreviations.
+# Columns of a log, parameters of a model, fields of JSON, hosts, abbreviations.
 NO_CODE = re.compile(
     r"(a\.b(\.c)?|user\.id|product\.id|event_attributes\..*|query_attributes\..*|query\.(W|W_rec|b)"
-    r"|shared\.head\.W_1|texts\.words|u\.s\.a|\w+\.example|section\.field|NAME\..*)$"
+    r"|shared\.head\.W_1|texts\.words|position\.ordinal|metrics\.bots|text_contract\.table_rows|u\.s\.a|\w+\.example|section\.field|NAME\..*)$"
 )
 _NAME = re.compile(r"(?<![\w./@<-])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+(?![\w/-])")
 
@@ -123,7 +123,9 @@ def _members() -> dict[str, set[str]]:
 
 @cache
 def _settings() -> set[str]:
-    return {name for command in CLASSES for name in kinds_of_fields(settings_class(command))}
+    """As `--set` and as a pipeline.toml names them: `mapping.columns`, `ingest.mapping.columns`."""
+    fields = {(command, name) for command in CLASSES for name in kinds_of_fields(settings_class(command))}
+    return {name for _, name in fields} | {f"{command}.{name}" for command, name in fields}
 
 
 @cache

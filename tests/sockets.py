@@ -12,12 +12,17 @@ import psutil
 # since what several tests share is started before any of them.
 MARK = "CLICKTOWER_TEST_PROCESSES"
 os.environ[MARK] = str(os.getpid())
+# In the environment of what a test starts that is to listen to other machines. It may outlive its test by a while.
+MAY_LISTEN = "CLICKTOWER_TEST_MAY_LISTEN"
 LOOK_SECONDS = 0.3
 
 
 @contextmanager
 def listeners() -> Iterator[set[str]]:
-    """Within, notes what this process and all below it listen on that other machines can reach, and who does."""
+    """Within, notes what this process and all below it listen on that other machines can reach, and who does.
+
+    What the tests of another process start has another mark.
+    """
     mark, found, over = os.environ[MARK], set[str](), threading.Event()
 
     def look() -> None:
@@ -26,7 +31,8 @@ def listeners() -> Iterator[set[str]]:
                 if connection.status == psutil.CONN_LISTEN and connection.pid and not _is_loopback(connection.laddr.ip):
                     with suppress(psutil.Error):
                         process = psutil.Process(connection.pid)
-                        if process.pid == os.getpid() or process.environ().get(MARK) == mark:
+                        its = process.environ()
+                        if process.pid == os.getpid() or (its.get(MARK) == mark and MAY_LISTEN not in its):
                             command = " ".join(process.cmdline())[:200]
                             found.add(f"{connection.laddr.ip}:{connection.laddr.port} {process.name()} {command}")
 

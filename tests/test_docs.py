@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from clicktower.flows.cli import _engine_options, build_app
+from clicktower.flows.cli import COMMANDS, _engine_options, build_app
 from clicktower.flows.config.pipeline_config import read_pipeline
 from clicktower.flows.config.toml_file import recipe_named
 from clicktower.schemas.languages import Language
@@ -21,6 +21,11 @@ PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted((ROOT / 
 def commands() -> list[str]:
     """The `clicktower ...` lines of all pages; test_docs_run.py runs those of the main ones."""
     return sorted({command for page in PAGES for command in documented.commands(page)})
+
+
+def test_the_table_of_commands_has_each_of_them():
+    table = (ROOT / "docs" / "start.md").read_text(encoding="utf-8").split("## Which command do I need?")[1]
+    assert set(re.findall(r"`([a-z-]+)", table)) == set(COMMANDS)
 
 
 def test_the_docs_show_every_command_at_least_once():
