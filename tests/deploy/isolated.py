@@ -40,15 +40,21 @@ def declared(extras: set[str]) -> set[str]:
 
 
 def build_wheel(folder: Path, *, compiler: bool) -> Path:
-    """The wheel of this source, built in a copy of it, where there is a compiler or none."""
+    """The wheel of this source, built in a copy of it by way of the sdist, where there is a compiler or none, without
+    a warning of Setuptools.
+    """
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, tracked.split("\0")):
         if (ROOT / name).is_file():
             (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, folder / "source" / name)
     without = {} if compiler else {"CC": "false", "CXX": "false"}
-    command = [sys.executable, "-m", "uv", "build", "--quiet", "--wheel", "--out-dir", str(folder)]
-    subprocess.run(command, cwd=folder / "source", env=os.environ | without, check=True)
+    command = [sys.executable, "-m", "uv", "build", "--out-dir", str(folder)]
+    built = subprocess.run(
+        command, cwd=folder / "source", env=os.environ | without, capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr[-5000:]
+    assert re.findall(r"\w*Warning: .*", built.stderr) == []
     (wheel,) = folder.glob("*.whl")
     return wheel
 

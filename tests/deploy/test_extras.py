@@ -1,13 +1,14 @@
 """The wheel, in environments that hold nothing but the packages that its extras declare: what an image is made of."""
 
 import json
+import subprocess
 from ast import literal_eval
 
 import pytest
 
 from clicktower.flows.cli import COMMANDS
 from clicktower.flows.show.console import NEEDS
-from tests.deploy.isolated import build_wheel, clicktower, declared, imports, install, python
+from tests.deploy.isolated import ROOT, build_wheel, clicktower, declared, imports, install, python
 
 FOREIGN = {
     "cli": {"torch", "ray", "apache_beam", "prefect", "lancedb"},
@@ -46,6 +47,17 @@ def test_the_wheel_takes_no_name_but_its_own(sites, among_own_packages):
     assert done.returncode == 0, done.stderr[-2000:]
     code = "import clicktower, sys; print(clicktower.UsageError.__module__, 'schemas' in sys.modules)"
     assert python(sites / "cli", code, cwd=among_own_packages).stdout == "clicktower.schemas.errors False\n"
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_licence_and_what_is_read_at_run_time(sites):
+    (metadata,) = (sites / "cli").glob("clicktower-*.dist-info")
+    assert "License-Expression: Apache-2.0" in (metadata / "METADATA").read_text()
+    assert (metadata / "licenses/LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    read = {name for name in tracked if name.startswith(("schemas/", "beam_jobs/", "training/", "flows/"))}
+    assert len(read) > 250
+    assert [name for name in sorted(read) if not (sites / "cli/clicktower" / name).exists()] == []
 
 
 @pytest.mark.rehearsal

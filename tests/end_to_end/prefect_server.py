@@ -45,7 +45,7 @@ class PrefectServer(Services):
                 "PREFECT_WORKER_QUERY_SECONDS": "1",
             }
         )
-        self.api = httpx.Client(base_url=self.environment["PREFECT_API_URL"], timeout=30)
+        self.api = httpx.Client(base_url=self.environment["PREFECT_API_URL"], timeout=SECONDS)
 
     def __enter__(self) -> "PrefectServer":
         self.start()
