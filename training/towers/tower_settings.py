@@ -89,19 +89,14 @@ class LSTM(GatedRecurrent, Truncated):
     """The paper's LSTM; the last state is the embedding.
 
     Args:
-        gradient: The exact one, or the appendix's: eq. 9-44 of the paper leave out paths through the gates
+        gradient: The exact one, or the appendix's: eq. 14-44 of the paper leave out paths from one gate into another
             (docs/model.md section 4).
     """
 
     kind: Literal["lstm"] = "lstm"
     gradient: Annotated[Literal["exact", "appendix"], Unnamed(at="exact")] = "exact"
 
-    @field_validator("gradient")
-    @classmethod
-    def _without_peepholes(cls, gradient: str, info: Any) -> str:
-        if gradient == "appendix" and info.data.get("peepholes"):
-            raise ValueError("the appendix has no gradient of diagonal peepholes: set peepholes to false")
-        return gradient
+    gradient: Annotated[Literal["exact", "appendix"], Unnamed(at="exact")] = "exact"
 
 
 @section
