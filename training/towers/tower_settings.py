@@ -96,8 +96,6 @@ class LSTM(GatedRecurrent, Truncated):
     kind: Literal["lstm"] = "lstm"
     gradient: Annotated[Literal["exact", "appendix"], Unnamed(at="exact")] = "exact"
 
-    gradient: Annotated[Literal["exact", "appendix"], Unnamed(at="exact")] = "exact"
-
 
 @section
 class BiLSTM(GatedRecurrent, Truncated):
