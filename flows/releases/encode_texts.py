@@ -288,7 +288,7 @@ def encode_lines(
             yield vectors.tobytes()
             continue
         rows = [row if is_known else None for row, is_known in zip(vectors.tolist(), has_word, strict=True)]
-        yield "".join(json.dumps({"vector": row} if objects else row) + "\n" for row in rows).encode()
+        yield "".join(json.dumps({"vector": row} if objects else row, allow_nan=False) + "\n" for row in rows).encode()
 
 
 def _blocks(stream: BinaryIO) -> Iterator[list[bytes]]:

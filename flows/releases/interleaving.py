@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from clicktower.flows.releases.search import Hit, OpenRelease
+from clicktower.flows.releases.search import Hit, OpenRelease, require_search
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.identifiers import ids
@@ -29,18 +29,22 @@ CLICK = not_null(query_id=pa.string(), release=pa.string())
 _RESAMPLES = 10_000
 
 
-def interleaved_search(live: OpenRelease, rival: OpenRelease, key: str, text: str, k: int, **how: Any) -> list[Hit]:
-    """The k hits of a search of both releases; `release` of a hit names the one that added it.
+def interleaved_search(
+    live: OpenRelease, rival: OpenRelease, key: str, text: str, k: int, *, offset: int = 0, **how: Any
+) -> list[Hit]:
+    """The k hits of a search of both releases after the first `offset`; `release` of a hit names the one that added it.
 
     key: the coins, such as a query id: the same key gives the same list. how: as in OpenRelease.search, and it raises
     as that does.
     """
-    of_teams = [opened.search(text, k, **how) for opened in (live, rival)]
+    require_search(text, k, "hybrid", None, offset=offset)
+    of_teams = [opened.search(text, offset + k, **how) for opened in (live, rival)]
     hit_of = [{hit.id: hit for hit in hits} for hits in of_teams]
     names = live.release.digest, rival.release.digest
-    drafted = team_draft([[hit.id for hit in hits] for hits in of_teams], k, "/".join((*names, key)))
+    drafted = team_draft([[hit.id for hit in hits] for hits in of_teams], offset + k, "/".join((*names, key)))
     return [
-        replace(hit_of[team][id], rank=rank, release=names[team]) for rank, (id, team) in enumerate(drafted, start=1)
+        replace(hit_of[team][id], rank=rank, release=names[team])
+        for rank, (id, team) in enumerate(drafted[offset:], offset + 1)
     ]
 
 

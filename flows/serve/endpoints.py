@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from clicktower.flows.releases.document_filter import Bound, Value
+from clicktower.flows.releases.document_filter import Operator, Value
 from clicktower.flows.releases.interleaving import interleaved_search
 from clicktower.flows.releases.search import Mode, OpenRelease
 from clicktower.flows.releases.word_shares import explain_hit
@@ -63,8 +63,8 @@ class Search(Struct, forbid_unknown_fields=True, kw_only=True):
     mode: Mode = "hybrid"
     lexical_share: LexicalShare | None = None
     where: Annotated[
-        dict[str, Value | list[Value] | dict[Bound, Value]] | None,
-        Meta(description='Documents whose columns match: a value, any of a list, or bounds, {"price": {"lt": 20}}.'),
+        dict[str, Value | list[Value] | dict[Operator, Value | list[Value]]] | None,
+        Meta(description='Documents whose columns match: a value, any of a list, or operators, {"price": {"lt": 20}}.'),
     ] = None
     interleave: QueryId | None = None
     release: Digest | None = None
