@@ -186,6 +186,7 @@ def search(
     *,
     release: ReleaseUri,
     k: int = 10,
+    offset: int = 0,
     mode: Literal["hybrid", "vector", "bm25"] = "hybrid",
     lexical_share: float | None = None,
     rerank: int | None = None,
@@ -204,20 +205,21 @@ def search(
     Args:
         text: The query, as a person would type it.
         k: How many documents to show.
+        offset: How many of the best to skip: pages of k reach the first 100 documents.
         mode: hybrid: by the whole score of the model: near vectors, words that match and terms that query and title
             share. vector: by cosine alone, or by distance if the model compares by it. bm25: by shared terms alone.
         lexical_share: The share of the terms in a hybrid's score, instead of the model's own; `compare` reports the one
             that your judgments choose.
         rerank: Rerank this many of the nearest by the confidence of the model's own classifier that they are of the
             query's class, for example duplicates. For a model that was trained on labelled pairs.
-        where: Only documents whose columns match this JSON object: a value, a list of values, or the bounds lt, lte, gt
-            and gte. `publish --set 'columns=["price", "category"]'` keeps columns.
+        where: Only documents whose columns match this JSON object: a value (null: none), a list of values, or an object
+            of bounds (lt, lte, gt, gte), not and exists. `publish --set 'columns=["price", "category"]'` keeps columns.
     """
     from clicktower.flows.releases import search
     from clicktower.flows.releases.document_filter import read_filter
 
     hits = search.search(
-        release, text, k, mode, lexical_share=lexical_share, rerank=rerank,
+        release, text, k, mode, offset=offset, lexical_share=lexical_share, rerank=rerank,
         where=None if where is None else read_filter(where),
     )  # fmt: skip
     result = {"stage": "search", "query": text, "mode": mode, "hits": [asdict(hit) for hit in hits]}

@@ -87,7 +87,7 @@ def _post(
         finally:
             under_way -= 1
 
-    return Route(path, answer, methods=["POST"])
+    return Route(path, answer, methods=["GET", "POST"] if kind is Search else ["POST"])
 
 
 def _get(path: str, make: Callable[[], Response]) -> Route:

@@ -69,9 +69,7 @@ def conditions(value: st.SearchStrategy) -> st.SearchStrategy:
     return equal | operators.filter(bool)
 
 
-FILTERS = st.fixed_dictionaries(
-    {}, optional={name: conditions(value) for name, value in VALUES.items()}
-)
+FILTERS = st.fixed_dictionaries({}, optional={name: conditions(value) for name, value in VALUES.items()})
 
 
 def matches(value, wanted) -> bool:
