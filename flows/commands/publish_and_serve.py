@@ -283,6 +283,7 @@ def serve(
     poll_seconds: float = 2.0,
     drain_seconds: int = 30,
     allow_host: list[str] | None = None,
+    allow_origin: list[str] | None = None,
     against: str | None = None,
     json: bool = False,
 ) -> None:
@@ -294,7 +295,7 @@ def serve(
     this machine only: there is no authentication, so put a proxy in front of it.
 
         clicktower serve --release release
-        curl -H 'Content-Type: application/json' -d '{"query": "angle bracket"}' http://127.0.0.1:8080/v1/search
+        curl 'http://127.0.0.1:8080/v1/search?q=angle+bracket&k=3'
 
     Args:
         host: The address to listen on.
@@ -304,6 +305,8 @@ def serve(
         drain_seconds: How long SIGTERM waits for requests under way.
         allow_host: A host name that requests may use, besides localhost and its address; may be repeated. A service
             that listens to other machines answers to any name unless this is given.
+        allow_origin: A site whose pages may read answers in a browser (CORS), such as https://shop.example; may be
+            repeated, and * is any. By default none but the service's own page.
         against: The digest of a release or candidate that `clicktower releases` lists. Searches with the field
             `interleave` then mix its hits with those of the live one; `clicktower preference` says which people prefer.
         json: Print where it listens as one JSON object, before it answers.
@@ -320,7 +323,8 @@ def serve(
 
     config = ServeConfig(
         release=release, host=host, port=port, workers=workers, poll_seconds=poll_seconds, drain_seconds=drain_seconds,
-        allowed_hosts=tuple(name.lower() for name in allow_host or ()), against=against,
+        allowed_hosts=tuple(name.lower() for name in allow_host or ()), allowed_origins=tuple(allow_origin or ()),
+        against=against,
     )  # fmt: skip
     folder, about = read_release(release)
     if against:
