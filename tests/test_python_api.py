@@ -23,6 +23,7 @@ from clicktower.schemas.stage import open_result
 from clicktower.training.model.embedding import search_vectors
 from clicktower.training.model.model import load_encoder
 from tests.flows.releases.catalogue import CONFIG, write_documents
+from tests.pooled_work import ask
 from tests.trained_model import trained_stage
 from tests.training.small_shards import write_shop
 
@@ -136,13 +137,24 @@ def test_what_is_no_collection_of_texts_is_refused(released, texts):
             model.search(texts)
 
 
-@pytest.mark.parametrize(("options", "problem"), [
-    ({"k": "3"}, "needs k = 1 or more, not '3'"), ({"k": 2.0}, "needs k"), ({"k": None}, "needs k"),
-    ({"k": True}, "needs k"), ({"k": 0}, "needs k"), ({"offset": "1"}, "needs offset"),
-    ({"mode": None}, "no mode None"), ({"mode": ["bm25"]}, "no mode"), ({"where": []}, "no JSON object"), ({"where": "price"}, "no JSON object"),
-    ({"where": {3: 3}}, "no column 3"), ({"lexical_share": "0.5"}, "share of the terms"),
-    ({"lexical_share": float("nan")}, "share of the terms"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"k": "3"}, "needs k = 1 or more, not '3'"),
+        ({"k": 2.0}, "needs k"),
+        ({"k": None}, "needs k"),
+        ({"k": True}, "needs k"),
+        ({"k": 0}, "needs k"),
+        ({"offset": "1"}, "needs offset"),
+        ({"mode": None}, "no mode None"),
+        ({"mode": ["bm25"]}, "no mode"),
+        ({"where": []}, "no JSON object"),
+        ({"where": "price"}, "no JSON object"),
+        ({"where": {3: 3}}, "no column 3"),
+        ({"lexical_share": "0.5"}, "share of the terms"),
+        ({"lexical_share": float("nan")}, "share of the terms"),
+    ],
+)
 def test_settings_of_another_type_are_refused(released, options, problem):
     opened = clicktower.load(released)
     for text in ("angle", ["angle", "hose"]):
@@ -160,11 +172,6 @@ def test_whole_numbers_and_scalars_of_numpy_are_numbers(released):
         opened.explain("angle", None)
     with pytest.raises(UsageError, match="The query is no text, but of type int"):
         opened.explain(3, "angle")
-
-
-def ask(model: clicktower.Model, texts: list[str]) -> tuple:
-    hits = model.search(texts, 3, mode="bm25") if isinstance(model, clicktower.Release) else None
-    return model.encode_queries(texts).tolist(), hits
 
 
 def test_models_and_releases_are_pickled_and_copied(trained, released, documents_of_another, monkeypatch):
@@ -196,7 +203,7 @@ def test_the_processes_of_a_pool_encode_and_search(trained, released, method):
     expected = ask(opened, TEXTS)  # its threads have run before it forks
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
         for model, answer in ((opened, expected), (clicktower.load(trained), (expected[0], None))):
-            assert [found.result(60) for found in [pool.submit(ask, model, TEXTS) for _ in range(4)]] == [answer] * 4
+            assert [found.result() for found in [pool.submit(ask, model, TEXTS) for _ in range(4)]] == [answer] * 4
 
 
 def test_a_long_encoding_reports_progress(trained, monkeypatch):
