@@ -128,7 +128,7 @@ class Release(Model):
         return self._opened.release.digest
 
     @overload
-    def search(
+    def search(  # type: ignore[overload-overlap]  # a text is a collection of letters, too
         self,
         text: str,
         k: int = 10,

@@ -256,7 +256,8 @@ def preference(clicks: str, *, json: Json = False) -> None:
         clicktower preference clicks.jsonl
 
     Args:
-        clicks: JSON lines, Parquet, or delimited text with a header: query_id and release of every click.
+        clicks: JSON lines, Parquet, or delimited text with a header: query_id and release of every click. One without
+            a release, on a hit that was not interleaved, is left out and counted.
     """
     from clicktower.flows.releases import interleaving
 
@@ -272,6 +273,9 @@ def _show_preference(result: dict) -> None:
     console.show([Table(caption="", header=("preferred release", "queries", "share"), rows=rows, left=(0,))])
     lead = f"{result['lead']:+.3f} [{result['low']:+.3f}, {result['high']:+.3f}]"
     console.output.print(f"lead of {result['releases'][0]}: {lead}, p = {result['p']:.4f}")
+    if left_out := result["not_interleaved"]:
+        hits = "1 click on a hit that was" if left_out == 1 else f"{left_out:,} clicks on hits that were"
+        console.output.print(f"left out: {hits} not interleaved", soft_wrap=True)
 
 
 def serve(
