@@ -1,14 +1,17 @@
 """The Python interface: what `import clicktower` offers."""
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Iterable, Mapping, Set
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from clicktower.schemas import storage
-from clicktower.schemas.errors import UsageError
+from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.release import MODEL, read_pointer
+from clicktower.schemas.stage import Progress, silent
+from clicktower.schemas.text_contract import words
 
 if TYPE_CHECKING:
     from clicktower.flows.releases.document_filter import Filter
@@ -20,7 +23,8 @@ if TYPE_CHECKING:
 class Model:
     """A model that encodes and explains texts.
 
-    path: the folder or URI that it was loaded from. folder: that of the model's two files.
+    path: the folder or URI that it was loaded from. folder: that of the model's two files. Pickled, as for a process
+    pool, it is a path, from which it is loaded again.
     """
 
     def __init__(self, path: str) -> None:
@@ -41,21 +45,32 @@ class Model:
         """How vectors are compared: "cosine", or "euclidean" for the distance."""
         return self._encoder.similarity
 
-    def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (storage.absolute(self.path),)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Model":
+        return self  # nothing in it changes
+
+    def __copy__(self) -> "Model":
+        return self
+
+    def encode_queries(self, texts: Iterable[str], *, progress: Progress = silent) -> np.ndarray:
         """The vectors of queries, float32 [texts, dimensions]; zero for a text without a word.
 
-        By cosine they have length 1, so that a dot product is the cosine.
+        By cosine they have length 1, so that a dot product is the cosine. texts: a list, tuple or generator, a NumPy
+        array, a column of Arrow, pandas or Polars. progress: is called with (what, done, total). Raises UsageError for
+        a single text and for a value that is no text.
 
         >>> model = load("store/train/DIGEST")
         >>> cosines = model.encode_queries(["hammer", "red hose"]) @ model.encode_titles(["Claw hammer, 16 oz."]).T
         >>> cosines.shape
         (2, 1)
         """
-        return self._encode(texts, "query")
+        return self._encode(texts, "query", progress)
 
-    def encode_titles(self, texts: Sequence[str]) -> np.ndarray:
+    def encode_titles(self, texts: Iterable[str], *, progress: Progress = silent) -> np.ndarray:
         """The vectors of titles, in the same form."""
-        return self._encode(texts, "document")
+        return self._encode(texts, "document", progress)
 
     def explain(self, query: str, title: str) -> dict[str, Any]:
         """The cosine or distance of a query and a title, and each word's share of it: what it loses without the word.
@@ -77,18 +92,18 @@ class Model:
 
         return load_encoder(self.folder)
 
-    def _encode(self, texts: Sequence[str], side: "Side") -> np.ndarray:
+    def _encode(self, texts: Iterable[str], side: "Side", progress: Progress) -> np.ndarray:
         from clicktower.flows.releases.encode_texts import encode
 
-        if isinstance(texts, str):
-            raise UsageError("Several texts are expected, and this is a single one.", "Put it into a list: [text].")
-        return encode(self._encoder, texts, side)[0]
+        return encode(self._encoder, _text_list(texts), side, progress)[0]
 
 
 class Release(Model):
     """A release: its model, and searches of its documents.
 
-    The pointer is resolved once, so all answers are from one release; load again to follow it. Threads may share it.
+    The pointer is resolved once, so all answers are from one release; load again to follow it. Threads may share it,
+    and processes by pickle, which opens the same release again. digest: of a release that is kept at the path; None:
+    the live one.
 
     >>> release = load("release")
     >>> hits = release.search("hammer", k=3)
@@ -96,36 +111,73 @@ class Release(Model):
     ([1, 2, 3], True)
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, digest: str | None = None) -> None:
         from clicktower.flows.releases.search import OpenRelease
 
         self.path = path
-        self._opened = OpenRelease(path)
+        self._opened = OpenRelease(path, digest=digest)
         self.folder = storage.join(self._opened.folder, MODEL)
         self._encoder = self._opened.encoder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), digest=self.digest), (storage.absolute(self.path),)
 
     @property
     def digest(self) -> str:
         """The digest that names the release."""
         return self._opened.release.digest
 
-    def search(
+    @overload
+    def search(  # type: ignore[overload-overlap]  # a text is a collection of letters, too
         self,
         text: str,
         k: int = 10,
         *,
+        offset: int = 0,
         mode: "Mode" = "hybrid",
         lexical_share: float | None = None,
         where: "Filter | None" = None,
-    ) -> "list[Hit]":
-        """The k best documents, best first; each has `rank`, `id`, `title`, `score` and `columns`.
+    ) -> "list[Hit]": ...
 
-        mode: hybrid, the whole score of the model; vector, its vectors alone; or bm25. lexical_share: of the terms in a
-        hybrid's score, instead of the model's. where: the documents to choose from, by columns that the release keeps:
-        `{"price": {"lt": 20}, "category": ["drill", "saw"]}`. Raises
-        UsageError for a query without a word and for a filter that does not fit the documents.
+    @overload
+    def search(
+        self,
+        text: Iterable[str],
+        k: int = 10,
+        *,
+        offset: int = 0,
+        mode: "Mode" = "hybrid",
+        lexical_share: float | None = None,
+        where: "Filter | None" = None,
+    ) -> "list[list[Hit]]": ...
+
+    def search(
+        self,
+        text: str | Iterable[str],
+        k: int = 10,
+        *,
+        offset: int = 0,
+        mode: "Mode" = "hybrid",
+        lexical_share: float | None = None,
+        where: "Filter | None" = None,
+    ) -> "list[Hit] | list[list[Hit]]":
+        """The k best documents, best first; each has `rank`, `id`, `title`, `score` and `columns`. Of several texts,
+        such as a list or a column, a list for each.
+
+        offset: of the best to skip; pages reach the first 100. mode: hybrid, the whole score of the model; vector, its
+        vectors alone; or bm25. lexical_share: of the terms in a hybrid's score, instead of the model's. where: the
+        documents to choose from, by columns that the release keeps: `{"price": {"lt": 20}, "category": ["drill",
+        "saw"]}`. Raises UsageError for a query without a word, for settings of another type or out of range, and for a
+        filter that does not fit the documents.
         """
-        return self._opened.search(text, k, mode, lexical_share=lexical_share, where=where)
+        search = partial(self._opened.search, k=k, mode=mode, offset=offset, lexical_share=lexical_share, where=where)
+        if isinstance(text, str) or not isinstance(text, Iterable):
+            return search(text)
+        texts = _text_list(text)
+        for number, each in enumerate(texts, 1):
+            if not words(each):
+                raise UsageError(f"Text number {number:,} has no word to search for.", "Leave it out.")
+        return [search(each) for each in texts]
 
     def explain(
         self, query: str, title: str, *, mode: "Mode" = "hybrid", lexical_share: float | None = None
@@ -146,13 +198,22 @@ class Release(Model):
         return explain_hit(self._opened, query, title, mode, lexical_share=lexical_share)
 
 
-def load(path: str) -> Model:
+def load(path: str | os.PathLike[str]) -> Model:
     """The live release at a folder or URI that `publish` wrote to, or the model in a folder that `train` or `combine`
     printed.
 
-    Raises UsageError and StageError: nothing there, damage, another version.
+    Raises UsageError and StageError: nothing there, damage, another version, another file.
     """
-    return Model(path) if read_pointer(path) is None else Release(path)
+    if not isinstance(path, str | os.PathLike) or not isinstance(where := os.fspath(path), str) or not where:
+        raise UsageError("A release or a model is loaded by its path.", "Give a folder or a URI as text.")
+    try:
+        return Model(where) if read_pointer(where) is None else Release(where)
+    except (StageError, ImportError):
+        raise
+    except Exception as error:  # of the file system or of a store's client
+        from clicktower.flows.show.console import explain
+
+        raise explain(error) from error
 
 
 def train(
@@ -190,3 +251,28 @@ def run(config: str, date: str | None = None) -> dict[str, Any]:
     from clicktower.flows.commands.pipelines import run_locally
 
     return run_locally(config, date)
+
+
+def _text_list(texts: Iterable[str]) -> list[str]:
+    """Texts of any ordered collection, in Python. Raises UsageError for another value, and for values that are no text.
+
+    A DataFrame or an array of several dimensions would be read as something else than its texts.
+    """
+    if isinstance(texts, str):
+        raise UsageError("Several texts are expected, and this is a single one.", "Put it into a list: [text].")
+    is_ordered = isinstance(texts, Iterable) and not isinstance(texts, bytes | bytearray | Mapping | Set)
+    if not is_ordered or getattr(texts, "ndim", 1) != 1:
+        raise UsageError(
+            f"Several texts are expected, and this is of type {type(texts).__name__}.",
+            "Give a list, a tuple, a generator, or an array or a column of texts.",
+        )
+    # Values of Arrow and NumPy become Python's.
+    in_python = getattr(texts, "to_pylist", None) or getattr(texts, "tolist", None)
+    result = in_python() if in_python else list(texts)
+    for number, text in enumerate(result, 1):
+        if not isinstance(text, str):
+            raise UsageError(
+                f"Text number {number:,} is no text, but of type {type(text).__name__}.",
+                "Give texts alone: leave out what is missing, and write numbers as text.",
+            )
+    return result

@@ -275,11 +275,23 @@ def _type_of_column(uri: str, name: str, kind: pa.DataType) -> pa.DataType:
         return pa.string()
     if pa.types.is_decimal(kind):
         return pa.float64()
+    if kind == pa.float16():  # which Arrow compares with nothing, and Python writes as no JSON
+        return pa.float32()
     if kind == pa.string() or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
         return kind
     raise StageError(
         f"The column {name!r} of {uri} has the type {kind}.", "Keep columns of text, numbers, dates or true and false."
     )
+
+
+def finite(documents: pa.RecordBatch) -> pa.RecordBatch:
+    """Documents with null in place of NaN and infinite numbers, which JSON does not know."""
+    for at, field in enumerate(documents.schema):
+        if pa.types.is_floating(field.type):
+            column = documents[field.name]
+            numbers = pc.if_else(pc.is_finite(column), column, pa.scalar(None, field.type))
+            documents = documents.set_column(at, field.with_nullable(True), numbers)
+    return documents
 
 
 # What is wrong with a file.

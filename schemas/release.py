@@ -197,7 +197,7 @@ def _read(kind: type[Record], folder: str, name: str, fix: str) -> Record | None
         if is_broken(value, since="1.1"):
             raise ValueError("the seal is broken")
         return TypeAdapter(kind).validate_python(value)  # a later version may have more fields
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, TypeError, AttributeError):
         raise StageError(f"The file {name} of {folder} is damaged.", fix) from None

@@ -186,6 +186,7 @@ def search(
     *,
     release: ReleaseUri,
     k: int = 10,
+    offset: int = 0,
     mode: Literal["hybrid", "vector", "bm25"] = "hybrid",
     lexical_share: float | None = None,
     rerank: int | None = None,
@@ -204,20 +205,21 @@ def search(
     Args:
         text: The query, as a person would type it.
         k: How many documents to show.
+        offset: How many of the best to skip: pages of k reach the first 100 documents.
         mode: hybrid: by the whole score of the model: near vectors, words that match and terms that query and title
             share. vector: by cosine alone, or by distance if the model compares by it. bm25: by shared terms alone.
         lexical_share: The share of the terms in a hybrid's score, instead of the model's own; `compare` reports the one
             that your judgments choose.
         rerank: Rerank this many of the nearest by the confidence of the model's own classifier that they are of the
             query's class, for example duplicates. For a model that was trained on labelled pairs.
-        where: Only documents whose columns match this JSON object: a value, a list of values, or the bounds lt, lte, gt
-            and gte. `publish --set 'columns=["price", "category"]'` keeps columns.
+        where: Only documents whose columns match this JSON object: a value (null: none), a list of values, or an object
+            of bounds (lt, lte, gt, gte), not and exists. `publish --set 'columns=["price", "category"]'` keeps columns.
     """
     from clicktower.flows.releases import search
     from clicktower.flows.releases.document_filter import read_filter
 
     hits = search.search(
-        release, text, k, mode, lexical_share=lexical_share, rerank=rerank,
+        release, text, k, mode, offset=offset, lexical_share=lexical_share, rerank=rerank,
         where=None if where is None else read_filter(where),
     )  # fmt: skip
     result = {"stage": "search", "query": text, "mode": mode, "hits": [asdict(hit) for hit in hits]}
@@ -254,7 +256,8 @@ def preference(clicks: str, *, json: Json = False) -> None:
         clicktower preference clicks.jsonl
 
     Args:
-        clicks: JSON lines, Parquet, or delimited text with a header: query_id and release of every click.
+        clicks: JSON lines, Parquet, or delimited text with a header: query_id and release of every click. One without
+            a release, on a hit that was not interleaved, is left out and counted.
     """
     from clicktower.flows.releases import interleaving
 
@@ -270,6 +273,9 @@ def _show_preference(result: dict) -> None:
     console.show([Table(caption="", header=("preferred release", "queries", "share"), rows=rows, left=(0,))])
     lead = f"{result['lead']:+.3f} [{result['low']:+.3f}, {result['high']:+.3f}]"
     console.output.print(f"lead of {result['releases'][0]}: {lead}, p = {result['p']:.4f}")
+    if left_out := result["not_interleaved"]:
+        hits = "1 click on a hit that was" if left_out == 1 else f"{left_out:,} clicks on hits that were"
+        console.output.print(f"left out: {hits} not interleaved", soft_wrap=True)
 
 
 def serve(
@@ -281,6 +287,7 @@ def serve(
     poll_seconds: float = 2.0,
     drain_seconds: int = 30,
     allow_host: list[str] | None = None,
+    allow_origin: list[str] | None = None,
     against: str | None = None,
     json: bool = False,
 ) -> None:
@@ -292,7 +299,7 @@ def serve(
     this machine only: there is no authentication, so put a proxy in front of it.
 
         clicktower serve --release release
-        curl -H 'Content-Type: application/json' -d '{"query": "angle bracket"}' http://127.0.0.1:8080/v1/search
+        curl 'http://127.0.0.1:8080/v1/search?q=angle+bracket&k=3'
 
     Args:
         host: The address to listen on.
@@ -302,6 +309,8 @@ def serve(
         drain_seconds: How long SIGTERM waits for requests under way.
         allow_host: A host name that requests may use, besides localhost and its address; may be repeated. A service
             that listens to other machines answers to any name unless this is given.
+        allow_origin: A site whose pages may read answers in a browser (CORS), such as https://shop.example; may be
+            repeated, and * is any. By default none but the service's own page.
         against: The digest of a release or candidate that `clicktower releases` lists. Searches with the field
             `interleave` then mix its hits with those of the live one; `clicktower preference` says which people prefer.
         json: Print where it listens as one JSON object, before it answers.
@@ -318,7 +327,8 @@ def serve(
 
     config = ServeConfig(
         release=release, host=host, port=port, workers=workers, poll_seconds=poll_seconds, drain_seconds=drain_seconds,
-        allowed_hosts=tuple(name.lower() for name in allow_host or ()), against=against,
+        allowed_hosts=tuple(name.lower() for name in allow_host or ()), allowed_origins=tuple(allow_origin or ()),
+        against=against,
     )  # fmt: skip
     folder, about = read_release(release)
     if against:

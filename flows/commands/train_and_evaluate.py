@@ -2,6 +2,7 @@
 and vectors.
 """
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,6 +14,7 @@ from clicktower.flows.show import console, present
 from clicktower.schemas import storage
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
+from clicktower.schemas.stage import silent
 from clicktower.training.model.named_recipes import DEFAULT
 
 if TYPE_CHECKING:
@@ -339,6 +341,8 @@ def encode(
     from clicktower.flows.releases.encode_texts import encode_lines, open_encoder
 
     encoder = open_encoder(model, release)
-    for content in encode_lines(encoder, sys.stdin.buffer, side, raw=raw, objects=json):
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
+    # A bar would stand between vectors on one terminal.
+    with nullcontext(silent) if sys.stdout.isatty() else console.progress_bar("encode") as progress:
+        for content in encode_lines(encoder, sys.stdin.buffer, side, raw=raw, objects=json, progress=progress):
+            sys.stdout.buffer.write(content)
+            sys.stdout.buffer.flush()

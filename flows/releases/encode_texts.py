@@ -29,7 +29,7 @@ from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.manifest import damaged_files
 from clicktower.schemas.release import ENCODING, MODEL, Release, read_folder, read_pointer, read_release, release_folder
-from clicktower.schemas.stage import Progress, StageResult, open_result
+from clicktower.schemas.stage import Progress, StageResult, open_result, silent
 from clicktower.schemas.text_contract import normalise, words
 from clicktower.training.model.embedding import Side, search_vectors
 from clicktower.training.model.text_encoder import load_text_encoder
@@ -254,17 +254,25 @@ def open_encoder(model: str | None, release: str | None) -> Encoder:
     )
 
 
-def encode(encoder: Encoder, texts: Sequence[str], side: Side) -> tuple[np.ndarray, list[bool]]:
+def encode(
+    encoder: Encoder, texts: Sequence[str], side: Side, progress: Progress = silent
+) -> tuple[np.ndarray, list[bool]]:
     """(the search vectors of any texts, float32 [texts, dimensions]; whether each has a word, zero vectors if not)."""
     has_word = [bool(words(text)) for text in texts]
     vectors = np.zeros((len(texts), encoder.dimensions), "<f4")
     if any(has_word):
-        vectors[has_word] = search_vectors(encoder, list(compress(texts, has_word)), side)
+        vectors[has_word] = search_vectors(encoder, list(compress(texts, has_word)), side, progress=progress)
     return vectors, has_word
 
 
 def encode_lines(
-    encoder: Encoder, stream: BinaryIO, side: Side, *, raw: bool = False, objects: bool = False
+    encoder: Encoder,
+    stream: BinaryIO,
+    side: Side,
+    *,
+    raw: bool = False,
+    objects: bool = False,
+    progress: Progress = silent,
 ) -> Iterator[bytes]:
     """The vectors of every line, in order, in blocks; it does not wait for a block to fill.
 
@@ -284,11 +292,12 @@ def encode_lines(
                     f"Line {number:,} is not UTF-8: no line after it is encoded.", "Convert the text to UTF-8."
                 ) from None
         vectors, has_word = encode(encoder, texts, side)
+        progress("encode lines", number, None)
         if raw:
             yield vectors.tobytes()
             continue
         rows = [row if is_known else None for row, is_known in zip(vectors.tolist(), has_word, strict=True)]
-        yield "".join(json.dumps({"vector": row} if objects else row) + "\n" for row in rows).encode()
+        yield "".join(json.dumps({"vector": row} if objects else row, allow_nan=False) + "\n" for row in rows).encode()
 
 
 def _blocks(stream: BinaryIO) -> Iterator[list[bytes]]:

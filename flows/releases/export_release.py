@@ -122,7 +122,7 @@ def _write_documents(
     }
     if form == "opensearch":
         return documents | {"files": write_opensearch(where, release, about, batches())}
-    schema = reader.schema.with_metadata({"clicktower": json.dumps(about)})
+    schema = reader.schema.with_metadata({"clicktower": json.dumps(about, allow_nan=False)})
     with storage.open_new(where) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for batch in batches():  # a row group each
             writer.write_batch(batch.cast(schema))

@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from clicktower.flows.releases.search import Hit, OpenRelease
+from clicktower.flows.releases.search import Hit, OpenRelease, require_search
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
-from clicktower.schemas.identifiers import ids
+from clicktower.schemas.identifiers import MARKS_OF_NOTHING, ids
 from clicktower.schemas.search_log import not_null
 from clicktower.schemas.text_file import ending, lines, read_text
 
@@ -29,18 +29,22 @@ CLICK = not_null(query_id=pa.string(), release=pa.string())
 _RESAMPLES = 10_000
 
 
-def interleaved_search(live: OpenRelease, rival: OpenRelease, key: str, text: str, k: int, **how: Any) -> list[Hit]:
-    """The k hits of a search of both releases; `release` of a hit names the one that added it.
+def interleaved_search(
+    live: OpenRelease, rival: OpenRelease, key: str, text: str, k: int, *, offset: int = 0, **how: Any
+) -> list[Hit]:
+    """The k hits of a search of both releases after the first `offset`; `release` of a hit names the one that added it.
 
     key: the coins, such as a query id: the same key gives the same list. how: as in OpenRelease.search, and it raises
     as that does.
     """
-    of_teams = [opened.search(text, k, **how) for opened in (live, rival)]
+    require_search(text, k, "hybrid", None, offset=offset)
+    of_teams = [opened.search(text, offset + k, **how) for opened in (live, rival)]
     hit_of = [{hit.id: hit for hit in hits} for hits in of_teams]
     names = live.release.digest, rival.release.digest
-    drafted = team_draft([[hit.id for hit in hits] for hits in of_teams], k, "/".join((*names, key)))
+    drafted = team_draft([[hit.id for hit in hits] for hits in of_teams], offset + k, "/".join((*names, key)))
     return [
-        replace(hit_of[team][id], rank=rank, release=names[team]) for rank, (id, team) in enumerate(drafted, start=1)
+        replace(hit_of[team][id], rank=rank, release=names[team])
+        for rank, (id, team) in enumerate(drafted[offset:], offset + 1)
     ]
 
 
@@ -66,7 +70,8 @@ def team_draft(rankings: Sequence[Sequence[str]], k: int, key: str) -> list[tupl
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preference:
-    """How many queries prefer each of two releases, by more clicks on what it added; `ties` prefer neither.
+    """How many queries prefer each of two releases, by more clicks on what it added; `ties` prefer neither. Clicks on
+    hits that were `not_interleaved` are left out.
 
     `lead`: the share of queries that prefer the first release minus that of the second; `low`, `high`: its 95% interval
     over queries; `p`: of a sign test.
@@ -75,6 +80,7 @@ class Preference:
     releases: tuple[str, str]
     wins: tuple[int, int]
     ties: int
+    not_interleaved: int
     lead: float
     low: float
     high: float
@@ -82,16 +88,17 @@ class Preference:
 
 
 def preference(uri: str) -> Preference:
-    """The preference of a file's clicks, the preferred release first: a row for each click on an interleaved hit.
+    """The preference of a file's clicks, the preferred release first: a row for each click on a hit.
 
-    Its columns `query_id` and `release` are in JSON lines, Parquet, or delimited text with a header. Raises UsageError
-    for another file, StageError for clicks on other than two releases.
+    Its columns `query_id` and `release` are in JSON lines, Parquet, or delimited text with a header; a hit that was not
+    interleaved has no release. Raises UsageError for another file, StageError for clicks on other than two releases.
     """
-    clicks = _read_clicks(uri)
+    clicks, not_interleaved = _read_clicks(uri)
     releases = sorted(clicks["release"].unique().to_pylist())
     if len(releases) != 2:
+        more = f" ({not_interleaved:,} more are on hits that were not interleaved)" if not_interleaved else ""
         raise StageError(
-            f"The clicks in {uri} are on hits of {len(releases)} releases, not of two.",
+            f"The clicks in {uri} are on hits of {len(releases)} releases, not of two{more}.",
             "Give the clicks of one interleaving.",
         )
     of_query = clicks["query_id"].combine_chunks().dictionary_encode().indices.to_numpy()
@@ -108,20 +115,21 @@ def preference(uri: str) -> Preference:
     by_chance = np.abs(2 * rng.binomial(decided, 0.5, _RESAMPLES) - decided) >= first - second
     return Preference(
         releases=(releases[0], releases[1]), wins=(first, second), ties=num_queries - decided,
+        not_interleaved=not_interleaved,
         lead=(first - second) / num_queries, low=float(low), high=float(high),
         p=(1 + int(by_chance.sum())) / (_RESAMPLES + 1),
     )  # fmt: skip
 
 
-def _read_clicks(uri: str) -> pa.Table:
-    """CLICK, each id as it is written: 007 is not 7."""
+def _read_clicks(uri: str) -> tuple[pa.Table, int]:
+    """(CLICK of the clicks on interleaved hits, each id as it is written: 007 is not 7; the number of other clicks)."""
     try:
         if ending(uri) == ".parquet":
             with storage.open_read(uri) as file:
                 table = pq.read_table(file, columns=CLICK.names)
         elif ending(uri) in (".jsonl", ".json"):
-            of_lines = [_of_line(line) for _, line in lines(read_text(uri))]
-            table = pa.table(list(zip(*of_lines, strict=True)), names=CLICK.names)
+            of_lines = [json.loads(line, parse_int=str, parse_float=str) for _, line in lines(read_text(uri))]
+            table = pa.table({name: _values(of_lines, name) for name in CLICK.names})
         else:
             table = pa.csv.read_csv(
                 pa.BufferReader(read_text(uri).encode()),
@@ -131,9 +139,12 @@ def _read_clicks(uri: str) -> pa.Table:
                 ),
             )
         columns = [ids(table[name].combine_chunks().cast(pa.string())) for name in CLICK.names]
-        if any(column.null_count or pc.any(pc.equal(column, "")).as_py() for column in columns):
-            raise ValueError("a click names no query or no release")
-        return pa.table(columns, schema=CLICK)
+        clicks = pa.table(columns, names=CLICK.names)
+        nothing = pa.array([None, *MARKS_OF_NOTHING], pa.string())
+        interleaved = clicks.filter(pc.invert(pc.is_in(clicks["release"], value_set=nothing)))
+        if pc.any(pc.is_in(interleaved["query_id"], value_set=nothing)).as_py():
+            raise ValueError("a click on an interleaved hit names no query")
+        return interleaved.cast(CLICK), len(clicks) - len(interleaved)
     except FileNotFoundError:
         raise UsageError(f"There is no such file: {uri}.", "Check the path of the clicks.") from None
     except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
@@ -143,10 +154,12 @@ def _read_clicks(uri: str) -> pa.Table:
         ) from None
 
 
-def _of_line(line: str) -> list[str]:
-    """The fields of CLICK in a line of JSON, numbers as they are written."""
-    click = json.loads(line, parse_int=str, parse_float=str)
-    values = [json.dumps(id) if isinstance(id, bool) else id for id in map(click.__getitem__, CLICK.names)]
-    if not all(isinstance(value, str) for value in values):
+def _values(of_lines: Sequence[dict[str, Any]], name: str) -> list[str | None]:
+    """A field in lines of JSON, numbers as they are written; None where it is null or missing."""
+    if not any(name in of_line for of_line in of_lines):
+        raise KeyError(name)
+    values = [of_line.get(name) for of_line in of_lines]
+    values = [json.dumps(id) if isinstance(id, bool) else id for id in values]
+    if not all(value is None or isinstance(value, str) for value in values):
         raise TypeError("an id is neither text nor a number")
     return values

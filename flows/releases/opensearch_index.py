@@ -29,8 +29,10 @@ import pyarrow.compute as pc
 
 from clicktower.flows.releases.release_documents import CANDIDATES
 from clicktower.schemas import storage
+from clicktower.schemas.documents import finite
 from clicktower.schemas.languages import Language
 from clicktower.schemas.lexical_contract import ARTICLES
+from clicktower.schemas.manifest import to_bytes
 from clicktower.schemas.release import Release
 from clicktower.training.ranking.bm25 import K1, B
 
@@ -52,7 +54,7 @@ def write_opensearch(folder: str, release: Release, about: Mapping[str, Any], ba
         storage.write_atomic(storage.join(folder, f"documents-{num_bodies:05}.ndjson"), body)
         num_bodies += 1
     for name, value in {INDEX: index_definition(release, about), SEARCH: search_template(release)}.items():
-        storage.write_atomic(storage.join(folder, name), json.dumps(value, indent=1, ensure_ascii=False).encode())
+        storage.write_atomic(storage.join(folder, name), to_bytes(value))
     return num_bodies
 
 
@@ -143,10 +145,10 @@ def _bodies(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
 
 def _documents(batch: pa.RecordBatch) -> Iterator[bytes]:
     """The two lines of each document in a bulk body: the action and the document."""
-    documents = batch.drop_columns(["vector"]).to_pylist()
+    documents = finite(batch.drop_columns(["vector"])).to_pylist()
     for document, numbers in zip(documents, _format_vectors(batch["vector"]).to_pylist(), strict=True):
         action = json.dumps({"index": {"_id": document.pop("id")}}, ensure_ascii=False)
-        fields = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        fields = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         yield f'{action}\n{fields[:-1]},"vector":[{numbers}]}}\n'.encode()
 
 

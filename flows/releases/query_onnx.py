@@ -321,6 +321,7 @@ class Golden:
                     "vector": [float(f"{value:.9g}") for value in vector.tolist()],
                 },
                 ensure_ascii=False,
+                allow_nan=False,
             ) + "\n"  # fmt: skip
 
 

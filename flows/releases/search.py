@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clicktower.flows.releases.document_filter import Filter, matching_rows
+from clicktower.flows.releases.document_filter import Filter, matching_rows, require_filter
 from clicktower.flows.releases.release_documents import CANDIDATES, IndexSearch, open_search, read_table
 from clicktower.schemas import storage
+from clicktower.schemas.documents import finite
 from clicktower.schemas.errors import StageError, UsageError, require_major
 from clicktower.schemas.manifest import damaged_files
 from clicktower.schemas.release import MODEL, kept_folder, read_folder, read_release
@@ -30,6 +31,10 @@ Mode = Literal["hybrid", "vector", "bm25"]
 
 # The default number of nearest documents that a second scorer reranks.
 RERANKED = 100
+
+# The first hits, which are the same for every k and offset, so that pages neither repeat nor skip any: they are ranked
+# among the same CANDIDATES, which the index searches at the one depth where its recall for so many was measured.
+PAGED = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,40 +142,44 @@ class OpenRelease:
         k: int = 10,
         mode: Mode = "hybrid",
         *,
+        offset: int = 0,
         lexical_share: float | None = None,
         details: bool = False,
         where: Filter | None = None,
     ) -> list[Hit]:
-        """The k best documents for a query, best first, ties by descending id as in evaluation.
+        """The k best documents for a query after the first `offset`, best first, ties by descending id as in
+        evaluation.
 
         hybrid: by the score that evaluation measures (title_ranking), over the CANDIDATES nearest and as many best by
         BM25; `lexical_share` replaces the model's. vector: by the nearness of vectors alone. bm25: documents that share
         a term with the query. details: give each hit every part of a score in any mode. where: the documents to choose
-        from (document_filter), which are then all compared, without the index. Raises UsageError for a query without a
-        word, for k, mode or share out of range, and for a filter that does not fit the documents.
+        from (document_filter), which are then all compared, without the index. With an offset hits are among the first
+        PAGED; k alone may be more, and then as many candidates are ranked. Raises UsageError for a query without a
+        word, for k, offset, mode or share out of range, and for a filter that does not fit the documents.
         """
-        require_search(text, k, mode, lexical_share)
+        require_search(text, k, mode, lexical_share, offset=offset, where=where)
         search, among = self.documents_search, self._matching(where)
         if among is not None and not len(among):
             return []
         query = None if mode == "bm25" and not details else self.vector(text)
+        last = offset + k
         words, terms = self.word_share, self.lexical_share if lexical_share is None else lexical_share
         near = of_words = of_terms = bm25 = None
         if mode == "bm25":
-            rows, scores = self.bm25.best(text, k, among)
+            rows, scores = self.bm25.best(text, last, among)
         elif mode == "vector" or not (words or terms):
             assert query is not None
-            rows, scores = self._nearest(query, k, among)
+            rows, scores = self._nearest(query, last, among)
         else:
             assert query is not None
-            rows = self._candidates(query, text, k, among)
+            rows = self._candidates(query, text, last, among)
             near = search.scores_of(query, rows)
             of_words = self.word_matches.scores_of(text, rows) if words else None
             if terms:
                 bm25 = self.bm25.scores_of(text, rows)
                 of_terms = self.bm25.relative(text, bm25)
             scores = mixed(near, of_words, of_terms, words, terms)
-        first = self._first(k, rows, scores)
+        first = self._first(last, rows, scores)[offset:]
         at = [place for place, _ in first]
         rows, scores = rows[at], scores[at]
         parts = (near, of_words, of_terms, bm25)
@@ -184,24 +193,31 @@ class OpenRelease:
             of_terms = self.bm25.relative(text, bm25)
         return [
             self._hit(
-                place + 1, name, rows[place], float(scores[place]), near=_at(near, place), words=_at(of_words, place),
+                rank, name, rows[place], float(scores[place]), near=_at(near, place), words=_at(of_words, place),
                 terms=_at(of_terms, place), bm25=_at(bm25, place),
             )
-            for place, (_, name) in enumerate(first)
+            for place, (rank, (_, name)) in enumerate(enumerate(first, offset + 1))
         ]  # fmt: skip
 
     def rerank(
-        self, text: str, k: int, confidence: Confidence, *, depth: int = RERANKED, where: Filter | None = None
+        self,
+        text: str,
+        k: int,
+        confidence: Confidence,
+        *,
+        depth: int = RERANKED,
+        offset: int = 0,
+        where: Filter | None = None,
     ) -> list[Hit]:
         """The k documents with the highest confidence of a second scorer among the `depth` nearest (rerank).
 
-        where: as in `search`. Raises UsageError as it does, and for a depth out of range, StageError for an invalid
-        confidence.
+        offset, where: as in `search`. Raises UsageError as it does, and for a depth out of range, StageError for an
+        invalid confidence.
         """
-        require_search(text, k, "vector", None)
-        if depth < k:
+        require_search(text, k, "vector", None, offset=offset, where=where)
+        if depth < offset + k:
             raise UsageError(
-                f"The {k} best cannot be chosen from the {depth} nearest documents.",
+                f"The {offset + k} best cannot be chosen from the {depth} nearest documents.",
                 "Rerank at least as many as are wanted.",
             )
         query, search, similarity = self.vector(text), self.documents_search, self.release.similarity
@@ -221,7 +237,7 @@ class OpenRelease:
                 near=candidate.score,
                 confidence=candidate.confidence,
             )
-            for rank, candidate in enumerate(reranked[:k], 1)
+            for rank, candidate in enumerate(reranked[offset : offset + k], offset + 1)
         ]
 
     def vector(self, text: str) -> np.ndarray:
@@ -249,12 +265,12 @@ class OpenRelease:
         An index that was measured with other parts of a score finds less of them, and every document is compared.
         """
         search, measured_with = self.documents_search, self.release.index.keys() & {"candidates", "words_rank"}
-        return (search.exact if measured_with else search.best)(query, k, among=among)
+        return search.exact(query, k, among) if measured_with else search.best(query, max(k, PAGED), among=among)
 
     def _candidates(self, query: np.ndarray, text: str, k: int, among: np.ndarray | None) -> np.ndarray:
         """The rows of the documents that a hybrid ranks: the nearest, and the best by BM25."""
         depth = max(k, CANDIDATES)
-        results = k if self._index_is_of_hybrids else None
+        results = max(k, PAGED) if self._index_is_of_hybrids else None
         nearest, _ = self.documents_search.best(query, depth, among=among, results=results)
         return with_best_by_terms(self.bm25, text, nearest, depth, among)
 
@@ -269,7 +285,7 @@ class OpenRelease:
     @cached_property
     def _documents(self) -> tuple[pa.RecordBatch, IndexSearch]:
         documents, vectors_ND = read_table(self.folder)
-        return documents, open_search(self.folder, self.release.index, vectors_ND, self.release.similarity)
+        return finite(documents), open_search(self.folder, self.release.index, vectors_ND, self.release.similarity)
 
     def _hit(self, rank: int, name: str, row: int, score: float, *, near: float | None, **scores: Any) -> Hit:
         by_distance = self.release.similarity == "euclidean"
@@ -303,16 +319,18 @@ def search(
     k: int = 10,
     mode: Mode = "hybrid",
     *,
+    offset: int = 0,
     lexical_share: float | None = None,
     rerank: int | None = None,
     where: Filter | None = None,
 ) -> list[Hit]:
-    """The k best documents of the live release at a URI for a query; `rerank`: by the classifier of its model, among
-    that many of the nearest. Raises UsageError or StageError.
+    """The k best documents of the live release at a URI for a query, after the first `offset`; `rerank`: by the
+    classifier of its model, among that many of the nearest. Raises UsageError or StageError.
     """
-    require_search(text, k, mode, lexical_share)  # before anything is loaded
+    require_search(text, k, mode, lexical_share, offset=offset, where=where)  # before anything is loaded
     if rerank is None:
-        return OpenRelease(release).search(text, k, mode, lexical_share=lexical_share, where=where)
+        opened = OpenRelease(release)
+        return opened.search(text, k, mode, offset=offset, lexical_share=lexical_share, where=where)
     if mode == "bm25":
         raise UsageError(
             "The classifier reranks the nearest documents by vector, and the mode is bm25.",
@@ -321,20 +339,38 @@ def search(
     from clicktower.training.analysis.classifying import confidence_of
 
     opened = OpenRelease(release)
-    return opened.rerank(text, k, confidence_of(opened.model), depth=rerank, where=where)
+    return opened.rerank(text, k, confidence_of(opened.model), depth=rerank, offset=offset, where=where)
 
 
-def require_search(text: str, k: int, mode: str, lexical_share: float | None) -> None:
-    """Raises UsageError for a query without a word, and for k, mode or share out of range."""
-    if k < 1:
-        raise UsageError(f"A search needs k = 1 or more, not {k}.", "Set k to 1 or more.")
+def require_search(
+    text: str, k: int, mode: str, lexical_share: float | None, *, offset: int = 0, where: Filter | None = None
+) -> None:
+    """Raises UsageError for a query that is no text or has no word, and for settings of another type or out of
+    range.
+    """
+    if not isinstance(text, str):
+        raise UsageError(f"The query is no text, but of type {type(text).__name__}.", "Give it as one text.")
+    for name, value, least in (("k", k, 1), ("offset", offset, 0)):
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+            raise UsageError(
+                f"A search needs {name} = {least} or more, not {value!r}.", f"Set {name} to {least} or more."
+            )
+    if offset and offset + k > PAGED:
+        raise UsageError(
+            f"Hits {offset + 1:,} to {offset + k:,} are asked for, and pages reach the first {PAGED}.",
+            f"Ask for all at once: k = {offset + k} without an offset, which ranks as many candidates.",
+        )
     if mode not in get_args(Mode):
         raise UsageError(f"There is no mode {mode!r} of search.", f"Use one of {', '.join(get_args(Mode))}.")
-    if lexical_share is not None and not 0 <= lexical_share < 1:
+    if lexical_share is not None and not (
+        isinstance(lexical_share, int | float | np.number) and 0 <= lexical_share < 1
+    ):
         raise UsageError(
             f"The share of the terms in a score is {lexical_share}; it must be 0 or more, and below 1.",
             "Give such a number, or leave it out.",
         )
+    if where is not None:
+        require_filter(where)
     if not words(text):
         raise UsageError(
             "The query has no word, and a text without a word has no embedding.", "Type at least one word."

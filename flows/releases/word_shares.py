@@ -208,8 +208,10 @@ def _text_shares(model: AnyEncoder, text: str, side: Side, other_D: np.ndarray, 
 
 
 def _require_word(text: str, side: Side) -> None:
+    label = "the query" if side == "query" else "the title"
+    if not isinstance(text, str):
+        raise UsageError(f"As {label} something of type {type(text).__name__} is given.", "Give one text.")
     if not words(text):
-        label = "the query" if side == "query" else "the title"
         raise UsageError(
             f"In {label} there is no word, and a text without a word has no embedding.",
             f"Give {label} at least one word.",

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib import resources
 from pathlib import PurePath
@@ -15,6 +15,8 @@ import prometheus_client as prom
 from prometheus_client import multiprocess
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -34,10 +36,17 @@ log = logging.getLogger("clicktower.serve")
 _encoder = msgspec.json.Encoder()
 
 
-def build_app(live: Live, metrics: "Metrics", *, poll_seconds: float, hosts: frozenset[str] | None = None) -> ASGIApp:
+def build_app(
+    live: Live,
+    metrics: "Metrics",
+    *,
+    poll_seconds: float,
+    hosts: frozenset[str] | None = None,
+    origins: Sequence[str] = (),
+) -> ASGIApp:
     """The application that answers from `live` and looks for a new release every `poll_seconds`.
 
-    `hosts`: the names that a request may use, without a port; None: any.
+    `hosts`: the names that a request may use, without a port; None: any. `origins`: whose pages may read answers.
     """
     routes = [
         _post("/v1/search", endpoints.search, Search, live),
@@ -61,10 +70,18 @@ def build_app(live: Live, metrics: "Metrics", *, poll_seconds: float, hosts: fro
     app = Starlette(
         routes=routes,
         lifespan=following,
+        middleware=[_cors(origins)] if origins else [],
         exception_handlers={Refused: _refused, HTTPException: _no_such_route, ClientDisconnect: _left},
     )
     app.router.redirect_slashes = False
     return _Watched(app, metrics, frozenset(route.path for route in routes), hosts)
+
+
+def _cors(origins: Sequence[str]) -> Middleware:
+    return Middleware(
+        CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=["Content-Type"],
+        expose_headers=["Retry-After"],
+    )  # fmt: skip
 
 
 def _post(
@@ -87,7 +104,7 @@ def _post(
         finally:
             under_way -= 1
 
-    return Route(path, answer, methods=["POST"])
+    return Route(path, answer, methods=["GET", "POST"] if kind is Search else ["POST"])
 
 
 def _get(path: str, make: Callable[[], Response]) -> Route:

@@ -6,17 +6,19 @@ Each takes the served release once, so its answer is entirely from that one.
 import asyncio
 import re
 import time
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Meta, Struct
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from clicktower.flows.releases.document_filter import Bound, Value
+from clicktower.flows.releases.document_filter import Operator, Value
 from clicktower.flows.releases.interleaving import interleaved_search
-from clicktower.flows.releases.search import Mode, OpenRelease
+from clicktower.flows.releases.search import PAGED, Mode, OpenRelease
 from clicktower.flows.releases.word_shares import explain_hit
 from clicktower.flows.serve.live import Served
 from clicktower.schemas.errors import UsageError
@@ -60,11 +62,12 @@ class Embed(Struct, forbid_unknown_fields=True, kw_only=True):
 class Search(Struct, forbid_unknown_fields=True, kw_only=True):
     query: Text
     k: Annotated[int, Meta(ge=1, le=MOST_RESULTS, description="How many documents.")] = 10
+    offset: Annotated[int, Meta(ge=0, lt=PAGED, description=f"Hits to skip; with k at most {PAGED}.")] = 0
     mode: Mode = "hybrid"
     lexical_share: LexicalShare | None = None
     where: Annotated[
-        dict[str, Value | list[Value] | dict[Bound, Value]] | None,
-        Meta(description='Documents whose columns match: a value, any of a list, or bounds, {"price": {"lt": 20}}.'),
+        dict[str, Value | list[Value] | dict[Operator, Value | list[Value]]] | None,
+        Meta(description='Documents whose columns match: a value, any of a list, or operators, {"price": {"lt": 20}}.'),
     ] = None
     interleave: QueryId | None = None
     release: Digest | None = None
@@ -82,8 +85,14 @@ class Explain(Struct, forbid_unknown_fields=True, kw_only=True):
 Body = TypeVar("Body", Embed, Search, Explain)
 
 
+# Parameters of an address that are JSON; the others are text.
+_JSON_PARAMETERS = {"k", "offset", "lexical_share", "where"}
+
+
 async def read_body(request: Request, kind: type[Body]) -> Body:
-    """Raises Refused."""
+    """The body of a request, or the fields that a GET has in its address. Raises Refused."""
+    if request.method != "POST":
+        return _checked(partial(msgspec.convert, _parameters(request), kind), "address")
     media_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if media_type != "application/json":
         raise Refused(415, "The body's content type is not application/json: send JSON and the header "
@@ -98,11 +107,40 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
     except TimeoutError:
         raise Refused(408, f"The body did not arrive within {BODY_SECONDS:.0f} seconds: send it at once.") from None
     try:
-        body = msgspec.json.decode(content, type=kind)
-    except msgspec.ValidationError as error:
-        raise Refused(422, f"The body cannot be used ({_plain(error)}): /docs describes valid requests.") from None
+        return _checked(partial(msgspec.json.decode, content, type=kind), "body")
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         raise Refused(400, "The body is not JSON in UTF-8: send one JSON object.") from None
+
+
+def _parameters(request: Request) -> Mapping[str, Any]:
+    """The fields in a request's address, where q stands for query."""
+    try:
+        pairs = parse_qsl(request.scope["query_string"].decode(), keep_blank_values=True, errors="strict")
+    except UnicodeError:
+        raise Refused(400, "The address is not UTF-8: encode its parameters by percent signs.") from None
+    fields: dict[str, Any] = {}
+    for name, text in pairs:
+        name = "query" if name == "q" else name
+        if name in fields:
+            raise Refused(422, "The address has a parameter twice: give each once.")
+        fields[name] = _value(text) if name in _JSON_PARAMETERS else text
+    return fields
+
+
+def _value(text: str) -> Any:
+    """The JSON value of a parameter; other text as it is, which is then of the wrong type."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return text
+
+
+def _checked(read: Callable[[], Body], source: str) -> Body:
+    """Raises Refused for fields of another type, out of range or unknown, and for control characters."""
+    try:
+        body = read()
+    except msgspec.ValidationError as error:
+        raise Refused(422, f"The {source} cannot be used ({_plain(error)}): /docs describes valid requests.") from None
     for name in body.__struct_fields__:
         value = getattr(body, name)
         for text in value if isinstance(value, list) else [value]:
@@ -141,8 +179,9 @@ async def search(body: Search, served: Served) -> dict[str, Any]:
                                "or leave the field interleave out.")  # fmt: skip
         search = partial(interleaved_search, opened, served.rival, body.interleave)
     ask = partial(
-        search, body.query, body.k, mode=body.mode, lexical_share=body.lexical_share, details=True, where=body.where
-    )
+        search, body.query, body.k, mode=body.mode, offset=body.offset, lexical_share=body.lexical_share, details=True,
+        where=body.where,
+    )  # fmt: skip
     try:
         # A filter looks at every document.
         is_quick = body.k <= _FEW_RESULTS and len(body.query) <= _FEW_LETTERS and not body.where

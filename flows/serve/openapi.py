@@ -12,15 +12,17 @@ from clicktower.flows.serve.endpoints import Embed, Explain, Search
 PAGE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'self'", "X-Content-Type-Options": "nosniff"}
 
 _REFUSALS = {
-    "400": "The body is not JSON.",
+    "400": "The body is not JSON, or the address not UTF-8.",
     "404": "No such release or document.",
     "408": "The body did not arrive in time.",
     "413": "The body is too long.",
     "415": "The body is not declared as JSON.",
     "421": "The service does not answer to this host name.",
-    "422": "The body is JSON, but not what is asked for.",
+    "422": "The body or the address is readable, but not what is asked for.",
     "429": "The service is at its limit of concurrent requests.",
 }
+_OF_BODIES = ("408", "413", "415")
+_SEARCH = "The best documents for a query."
 _EXAMPLES = {
     "/v1/search": {"query": "angle bracket", "k": 3},
     "/v1/embed": {"texts": ["angle bracket"], "side": "query"},
@@ -41,7 +43,8 @@ def _build_description() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "clicktower", "version": "1", "description": "Search by sentence embeddings and by BM25."},
         "paths": {
-            "/v1/search": _post("The best documents for a query.", "Search", _answer(answer | {"hits": hits})),
+            "/v1/search": _post(_SEARCH, "Search", found := _answer(answer | {"hits": hits}))
+            | _get_by_parameters(f"{_SEARCH[:-1]}, for a browser or curl.", parts["Search"], found),
             "/v1/embed": _post(
                 "The vectors of texts as they are compared: by cosine of length 1.",
                 "Embed",
@@ -100,10 +103,25 @@ def _answer(properties: dict[str, Any]) -> dict[str, Any]:
 
 def _post(summary: str, body: str, answer: dict[str, Any]) -> dict[str, Any]:
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{body}"}}}
-    refused = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    responses = _answer_schema(answer, "application/json")
-    responses |= {status: {"description": words, "content": refused} for status, words in _REFUSALS.items()}
+    responses = _answers_of(answer, _REFUSALS)
     return {"post": {"summary": summary, "requestBody": {"required": True, "content": content}, "responses": responses}}
+
+
+def _get_by_parameters(summary: str, body: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a body as parameters of an address."""
+    parameters = [
+        {"name": "q" if name == "query" else name, "in": "query", "required": name in body["required"]}
+        | ({"content": {"application/json": {"schema": schema}}} if name == "where" else {"schema": schema})
+        for name, schema in body["properties"].items()
+    ]
+    of_address = {status: words for status, words in _REFUSALS.items() if status not in _OF_BODIES}
+    return {"get": {"summary": summary, "parameters": parameters, "responses": _answers_of(answer, of_address)}}
+
+
+def _answers_of(answer: dict[str, Any], refusals: dict[str, str]) -> dict[str, Any]:
+    refused = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    answers = _answer_schema(answer, "application/json")
+    return answers | {status: {"description": words, "content": refused} for status, words in refusals.items()}
 
 
 def _get(summary: str, answer: dict[str, Any], media_type: str = "application/json") -> dict[str, Any]:

@@ -5,6 +5,7 @@ import contextlib
 import ipaddress
 import logging
 import os
+import re
 import shutil
 import socket
 import sys
@@ -31,10 +32,15 @@ _HEAD_SECONDS = 10.0
 _MOST_HEAD_BYTES = 64 << 10
 
 
+# As a browser writes it: lower case, without a path, the port only if it is not the scheme's own.
+_ORIGIN = re.compile(r"\*|(?!http://.*:80$|https://.*:443$)https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:\d{1,5})?")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServeConfig:
     """`allowed_hosts`: names by which requests may address the service besides this machine's own; if it is empty and
-    the service listens to other machines, any name.
+    the service listens to other machines, any name. `allowed_origins`: the sites whose pages may read answers in a
+    browser, such as https://shop.example; * for any.
     """
 
     release: str
@@ -44,6 +50,7 @@ class ServeConfig:
     poll_seconds: float = 2.0  # how often the pointer is checked
     drain_seconds: int = 30  # after SIGTERM, for current requests
     allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
     against: str | None = None  # the digest of a kept release, for interleaved searches
 
     def __post_init__(self) -> None:
@@ -52,6 +59,12 @@ class ServeConfig:
                 "The port must be 0 to 65535, workers and drain_seconds 1 or more, poll_seconds above 0.",
                 "See `clicktower serve --help`.",
             )
+        for origin in self.allowed_origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise UsageError(
+                    f"No browser names its page's origin {origin!r}.",
+                    "Give scheme and host as in https://shop.example or http://localhost:3000, or * for any.",
+                )
 
 
 def is_loopback(host: str) -> bool:
@@ -117,7 +130,9 @@ def make_app(config: ServeConfig) -> ASGIApp:
     sys.setswitchinterval(_SWITCH_SECONDS)
     metrics = Metrics(shared=config.workers > 1)
     live = Live(config.release, changed=metrics.serving, failed=metrics.failed, against=config.against)
-    return build_app(live, metrics, poll_seconds=config.poll_seconds, hosts=hosts_of(config))
+    return build_app(
+        live, metrics, poll_seconds=config.poll_seconds, hosts=hosts_of(config), origins=config.allowed_origins
+    )
 
 
 class _Impatient(HttpToolsProtocol):

@@ -163,6 +163,7 @@ _OS_REASONS = {
     errno.ENOTDIR: ("A part of the path is a file, not a folder", "Check the path."),
     errno.EISDIR: ("A folder is where a file should be", "Check the path."),
     errno.EEXIST: ("A file is where a folder should be", "Choose another folder."),
+    errno.ENAMETOOLONG: ("A name in the path is too long", "Check the path."),
     errno.EMFILE: ("Too many files are open", "Raise the limit (ulimit -n) and run again."),
 }
 

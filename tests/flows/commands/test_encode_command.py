@@ -6,7 +6,9 @@ import sys
 import numpy as np
 import pytest
 
+from clicktower.flows.cli import run
 from clicktower.flows.releases.encode_texts import encode_lines, open_encoder
+from clicktower.flows.show import console
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.training.model.embedding import search_vectors
 from tests.trained_model import trained_stage
@@ -35,6 +37,15 @@ def test_every_line_has_its_vector_whatever_it_ends_with(model):
             assert encoded(model, content.encode(), objects=True).splitlines()[1] == b'{"vector": null}'
     assert encoded(model, b"") == b""
     assert encoded(model, b"\xef\xbb\xbfangle\nhose\n") == encoded(model, b"angle\nhose\n")
+
+
+def test_a_long_encoding_says_on_stderr_how_far_it_is(model, monkeypatch, capsysbinary):
+    monkeypatch.setattr(console, "PLAIN_SECONDS", 0.0)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"angle\n\nhose\n")))
+    assert run(["encode", "--model", model, "--side", "query", "--json"]) == 0
+    written = capsysbinary.readouterr()
+    assert len(written.out.splitlines()) == 3
+    assert written.err == b"encode: encode lines (3)\n"
 
 
 @pytest.mark.slow

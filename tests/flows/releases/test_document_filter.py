@@ -1,6 +1,7 @@
 """Kept columns and filters: every search equals that of all documents with the others left out."""
 
 import json
+import operator
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,31 +60,31 @@ VALUES = {
     "category": st.sampled_from(["drill", "saw", "ørn's", "none"]),
     "in_stock": st.booleans(),
 }
-FILTERS = st.fixed_dictionaries(
-    {},
-    optional={
-        name: value
-        | st.lists(value, max_size=3)
-        | st.dictionaries(st.sampled_from(["lt", "lte", "gt", "gte"]), value, min_size=1)
-        for name, value in VALUES.items()
-    },
-).map(lambda where: {name: whole_if_float(name, wanted) for name, wanted in where.items()})
 
 
-def whole_if_float(name: str, wanted):
-    """A list of prices has one type, as JSON from a program has."""
-    return [float(value) for value in wanted] if name == "price" and isinstance(wanted, list) else wanted
+def conditions(value: st.SearchStrategy) -> st.SearchStrategy:
+    equal = value | st.none() | st.lists(value | st.none(), max_size=3)
+    bounds = dict.fromkeys(("lt", "lte", "gt", "gte"), value)
+    operators = st.fixed_dictionaries({}, optional=bounds | {"not": equal, "exists": st.booleans()})
+    return equal | operators.filter(bool)
+
+
+FILTERS = st.fixed_dictionaries({}, optional={name: conditions(value) for name, value in VALUES.items()})
 
 
 def matches(value, wanted) -> bool:
-    if value is None:
-        return False
+    """The filter as its documentation describes it, of Python's values, which compare numbers by their worth."""
     if isinstance(wanted, list):
         return value in wanted
-    if isinstance(wanted, dict):
-        holds = {"lt": value.__lt__, "lte": value.__le__, "gt": value.__gt__, "gte": value.__ge__}
-        return all(holds[bound](type(value)(limit)) for bound, limit in wanted.items())
-    return value == wanted
+    if not isinstance(wanted, dict):
+        return value == wanted
+    holds = {"lt": operator.lt, "lte": operator.le, "gt": operator.gt, "gte": operator.ge}
+    return all(
+        (value is not None) == limit if name == "exists"
+        else not matches(value, limit) if name == "not"
+        else value is not None and holds[name](value, limit)
+        for name, limit in wanted.items()
+    )  # fmt: skip
 
 
 @settings(max_examples=40, deadline=None)
@@ -111,8 +112,17 @@ def test_a_filtered_search_is_the_search_of_the_matching_documents(opened, where
         ({"price": 10**400}, "column 'price'"),
         ({"price": [[1.0]]}, "column 'price'"),
         ({"price": {"lt": [1]}}, "column 'price'"),
-        ({"price": {}}, "unknown bound, or none"),
-        ({"price": {"near": 3}}, "unknown bound, or none"),
+        ({"price": float("nan")}, "column 'price'"),
+        ({"price": {"lt": float("inf")}}, "column 'price'"),
+        ({"price": {"lt": None}}, "column 'price'"),
+        ({"price": {"gte": True}}, "column 'price'"),
+        ({"category": "\ud800"}, "column 'category'"),
+        ({"price": {}}, "unknown operator, or none"),
+        ({"price": {"near": 3}}, "unknown operator, or none"),
+        ({"price": {"exists": 1}}, "neither true nor false"),
+        ({"price": {"not": {"lt": 3}}}, "has an object"),
+        ([], "no JSON object"),
+        ("price", "no JSON object"),
     ],
 )
 def test_a_filter_that_does_not_fit_is_refused(opened, where, problem):
@@ -131,6 +141,85 @@ def test_arrow_tables_of_other_types_are_filtered_too():
     assert matching_rows(batch, {"size": {"gte": 1.5}}).tolist() == [2]
     assert matching_rows(batch, {"size": [1, 3], "id": "a"}).tolist() == [0]
     assert matching_rows(batch, {}).tolist() == [0, 1, 2]
+
+
+PRICES = [19.99, 0.1, -0.0, 5.0, 2.0**24, None]
+WIDE = [2**53, 2**53 + 1, -(2**63), 2**63 - 1, 3, None]
+TYPED = {
+    "float32": pa.array(PRICES, pa.float32()),
+    "float64": pa.array(PRICES, pa.float64()),
+    "int64": pa.array(WIDE, pa.int64()),
+    "int8": pa.array([-128, 127, 0, 2, 3, None], pa.int8()),
+    "uint64": pa.array([2**64 - 1, 2**53 + 1, 2**53, 0, 3, None], pa.uint64()),
+}
+NUMBERS = (
+    st.sampled_from([19.99, 0.1, 0.0, -0.0, 5, 2.5, 2**24 + 1, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, 2**64])
+    | st.sampled_from([-(2**63), -(2**63) - 1, -128, -129, 127, 128, -1, 1e300, -1e300, 10**30, 3.0, 126.5])
+    | st.integers(-200, 200)
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
+
+
+@pytest.mark.parametrize("name", list(TYPED))
+@settings(max_examples=150, deadline=None)
+@given(condition=conditions(NUMBERS))
+def test_a_number_is_compared_in_the_type_of_its_column(name, condition):
+    """Python compares whole numbers and floats of 64 bits exactly; a float of the filter is one of the column first."""
+    column = TYPED[name]
+
+    def typed(value):
+        if isinstance(value, dict):
+            return {key: typed(of_key) for key, of_key in value.items()}
+        if isinstance(value, list):
+            return [typed(each) for each in value]
+        if value is None or isinstance(value, bool) or name not in ("float32", "float64"):
+            return value
+        with np.errstate(over="ignore"):
+            return float(np.dtype(name).type(float(value)))
+
+    expected = [row for row, value in enumerate(column.to_pylist()) if matches(value, typed(condition))]
+    assert matching_rows(pa.record_batch({"id": column}), {"id": condition}).tolist() == expected
+
+
+def test_a_number_of_a_filter_by_hand():
+    batch = pa.record_batch(TYPED)
+    for where, rows in [
+        ({"float32": 19.99}, [0]), ({"float32": [19.99]}, [0]), ({"float32": {"lt": 19.99, "gt": 5}}, []),
+        ({"float32": 0}, [2]), ({"float32": [0, 5]}, [2, 3]), ({"float32": {"not": [0, 5]}}, [0, 1, 4, 5]),
+        ({"int64": 2**53 + 1}, [1]), ({"int64": [2**53 + 1]}, [1]), ({"int64": float(2**53)}, [0]),
+        ({"int64": 2.5}, []), ({"int64": [2.5, 3]}, [4]), ({"int64": {"gt": 2.5, "lt": 3.5}}, [4]),
+        ({"int64": None}, [5]), ({"int64": [None, 3]}, [4, 5]), ({"int64": {"not": None}}, [0, 1, 2, 3, 4]),
+        ({"int64": {"exists": False}}, [5]), ({"int64": {"not": 3, "exists": True}}, [0, 1, 2, 3]),
+        ({"int8": {"lt": 1000}}, [0, 1, 2, 3, 4]), ({"int8": 1000}, []), ({"uint64": {"gt": -1, "lt": 1}}, [3]),
+    ]:  # fmt: skip
+        assert matching_rows(batch, where).tolist() == rows, where
+
+
+def test_no_json_has_a_number_that_json_does_not_know(model, tmp_path, capsys):
+    """NaN and infinite prices are none: to filters, on the command line, over HTTP and in OpenSearch's bodies."""
+    prices = [1.5, float("nan"), float("inf"), -float("inf"), None]
+    table = {"id": list("abcde"), "title": ["angle"] * 5, "price": pa.array(prices, pa.float32())}
+    pq.write_table(pa.table(table | {"half": pa.array(np.float16(prices[:1] * 5))}), tmp_path / "documents.parquet")
+    config = replace(CONFIG, columns=("price", "half"))
+    to = publish(model, documents=str(tmp_path / "documents.parquet"), to=str(tmp_path / "live"), config=config).uri
+    assert run(["search", "angle", "--release", to, "--json", "--where", '{"price": {"exists": false}}']) == 0
+    typed = strict_json(capsys.readouterr().out)["hits"]
+    assert [(hit["id"], hit["columns"]) for hit in typed] == [(id, {"price": None, "half": 1.5}) for id in "edcb"]
+    with TestClient(make_app(ServeConfig(release=to)), "http://127.0.0.1") as client:
+        answer = client.post("/v1/search", json={"query": "angle"})
+        assert {hit["id"]: hit["columns"]["price"] for hit in strict_json(answer.text)["hits"]} == {
+            "a": 1.5, "b": None, "c": None, "d": None, "e": None
+        }  # fmt: skip
+    export(to, form="opensearch", into=str(tmp_path / "titles"))
+    bodies = [strict_json(line) for line in (tmp_path / "titles" / "documents-00000.ndjson").read_text().splitlines()]
+    assert [body["price"] for body in bodies[1::2]] == [1.5, None, None, None, None]
+
+
+def strict_json(text: str):
+    def refused(name: str):
+        raise AssertionError(f"{name} is no JSON")
+
+    return json.loads(text, parse_constant=refused)
 
 
 @pytest.mark.parametrize("text", ["", "3", "[]", '{"price": '])
@@ -152,7 +241,7 @@ def test_the_command_line_and_the_service_filter_alike(opened, capsys):
         body = {"query": "angle hose", "k": 4, "where": where}
         hits = client.post("/v1/search", json=body).json()["hits"]
         assert [(hit["id"], hit["columns"]) for hit in hits] == [(hit["id"], hit["columns"]) for hit in typed]
-        for wrong in ({"size": 1}, {"price": {"near": 1}}, {"price": None}, 3):
+        for wrong in ({"size": 1}, {"price": {"near": 1}}, {"price": {"lt": None}}, 3):
             refused = client.post("/v1/search", json=body | {"where": wrong})
             assert refused.status_code == 422, refused.text
 

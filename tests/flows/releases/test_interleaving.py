@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections import Counter
+from dataclasses import asdict
 
 import numpy as np
 import pyarrow as pa
@@ -105,8 +106,12 @@ def test_a_preference_by_hand_from_every_format(tmp_path):
     [
         ('{"query_id": "1", "release": "a"}\n', StageError, "on hits of 1 releases, not of two"),
         ('{"query_id": "1", "version": "a"}\n', UsageError, "no clicks with query_id and release"),
-        ('{"query_id": "1", "release": null}\n', UsageError, "no clicks with query_id and release"),
-        ('{"query_id": " ", "release": "a"}\n', UsageError, "no clicks with query_id and release"),
+        ('{"query_id": "1", "release": null}\n', StageError, r"of 0 releases, not of two \(1 more are on hits"),
+        ('{"query_id": " ", "release": "a"}\n', UsageError, "names no query"),
+        ('{"query_id": null, "release": "a"}\n', UsageError, "names no query"),
+        ('{"release": "a"}\n', UsageError, "no clicks with query_id and release"),
+        ("7\n", UsageError, "no clicks with query_id and release"),
+        ("", UsageError, "no clicks with query_id and release"),
         ('{"query_id": ["1"], "release": "a"}\n', UsageError, "no clicks with query_id and release"),
         ("not JSON", UsageError, "no clicks with query_id and release"),
     ],
@@ -115,6 +120,27 @@ def test_a_file_without_two_releases_is_refused(tmp_path, text, error, problem):
     (tmp_path / "clicks.jsonl").write_text(text)
     with pytest.raises(error, match=problem):
         preference(str(tmp_path / "clicks.jsonl"))
+
+
+NOT_INTERLEAVED = [{"query_id": "9", "release": None}, {"query_id": None, "release": "None"}, {"query_id": "1"}]
+
+
+@pytest.mark.parametrize("name", ["clicks.jsonl", "clicks.parquet", "clicks.csv", "clicks.tsv"])
+def test_a_click_on_a_hit_that_was_not_interleaved_is_left_out_and_counted(tmp_path, name, capsys):
+    rows = [{"query_id": query, "release": release} for query, release in ("1a", "2b", "3b", "4b", "4a")]
+    path, all_rows = str(tmp_path / name), [*NOT_INTERLEAVED[:1], *rows, *NOT_INTERLEAVED[1:]]
+    if name.endswith("jsonl"):
+        write(tmp_path / name, all_rows)
+    elif name.endswith("parquet"):
+        pq.write_table(pa.Table.from_pylist(all_rows), path)
+    else:
+        options = pa.csv.WriteOptions(delimiter="," if name.endswith("csv") else "\t")
+        pa.csv.write_csv(pa.Table.from_pylist(all_rows), path, options)
+    found = preference(path)
+    assert (found.releases, found.wins, found.ties, found.not_interleaved) == (("b", "a"), (2, 1), 1, 3)
+    assert asdict(found) == asdict(preference(write(tmp_path / "rows.jsonl", rows))) | {"not_interleaved": 3}
+    assert run(["preference", path]) == 0
+    assert "left out: 3 clicks on hits that were not interleaved" in capsys.readouterr().out
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):

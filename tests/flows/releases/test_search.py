@@ -183,6 +183,7 @@ def test_words_and_terms_with_a_share_of_a_score_rank_as_evaluation_does(documen
 def test_an_index_that_was_measured_with_the_words_finds_what_they_rank(documents, tmp_path, monkeypatch, mode):
     for module in (release_documents, making, searching):
         monkeypatch.setattr(module, "CANDIDATES", 50)  # of 300 documents
+    monkeypatch.setattr(searching, "PAGED", 50)
     trained = trained_stage(str(tmp_path), recipe=varied(recipe("lstm-96"), cells=8, word_share=0.4))
     config = replace(CONFIG, index="ivf", min_recall=0.9, recall_at=5)
     published = publish(trained, documents=documents, to=str(tmp_path / "live"), config=config)
@@ -198,7 +199,7 @@ def test_an_index_that_was_measured_with_the_words_finds_what_they_rank(document
     monkeypatch.setattr(Nearest, "best", watched)
     assert len(opened.search("angle bracket", 4, mode)) == 4
     # The index was measured on hybrids: by vectors alone every document is compared.
-    assert visited == [(50, index["num_probes"]) if mode == "hybrid" else (4, None)]
+    assert visited == [(50, index["steps"][1]["num_probes"]) if mode == "hybrid" else (4, None)]
     assert index["num_probes"] < index["num_partitions"]
     # An index of an earlier version was measured without BM25's candidates, and at fewer documents than are ranked.
     del opened.release.index["candidates"]
@@ -212,6 +213,7 @@ def test_an_index_that_was_measured_with_the_words_finds_what_they_rank(document
 def test_the_recall_of_an_index_is_that_of_searches_for_two_words_of_titles(documents, tmp_path, monkeypatch):
     for module in (release_documents, making, searching):
         monkeypatch.setattr(module, "CANDIDATES", 5)
+    monkeypatch.setattr(searching, "PAGED", 5)
     monkeypatch.setattr(release_documents, "_NUM_PROBES", (1,))  # so few that it misses some
     trained = trained_stage(str(tmp_path), recipe=varied(recipe("lstm-96"), cells=8, word_share=0.4))
     config = replace(CONFIG, index="ivf", min_recall=0.5, recall_at=5)

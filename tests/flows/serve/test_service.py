@@ -86,6 +86,98 @@ def is_event_loop() -> bool:
     return True
 
 
+@pytest.mark.parametrize(
+    ("address", "body"),
+    [
+        ("q=copper+pipe", {"query": "copper pipe"}),
+        ("query=%C3%B8rn&k=3&offset=4&mode=bm25", {"query": "ørn", "k": 3, "offset": 4, "mode": "bm25"}),
+        ("q=ørn&lexical_share=0.5", {"query": "ørn", "lexical_share": 0.5}),
+        ("q=2&lexical_share=null", {"query": "2", "lexical_share": None}),
+        ('q=hose&where={"title":{"gte":"h"}}', {"query": "hose", "where": {"title": {"gte": "h"}}}),
+        ("q=hose&release=DIGEST", {"query": "hose", "release": "DIGEST"}),
+    ],
+)
+def test_a_search_by_address_is_that_by_body(client, opened, address, body):
+    digest = opened.release.digest
+    by_address = client.get(f"/v1/search?{address}".replace("DIGEST", digest)).json()
+    by_body = client.post("/v1/search", json=json.loads(json.dumps(body).replace("DIGEST", digest))).json()
+    assert by_body["hits"]
+    assert by_address | {"took_ms": 0} == by_body | {"took_ms": 0}
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "output"),
+    [
+        ("", 422, "query"),
+        ("q=", 422, "query"),
+        ("q=+%09", 422, "has no word"),
+        ("q=a&q=b", 422, "twice"),
+        ("q=a&query=b", 422, "twice"),
+        ("q=" + "a" * (MOST_LETTERS + 1), 422, "query"),
+        ("q=a%00b", 422, r"control character \(U\+0000\) at place 2"),
+        ("q=a%ED%A0%80", 400, "UTF-8"),
+        ("q=%FF", 400, "UTF-8"),
+        ("q=a&k=0", 422, "k"),
+        ("q=a&k=1001", 422, "k"),
+        ("q=a&k=many", 422, "k"),
+        ("q=a&k=1.5", 422, "k"),
+        ("q=a&k=true", 422, "k"),
+        ("q=a&k=", 422, "k"),
+        ("q=a&k=1e400", 422, "k"),
+        ("q=a&offset=100", 422, "offset"),
+        ("q=a&offset=95", 422, "pages reach the first 100"),
+        ("q=a&lexical_share=NaN", 422, "lexical_share"),
+        ("q=a&mode=exact", 422, "mode"),
+        ("q=a&quary=b", 422, "quary"),
+        ("q=a&where=price", 422, "where"),
+        ("q=a&where=" + "[" * 10_000, 422, "where"),
+        ('q=a&where={"size":3}', 422, "no column 'size'"),
+        ("q=a&release=gone", 404, "release"),
+    ],
+)
+def test_an_address_that_cannot_be_answered_is_refused_in_a_sentence(client, address, status, output):
+    answer = client.get(f"/v1/search?{address}")
+    assert answer.status_code == status, answer.text
+    assert SENTENCE.fullmatch(answer.json()["error"])
+    assert re.search(output, answer.json()["error"])
+
+
+def test_pages_of_other_sites_read_answers_only_where_the_service_names_them(published, client):
+    shop, other = {"Origin": "https://shop.example"}, {"Origin": "https://other.example"}
+    preflight = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+    of_answers = "Access-Control-Allow-Origin"
+    assert of_answers not in client.get("/v1/search?q=hose", headers=shop).headers
+    assert client.options("/v1/search", headers=shop | preflight).status_code == 405
+    config = ServeConfig(release=published.uri, allowed_origins=("https://shop.example", "http://localhost:3000"))
+    with TestClient(make_app(config), "http://127.0.0.1") as shared:
+        asked = shared.options("/v1/search", headers=shop | preflight)
+        assert (asked.status_code, asked.headers[of_answers]) == (200, "https://shop.example")
+        assert "content-type" in asked.headers["Access-Control-Allow-Headers"].lower()
+        for answer in (
+            shared.get("/v1/search?q=hose", headers=shop),
+            shared.post("/v1/search", json=SEARCH, headers=shop),
+            shared.post("/v1/search", json={}, headers=shop),  # a refusal is readable too
+        ):
+            assert (answer.headers[of_answers], answer.headers["Vary"]) == ("https://shop.example", "Origin")
+        assert shared.options("/v1/search", headers=other | preflight).status_code == 400
+        assert of_answers not in shared.get("/v1/search?q=hose", headers=other).headers
+        assert shared.get("/v1/search?q=hose", headers=shop | {"Host": "evil.example"}).status_code == 421
+    with TestClient(
+        make_app(ServeConfig(release=published.uri, allowed_origins=("*",))), "http://127.0.0.1"
+    ) as any_site:
+        assert any_site.get("/v1/search?q=hose", headers=other).headers[of_answers] == "*"
+    for wrong in (
+        "https://shop.example/",
+        "shop.example",
+        "https://Shop.example",
+        "https://shop.example:443",
+        "null",
+        "",
+    ):
+        with pytest.raises(UsageError, match="No browser names"):
+            ServeConfig(release="release", allowed_origins=(wrong,))
+
+
 @pytest.mark.parametrize("texts", [["copper pipe"], ["copper pipe", "ørn", "2x4 " * 200] * 20])
 def test_embed_gives_the_vectors_of_the_model(client, opened, texts):
     for side in ("query", "document"):
@@ -190,7 +282,7 @@ def test_another_content_type_path_or_method_is_refused(client):
         assert client.post("/v1/search", content=body, headers={"Content-Type": kind}).status_code == 415
     kind = "Application/JSON; charset=utf-8"
     assert client.post("/v1/search", content=body, headers={"Content-Type": kind}).status_code == 200
-    for method, path, status in [("GET", "/v1/search", 405), ("PUT", "/", 405), ("DELETE", "/metrics", 405),
+    for method, path, status in [("GET", "/v1/embed", 405), ("PUT", "/", 405), ("DELETE", "/metrics", 405),
                                  ("GET", "/v1", 404), ("POST", "/v1/search/", 404), ("GET", "/%00", 404)]:  # fmt: skip
         answer = client.request(method, path)
         assert answer.status_code == status
@@ -262,7 +354,8 @@ def test_the_description_names_every_endpoint_and_its_page_loads_nothing_from_el
     assert described["openapi"].startswith("3.1")
     for path, ways in described["paths"].items():
         for method in ways:
-            assert client.request(method.upper(), path).status_code in (200, 415)
+            parameters = {"q": "hose"} if ways[method].get("parameters") else {}
+            assert client.request(method.upper(), path, params=parameters).status_code in (200, 415)
     page = client.get("/docs")
     assert page.headers["Content-Security-Policy"].startswith("default-src 'none'")
     for link in re.findall(r'(?:src|href)="([^"]+)"', page.text):
