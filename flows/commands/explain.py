@@ -191,8 +191,16 @@ def _explain_hit(
         release, query, title if document_title is None else document_title, mode, lexical_share=lexical_share
     )
     labels = {"simulated": True} if release.release.labels.get("simulated") else {}
-    result = {"stage": "explain", "release": release.release.digest, **explained, "labels": labels}
-    console.emit(result, json, _show_shares)
+    document = None if document_title is None else title
+    result = {"stage": "explain", "release": release.release.digest, "document": document, **explained,
+              "labels": labels}  # fmt: skip
+
+    def show(_: dict) -> None:
+        if document is None:
+            console.output.print(console.plain(f"No document has the id {title!r}: it is explained as a title."))
+        _show_shares(result)
+
+    console.emit(result, json, show)
 
 
 def _show_shares(result: dict[str, Any]) -> None:

@@ -147,7 +147,8 @@ class OpenRelease:
         BM25; `lexical_share` replaces the model's. vector: by the nearness of vectors alone. bm25: documents that share
         a term with the query. details: give each hit every part of a score in any mode. where: the documents to choose
         from (document_filter), which are then all compared, without the index. Raises UsageError for a query without a
-        word, for k, mode or share out of range, and for a filter that does not fit the documents.
+        word, for k, mode or share out of range, a share in another mode than hybrid, and for a filter that does not fit
+        the documents.
         """
         require_search(text, k, mode, lexical_share)
         search, among = self.documents_search, self._matching(where)
@@ -313,10 +314,11 @@ def search(
     require_search(text, k, mode, lexical_share)  # before anything is loaded
     if rerank is None:
         return OpenRelease(release).search(text, k, mode, lexical_share=lexical_share, where=where)
-    if mode == "bm25":
+    if mode == "bm25" or lexical_share is not None:
+        given = "the mode is bm25" if mode == "bm25" else "the terms are given a share"
         raise UsageError(
-            "The classifier reranks the nearest documents by vector, and the mode is bm25.",
-            "Leave --mode or --rerank out.",
+            f"The classifier reranks the nearest documents by vector, and {given}.",
+            f"Leave {'--mode' if mode == 'bm25' else '--lexical-share'} or --rerank out.",
         )
     from clicktower.training.analysis.classifying import confidence_of
 
@@ -325,7 +327,9 @@ def search(
 
 
 def require_search(text: str, k: int, mode: str, lexical_share: float | None) -> None:
-    """Raises UsageError for a query without a word, and for k, mode or share out of range."""
+    """Raises UsageError for a query without a word, for k, mode or share out of range, and for a share where terms
+    have none.
+    """
     if k < 1:
         raise UsageError(f"A search needs k = 1 or more, not {k}.", "Set k to 1 or more.")
     if mode not in get_args(Mode):
@@ -334,6 +338,11 @@ def require_search(text: str, k: int, mode: str, lexical_share: float | None) ->
         raise UsageError(
             f"The share of the terms in a score is {lexical_share}; it must be 0 or more, and below 1.",
             "Give such a number, or leave it out.",
+        )
+    if lexical_share is not None and mode != "hybrid":
+        raise UsageError(
+            f"The mode {mode} ranks by {'terms' if mode == 'bm25' else 'vectors'} alone, without a share of the terms.",
+            "Leave the mode or the lexical share out.",
         )
     if not words(text):
         raise UsageError(
