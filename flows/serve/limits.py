@@ -27,7 +27,7 @@ class Limits:
     requests: Count = 128  # that wait for their turn
     slow_requests: Count = 32  # of those, that take more than a few milliseconds, such as explanations
     bodies: Count = 128  # that are arriving
-    connections: Count = 512  # on which no request is under way
+    connections: Count = 512  # that wait for a client: to send a request's head, or to take an answer
 
     def of_worker(self, workers: int) -> "Limits":
         """The limits of one of so many workers. Raises UsageError if a number is too small to be divided."""

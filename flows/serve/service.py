@@ -136,7 +136,7 @@ def make_app(config: ServeConfig) -> ASGIApp:
 
 class _Impatient(HttpToolsProtocol):
     """Uvicorn's connection with limits that Uvicorn lacks: on time and length of a request's head, on the time in which
-    an answer is taken, and on the connections without a request under way.
+    a client takes its answer, and on the connections that wait for a client.
     """
 
     _ends: asyncio.TimerHandle | None = None
@@ -169,6 +169,17 @@ class _Impatient(HttpToolsProtocol):
         super().on_response_complete()
         if self.cycle.response_complete:  # no other request has come meanwhile
             self._wait(_IDLE_SECONDS)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait(_IDLE_SECONDS)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.cycle.response_complete:
+            self._wait(_IDLE_SECONDS)
+        else:
+            self._end_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_waiting()

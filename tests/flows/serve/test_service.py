@@ -64,9 +64,7 @@ def test_ten_documents_by_the_whole_score_unless_asked_otherwise(client, opened)
     assert [hit["id"] for hit in found["hits"]] == [hit.id for hit in opened.search("copper pipe", 10)]
 
 
-SLOW = [
-    {"query": "copper pipe " * 100}, {"query": "copper pipe", "k": MOST_RESULTS}, {"query": "copper", "where": {"id": "a"}}
-]  # fmt: skip
+SLOW = [{"query": "copper " * 100}, {"query": "copper", "k": MOST_RESULTS}, {"query": "copper", "where": {"id": "a"}}]
 
 
 @pytest.mark.parametrize("body", SLOW, ids=lambda body: ", ".join(body))
