@@ -163,6 +163,7 @@ class _Impatient(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._end_waiting()
+        self._head_bytes = 0
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
@@ -194,7 +195,7 @@ class _Impatient(HttpToolsProtocol):
         if self._ends:
             self._ends.cancel()
             self._waits.end(self._address, self._end)
-        self._ends, self._head_bytes = None, 0
+        self._ends = None
 
     @property
     def _address(self) -> str:
