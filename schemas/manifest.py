@@ -196,7 +196,7 @@ def from_bytes(content: bytes | str) -> Any:
     except RecursionError:
         raise ValueError("it is too deep") from None
     level = [value]
-    for _ in range(_MOST_LEVELS):
+    for _ in range(_MOST_LEVELS + 1):
         level = [inner for outer in level if isinstance(outer, dict | list) for inner in _entries(outer)]
         if not level:
             return value
