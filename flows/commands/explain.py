@@ -59,7 +59,8 @@ def explain(
 
     Args:
         text: A query; with --side document a title.
-        title: A title, to see the pair and its score; with --release also the id of a document.
+        title: A title, to see the pair and its score; with --release also the id of a document. An id that no document
+            has is read as a title, and the first line says so.
         model: The folder that `train` or `combine` printed, or a release, whose model is read. Only recurrent models
             have gates: LSTM, bidirectional LSTM (also self-attentive, max-pooled, variational) and RNN.
         release: The folder or URI of the releases, which `publish` writes to, to explain the score of a search.

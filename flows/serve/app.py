@@ -5,7 +5,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib import resources
@@ -53,7 +53,7 @@ def build_app(
         _post("/v1/explain", endpoints.explain, Explain, desk),
         _get("/v1/release", lambda: _json(endpoints.release(live.current))),
         _get("/healthz", lambda: _json({"status": "ok", "release": live.current.digest})),
-        _get("/metrics", lambda: Response(metrics.text(), media_type=prom.CONTENT_TYPE_LATEST)),
+        Route("/metrics", desk.in_turn(lambda: Response(metrics.text(), media_type=prom.CONTENT_TYPE_LATEST))),
         _get("/openapi.json", lambda: Response(openapi.CONTENT, media_type="application/json")),
         _get("/docs", lambda: Response(openapi.PAGE, media_type="text/html")),
         _get("/static/examples.json", lambda: _json({"examples": live.current.examples})),
@@ -100,6 +100,14 @@ class _Desk:
         if content is None:
             content = await self._slow.run(address, work)
         return Response(content, media_type="application/json")
+
+    def in_turn(self, make: Callable[[], Response]) -> Callable[[Request], Awaitable[Response]]:
+        """An endpoint without a body that takes work."""
+
+        async def answer(request: Request) -> Response:
+            return await self._short.run(address_of(request), make)
+
+        return answer
 
 
 def _post(path: str, endpoint: Callable[[Body, Served], dict[str, Any]], kind: type[Body], desk: _Desk) -> Route:
@@ -273,8 +281,23 @@ class Metrics:
         if not self._shared:
             return prom.generate_latest(self._registry)
         everyone = prom.CollectorRegistry()
-        multiprocess.MultiProcessCollector(everyone)
+        _EveryWorker(everyone)
         return prom.generate_latest(everyone)
+
+
+class _EveryWorker(multiprocess.MultiProcessCollector):
+    """The sums of all workers' files, without that of a worker which is just making it: it is empty, and no metrics."""
+
+    def collect(self) -> Any:
+        with os.scandir(self._path) as files:
+            return self.merge([file.path for file in files if file.name.endswith(".db") and _size_bytes(file)])
+
+
+def _size_bytes(file: os.DirEntry[str]) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:  # of a worker that was killed
+        return 0
 
 
 def _forget_dead_workers(folder: Path) -> None:

@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 
 from clicktower.flows.releases.search import OpenRelease
 from clicktower.flows.serve import openapi
+from clicktower.flows.serve.app import Metrics
 from clicktower.flows.serve.endpoints import MOST_BYTES, MOST_LETTERS, MOST_RESULTS, MOST_TEXTS
 from clicktower.flows.serve.limits import Limits
 from clicktower.flows.serve.service import ServeConfig, is_loopback, make_app
@@ -305,6 +306,16 @@ def test_metrics_count_what_was_asked_and_hold_no_text(published):
     assert "clicktower_release_documents 300.0" in text
     assert 'clicktower_release_swaps_total{outcome="failed"} 0.0' in text
     assert "zanzibar" not in text
+
+
+def test_the_sums_of_workers_are_without_that_of_one_that_begins_or_was_killed(tmp_path, monkeypatch):
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    of_killed = tmp_path / "gauge_livesum_99999999.db"  # no process has so high a number
+    of_killed.touch()
+    metrics = Metrics(shared=True)
+    assert not of_killed.exists()
+    (tmp_path / "counter_1.db").touch()
+    assert metrics.text() == b""
 
 
 def test_the_description_names_every_endpoint_and_its_page_loads_nothing_from_elsewhere(client):
