@@ -5,7 +5,6 @@ artifacts, or the URI of a tracking server. A run has the name and the tag of it
 there already gets no second one.
 """
 
-import json
 import logging
 import math
 import os
@@ -17,7 +16,7 @@ from typing import Any
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
-from clicktower.schemas.manifest import Manifest
+from clicktower.schemas.manifest import Manifest, from_bytes
 from clicktower.schemas.stage import StageResult, open_result
 
 EXPERIMENT = "clicktower"
@@ -95,7 +94,7 @@ def _settings(manifest: Manifest) -> Iterator[tuple[str, Any]]:
 
 def _curves(trained: StageResult) -> Iterator[tuple[int, str, float]]:
     """(epoch, name, value) of each finite figure of a training's curves."""
-    for point in json.loads(storage.read_bytes(storage.join(trained.data, "curves.json"))):
+    for point in from_bytes(storage.read_bytes(storage.join(trained.data, "curves.json"))):
         for name, value in point.items():
             if name != "epoch" and value is not None and math.isfinite(value):
                 yield point["epoch"], _plain(name), float(value)

@@ -36,6 +36,7 @@ from threading import Event, Thread
 from filelock import BaseFileLock, FileLock, Timeout
 
 from clicktower.schemas import storage
+from clicktower.schemas.manifest import from_bytes
 
 FILE_NAME = "claim.json"
 WAIT_SECONDS = 0.5
@@ -162,7 +163,7 @@ def _signature() -> bytes:
 
 def _holder(signature: bytes) -> str:
     try:
-        holder = json.loads(signature)
+        holder = from_bytes(signature)
         return f"process {holder['process']} on {holder['machine']}, {holder['at']}"
     except (ValueError, KeyError, TypeError):  # it is being written or released
         return "it has only begun"

@@ -14,6 +14,7 @@ from typing import Any
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, require_major
+from clicktower.schemas.manifest import from_bytes
 
 _VERSION_SCHEMA = "1.0"
 _FOLDER = "days"
@@ -81,7 +82,7 @@ def newest_version(store: str, date: str) -> DayVersion | None:
 def read_version(uri: str) -> DayVersion:
     """The version in the file at a URI. Raises StageError if it is not a version."""
     try:
-        value: Mapping[str, Any] = json.loads(storage.read_bytes(uri))
+        value: Mapping[str, Any] = from_bytes(storage.read_bytes(uri))
         require_major(uri, value["schema_version"], _VERSION_SCHEMA)
         return DayVersion(
             date=value["date"],

@@ -7,7 +7,7 @@ manifest wins. The digest identifies the request: inputs, config, stage version,
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
@@ -128,7 +128,7 @@ def read(folder: str) -> Manifest:
     """The manifest of a finished stage. Raises StageError if it is missing or cannot be read."""
     where = storage.join(folder, FILE_NAME)
     try:
-        return from_json(json.loads(storage.read_bytes(where)), where)
+        return from_json(from_bytes(storage.read_bytes(where)), where)
     except (FileNotFoundError, NotADirectoryError):
         raise StageError(
             f"The folder {folder} has no {FILE_NAME}: it is not the output of a stage, or that stage never finished.",
@@ -173,6 +173,7 @@ def canonical_json(value: Any) -> bytes:
 # {"schema_version": "1.1", ..., "seal": SHA-256 of the canonical JSON of all the rest}
 
 SEAL = "seal"
+_MOST_LEVELS = 64
 
 
 def seal(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,11 +187,31 @@ def to_bytes(value: Mapping[str, Any] | Collection[Any]) -> bytes:
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False).encode()
 
 
+def from_bytes(content: bytes | str) -> Any:
+    """The value of a record's bytes. Raises ValueError if it is not JSON, or deeper than any record that we write: a
+    stranger's could be too deep to be read, compared or written again.
+    """
+    try:
+        value = json.loads(content)
+    except RecursionError:
+        raise ValueError("it is too deep") from None
+    level = [value]
+    for _ in range(_MOST_LEVELS + 1):
+        level = [inner for outer in level if isinstance(outer, dict | list) for inner in _entries(outer)]
+        if not level:
+            return value
+    raise ValueError("it is too deep")
+
+
+def _entries(outer: dict | list) -> Iterable[Any]:
+    return outer.values() if isinstance(outer, dict) else outer
+
+
 def is_respelled(content: bytes) -> bool:
     """Whether a sealed record differs from the bytes of `to_bytes` but parses to the same value, as 1e-5 and 1E-5
     do.
     """
-    value = json.loads(content)
+    value = from_bytes(content)
     return SEAL in value and to_bytes(value) != content
 
 

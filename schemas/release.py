@@ -19,17 +19,17 @@ seal (schemas.manifest) over their own content, and release.json has the hash of
 unnoticed.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import Field, TypeAdapter
+from pydantic import AfterValidator, Field, TypeAdapter
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError, require_major
 from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
-from clicktower.schemas.manifest import OutputFile, is_broken, seal, to_bytes
+from clicktower.schemas.manifest import OutputFile, from_bytes, is_broken, seal, to_bytes
+from clicktower.schemas.section import Count, Natural
 
 SCHEMA_VERSION = "1.3"
 
@@ -57,13 +57,33 @@ ENCODING = "encoding"
 Digest = Annotated[str, Field(pattern=r"^\w+$")]  # the name of a release's folder, not a path
 
 
+def _counted(index: Mapping[str, Any]) -> Mapping[str, Any]:
+    steps = index.get("steps", ())
+    for facts in (index, *steps):
+        for name, value in facts.items():
+            if isinstance(value, int | float) and not 0 <= value <= _MOST:
+                raise ValueError(f"its {name} is {value}")
+    if not all(isinstance(step[name], int) for step in steps for name in ("recall_at", "num_probes")):
+        raise ValueError("a step of its index is no number")
+    return index
+
+
+def _spoken(lexical: Mapping[str, Any]) -> Mapping[str, Any]:
+    if lexical.get("language", DEFAULT_LANGUAGE) not in get_args(Language):
+        raise ValueError("its language is unknown")
+    return lexical
+
+
+_MOST = 2**53  # of what an index counts or measures
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Release:
     digest: Digest
     text_contract: Mapping[str, Any]  # trigram contract version, Unicode version, table rows
-    num_documents: int
-    dimensions: int
-    index: Mapping[str, Any]  # kind and settings, measured recall and its limit
+    num_documents: Natural
+    dimensions: Count
+    index: Annotated[Mapping[str, Any], AfterValidator(_counted)]  # kind and settings, measured recall and its limit
     evaluation: Mapping[str, Any]  # the NDCG table, or empty
     inputs: Mapping[str, str]  # digests of the model and the documents
     labels: Mapping[str, Any] = field(default_factory=dict)
@@ -78,7 +98,7 @@ class Release:
     # similarities.
     similarity: Similarity = "cosine"
     # Since 1.3: the lexical contract of its terms. A release without one is searched by that of its reader.
-    lexical: Mapping[str, Any] = field(default_factory=dict)
+    lexical: Annotated[Mapping[str, Any], AfterValidator(_spoken)] = field(default_factory=dict)
 
     @property
     def language(self) -> Language:
@@ -192,12 +212,12 @@ def _decision_file(digest: str) -> str:
 def _read(kind: type[Record], folder: str, name: str, fix: str) -> Record | None:
     """The sealed record in a file of a folder, or None without one. Raises StageError if it is damaged."""
     try:
-        value = json.loads(storage.read_bytes(storage.join(folder, name)))
+        value = from_bytes(storage.read_bytes(storage.join(folder, name)))
         require_major(f"{name} of {folder}", value.get("schema_version"), SCHEMA_VERSION)
         if is_broken(value, since="1.1"):
             raise ValueError("the seal is broken")
         return TypeAdapter(kind).validate_python(value)  # a later version may have more fields
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, KeyError):
         raise StageError(f"The file {name} of {folder} is damaged.", fix) from None

@@ -21,7 +21,7 @@ from clicktower.beam_jobs.engine.engine_options import (
 )
 from clicktower.beam_jobs.engine.forked_workers import forked_workers
 from clicktower.schemas import manifest, stage, storage
-from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.manifest import Outcome, Request, from_bytes
 from clicktower.schemas.shard import LogicalDigest
 from clicktower.schemas.stage import Progress, StageResult, run_stage, scratch_folder
 
@@ -283,5 +283,5 @@ def _add_up(folder: str) -> Counter[str]:
     with suppress(OSError):
         for name in storage.list_files(folder):
             with suppress(ValueError):  # read in the middle of a write
-                counts.update(json.loads(storage.read_bytes(storage.join(folder, name))))
+                counts.update(from_bytes(storage.read_bytes(storage.join(folder, name))))
     return counts

@@ -22,7 +22,7 @@ from clicktower.beam_jobs.engine.arrow_files import read_table, write_table
 from clicktower.schemas import day_version as versions
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.errors import StageError, require_major
-from clicktower.schemas.manifest import Request
+from clicktower.schemas.manifest import Request, from_bytes
 from clicktower.schemas.stage import StageResult, open_result
 
 SAMPLED_BYTES = 64 << 20
@@ -326,7 +326,7 @@ def _erased(folder: str) -> Mapping[str, Any]:
     uri = storage.join(folder, FILE_NAME)
     if not storage.exists(uri):
         return {}
-    value: Mapping[str, Any] = json.loads(storage.read_bytes(uri))
+    value: Mapping[str, Any] = from_bytes(storage.read_bytes(uri))
     require_major(uri, value.get("schema_version"), SCHEMA_VERSION)
     return value
 

@@ -25,6 +25,7 @@ from clicktower.beam_jobs.engine.arrow_files import Record, get
 from clicktower.beam_jobs.ingest.person_key import FOLDER, hash_people, key_paths, read_key
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, require_major
+from clicktower.schemas.manifest import from_bytes
 
 SCHEMA_VERSION = "1.0"
 LIST_FOLDER = "erased"
@@ -133,7 +134,7 @@ def _number(name: str) -> int:
 
 def _read_file(uri: str) -> dict[str, list[int]]:
     try:
-        value = json.loads(storage.read_bytes(uri))
+        value = from_bytes(storage.read_bytes(uri))
         require_major(uri, value["schema_version"], SCHEMA_VERSION)
         return {key_id: np.array(some, np.uint64).tolist() for key_id, some in value["people"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, FileNotFoundError):

@@ -25,6 +25,7 @@ from clicktower.beam_jobs.compiled.log_library import keyed_hashes
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError, require_major
 from clicktower.schemas.identifiers import person_ids
+from clicktower.schemas.manifest import from_bytes
 
 KEY_BYTES = 32
 PERSON = b"clicktower-people"[:16]  # BLAKE2b's personalisation: this use of the key and no other
@@ -117,7 +118,7 @@ def read_key(path: str) -> PersonKey:
     """The key in a file, expired or not. Raises StageError."""
     try:
         _refuse_if_others_can_read(path)
-        value = json.loads(storage.read_bytes(path))
+        value = from_bytes(storage.read_bytes(path))
         require_major(path, value.get("version"), "1")
         key = bytes.fromhex(value["key"])
         if len(key) != KEY_BYTES:

@@ -59,7 +59,8 @@ def explain(
 
     Args:
         text: A query; with --side document a title.
-        title: A title, to see the pair and its score; with --release also the id of a document.
+        title: A title, to see the pair and its score; with --release also the id of a document. An id that no document
+            has is read as a title, and the first line says so.
         model: The folder that `train` or `combine` printed, or a release, whose model is read. Only recurrent models
             have gates: LSTM, bidirectional LSTM (also self-attentive, max-pooled, variational) and RNN.
         release: The folder or URI of the releases, which `publish` writes to, to explain the score of a search.
@@ -191,8 +192,16 @@ def _explain_hit(
         release, query, title if document_title is None else document_title, mode, lexical_share=lexical_share
     )
     labels = {"simulated": True} if release.release.labels.get("simulated") else {}
-    result = {"stage": "explain", "release": release.release.digest, **explained, "labels": labels}
-    console.emit(result, json, _show_shares)
+    document = None if document_title is None else title
+    result = {"stage": "explain", "release": release.release.digest, "document": document, **explained,
+              "labels": labels}  # fmt: skip
+
+    def show(_: dict) -> None:
+        if document is None:
+            console.output.print(console.plain(f"No document has the id {title!r}: it is explained as a title."))
+        _show_shares(result)
+
+    console.emit(result, json, show)
 
 
 def _show_shares(result: dict[str, Any]) -> None:

@@ -288,7 +288,9 @@ def serve(
     drain_seconds: int = 30,
     allow_host: list[str] | None = None,
     allow_origin: list[str] | None = None,
+    trust_proxy: list[str] | None = None,
     against: str | None = None,
+    set: list[str] | None = None,
     json: bool = False,
 ) -> None:
     """Answer searches over HTTP from the live release, and follow the pointer to each new one.
@@ -311,8 +313,12 @@ def serve(
             that listens to other machines answers to any name unless this is given.
         allow_origin: A site whose pages may read answers in a browser (CORS), such as https://shop.example; may be
             repeated, and * is any. By default none but the service's own page.
+        trust_proxy: The address or network (10.0.0.0/8) of a proxy whose header X-Forwarded-For names the client; may
+            be repeated. Clients share the service by address, and without this a proxy is one client.
         against: The digest of a release or candidate that `clicktower releases` lists. Searches with the field
             `interleave` then mix its hits with those of the live one; `clicktower preference` says which people prefer.
+        set: field=value for any limit of the whole service: letters and words of a text (2,000 and 500), requests and
+            slow_requests that wait (128 and 32), bodies that arrive (128), idle connections (512); may be repeated.
         json: Print where it listens as one JSON object, before it answers.
     """
     import os
@@ -322,13 +328,14 @@ def serve(
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     from clicktower.flows.serve import service
+    from clicktower.flows.serve.limits import Limits
     from clicktower.flows.serve.service import ServeConfig, is_loopback, listen
     from clicktower.schemas.release import kept_folder, read_release
 
     config = ServeConfig(
         release=release, host=host, port=port, workers=workers, poll_seconds=poll_seconds, drain_seconds=drain_seconds,
         allowed_hosts=tuple(name.lower() for name in allow_host or ()), allowed_origins=tuple(allow_origin or ()),
-        against=against,
+        against=against, trusted_proxies=tuple(trust_proxy or ()), limits=with_fields(Limits(), set or []),
     )  # fmt: skip
     folder, about = read_release(release)
     if against:

@@ -30,7 +30,7 @@ from clicktower.flows.config.pipeline_config import PipelineConfig, is_dated
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, require_major
 from clicktower.schemas.ledger import Ledger, merge_ledgers
-from clicktower.schemas.manifest import canonical_json
+from clicktower.schemas.manifest import canonical_json, from_bytes
 from clicktower.schemas.stage import open_result
 
 SCHEMA_VERSION = "1.0"
@@ -160,7 +160,7 @@ def observe(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> Ob
         judged = _judged(evaluation)
         see(judged, quality=evaluation["metrics"]["systems"]["model"]["ndcg@10"]["mean"])
         settings_of["scores"] = _digest([judged, open_result(results["train"]["path"]).manifest.request.config])
-        per_query = json.loads(storage.read_bytes(storage.join(evaluation["data"], "per_query.json")))
+        per_query = from_bytes(storage.read_bytes(storage.join(evaluation["data"], "per_query.json")))
         scores = sorted(score for score in per_query["best_score"] if score is not None)
         decision = published["metrics"].get("decision") if published else None
         figures = (decision or {}).get("figures") or {}
@@ -225,7 +225,7 @@ def earlier(store: str, today: Observation, *, days: int) -> list[Observation]:
 def _read(store: str, key: str) -> Observation | None:
     uri = storage.join(store, FOLDER, f"{key}.json")
     try:
-        value = json.loads(storage.read_bytes(uri))
+        value = from_bytes(storage.read_bytes(uri))
         require_major(uri, value.pop("schema_version"), SCHEMA_VERSION)
         return Observation(**value | {"scores": tuple(value["scores"])})
     except (ValueError, KeyError, TypeError, FileNotFoundError):

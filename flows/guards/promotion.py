@@ -16,6 +16,7 @@ from clicktower.flows.config.toml_file import with_fields
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, TransientError, UsageError
 from clicktower.schemas.judgments import Judged, are_click_derived
+from clicktower.schemas.manifest import from_bytes
 from clicktower.schemas.release import PER_QUERY, Decide, Decision, Release, read_pointer
 from clicktower.schemas.stage import Progress, silent
 from clicktower.training.ranking.ndcg import measure_name
@@ -289,7 +290,7 @@ def _evaluate_live(live_folder: str, candidate: Release, judgments: Judgments, p
 
 
 def _evaluation(folder: str, inputs: Any, config: Any) -> Evaluation | None:
-    value = json.loads(storage.read_bytes(storage.join(folder, PER_QUERY)))
+    value = from_bytes(storage.read_bytes(storage.join(folder, PER_QUERY)))
     if "slices" not in value:  # an evaluation that predates slices
         return None
     return Evaluation(

@@ -155,7 +155,8 @@ class OpenRelease:
         a term with the query. details: give each hit every part of a score in any mode. where: the documents to choose
         from (document_filter), which are then all compared, without the index. With an offset hits are among the first
         PAGED; k alone may be more, and then as many candidates are ranked. Raises UsageError for a query without a
-        word, for k, offset, mode or share out of range, and for a filter that does not fit the documents.
+        word, for k, offset, mode or share out of range, a share in another mode than hybrid, and for a filter that does
+        not fit the documents.
         """
         require_search(text, k, mode, lexical_share, offset=offset, where=where)
         search, among = self.documents_search, self._matching(where)
@@ -331,10 +332,11 @@ def search(
     if rerank is None:
         opened = OpenRelease(release)
         return opened.search(text, k, mode, offset=offset, lexical_share=lexical_share, where=where)
-    if mode == "bm25":
+    if mode == "bm25" or lexical_share is not None:
+        given = "the mode is bm25" if mode == "bm25" else "the terms are given a share"
         raise UsageError(
-            "The classifier reranks the nearest documents by vector, and the mode is bm25.",
-            "Leave --mode or --rerank out.",
+            f"The classifier reranks the nearest documents by vector, and {given}.",
+            f"Leave {'--mode' if mode == 'bm25' else '--lexical-share'} or --rerank out.",
         )
     from clicktower.training.analysis.classifying import confidence_of
 
@@ -345,8 +347,8 @@ def search(
 def require_search(
     text: str, k: int, mode: str, lexical_share: float | None, *, offset: int = 0, where: Filter | None = None
 ) -> None:
-    """Raises UsageError for a query that is no text or has no word, and for settings of another type or out of
-    range.
+    """Raises UsageError for a query that is no text or has no word, for settings of another type or out of range, and
+    for a share where terms have none.
     """
     if not isinstance(text, str):
         raise UsageError(f"The query is no text, but of type {type(text).__name__}.", "Give it as one text.")
@@ -371,6 +373,11 @@ def require_search(
         )
     if where is not None:
         require_filter(where)
+    if lexical_share is not None and mode != "hybrid":
+        raise UsageError(
+            f"The mode {mode} ranks by {'terms' if mode == 'bm25' else 'vectors'} alone, without a share of the terms.",
+            "Leave the mode or the lexical share out.",
+        )
     if not words(text):
         raise UsageError(
             "The query has no word, and a text without a word has no embedding.", "Type at least one word."

@@ -1,12 +1,11 @@
 """Verification of every byte of a stage's output, a store, a release or a release URI against the recorded hashes."""
 
-import json
 from collections.abc import Sequence
 
 from clicktower.schemas import manifest as manifests
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
-from clicktower.schemas.manifest import OutputFile, damaged_files, is_broken, is_respelled
+from clicktower.schemas.manifest import OutputFile, damaged_files, from_bytes, is_broken, is_respelled
 from clicktower.schemas.release import DECISIONS, POINTER, RELEASE, SWAPS, read_folder, read_pointer, release_folder
 from clicktower.schemas.stage import Progress, silent
 
@@ -67,7 +66,7 @@ def _record_damage(folder: str, name: str) -> list[str]:
     """The damage of a sealed record, by its seal and its bytes; a record that predates seals may have any spelling."""
     content = storage.read_bytes(storage.join(folder, name))
     try:
-        broken = is_broken(json.loads(content), since="1.1")
+        broken = is_broken(from_bytes(content), since="1.1")
     except (ValueError, AttributeError):  # not JSON, or not an object
         broken = True
     if broken:

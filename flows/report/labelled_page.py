@@ -1,6 +1,5 @@
 """A model's results on labelled rows -> blocks. result: the JSON of an evaluate-labelled stage."""
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -24,6 +23,7 @@ from clicktower.flows.report.blocks import (
 from clicktower.flows.report.explain_page import attention_blocks
 from clicktower.flows.report.figures import SERIES, histogram, interval_pictures, shorten
 from clicktower.schemas import storage
+from clicktower.schemas.manifest import from_bytes
 from clicktower.training.evaluation.evaluate_labelled_stage import EXAMPLES
 from clicktower.training.evaluation.labelled_systems import CLASSIFIER, COSINE, MAJORITY, VECTOR_MOVERS, W2, WORD_MOVERS
 
@@ -63,7 +63,7 @@ def write_labelled_page(path: str, result: Mapping[str, Any]) -> None:
     """Write the page, replacing an older one completely. Raises OSError if it cannot be written."""
     examples: Examples = {}
     if result["metrics"]["classifier"]:
-        examples = json.loads(storage.read_bytes(storage.join(result["data"], EXAMPLES)))
+        examples = from_bytes(storage.read_bytes(storage.join(result["data"], EXAMPLES)))
     renderers.write_page(path, labelled_page(result, examples))
 
 

@@ -25,6 +25,7 @@ from clicktower.flows.report.blocks import (
 )
 from clicktower.flows.report.figures import Line, line_chart
 from clicktower.schemas import storage
+from clicktower.schemas.manifest import from_bytes
 from clicktower.schemas.section import flat
 from clicktower.schemas.stage import open_result
 from clicktower.training.model.recipe import Recipe
@@ -77,7 +78,7 @@ def training_blocks(result: Mapping[str, Any]) -> list[Block]:
 
 def read_json(result: Mapping[str, Any], name: str) -> Any:
     """A file of a stage's output."""
-    return json.loads(storage.read_bytes(storage.join(result["data"], name)))
+    return from_bytes(storage.read_bytes(storage.join(result["data"], name)))
 
 
 def pictures(recipe: Recipe, epochs: Epochs, steps: Steps, result: Mapping[str, Any]) -> list[Picture]:

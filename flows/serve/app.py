@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import os
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib import resources
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 import msgspec
@@ -23,14 +25,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clicktower.flows.serve import endpoints, openapi
-from clicktower.flows.serve.endpoints import Body, Embed, Explain, Refused, Search, read_body
+from clicktower.flows.serve.endpoints import FEW_BYTES, Body, Embed, Explain, Search, decode, read_address, read_body
+from clicktower.flows.serve.limits import Limits, Refused, address_of
 from clicktower.flows.serve.live import Live, Served
+from clicktower.flows.serve.turns import Turns, Waits, num_threads
 from clicktower.schemas.errors import place
-
-# The limit of concurrent requests per worker: more would only wait longer. An explanation takes as long as thousands of
-# searches, so its limit is low.
-MOST_REQUESTS = 128
-MOST_EXPLANATIONS = 4
 
 log = logging.getLogger("clicktower.serve")
 _encoder = msgspec.json.Encoder()
@@ -43,21 +42,25 @@ def build_app(
     poll_seconds: float,
     hosts: frozenset[str] | None = None,
     origins: Sequence[str] = (),
+    limits: Limits | None = None,
+    workers: int = 1,
 ) -> ASGIApp:
-    """The application that answers from `live` and looks for a new release every `poll_seconds`.
+    """The application of a worker that answers from `live` and looks for a new release every `poll_seconds`.
 
     `hosts`: the names that a request may use, without a port; None: any. `origins`: whose pages may read answers.
+    `limits`: of all `workers`.
     """
+    desk = _Desk(live, (limits or Limits()).of_worker(workers), num_threads(workers))
     routes = [
-        _post("/v1/search", endpoints.search, Search, live),
-        _post("/v1/embed", endpoints.embed, Embed, live),
-        _post("/v1/explain", endpoints.explain, Explain, live, MOST_EXPLANATIONS),
+        _post("/v1/search", endpoints.search, Search, desk),
+        _post("/v1/embed", endpoints.embed, Embed, desk),
+        _post("/v1/explain", endpoints.explain, Explain, desk),
         _get("/v1/release", lambda: _json(endpoints.release(live.current))),
         _get("/healthz", lambda: _json({"status": "ok", "release": live.current.digest})),
-        _get("/metrics", lambda: Response(metrics.text(), media_type=prom.CONTENT_TYPE_LATEST)),
+        Route("/metrics", desk.in_turn(lambda: Response(metrics.text(), media_type=prom.CONTENT_TYPE_LATEST))),
         _get("/openapi.json", lambda: Response(openapi.CONTENT, media_type="application/json")),
-        _get("/docs", lambda: Response(openapi.PAGE, media_type="text/html", headers=openapi.PAGE_HEADERS)),
-        _get("/static/examples.json", lambda: _json({"examples": live.current.examples}, headers=NO_CACHE)),
+        _get("/docs", lambda: Response(openapi.PAGE, media_type="text/html")),
+        _get("/static/examples.json", lambda: _json({"examples": live.current.examples})),
         *_page(),
     ]
 
@@ -84,25 +87,50 @@ def _cors(origins: Sequence[str]) -> Middleware:
     )  # fmt: skip
 
 
-def _post(
-    path: str,
-    endpoint: Callable[[Body, Served], Awaitable[dict[str, Any]]],
-    kind: type[Body],
-    live: Live,
-    at_once: int = MOST_REQUESTS,
-) -> Route:
-    under_way = 0
+class _Desk:
+    """Where requests that take work are answered: in threads, so that the event loop reads and writes for everybody.
 
+    What takes longer than a few milliseconds has a thread of its own, and short requests pass it.
+    """
+
+    def __init__(self, live: Live, limits: Limits, threads: int) -> None:
+        self._live, self._limits, self.arriving = live, limits, Waits(limits.bodies)
+        self._short = Turns(threads, limits.requests)
+        self._slow = Turns(1, limits.slow_requests)
+
+    async def answer(
+        self,
+        address: str,
+        read: Callable[[], Body],
+        endpoint: Callable[[Body, Served], dict[str, Any]],
+        *,
+        is_short: bool,
+    ) -> Response:
+        """The answer to what `read` returns. `is_short`: whether reading it is, too. Raises Refused."""
+        work = partial(endpoints.answer, read, endpoint, self._live.current, self._limits)
+        content = await self._short.run(address, partial(work, quickly=True)) if is_short else None
+        if content is None:
+            content = await self._slow.run(address, work)
+        return Response(content, media_type="application/json")
+
+    def in_turn(self, make: Callable[[], Response]) -> Callable[[Request], Awaitable[Response]]:
+        """An endpoint without a body that takes work."""
+
+        async def answer(request: Request) -> Response:
+            return await self._short.run(address_of(request), make)
+
+        return answer
+
+
+def _post(path: str, endpoint: Callable[[Body, Served], dict[str, Any]], kind: type[Body], desk: _Desk) -> Route:
     async def answer(request: Request) -> Response:
-        nonlocal under_way
-        if under_way >= at_once:
-            raise Refused(429, "The service is at its limit of concurrent requests: try again in a second.")
-        under_way += 1
-        try:
-            body = await read_body(request, kind)
-            return _json(await endpoint(body, live.current))
-        finally:
-            under_way -= 1
+        if request.method == "POST":
+            content = await read_body(request, desk.arriving)
+            read = partial(decode, content, kind)
+        else:
+            content = request.scope["query_string"]
+            read = partial(read_address, content, kind)
+        return await desk.answer(address_of(request), read, endpoint, is_short=len(content) <= FEW_BYTES)
 
     return Route(path, answer, methods=["GET", "POST"] if kind is Search else ["POST"])
 
@@ -115,15 +143,16 @@ def _get(path: str, make: Callable[[], Response]) -> Route:
 
 
 MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".svg": "image/svg+xml", ".js": "text/javascript"}
-NO_CACHE = {"Cache-Control": "no-cache"}
-# The browser loads nothing that did not come from this service, sends nothing elsewhere, and runs no inline script.
+# Of every answer: the browser loads nothing that did not come from this service, sends nothing elsewhere, runs no
+# inline script, shows no answer within another page and takes none for something else.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    **NO_CACHE,
+    "Cache-Control": "no-cache",
 }
+_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 def _page() -> list[Route]:
@@ -131,7 +160,7 @@ def _page() -> list[Route]:
 
     def file(name: str, content: bytes, media_type: str) -> Route:
         path = "/" if name == "index.html" else f"/static/{name}"
-        return _get(path, lambda: Response(content, media_type=media_type, headers=HEADERS))
+        return _get(path, lambda: Response(content, media_type=media_type))
 
     parts = (resources.files("clicktower.flows.serve") / "static").iterdir()
     types = {part: MEDIA_TYPES.get(PurePath(part.name).suffix) for part in parts}
@@ -166,8 +195,8 @@ async def _left(request: Request, error: Exception) -> Response:
 
 
 class _Watched:
-    """An application that answers only to some host names, counts its answers, and logs defects without quoting the
-    request. An unknown path is counted as `other`.
+    """An application that answers only to some host names, gives every answer HEADERS, counts the answers, and logs
+    defects without quoting the request. An unknown path is counted as `other`.
     """
 
     def __init__(self, app: ASGIApp, metrics: "Metrics", paths: frozenset[str], hosts: frozenset[str] | None) -> None:
@@ -191,6 +220,7 @@ class _Watched:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *_HEADERS]
             elif not message.get("more_body"):
                 count()  # before the answer ends, so that a client that has it finds it counted
             await send(message)
@@ -231,12 +261,14 @@ class Metrics:
 
     def __init__(self, *, shared: bool = False) -> None:
         self._shared = shared
+        if shared:
+            _forget_dead_workers(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
         self._registry = prom.CollectorRegistry()
         settings: dict[str, Any] = {"registry": self._registry}
         self.requests = prom.Counter("clicktower_requests", "Requests answered.", ["route", "status"], **settings)
         about = "From a request's head to its answer's end."
         self.seconds = prom.Histogram("clicktower_request_seconds", about, ["route"], buckets=_SECONDS, **settings)
-        about = "New releases that the pointer named: served, or failed to open."
+        about = "New releases that the pointer named: served, or failed to open. Each worker counts its own."
         self.swaps = prom.Counter("clicktower_release_swaps", about, ["outcome"], **settings)
         about = "Workers that serve this release."
         self.release = prom.Gauge(
@@ -265,5 +297,29 @@ class Metrics:
         if not self._shared:
             return prom.generate_latest(self._registry)
         everyone = prom.CollectorRegistry()
-        multiprocess.MultiProcessCollector(everyone)
+        _EveryWorker(everyone)
         return prom.generate_latest(everyone)
+
+
+class _EveryWorker(multiprocess.MultiProcessCollector):
+    """The sums of all workers' files, without that of a worker which is just making it: it is empty, and no metrics."""
+
+    def collect(self) -> Any:
+        with os.scandir(self._path) as files:
+            return self.merge([file.path for file in files if file.name.endswith(".db") and _size_bytes(file)])
+
+
+def _size_bytes(file: os.DirEntry[str]) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:  # of a worker that was killed
+        return 0
+
+
+def _forget_dead_workers(folder: Path) -> None:
+    """Leave out of the sums what a worker served that was killed; its counts stay."""
+    for pid in {int(file.stem.rpartition("_")[2]) for file in folder.glob("gauge_live*.db")}:
+        try:
+            os.kill(pid, 0)
+        except OSError:  # nobody has its number, or somebody else
+            multiprocess.mark_process_dead(pid)

@@ -1,37 +1,40 @@
 """The endpoints: a request body, which is checked or refused in one sentence, -> an object.
 
-Each takes the served release once, so its answer is entirely from that one.
+Each takes the served release once, so its answer is entirely from that one. All run in a thread (turns): the event loop
+only reads and writes.
 """
 
 import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Meta, Struct
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from clicktower.flows.releases.document_filter import Operator, Value
 from clicktower.flows.releases.interleaving import interleaved_search
 from clicktower.flows.releases.search import PAGED, Mode, OpenRelease
 from clicktower.flows.releases.word_shares import explain_hit
+from clicktower.flows.serve.limits import Limits, Refused, address_of
 from clicktower.flows.serve.live import Served
+from clicktower.flows.serve.turns import Waits
 from clicktower.schemas.errors import UsageError
 from clicktower.training.model.embedding import search_vectors
 
 MOST_BYTES = 1_000_000  # of a body
 BODY_SECONDS = 20.0  # for the whole body to arrive
-MOST_LETTERS = 2_000  # of a text
+MOST_LETTERS = 2_000  # of an id
 MOST_TEXTS = 256
 MOST_RESULTS = 1_000
 
-_FEW_TEXTS = 8  # so few take less time than a handover to a thread
-_FEW_LETTERS = 200  # of a query: words and terms of a longer one take tens of milliseconds
+# A request with more takes longer than a few milliseconds.
+FEW_BYTES = 8_192  # of a body
+_FEW_WORDS = 32
 _FEW_RESULTS = 100  # above it every document may be compared: milliseconds for a million, tens without a kernel
 
 # Unprintable characters except white space: they could corrupt a terminal or a log file.
@@ -40,17 +43,9 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 LexicalShare = Annotated[
     float, Meta(ge=0, lt=1, description="Of the terms in a hybrid's score; by default the model's.")
 ]
-Text = Annotated[str, Meta(min_length=1, max_length=MOST_LETTERS)]
+Text = Annotated[str, Meta(min_length=1, description="Up to 2,000 letters and 500 words, unless it is set otherwise.")]
 QueryId = Annotated[str, Meta(max_length=MOST_LETTERS, description="Hits of two releases; one id gives one list.")]
 Digest = Annotated[str, Meta(max_length=64, description="Answer from this release or not at all.")]
-
-
-class Refused(Exception):
-    """A request that cannot be answered: a status from 400 to 499 and a sentence."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        self.status, self.sentence = status, sentence
-        super().__init__(sentence)
 
 
 class Embed(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -83,39 +78,50 @@ class Explain(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 Body = TypeVar("Body", Embed, Search, Explain)
+_TEXTS = {"query", "texts", "title"}  # the fields that are read as words
+_encoder = msgspec.json.Encoder()
 
 
 # Parameters of an address that are JSON; the others are text.
 _JSON_PARAMETERS = {"k", "offset", "lexical_share", "where"}
 
 
-async def read_body(request: Request, kind: type[Body]) -> Body:
-    """The body of a request, or the fields that a GET has in its address. Raises Refused."""
-    if request.method != "POST":
-        return _checked(partial(msgspec.convert, _parameters(request), kind), "address")
+async def read_body(request: Request, arriving: Waits) -> bytes:
+    """The body of a request. Raises Refused for content of another type, too long or too slow."""
     media_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if media_type != "application/json":
         raise Refused(415, "The body's content type is not application/json: send JSON and the header "
                            "Content-Type: application/json.")  # fmt: skip
-    content = bytearray()
+    content, address = bytearray(), address_of(request)
     try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for chunk in request.stream():
-                content += chunk
-                if len(content) > MOST_BYTES:
-                    raise Refused(413, f"The body is longer than {MOST_BYTES:,} bytes: send less at a time.")
+        async with asyncio.timeout(BODY_SECONDS) as limit:
+            give_way = partial(limit.reschedule, 0)
+            arriving.begin(address, give_way)
+            try:
+                async for chunk in request.stream():
+                    content += chunk
+                    if len(content) > MOST_BYTES:
+                        raise Refused(413, f"The body is longer than {MOST_BYTES:,} bytes: send less at a time.")
+            finally:
+                arriving.end(address, give_way)
     except TimeoutError:
-        raise Refused(408, f"The body did not arrive within {BODY_SECONDS:.0f} seconds: send it at once.") from None
+        raise Refused(408, f"The body did not arrive within {BODY_SECONDS:.0f} seconds, or before too many others: "
+                           "send it at once.") from None  # fmt: skip
+    return bytes(content)
+
+
+def decode(content: bytes, kind: type[Body]) -> Body:
+    """Raises Refused for other content."""
     try:
         return _checked(partial(msgspec.json.decode, content, type=kind), "body")
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         raise Refused(400, "The body is not JSON in UTF-8: send one JSON object.") from None
 
 
-def _parameters(request: Request) -> Mapping[str, Any]:
-    """The fields in a request's address, where q stands for query."""
+def read_address(query: bytes, kind: type[Body]) -> Body:
+    """The fields in an address, where q stands for query. Raises Refused for others."""
     try:
-        pairs = parse_qsl(request.scope["query_string"].decode(), keep_blank_values=True, errors="strict")
+        pairs = parse_qsl(query.decode(), keep_blank_values=True, errors="strict")
     except UnicodeError:
         raise Refused(400, "The address is not UTF-8: encode its parameters by percent signs.") from None
     fields: dict[str, Any] = {}
@@ -124,7 +130,7 @@ def _parameters(request: Request) -> Mapping[str, Any]:
         if name in fields:
             raise Refused(422, "The address has a parameter twice: give each once.")
         fields[name] = _value(text) if name in _JSON_PARAMETERS else text
-    return fields
+    return _checked(partial(msgspec.convert, fields, kind), "address")
 
 
 def _value(text: str) -> Any:
@@ -136,18 +142,54 @@ def _value(text: str) -> Any:
 
 
 def _checked(read: Callable[[], Body], source: str) -> Body:
-    """Raises Refused for fields of another type, out of range or unknown, and for control characters."""
+    """Raises Refused for fields of another type, out of range or unknown."""
     try:
-        body = read()
+        return read()
     except msgspec.ValidationError as error:
         raise Refused(422, f"The {source} cannot be used ({_plain(error)}): /docs describes valid requests.") from None
+
+
+def answer(
+    read: Callable[[], Body],
+    endpoint: Callable[[Body, Served], dict[str, Any]],
+    served: Served,
+    limits: Limits,
+    *,
+    quickly: bool = False,
+) -> bytes | None:
+    """The answer to what `read` returns, as JSON; None for `quickly` if it takes more than a few milliseconds.
+
+    Raises Refused.
+    """
+    body = read()
+    num_words = _require_texts(body, limits)
+    if quickly and (isinstance(body, Explain) or num_words > _FEW_WORDS or _looks_at_all(body)):
+        return None
+    return _encoder.encode(endpoint(body, served))
+
+
+def _require_texts(body: Body, limits: Limits) -> int:
+    """The number of words of all texts that are read. Raises Refused for long ones, and for control characters."""
+    num_words = 0
     for name in body.__struct_fields__:
         value = getattr(body, name)
         for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str) and (match := _CONTROL.search(text)):
+            if not isinstance(text, str):
+                continue
+            if match := _CONTROL.search(text):
                 raise Refused(422, f"The field {name} has a control character (U+{ord(match[0]):04X}) at place "
                                    f"{match.start() + 1}: take it out.")  # fmt: skip
-    return body
+            if name in _TEXTS:
+                try:
+                    num_words += limits.require_text(name, text)
+                except UsageError as error:
+                    raise _unusable(error) from None
+    return num_words
+
+
+def _looks_at_all(body: Body) -> bool:
+    """Whether a search looks at every document."""
+    return isinstance(body, Search) and (body.offset + body.k > _FEW_RESULTS or bool(body.where))
 
 
 def _plain(error: msgspec.ValidationError) -> str:
@@ -157,20 +199,16 @@ def _plain(error: msgspec.ValidationError) -> str:
     return f"{where.lstrip('.')}: {reason}" if where else reason
 
 
-async def embed(body: Embed, served: Served) -> dict[str, Any]:
+def embed(body: Embed, served: Served) -> dict[str, Any]:
     opened = _of_release(body.release, served)
     try:
-        if len(body.texts) <= _FEW_TEXTS:
-            vectors = search_vectors(opened.encoder, body.texts, body.side)
-        else:
-            vectors = await run_in_threadpool(search_vectors, opened.encoder, body.texts, body.side)
+        vectors = search_vectors(opened.encoder, body.texts, body.side)
     except UsageError as error:
         raise Refused(422, f"A text without a word has no vector ({error.problem}): leave it out.") from None
     return {"release": opened.release.digest, "dimensions": vectors.shape[1], "vectors": vectors.tolist()}
 
 
-async def search(body: Search, served: Served) -> dict[str, Any]:
-    """A short one runs in the event loop, since a thread's turn would take longer than the search."""
+def search(body: Search, served: Served) -> dict[str, Any]:
     opened, started = _of_release(body.release, served), time.perf_counter()
     search = opened.search
     if body.interleave is not None:
@@ -178,14 +216,11 @@ async def search(body: Search, served: Served) -> dict[str, Any]:
             raise Refused(422, "The service has no release to interleave with: start it with --against DIGEST, "
                                "or leave the field interleave out.")  # fmt: skip
         search = partial(interleaved_search, opened, served.rival, body.interleave)
-    ask = partial(
-        search, body.query, body.k, mode=body.mode, offset=body.offset, lexical_share=body.lexical_share, details=True,
-        where=body.where,
-    )  # fmt: skip
     try:
-        # A filter looks at every document.
-        is_quick = body.k <= _FEW_RESULTS and len(body.query) <= _FEW_LETTERS and not body.where
-        hits = ask() if is_quick else await run_in_threadpool(ask)
+        hits = search(
+            body.query, body.k, mode=body.mode, offset=body.offset, lexical_share=body.lexical_share, details=True,
+            where=body.where,
+        )  # fmt: skip
     except UsageError as error:
         raise _unusable(error) from None
     took_ms = round((time.perf_counter() - started) * 1000, 3)
@@ -194,16 +229,15 @@ async def search(body: Search, served: Served) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def explain(body: Explain, served: Served) -> dict[str, Any]:
+def explain(body: Explain, served: Served) -> dict[str, Any]:
     opened, started = _of_release(body.release, served), time.perf_counter()
     if (body.id is None) == (body.title is None):
         raise Refused(422, "A query is explained with one title: give either the id of a document or a title.")
-    title = body.title if body.id is None else await run_in_threadpool(opened.title_of, body.id)
+    title = body.title if body.id is None else opened.title_of(body.id)
     if title is None:
         raise Refused(404, "No document has this id: take one from the hits of /v1/search.")
-    ask = partial(explain_hit, opened, body.query, title, body.mode, lexical_share=body.lexical_share)
     try:
-        explained = await run_in_threadpool(ask)
+        explained = explain_hit(opened, body.query, title, body.mode, lexical_share=body.lexical_share)
     except UsageError as error:
         raise _unusable(error) from None
     took_ms = round((time.perf_counter() - started) * 1000, 3)

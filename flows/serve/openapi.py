@@ -9,12 +9,10 @@ from jinja2 import Environment, PackageLoader
 from clicktower.flows.releases.search import Hit
 from clicktower.flows.serve.endpoints import Embed, Explain, Search
 
-PAGE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'self'", "X-Content-Type-Options": "nosniff"}
-
 _REFUSALS = {
     "400": "The body is not JSON, or the address not UTF-8.",
     "404": "No such release or document.",
-    "408": "The body did not arrive in time.",
+    "408": "The body did not arrive in time, or gave way to others.",
     "413": "The body is too long.",
     "415": "The body is not declared as JSON.",
     "421": "The service does not answer to this host name.",

@@ -7,10 +7,11 @@ import logging
 import os
 import re
 import shutil
+import signal
 import socket
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,8 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors.multiprocess import Multiprocess
 
+from clicktower.flows.serve.limits import Limits
+from clicktower.flows.serve.turns import Waits
 from clicktower.schemas.errors import StageError, UsageError
 
 # Handlers share the interpreter with the thread that opens the next release; by default it is handed over after 5 ms.
@@ -41,6 +44,8 @@ class ServeConfig:
     """`allowed_hosts`: names by which requests may address the service besides this machine's own; if it is empty and
     the service listens to other machines, any name. `allowed_origins`: the sites whose pages may read answers in a
     browser, such as https://shop.example; * for any.
+    the service listens to other machines, any name. `trusted_proxies`: the addresses, or networks, of the proxies whose
+    X-Forwarded-For names the client; from any other the header is ignored, since anybody can write it.
     """
 
     release: str
@@ -52,6 +57,8 @@ class ServeConfig:
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     against: str | None = None  # the digest of a kept release, for interleaved searches
+    trusted_proxies: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535 or self.workers < 1 or self.poll_seconds <= 0 or self.drain_seconds < 1:
@@ -65,6 +72,7 @@ class ServeConfig:
                     f"No browser names its page's origin {origin!r}.",
                     "Give scheme and host as in https://shop.example or http://localhost:3000, or * for any.",
                 )
+        self.limits.of_worker(self.workers)
 
 
 def is_loopback(host: str) -> bool:
@@ -108,7 +116,11 @@ def listen(config: ServeConfig) -> socket.socket:
 
 
 def serve(config: ServeConfig, listening: socket.socket) -> None:
-    """Answer until SIGTERM or SIGINT; requests under way are finished first. Raises StageError if it cannot start."""
+    """Answer until SIGTERM or SIGINT; requests under way are finished first. Raises StageError if it cannot start.
+
+    SIGTERM ends the process with code 0: Uvicorn raises it once more after the last answer.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if config.workers == 1:
         app = make_app(config)
         uvicorn.Server(_uvicorn(config, app)).run(sockets=[listening])
@@ -131,59 +143,94 @@ def make_app(config: ServeConfig) -> ASGIApp:
     metrics = Metrics(shared=config.workers > 1)
     live = Live(config.release, changed=metrics.serving, failed=metrics.failed, against=config.against)
     return build_app(
-        live, metrics, poll_seconds=config.poll_seconds, hosts=hosts_of(config), origins=config.allowed_origins
-    )
+        live, metrics, poll_seconds=config.poll_seconds, hosts=hosts_of(config), origins=config.allowed_origins,
+        limits=config.limits, workers=config.workers,
+    )  # fmt: skip
 
 
 class _Impatient(HttpToolsProtocol):
-    """Uvicorn's connection with limits on time and length of a request's head, which Uvicorn lacks."""
+    """Uvicorn's connection with limits that Uvicorn lacks: on time and length of a request's head, on the time in which
+    a client takes its answer, and on the connections that wait for a client.
+    """
 
-    _waiting: asyncio.TimerHandle | None = None
+    _ends: asyncio.TimerHandle | None = None
     _head_bytes = 0
+
+    def __init__(self, waits: Waits, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._waits = waits
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._wait()
+        self._wait(_HEAD_SECONDS)
 
     def data_received(self, data: bytes) -> None:
-        if self._waiting:
+        if self._ends:
             self._head_bytes += len(data)
         super().data_received(data)
-        if self._waiting and self._head_bytes > _MOST_HEAD_BYTES:
+        if self._ends and self._head_bytes > _MOST_HEAD_BYTES:
             self.send_400_response("The request's headers are too long.")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._wait()
+        self._wait(_HEAD_SECONDS)
 
     def on_headers_complete(self) -> None:
         self._end_waiting()
+        self._head_bytes = 0
         super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.cycle.response_complete:  # no other request has come meanwhile
+            self._wait(_IDLE_SECONDS)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait(_IDLE_SECONDS)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.cycle.response_complete:
+            self._wait(_IDLE_SECONDS)
+        else:
+            self._end_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_waiting()
         super().connection_lost(exc)
 
-    def _wait(self) -> None:
-        if not self._waiting:
-            self._waiting = self.loop.call_later(_HEAD_SECONDS, self.transport.close)
+    def _wait(self, seconds: float) -> None:
+        self._end_waiting()
+        self._ends = self.loop.call_later(seconds, self._end)
+        self._waits.begin(self._address, self._end)
 
     def _end_waiting(self) -> None:
-        if self._waiting:
-            self._waiting.cancel()
-        self._waiting, self._head_bytes = None, 0
+        if self._ends:
+            self._ends.cancel()
+            self._waits.end(self._address, self._end)
+        self._ends = None
+
+    @property
+    def _address(self) -> str:
+        return self.client[0] if self.client else ""
+
+    def _end(self) -> None:
+        self.transport.abort()  # closing would wait until the client has read what was sent
 
 
 def _uvicorn(config: ServeConfig, app: object, *, factory: bool = False) -> uvicorn.Config:
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
         factory=factory,
-        http=_Impatient,
+        http=partial(_Impatient, Waits(config.limits.of_worker(config.workers).connections)),  # type: ignore[arg-type]
         ws="none",
         workers=config.workers,
         access_log=False,  # no access log: it would record what people typed and who they were
-        log_level="warning",
+        log_level="error",  # a warning of each malformed request would fill the log
         server_header=False,
+        proxy_headers=bool(config.trusted_proxies),
+        forwarded_allow_ips=list(config.trusted_proxies),
         timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=config.drain_seconds,
         timeout_worker_healthcheck=300,  # a worker is busy while it reads its release

@@ -1,6 +1,5 @@
 """A model's reading of some texts: traces and keywords of each, the score of a pair, topics and gates of queries."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ import numpy as np
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.manifest import from_bytes
 from clicktower.schemas.stage import Progress, silent
 from clicktower.schemas.text_contract import words
 from clicktower.training.analysis.classifying import probabilities
@@ -299,7 +299,7 @@ def training_cost(folder: str) -> list[dict[str, Any]]:
     try:
         return [
             {"epoch": point["epoch"], "train_loss": point["train_loss"], "dev_loss": point.get("dev_loss")}
-            for point in json.loads(storage.read_bytes(path))
+            for point in from_bytes(storage.read_bytes(path))
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StageError(

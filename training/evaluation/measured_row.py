@@ -14,7 +14,7 @@ import numpy as np
 
 from clicktower.schemas import storage
 from clicktower.schemas.judgments import Run, read_run, run_lines
-from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.manifest import Outcome, Request, from_bytes
 from clicktower.schemas.section import named_settings
 from clicktower.schemas.stage import Progress, Stage, StageResult, run_stage
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
@@ -186,7 +186,7 @@ class EndedRow:
     def per_query(self) -> dict[str, np.ndarray]:
         """Each measure of each query, float64 in the order of the qrels."""
         assert self.result
-        value = json.loads(storage.read_bytes(storage.join(self.result.data, _PER_QUERY)))
+        value = from_bytes(storage.read_bytes(storage.join(self.result.data, _PER_QUERY)))
         return {measure: np.array(values) for measure, values in value["measures"].items()}
 
     def judged_run(self) -> Run:

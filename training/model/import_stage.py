@@ -12,7 +12,6 @@ and search read like that of a training.
 """
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -23,7 +22,7 @@ from typing import Any, cast, get_args
 import numpy as np
 
 from clicktower.schemas.errors import UsageError
-from clicktower.schemas.manifest import Outcome
+from clicktower.schemas.manifest import Outcome, from_bytes
 from clicktower.schemas.stage import Stage, StageResult, run_stage
 from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 from clicktower.training.model.embedding import Side
@@ -139,7 +138,7 @@ def _read_settings(place: Path) -> EncoderSettings:
 
 def _json(place: Path, name: str, absent: str = "{}") -> Any:
     path = _inside(place, name)
-    return json.loads(path.read_bytes() if path.is_file() else absent)
+    return from_bytes(path.read_bytes() if path.is_file() else absent)
 
 
 def _inside(place: Path, name: str) -> Path:

@@ -20,10 +20,11 @@ import numpy as np
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, require_major
 from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
-from clicktower.schemas.manifest import OutputFile, damaged_files
+from clicktower.schemas.manifest import OutputFile, damaged_files, from_bytes
 from clicktower.schemas.release import MODEL, POINTER, RELEASE, Release, read_folder, read_release
 from clicktower.schemas.stage import open_result
 from clicktower.schemas.text_contract import CONTRACT_VERSION
+from clicktower.training.towers.text_table import WordRows
 
 SCHEMA_VERSION = "2.1"  # 2.0 had no imported encoders and no shares; 1.2 had a flat recipe
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
@@ -46,7 +47,7 @@ def reading_model(folder: str) -> Iterator[None]:
         ) from None
     except ShapesDiffer:
         raise StageError(f"The weights in {folder} do not have the shapes that their recipe declares.", again) from None
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, AssertionError) as error:
         raise StageError(f"The model in {folder} has a damaged file ({type(error).__name__}).", again) from None
 
 
@@ -55,13 +56,25 @@ def read_model(folder: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
     Raises UnknownVersionError for another major version of the model or of the text contract.
     """
-    description: dict[str, Any] = json.loads(storage.read_bytes(storage.join(folder, DESCRIPTION)))
+    description: dict[str, Any] = from_bytes(storage.read_bytes(storage.join(folder, DESCRIPTION)))
     require_major(f"the model in {folder}", description.get("schema_version"), SCHEMA_VERSION)
     require_major("the model's text contract", description["text_contract"]["trigrams"], CONTRACT_VERSION)
     for described in (description, *description.get("members", ())):
         # Texts are cut as of now, whatever minor version the model learnt from.
         described["text_contract"]["trigrams"] = CONTRACT_VERSION
+        _require_own_words(described)
     return description, read_arrays(storage.read_writable(storage.join(folder, WEIGHTS)))
+
+
+def _require_own_words(description: Mapping[str, Any]) -> None:
+    """Raises ValueError for words with rows of their own that are not those of the text contract, or that no recipe
+    gives rows.
+    """
+    own, contract = tuple(description.get("words", ())), description["text_contract"].get("words", {})
+    if own and not description["recipe"].get("word_vectors"):
+        raise ValueError("the recipe has no word vectors")
+    if WordRows(0, own).text_contract().get("words", {}).get("sha256") != contract.get("sha256"):
+        raise ValueError("the words are not those of the text contract")
 
 
 def write_files(folder: str, description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> None:
@@ -152,7 +165,7 @@ def read_arrays(content: bytearray) -> dict[str, np.ndarray]:
     Raises ValueError, KeyError or TypeError if they are damaged.
     """
     data = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
-    header = json.loads(content[_LENGTH:data])
+    header = from_bytes(content[_LENGTH:data])
     header.pop("__metadata__", None)
     numpy_names = {stored: name for name, stored in _TYPES.items()}
     arrays = {}

@@ -26,7 +26,6 @@ word in the order of its UTF-8 bytes.
 Its metadata `bm25` is JSON: version, the contract of the words, titles, mean_words (avgdl), k1 and b.
 """
 
-import json
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -38,7 +37,7 @@ import pyarrow as pa
 
 from clicktower.schemas import storage
 from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
-from clicktower.schemas.manifest import canonical_json
+from clicktower.schemas.manifest import canonical_json, from_bytes
 from clicktower.training.kernel.kernel_library import status
 from clicktower.training.kernel.kernel_search import Postings
 from clicktower.training.ranking.term_counts import Titles, contract, count_terms, idf, terms_of
@@ -97,7 +96,7 @@ class TitleBM25:
         try:
             source = pa.memory_map(storage.absolute(uri)) if storage.is_local(uri) else storage.read_bytes(uri)
             file = pa.ipc.open_file(source)
-            facts = json.loads((file.schema.metadata or {})[_METADATA])
+            facts = from_bytes((file.schema.metadata or {})[_METADATA])
             if facts["version"] != _VERSION or {**facts, **_settings(language, k1, b)} != facts:
                 return None
             index = file.get_batch(0)
@@ -121,7 +120,7 @@ class TitleBM25:
         """Search an index. Raises ValueError if it is not of `_SCHEMA`, or if its parts do not fit each other."""
         if not index.schema.equals(_SCHEMA):
             raise ValueError(f"its columns are {', '.join(index.schema.names)}")
-        facts = json.loads(index.schema.metadata[_METADATA])
+        facts = from_bytes(index.schema.metadata[_METADATA])
         self._index, self._language = index, language
         self._k1, self._b, self._mean_words = facts["k1"], facts["b"], facts["mean_words"]
         self._num_titles = facts["titles"]

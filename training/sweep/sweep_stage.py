@@ -30,7 +30,7 @@ from pydantic import Field
 from clicktower.schemas import storage
 from clicktower.schemas.errors import Diverged, StageError, UsageError
 from clicktower.schemas.judgments import Judged
-from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.manifest import Outcome, Request, from_bytes
 from clicktower.schemas.section import Count, flat, section
 from clicktower.schemas.stage import (
     Progress,
@@ -507,7 +507,7 @@ class Trials:
         request, goal = self._request(key), self._goal_of(key)
         finished, _ = find_finished(self._store, request)
         if finished:
-            curve: list[dict[str, Any]] = json.loads(storage.read_bytes(storage.join(finished.data, "curves.json")))
+            curve: list[dict[str, Any]] = from_bytes(storage.read_bytes(storage.join(finished.data, "curves.json")))
             return curve[:goal]
         curve = read_curve(storage.join(stage_folder(self._store, request), "checkpoints"), request.digest)
         return curve[:goal] if goal < self._recipe(key).epochs and len(curve) >= goal else None

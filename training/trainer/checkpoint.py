@@ -20,6 +20,7 @@ import numpy as np
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
+from clicktower.schemas.manifest import from_bytes
 from clicktower.training.model.model_folder import read_arrays, safetensors_pieces
 from clicktower.training.trainer.optimisers import RowState, restored_state
 
@@ -119,7 +120,7 @@ def read_curve(folder: str, digest: str) -> list[dict[str, Any]]:
     """
     for update in list_updates(folder):
         try:
-            head = json.loads(storage.read_bytes(_file(folder, update, "json")))
+            head = from_bytes(storage.read_bytes(_file(folder, update, "json")))
             if head["digest"] == digest:
                 return list(head["curve"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -152,7 +153,7 @@ def read_checkpoint(folder: str, digest: str, update: int) -> tuple[Position, di
 
 def _read(folder: str, digest: str, update: int) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
-        head = json.loads(storage.read_bytes(_file(folder, update, "json")))
+        head = from_bytes(storage.read_bytes(_file(folder, update, "json")))
         if str(head["schema_version"]).split(".")[0] != SCHEMA_VERSION.split(".")[0]:
             raise _Refused(f"the checkpoint of update {update:,} has version {head['schema_version']}")
         if head["digest"] != digest:

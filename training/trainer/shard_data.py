@@ -2,7 +2,6 @@
 of their pairs."""
 
 import io
-import json
 import math
 import os
 import shutil
@@ -18,7 +17,7 @@ import pyarrow.parquet as pq
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError, require_major
-from clicktower.schemas.manifest import OutputFile, damaged_files
+from clicktower.schemas.manifest import OutputFile, damaged_files, from_bytes
 from clicktower.schemas.negatives import ListedExclusions, absorb, draw_allowed, pair_keys
 from clicktower.schemas.process import make_scratch
 from clicktower.schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS, open_table, require_within
@@ -169,7 +168,7 @@ def open_catalogue(folder: str, name: str, version: str, *, stage: str, uri: str
     """The catalogue of a stage's folder, which may be a copy of `uri`. Within, unreadable content is a StageError."""
     try:
         with open(f"{folder}/{name}", encoding="utf-8") as file:
-            catalogue = json.load(file)
+            catalogue = from_bytes(file.read())
         require_major(f"{folder}/{name}", catalogue.get("schema_version"), version)
         require_major(f"the text contract of {folder}", catalogue.get("text_contract"), CONTRACT_VERSION)
         yield catalogue

@@ -279,6 +279,11 @@ def test_search_says_what_is_wrong(live, published, tmp_path):
     for share in (-1.0, float("nan"), 1.0):
         with pytest.raises(UsageError, match="0 or more"):
             search(live, "hose", mode="hybrid", lexical_share=share)
+    for mode, by in (("vector", "vectors"), ("bm25", "terms")):
+        with pytest.raises(UsageError, match=f"The mode {mode} ranks by {by} alone"):
+            search(live, "hose", mode=mode, lexical_share=0.2)
+    with pytest.raises(UsageError, match="the terms are given a share"):
+        search(live, "hose", lexical_share=0.2, rerank=10)
     with pytest.raises(UsageError, match=r"A search needs k = 1 or more, not 0\."):
         search(live, "hose", 0)
     with pytest.raises(StageError, match="Nothing is published at"):

@@ -79,7 +79,8 @@ def assert_adds_up(explained: dict) -> None:
 
 PARTS = ("score", "cosine", "distance", "words", "terms", "bm25")
 SEARCHES = [
-    {"mode": mode, "lexical_share": share} for mode in ("hybrid", "vector", "bm25") for share in (None, 0.35)
+    *({"mode": mode, "lexical_share": None} for mode in ("hybrid", "vector", "bm25")),
+    {"mode": "hybrid", "lexical_share": 0.35},
 ]  # fmt: skip
 
 
@@ -110,7 +111,8 @@ def test_service_python_and_command_explain_the_score_that_ranked(uri, capsys):
             assert run(["explain", "--release", uri, QUERIES[0], title, *options, "--json"]) == 0
             told = json.loads(capsys.readouterr().out)
             explained = release.explain(QUERIES[0], hit.title, **asked)
-            assert told == {"stage": "explain", "release": release.digest, **explained, "labels": {}}
+            stage = {"stage": "explain", "release": release.digest, "document": hit.id if title == hit.id else None}
+            assert told == {**stage, **explained, "labels": {}}
 
 
 def idf(having: int) -> float:
@@ -195,8 +197,18 @@ def test_a_model_that_ranks_by_vectors_has_a_score_without_titles_too(tmp_path):
     assert explained["query"]["words"][0]["match"] is None
 
 
+def test_an_id_that_no_document_has_is_said_to_be_read_as_a_title(release, capsys):
+    assert run(["explain", "--release", release.uri, "angle", "999"]) == 0
+    assert "No document has the id '999': it is explained as a title." in capsys.readouterr().out
+    assert run(["explain", "--release", release.uri, "angle", "d1"]) == 0
+    assert "No document" not in capsys.readouterr().out
+
+
 def test_a_mode_or_a_share_that_no_search_has_is_refused(release):
     with pytest.raises(UsageError, match="no mode 'exact'"):
         explain_hit(release, "angle", "hose", "exact")
     with pytest.raises(UsageError, match="below 1"):
         explain_hit(release, "angle", "hose", lexical_share=1)
+    for mode in ("vector", "bm25"):
+        with pytest.raises(UsageError, match=rf"The mode {mode} ranks by \w+ alone"):
+            explain_hit(release, "angle", "hose", mode, lexical_share=0.2)

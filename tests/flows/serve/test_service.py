@@ -3,6 +3,8 @@
 import asyncio
 import json
 import re
+import threading
+import unicodedata
 from dataclasses import asdict
 
 import jsonschema
@@ -12,8 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from clicktower.flows.releases.search import OpenRelease
 from clicktower.flows.serve import openapi
+from clicktower.flows.serve.app import Metrics
 from clicktower.flows.serve.endpoints import MOST_BYTES, MOST_LETTERS, MOST_RESULTS, MOST_TEXTS
+from clicktower.flows.serve.limits import Limits
 from clicktower.flows.serve.service import ServeConfig, is_loopback, make_app
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.training.model.embedding import search_vectors
@@ -40,16 +45,14 @@ def client(published):
 
 @pytest.fixture(scope="module")
 def opened(published):
-    from clicktower.flows.releases.search import OpenRelease
-
     return OpenRelease(published.uri)
 
 
 @pytest.mark.parametrize("mode", ["vector", "bm25", "hybrid"])
 def test_search_answers_what_the_release_answers(client, opened, mode):
-    asked = {"query": "Angle  BRACKET ørn", "k": 7, "mode": mode, "lexical_share": 0.5}
+    asked = {"query": "Angle  BRACKET ørn", "k": 7, "mode": mode, "lexical_share": 0.5 if mode == "hybrid" else None}
     found = client.post("/v1/search", json=asked).json()
-    expected = opened.search(asked["query"], 7, mode, lexical_share=0.5, details=True)
+    expected = opened.search(asked["query"], 7, mode, lexical_share=asked["lexical_share"], details=True)
     assert found["hits"] == [asdict(hit) for hit in expected]
     assert (found["release"], found["query"], found["mode"]) == (opened.release.digest, asked["query"], mode)
     assert found["took_ms"] > 0
@@ -62,28 +65,24 @@ def test_ten_documents_by_the_whole_score_unless_asked_otherwise(client, opened)
     assert [hit["id"] for hit in found["hits"]] == [hit.id for hit in opened.search("copper pipe", 10)]
 
 
-@pytest.mark.parametrize(("query", "is_short"), [("copper pipe", True), ("copper pipe " * 100, False)])
-def test_a_long_query_leaves_the_others_their_turn(client, monkeypatch, query, is_short):
-    from clicktower.flows.releases.search import OpenRelease
+SLOW = [{"query": "copper " * 100}, {"query": "copper", "k": MOST_RESULTS}, {"query": "copper", "where": {"id": "a"}}]
 
-    search, in_event_loop = OpenRelease.search, []
+
+@pytest.mark.parametrize("body", SLOW, ids=lambda body: ", ".join(body))
+def test_what_takes_long_leaves_the_short_requests_their_threads(client, monkeypatch, body):
+    search, threads = OpenRelease.search, []
 
     def watched(self, *args, **kwargs):
-        in_event_loop.append(is_event_loop())
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        threads.append(threading.current_thread())
         return search(self, *args, **kwargs)
 
     monkeypatch.setattr(OpenRelease, "search", watched)
-    assert client.post("/v1/search", json={"query": query}).status_code == 200
-    assert in_event_loop == [is_short]
-
-
-def is_event_loop() -> bool:
-    """Whether this thread runs one."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+    for asked in [{"query": "copper pipe"}] * 20 + [body] * 2:
+        assert client.post("/v1/search", json=asked).status_code == 200
+    assert not set(threads[:20]) & set(threads[20:])
+    assert len(set(threads[20:])) == 1
 
 
 @pytest.mark.parametrize(
@@ -216,7 +215,7 @@ REFUSED = [
     ("search", {"query": ""}, 422, "query"),
     ("search", {"query": " \t\n "}, 422, "has no word"),
     ("search", {"query": "\u200b \ufeff"}, 422, "has no word"),
-    ("search", {"query": "a" * (MOST_LETTERS + 1)}, 422, "query"),
+    ("search", SEARCH | {"interleave": "a" * (MOST_LETTERS + 1)}, 422, "interleave"),
     ("search", {"query": "copper\0pipe"}, 422, r"control character \(U\+0000\) at place 7"),
     ("search", {"query": "copper\x1b[31m"}, 422, r"U\+001B"),
     ("search", {"query": 7}, 422, "query"),
@@ -229,6 +228,8 @@ REFUSED = [
     ("search", SEARCH | {"mode": "exact"}, 422, "mode"),
     ("search", SEARCH | {"lexical_share": -0.1}, 422, "lexical_share"),
     ("search", SEARCH | {"lexical_share": "1"}, 422, "lexical_share"),
+    ("search", SEARCH | {"lexical_share": 0.1, "mode": "bm25"}, 422, "by terms alone"),
+    ("search", SEARCH | {"lexical_share": 0.1, "mode": "vector"}, 422, "by vectors alone"),
     ("search", SEARCH | {"quary": "a"}, 422, "quary"),
     ("search", SEARCH | {"release": "gone"}, 404, "release"),
     ("search", [SEARCH], 422, "object"),
@@ -252,6 +253,56 @@ def test_what_cannot_be_answered_is_refused_in_a_sentence(client, path, body, st
     assert answer.status_code == status
     assert SENTENCE.fullmatch(answer.json()["error"])
     assert re.search(output, answer.json()["error"])
+
+
+# What one letter of NFKC becomes: eighteen letters, of which four are words; a pair of Japanese letters is a word.
+BOMB, PAIRS = "\ufdfa", "寿"
+LONG = {
+    "letters": ("a" * 101, "101 letters,"),
+    "letters when normalised": (BOMB * 6, "108 letters, ligatures written out,"),
+    "words": ("a " * 31, "31 words,"),
+    "words when normalised": (f"{'a ' * 26}{BOMB}{BOMB}", "33 words,"),
+    "words without spaces": (PAIRS * 32, "31 words,"),
+}
+DOORS = [
+    ("search", "query", {}), ("search", "query", {"interleave": "q1"}), ("search", "query", {"mode": "bm25"}),
+    ("embed", "texts", {"side": "query"}), ("explain", "query", {"title": "a"}), ("explain", "title", {"query": "a"}),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def narrow(published):
+    config = ServeConfig(release=published.uri, limits=Limits(letters=100, words=30), against=published.release.digest)
+    with TestClient(make_app(config), "http://127.0.0.1", raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.mark.parametrize(("path", "name", "rest"), DOORS)
+def test_a_text_has_so_many_letters_and_words_behind_every_door(narrow, path, name, rest):
+    def ask(text: str):
+        return narrow.post(f"/v1/{path}", json=rest | {name: ["a", text] if name == "texts" else text})
+
+    for text, reason in LONG.values():
+        refused = ask(text)
+        assert refused.status_code == 422
+        assert refused.json()["error"].startswith(f"The field {name} has a text of {reason}")
+        assert SENTENCE.fullmatch(refused.json()["error"])
+    for text in ("a" * 100, "a " * 30, BOMB * 5, PAIRS * 31):
+        assert ask(text).status_code == 200
+
+
+def test_normalising_works_on_no_more_letters_than_are_read(monkeypatch):
+    normalise, worked = unicodedata.normalize, []
+
+    def counted(form: str, text: str) -> str:
+        worked.append(len(text))
+        return normalise(form, text)
+
+    monkeypatch.setattr(unicodedata, "normalize", counted)
+    for text in (BOMB * 1_000_000, BOMB * 2_000):
+        with pytest.raises(UsageError):
+            Limits().require_text("query", text)
+    assert worked == [2_000, 36_000]
 
 
 BYTES = [
@@ -349,6 +400,16 @@ def test_metrics_count_what_was_asked_and_hold_no_text(published):
     assert "zanzibar" not in text
 
 
+def test_the_sums_of_workers_are_without_that_of_one_that_begins_or_was_killed(tmp_path, monkeypatch):
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    of_killed = tmp_path / "gauge_livesum_99999999.db"  # no process has so high a number
+    of_killed.touch()
+    metrics = Metrics(shared=True)
+    assert not of_killed.exists()
+    (tmp_path / "counter_1.db").touch()
+    assert metrics.text() == b""
+
+
 def test_the_description_names_every_endpoint_and_its_page_loads_nothing_from_elsewhere(client):
     described = client.get("/openapi.json").json()
     assert described["openapi"].startswith("3.1")
@@ -357,11 +418,22 @@ def test_the_description_names_every_endpoint_and_its_page_loads_nothing_from_el
             parameters = {"q": "hose"} if ways[method].get("parameters") else {}
             assert client.request(method.upper(), path, params=parameters).status_code in (200, 415)
     page = client.get("/docs")
-    assert page.headers["Content-Security-Policy"].startswith("default-src 'none'")
     for link in re.findall(r'(?:src|href)="([^"]+)"', page.text):
         assert client.get(link).status_code == 200
     for path, body in re.findall(r"http://127.0.0.1:8080(/v1/\w+) -d &#x27;(.+?)&#x27;", page.text):
         assert client.post(path, json=json.loads(body.replace("&quot;", '"'))).status_code == 200
+
+
+def test_every_answer_tells_the_browser_what_it_may_do_with_it(client):
+    asked = [("GET", path) for path in ("/", "/docs", "/openapi.json", "/healthz", "/metrics", "/v1/release",
+                                        "/static/examples.json", "/nowhere")]  # fmt: skip
+    for method, path in [*asked, ("PUT", "/"), ("POST", "/v1/search"), ("POST", "/v1/explain")]:
+        for host in ("localhost", "evil.example"):
+            answer = client.request(method, path, json=SEARCH, headers={"Host": host})
+            assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+            assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            assert answer.headers["Referrer-Policy"] == "no-referrer"
 
 
 def test_a_defect_is_an_answer_too_and_is_logged_without_the_text(client, monkeypatch, caplog):
@@ -381,5 +453,7 @@ def test_what_cannot_be_served_is_said_at_the_start(tmp_path):
     for wrong in ({"port": -1}, {"workers": 0}, {"poll_seconds": 0.0}):
         with pytest.raises(UsageError, match=r"See `clicktower serve --help`."):
             ServeConfig(release="release", **wrong)
+    with pytest.raises(UsageError, match=r"40 workers cannot share .* 40 slow_requests.* --set slow_requests=40"):
+        ServeConfig(release="release", workers=40)
     found = [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "::", "10.0.0.1", "a.example")]
     assert found == [True] * 3 + [False] * 4
