@@ -79,7 +79,7 @@ def os_error_kind(error: OSError) -> type[StageError]:
     return StageError if error.errno in _LASTING else TransientError
 
 
-# Errors of object stores' clients that their file systems do not turn into OSError, by package: what its credentials are.
+# Errors of object stores' clients that their file systems do not turn into OSError, by package, with its credentials.
 _AWS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, a role"
 _GOOGLE = "GOOGLE_APPLICATION_CREDENTIALS, `gcloud auth application-default login`, a service account"
 _AZURE = "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, an identity"

@@ -34,7 +34,8 @@ _EXTRAS = {
 }
 Found = TypeVar("Found")
 
-logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it prints the traces of what it tries again; GCSFS_DEBUG undoes this
+# It prints the trace of each request that it repeats. GCSFS_DEBUG undoes this.
+logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
 
 
 def filesystem(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:

@@ -60,7 +60,8 @@ class ObjectServer(Services):
         with (self.folder / "requests.log").open("ab") as log:
             self._running[self.program_name] = process = subprocess.Popen(
                 [str(self.program), *self.arguments()],
-                env=os.environ | self.environment_of_program(), stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                env=os.environ | self.environment_of_program(),
+                stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         while True:
             assert process.poll() is None, (self.folder / "requests.log").read_text()[-2000:]

@@ -175,7 +175,8 @@ def test_the_state_of_a_file_changes_with_every_write(tmp_path, base):
 )
 def test_a_uri_whose_package_is_missing_names_the_extra_that_brings_it(uri, package, extra, monkeypatch):
     protocol = uri.partition("::")[2].partition("://")[0] or uri.partition("://")[0]
-    monkeypatch.delitem(import_module("fsspec.registry")._registry, protocol, raising=False)  # of what is loaded already
+    loaded = import_module("fsspec.registry")._registry
+    monkeypatch.delitem(loaded, protocol, raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(StageError) as raised:
         storage.exists(uri)
