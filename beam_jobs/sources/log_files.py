@@ -56,15 +56,8 @@ def expand(log: str, tables: Tables) -> LogFiles:
     version. `tables`: the results of earlier calls; one dictionary serves for the logs of one command.
 
     Raises UsageError for a pipe, an unknown kind of URI, and a table whose rows are not those of its files, StageError
-    for a file, folder or table that cannot be read.
+    for a file, folder or table that cannot be read, and for a URI whose package is not installed.
     """
-    try:
-        storage.filesystem(log)
-    except (ValueError, ImportError):
-        raise UsageError(
-            f"{log} is an address of a kind that is not known here.",
-            "Give a path, or a URI such as s3:// or gs:// whose package is installed (s3fs, gcsfs).",
-        ) from None
     try:
         return _expand(log, tables)
     except OSError as error:

@@ -3,6 +3,8 @@
 #   docker build -f deploy/containers/beam.Dockerfile -t clicktower-beam .
 #   docker run --rm -v "$PWD/data:/data" clicktower-beam ingest /data/logs --into /data/store
 #
+# With `--build-arg EXTRAS=s3` (gcs, azure, tables; several by commas) it reads and writes there too.
+#
 # The same image is the worker pool beside a Flink task manager: deploy/kubernetes/flink.yaml.
 #
 # Not run: no image was ever built from this file, for want of a Docker engine.
@@ -17,7 +19,8 @@ WORKDIR /source
 RUN python -m venv /opt/clicktower
 ENV PATH=/opt/clicktower/bin:$PATH
 COPY . .
-RUN pip install --no-cache-dir --constraint constraints.txt '.[beam]'
+ARG EXTRAS=
+RUN pip install --no-cache-dir --constraint constraints.txt ".[beam${EXTRAS:+,$EXTRAS}]"
 
 FROM python:3.11-slim-bookworm
 RUN useradd --uid 10001 --create-home clicktower && install -d -o clicktower /data

@@ -5,7 +5,10 @@
 #
 # A worker of a process pool runs the stages themselves where it is, each as a command of its own, so it carries all of
 # them; one that only submits to a Flink and a Ray cluster does so with the same commands. The server carries
-# clicktower[flows] alone, because the versions beside Prefect matter (docs/developing.md).
+# clicktower[flows] alone, because the versions beside Prefect matter (docs/developing.md). A worker with
+# `--build-arg EXTRAS=kubernetes` starts its runs as pods (deploy/kubernetes/prefect).
+#
+# The flow is a module of the package, and the files that deploy it are in the image, so a container needs no checkout.
 #
 # Not run: no image was ever built from this file, for want of a Docker engine.
 # Run: BuildKit's parser (v0.34.2) and hadolint 2.15.1; the extra `flows` installed under constraints.txt into an empty
@@ -24,8 +27,9 @@ FROM source AS build-server
 RUN pip install --no-cache-dir --constraint constraints.txt '.[flows]'
 
 FROM source AS build-worker
+ARG EXTRAS=
 RUN pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu "$(grep '^torch==' constraints.txt)" \
-    && pip install --no-cache-dir --constraint constraints.txt '.[all]'
+    && pip install --no-cache-dir --constraint constraints.txt ".[all${EXTRAS:+,$EXTRAS}]"
 
 FROM python:3.11-slim-bookworm AS base
 RUN useradd --uid 10001 --create-home clicktower && install -d -o clicktower /data /home/clicktower/.prefect
@@ -42,6 +46,7 @@ CMD ["server", "start", "--host", "0.0.0.0"]
 
 FROM base AS worker
 COPY --from=build-worker /opt/clicktower /opt/clicktower
+COPY deploy/prefect.yaml deploy/lost-runs.yaml /opt/clicktower/deploy/
 ENTRYPOINT ["prefect"]
 # It makes the pool, if there is none.
 CMD ["worker", "start", "--pool", "clicktower", "--type", "process"]

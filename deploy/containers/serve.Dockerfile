@@ -3,6 +3,8 @@
 #   docker build -f deploy/containers/serve.Dockerfile -t clicktower-serve .
 #   docker run --rm -p 127.0.0.1:8080:8080 -v "$PWD/release:/data/release:ro" clicktower-serve
 #
+# With `--build-arg EXTRAS=s3` (gcs, azure; several by commas) the release may be there too.
+#
 # Not run: no image was ever built from this file, for want of a Docker engine.
 # Run: BuildKit's parser (v0.34.2) and hadolint 2.15.1; this extra installed under constraints.txt into an empty
 # environment (6.0 GB with torch's CUDA libraries), and search there; publish with the packages of [publish] alone
@@ -16,8 +18,9 @@ WORKDIR /source
 RUN python -m venv /opt/clicktower
 ENV PATH=/opt/clicktower/bin:$PATH
 COPY . .
+ARG EXTRAS=
 RUN pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu "$(grep '^torch==' constraints.txt)" \
-    && pip install --no-cache-dir --constraint constraints.txt '.[serve]'
+    && pip install --no-cache-dir --constraint constraints.txt ".[serve${EXTRAS:+,$EXTRAS}]"
 
 FROM python:3.11-slim-bookworm
 RUN useradd --uid 10001 --create-home clicktower && install -d -o clicktower /data

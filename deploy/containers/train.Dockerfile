@@ -5,6 +5,8 @@
 #   docker build -f deploy/containers/train.Dockerfile --target gpu -t clicktower-train:gpu .       CUDA, some 6 GB more
 #   docker run --rm -v "$PWD/store:/data/store" clicktower-train train --shards /data/store/build/DIGEST --into /data/store
 #
+# With `--build-arg EXTRAS=s3` (gcs, azure, mlflow; several by commas) the store may be there too.
+#
 # The compiled kernel is built once, in a stage of its own, and chooses its instructions (AVX-512, AVX2, plain) where it
 # runs: an image built on one machine serves another.
 #
@@ -25,12 +27,14 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
     && python -m zipfile --list /wheels/clicktower-*.whl >/wheels/list && grep --quiet _kernel /wheels/list
 
 FROM source AS build-gpu
-RUN pip install --no-cache-dir --constraint constraints.txt "$(echo /wheels/clicktower-*.whl)[train]"
+ARG EXTRAS=
+RUN pip install --no-cache-dir --constraint constraints.txt "$(echo /wheels/clicktower-*.whl)[train${EXTRAS:+,$EXTRAS}]"
 
 FROM source AS build-cpu
+ARG EXTRAS=
 # torch first and from PyTorch's index, which has it without CUDA; the version is that of constraints.txt.
 RUN pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu "$(grep '^torch==' constraints.txt)" \
-    && pip install --no-cache-dir --constraint constraints.txt "$(echo /wheels/clicktower-*.whl)[train]"
+    && pip install --no-cache-dir --constraint constraints.txt "$(echo /wheels/clicktower-*.whl)[train${EXTRAS:+,$EXTRAS}]"
 
 # wget and bash are what KubeRay's probes and start commands call.
 FROM python:3.11-slim-bookworm AS base

@@ -6,6 +6,7 @@
     flink             Flink's own jars, for a cluster          needs pip, and java to run
     dataflow          a Python environment for translating     needs uv, which `make setup` brings
     s3-server         an S3 server on a folder, to try one     needs go
+    gcs-server        the same of Google Cloud Storage         needs go
     lucene            what our BM25 is held against            needs mvn, and java to run
     opensearch        what exports are loaded into             needs mvn, and java to run
 
@@ -34,6 +35,7 @@ GO = "Install Go 1.26 or later, or give a published prism with --prism_location.
 FLINK = "apache-flink-libraries==1.19.3"
 FLINK_SHA256 = "4a58e3a1fb7d83340bc96b6c080624c6d792d69fae5d294b96224775204a9c60"
 S3_SERVER = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+GCS_SERVER = "github.com/fsouza/fake-gcs-server@v1.56.1"
 JOB_SERVER_CLASS = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 # Flink's own jars serve the job server; on a cluster the cluster's are the ones to load, and its logging.
 JOB_SERVER_ONLY = ("flink-", "slf4j-")
@@ -169,6 +171,10 @@ def make_s3_server(work: Path, _target: Path) -> Path:
     return _go_install(S3_SERVER, work) / "versitygw"
 
 
+def make_gcs_server(work: Path, _target: Path) -> Path:
+    return _go_install(GCS_SERVER, work) / "fake-gcs-server"
+
+
 def make_lucene(work: Path, _target: Path) -> Path:
     _need("mvn", "Install Maven.")
     _copy_jars("lucene", work / "made")
@@ -214,6 +220,7 @@ PIECES: dict[str, tuple[str, Callable[[Path, Path], Path]]] = {
     "flink": (FLINK, make_flink),
     "dataflow": (f"apache-beam[gcp] {BEAM}, {_our_dependencies()}", make_dataflow),
     "s3-server": (S3_SERVER.rpartition("/")[2], make_s3_server),
+    "gcs-server": (GCS_SERVER.rpartition("@")[2], make_gcs_server),
     "lucene": ("9.12.3", make_lucene),
     "opensearch": ("2.19.1", make_opensearch),
 }

@@ -10,6 +10,7 @@ from clicktower.flows.cli import COMMANDS
 from clicktower.flows.show.console import NEEDS
 from tests.deploy.isolated import ROOT, build_wheel, clicktower, declared, imports, install, python
 
+STORES = {"s3fs", "gcsfs", "adlfs"}
 FOREIGN = {
     "cli": {"torch", "ray", "apache_beam", "prefect", "lancedb"},
     "beam": {"torch", "ray", "prefect", "lancedb"},
@@ -102,11 +103,27 @@ def _only(folder, stage: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_command_whose_packages_are_missing_says_which_extra_brings_them(sites, tmp_path):
-    done = clicktower(sites / "cli", "check", "log.ndjson", cwd=tmp_path)
-    assert done.returncode == 1
+@pytest.mark.parametrize(
+    ("extra", "words", "brought_by"),
+    [
+        ("cli", ("check", "log.ndjson"), "beam"),
+        ("cli", ("verify", "s3://bucket/store"), "s3"),
+        ("beam", ("ingest", "gs://bucket/log", "--into", "store"), "gcs"),
+        (
+            "beam",
+            ("build", "--days", "az://container/store", "--documents", "documents.tsv", "--into", "store"),
+            "azure",
+        ),
+        ("train", ("train", "--shards", "gs://bucket/store/build/0", "--into", "store"), "gcs"),
+        ("publish", ("search", "--release", "s3://bucket/release", "garden hose"), "s3"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else value,
+)
+def test_a_command_whose_packages_are_missing_says_which_extra_brings_them(sites, tmp_path, extra, words, brought_by):
+    done = clicktower(sites / extra, *words, cwd=tmp_path)
+    assert done.returncode == 1, done.stderr[-2000:]
     assert "is not installed here" in done.stderr
-    assert "pip install 'clicktower[beam]'" in done.stderr
+    assert f"pip install 'clicktower[{brought_by}]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -116,6 +133,12 @@ def test_an_extra_brings_no_engine_of_another(extra):
     assert packages & {"torch", "ray", "apache_beam", "prefect", "lancedb"} == (
         {"torch", "ray", "apache_beam", "prefect", "lancedb"} - FOREIGN[extra]
     )
+
+
+@pytest.mark.parametrize(("extra", "brought"), [("s3", "s3fs"), ("gcs", "gcsfs"), ("azure", "adlfs"), ("beam", "")])
+def test_an_extra_of_a_store_brings_its_client_and_no_other(extra, brought):
+    assert declared({extra}) & STORES == {brought} - {""}
+    assert declared({"all"}) >= STORES
 
 
 @pytest.mark.slow

@@ -18,7 +18,6 @@ def test_a_night_in_which_five_processes_are_killed_makes_what_an_undisturbed_on
     for engine in ("s3-server", "flink", "python-worker"):
         if not (Path(Settings().engines) / engine).exists():
             pytest.skip(f"there is no {engine}: run `make engines`")
-    pytest.importorskip("s3fs")
     command = [sys.executable, "-m", "tests.rehearsal", "--runs", "1", "--nights", "1", "--kills", "5"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)  # its folder is one with a short path
     print(done.stdout)

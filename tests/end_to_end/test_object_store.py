@@ -17,6 +17,7 @@ import pytest
 
 from tests.bad_line import FAULTS, BadLine, at_random
 from tests.end_to_end.shop import make_shop
+from tests.object_server import ObjectServer
 from tests.s3_server import KEY_ID, SECRET, S3Server
 from tests.waiting import SECONDS, wait_until
 
@@ -48,7 +49,6 @@ to = "s3://bucket/{name}/release"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[S3Server]:
-    pytest.importorskip("s3fs")
     with S3Server(tmp_path_factory.mktemp("s3")) as server:
         yield server
 
@@ -314,7 +314,7 @@ TAKES_TURNS = """
 import os, sys, time
 from clicktower.schemas import claim
 claim.BEAT_SECONDS, claim.LOOK_SECONDS, claim.TAKE_OVER_SECONDS = 0.2, 0.1, 10.0
-with claim.claimed("s3://bucket/turns", lambda *told: print(*told)):
+with claim.claimed("BUCKET/turns", lambda *told: print(*told)):
     for step in ("in", "out"):
         with open(sys.argv[1], "a") as log:
             log.write(f"{os.getpid()} {step}\\n")
@@ -324,12 +324,17 @@ with claim.claimed("s3://bucket/turns", lambda *told: print(*told)):
 
 @pytest.mark.rehearsal
 def test_processes_take_turns_at_a_claim_and_one_of_them_takes_over_that_of_a_dead_one(server, tmp_path):
-    """Six at once, on a claim that somebody signed and did not live to give back."""
+    require_turns(server, tmp_path)
+
+
+def require_turns(server: ObjectServer, tmp_path: Path) -> None:
+    """Six processes at once, on a claim that somebody signed and did not live to give back, take turns at it."""
     (server.folder / "data" / "bucket" / "turns").mkdir()
-    dead = "from clicktower.schemas import storage; storage.write_new('s3://bucket/turns/claim-000001.json', b'{}')"
+    claim = f"{server.bucket}/turns/claim-000001.json"
+    dead = f"from clicktower.schemas import storage; storage.write_new('{claim}', b'{{}}')"
     environment, log = os.environ | server.environment, tmp_path / "log"
     subprocess.run([sys.executable, "-c", dead], env=environment, check=True)
-    command = [sys.executable, "-c", TAKES_TURNS, str(log)]
+    command = [sys.executable, "-c", TAKES_TURNS.replace("BUCKET", server.bucket), str(log)]
     takers = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(6)]
     reported = [said(taker) for taker in takers]
     assert all("another process is making this: waiting" in one for one in reported)

@@ -3,12 +3,18 @@ import resource
 import subprocess
 import sys
 import threading
+import tomllib
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError
+
+PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 
 @pytest.mark.parametrize("base", ["{tmp}", "memory://storage-test"])
@@ -156,3 +162,31 @@ def test_the_state_of_a_file_changes_with_every_write(tmp_path, base):
     else:
         storage.write_atomic(name, b"two")
     assert storage.state(name) != before
+
+
+@pytest.mark.parametrize(
+    ("uri", "package", "extra"),
+    [
+        ("s3://bucket/store", "s3fs", "s3"),
+        ("gs://bucket/store", "gcsfs", "gcs"),
+        ("az://container/store", "adlfs", "azure"),
+        ("zip://day.ndjson::abfss://container/log.zip", "adlfs", "azure"),
+    ],
+)
+def test_a_uri_whose_package_is_missing_names_the_extra_that_brings_it(uri, package, extra, monkeypatch):
+    protocol = uri.partition("::")[2].partition("://")[0] or uri.partition("://")[0]
+    loaded = import_module("fsspec.registry")._registry
+    monkeypatch.delitem(loaded, protocol, raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(StageError) as raised:
+        storage.exists(uri)
+    assert f"pip install 'clicktower[{extra}]'" in raised.value.fix
+    assert extra in tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+
+
+def test_a_client_without_an_account_is_no_defect(monkeypatch):
+    pytest.importorskip("adlfs")
+    for name in [name for name in os.environ if name.startswith("AZURE_")]:
+        monkeypatch.delenv(name)
+    with pytest.raises(StageError, match="abfs:// refuses its settings"):
+        storage.exists("abfs://container/store")

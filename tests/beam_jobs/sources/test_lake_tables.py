@@ -284,7 +284,6 @@ def test_a_log_below_a_folder_that_its_reader_may_not_see_is_read(tmp_path, monk
 
 @pytest.mark.engine
 def test_tables_are_read_on_an_object_store(tmp_path, monkeypatch):
-    pytest.importorskip("s3fs")
     with S3Server(tmp_path) as server:
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)

@@ -108,7 +108,7 @@ def test_what_can_be_read_once_is_refused(tmp_path, logs):
         with pytest.raises(UsageError, match=f"^{found}.* can be read once") as error:
             find_files([log])
         assert "> log.ndjson" in error.value.fix
-    with pytest.raises(UsageError, match="klingon://log is an address of a kind that is not known"):
+    with pytest.raises(UsageError, match="klingon:// is an address of a kind that is not known"):
         find_files(["klingon://log"])
     os.mkfifo(logs / "pipe")
     assert len(find_files([f"{logs}/*"]).paths) == 4
