@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clicktower.beam_jobs.ingest.day_versions import data_date, finished_ingests, follow, is_committing, read_sample
+from clicktower.beam_jobs.ingest.person_key import valid_keys
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.day_version import DayVersion, is_version_file, list_dates, newest_version, read_version
 from clicktower.schemas.errors import StageError, UsageError, require_major
@@ -160,7 +161,11 @@ def open_window(days: Sequence[str], window: Window | None = None) -> OpenDays:
             f"There is no finished ingest in {', '.join(days) or 'nowhere'}.",
             "Run `clicktower ingest` into that store first, or give the path that it printed.",
         )
-    key = _key_of(choices, window)
+    since = dict[str, str]()  # key: its first date in the stores
+    for date in sorted(held):
+        for key in {key for _, version in held[date] for key in version.person_keys}:
+            since.setdefault(key, date)
+    key = _key_of(choices, since, window)
     read = [choice for choice in choices if key in choice.folders]
     begins = min(choice.date for choice in read) if window.last else first
     other_key = [choice for choice in choices if key not in choice.folders]
@@ -228,18 +233,14 @@ def _grouped(folders: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return of_key
 
 
-def _key_of(choices: Sequence[Choice], window: Window) -> str:
-    """The key under which most of the choices can be read, and of several such keys the newest. The last dates of a
-    store include its newest, so theirs is a key of that date.
+def _key_of(choices: Sequence[Choice], since: Mapping[str, str], window: Window) -> str:
+    """The key under which most of the choices can be read, and of several such keys the newest (`since`: its first
+    date). The last dates of a store include its newest, so theirs is a key of that date.
     """
     newest = max(choice.date for choice in choices)
-    num_of, first_of = Counter[str](), dict[str, str]()
-    for choice in choices:
-        for key in choice.folders:
-            num_of[key] += 1
-            first_of[key] = min(first_of.get(key, choice.date), choice.date)
+    num_of = Counter(key for choice in choices for key in choice.folders)
     keys = {key for choice in choices for key in choice.folders if not window.last or choice.date == newest}
-    return max(keys, key=lambda key: (num_of[key], first_of[key], key))
+    return max(keys, key=lambda key: (num_of[key], since.get(key, ""), key))
 
 
 def _open(folder: str) -> StageResult:
@@ -259,6 +260,22 @@ def _require_few(holes: Sequence[str], window: Window, first: str | None, until:
         " LOG --date DATE --into STORE` one); or say how many may be missing: --allow-missing-days, or [window]"
         f" allow_missing_days = {len(holes)}.",
     )
+
+
+def list_holes(store: str, today: datetime.date | None = None) -> list[str]:
+    """The dates that a store has nothing for, between its first and its newest, and those that lack a key of people
+    which was there by then: an ingest was cut off between two keys. Raises StageError.
+    """
+    keys_of = {date: version.person_keys for date in list_dates(store) if (version := newest_version(store, date))}
+    if not keys_of:
+        return []
+    first, newest = min(keys_of), max(keys_of)
+    begins = {key.id: key.begins.isoformat() for _, key in valid_keys(store, today)}
+    return [
+        date
+        for date in dates(first, newest)
+        if date not in keys_of or any(date >= begin and key not in keys_of[date] for key, begin in begins.items())
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -48,6 +49,10 @@ class PersonKey:
 
     def __repr__(self) -> str:  # never print a key
         return f"PersonKey({self.id})"
+
+    @property
+    def begins(self) -> date:
+        return self.expires - timedelta(days=LIFETIME_DAYS)
 
     @property
     def id(self) -> str:
@@ -93,10 +98,23 @@ def valid_keys(store: str, today: date | None = None) -> list[tuple[str, PersonK
     return [(path, key) for path, key in keys if key.expires >= (today or current_date())]
 
 
-def days_to_expiry(store: str, today: date | None = None) -> int | None:
-    """The days that a store's newest key is still valid for; None without a key. Raises StageError."""
-    path = default_path(store)
-    return (read_key(path).expires - (today or current_date())).days if storage.exists(path) else None
+def key_state(store: str, *, renews: bool, today: date | None = None) -> dict[str, Any]:
+    """What a person should know of a store's keys: {"expires": the newest's date, "notes": sentences, if there is
+    something to do or to explain}. `renews`: the next key needs nobody. Raises StageError.
+    """
+    today = today or current_date()
+    expires = read_key(default_path(store)).expires
+    valid, days_left, notes = valid_keys(store, today), (expires - today).days, list[str]()
+    if days_left <= NOTICE_DAYS and not renews:
+        ends = f"expires on {expires.isoformat()}" if days_left >= 0 else f"expired on {expires.isoformat()}"
+        notes.append(
+            f"the key of people {ends}, and ingest fails from the day after: set [window] last = {MAX_OVERLAP_DAYS} or"
+            " fewer, and keys renew themselves; or renew_key = true in [ingest], and windows begin anew with a new key"
+        )
+    if len(valid) > 1:
+        until = valid[-1][1].expires.isoformat()
+        notes.append(f"{len(valid)} keys of people overlap until {until}: the log is read once for each")
+    return {"expires": expires.isoformat(), "notes": notes}
 
 
 def current_date() -> date:

@@ -10,6 +10,7 @@ from clicktower.beam_jobs.build.build_stage import BuildConfig
 from clicktower.beam_jobs.ingest.content_filters import adult_list
 from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
+from clicktower.beam_jobs.ingest.person_key import MAX_OVERLAP_DAYS
 from clicktower.beam_jobs.sources import log_files
 from clicktower.flows.config.guard_rules import DriftRules, PromotionRules
 from clicktower.flows.config.settings import Surroundings
@@ -27,7 +28,7 @@ from clicktower.flows.config.toml_file import (
 from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.schemas import storage
 from clicktower.schemas.documents import read_documents, require_documents
-from clicktower.schemas.errors import UsageError
+from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.section import (
     Count,
@@ -61,17 +62,26 @@ BuildFields = Annotated[
 StageName = Literal["ingest", "build", "train", "evaluate", "compare", "publish"]
 
 
+class LateLog(StageError):
+    """The log of a date is not there yet. The same run succeeds when it is."""
+
+
 @section
 class LogSection:
+    """`wait_minutes`: how long a run waits for a log that is late."""
+
     files: Annotated[tuple[Uri, ...], Field(min_length=1)]
     format: str | None = None  # ubi where [ingest] has none either
     date: str | None = None
+    wait_minutes: Annotated[float, Field(ge=0)] = 0.0
 
 
 @section
 class WindowSection:
+    """`allow_missing_days`: how many dates within a window may have no day; true for any number."""
+
     last: Count | None = None
-    allow_missing_days: bool = False
+    allow_missing_days: bool | Natural = False
 
 
 @section
@@ -272,18 +282,43 @@ def dated(files: tuple[str, ...], date: str) -> tuple[str, ...]:
     return tuple(name.replace("{date}", date) for name in files)
 
 
-def check_inputs(config: PipelineConfig, date: str) -> None:
-    """Raise UsageError naming all missing inputs, and for any that a stage would refuse, so that a typing error costs
-    seconds and not a night.
+def ingest_fields(config: PipelineConfig) -> Mapping[str, Any]:
+    """The fields of [ingest]. Unless they say how keys of people are renewed, keys overlap for the window, so that they
+    renew themselves; for a window that is too long, or none, nothing renews them.
     """
+    last = config.window.last or 0
+    says_how = {"person_key", "renew_key", "key_overlap"} & config.ingest.keys()
+    return config.ingest if says_how or not 0 < last <= MAX_OVERLAP_DAYS else {"key_overlap": last, **config.ingest}
+
+
+def require_log(config: PipelineConfig, date: str) -> None:
+    """Raise LateLog for a date whose log is not there yet, and UsageError for a log without dates."""
     tables: log_files.Tables = {}
     missing = [name for name in dated(config.log.files, date) if not log_files.expand(name, tables).tables]
-    missing += [name for name in _named_inputs(config) if not storage.exists(name)]
-    if missing:
-        raise UsageError(
-            f"Nothing is at {', '.join(missing)}: the run would fail after work that could not be used.",
-            "Check the paths in the TOML file; they are relative to its folder.",
+    if not missing:
+        return
+    if any("{date}" in name for name in config.log.files):
+        raise LateLog(
+            f"The log of {date} is not there: nothing is at {', '.join(missing)}.",
+            "Run it again when it is there (clicktower backfill PIPELINE.toml --missing reads all logs that came late);"
+            " [log] wait_minutes lets a run wait. If it lies elsewhere, mend [log] files.",
         )
+    raise _nothing_at(missing)
+
+
+def _nothing_at(names: Sequence[str]) -> UsageError:
+    return UsageError(
+        f"Nothing is at {', '.join(names)}: the run would fail after work that could not be used.",
+        "Check the paths in the TOML file; they are relative to its folder.",
+    )
+
+
+def check_inputs(config: PipelineConfig) -> None:
+    """Raise UsageError naming all missing inputs beside the log, and for any that a stage would refuse, so that a
+    typing error costs seconds and not a night.
+    """
+    if missing := [name for name in _named_inputs(config) if not storage.exists(name)]:
+        raise _nothing_at(missing)
     if taken := [name for name in (config.store, config.publish.to) if storage.size_bytes(name) is not None]:
         raise UsageError(f"A file is at {', '.join(taken)}, where a folder is to be.", "Choose another folder.")
     with checking():
