@@ -61,7 +61,7 @@ def run(
     (flows.artifacts).
     """
     date = config.log.date or date
-    check_inputs(config)
+    check_inputs(config, date)
     wait_for_log(config, date, config.log.wait_minutes if wait else 0.0)
     if config.mlflow:
         require_mlflow()
@@ -89,9 +89,7 @@ def run(
 
 
 def wait_for_log(config: PipelineConfig, date: str, minutes: float) -> None:
-    """Wait until the log of a date is there. Raises LateLog after so many minutes, and UsageError for a log that has no
-    date.
-    """
+    """Wait until the log of a date is there. Raises LateLog after so many minutes."""
     begun = time.monotonic()
     with ExitStack() as bar:
         progress: Progress | None = None

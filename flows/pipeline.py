@@ -23,7 +23,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
 from prefect.concurrency.sync import concurrency
-from prefect.context import get_run_context
+from prefect.context import FlowRunContext
 from prefect.events import emit_event
 from prefect.exceptions import ObjectAlreadyExists, Pause
 from prefect.settings import get_current_settings
@@ -109,8 +109,10 @@ def put_off(error: StageError, seconds: float) -> NoReturn:
     """End this process, and let a worker take the run up again after some seconds. Until then it has no place in the
     pool. Raises Pause.
     """
-    run = get_run_context().flow_run
-    state = AwaitingRetry(
+    context = FlowRunContext.get()
+    run = context and context.flow_run
+    assert run
+    state: State = AwaitingRetry(
         scheduled_time=datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds),
         message=f"{error.problem} The run looks again in {seconds:,.0f} s.",
     )

@@ -274,7 +274,7 @@ def _check_comparison(section: CompareSection) -> None:
 
 def is_dated(config: PipelineConfig) -> bool:
     """Whether a run's log is of one date."""
-    return config.log.date is not None or any("{date}" in name for name in config.log.files)
+    return config.log.date is not None or _is_of_dates(config)
 
 
 def dated(files: tuple[str, ...], date: str) -> tuple[str, ...]:
@@ -292,33 +292,35 @@ def ingest_fields(config: PipelineConfig) -> Mapping[str, Any]:
 
 
 def require_log(config: PipelineConfig, date: str) -> None:
-    """Raise LateLog for a date whose log is not there yet, and UsageError for a log without dates."""
-    tables: log_files.Tables = {}
-    missing = [name for name in dated(config.log.files, date) if not log_files.expand(name, tables).tables]
-    if not missing:
-        return
-    if any("{date}" in name for name in config.log.files):
+    """Raise LateLog for a date whose log is not there yet. A log without dates cannot be late (`check_inputs`)."""
+    if (missing := _missing_logs(config, date)) and _is_of_dates(config):
         raise LateLog(
             f"The log of {date} is not there: nothing is at {', '.join(missing)}.",
             "Run it again when it is there (clicktower backfill PIPELINE.toml --missing reads all logs that came late);"
             " [log] wait_minutes lets a run wait. If it lies elsewhere, mend [log] files.",
         )
-    raise _nothing_at(missing)
 
 
-def _nothing_at(names: Sequence[str]) -> UsageError:
-    return UsageError(
-        f"Nothing is at {', '.join(names)}: the run would fail after work that could not be used.",
-        "Check the paths in the TOML file; they are relative to its folder.",
-    )
+def _missing_logs(config: PipelineConfig, date: str) -> list[str]:
+    tables: log_files.Tables = {}
+    return [name for name in dated(config.log.files, date) if not log_files.expand(name, tables).tables]
 
 
-def check_inputs(config: PipelineConfig) -> None:
-    """Raise UsageError naming all missing inputs beside the log, and for any that a stage would refuse, so that a
-    typing error costs seconds and not a night.
+def _is_of_dates(config: PipelineConfig) -> bool:
+    return any("{date}" in name for name in config.log.files)
+
+
+def check_inputs(config: PipelineConfig, date: str) -> None:
+    """Raise UsageError naming all missing inputs, except a log that may come late, and for any that a stage would
+    refuse, so that a typing error costs seconds and not a night.
     """
-    if missing := [name for name in _named_inputs(config) if not storage.exists(name)]:
-        raise _nothing_at(missing)
+    missing = [] if _is_of_dates(config) else _missing_logs(config, date)
+    missing += [name for name in _named_inputs(config) if not storage.exists(name)]
+    if missing:
+        raise UsageError(
+            f"Nothing is at {', '.join(missing)}: the run would fail after work that could not be used.",
+            "Check the paths in the TOML file; they are relative to its folder.",
+        )
     if taken := [name for name in (config.store, config.publish.to) if storage.size_bytes(name) is not None]:
         raise UsageError(f"A file is at {', '.join(taken)}, where a folder is to be.", "Choose another folder.")
     with checking():

@@ -263,9 +263,9 @@ def _times(store: str, build: Manifest) -> list[str]:
 
 def _window(window: Mapping[str, Any], times: list[str]) -> str:
     if window.get("from") and window.get("to"):
-        begins = window.get("begins") or window["from"]
-        missing = [date for date in window.get("missing") or [] if date > begins]
-        return f"{begins} to {window['to']}" + (f", without {', '.join(missing)}" if missing else "")
+        begins = window.get("begins")
+        missing = [date for date in window.get("missing") or [] if not begins or date > begins]
+        return f"{begins or window['from']} to {window['to']}" + (f", without {', '.join(missing)}" if missing else "")
     return f"{times[0][:10]} to {times[-1][:10]}" if times else "not known: the log has no dates"
 
 

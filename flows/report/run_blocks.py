@@ -59,8 +59,8 @@ def notes(result: Mapping[str, Any]) -> list[str]:
     window = metrics.get("window") or {}
     begins = window.get("begins")
     if begins:
-        left_out = f"; {window['other_key']:,} days before are under another key" if window.get("other_key") else ""
-        notes.append(f"the window from {window['from']} begins on {begins} and grows{left_out}")
+        before = f"; {window['other_key']:,} days before are under another key" if window.get("other_key") else ""
+        notes.append(f"the window from {window['from']} begins on {begins} and grows{before}")
     if missing := [date for date in window.get("missing") or () if not begins or date > begins]:
         more = f" and {len(missing) - NUM_EXAMPLES:,} more" if len(missing) > NUM_EXAMPLES else ""
         notes.append(f"the store has nothing for {', '.join(missing[:NUM_EXAMPLES])}{more}; built without")
