@@ -8,24 +8,38 @@ running the chain again is cheap and safe; if another process is making the outp
 It is run by hand (commands.pipelines), or as a flow on a Prefect server, with tasks, retries and pages (pipeline).
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from types import ModuleType
 from typing import Any
 
 from clicktower.flows.config.guard_rules import PromotionRules
-from clicktower.flows.config.pipeline_config import LIVE, PipelineConfig, TrainSection, check_inputs, dated, is_dated
+from clicktower.flows.config.pipeline_config import (
+    LIVE,
+    LateLog,
+    PipelineConfig,
+    TrainSection,
+    check_inputs,
+    dated,
+    ingest_fields,
+    is_dated,
+    require_log,
+)
 from clicktower.flows.config.toml_file import assignments
 from clicktower.flows.guards.drift import WatchedFigure, alarms_of_newest, require_usual, watch_figures
 from clicktower.flows.show import present
+from clicktower.flows.show.console import progress_bar
 from clicktower.flows.submit import run_stage_command, send_progress
 from clicktower.flows.tracking import require_mlflow
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.judgments import read_qrels, read_queries
 from clicktower.schemas.release import read_pointer, read_release
-from clicktower.schemas.stage import open_result
+from clicktower.schemas.stage import Progress, open_result
 from clicktower.training.ranking.measure import judged_qrels
 
+LOOK_SECONDS = 20.0  # between two looks for a log
 # A function below: (config, results of earlier stages...) -> its JSON result.
 Stage = Callable[..., Any]
 
@@ -35,17 +49,20 @@ def run(
     date: str,
     until: str = "report",
     *,
+    wait: bool = False,
     step: Callable[[Stage], Stage] = lambda stage: stage,
     page: ModuleType | None = None,
 ) -> dict:
     """The whole chain. Returns the JSON result of each stage by name; raises a stage's own StageError, and before any
-    stage that of judgments which do not join.
+    stage that of judgments which do not join, and LateLog.
 
-    until: "ingest" only reads the day into the store, as a backfill does for all days but the last. step: wraps the
-    execution of a stage. page: shows the results (flows.artifacts).
+    until: "ingest" only reads the day into the store, as a backfill does for all days but the last. wait: for a log
+    that is late, as long as `log.wait_minutes` says. step: wraps the execution of a stage. page: shows the results
+    (flows.artifacts).
     """
     date = config.log.date or date
     check_inputs(config, date)
+    wait_for_log(config, date, config.log.wait_minutes if wait else 0.0)
     if config.mlflow:
         require_mlflow()
     if until != "ingest":  # whether the documents are known is seen before training, where they are read
@@ -71,6 +88,23 @@ def run(
     return results
 
 
+def wait_for_log(config: PipelineConfig, date: str, minutes: float) -> None:
+    """Wait until the log of a date is there. Raises LateLog after so many minutes."""
+    begun = time.monotonic()
+    with ExitStack() as bar:
+        progress: Progress | None = None
+        while True:
+            try:
+                return require_log(config, date)
+            except LateLog as late:
+                waited = (time.monotonic() - begun) / 60
+                if waited >= minutes:
+                    raise
+                progress = progress or bar.enter_context(progress_bar("log"))
+                progress(f"waiting, in minutes. {late.problem}", int(waited), round(minutes))
+                time.sleep(min(LOOK_SECONDS, 60 * (minutes - waited)))
+
+
 def _compare_with_earlier_runs(
     config: PipelineConfig, date: str, results: Mapping[str, Any], page: ModuleType | None
 ) -> list[dict[str, Any]]:
@@ -92,7 +126,8 @@ def _compare_with_earlier_runs(
 def ingest(config: PipelineConfig, date: str) -> dict:
     """The private daily aggregate of the log."""
     options = {"format": config.log.format, "date": date if is_dated(config) else None, "into": config.store}
-    return _run(config, ["ingest", *dated(config.log.files, date)], options, config.ingest, config.beam_options)
+    logs = dated(config.log.files, date)
+    return _run(config, ["ingest", *logs], options, ingest_fields(config), config.beam_options)
 
 
 def build(config: PipelineConfig, day: dict, date: str) -> dict:
@@ -102,7 +137,7 @@ def build(config: PipelineConfig, day: dict, date: str) -> dict:
         "days": config.store if is_dated(config) else day["path"],
         "to": date if window.last else None,
         "last": window.last or None,
-        "allow-missing-days": window.allow_missing_days,
+        "allow-missing-days": window.allow_missing_days or None,
         "documents": config.documents.file,
         "judged-queries": config.judgments.queries,
         "into": config.store,
@@ -176,7 +211,7 @@ def report(config: PipelineConfig, results: dict) -> str:
     from clicktower.flows.report.renderers import write_page
     from clicktower.flows.report.run_page import read_run, run_page
 
-    commands = present.next_commands(config.publish.to, results["evaluate"])
+    commands = present.next_commands(config.publish.to, results["evaluate"], results["publish"])
     write_page(config.report, run_page(read_run(config.title, results, commands)))
     present.stage_line("report", config.report)
     return config.report

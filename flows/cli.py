@@ -109,14 +109,12 @@ def run(arguments: list[str]) -> int:
     json = "--json" in arguments
     try:
         words = _engine_options(_standard_input(command, arguments))
-        result = build_app(command)(words, exit_on_error=False, print_error=not json, result_action="return_value")
+        result = build_app(command)(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
-        if json:
-            from clicktower.schemas.errors import UsageError
+        from clicktower.schemas.errors import UsageError
 
-            wrong = UsageError(" ".join(str(error).split()), f"See `clicktower {command} --help`.")
-            return report_error(wrong, command, json)
-        return 2
+        see = " ".join(["clicktower", *[command] * (command in COMMANDS), "--help"])
+        return report_error(UsageError(" ".join(str(error).split()), f"See `{see}`."), command, json)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; what was finished is kept, and the same command continues from there\n")
         return 130

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import wraps
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import httpx
 from prefect import flow, get_run_logger, runtime, task
@@ -23,13 +23,14 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
 from prefect.concurrency.sync import concurrency
+from prefect.context import FlowRunContext
 from prefect.events import emit_event
-from prefect.exceptions import ObjectAlreadyExists
+from prefect.exceptions import ObjectAlreadyExists, Pause
 from prefect.settings import get_current_settings
-from prefect.states import Failed
+from prefect.states import AwaitingRetry, Failed
 
 from clicktower.flows import artifacts, chain
-from clicktower.flows.config.pipeline_config import PipelineConfig, read_pipeline
+from clicktower.flows.config.pipeline_config import LateLog, PipelineConfig, read_pipeline
 from clicktower.flows.show.console import explain
 from clicktower.flows.submit import progress_to, send_progress
 from clicktower.schemas import storage
@@ -51,7 +52,12 @@ def emit_end(flow: Any, flow_run: Any, state: State) -> None:
 
 
 @flow(name="clicktower", log_prints=False, on_completion=[emit_end], on_failure=[emit_end])
-def pipeline(config: str, data_date: datetime.date | None = None, until: Literal["ingest", "report"] = "report") -> Any:
+def pipeline(
+    config: str,
+    data_date: datetime.date | None = None,
+    until: Literal["ingest", "report"] = "report",
+    wait: bool = True,
+) -> Any:
     """Run the pipeline that a TOML file describes, for one date of data.
 
     Returns the JSON result of each stage by name. A stage that fails ends the run with its error as the state.
@@ -61,6 +67,7 @@ def pipeline(config: str, data_date: datetime.date | None = None, until: Literal
         data_date: The day of the log to ingest. Empty: the day before the scheduled time, so that a run that is late
             still takes its own day.
         until: ingest: only read the day into the store, as a backfill does with all days but the last.
+        wait: Wait for a log that is late, as long as [log] wait_minutes says.
     """
     pipeline_config = None
     if is_deployed():
@@ -68,7 +75,13 @@ def pipeline(config: str, data_date: datetime.date | None = None, until: Literal
     try:
         pipeline_config = read_pipeline(config)
         date = data_date.isoformat() if data_date else _day_before_schedule()
-        return chain.run(pipeline_config, date, until, step=step, page=artifacts)
+        return chain.run(pipeline_config, date, until, wait=wait and not is_deployed(), step=step, page=artifacts)
+    except LateLog as error:
+        assert pipeline_config
+        if wait and is_deployed() and _minutes_late() < pipeline_config.log.wait_minutes:
+            put_off(error, pipeline_config.limits.retry_seconds)
+        artifacts.show_failure(pipeline_config, error)
+        return failed_state(error)
     except StageError as error:
         artifacts.show_failure(pipeline_config, error)
         return failed_state(error)
@@ -85,6 +98,28 @@ def is_deployed() -> bool:
 def _day_before_schedule() -> str:
     scheduled = runtime.flow_run.scheduled_start_time or datetime.datetime.now(datetime.UTC)
     return (scheduled - datetime.timedelta(days=1)).date().isoformat()
+
+
+def _minutes_late() -> float:
+    due = runtime.flow_run.scheduled_start_time
+    return (datetime.datetime.now(datetime.UTC) - due).total_seconds() / 60
+
+
+def put_off(error: StageError, seconds: float) -> NoReturn:
+    """End this process, and let a worker take the run up again after some seconds. Until then it has no place in the
+    pool. Raises Pause.
+    """
+    context = FlowRunContext.get()
+    run = context and context.flow_run
+    assert run
+    state: State = AwaitingRetry(
+        scheduled_time=datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds),
+        message=f"{error.problem} The run looks again in {seconds:,.0f} s.",
+    )
+    with get_client(sync_client=True) as client:
+        client.set_flow_run_state(run.id, state, force=True)
+    emit_end(pipeline, run, state)  # it has not ended, but from here on it gives no sign of life
+    raise Pause(state.message, state=state)
 
 
 def step(stage: chain.Stage) -> chain.Stage:

@@ -5,11 +5,14 @@
 A late log file is ingested alone, and the next version lists its aggregate with the existing ones: aggregates merge
 when they are read. Versions are numbered from 1 without gaps, since a version is only written if the one before it is
 the newest, and of two writers of one number exactly one wins.
+
+While two keys of people overlap (person_key), a date is ingested under each of them. A version lists the parts of every
+key, and a reader takes those of one.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from clicktower.schemas import storage
@@ -27,6 +30,8 @@ ANEW = "made anew from all log files of this date"
 AGAIN = "log files were delivered again, with all their lines and more"
 REPLACED = "replaced, as --replace-day asked"
 ERASED = "a person was erased"
+SECOND_KEY = "people are hashed under a second key too"
+KEY_ENDED = "the key of some parts has expired"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +55,14 @@ class DayVersion:
     parts: tuple[DayPart, ...]
     because: str
     created: str  # ISO 8601, UTC
+
+    def under(self, person_key: str) -> "DayVersion":
+        """The version with the parts of one key alone."""
+        return replace(self, parts=tuple(part for part in self.parts if part.person_key == person_key))
+
+    @property
+    def person_keys(self) -> set[str]:
+        return {part.person_key for part in self.parts}
 
     @property
     def logs(self) -> set[str]:
@@ -102,6 +115,14 @@ def write_version(store: str, version: DayVersion) -> bool:
     """Write a version. False, and nothing is written, if another process wrote that number first."""
     content = json.dumps(version.to_json(), indent=1).encode()
     return storage.write_new(version_uri(store, version), content)
+
+
+def remove_versions(store: str, date: str, person_key: str) -> None:
+    """Remove the versions of a date that list a part under a key."""
+    for name in filter(is_version_file, storage.list_files(storage.join(store, _FOLDER, date))):
+        uri = storage.join(store, _FOLDER, date, name)
+        if person_key in read_version(uri).person_keys:
+            storage.remove(uri)
 
 
 def version_uri(store: str, version: DayVersion) -> str:

@@ -162,7 +162,7 @@ def find_and_clear_in(folder: str) -> tuple[StageResult | None, list[str]]:
     finished, wrong = find_finished_in(folder)
     if finished:
         with suppress(OSError):  # leftovers do no harm
-            _clear_others(finished)
+            clear_others(finished)
     return finished, wrong
 
 
@@ -192,11 +192,11 @@ def _make(store: str, request: Request, produce: Callable[[str], Outcome | None]
     manifest = manifests.read(folder)
     # If another attempt was first, its result counts: the request is the same.
     result = StageResult(folder=folder, manifest=manifest, reused=manifest.attempt != attempt, repaired=tuple(wrong))
-    _clear_others(result)
+    clear_others(result)
     return result
 
 
-def _clear_others(finished: StageResult) -> None:
+def clear_others(finished: StageResult) -> None:
     """Remove the remains of other attempts at a finished output, and its own scratch files."""
     for name in storage.list_folders(finished.folder):
         if name.startswith("attempt-") and name != finished.manifest.attempt:

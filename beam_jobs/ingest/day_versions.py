@@ -8,7 +8,7 @@ the newest version then. Two late files that are ingested concurrently both end 
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -119,23 +119,31 @@ def data_date(request: Request) -> str | None:
     return request.config.get("date")
 
 
+def is_covered(store: str, request: Request, *, replace_day: bool = False) -> bool:
+    """Whether these files, with those that a date already has under the request's key, are all of the date's."""
+    date = data_date(request)
+    newest = versions.newest_version(store, date) if date else None
+    return newest is None or replace_day or _is_covered(newest, part_of(request))
+
+
 def find_held(store: str, request: Request, *, replace_day: bool = False) -> str | None:
     """The folder of an ingest that already covers this one, or None if there is something to ingest.
 
-    If all its log files are part of the date's newest version, it is the part that holds the first of them, unless they
-    are to replace all others (`replace_day`). Raises StageError if the date certainly cannot take these files (see
-    `_next_parts`).
+    If all its log files are part of the date's newest version, under the same key, it is the part that holds the first
+    of them, unless they are to replace all others (`replace_day`). Raises StageError if the date certainly cannot take
+    these files (see `_next_parts`).
     """
     date = data_date(request)
     newest = versions.newest_version(store, date) if date else None
     if newest is None or replace_day:
         return None
     part = part_of(request)
+    _require_covered(newest, part)
+    newest = newest.under(part.person_key)
     if any(earlier.ingest == part.ingest for earlier in newest.parts) or set(part.logs) >= newest.logs:
         return None
     if holder := _holder(newest, part):
         return follow(storage.join(store, "ingest", holder.ingest))
-    _require_one_key(newest, part)
     if not any(
         _sample(store, earlier) for earlier in newest.parts
     ):  # the lines can prove later what the files do not prove now
@@ -143,12 +151,15 @@ def find_held(store: str, request: Request, *, replace_day: bool = False) -> str
     return None
 
 
-def register(store: str, request: Request, *, replace_day: bool = False) -> versions.DayVersion | None:
+def register(
+    store: str, request: Request, *, replace_day: bool = False, keys: Collection[str] = ()
+) -> versions.DayVersion | None:
     """The version of its date that contains a finished ingest, or what an erasure left of it, written if necessary;
     None for an undated one.
 
-    `replace_day`: the date consists of this ingest alone from now on. It can run again at any time: a registered ingest
-    stays as it is. Raises StageError (see `_next_parts`).
+    `replace_day`: the date consists of this ingest alone from now on. `keys`: the ids of the keys that its log is
+    ingested under; the date's parts under them stay, those under others are of an earlier state of the date. It can run
+    again at any time: a registered ingest stays as it is. Raises StageError (see `_next_parts`).
     """
     date = data_date(request)
     if date is None:
@@ -159,12 +170,34 @@ def register(store: str, request: Request, *, replace_day: bool = False) -> vers
     def decide(newest: versions.DayVersion | None) -> Parts | None:
         if newest is None:
             return (part,), versions.FIRST
-        held = [_left_of(store, earlier.ingest) for earlier in newest.parts]
+        beside = [other for other in newest.parts if other.person_key in {*keys} - {part.person_key}]
+        same_key = newest.under(part.person_key)
+        held = [_left_of(store, earlier.ingest) for earlier in same_key.parts]
         if held == [part.ingest] or (part.ingest in held and not replace_day):
             return None
-        return ((part,), versions.REPLACED) if replace_day else _next_parts(store, newest, part)
+        if replace_day:
+            decided: Parts | None = (part,), versions.REPLACED
+        else:
+            _require_covered(newest, part)
+            decided = _next_parts(store, same_key, part)
+        if decided is None:
+            return None
+        because = versions.SECOND_KEY if beside and not same_key.parts else decided[1]
+        return (*beside, *decided[0]), because
 
     return _write_next(store, date, decide)
+
+
+def remove_key(store: str, date: str, person_key: str) -> None:
+    """Remove what a date has under a key: its parts, and every version that lists one."""
+
+    def decide(newest: versions.DayVersion | None) -> Parts | None:
+        parts = newest.parts if newest else ()
+        kept = [part for part in parts if part.person_key != person_key]
+        return (kept, versions.KEY_ENDED) if 0 < len(kept) < len(parts) else None
+
+    _write_next(store, date, decide)
+    versions.remove_versions(store, date, person_key)
 
 
 def replace_erased(store: str, date: str) -> versions.DayVersion | None:
@@ -207,15 +240,15 @@ def _write_next(
 
 
 def _next_parts(store: str, newest: versions.DayVersion, part: versions.DayPart) -> Parts | None:
-    """What the date consists of with this part, and why; None if it already has its files.
+    """What the date consists of with this part, and why; None if it already has its files. `newest`: the version under
+    the key of the part.
 
-    Raises StageError if lines would count twice, or people under two keys.
+    Raises StageError if lines would count twice.
     """
     if set(part.logs) >= newest.logs:
         return (part,), versions.ANEW
     if _holder(newest, part):
         return None
-    _require_one_key(newest, part)
     samples = {one.ingest: _sample(store, one) for one in (part, *newest.parts)}
 
     def overlap(other: versions.DayPart) -> bool:
@@ -265,13 +298,17 @@ def _holder(newest: versions.DayVersion, part: versions.DayPart) -> versions.Day
     )
 
 
-def _require_one_key(newest: versions.DayVersion, part: versions.DayPart) -> None:
-    keys = {earlier.person_key for earlier in newest.parts}
-    if keys == {part.person_key}:
+def _is_covered(newest: versions.DayVersion, part: versions.DayPart) -> bool:
+    return part.person_key in newest.person_keys or set(part.logs) >= newest.logs
+
+
+def _require_covered(newest: versions.DayVersion, part: versions.DayPart) -> None:
+    if _is_covered(newest, part):
         return
+    keys = ", ".join(sorted(newest.person_keys))
     raise StageError(
-        f"The people of {newest.date} are hashed under another key ({', '.join(sorted(keys))}; now {part.person_key}):"
-        " one person would count as several, and queries of fewer than k people would pass.",
+        f"The people of {newest.date} are hashed under another key ({keys}; now {part.person_key}): one person would"
+        " count as several, and queries of fewer than k people would pass.",
         "Give all log files of that date together with --replace-day, which makes the day anew; or leave these"
         f" {len(part.logs)} out.",
     )

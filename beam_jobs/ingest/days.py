@@ -5,10 +5,11 @@ selects dates only. The ingests of an older version stay readable: by the folder
 """
 
 import datetime
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import chain, combinations
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clicktower.beam_jobs.ingest.day_versions import data_date, finished_ingests, follow, is_committing, read_sample
+from clicktower.beam_jobs.ingest.person_key import valid_keys
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.day_version import DayVersion, is_version_file, list_dates, newest_version, read_version
 from clicktower.schemas.errors import StageError, UsageError, require_major
@@ -30,13 +32,15 @@ class Window:
     """The dates of a store to unite: `first` to `until` (ISO 8601, inclusive), or the `last` N up to `until`.
 
     By default `first` is the store's first date, and `until` its newest. With none of the three everything is used,
-    undated ingests too. `allow_missing`: continue if the store has nothing for a date in between. Raises UsageError.
+    undated ingests too. `allow_missing`: continue if the store has nothing for some dates in between: for so many, or
+    True for any number. The `last` N of a store that has fewer begin with its first date, and those of a store whose
+    keys of people do not overlap with the first date under the newest key. Raises UsageError.
     """
 
     first: str | None = None
     until: str | None = None
     last: int | None = None
-    allow_missing: bool = False
+    allow_missing: bool | int = False
 
     def __post_init__(self) -> None:
         for value in (self.first, self.until):
@@ -95,6 +99,8 @@ class OpenDays:
     missing: list[str]  # missing dates between the first and the last
     first: str | None = None
     until: str | None = None
+    begins: str | None = None  # the first date that was read
+    num_other_key: int = 0  # dates before that, under another key alone
     num_undated: int = 0
     num_undated_left_out: int = 0
 
@@ -106,6 +112,8 @@ class OpenDays:
         """What a manifest records about them."""
         return {
             **self.request_key(),
+            **({"begins": self.begins} if self.begins != self.first else {}),
+            **({"other_key": self.num_other_key} if self.num_other_key else {}),
             "versions": self.versions,
             "undated": self.num_undated,
             "undated_left_out": self.num_undated_left_out,
@@ -135,13 +143,6 @@ def open_window(days: Sequence[str], window: Window | None = None) -> OpenDays:
                 "A window chooses among a store's dates, and single days are given.", "Give the store with --days."
             )
         first, until = window.span(sorted(held))
-    missing = [date for date in dates(first, until) if date not in held] if first and until else []
-    if missing and not (window.is_all or window.allow_missing):
-        more = f" and {len(missing) - NUM_EXAMPLES:,} more" if len(missing) > NUM_EXAMPLES else ""
-        raise StageError(
-            f"The store has nothing for {', '.join(missing[:NUM_EXAMPLES])}{more}, within the days {first} to {until}.",
-            "Ingest them (`clicktower ingest LOG --date DATE --into STORE`), or build with --allow-missing-days.",
-        )
     taken = {date: held[date] for date in sorted(held) if first and until and first <= date <= until}
     undated = [
         result
@@ -149,36 +150,132 @@ def open_window(days: Sequence[str], window: Window | None = None) -> OpenDays:
         for result in finished_ingests(store)
         if not data_date(result.manifest.request) and not is_committing(result.folder)
     ]
-    dated = [
-        follow(storage.join(store, "ingest", part.ingest))
-        for versions in taken.values()
-        for store, version in versions
-        for part in version.parts
-    ]
-    opened = {result.manifest.digest: result for result in undated if window.is_all}
-    for folder in (*chain.from_iterable(singles.values()), *dated):
-        result = open_result(folder, "ingest", fix="Give folders of `clicktower ingest`, or their store.")
-        opened[result.manifest.digest] = result
-    ingests = [opened[digest] for digest in sorted(opened)]
-    if not ingests:
+    choices = [_choice(map(_open, folders)) for folders in singles.values() if folders]
+    choices += [_choice(results) for results in _by_log(undated if window.is_all else [])]
+    for date, versions in taken.items():
+        for store, version in versions:
+            parts = [(part.person_key, storage.join(store, "ingest", part.ingest)) for part in version.parts]
+            choices.append(Choice(date=date, folders=_grouped(parts)))
+    if not any(choice.folders for choice in choices):
         raise UsageError(
             f"There is no finished ingest in {', '.join(days) or 'nowhere'}.",
             "Run `clicktower ingest` into that store first, or give the path that it printed.",
         )
+    since = dict[str, str]()  # key: its first date in the stores
+    for date in sorted(held):
+        for key in {key for _, version in held[date] for key in version.person_keys}:
+            since.setdefault(key, date)
+    key = _key_of(choices, since, window)
+    read = [choice for choice in choices if key in choice.folders]
+    begins = min(choice.date for choice in read) if window.last else first
+    other_key = [choice for choice in choices if key not in choice.folders]
+    if other_key and not window.last:
+        raise _different_keys(choices)
+    read_dates = {choice.date for choice in read}
+    missing = [date for date in dates(first, until) if date not in read_dates] if first and until else []
+    if not window.is_all:
+        _require_few([date for date in missing if begins and (date > begins or not window.last)], window, begins, until)
+    results = {
+        result.manifest.digest: result
+        for choice in read
+        for folder in choice.folders[key]
+        for result in [_open(follow(folder))]
+    }
+    ingests = [results[digest] for digest in sorted(results)]
     for result in ingests:
         _require_whole(result)
-    _require_one_person_key(ingests)
     _require_disjoint_logs(ingests)
     _require_disjoint_lines(ingests)
     return OpenDays(
         ingests=ingests,
-        versions={date: version.version for date, versions in taken.items() for _, version in versions},
+        versions={
+            date: version.version for date, versions in taken.items() for _, version in versions if date in read_dates
+        },
         missing=missing,
         first=first,
         until=until,
+        begins=begins,
+        num_other_key=len({choice.date for choice in other_key}),
         num_undated=len([result for result in ingests if not data_date(result.manifest.request)]),
         num_undated_left_out=0 if window.is_all else len(undated),
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """A date of a store, or a log without a date: its folders under each key of people, of which a window reads one."""
+
+    date: str  # "" for none
+    folders: Mapping[str, Sequence[str]]
+
+
+def _choice(results: Iterable[StageResult]) -> Choice:
+    opened = list(results)
+    keys = [str(result.manifest.request.inputs.get("person_key")) for result in opened]
+    return Choice(
+        date=data_date(opened[0].manifest.request) or "",
+        folders=_grouped(zip(keys, (result.folder for result in opened), strict=True)),
+    )
+
+
+def _by_log(results: Iterable[StageResult]) -> Iterable[list[StageResult]]:
+    of_log: dict[tuple[str, ...], list[StageResult]] = {}
+    for result in results:
+        of_log.setdefault(tuple(result.manifest.request.inputs.get("logs", ())), []).append(result)
+    return of_log.values()
+
+
+def _grouped(folders: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """{key: its folders}"""
+    of_key: dict[str, list[str]] = {}
+    for key, folder in folders:
+        of_key.setdefault(key, []).append(folder)
+    return of_key
+
+
+def _key_of(choices: Sequence[Choice], since: Mapping[str, str], window: Window) -> str:
+    """The key under which most of the choices can be read, and of several such keys the newest (`since`: its first
+    date). The last dates of a store include its newest, so theirs is a key of that date.
+    """
+    newest = max(choice.date for choice in choices)
+    num_of = Counter(key for choice in choices for key in choice.folders)
+    keys = {key for choice in choices for key in choice.folders if not window.last or choice.date == newest}
+    return max(keys, key=lambda key: (num_of[key], since.get(key, ""), key))
+
+
+def _open(folder: str) -> StageResult:
+    return open_result(folder, "ingest", fix="Give folders of `clicktower ingest`, or their store.")
+
+
+def _require_few(holes: Sequence[str], window: Window, first: str | None, until: str | None) -> None:
+    """Raise StageError if the window allows fewer dates to be missing."""
+    if window.allow_missing is True or len(holes) <= window.allow_missing:
+        return
+    more = f" and {len(holes) - NUM_EXAMPLES:,} more" if len(holes) > NUM_EXAMPLES else ""
+    allowed = f"; {int(window.allow_missing):,} may be missing" if window.allow_missing else ""
+    raise StageError(
+        f"The store has nothing for {', '.join(holes[:NUM_EXAMPLES])}{more}, within the days {first} to"
+        f" {until}{allowed}.",
+        "Ingest them (`clicktower backfill pipeline.toml --missing` reads all whose logs are there, `clicktower ingest"
+        " LOG --date DATE --into STORE` one); or say how many may be missing: --allow-missing-days, or [window]"
+        f" allow_missing_days = {len(holes)}.",
+    )
+
+
+def list_holes(store: str, today: datetime.date | None = None) -> list[str]:
+    """The dates that a store has nothing for, between its first and its newest, and those that lack a key of people
+    which was there by then: an ingest was cut off between two keys. Raises StageError.
+    """
+    keys_of = {date: version.person_keys for date in list_dates(store) if (version := newest_version(store, date))}
+    if not keys_of:
+        return []
+    first, newest = min(keys_of), max(keys_of)
+    begins = {key.id: key.begins.isoformat() for _, key in valid_keys(store, today)}
+    return [
+        date
+        for date in dates(first, newest)
+        if date not in keys_of or any(date >= begin and key not in keys_of[date] for key, begin in begins.items())
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,13 +359,11 @@ def _require_whole(result: StageResult) -> None:
         )
 
 
-def _require_one_person_key(days: Sequence[StageResult]) -> None:
+def _different_keys(choices: Sequence[Choice]) -> StageError:
     under: dict[str, list[str]] = {}
-    for result in days:
-        request = result.manifest.request
-        under.setdefault(str(request.inputs.get("person_key")), []).append(data_date(request) or "without a date")
-    if len(under) < 2:
-        return
+    for choice in choices:
+        for key in choice.folders:
+            under.setdefault(key, []).append(choice.date or "without a date")
     latest, dates = max(under.items(), key=lambda item: max(item[1]) if "without a date" not in item[1] else "")
     spans = sorted((min(of_key), max(of_key), key) for key, of_key in under.items())
     named = "; ".join(f"{first}{f' to {last}' * (first != last)} under {key}" for first, last, key in spans)
@@ -279,9 +374,9 @@ def _require_one_person_key(days: Sequence[StageResult]) -> None:
             f"Build from days under one key: --from {begins} (or --last {len(set(dates))}); or ingest the logs of the"
             f" other dates again, which makes those days anew under {latest}."
         )
-    raise StageError(
-        f"The people of the {len(days)} days are hashed under {len(under)} different keys ({named}): one person would"
-        " count as several, and queries of fewer than k people would pass.",
+    return StageError(
+        f"The people of the {len(choices)} days are hashed under {len(under)} different keys ({named}): one person"
+        " would count as several, and queries of fewer than k people would pass.",
         fix,
     )
 

@@ -21,7 +21,7 @@ import json
 import re
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,7 +32,7 @@ from clicktower.beam_jobs.engine.arrow_files import write_table, writing_errors
 from clicktower.beam_jobs.ingest import day_versions
 from clicktower.beam_jobs.ingest.day_rows import clickers_digest, count_lines, logical_digest
 from clicktower.beam_jobs.ingest.days import DayFile, day_files, read_day_file
-from clicktower.beam_jobs.ingest.erased_people import add_to_list, read_list
+from clicktower.beam_jobs.ingest.erased_people import add_to_list, ensure_list_key, read_list
 from clicktower.beam_jobs.ingest.person_key import ensure_store_key, hash_people, key_paths, read_key
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.day_version import list_dates, newest_version
@@ -97,13 +97,13 @@ def erase(
     with writing_errors(store):
         if not key_paths(store):
             ensure_store_key(store, renew=False)
-        paths = [*key_paths(store), *([person_key] if person_key else [])]
+        paths = [*key_paths(store), *([person_key] if person_key else []), ensure_list_key(store)]
         keys = {key.id: key.key for key in map(read_key, paths)}
         given = {key_id: hash_people(ids, key) for key_id, key in keys.items()}
         add_to_list(store, given)
 
-        taken, found = Counter[str](), set[int]()
-        num_ingests, keyless, pending = 0, set[str](), True
+        taken = dict[Hashable, Counter[str]]()  # by log and settings: another key's ingest of them has the same lines
+        found, num_ingests, keyless, pending = set[int](), 0, set[str](), True
         before = _versions(store)
         _finish(store)
         while pending:  # again if another process erased at the same time
@@ -124,7 +124,8 @@ def erase(
                     pending = True
                 elif gone.taken["people"]:
                     num_ingests += 1
-                    taken.update(gone.taken)
+                    part = day_versions.part_of(result.manifest.request)
+                    taken[part.logs, part.settings] = gone.taken
                     if key_id in given:
                         found.update(np.flatnonzero(pc.is_in(given[key_id], value_set=gone.people)).tolist())
         _finish(store)
@@ -132,9 +133,9 @@ def erase(
         num_ids=len(ids),
         num_found=len(found),
         num_ingests=num_ingests,
-        num_queries=taken["queries"],
-        num_sets=taken["sets"],
-        num_lines=sum(taken[name] for name in DAY_FATES),
+        num_queries=sum(of_log["queries"] for of_log in taken.values()),
+        num_sets=sum(of_log["sets"] for of_log in taken.values()),
+        num_lines=sum(of_log[name] for of_log in taken.values() for name in DAY_FATES),
         dates={date: version for date, version in _versions(store).items() if version != before.get(date)},
         keyless=sorted(keyless),
         unfinished=_unfinished(store),

@@ -1,12 +1,17 @@
 """The people who were erased from a store: a private list, by which every ingest leaves their lines out.
 
     STORE/private/erased/erasure-00001.json  {"schema_version": "1.0", "created": date, "people": {key id: [hash, ...]}}
+    STORE/private/erased/list-key.json       the key of the list (person_key), which never expires
 
-One file per erasure, readable by its owner alone and never changed, so that two erasures at once both count. It holds a
-hash of each person under every key that the store has at that time (person_key). An ingest compares its clients with
-the hashes under its own key and under the store's other keys, so a new key brings nobody back; once the old key is
-deleted, nobody can be recognised by its hashes any more. Workers read the hashes from the files: they are not in the
-job's graph. Without the files, or without a person in them, an ingest does nothing about it.
+One file per erasure, readable by its owner alone, so that two erasures at once both count. It holds a hash of each
+person under every key that the store has at that time, and under the list's own. Days are hashed with the former: they
+say whom to erase from an ingest, and go with their key. The list's own key hashes nobody else: by it later ingests
+recognise these people under whatever key they hash others. An ingest compares its clients with the hashes under its
+own key, the store's other keys and the list's. Workers read the hashes from the files: they are not in the job's graph.
+Without the files, or without a person in them, an ingest does nothing about it.
+
+Erasures before the list had a key hashed under the store's keys alone; once these are deleted, nobody can recognise the
+people of such a file any more.
 """
 
 import json
@@ -16,20 +21,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from clicktower.beam_jobs.engine.arrow_files import Record, get
-from clicktower.beam_jobs.ingest.person_key import FOLDER, hash_people, key_paths, read_key
+from clicktower.beam_jobs.ingest.person_key import FOLDER, ensure_lasting_key, hash_people, key_paths, read_key
 from clicktower.schemas import storage
-from clicktower.schemas.errors import StageError, require_major
+from clicktower.schemas.errors import StageError, TransientError, require_major
 from clicktower.schemas.manifest import from_bytes
 
 SCHEMA_VERSION = "1.0"
 LIST_FOLDER = "erased"
 PREFIX, SUFFIX = "erasure-", ".json"
+LIST_KEY = "list-key.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,6 +113,33 @@ def add_to_list(store: str, people: Mapping[str, pa.Array]) -> None:
             number += 1  # another erasure was first
 
 
+def ensure_list_key(store: str) -> str:
+    """The file of the list's own key, which is created if it is missing."""
+    path = storage.join(_folder(store), LIST_KEY)
+    ensure_lasting_key(path)
+    return path
+
+
+def remove_key(store: str, key_id: str) -> bool:
+    """Remove the hashes under a key from the list. False if they are the only ones that a file holds of its people:
+    then they stay there, since these people could come back otherwise.
+    """
+    path = storage.join(_folder(store), LIST_KEY)
+    list_key = read_key(path).id if storage.exists(path) else None
+    is_gone = True
+    for name in _names(store):
+        uri = storage.join(_folder(store), name)
+        value = _read_list(uri)
+        if key_id not in value["people"]:
+            continue
+        if list_key not in value["people"]:
+            is_gone = False
+            continue
+        del value["people"][key_id]
+        storage.write_atomic(uri, json.dumps(value, indent=1).encode())
+    return is_gone
+
+
 def without_people(joined: pa.Table, people: pa.Array) -> tuple[pa.Table, int]:
     """The JOINED rows without those of some people (hashes), and the number of rows left out.
 
@@ -133,10 +167,16 @@ def _number(name: str) -> int:
 
 
 def _read_file(uri: str) -> dict[str, list[int]]:
+    people: dict[str, list[int]] = _read_list(uri)["people"]
+    return people
+
+
+def _read_list(uri: str) -> dict[str, Any]:
     try:
-        value = from_bytes(storage.read_bytes(uri))
+        value: dict[str, Any] = from_bytes(storage.read_bytes(uri))
         require_major(uri, value["schema_version"], SCHEMA_VERSION)
-        return {key_id: np.array(some, np.uint64).tolist() for key_id, some in value["people"].items()}
+        value["people"] = {key_id: np.array(some, np.uint64).tolist() for key_id, some in value["people"].items()}
+        return value
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, FileNotFoundError):
         raise StageError(
             f"{uri} is no list of erased people: without it they could come back. Nothing was read.",
@@ -145,8 +185,10 @@ def _read_file(uri: str) -> dict[str, list[int]]:
 
 
 def _keys(store: str, key_path: str) -> dict[str, bytes]:
-    """The keys at hand by their ids: an ingest's own, then those of the store."""
-    return {key.id: key.key for key in map(read_key, dict.fromkeys([key_path, *key_paths(store)]))}
+    """The keys at hand by their ids: an ingest's own, then those of the store and the list's."""
+    list_key = storage.join(_folder(store), LIST_KEY)
+    paths = [key_path, *key_paths(store), *([list_key] if storage.exists(list_key) else [])]
+    return {key.id: key.key for key in map(read_key, dict.fromkeys(paths))}
 
 
 def _digest(by_key: Mapping[str, pa.Array]) -> str:
@@ -160,14 +202,14 @@ def _worker_list(
 ) -> tuple[bytes, pa.Array, list[tuple[bytes, pa.Array]]]:
     """The job's key, the people under it, and other keys with theirs; read once per process.
 
-    Raises StageError if they are not those that the job began with.
+    Raises TransientError if they are not those that the job began with.
     """
     keys, by_key = _keys(erased.store, key_path), read_list(erased.store, erased.files)
     at_hand = {id_: by_key[id_] for id_ in keys if id_ in by_key}
     if key_id not in keys or _digest(at_hand) != erased.digest:
-        raise StageError(
+        raise TransientError(
             f"The list of erased people in {_folder(erased.store)}, or a key, has changed since the job began.",
-            "Leave both alone while a job runs; run the same command again.",
+            "Run the same command again.",
         )
     own = at_hand.pop(key_id, pa.array([], pa.uint64()))
     return keys[key_id], own, [(keys[id_], hashes) for id_, hashes in at_hand.items()]

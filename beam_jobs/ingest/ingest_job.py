@@ -100,6 +100,7 @@ Result = Tally | Bots | FolderMade
 class IngestJob:
     """One run of the pipeline. The settings are those of IngestConfig.
 
+    `key_ids`: of all keys that the log is ingested under, one after the other; `key_id` is that of this run.
     `erased`: the list of erased people as the job began. `states`: of the plan's files, taken before they were read
     (storage.state).
     """
@@ -114,6 +115,7 @@ class IngestJob:
     pair_people: bool
     key_path: str
     key_id: str
+    key_ids: tuple[str, ...]
     erased: ErasedPeople
     states: Mapping[str, str]
 
@@ -188,7 +190,7 @@ class IngestJob:
             counts = day_versions.take_place(open_result(folder)) == folder
             if counts and open_list(store, self.key_path).digest == self.erased.digest:
                 day_versions.end_commit(folder)
-                register(store, self.attempt.request, replace_day=self.replace_day)
+                register(store, self.attempt.request, replace_day=self.replace_day, keys=self.key_ids)
 
 
 # The types of elements. A function with tagged outputs returns Any: Beam takes annotations for the types of its main

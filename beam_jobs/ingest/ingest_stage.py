@@ -1,18 +1,22 @@
 """The stage ingest: a search log -> the private daily aggregate. ingest_job is its Beam pipeline."""
 
+import datetime
 from collections.abc import Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
 
 from clicktower.beam_jobs.engine.arrow_files import writing_errors
 from clicktower.beam_jobs.engine.beam_stage import run_beam_stage
 from clicktower.beam_jobs.ingest import day_versions
 from clicktower.beam_jobs.ingest.bots import BotRules
 from clicktower.beam_jobs.ingest.content_filters import BOT_USER_AGENTS, shipped_list
-from clicktower.beam_jobs.ingest.day_versions import find_held, register
+from clicktower.beam_jobs.ingest.day_versions import find_held, is_covered, register
 from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.erased_people import open_list
-from clicktower.beam_jobs.ingest.person_key import ensure_key, ensure_store_key, key_paths
+from clicktower.beam_jobs.ingest.expired_keys import remove_expired_keys
+from clicktower.beam_jobs.ingest.person_key import MAX_OVERLAP_DAYS, ensure_key, ensure_store_key, key_paths, valid_keys
 from clicktower.beam_jobs.sources.forms import check_mapping, form_of
 from clicktower.beam_jobs.sources.log_files import find_files
 from clicktower.beam_jobs.sources.mapping import Mapping
@@ -45,6 +49,8 @@ class IngestConfig:
         bots: The rules that tell bots from people.
         person_key: A key file to use instead of the store's own.
         renew_key: If the store's own key has expired, create a new one and begin a new window.
+        key_overlap: The days of the longest window. The store's keys then renew themselves and overlap by so many
+            days, and what is hashed under an expired one is removed (person_key).
         date: The date of the log (ISO 8601), or none.
         replace_day: These files alone make up the date from now on.
         pair_people: The day also holds who clicked what, as keyed hashes, so that `build` can ask for a minimum of
@@ -57,6 +63,7 @@ class IngestConfig:
     bots: BotRules = field(default_factory=BotRules)
     person_key: Annotated[Uri | None, Unnamed()] = None
     renew_key: Annotated[bool, Unnamed()] = False
+    key_overlap: Annotated[int, Field(ge=0, le=MAX_OVERLAP_DAYS), Unnamed()] = 0
     date: str | None = None
     replace_day: Annotated[bool, Unnamed()] = False  # the parts of a day do not depend on it
     pair_people: Annotated[bool, Unnamed(at=False)] = False
@@ -67,6 +74,10 @@ class IngestConfig:
             parse_date(self.date)
         elif self.replace_day:
             raise UsageError("--replace-day needs a date.", "Give the day with --date, or leave --replace-day out.")
+        if self.person_key and self.key_overlap:
+            raise UsageError(
+                "Keys of the store's own renew themselves, and person_key names another.", "Leave key_overlap out."
+            )
 
 
 def open_source(config: IngestConfig) -> Source:
@@ -93,13 +104,15 @@ def ingest_log(
     config: IngestConfig,
     beam_options: Sequence[str] = (),
     progress: Progress = silent,
+    today: datetime.date | None = None,
 ) -> StageResult:
     """The daily aggregate of a log, reused if it exists: STORE/ingest/DIGEST.
 
-    `logs` are paths, patterns or folders. Raises UsageError or StageError: no files, files that cannot be read
-    completely or that change meanwhile, too many unreadable lines, an expired person key, a store that is not writable;
-    and for a date that was ingested before: files with some lines that the day already has, or another person key (see
-    day_versions).
+    `logs` are paths, patterns or folders. While keys overlap there is an aggregate under each of them, and this is that
+    under the oldest. `today`: by default from the clock. Raises UsageError or StageError: no files, files that cannot
+    be read completely or that change meanwhile, too many unreadable lines, an expired person key, a store that is not
+    writable; and for a date that was ingested before: files with some lines that the day already has, or another person
+    key (see day_versions).
     """
     files = find_files(logs).paths
     # Taken before the files are read, so that any later write is noticed.
@@ -108,56 +121,82 @@ def ingest_log(
     plan = source.plan(logs)
     with writing_errors(store):
         if config.person_key:
-            key_path, key = config.person_key, ensure_key(config.person_key, create=False)
+            keys = [(config.person_key, ensure_key(config.person_key, create=False, today=today))]
         else:
-            key_path, key = ensure_store_key(store, renew=config.renew_key)
-        request = ingest_request(plan.fingerprints(), key.id, config)
-
-        erased = open_list(store, key_path)
-        whole = stage_folder(store, request)
-        left = day_versions.follow(whole)  # what erasures left of it
-        if left == whole and (held := find_held(store, request, replace_day=config.replace_day)):
-            return open_result(held)
-        wrong: list[str] = []
-        if left != whole or erased.digest:
-            finished, wrong = find_and_clear_in(left)
-            if not finished and not day_versions.may_be_made_again(whole):
-                finished = open_result(left)
-            if finished and (key_path in key_paths(store) or not _missed_people(store, finished, key_path)):
-                return _complete(store, finished, key_path, config, progress)
-            request = day_versions.remainder_request(request, of=left, erasure=erased.digest)
-            for folder in day_versions.note_attempt(left, request.digest):
-                if _clear_attempts(folder, progress):  # it finished, and counts
-                    return ingest_log(logs, store=store, config=config, beam_options=beam_options, progress=progress)
-
+            if config.key_overlap:
+                remove_expired_keys(store, today, progress)
+            ensure_store_key(store, renew=config.renew_key, overlap=config.key_overlap, today=today)
+            keys = valid_keys(store, today)
+        requests = {path: ingest_request(plan.fingerprints(), key.id, config) for path, key in keys}
+        # Late files alone make no date under a key that has nothing of it.
+        paths = [path for path in requests if is_covered(store, requests[path], replace_day=config.replace_day)]
         fields = {
             "plan": plan,
             "source": source,
             **{name: getattr(config, name) for name in _OF_JOB},
-            "key_path": key_path,
-            "key_id": key.id,
-            "erased": erased,
+            "key_ids": tuple(key.id for _, key in keys),
             "states": {file: states.get(file, "not there yet") for file in plan.files},
         }
-        try:
-            result = run_beam_stage(
-                store,
-                request,
-                job_class,
-                fields,
-                input_bytes=plan.estimated_bytes,
-                beam_options=beam_options,
-                progress=progress,
-            )
-        except StageError:
-            if not day_versions.successor(stage_folder(store, request)):
-                raise
-            result = open_result(day_versions.follow(whole))  # an erasure was faster than the end of the stage
-        result = _complete(store, result, key_path, config, progress)
-        return replace(result, repaired=tuple(wrong)) if wrong else result
+        # The newest key first: if this is cut off, tonight's window, which has the oldest, lacks the day and says so.
+        results = [
+            _ingest_under(path, requests[path], fields, store, config, beam_options, progress)
+            for path in paths or keys[0][:1]
+        ]
+    return replace(
+        results[-1],
+        reused=all(result.reused for result in results),
+        repaired=tuple(wrong for result in results for wrong in result.repaired),
+    )
 
 
-def _complete(store: str, result: StageResult, key_path: str, config: IngestConfig, progress: Progress) -> StageResult:
+def _ingest_under(
+    key_path: str,
+    request: Request,
+    fields: dict[str, Any],
+    store: str,
+    config: IngestConfig,
+    beam_options: Sequence[str],
+    progress: Progress,
+) -> StageResult:
+    """The aggregate of a log under one key. `fields`: those of the job that no key and no erasure changes."""
+    erased = open_list(store, key_path)
+    whole = stage_folder(store, request)
+    left = day_versions.follow(whole)  # what erasures left of it
+    if left == whole and (held := find_held(store, request, replace_day=config.replace_day)):
+        return open_result(held)
+    wrong: list[str] = []
+    key_id, key_ids = request.inputs["person_key"], fields["key_ids"]
+    if left != whole or erased.digest:
+        finished, wrong = find_and_clear_in(left)
+        if not finished and not day_versions.may_be_made_again(whole):
+            finished = open_result(left)
+        if finished and (key_path in key_paths(store) or not _missed_people(store, finished, key_path)):
+            return _complete(store, finished, key_path, key_ids, config, progress)
+        of_log, request = request, day_versions.remainder_request(request, of=left, erasure=erased.digest)
+        for folder in day_versions.note_attempt(left, request.digest):
+            if _clear_attempts(folder, progress):  # it finished, and counts
+                return _ingest_under(key_path, of_log, fields, store, config, beam_options, progress)
+    try:
+        result = run_beam_stage(
+            store,
+            request,
+            job_class,
+            {**fields, "key_path": key_path, "key_id": key_id, "erased": erased},
+            input_bytes=fields["plan"].estimated_bytes,
+            beam_options=beam_options,
+            progress=progress,
+        )
+    except StageError:
+        if not day_versions.successor(stage_folder(store, request)):
+            raise
+        result = open_result(day_versions.follow(whole))  # an erasure was faster than the end of the stage
+    result = _complete(store, result, key_path, key_ids, config, progress)
+    return replace(result, repaired=tuple(wrong)) if wrong else result
+
+
+def _complete(
+    store: str, result: StageResult, key_path: str, key_ids: Sequence[str], config: IngestConfig, progress: Progress
+) -> StageResult:
     """A finished ingest as a part of its date, or the one that counts instead. The last step of its job has done so,
     unless the date existed, the job was cut off there, or people were erased while it ran: then it loses them here.
 
@@ -178,9 +217,9 @@ def _complete(store: str, result: StageResult, key_path: str, config: IngestConf
     if counting != result.folder:
         if not day_versions.successor(result.folder):
             storage.remove(result.folder)  # another process made the same with another list, and was first
-        return _complete(store, open_result(counting), key_path, config, progress)
+        return _complete(store, open_result(counting), key_path, key_ids, config, progress)
     day_versions.clear_behind(result)
-    register(store, result.manifest.request, replace_day=config.replace_day)
+    register(store, result.manifest.request, replace_day=config.replace_day, keys=key_ids)
     return result
 
 

@@ -1,12 +1,17 @@
-"""The key that hashes client ids: one per window, kept apart from the data, with an expiry date.
+"""The keys that hash client ids, kept apart from the data, with an expiry date.
 
 `STORE/private/person-key.json`: {"version": 1, "key": 64 hexadecimal digits, "created": date, "expires": date},
 readable by its owner alone. Deleting it makes the hashes in all days meaningless; that is its purpose. The key itself
 is stored nowhere else, not even in the job's graph: workers read it from the file.
 
-After its expiry a new window begins, under `person-key-2.json`, and so on: the highest number is the store's key. Files
-are only created, never moved or changed, so if two processes renew a key, one succeeds. The key of an old window stays
-until its owner deletes it; until then people can be erased from that window's days.
+The next key is `person-key-2.json`, and so on: the highest number is the store's newest key. Files are only created,
+never moved or changed, so if two processes renew a key, one succeeds. There are two ways from one key to the next:
+
+- With an overlap (the days of the longest window) the next key is made before the last one expires, early enough for
+  every window to have one key that covers all of it. Until then each log is ingested once under every key. A key that
+  has expired is removed, with everything under it (expired_keys).
+- Without one the next key is made when the last one has expired and somebody asks for it; windows begin anew with it.
+  The old key stays until its owner deletes it; until then people can be erased from its days.
 """
 
 import json
@@ -17,6 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +36,9 @@ from clicktower.schemas.manifest import from_bytes
 KEY_BYTES = 32
 PERSON = b"clicktower-people"[:16]  # BLAKE2b's personalisation: this use of the key and no other
 LIFETIME_DAYS = 90
+MAX_OVERLAP_DAYS = 60  # a new key every 27 days, and four keys at most at a time
+LATE_DAYS = 3  # a run that is late takes its own day, whose window began earlier; three nights are made up
+NOTICE_DAYS = 14
 FOLDER = "private"
 _NAME = re.compile(r"person-key(?:-(\d+))?\.json")
 
@@ -41,6 +50,10 @@ class PersonKey:
 
     def __repr__(self) -> str:  # never print a key
         return f"PersonKey({self.id})"
+
+    @property
+    def begins(self) -> date:
+        return self.expires - timedelta(days=LIFETIME_DAYS)
 
     @property
     def id(self) -> str:
@@ -65,16 +78,48 @@ def _window_number(path: str) -> int:
     return int(match[1] or 1) if match else 0
 
 
-def ensure_store_key(store: str, *, renew: bool, today: date | None = None) -> tuple[str, PersonKey]:
-    """The store's key that is valid today, and its file; created if it is missing.
+def ensure_store_key(store: str, *, renew: bool, overlap: int = 0, today: date | None = None) -> tuple[str, PersonKey]:
+    """The store's newest key, valid today, and its file; created if it is missing.
 
-    `renew`: replace an expired key and begin a new window. Raises StageError (see `ensure_key`).
+    `renew`: replace an expired key. `overlap`: replace a key early enough for windows of that many days. Raises
+    StageError (see `ensure_key`).
     """
-    today = today or datetime.now(UTC).date()
+    today = today or current_date()
     path = default_path(store)
-    if renew and storage.exists(path) and today > read_key(path).expires:
-        path = storage.join(store, FOLDER, f"person-key-{_window_number(path) + 1}.json")
+    if storage.exists(path):
+        days_left = (read_key(path).expires - today).days
+        if (renew and days_left < 0) or (overlap and days_left < overlap + LATE_DAYS):
+            path = storage.join(store, FOLDER, f"person-key-{_window_number(path) + 1}.json")
     return path, ensure_key(path, create=True, today=today)
+
+
+def valid_keys(store: str, today: date | None = None) -> list[tuple[str, PersonKey]]:
+    """The store's keys that have not expired, and their files, the newest first. Raises StageError."""
+    keys = [(path, read_key(path)) for path in reversed(key_paths(store))]
+    return [(path, key) for path, key in keys if key.expires >= (today or current_date())]
+
+
+def key_state(store: str, *, renews: bool, today: date | None = None) -> dict[str, Any]:
+    """What a person should know of a store's keys: {"expires": the newest's date, "notes": sentences, if there is
+    something to do or to explain}. `renews`: the next key needs nobody. Raises StageError.
+    """
+    today = today or current_date()
+    expires = read_key(default_path(store)).expires
+    valid, days_left, notes = valid_keys(store, today), (expires - today).days, list[str]()
+    if days_left <= NOTICE_DAYS and not renews:
+        ends = f"expires on {expires.isoformat()}" if days_left >= 0 else f"expired on {expires.isoformat()}"
+        notes.append(
+            f"the key of people {ends}, and ingest fails from the day after: set [window] last = {MAX_OVERLAP_DAYS} or"
+            " fewer, and keys renew themselves; or renew_key = true in [ingest], and windows begin anew with a new key"
+        )
+    if len(valid) > 1:
+        until = valid[-1][1].expires.isoformat()
+        notes.append(f"{len(valid)} keys of people overlap until {until}: the log is read once for each")
+    return {"expires": expires.isoformat(), "notes": notes}
+
+
+def current_date() -> date:
+    return datetime.now(UTC).date()
 
 
 def ensure_key(path: str, *, create: bool, today: date | None = None) -> PersonKey:
@@ -82,7 +127,7 @@ def ensure_key(path: str, *, create: bool, today: date | None = None) -> PersonK
 
     Raises UsageError (no file) and StageError (expired, damaged, readable by others).
     """
-    today = today or datetime.now(UTC).date()
+    today = today or current_date()
     if not storage.exists(path):
         if not create:
             raise UsageError(
@@ -95,10 +140,18 @@ def ensure_key(path: str, *, create: bool, today: date | None = None) -> PersonK
         raise StageError(
             f"The key in {path} expired on {key.expires.isoformat()}: under it people could be followed into the next"
             " window. Nothing was read.",
-            "Run it again with --renew-key: a new key is made and a new window begins. Days of two keys are never"
-            " built together; what was ingested before stays usable by itself (build --to DATE).",
+            "Run it again with --renew-key (in a pipeline.toml, [window] last, and keys renew themselves): a new key is"
+            " made. Days of two keys are never built together; what was ingested before stays usable by itself (build"
+            " --to DATE).",
         )
     return key
+
+
+def ensure_lasting_key(path: str) -> PersonKey:
+    """The key in a file that never expires, created if it is missing. Raises StageError."""
+    if not storage.exists(path):
+        _create(path, current_date(), expires=date.max)
+    return read_key(path)
 
 
 @lru_cache(maxsize=8)
@@ -135,12 +188,12 @@ def read_key(path: str) -> PersonKey:
         ) from None
 
 
-def _create(path: str, today: date) -> None:
+def _create(path: str, today: date, expires: date | None = None) -> None:
     value = {
         "version": 1,
         "key": secrets.token_bytes(KEY_BYTES).hex(),
         "created": today.isoformat(),
-        "expires": (today + timedelta(days=LIFETIME_DAYS)).isoformat(),
+        "expires": (expires or today + timedelta(days=LIFETIME_DAYS)).isoformat(),
     }
     storage.make_folder(path.rpartition("/")[0], private=True)
     storage.write_new(path, json.dumps(value, indent=1).encode())  # if two processes start together, one creates it

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -16,8 +16,12 @@ from clicktower.flows.report.blocks import Cell, Table, Text, finding_rows
 from clicktower.flows.show import console
 from clicktower.flows.show.console import NEEDS, emit, errors
 from clicktower.schemas.process import limited_groups
+from clicktower.schemas.storage import exists
 from clicktower.training.compute.device import count_gpus
 from clicktower.training.kernel.kernel_library import Status, status
+
+if TYPE_CHECKING:
+    from clicktower.flows.config.pipeline_config import PipelineConfig
 
 # A check prevents a run, finds room for improvement, passes, or states a fact.
 State = Literal["bad", "look", "good", "note"]
@@ -42,18 +46,24 @@ class Finding:
     fix: str = ""
 
 
-def doctor(*, json: Json = False) -> int:
+def doctor(config: str | None = None, *, json: Json = False) -> int:
     """Report whether this machine can run everything: which path training takes and why,
-    the packages, memory and engines, and what to do about what is missing.
+    the packages, memory and engines, and what to do about what is missing. With a
+    pipeline.toml also when its key of people expires.
 
     Nothing is changed, and nothing private is shown. Exit code 1 means that
     something prevents a run on this machine.
 
         clicktower doctor
+        clicktower doctor pipeline.toml
         clicktower doctor --json
+
+    Args:
+        config: The TOML file of a pipeline, whose store is looked at.
     """
     from clicktower.beam_jobs.compiled.log_library import missing_reason
     from clicktower.beam_jobs.engine.engine_options import FLINK_JOB_SERVER, PRISM, PYTHON_WORKER
+    from clicktower.flows.config.pipeline_config import read_pipeline
     from clicktower.flows.config.settings import Settings
 
     begun = time.perf_counter()
@@ -67,6 +77,9 @@ def doctor(*, json: Json = False) -> int:
         "Prism": lambda: engine("Prism", engines, (PRISM,)),
         "Flink": lambda: engine("Flink", engines, (FLINK_JOB_SERVER, PYTHON_WORKER)),
     }
+    if config:
+        pipeline = read_pipeline(config)
+        checks["key"] = lambda: person_key(pipeline)
     findings = [checked(name, check) for name, check in checks.items()]
     result = {
         "stage": "doctor",
@@ -203,6 +216,27 @@ def engine(name: str, folder: Path, files: Sequence[str]) -> Finding:
         return Finding(name, "good", "in the folder of the engines")
     part = "not there" if len(missing) == len(files) else f"in part: {', '.join(missing)} missing"
     return Finding(name, "note", f"{part}; only --runner={name}Runner needs it, and `make engines` brings it")
+
+
+def person_key(pipeline: "PipelineConfig") -> Finding:
+    """When the key that hashes client ids expires, and whether another follows by itself."""
+    from clicktower.beam_jobs.ingest.person_key import default_path, key_state
+    from clicktower.flows.config.pipeline_config import ingest_fields
+
+    fields = ingest_fields(pipeline)
+    if "person_key" in fields:
+        return Finding("key", "note", "a file of your own, which nothing renews")
+    if not exists(default_path(pipeline.store)):
+        return Finding("key", "note", "of people: none yet, the first ingest makes it")
+    renews = bool(fields.get("renew_key") or fields.get("key_overlap"))
+    key = key_state(pipeline.store, renews=renews)
+    if not renews and key["notes"]:
+        problem, _, fix = key["notes"][0].partition(": ")
+        return Finding("key", "look", problem, fix)
+    text = f"of people: expires on {key['expires']}, and " + (
+        "the next is made in time" if renews else "nothing renews it"
+    )
+    return Finding("key", "good" if renews else "note", text)
 
 
 def show(result: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -15,6 +15,9 @@ from clicktower.flows.show import console, present
 from clicktower.flows.submit import run_stage_command
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.process import sigterm_as_exit
+
+if TYPE_CHECKING:
+    from clicktower.flows.config.pipeline_config import PipelineConfig
 
 
 def run(config: str, *, date: str | None = None, json: Json = False) -> None:
@@ -46,12 +49,13 @@ def run(config: str, *, date: str | None = None, json: Json = False) -> None:
         config: The TOML file. Relative paths in it are relative to its folder.
         date: Fills {date} in log.files (2026-09-01); by default yesterday.
     """
-    results = run_locally(config, date)
+    results = run_locally(config, date, wait=True)
     console.emit(present.run_json("run", results), json, present.run_results)
 
 
-def run_locally(config_file: str, date: str | None = None, until: str = "report") -> dict:
-    """The JSON result of every stage, or of the ingest alone (`until`). Raises StageError: a stage's own.
+def run_locally(config_file: str, date: str | None = None, until: str = "report", *, wait: bool = False) -> dict:
+    """The JSON result of every stage, or of the ingest alone (`until`). `wait`: for a log that is late, as long as the
+    file says. Raises StageError: a stage's own.
 
     In this terminal, or as a flow where a Prefect server is set up.
     """
@@ -64,13 +68,14 @@ def run_locally(config_file: str, date: str | None = None, until: str = "report"
     day = parse_date(date or yesterday)
     if not _prefect_is_set_up():
         with sigterm_as_exit():
-            return chain.run(config, day.isoformat(), until)
+            return chain.run(config, day.isoformat(), until, wait=wait)
     # A person's terminal shows the stages, not Prefect's log; we report a failed stage once, without a traceback.
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_LOGGING_TO_API_ENABLED", "false")
     from clicktower.flows.pipeline import pipeline  # Prefect takes seconds to start
 
-    state: Any = pipeline(config=str(Path(config_file).resolve()), data_date=day, until=until, return_state=True)
+    parameters = {"config": str(Path(config_file).resolve()), "data_date": day, "until": until, "wait": wait}
+    state: Any = pipeline(**parameters, return_state=True)
     result = state.result(raise_on_failure=False)
     if isinstance(result, BaseException):  # a stage's own, without Prefect's wrapping
         raise result
@@ -91,8 +96,9 @@ def _prefect_is_set_up() -> bool:
 def backfill(
     config: str,
     *,
-    first: Annotated[str, Parameter(name="--from")],
-    until: Annotated[str, Parameter(name="--to")],
+    first: Annotated[str | None, Parameter(name="--from")] = None,
+    until: Annotated[str | None, Parameter(name="--to")] = None,
+    missing: bool = False,
     every: bool = False,
     ingest_only: bool = False,
     server: bool = False,
@@ -108,6 +114,7 @@ def backfill(
 
         clicktower backfill pipeline.toml --from 2026-09-01 --to 2026-09-07
         clicktower backfill pipeline.toml --from 2026-09-01 --to 2026-09-07 --server
+        clicktower backfill pipeline.toml --missing
 
     Run it again to continue: a date that is there already answers "reused".
 
@@ -115,6 +122,8 @@ def backfill(
         config: The TOML file, with {date} in log.files.
         first: First date (2026-09-01).
         until: Last date.
+        missing: The dates between the store's first and its newest that it has nothing for, and whose logs are there
+            now; then the newest date, for what is made from the days.
         every: Make everything up to a release for every date, as nightly runs would have done.
         ingest_only: Only ingest the dates. Use this if nightly runs went on meanwhile: the next one takes these days
             too, while a release of an older window would replace the live one.
@@ -128,9 +137,14 @@ def backfill(
         raise UsageError(
             "--every makes everything for each date, and --ingest-only makes nothing but ingests.", "Give one of them."
         )
-    require_date_in_log(read_pipeline(config).log.files, config)
+    pipeline = read_pipeline(config)
+    require_date_in_log(pipeline.log.files, config)
     how = run_on_server if server else run_locally
-    days = dates(first, until)
+    if missing == bool(first or until) or (missing and every):
+        raise UsageError(
+            "Which dates to run is not clear.", "Give --from and --to, or --missing alone or with --ingest-only."
+        )
+    days = missing_dates(pipeline, ingest_only=ingest_only) if missing else dates(first or "", until or "")
     results = run_dates(days, lambda *date: how(config, *date), every=every, ingest_only=ingest_only, ended=_show_date)
     failed = [result.date for result in results if result.state == "failed"]
     console.emit(
@@ -158,6 +172,28 @@ def dates(first: str, until: str) -> list[str]:
     if not (result := days.dates(first, until)):
         raise UsageError(f"The first date, {first}, is after the last, {until}.", "Give --from the earlier of them.")
     return result
+
+
+def missing_dates(config: "PipelineConfig", *, ingest_only: bool) -> list[str]:
+    """The holes of a store whose logs are there, and after them its newest date, unless only ingests are to be made.
+    Says which holes stay.
+    """
+    from clicktower.beam_jobs.ingest.days import list_holes
+    from clicktower.flows.config.pipeline_config import LateLog, require_log
+    from clicktower.schemas.day_version import list_dates
+
+    found, still_missing = list[str](), list[str]()
+    for date in list_holes(config.store):
+        try:
+            require_log(config, date)
+        except LateLog:
+            still_missing.append(date)
+        else:
+            found.append(date)
+    if still_missing:
+        console.ended("waiting", "missing", f"{len(still_missing):,} dates", f"no log yet: {', '.join(still_missing)}")
+    newest = list_dates(config.store)[-1:]
+    return found if ingest_only or not found else [*found, *(date for date in newest if date not in found)]
 
 
 def require_date_in_log(files: Sequence[str], path: str) -> None:
@@ -243,7 +279,7 @@ def run_on_server(config_file: str, date: str, until: str = "report") -> dict:
     from prefect.deployments import run_deployment
     from prefect.exceptions import ObjectNotFound
 
-    parameters = {"config": str(Path(config_file).resolve()), "data_date": date, "until": until}
+    parameters = {"config": str(Path(config_file).resolve()), "data_date": date, "until": until, "wait": False}
     try:
         run: Any = run_deployment(DEPLOYMENT, parameters=parameters, poll_interval=2)  # outside a loop: no coroutine
     except ObjectNotFound:

@@ -82,14 +82,14 @@ class WindowFlags:
         first: First date of the window (2026-09-01); by default the store's first.
         until: Last date of the window; by default the store's newest.
         last: The number of dates up to the last one, instead of a first one.
-        allow_missing_days: Continue although the store has nothing for some date of the window; the manifest then names
-            it.
+        allow_missing_days: Continue although the store has nothing for some dates of the window: for so many, or any
+            number without one. The manifest names them.
     """
 
     first: Annotated[str | None, Parameter(name="--from")] = None
     until: Annotated[str | None, Parameter(name="--to")] = None
     last: int | None = None
-    allow_missing_days: bool = False
+    allow_missing_days: bool | int = False
 
     def window(self) -> "Window":
         from clicktower.beam_jobs.ingest.days import Window
@@ -129,11 +129,13 @@ def ingest(
             clicks.
         person_key: File with the key that people are hashed by; by default one is made in the store's private folder.
         renew_key: If the store's key has expired, make a new one. This begins a new window, which cannot be combined
-            with the old one.
+            with the old one. `--set key_overlap=30` instead: keys renew themselves in time for windows of 30 days, and
+            expired ones are removed.
         replace_day: Make the date from these files alone; whatever it was made from before is superseded.
     """
     from clicktower.beam_jobs.ingest import ingest_stage
     from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
+    from clicktower.beam_jobs.ingest.person_key import key_state
     from clicktower.beam_jobs.sources.mapping import Mapping
     from clicktower.flows.show.present import day_of
 
@@ -148,7 +150,10 @@ def ingest(
     config = with_options(IngestConfig(), options, flags.set)
     with log_files(logs) as files:
         result = flags.run("ingest", ingest_stage.ingest_log, files, config=config)
-    console.emit(result.to_json() | day_of(flags.into, result), flags.json, present.stage_with_details)
+    details = day_of(flags.into, result)
+    if not config.person_key:
+        details["person_key"] = key_state(flags.into, renews=bool(config.renew_key or config.key_overlap))
+    console.emit(result.to_json() | details, flags.json, present.stage_with_details)
 
 
 def read_client_ids(client_id: str | None, file: str | None) -> list[str]:

@@ -10,6 +10,7 @@ from clicktower.beam_jobs.build.build_stage import BuildConfig
 from clicktower.beam_jobs.ingest.content_filters import adult_list
 from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
+from clicktower.beam_jobs.ingest.person_key import MAX_OVERLAP_DAYS
 from clicktower.beam_jobs.sources import log_files
 from clicktower.flows.config.guard_rules import DriftRules, PromotionRules
 from clicktower.flows.config.settings import Surroundings
@@ -27,7 +28,7 @@ from clicktower.flows.config.toml_file import (
 from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.schemas import storage
 from clicktower.schemas.documents import read_documents, require_documents
-from clicktower.schemas.errors import UsageError
+from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.section import (
     Count,
@@ -61,6 +62,10 @@ BuildFields = Annotated[
 StageName = Literal["ingest", "build", "train", "evaluate", "compare", "publish"]
 
 
+class LateLog(StageError):
+    """The log of a date is not there yet. The same run succeeds when it is."""
+
+
 @section
 class LogSection:
     """The log.
@@ -69,11 +74,13 @@ class LogSection:
         files: Files, patterns, folders or URIs. {date} is filled with the data date of a scheduled run.
         format: The format of the log: ubi where [ingest] has no format either, orcas, delimited, jsonl or parquet.
         date: The day of the log (ISO 8601), if there is no {date} in `files`.
+        wait_minutes: How long a run waits for a log that is late.
     """
 
     files: Annotated[tuple[Uri, ...], Field(min_length=1)]
     format: str | None = None
     date: str | None = None
+    wait_minutes: Annotated[float, Field(ge=0)] = 0.0
 
 
 @section
@@ -82,11 +89,11 @@ class WindowSection:
 
     Args:
         last: So many days up to the data date; without it all.
-        allow_missing_days: Continue although one of them was never ingested.
+        allow_missing_days: How many dates within a window may have no day; true for any number.
     """
 
     last: Count | None = None
-    allow_missing_days: bool = False
+    allow_missing_days: bool | Natural = False
 
 
 @section
@@ -338,7 +345,7 @@ def _check_comparison(section: CompareSection) -> None:
 
 def is_dated(config: PipelineConfig) -> bool:
     """Whether a run's log is of one date."""
-    return config.log.date is not None or any("{date}" in name for name in config.log.files)
+    return config.log.date is not None or _is_of_dates(config)
 
 
 def dated(files: tuple[str, ...], date: str) -> tuple[str, ...]:
@@ -346,12 +353,39 @@ def dated(files: tuple[str, ...], date: str) -> tuple[str, ...]:
     return tuple(name.replace("{date}", date) for name in files)
 
 
-def check_inputs(config: PipelineConfig, date: str) -> None:
-    """Raise UsageError naming all missing inputs, and for any that a stage would refuse, so that a typing error costs
-    seconds and not a night.
+def ingest_fields(config: PipelineConfig) -> Mapping[str, Any]:
+    """The fields of [ingest]. Unless they say how keys of people are renewed, keys overlap for the window, so that they
+    renew themselves; for a window that is too long, or none, nothing renews them.
     """
+    last = config.window.last or 0
+    says_how = {"person_key", "renew_key", "key_overlap"} & config.ingest.keys()
+    return config.ingest if says_how or not 0 < last <= MAX_OVERLAP_DAYS else {"key_overlap": last, **config.ingest}
+
+
+def require_log(config: PipelineConfig, date: str) -> None:
+    """Raise LateLog for a date whose log is not there yet. A log without dates cannot be late (`check_inputs`)."""
+    if (missing := _missing_logs(config, date)) and _is_of_dates(config):
+        raise LateLog(
+            f"The log of {date} is not there: nothing is at {', '.join(missing)}.",
+            "Run it again when it is there (clicktower backfill PIPELINE.toml --missing reads all logs that came late);"
+            " [log] wait_minutes lets a run wait. If it lies elsewhere, mend [log] files.",
+        )
+
+
+def _missing_logs(config: PipelineConfig, date: str) -> list[str]:
     tables: log_files.Tables = {}
-    missing = [name for name in dated(config.log.files, date) if not log_files.expand(name, tables).tables]
+    return [name for name in dated(config.log.files, date) if not log_files.expand(name, tables).tables]
+
+
+def _is_of_dates(config: PipelineConfig) -> bool:
+    return any("{date}" in name for name in config.log.files)
+
+
+def check_inputs(config: PipelineConfig, date: str) -> None:
+    """Raise UsageError naming all missing inputs, except a log that may come late, and for any that a stage would
+    refuse, so that a typing error costs seconds and not a night.
+    """
+    missing = [] if _is_of_dates(config) else _missing_logs(config, date)
     missing += [name for name in _named_inputs(config) if not storage.exists(name)]
     if missing:
         raise UsageError(

@@ -237,7 +237,7 @@ def _builds(trained: StageResult) -> list[dict[str, Any]]:
             counts, metrics = build.outcome.counts, build.outcome.metrics
             builds.append({
                 "digest": build.digest,
-                "window": _window(metrics.get("window") or {}),
+                "window": _window(metrics.get("window") or {}, _times(store, build)),
                 "ledger": build.outcome.ledger,
                 "counts": [(label, counts[name]) for name, label in _COUNTS.items() if name in counts],
                 "privacy_gate": metrics.get("privacy_gate"),
@@ -254,11 +254,19 @@ def _manifest(store: str, stage: str, digest: str) -> Manifest | None:
         return None
 
 
-def _window(window: Mapping[str, Any]) -> str:
+def _times(store: str, build: Manifest) -> list[str]:
+    """The first and last times of the lines that a build was made from, as far as its ingests are there."""
+    days = [_manifest(store, "ingest", digest) for digest in build.request.inputs.get("days") or ()]
+    of_days = [day.outcome.metrics.get(name) for day in days if day for name in ("first_time", "last_time")]
+    return sorted(filter(None, of_days))
+
+
+def _window(window: Mapping[str, Any], times: list[str]) -> str:
     if window.get("from") and window.get("to"):
-        missing = window.get("missing") or []
-        return f"{window['from']} to {window['to']}" + (f", without {', '.join(missing)}" if missing else "")
-    return "not known: the log has no dates"
+        begins = window.get("begins")
+        missing = [date for date in window.get("missing") or [] if not begins or date > begins]
+        return f"{begins or window['from']} to {window['to']}" + (f", without {', '.join(missing)}" if missing else "")
+    return f"{times[0][:10]} to {times[-1][:10]}" if times else "not known: the log has no dates"
 
 
 def _tower(member: Model | ImportedEncoder) -> str:

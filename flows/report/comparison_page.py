@@ -46,7 +46,10 @@ STARS = ((0.001, "***"), (0.01, "**"), (LEVEL, "*"))
 MIN_PART_QUERIES = 20  # a mean over fewer is chance
 ALIKE = "≈"  # marks a row whose difference from the chosen one is not significant
 GAINS = {"exponential": "2^grade - 1", "linear": "the grade"}
-JUDGES = {"assessors": "Judgments: given by people.", "click-derived": "Judgments: derived from clicks, by no judge."}
+JUDGES = {
+    "assessors": "Judgments: those of the qrels file.",
+    "click-derived": "Judgments: derived from clicks, by no judge.",
+}
 WHY = {"gain": "Gained", "loss": "Lost"}
 
 

@@ -6,9 +6,11 @@ from typing import Any
 from clicktower.flows.report.blocks import Beside, Block, Cell, Items, Table, Text
 from clicktower.flows.report.comparison_page import comparison_headline, measurement_blocks
 from clicktower.flows.report.figures import interval_pictures
+from clicktower.schemas.day_version import KEY_ENDED, SECOND_KEY
 from clicktower.schemas.ledger import FATES, Ledger
 from clicktower.training.ranking.ndcg import measure_name
 
+NUM_EXAMPLES = 5  # of days
 KINDS = {"kept": "Kept", "dropped": "Dropped by a rule", "unreadable": "Unreadable"}
 SYSTEM_NAMES = {"model": "Ours", "vectors": "Vectors alone", "bm25": "BM25", "random": "Random"}
 MEASURES_DRAWN = ("ndcg@1", "ndcg@3", "ndcg@10", "collection_ndcg@10")
@@ -39,6 +41,32 @@ def result(metrics: Metrics) -> str:
         f" query the difference is {difference['mean']:+.3f} ({metrics['confidence']:.0%} interval"
         f" {difference['low']:+.3f} to {difference['high']:+.3f}), {end}"
     )
+
+
+def notes(result: Mapping[str, Any]) -> list[str]:
+    """What a person should look at: damage, late files, wrong clocks, missing dates, rows that are no documents."""
+    metrics = result.get("metrics", {})
+    notes = [f"was damaged and made again: {wrong}" for wrong in result.get("repaired", ())]
+    if (day := result.get("day")) and day["version"] > 1 and day["because"] not in (SECOND_KEY, KEY_ENDED):
+        notes.append(
+            f"{day['date']} is now version {day['version']} ({day['because']}); builds take it from here on,"
+            f" and version {day['supersedes']} can still be read"
+        )
+    if share := metrics.get("later_than_ingest_share"):
+        notes.append(f"{share:.2%} of the lines are of a time after this ingest began: a clock is wrong somewhere")
+    notes += metrics.get("skipped_rows", ())
+    notes += result.get("person_key", {}).get("notes", ())
+    window = metrics.get("window") or {}
+    begins = window.get("begins")
+    if begins:
+        before = f"; {window['other_key']:,} days before are under another key" if window.get("other_key") else ""
+        notes.append(f"the window from {window['from']} begins on {begins} and grows{before}")
+    if missing := [date for date in window.get("missing") or () if not begins or date > begins]:
+        more = f" and {len(missing) - NUM_EXAMPLES:,} more" if len(missing) > NUM_EXAMPLES else ""
+        notes.append(f"the store has nothing for {', '.join(missing[:NUM_EXAMPLES])}{more}; built without")
+    if left_out := window.get("undated_left_out"):
+        notes.append(f"{left_out:,} ingests without a date are not in this window")
+    return notes
 
 
 def verdict(metrics: Metrics) -> str:

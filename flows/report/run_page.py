@@ -12,6 +12,7 @@ from clicktower.flows.report.blocks import (
     Cell,
     Code,
     Heading,
+    Items,
     Page,
     Section,
     Table,
@@ -29,6 +30,7 @@ from clicktower.flows.report.run_blocks import (
     gate_table,
     headline,
     ledger_table,
+    notes,
     num_compared,
     promotion,
     ranking,
@@ -111,11 +113,13 @@ def run_page(run: Run) -> Page:
     stages = [result for result in results.values() if isinstance(result, Mapping)]
     text = f"A query is learned from only if at least k people typed it; here k = {run.k}."
     unusual = drift(results["drift"]) if num_compared(results["drift"]) else []
+    noted = [f"{stage['stage']}: {note}" for stage in stages for note in notes(stage)]
     outputs = [[stage["stage"], stage["digest"], stage["path"]] for stage in stages]
     blocks = [
         Section(title="Result", blocks=_result(run)),
         Section(title="Ranking", blocks=ranking(evaluation["metrics"])),
         *([Section(title="Promotion", blocks=promotion(run.promotion, by_clicks))] if run.promotion else []),
+        *([Section(title="To look at", blocks=[Items(items=noted)])] if noted else []),
         *([Section(title="Unusual since the last runs", blocks=unusual)] if unusual else []),
         Section(title="How it was made", blocks=_stages(stages)),
         Section(title="What became of every line", blocks=[ledger_table(Ledger.from_json(build["ledger"]))]),

@@ -10,13 +10,11 @@ from typing import Any
 from rich.text import Text as Line
 
 from clicktower.flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text
-from clicktower.flows.report.run_blocks import drift, headline, ledger_table, num_compared, promotion, ranking
+from clicktower.flows.report.run_blocks import drift, headline, ledger_table, notes, num_compared, promotion, ranking
 from clicktower.flows.show.console import ended, errors, output, plain, show
 from clicktower.schemas.day_version import newest_version, version_uri
 from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.stage import StageResult
-
-NUM_EXAMPLES = 5  # of days
 
 
 def stage_line(stage: str, headline: str, seconds: float | None = None, state: str = "") -> None:
@@ -33,33 +31,15 @@ def stage_result(result: dict) -> None:
         errors.print(Line(f"  {note}", style="yellow"), soft_wrap=True)
     if decision := result.get("metrics", {}).get("decision"):
         errors.print(Line(f"  {decision['reason']}", style="dim" if decision["promote"] else "yellow"), soft_wrap=True)
+    if decision and not result["metrics"]["live"]:
+        place = relative_path(result["metrics"]["release"])
+        errors.print(Line(f"  to make it live: {make_live(place, result['digest'])}", style="yellow"), soft_wrap=True)
 
 
 def alarms(sentences: Sequence[str]) -> None:
     """What is unusual about the newest stage's figures."""
     for sentence in sentences:
         errors.print(Line(f"  drift: {sentence}", style="yellow"), soft_wrap=True)
-
-
-def notes(result: Mapping[str, Any]) -> list[str]:
-    """What a person should look at: damage, late files, wrong clocks, missing dates, rows that are no documents."""
-    metrics = result.get("metrics", {})
-    notes = [f"was damaged and made again: {wrong}" for wrong in result.get("repaired", ())]
-    if (day := result.get("day")) and day["version"] > 1:
-        notes.append(
-            f"{day['date']} is now version {day['version']} ({day['because']}); builds take it from here on,"
-            f" and version {day['supersedes']} can still be read"
-        )
-    if share := metrics.get("later_than_ingest_share"):
-        notes.append(f"{share:.2%} of the lines are of a time after this ingest began: a clock is wrong somewhere")
-    notes += metrics.get("skipped_rows", ())
-    window = metrics.get("window") or {}
-    if missing := window.get("missing"):
-        more = f" and {len(missing) - NUM_EXAMPLES:,} more" if len(missing) > NUM_EXAMPLES else ""
-        notes.append(f"the store has nothing for {', '.join(missing[:NUM_EXAMPLES])}{more}; built without")
-    if left_out := window.get("undated_left_out"):
-        notes.append(f"{left_out:,} ingests without a date are not in this window")
-    return notes
 
 
 def day_of(store: str, result: StageResult) -> dict:
@@ -128,7 +108,7 @@ def run_results(results: dict) -> None:
     show(
         [
             Heading(text="Try next:"),
-            *(Code(text=next_command) for next_command in next_commands(release, results["evaluate"])),
+            *(Code(text=command) for command in next_commands(release, results["evaluate"], results["publish"])),
         ]
     )
 
@@ -155,12 +135,20 @@ def run_json(command: str, results: Mapping[str, Any]) -> dict:
     }
 
 
-def next_commands(release: str, evaluation: Mapping[str, Any]) -> list[str]:
-    """What to try after a run: a search for a judged query, the search page, a check of every byte."""
+def next_commands(release: str, evaluation: Mapping[str, Any], published: Mapping[str, Any]) -> list[str]:
+    """What to try after a run: a search for a judged query, the search page, a check of every byte; and first what
+    makes a candidate live, since until then a search is answered by an earlier release.
+    """
     query = shlex.quote((evaluation["metrics"].get("example_queries") or ["angle bracket"])[0])
     place = shlex.quote(release)
     tries = (f"search --release {place} {query}", f"serve --release {place}", f"verify {place}")
-    return [f"{program()} {command}" for command in tries]
+    live = [] if published["metrics"]["live"] else [make_live(release, published["digest"])]
+    return [*live, *(f"{program()} {command}" for command in tries)]
+
+
+def make_live(release: str, digest: str) -> str:
+    """The command that makes a candidate live."""
+    return f"{program()} rollback --to {shlex.quote(release)} --release {digest}"
 
 
 def program() -> str:

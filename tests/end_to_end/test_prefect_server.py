@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from clicktower.flows.pipeline import slot_name
-from tests.end_to_end.prefect_server import ROOT, PrefectServer, claim, running_stages
+from tests.end_to_end.prefect_server import ENDED, ROOT, PrefectServer, claim, running_stages
 from tests.end_to_end.shop import make_shop
 from tests.waiting import wait_until
 
@@ -174,6 +174,34 @@ def test_a_backfill_makes_runs_of_the_deployment_one_date_after_the_other(server
     assert "0.50 times" in shown["end-to-end-failure"]
 
 
+def test_a_run_waits_for_a_late_log_without_a_place_in_the_pool(server, shop):
+    """Its process ends, and the worker starts it again to look; when the time is over, it fails."""
+    config = write(shop, "late")
+    text = config.read_text(encoding="utf-8").replace("data/log/", "late-logs/{date}/")
+    config.write_text(text.replace("[documents]", "wait_minutes = 30\n[documents]"), encoding="utf-8")
+    parameters = {"config": str(config), "data_date": DATE, "until": "ingest"}
+    started = f"/deployments/{server.deployment()['id']}/create_flow_run"
+    run = server.ask("POST", started, {"parameters": parameters})["id"]
+
+    def looked_again() -> bool:
+        state = server.state(run)
+        assert state["type"] not in ENDED, server.told(run)
+        is_told = f"The log of {DATE} is not there: nothing is at {shop}/late-logs/{DATE}" in (state["message"] or "")
+        return is_told and state["name"] == "AwaitingRetry" and server.flow_run(run)["run_count"] > 1
+
+    wait_until(looked_again, lambda: server.told(run))
+    after_its_time = server.schedule(config, "2026-09-02")
+    ended = server.end_of(after_its_time)  # in the pool's only place
+    assert ended["type"] == "FAILED"
+    assert "The log of 2026-09-02 is not there" in ended["message"]
+    assert "backfill PIPELINE.toml --missing" in ended["message"]
+    assert server.state(run)["type"] not in ENDED, server.told(run)
+
+    shutil.copytree(shop / "data/log", shop / "late-logs" / DATE)
+    assert server.end_of(run)["type"] == "COMPLETED", server.told(run)
+    assert len(list((shop / "late/ingest").iterdir())) == 1
+
+
 @pytest.mark.rehearsal
 def test_a_stage_that_a_signal_ended_is_tried_again_and_a_cancelled_run_takes_its_stage_with_it(server, shop):
     """And a stage that takes longer than [limits] allows is ended, by the run and not by Prefect."""
@@ -251,7 +279,7 @@ def test_a_run_during_which_the_server_is_killed_is_not_begun_again_when_it_has_
 @pytest.mark.rehearsal
 @pytest.mark.parametrize("start", ["first", "second"])
 def test_a_run_whose_worker_is_killed_before_it_begins_is_taken_up(server, shop, taken_up_sooner, start):
-    """It would be pending for ever, in the pool's only place. The first start may not answer for a second, soon after."""
+    """It would be pending for ever, in the pool's only place. A first start may not answer for the second."""
     run = server.trigger(shop / "pipeline.toml", DATE)
     if start == "second":
         wait_until(lambda: server.state(run)["type"] == "RUNNING", lambda: server.told(run))

@@ -4,11 +4,12 @@ import json
 import shutil
 from dataclasses import replace
 from itertools import pairwise
+from threading import Timer
 
 import pytest
 
 from clicktower.flows import chain
-from clicktower.flows.config.pipeline_config import read_pipeline
+from clicktower.flows.config.pipeline_config import LateLog, read_pipeline
 from clicktower.flows.releases.publish import publish
 from clicktower.schemas.errors import StageError, UsageError
 from tests.flows.releases.catalogue import CONFIG, write_documents
@@ -119,3 +120,36 @@ def test_judgments_that_join_nothing_stop_a_run_before_its_first_stage(tmp_path,
     with pytest.raises(StageError, match="None of the query ids of the 1 judged queries"):
         chain.run(config, "2026-09-01")
     assert not commands
+
+
+DATED = PIPELINE.format(train="").replace("log.ndjson", "logs/{date}.ndjson")
+
+
+def test_a_run_waits_for_a_log_that_is_late_and_no_longer_than_it_may(tmp_path, monkeypatch):
+    (tmp_path / "pipeline.toml").write_text(DATED.replace("[documents]", "wait_minutes = 5\n[documents]"))
+    config, log = read_pipeline(str(tmp_path / "pipeline.toml")), tmp_path / "logs/2026-09-01.ndjson"
+    monkeypatch.setattr(chain, "LOOK_SECONDS", 0.01)
+    with pytest.raises(LateLog, match="The log of 2026-09-01 is not there"):
+        chain.wait_for_log(config, "2026-09-01", 0.0)
+    with pytest.raises(LateLog):
+        chain.wait_for_log(config, "2026-09-01", 0.05 / 60)
+    log.parent.mkdir()
+    delivery = Timer(0.2, log.touch)
+    delivery.start()
+    chain.wait_for_log(config, "2026-09-01", config.log.wait_minutes)
+    assert log.exists()
+    delivery.join()
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_only_a_run_that_may_wait_does(tmp_path, monkeypatch, commands, wait):
+    write_documents(tmp_path / "documents.tsv")
+    (tmp_path / "queries.tsv").write_text("q1\tsteel angle\n")
+    (tmp_path / "qrels.txt").write_text("q1 0 d1 1\n")
+    (tmp_path / "pipeline.toml").write_text(DATED.replace("[documents]", "wait_minutes = 5\n[documents]"))
+    waited = []
+    monkeypatch.setattr(chain, "wait_for_log", lambda config, date, minutes: waited.append(minutes))
+    monkeypatch.setattr(chain, "_compare_with_earlier_runs", lambda *_: [])
+    chain.run(read_pipeline(str(tmp_path / "pipeline.toml")), "2026-09-01", "ingest", wait=wait)
+    assert waited == [5.0 if wait else 0.0]
+    assert [command[0] for command in commands] == ["ingest"]

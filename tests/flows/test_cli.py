@@ -57,6 +57,8 @@ def test_wrong_usage_exits_with_2_and_loads_nothing_heavy(arguments, told):
     done = told[arguments]
     assert done["code"] == 2
     assert "Traceback" not in done["complained"]
+    command = f"clicktower {arguments[0]} --help" if arguments[0] in COMMANDS else "clicktower --help"
+    assert f"See `{command}`." in " ".join(done["complained"].split())
     assert not HEAVY.intersection(done["loaded"])
 
 

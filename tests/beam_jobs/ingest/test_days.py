@@ -14,7 +14,7 @@ from clicktower.beam_jobs.ingest.day_versions import finished_ingests
 from clicktower.beam_jobs.ingest.days import Window, open_window
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from clicktower.schemas import storage
-from clicktower.schemas.day_version import ANEW, FIRST, LATE, newest_version
+from clicktower.schemas.day_version import ANEW, FIRST, LATE, SECOND_KEY, newest_version
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.manifest import Request, damaged_files
 from clicktower.schemas.stage import Outcome, run_stage
@@ -36,11 +36,11 @@ def _dated_request(date_: str, logs: list[str], *, person_key="key-1", rules=0) 
     )
 
 
-def _put(store, date_: str, logs: list[str], **more) -> str:
+def _put(store, date_: str, logs: list[str], *, keys=(), **more) -> str:
     """A finished ingest without rows for a date, registered as its job would; its digest."""
     request = _dated_request(date_, logs, **more)
     result = run_stage(str(store), request, lambda folder: Outcome())
-    day_versions.register(str(store), request)
+    day_versions.register(str(store), request, keys=keys)
     return result.manifest.digest
 
 
@@ -173,13 +173,69 @@ def test_windows_that_cannot_be_are_wrong_usage(wrong):
 def test_a_window_over_two_keys_says_which_dates_may_be_united(tmp_path):
     _store_of(tmp_path, days=(1, 2))
     _store_of(tmp_path, days=(3, 4), person_key="key-2")
-    with pytest.raises(
-        StageError, match="2026-09-01 to 2026-09-02 under key-1; 2026-09-03 to 2026-09-04 under key-2"
-    ) as raised:
-        open_window([str(tmp_path)], Window(last=4))
-    assert "--from 2026-09-03 (or --last 2)" in raised.value.fix
+    for window in (Window(first="2026-09-01"), Window()):
+        with pytest.raises(
+            StageError, match="2026-09-01 to 2026-09-02 under key-1; 2026-09-03 to 2026-09-04 under key-2"
+        ) as raised:
+            open_window([str(tmp_path)], window)
+        assert "--from 2026-09-03 (or --last 2)" in raised.value.fix
     assert len(open_window([str(tmp_path)], Window(last=2)).ingests) == 2
     assert len(open_window([str(tmp_path)], Window(until="2026-09-02")).ingests) == 2
+
+
+def test_the_last_dates_begin_with_the_newest_key_or_with_the_store_and_grow(tmp_path):
+    """Keys that do not overlap, since nobody asked for it."""
+    store = _store_of(tmp_path, days=(1, 2))
+    young = open_window([store], Window(last=9))
+    assert (len(young.ingests), young.begins, young.num_other_key) == (2, "2026-09-01", 0)
+    assert young.to_json().items() >= {"from": "2026-08-25", "begins": "2026-09-01"}.items()
+    _store_of(tmp_path, days=(3, 4), person_key="key-2")
+    renewed = open_window([store], Window(last=4))
+    assert (renewed.first, renewed.begins, renewed.num_other_key) == ("2026-09-01", "2026-09-03", 2)
+    assert {day.manifest.request.inputs["person_key"] for day in renewed.ingests} == {"key-2"}
+    assert renewed.versions == {"2026-09-03": 1, "2026-09-04": 1}
+    assert renewed.missing == ["2026-09-01", "2026-09-02"]
+    with pytest.raises(StageError, match="nothing for 2026-09-05, within"):
+        open_window([store], Window(last=4, until="2026-09-05"))
+
+
+def test_as_many_dates_may_be_missing_as_the_window_says(tmp_path):
+    store = _store_of(tmp_path, days=(1, 3, 5))
+    assert open_window([store], Window(last=5, allow_missing=2)).missing == ["2026-09-02", "2026-09-04"]
+    assert len(open_window([store], Window(last=3, allow_missing=1)).ingests) == 2
+    with pytest.raises(StageError, match=r"nothing for 2026-09-02, 2026-09-04, .*; 1 may be missing") as raised:
+        open_window([store], Window(last=5, allow_missing=1))
+    assert "backfill pipeline.toml --missing" in raised.value.fix
+    assert "allow_missing_days = 2" in raised.value.fix
+
+
+def test_while_two_keys_overlap_a_date_has_parts_under_both_and_a_window_those_of_the_key_of_most_dates(tmp_path):
+    store, keys = str(tmp_path), ("key-1", "key-2")
+    for day in range(1, 8):
+        for key in keys[::-1]:  # the newest first
+            if key == "key-1" or day > 4:
+                _put(tmp_path, f"2026-09-{day:02d}", [f"log-{day}"], person_key=key, keys=keys)
+    assert _parts(tmp_path, "2026-09-05")[::2] == (2, SECOND_KEY)
+
+    def key_of(window: Window) -> set[str]:
+        return {day.manifest.request.inputs["person_key"] for day in open_window([store], window).ingests}
+
+    assert key_of(Window(last=7)) == key_of(Window()) == key_of(Window(first="2026-09-02")) == {"key-1"}
+    assert key_of(Window(last=3)) == {"key-2"}, "of two that cover all of it the newest, which stays longest"
+
+    late = _put(tmp_path, "2026-09-03", ["late"], keys=keys)
+    assert not day_versions.is_covered(store, _dated_request("2026-09-03", ["later"], person_key="key-2"))
+    assert day_versions.is_covered(store, _dated_request("2026-09-03", ["log-3", "late"], person_key="key-2"))
+    assert late in _parts(tmp_path, "2026-09-03")[1]
+    for key in keys[::-1]:
+        _put(tmp_path, "2026-09-06", ["late-6"], person_key=key, keys=keys)
+    assert [len(newest_version(store, "2026-09-06").under(key).parts) for key in keys] == [2, 2]
+
+    _put(tmp_path, "2026-09-07", ["log-7", "log-8"], person_key="key-2", keys=("key-2",))
+    assert newest_version(store, "2026-09-07").person_keys == {"key-2"}, "of the other key is an earlier state"
+    storage.remove(f"{store}/days/2026-09-06")
+    with pytest.raises(StageError, match="nothing for 2026-09-06, within"):
+        open_window([store], Window(last=6))
 
 
 @pytest.mark.slow

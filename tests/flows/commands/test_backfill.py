@@ -2,7 +2,10 @@
 
 import pytest
 
-from clicktower.flows.commands.pipelines import dates, require_date_in_log, run_dates
+from clicktower.flows.cli import run
+from clicktower.flows.commands.pipelines import dates, missing_dates, require_date_in_log, run_dates
+from clicktower.flows.config.pipeline_config import read_pipeline
+from clicktower.schemas.day_version import FIRST, DayPart, DayVersion, write_version
 from clicktower.schemas.errors import StageError, UsageError
 
 DAYS = ["2026-09-01", "2026-09-02", "2026-09-03"]
@@ -70,3 +73,41 @@ def test_what_is_no_error_of_a_stage_ends_the_run_dates():
         run_dates(DAYS, broken)
     with pytest.raises(StageError, match=r"every date would be the same log."):
         require_date_in_log(("logs/*.gz",), "pipeline.toml")
+
+
+PIPELINE = """
+store = "store"
+[log]
+files = ["logs/{date}/*.gz"]
+[documents]
+file = "documents.tsv"
+[judgments]
+queries = "queries.tsv"
+qrels = "qrels.txt"
+"""
+
+
+def test_missing_are_the_holes_of_a_store_whose_logs_came_late_and_then_its_newest_date(tmp_path, capsys):
+    (tmp_path / "pipeline.toml").write_text(PIPELINE)
+    config = read_pipeline(str(tmp_path / "pipeline.toml"))
+    assert missing_dates(config, ingest_only=False) == []
+    for day in (1, 4, 6):
+        part = DayPart(ingest="a", logs=("log",), person_key="key", settings="b")
+        date = f"2026-09-0{day}"
+        write_version(
+            config.store, DayVersion(date=date, version=1, parts=(part,), because=FIRST, created="2026-09-09T00:00:00")
+        )
+    assert missing_dates(config, ingest_only=False) == []
+    assert "no log yet: 2026-09-02, 2026-09-03, 2026-09-05" in " ".join(capsys.readouterr().err.split())
+    for day in (2, 5):
+        (tmp_path / f"logs/2026-09-0{day}").mkdir(parents=True)
+        (tmp_path / f"logs/2026-09-0{day}/a.gz").touch()
+    assert missing_dates(config, ingest_only=False) == ["2026-09-02", "2026-09-05", "2026-09-06"]
+    assert missing_dates(config, ingest_only=True) == ["2026-09-02", "2026-09-05"]
+
+
+@pytest.mark.parametrize("which", [(), ("--missing", "--from", "2026-09-01"), ("--missing", "--every")])
+def test_a_backfill_needs_dates_or_the_missing(tmp_path, which, capsys):
+    (tmp_path / "pipeline.toml").write_text(PIPELINE)
+    assert run(["backfill", str(tmp_path / "pipeline.toml"), *which]) == 2
+    assert "--missing" in capsys.readouterr().err

@@ -5,13 +5,16 @@ import os
 import re
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from clicktower.beam_jobs.ingest.person_key import ensure_store_key
 from clicktower.flows.cli import run
 from clicktower.flows.commands import doctor
 from clicktower.flows.commands.doctor import Finding
+from clicktower.flows.config.pipeline_config import read_pipeline
 from clicktower.training.kernel.kernel_library import Status
 
 GB = 10**9
@@ -175,3 +178,29 @@ def test_engines_are_found_in_their_folder(tmp_path):
     (tmp_path / "flink-job-server" / "flink-job-server.jar").touch()
     assert doctor.engine("Prism", tmp_path, ("prism",)).state == "good"
     assert doctor.engine("Flink", tmp_path, files).text.startswith("in part: python-worker missing")
+
+
+@pytest.mark.parametrize(
+    ("window", "days", "state", "words"),
+    [
+        ("", 0, "note", "nothing renews it"),
+        ("", 80, "look", "the key of people expires on"),
+        ("", 95, "look", "the key of people expired on"),
+        ("[window]\nlast = 30\n", 80, "good", "the next is made in time"),
+        ("[window]\nlast = 90\n", 80, "look", "the key of people expires on"),
+        ("[ingest]\nperson_key = 'own.json'\n", 0, "note", "a file of your own"),
+    ],
+)
+def test_with_a_pipeline_the_key_of_people_is_looked_at(tmp_path, window, days, state, words):
+    (tmp_path / "pipeline.toml").write_text(
+        "store = 'store'\n[log]\nfiles = ['logs/{date}.gz']\n[documents]\nfile = 'd.tsv'\n"
+        f"[judgments]\nqueries = 'q.tsv'\nqrels = 'q.txt'\n{window}"
+    )
+    pipeline = read_pipeline(str(tmp_path / "pipeline.toml"))
+    if "own" not in window:
+        assert doctor.person_key(pipeline).text == "of people: none yet, the first ingest makes it"
+    ensure_store_key(pipeline.store, renew=False, today=datetime.now(UTC).date() - timedelta(days=days))
+    finding = doctor.person_key(pipeline)
+    assert (finding.name, finding.state) == ("key", state)
+    assert words in finding.text
+    assert (finding.fix != "") == (state == "look")

@@ -3,7 +3,14 @@ import json
 import pytest
 
 from clicktower.flows.cli import run
-from clicktower.flows.config.pipeline_config import check_inputs, dated, read_pipeline
+from clicktower.flows.config.pipeline_config import (
+    LateLog,
+    check_inputs,
+    dated,
+    ingest_fields,
+    read_pipeline,
+    require_log,
+)
 from clicktower.schemas.errors import UsageError
 
 LEAST = """
@@ -186,6 +193,32 @@ def test_all_missing_inputs_are_named_before_anything_runs(tmp_path):
         assert name in str(raised.value)
 
 
+def test_a_log_that_is_late_is_named_with_its_date_and_no_wrong_path(tmp_path):
+    with pytest.raises(UsageError) as raised:
+        check_inputs(read_pipeline(write(tmp_path, DATED)), "2026-09-01")
+    assert "logs/" not in str(raised.value)
+    with pytest.raises(LateLog, match=rf"The log of 2026-09-01 is not there: nothing is at {tmp_path}/logs/2026-09-01"):
+        require_log(read_pipeline(write(tmp_path, DATED)), "2026-09-01")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/2026-09-01.gz").touch()
+    require_log(read_pipeline(write(tmp_path, DATED)), "2026-09-01")
+
+
+@pytest.mark.parametrize(
+    ("more", "fields"),
+    [
+        ("", {}),
+        ("[window]\nlast = 30\n", {"key_overlap": 30}),
+        ("[window]\nlast = 61\n", {}),
+        ("[window]\nlast = 30\n[ingest]\nrenew_key = false\n", {"renew_key": False}),
+        ("[window]\nlast = 30\n[ingest]\nkey_overlap = 45\n", {"key_overlap": 45}),
+        ("[window]\nlast = 30\n[ingest]\npair_people = true\n", {"key_overlap": 30, "pair_people": True}),
+    ],
+)
+def test_keys_overlap_for_the_window_unless_the_file_says_how_they_are_renewed(tmp_path, more, fields):
+    assert ingest_fields(read_pipeline(write(tmp_path, DATED + more))) == fields
+
+
 def test_the_data_date_is_filled_in():
     assert dated(("logs/{date}/*.gz", "more.gz"), "2026-09-01") == ("logs/2026-09-01/*.gz", "more.gz")
 
@@ -203,6 +236,11 @@ DATED = LEAST.replace("logs/*.gz", "logs/{date}.gz")
             DATED + "[window]\nlast = 30\nallow_missing_days = true\n",
             ["--date", "2026-09-01"],
             ["--days", "STORE", "--to", "2026-09-01", "--last", "30", "--allow-missing-days"],
+        ),
+        (
+            DATED + "[window]\nlast = 30\nallow_missing_days = 2\n",
+            ["key_overlap=30"],
+            ["--days", "STORE", "--to", "2026-09-01", "--last", "30", "--allow-missing-days", "2"],
         ),
     ],
 )

@@ -123,6 +123,25 @@ def test_the_model_card_says_where_the_model_comes_from_how_well_it_ranks_and_wh
     assert "angle bracket" not in body  # an example query of the evaluation
 
 
+def test_the_model_card_has_the_dates_of_a_log_that_was_ingested_without_one(documents, tmp_path):
+    store = str(tmp_path / "store")
+
+    def made(stage: str, inputs: dict, metrics: dict) -> str:
+        request = Request(stage=stage, stage_version=1, config={}, inputs=inputs)
+        return run_stage(store, request, lambda folder: Outcome(metrics=metrics)).manifest.digest
+
+    days = [
+        made("ingest", {"logs": [last]}, {"first_time": f"2026-09-{first}T08:00:00Z", "last_time": f"{last}T10:00:00Z"})
+        for first, last in (("03", "2026-09-20"), ("01", "2026-10-30"))
+    ]
+    timeless = made("ingest", {"logs": ["c"]}, {"first_time": None, "last_time": None})
+    for of_build, words in ((days, "2026-09-01 to 2026-10-30"), ([timeless], "not known: the log has no dates")):
+        build = made("build", {"days": of_build}, {"window": {"from": None, "to": None}})
+        model = trained_stage(store, inputs={"shards": build})
+        card = publish(model, documents=documents, to=str(tmp_path / build), config=CONFIG)
+        assert words in Path(card.folder, "README.md").read_text(encoding="utf-8")
+
+
 def test_a_card_says_that_a_model_was_trained_as_printed(documents, tmp_path):
     model = trained_stage(str(tmp_path), recipe=varied(recipe("paper-lstm-96"), cells=8))
     made = publish(model, documents=documents, to=str(tmp_path / "live"), config=CONFIG)

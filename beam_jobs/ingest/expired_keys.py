@@ -1,0 +1,70 @@
+"""The end of a key of people: the key goes, and with it everything in the store that is hashed under it.
+
+By then every window has another key that covers all of its days (person_key), so nothing is removed that a build could
+still take. What goes: the parts of days under the key, with their versions; their ingests, undated ones too; the hashes
+under it in the list of erased people; the remains of killed jobs, which may hold people. The file of the key goes last,
+so that whatever is cut off is finished by the next ingest. Shards, models and releases hold nobody, and stay.
+"""
+
+from contextlib import suppress
+from datetime import date, timedelta
+
+from clicktower.beam_jobs.ingest import day_versions, erased_people
+from clicktower.beam_jobs.ingest.person_key import FOLDER, PersonKey, current_date, key_paths, read_key
+from clicktower.schemas import manifest, storage
+from clicktower.schemas.claim import claimed
+from clicktower.schemas.day_version import list_dates
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.stage import Progress, clear_others, open_result, silent
+
+LAST_DAY = timedelta(days=1)  # a job that began before midnight ends in peace
+STAGES_WITH_PEOPLE = ("ingest", "build", "judgments")  # in their days or in the scratch files of their jobs
+
+
+def remove_expired_keys(store: str, today: date | None = None, progress: Progress = silent) -> None:
+    """Remove the store's keys that have expired the day before or earlier, and what is hashed under them.
+
+    A key stays that alone recognises people who were erased. Raises StageError (a damaged file).
+    """
+    last = (today or current_date()) - LAST_DAY
+    if not any(read_key(path).expires < last for path in key_paths(store)):
+        return
+    with claimed(storage.join(store, FOLDER), progress):
+        for path in key_paths(store):
+            if (key := read_key(path)).expires < last:
+                _remove(store, path, key, progress)
+
+
+def _remove(store: str, path: str, key: PersonKey, progress: Progress) -> None:
+    dates = list_dates(store)
+    for number, day in enumerate(dates):
+        progress("removing an expired key: days", number, len(dates))
+        day_versions.remove_key(store, day, key.id)
+    for stage in STAGES_WITH_PEOPLE:
+        for name in storage.list_folders(storage.join(store, stage)):
+            folder = storage.join(store, stage, name)
+            if not storage.exists(storage.join(folder, manifest.FILE_NAME)):
+                _clear_killed(folder, progress)
+                continue
+            if stage != "ingest":
+                with suppress(StageError):  # a damaged build ends no ingest
+                    clear_others(open_result(folder))
+                continue
+            result = open_result(folder)
+            clear_others(result)
+            if result.manifest.request.inputs.get("person_key") == key.id:
+                for inside in storage.list_folders(folder):  # the manifest goes last: it says whose hashes these are
+                    storage.remove(storage.join(folder, inside))
+                storage.remove(folder)
+    if erased_people.remove_key(store, key.id):
+        storage.remove(path)
+
+
+def _clear_killed(folder: str, progress: Progress) -> None:
+    """Remove what a killed job left; one that goes on is waited for."""
+    if not storage.list_folders(folder):
+        return
+    with claimed(folder, progress):
+        if not storage.exists(storage.join(folder, manifest.FILE_NAME)):
+            for name in storage.list_folders(folder):
+                storage.remove(storage.join(folder, name))
