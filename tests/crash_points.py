@@ -3,7 +3,7 @@
     python -m tests.crash_points [--every N] [--stage NAME ...] [--on disk|s3] [--mode MODE ...]
 
 A small night is ingested, built, trained, evaluated, published twice and erased from; then the person who was erased
-comes once more. Each command runs undisturbed to
+comes once more, and all that no release needs is pruned, as if the night were long ago. Each command runs undisturbed to
 number its calls (Python's audit events: open for writing, rename, link, remove, mkdir, rmdir). Then, from the same
 state, it runs once for each Nth call and is killed there, and once more and gets an I/O error from it. After that the
 same command has to succeed, with the digests, ledgers and files of the undisturbed run, and to leave nothing but a
@@ -129,6 +129,18 @@ def night(folder: Path, shop: Path, uri: str) -> Iterator[tuple[str, Callable[[]
     yield "prune", lambda: [*publish, "--model", of("train"), "--set", "keep=0"]
     yield "erase", lambda: ["erase", "--store", store, "--client-ids-file", str(shop / "ids.txt")]
     yield "grown", lambda: ["ingest", str(shop / "grown.ndjson"), "--into", store]
+    yield "prune-store", lambda: [
+        "prune", date_back(folder / "store") and store, "--release", release, "--keep-days", "1", "--keep-models", "1",
+    ]  # fmt: skip
+
+
+def date_back(store: Path) -> int:
+    """Let every output of a store be of a year ago; returns how many there are."""
+    paths = list(store.glob("*/*/manifest.json"))
+    for path in paths:
+        text = path.read_text()
+        path.write_text(re.sub(r'"created": "\d{4}', lambda found: f"{found[0][:-4]}2025", text))
+    return len(paths)
 
 
 class Disk:

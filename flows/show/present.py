@@ -35,6 +35,26 @@ def stage_result(result: dict) -> None:
         errors.print(Line(f"  {decision['reason']}", style="dim" if decision["promote"] else "yellow"), soft_wrap=True)
 
 
+def pruning(result: Mapping[str, Any]) -> None:
+    """What went, or would go, by kind, and what stays."""
+    removed = result["removed"]
+    rows: list[list[Cell | str]] = []
+    for stage in sorted({*result["kept_bytes"], *(gone["stage"] for gone in removed)}):
+        of_stage = [gone for gone in removed if gone["stage"] == stage]
+        dates = sorted(gone["date"] for gone in of_stage if gone["date"])
+        which = f"{dates[0]} to {dates[-1]}" if dates else "; ".join(sorted({gone["reason"] for gone in of_stage}))
+        size = sum(gone["num_bytes"] for gone in of_stage)
+        kept = megabytes(result["kept_bytes"].get(stage, 0))
+        rows.append([stage, f"{len(of_stage):,}" if of_stage else "", megabytes(size) if of_stage else "", kept, which])
+    going = "would go" if result["dry_run"] else "removed"
+    header = ("", going, "MB", "MB kept", "")
+    show([Table(caption="", header=header, rows=rows, left=(0, 4)), *(Text(text=f"{w}.") for w in result["waits"])])
+
+
+def megabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:,.1f}"
+
+
 def alarms(sentences: Sequence[str]) -> None:
     """What is unusual about the newest stage's figures."""
     for sentence in sentences:
