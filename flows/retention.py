@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from clicktower.beam_jobs.ingest.day_removal import ingests_of_dates, remove_days
+from clicktower.flows.config.guard_rules import KeepRules
 from clicktower.schemas import manifest as manifests
 from clicktower.schemas import storage
 from clicktower.schemas.day_version import list_dates
@@ -36,21 +37,12 @@ from clicktower.schemas.removal import (
     remove_outputs,
     remove_remains,
 )
-from clicktower.schemas.section import Count, section
 
 DAY = "ingest"
 MEASURED = ("compare", "measure", "evaluate")  # of models; nothing is made from them
 NIGHTLY = (*MEASURED, "train", "build")  # in the order of their removal: nothing is removed before what names it
 YOUNG = timedelta(days=1)
 START = "start"  # the input of a training that starts from another: read when it begins, and by a repeated run
-
-
-@section
-class KeepRules:
-    """How many days of the log, and how many models besides those of releases, a store keeps."""
-
-    days: Count = 90
-    models: Count = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

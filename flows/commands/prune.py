@@ -38,7 +38,7 @@ def prune(
         keep_models: How many models stay besides those of releases.
         dry_run: Show what would go and remove nothing.
     """
-    from clicktower.flows.retention import KeepRules
+    from clicktower.flows.config.guard_rules import KeepRules
     from clicktower.flows.retention import prune as remove
 
     rules = KeepRules(days=keep_days, models=keep_models)

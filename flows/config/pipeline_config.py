@@ -11,7 +11,7 @@ from clicktower.beam_jobs.ingest.content_filters import adult_list
 from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
 from clicktower.beam_jobs.sources import log_files
-from clicktower.flows.config.guard_rules import DriftRules, PromotionRules
+from clicktower.flows.config.guard_rules import DriftRules, KeepRules, PromotionRules
 from clicktower.flows.config.settings import Surroundings
 from clicktower.flows.config.toml_file import (
     RecipeFields,
@@ -127,6 +127,13 @@ class PublishSection:
 
 
 @section
+class MetricsSection:
+    """`textfile`: a file for Prometheus's node_exporter, written at the end of each run (flows.metrics)."""
+
+    textfile: Uri
+
+
+@section
 class LimitsSection:
     """How often a deployed run retries a stage, and how long a stage may take in any run.
 
@@ -141,7 +148,7 @@ class LimitsSection:
 @section
 class PipelineConfig:
     """One run. `ingest`, `build` and `evaluate` hold fields of those stages' configs, by name. Without `compare` the
-    model is only compared with BM25 and a random order.
+    model is only compared with BM25 and a random order. Without `keep` nothing is removed from the store.
 
     Relative paths are relative to the TOML file's folder. `{date}` in `log.files` is the data date of a scheduled run,
     and `log.date` a fixed one; with either the log is dated: every run ingests one date, and `build` unites the days of
@@ -165,6 +172,8 @@ class PipelineConfig:
     drift: DriftRules = field(default_factory=DriftRules)
     publish: PublishSection = Field(default_factory=dict, validate_default=True)
     limits: LimitsSection = field(default_factory=LimitsSection)
+    keep: KeepRules | None = None
+    metrics: MetricsSection | None = None
     beam_options: tuple[str, ...] = ()
 
 
@@ -187,6 +196,12 @@ def read_pipeline(path: str) -> PipelineConfig:
         raise UsageError(
             f"{path}, [ingest]: date fixes the day of a log whose date is another, or that of each run.",
             "Leave it out; log.date is the place for it.",
+        )
+    if config.keep and config.window.last and config.keep.days < config.window.last:
+        raise UsageError(
+            f"{path}, [keep]: days = {config.keep.days} removes days that the window of the last {config.window.last}"
+            " takes.",
+            f"Set days to at least {config.window.last}.",
         )
     _check_settings(config, path)
     return config

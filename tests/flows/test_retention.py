@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from clicktower.beam_jobs.ingest.day_versions import mark_erased, register
 from clicktower.beam_jobs.ingest.days import Window, open_window
 from clicktower.flows.commands import prune as command
-from clicktower.flows.retention import KeepRules, Pruning, prune
+from clicktower.flows.config.guard_rules import KeepRules
+from clicktower.flows.retention import Pruning, prune
 from clicktower.schemas import storage
 from clicktower.schemas.claim import claimed
 from clicktower.schemas.day_version import list_dates, newest_version
@@ -292,7 +293,7 @@ def test_a_removal_that_was_killed_at_any_call_is_finished_by_the_next(tmp_path)
         shutil.copytree(tmp_path / "before", store)
         script = (
             "import os, sys\nfrom datetime import datetime\n"
-            "from clicktower.flows.retention import KeepRules, prune\n"
+            "from clicktower.flows.config.guard_rules import KeepRules\nfrom clicktower.flows.retention import prune\n"
             "calls = 0\n"
             "def hook(event, arguments):\n"
             "    global calls\n"
