@@ -11,6 +11,7 @@ from typing import Any
 
 from prefect import runtime
 from prefect.artifacts import create_markdown_artifact
+from prefect.events import emit_event
 
 from clicktower.flows.config.pipeline_config import PipelineConfig
 from clicktower.flows.guards.drift import WatchedFigure, alarms
@@ -52,6 +53,8 @@ def _ranking(config: PipelineConfig, evaluation: Mapping[str, Any]) -> None:
 def drift(config: PipelineConfig, rows: Sequence[WatchedFigure]) -> None:
     """Every watched figure beside its usual value."""
     count, shown = len(alarms(rows)), [asdict(row) for row in rows]
+    if count:
+        _emit("clicktower.run.drift", {"alarms": "; ".join(row.alarm for row in alarms(rows))})
     about = f"{count} figure{'s' * (count != 1)} out of the usual" if count else usual(shown)
     _keep(config, "drift", "Drift", drift_blocks(shown), about)
 
@@ -63,6 +66,8 @@ def _release(config: PipelineConfig, published: Mapping[str, Any]) -> None:
     blocks: list[Block] = [Text(text=f"This release {was}; nothing was asked of it.")]
     if decision:
         blocks = promotion({"live": metrics["live"], **decision}, bool(decision["figures"].get("click_derived")))
+    event = "clicktower.release.live" if metrics["live"] else "clicktower.release.kept"
+    _emit(event, {"release": published["digest"], "reason": (decision or {}).get("reason", "")})
     about = "The release is live" if metrics["live"] else "The candidate was kept; what was live stays live"
     blocks.append(Text(text=f"Release {published['digest']}"))
     _keep(config, "promotion", "Promotion", blocks, about)
@@ -76,7 +81,7 @@ def _release(config: PipelineConfig, published: Mapping[str, Any]) -> None:
 
 def links(config: PipelineConfig, results: Mapping[str, Any]) -> None:
     """Links to every output."""
-    stages = [value for value in results.values() if isinstance(value, Mapping)]
+    stages = [value for value in results.values() if isinstance(value, Mapping) and "reused" in value]
     new = ["was damaged and made again" if result.get("repaired") else "new" for result in stages]
     rows = [[r["stage"], "reused" if r["reused"] else how, r["path"]] for r, how in zip(stages, new, strict=True)]
     rows.append(["report", "", str(results["report"])])
@@ -99,6 +104,14 @@ def key_of(config: PipelineConfig | None, name: str) -> str:
 
 def _keep(config: PipelineConfig | None, name: str, title: str, blocks: Sequence[Block], about: str) -> None:
     _create(config, name, lambda: f"# {escaped(title)}\n\n{markdown(blocks)}", about)
+
+
+def _emit(event: str, facts: Mapping[str, str]) -> None:
+    """Emit an event of this run, for automations (deploy/alerts.yaml)."""
+    if runtime.flow_run.id:
+        emit_event(
+            event, resource={"prefect.resource.id": f"prefect.flow-run.{runtime.flow_run.id}"}, payload={**facts}
+        )
 
 
 def _create(config: PipelineConfig | None, name: str, text: Callable[[], str], about: str) -> None:

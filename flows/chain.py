@@ -1,4 +1,4 @@
-"""The chain of stages: log -> day -> shards -> model -> evaluation [-> comparison] -> release -> report.
+"""The chain of stages: log -> day -> shards -> model -> evaluation [-> comparison] -> release -> report [-> prune].
 
 Every stage runs in a process of its own (submit): its section of the config becomes the arguments of its command, and
 its JSON result is passed on; nothing heavy happens here. A stage whose request is unchanged answers "reused", so
@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
+from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.flows.config.guard_rules import PromotionRules
 from clicktower.flows.config.pipeline_config import (
     LIVE,
@@ -29,8 +31,11 @@ from clicktower.flows.config.pipeline_config import (
 )
 from clicktower.flows.config.toml_file import assignments
 from clicktower.flows.guards.drift import WatchedFigure, alarms_of_newest, require_usual, watch_figures
+from clicktower.flows.metrics import measured
+from clicktower.flows.retention import prune as remove_unneeded
 from clicktower.flows.show import present
 from clicktower.flows.show.console import progress_bar
+from clicktower.flows.show.json_lines import write_line
 from clicktower.flows.submit import run_stage_command, send_progress
 from clicktower.flows.tracking import require_mlflow
 from clicktower.schemas import manifest, storage
@@ -60,17 +65,36 @@ def run(
     that is late, as long as `log.wait_minutes` says. step: wraps the execution of a stage. page: shows the results
     (flows.artifacts).
     """
-    date = config.log.date or date
+    date, results = config.log.date or date, dict[str, Any]()
+    if until == "ingest":  # its figures would hide those of the last release
+        _run_stages(config, date, until, results, wait, step, page)
+        return results
+    with measured(config, date, results):
+        _run_stages(config, date, until, results, wait, step, page)
+    return results
+
+
+def _run_stages(
+    config: PipelineConfig,
+    date: str,
+    until: str,
+    results: dict[str, Any],
+    wait: bool,
+    step: Callable[[Stage], Stage],
+    page: ModuleType | None,
+) -> None:
+    """Put the JSON result of each stage into `results` as it ends."""
     check_inputs(config, date)
     wait_for_log(config, date, config.log.wait_minutes if wait else 0.0)
     if config.mlflow:
         require_mlflow()
     if until != "ingest":  # whether the documents are known is seen before training, where they are read
         judged_qrels(read_queries(config.judgments.queries), read_qrels(config.judgments.qrels))
-    results: dict[str, Any] = {"ingest": step(ingest)(config, date)}
+    results["ingest"] = step(ingest)(config, date)
     drift = _compare_with_earlier_runs(config, date, results, page)
     if until == "ingest":
-        return results | {"drift": drift}
+        results["drift"] = drift
+        return
     results["build"] = step(build)(config, results["ingest"], date)
     _compare_with_earlier_runs(config, date, results, page)
     results["train"] = step(train)(config, results["build"])
@@ -83,9 +107,10 @@ def run(
     results["report"] = step(report)(config, results)
     if config.mlflow:
         step(track)(config, results)
+    if config.keep:
+        results["prune"] = step(prune)(config, results, date)
     if page:
         page.links(config, results)
-    return results
 
 
 def wait_for_log(config: PipelineConfig, date: str, minutes: float) -> None:
@@ -228,6 +253,23 @@ def track(config: PipelineConfig, results: dict) -> None:
     present.stage_line("mlflow", config.mlflow)
 
 
+def prune(config: PipelineConfig, results: Mapping[str, Any], date: str) -> dict:
+    """What went from the store by [keep]. What this run made and read stays, as does the window up to its date."""
+    assert config.keep
+    made = {result["digest"] for result in results.values() if isinstance(result, Mapping)}
+    named = [config.train.start, config.train.teacher, config.train.word_vectors]
+    needed = made | {name.rstrip("/").rsplit("/", 1)[-1] for name in named if name}
+    window = {date}
+    if is_dated(config) and config.window.last:
+        until = parse_date(date)
+        window = {(until - timedelta(days=number)).isoformat() for number in range(config.window.last)}
+    pruned = remove_unneeded(
+        config.store, config.keep, releases=[config.publish.to], needed=needed, dates=window
+    ).to_json()
+    present.stage_line("prune", present.pruned_headline(pruned))
+    return pruned
+
+
 def _workers(section: TrainSection) -> dict[str, Any]:
     return {
         "workers": section.workers,
@@ -287,6 +329,7 @@ def _run(
     arguments += ["--", *beam_options] if beam_options else []
     limits: Mapping[Any, float] = config.limits.timeout_minutes
     minutes = limits.get(stage)
+    write_line("started", stage)
     result = run_stage_command(arguments, timeout_seconds=minutes and 60 * minutes)
     present.stage_result(result)
     for line in (f"{'reused' if result.get('reused') else 'done'}, {present.headline(result)}", *present.notes(result)):

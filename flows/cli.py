@@ -59,6 +59,7 @@ COMMANDS = {
     "preference": ("publish_and_serve", "Say which of two interleaved releases people prefer, from their clicks."),
     "encode": ("train_and_evaluate", "Turn lines of text into vectors."),
     "erase": ("preprocess", "Erase people, on their request, from the private days of a store."),
+    "prune": ("prune", "Remove old days and models, and what dead processes left, from a store."),
     "verify": ("publish_and_serve", "Check every byte of an output against its manifest."),
     "settings": ("settings", "List every setting of a command, with its type, default and meaning."),
     "doctor": ("doctor", "Report whether this machine can run everything, which path training takes, and what to fix."),

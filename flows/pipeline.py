@@ -134,7 +134,7 @@ def step(stage: chain.Stage) -> chain.Stage:
     def attempt(config: PipelineConfig, *arguments: Any) -> Any:
         try:
             with (
-                progress_to(get_run_logger().info if is_deployed() else None),
+                progress_to(get_run_logger().info) if is_deployed() else nullcontext(),
                 pointer_slot(config.publish.to) if stage is chain.publish else nullcontext(),
             ):
                 return stage(config, *arguments)

@@ -8,7 +8,7 @@ the releases.
 The claim is a lock of the operating system on a small file in the folder. The kernel releases it when its holder ends,
 even by kill -9, so nothing has to expire and no clock has to be right. Child processes do not inherit it: what they
 write after the holder's end is in an attempt that nobody commits, so the next process need not wait for them. The file
-names the holder, for people.
+names the holder, for people, and the outputs that it reads, which nobody removes meanwhile (schemas.removal).
 
 A stage waits only for others with the same digest. A digest covers everything that a stage reads, so processes cannot
 wait for each other in a circle: a stage's own children (the trainings of a sweep) never have its digest.
@@ -21,17 +21,19 @@ same is true of a network file system that is mounted without locks.
 """
 
 import errno
+import fcntl
 import json
 import os
 import re
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 from filelock import BaseFileLock, FileLock, Timeout
 
@@ -44,15 +46,21 @@ WAIT_SECONDS = 0.5
 BEAT_SECONDS = 10.0
 TAKE_OVER_SECONDS = 60.0
 LOOK_SECONDS = 2.0
+FORGOTTEN_SECONDS = 24 * 3600  # after its last beat, by any clock, no holder is taken to live
 _NUMBERED = re.compile(r"claim-\d{6}\.json")
 _NO_LOCKS_HERE = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 @contextmanager
-def claimed(folder: str, progress: Callable[[str, int, int | None], None]) -> Iterator[None]:
-    """Hold the claim on a folder, exclusively on this file system. Waits for it and reports who holds it."""
+def claimed(
+    folder: str, progress: Callable[[str, int, int | None], None], reads: Collection[str] = ()
+) -> Iterator[None]:
+    """Hold the claim on a folder, exclusively on this file system. Waits for it and reports who holds it.
+
+    `reads`: the digests of the outputs that are read meanwhile.
+    """
     if not storage.is_local(folder):
-        with _object_claim(folder, progress):
+        with _object_claim(folder, progress, reads):
             yield
         return
     path = storage.filesystem(storage.join(folder, FILE_NAME))[1]
@@ -61,7 +69,7 @@ def claimed(folder: str, progress: Callable[[str, int, int | None], None]) -> It
     try:
         with suppress(OSError):  # it informs people: a full disk is reported by the stage itself
             if lock.is_locked:
-                Path(path).write_bytes(_signature())
+                Path(path).write_bytes(_signature(reads))
         yield
     finally:
         if lock.is_locked:
@@ -92,15 +100,54 @@ def _wait_for(lock: BaseFileLock, path: str, progress: Callable[[str, int, int |
             return
 
 
+def read_holder(folder: str) -> dict[str, Any] | None:
+    """What the claim on a folder says while a process holds it: {"process": ..., "reads": [digest, ...]}; empty if it
+    has only begun. None if nobody holds it.
+    """
+    if not storage.is_local(folder):
+        text = _read(storage.join(folder, newest)) if (newest := max(_claims(folder), default="")) else None
+        return _if_recent(_parse(text)) if text is not None else None
+    try:
+        file = os.open(storage.filesystem(storage.join(folder, FILE_NAME))[1], os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    with open(file, "rb") as claim:
+        try:
+            fcntl.flock(claim, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return None  # its holder is dead
+        except BlockingIOError:
+            return _parse(claim.read())
+        except OSError as error:
+            if error.errno not in _NO_LOCKS_HERE:
+                raise
+            return _if_recent(_parse(claim.read()))
+
+
+def _if_recent(holder: dict[str, Any]) -> dict[str, Any] | None:
+    with suppress(KeyError, ValueError, TypeError):
+        age = datetime.now(UTC) - datetime.fromisoformat(holder["at"])
+        return None if age.total_seconds() > FORGOTTEN_SECONDS else holder
+    return holder
+
+
+def _parse(signature: bytes) -> dict[str, Any]:
+    with suppress(ValueError):
+        value = json.loads(signature)
+        return value if isinstance(value, dict) else {}
+    return {}
+
+
 @contextmanager
-def _object_claim(folder: str, progress: Callable[[str, int, int | None], None]) -> Iterator[None]:
-    claim = _create(folder, progress)
+def _object_claim(
+    folder: str, progress: Callable[[str, int, int | None], None], reads: Collection[str]
+) -> Iterator[None]:
+    claim = _create(folder, progress, reads)
     ended = Event()
 
     def beat() -> None:
         while not ended.wait(BEAT_SECONDS):
             with suppress(Exception):  # the store is unreachable for a moment: one beat is missing
-                storage.write_atomic(claim, _signature())
+                storage.write_atomic(claim, _signature(reads))
 
     beating = Thread(target=beat, daemon=True)  # a daemon ends with a killed process
     beating.start()
@@ -113,7 +160,7 @@ def _object_claim(folder: str, progress: Callable[[str, int, int | None], None])
             storage.remove(claim)
 
 
-def _create(folder: str, progress: Callable[[str, int, int | None], None]) -> str:
+def _create(folder: str, progress: Callable[[str, int, int | None], None], reads: Collection[str]) -> str:
     """Create this process's claim once no other exists, or once the newest is no longer renewed; returns its URI."""
     seen: tuple[str, bytes] = ("", b"")
     since = time.monotonic()
@@ -130,7 +177,7 @@ def _create(folder: str, progress: Callable[[str, int, int | None], None]) -> st
             continue
         number = int(newest[len("claim-") : -len(".json")]) + 1 if newest else 1
         name_of_claim = f"claim-{number:06}.json"
-        if not storage.write_new(storage.join(folder, name_of_claim), _signature()):
+        if not storage.write_new(storage.join(folder, name_of_claim), _signature(reads)):
             continue
         # Between the check and the claim others may have come and gone. It counts only if the sole other claim is the
         # one taken over, unchanged.
@@ -154,11 +201,11 @@ def _read(claim: str) -> bytes | None:
         return None
 
 
-def _signature() -> bytes:
-    """The holder, for people, and a number that no other claim and no other beat has."""
+def _signature(reads: Collection[str]) -> bytes:
+    """The holder, for people, what it reads, and a number that no other claim and no other beat has."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     holder = {"process": os.getpid(), "machine": socket.gethostname(), "at": now, "nonce": uuid.uuid4().hex}
-    return json.dumps(holder).encode()
+    return json.dumps(holder | {"reads": sorted(reads)}).encode()
 
 
 def _holder(signature: bytes) -> str:

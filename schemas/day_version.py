@@ -88,8 +88,30 @@ def list_dates(store: str) -> list[str]:
 def newest_version(store: str, date: str) -> DayVersion | None:
     """The newest version of a date, or None for an unknown date. Raises StageError for a damaged file."""
     folder = storage.join(store, _FOLDER, date)
-    names = [name for name in storage.list_files(folder) if name.startswith(_PREFIX) and name.endswith(_SUFFIX)]
-    return read_version(storage.join(folder, max(names))) if names else None
+    while names := _version_names(folder):
+        uri = storage.join(folder, max(names))
+        try:
+            return read_version(uri)
+        except StageError:
+            if storage.exists(uri):
+                raise  # otherwise the date was removed meanwhile
+    return None
+
+
+def remove_versions(store: str, date: str) -> None:
+    """Remove a date from a store's days. The oldest version goes first, so that no earlier version ever counts in the
+    place of the newest.
+    """
+    folder = storage.join(store, _FOLDER, date)
+    while names := _version_names(folder):  # again, if a late log was added meanwhile
+        for name in sorted(names):
+            storage.remove(storage.join(folder, name))
+    storage.remove(folder)
+
+
+def _version_names(folder: str) -> list[str]:
+    names = storage.list_names(folder)
+    return [name for name in names if name.startswith(_PREFIX) and name.endswith(_SUFFIX)]
 
 
 def read_version(uri: str) -> DayVersion:
@@ -117,10 +139,11 @@ def write_version(store: str, version: DayVersion) -> bool:
     return storage.write_new(version_uri(store, version), content)
 
 
-def remove_versions(store: str, date: str, person_key: str) -> None:
+def remove_versions_under(store: str, date: str, person_key: str) -> None:
     """Remove the versions of a date that list a part under a key."""
-    for name in filter(is_version_file, storage.list_files(storage.join(store, _FOLDER, date))):
-        uri = storage.join(store, _FOLDER, date, name)
+    folder = storage.join(store, _FOLDER, date)
+    for name in _version_names(folder):
+        uri = storage.join(folder, name)
         if person_key in read_version(uri).person_keys:
             storage.remove(uri)
 

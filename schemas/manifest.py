@@ -7,6 +7,7 @@ manifest wins. The digest identifies the request: inputs, config, stage version,
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
@@ -19,6 +20,7 @@ from clicktower.schemas.ledger import Ledger
 
 SCHEMA_VERSION = "1.0"
 FILE_NAME = "manifest.json"
+DIGEST = re.compile(r"[0-9a-f]{24}")  # of a request
 
 
 def _inside(path: str) -> str:
@@ -49,6 +51,11 @@ class Request:
     def digest(self) -> str:
         """24 hexadecimal digits that name the output."""
         return hashlib.sha256(canonical_json(asdict(self))).hexdigest()[:24]
+
+    def named_digests(self, *, without: Collection[str] = ()) -> set[str]:
+        """The digests of other outputs that the inputs name; `without`: names of inputs to leave out."""
+        inputs = {name: value for name, value in self.inputs.items() if name not in without}
+        return {text for text in re.findall(r'"([^"]*)"', json.dumps(inputs, default=list)) if DIGEST.fullmatch(text)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

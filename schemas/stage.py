@@ -152,7 +152,7 @@ def run_stage(
         return finished
     if request.stage in PRIVATE_STAGES:
         storage.make_folder(storage.join(store, request.stage), private=True)
-    with claimed(stage_folder(store, request), progress):
+    with claimed(stage_folder(store, request), progress, reads=request.named_digests()):
         finished, wrong = find_and_clear_in(stage_folder(store, request))
         return finished or _make(store, request, produce, wrong)
 

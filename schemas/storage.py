@@ -125,6 +125,22 @@ def list_files(uri: str) -> list[str]:
     return sorted(path[len(root) + 1 :] for path in fs.find(root))
 
 
+def list_sizes(uri: str) -> dict[str, int]:
+    """Every file below a folder, as a path relative to it, with its bytes; one listing of an object store."""
+    fs, root = filesystem(uri)
+    root = root.rstrip("/")
+    try:
+        return {path[len(root) + 1 :]: info["size"] or 0 for path, info in fs.find(root, detail=True).items()}
+    except FileNotFoundError:  # a folder or file that another process removed meanwhile
+        return {name: size for name in list_files(uri) if (size := size_bytes(join(uri, name))) is not None}
+
+
+def modified(uri: str) -> float:
+    """When a file, or a local folder, was last written: seconds since the epoch. Raises FileNotFoundError."""
+    fs, path = filesystem(uri)
+    return fs.modified(path).timestamp()
+
+
 def list_folders(uri: str) -> list[str]:
     """The names of the folders in a folder, sorted; empty if there is no folder."""
     return _names(uri, "directory")

@@ -3,11 +3,12 @@
     python -m tests.crash_points [--every N] [--stage NAME ...] [--on disk|s3] [--mode MODE ...]
 
 A small night is ingested, built, trained, evaluated, published twice and erased from; then the person who was erased
-comes once more. Each command runs undisturbed to
-number its calls (Python's audit events: open for writing, rename, link, remove, mkdir, rmdir). Then, from the same
-state, it runs once for each Nth call and is killed there, and once more and gets an I/O error from it. After that the
-same command has to succeed, with the digests, ledgers and files of the undisturbed run, and to leave nothing but a
-claim that nobody holds. Processes are forked from this one, which has imported everything and started no thread.
+comes once more, and the store is pruned as if the night were long ago and another model newer. Each command runs
+undisturbed to number its calls (Python's audit events: open for writing, rename, link, remove, mkdir, rmdir). Then,
+from the same state, it runs once for each Nth call and is killed there, and once more and gets an I/O error from it.
+After that the same command has to succeed, with the digests, ledgers and files of the undisturbed run, and to leave
+nothing but a claim that nobody holds. Processes are forked from this one, which has imported everything and started no
+thread.
 
 On a real S3 server the calls are requests that write (PUT, POST, DELETE), seen by a proxy: the command is killed before
 one is forwarded or before it is answered, the answer to one is lost, or every request from one on is answered 503.
@@ -36,7 +37,7 @@ from clicktower.schemas import claim
 MODULES = (
     "clicktower.beam_jobs.build.build_job", "clicktower.beam_jobs.ingest.erase",
     "clicktower.beam_jobs.ingest.ingest_job", "clicktower.flows.releases.publish",
-    "clicktower.training.evaluation.evaluate_stage", "clicktower.training.model.model",
+    "clicktower.flows.retention", "clicktower.training.evaluation.evaluate_stage", "clicktower.training.model.model",
     "clicktower.training.trainer.worker",
 )  # fmt: skip
 S3_MODULES = ("s3fs", "clicktower.flows.releases.verify")
@@ -44,6 +45,7 @@ CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.trun
 KILLED = 137
 GROWN = '{"query_id": "s2", "client_id": "c7", "user_query": "wood screw", "timestamp": "2026-09-01T10:01:00Z"}\n'
 LINE = '{"query_id": "s1", "client_id": "c7", "user_query": "angle bracket", "timestamp": "2026-09-01T10:00:00Z"}\n'
+SMALL = ["--recipe", "lstm-32", "--epochs", "2", "--set", "minibatch=32", "--set", "micro_batch=16"]
 # Names that differ from run to run.
 _RANDOM = re.compile(r"attempt-[0-9a-f]{12}|[0-9a-f]{32}|[0-9a-f]{24}|tfevents[\w.]+")
 _CLAIM = re.compile(r"claim(-\d{6})?\.json")
@@ -118,17 +120,23 @@ def night(folder: Path, shop: Path, uri: str) -> Iterator[tuple[str, Callable[[]
     def of(stage: str) -> str:
         return f"{store}/{stage}/{next(path for path in (folder / 'store' / stage).iterdir()).name}"
 
-    small = ["--recipe", "lstm-32", "--epochs", "2", "--set", "minibatch=32", "--set", "micro_batch=16"]
     files = ["--queries", str(judged / "queries.dev.tsv"), "--qrels", str(judged / "qrels.dev.txt")]
     yield "ingest", lambda: ["ingest", str(shop / "log"), "--into", store]
     yield "build", lambda: ["build", "--days", store, "--documents", documents, "--k", "1", "--into", store]
-    yield "train", lambda: ["train", "--shards", of("build"), *small, "--into", store]
+    yield "train", lambda: ["train", "--shards", of("build"), *SMALL, "--into", store]
     yield "evaluate", lambda: ["evaluate", "--model", of("train"), "--documents", documents, *files, "--into", store]
     publish = ["publish", "--documents", documents, "--to", release]
     yield "publish", lambda: [*publish, "--model", of("train"), "--evaluation", of("evaluate")]
     yield "prune", lambda: [*publish, "--model", of("train"), "--set", "keep=0"]
     yield "erase", lambda: ["erase", "--store", store, "--client-ids-file", str(shop / "ids.txt")]
     yield "grown", lambda: ["ingest", str(shop / "grown.ndjson"), "--into", store]
+    yield "prune-store", lambda: ["prune", store, "--keep-days", "1", "--keep-models", "1"]
+
+
+def date_back(store: Path) -> None:
+    """Let every output of a store be of a year ago."""
+    for path in store.glob("*/*/manifest.json"):
+        path.write_text(re.sub(r'(?<="created": ")\d{4}', "2025", path.read_text()))
 
 
 class Disk:
@@ -241,6 +249,11 @@ def enumerate_calls(
     for stage, command in night(folder, shop, place.uri):
         if stage == "erase":  # somebody who is in the store
             assert place.run(["ingest", str(root / "one.ndjson"), "--into", store]) == 0, output.read_text()
+        if stage == "prune-store":
+            date_back(folder / "store")
+            [shards] = (path.name for path in (folder / "store/build").iterdir())
+            another = ["train", "--shards", f"{store}/build/{shards}", *SMALL, "--set", "seed=2", "--into", store]
+            assert place.run(another) == 0, output.read_text()
         shutil.copytree(folder, root / "before")
         arguments = command()
         assert place.run(arguments) == 0, output.read_text()

@@ -4,7 +4,8 @@
 
 Log files of two dates appear, grow, are renamed and joined; they are ingested alone and together, early and late, once
 more, and in place of a day; people are erased, and nobody of them comes back with a later ingest; windows are built,
-trained, published, rolled back and pruned. Any command may be killed, or get an I/O error, at one of its calls that
+trained, published, rolled back and pruned; days and models past their retention go from the store, and a log that is
+ingested again is a new day. Any command may be killed, or get an I/O error, at one of its calls that
 change the disk; it is then repeated. After each command the days, pairs and releases are those of the model. Commands
 run in processes forked from this one, which has started no thread.
 """
@@ -17,6 +18,8 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from datetime import date as calendar_date
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +29,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from tests.beam_jobs.sources.ubi_lines import event, search
-from tests.crash_points import KILLED, MODULES, Disk, run
+from tests.crash_points import KILLED, MODULES, Disk, date_back, run
 
 DATES = ("2026-09-01", "2026-09-02")
 CLIENTS = tuple(f"client-{number}" for number in range(5))
@@ -114,6 +117,11 @@ class StoreModel:
         for part in self.ingests.values():
             if any(visit.client == client for visit in part.visits):
                 part.erased.add(client)
+
+    def remove(self, dates: Iterable[str]) -> None:
+        for date in dates:
+            self.days.pop(date, None)
+        self.ingests = {key: part for key, part in self.ingests.items() if key[0] not in dates}
 
     def rows(self, dates: Iterable[str]) -> tuple[dict[str, set[str]], Counter, Counter]:
         people, searches, clicks = defaultdict(set), Counter(), Counter()
@@ -379,6 +387,34 @@ class StoreMachine(RuleBasedStateMachine):
         states = {row["state"]: row["digest"] for row in rows}
         assert states.get("live") == self.releases.live, (rows, vars(self.releases))
         assert states.get("previous") == self.releases.previous, (rows, vars(self.releases))
+
+    @precondition(lambda self: self.expected.days)
+    @rule(days=st.integers(0, 2), models=st.integers(1, 2), disturb=disturb)
+    def prune(self, days, models, disturb):
+        """As if all outputs were of a year ago; what is made afterwards is newer. `days`: how many dates are old."""
+        date_back(Path(self.store))
+        keep_days = (datetime.now(UTC).date() - calendar_date.fromisoformat(DATES[0])).days - days
+        options = ["--release", self.release, "--keep-days", keep_days, "--keep-models", models]
+        self.command("prune", self.store, *options, disturb=disturb)
+        self.expected.remove(DATES[:days])
+        self.compare_days()
+        kept = {path.parent.name for path in Path(self.store).glob("train/*/manifest.json")}
+        self.trained = [folder for folder in self.trained if Path(folder).name in kept]
+        self.builds = {
+            folder: pairs for folder, pairs in self.builds.items() if (Path(folder) / "manifest.json").exists()
+        }
+        released = {
+            json.loads(path.read_bytes())["inputs"]["model"]
+            for path in self.folder.glob("release/releases/*/release.json")
+        }
+        assert released <= kept
+        assert len(kept) >= min(models, len(kept | released))
+        shards = {
+            json.loads((Path(folder) / "manifest.json").read_bytes())["request"]["inputs"]["shards"]
+            for folder in self.trained
+        }
+        assert {Path(folder).name for folder in self.builds} == shards
+        assert {path.name for path in Path(self.store).glob("ingest/*/*.json")} <= {"manifest.json", "erased.json"}
 
     @precondition(lambda self: self.expected.days)
     @rule()

@@ -136,6 +136,7 @@ def build_shards(
         worth_bytes=WORTH_PROCESSES_DAY_BYTES,
         beam_options=beam_options,
         progress=progress,
+        reads=ingests,
     )
 
 

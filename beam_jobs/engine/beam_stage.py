@@ -22,6 +22,7 @@ from clicktower.beam_jobs.engine.engine_options import (
 from clicktower.beam_jobs.engine.forked_workers import forked_workers
 from clicktower.schemas import manifest, stage, storage
 from clicktower.schemas.manifest import Outcome, Request, from_bytes
+from clicktower.schemas.removal import require_present
 from clicktower.schemas.shard import LogicalDigest
 from clicktower.schemas.stage import Progress, StageResult, run_stage, scratch_folder
 
@@ -163,16 +164,19 @@ def run_beam_stage(
     worth_bytes: int = WORTH_PROCESSES_BYTES,
     beam_options: Sequence[str],
     progress: Progress,
+    reads: Sequence[StageResult] = (),
 ) -> StageResult:
     """The output of a request: reused if it exists, otherwise made on Beam.
 
     `job_class`: a module's function that imports the class of the job and returns it, called when Beam is needed, since
     that takes seconds; worker processes of this machine call it at the same time. The job is made of the attempt and of
     `fields`. `input_bytes`: uncompressed; from `worth_bytes` on a job without runner options gets a process per core.
+    `reads`: outputs that it reads; TransientError if they were removed before it began.
     Raises what the job raises (beam_engine), and StageError if the store is not writable.
     """
 
     def produce(folder: str) -> None:
+        require_present(reads)
         options = with_local_workers(beam_options, input_bytes, worth_bytes)
         with (
             forked_workers(job_class) if asks_for_processes(options) else nullcontext() as workers,

@@ -197,7 +197,7 @@ def remove_key(store: str, date: str, person_key: str) -> None:
         return (kept, versions.KEY_ENDED) if 0 < len(kept) < len(parts) else None
 
     _write_next(store, date, decide)
-    versions.remove_versions(store, date, person_key)
+    versions.remove_versions_under(store, date, person_key)
 
 
 def replace_erased(store: str, date: str) -> versions.DayVersion | None:
@@ -361,9 +361,10 @@ def may_be_made_again(folder: str) -> bool:
 
 def _erased(folder: str) -> Mapping[str, Any]:
     uri = storage.join(folder, FILE_NAME)
-    if not storage.exists(uri):
+    try:
+        value: Mapping[str, Any] = from_bytes(storage.read_bytes(uri))
+    except FileNotFoundError:
         return {}
-    value: Mapping[str, Any] = from_bytes(storage.read_bytes(uri))
     require_major(uri, value.get("schema_version"), SCHEMA_VERSION)
     return value
 
@@ -466,6 +467,18 @@ def finished_ingests(store: str) -> list[StageResult]:
     """Every ingest of a store whose rows count, including older versions of a day."""
     folder = storage.join(store, "ingest")
     names = storage.list_folders(folder)
-    folders = [storage.join(folder, name) for name in names]
-    opened = [open_result(uri) for uri in folders if storage.exists(storage.join(uri, manifest.FILE_NAME))]
-    return [result for result in opened if _is_current(result)]
+    opened = [open_finished(storage.join(folder, name)) for name in names]
+    return [result for result in opened if result and _is_current(result)]
+
+
+def open_finished(folder: str) -> StageResult | None:
+    """A finished ingest by its folder; None for one that never finished, or was removed. Raises StageError for a
+    damaged one.
+    """
+    named = storage.join(folder, manifest.FILE_NAME)
+    try:
+        return open_result(folder) if storage.exists(named) else None
+    except StageError:
+        if storage.exists(named):
+            raise
+        return None

@@ -128,7 +128,20 @@ def open_window(days: Sequence[str], window: Window | None = None) -> OpenDays:
     other than a store) and StageError (a damaged day, a missing date, different person keys, a log file that two days
     contain).
     """
-    window = window or Window()
+    while True:
+        held = _days_held(days)
+        try:
+            return _open_window(days, window or Window())
+        except StageError:
+            if _days_held(days) == held:
+                raise  # otherwise days were removed meanwhile: the rest is opened
+
+
+def _days_held(days: Sequence[str]) -> list[list[str]]:
+    return [list_dates(uri) for uri in days]
+
+
+def _open_window(days: Sequence[str], window: Window) -> OpenDays:
     singles = {uri: _parts_of(uri) for uri in days}
     stores = [uri for uri, parts in singles.items() if not parts]
     held: dict[str, list[tuple[str, DayVersion]]] = {}  # date -> its newest version in each store

@@ -95,7 +95,7 @@ def refuse_trained_days(build: str, days: Sequence[StageResult]) -> None:
     """Raise StageError if `build` was made from one of these ingests, dates or log files, or if they do not begin after
     it; UsageError if `build` is not a build.
 
-    Dates, log files and times are compared for those days of the build that are still in its store, or in theirs.
+    Log files and times are compared for those days of the build that are still in its store, or in theirs.
     """
     built = open_result(build, "build")
     digests = set(built.manifest.request.inputs.get("days", ()))
@@ -103,6 +103,7 @@ def refuse_trained_days(build: str, days: Sequence[StageResult]) -> None:
     digests |= {day.manifest.digest for day in trained}
     logs = {log for day in trained for log in day.manifest.request.inputs.get("logs", ())}
     dates = {date for day in trained if (date := data_date(day.manifest.request))}
+    dates.update((built.manifest.outcome.metrics.get("window") or {}).get("versions", ()))
     for day in days:
         request = day.manifest.request
         if request.digest in digests:

@@ -1,7 +1,8 @@
 """clicktower run, backfill, demo: all stages in one go, for a date or for several, here or on a Prefect server."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from importlib import resources
@@ -12,7 +13,8 @@ from cyclopts import Parameter
 
 from clicktower.flows.commands.options import Json, Seed
 from clicktower.flows.show import console, present
-from clicktower.flows.submit import run_stage_command
+from clicktower.flows.show.json_lines import as_json_lines, write_progress
+from clicktower.flows.submit import progress_to, run_stage_command
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.process import sigterm_as_exit
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from clicktower.flows.config.pipeline_config import PipelineConfig
 
 
-def run(config: str, *, date: str | None = None, json: Json = False) -> None:
+def run(config: str, *, date: str | None = None, json_logs: bool = False, json: Json = False) -> int:
     """Run the whole pipeline that a TOML file describes: log -> day -> shards -> model
     -> evaluation -> release.
 
@@ -48,9 +50,27 @@ def run(config: str, *, date: str | None = None, json: Json = False) -> None:
     Args:
         config: The TOML file. Relative paths in it are relative to its folder.
         date: Fills {date} in log.files (2026-09-01); by default yesterday.
+        json_logs: Tell of the run on stderr as JSON lines: time, stage, event, seconds, digest.
     """
-    results = run_locally(config, date, wait=True)
+    with _json_logs(json) if json_logs else nullcontext():
+        results = run_locally(config, date, wait=True)
     console.emit(present.run_json("run", results), json, present.run_results)
+    return drift_exit_code(config, results)
+
+
+@contextmanager
+def _json_logs(json: bool) -> Iterator[None]:
+    with as_json_lines(json=json), progress_to(write_progress):
+        yield
+
+
+def drift_exit_code(config_file: str, results: Mapping[str, Any]) -> int:
+    """The exit code of a run that ended: 0, or what [drift] sets for one with a figure out of the usual."""
+    if not any(row["alarm"] for row in results["drift"]):
+        return 0
+    from clicktower.flows.config.pipeline_config import read_pipeline
+
+    return read_pipeline(config_file).drift.exit_code or 0
 
 
 def run_locally(config_file: str, date: str | None = None, until: str = "report", *, wait: bool = False) -> dict:

@@ -1,4 +1,6 @@
-"""Sections [drift] and [promotion] of a pipeline.toml: what is watched, and what a candidate must show."""
+"""Sections [drift], [promotion] and [keep] of a pipeline.toml: what is watched, what a candidate must show, and what a
+store keeps.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -52,6 +54,8 @@ class DriftRules:
         limits: The largest usual change of a figure, in place of its default (docs/running.md).
         days: The number of earlier days that define what is usual.
         same_weekdays: If so many of them are of the same weekday, the usual value is the median of these alone.
+        exit_code: That of `clicktower run` after an alarm; by default 1 where it stops the run, and 0 where it does
+            not.
     """
 
     stop: tuple[str, ...] = ()
@@ -59,6 +63,7 @@ class DriftRules:
     limits: Mapping[str, float] = field(default_factory=dict)
     days: Annotated[int, Field(ge=7)] = 28
     same_weekdays: Annotated[int, Field(ge=2)] = 3
+    exit_code: Annotated[int, Field(ge=1, le=125)] | None = None
 
     def __post_init__(self) -> None:
         for name in self.stop:
@@ -69,6 +74,8 @@ class DriftRules:
                 raise ValueError(f"limits names {name}; it can hold {', '.join(FIGURES)}")
             if limit <= (1 if FIGURES[name].kind == "times" else 0):
                 raise ValueError(f"limits.{name} must be above {1 if FIGURES[name].kind == 'times' else 0}")
+        if self.exit_code == 2:
+            raise ValueError("exit_code 2 is that of a wrong usage")
         if self.same_weekdays > self.days // 7:
             raise ValueError(f"same_weekdays must be at most {self.days // 7}, the weeks in days")
 
@@ -115,3 +122,11 @@ class PromotionRules:
     def __post_init__(self) -> None:
         if unknown := sorted(set(self.slice_limits) - set(PARTS)):
             raise ValueError(f"slice_limits names {', '.join(unknown)}; the slices are {', '.join(PARTS)}")
+
+
+@section
+class KeepRules:
+    """How many days of the log, and how many models besides those of releases, a store keeps."""
+
+    days: Count = 90
+    models: Count = 5

@@ -12,7 +12,7 @@ from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
 from clicktower.beam_jobs.ingest.person_key import MAX_OVERLAP_DAYS
 from clicktower.beam_jobs.sources import log_files
-from clicktower.flows.config.guard_rules import DriftRules, PromotionRules
+from clicktower.flows.config.guard_rules import DriftRules, KeepRules, PromotionRules
 from clicktower.flows.config.settings import Surroundings
 from clicktower.flows.config.toml_file import (
     RecipeFields,
@@ -186,6 +186,13 @@ class PublishSection:
 
 
 @section
+class MetricsSection:
+    """`textfile`: a file for Prometheus's node_exporter, written at the end of each run (flows.metrics)."""
+
+    textfile: Uri
+
+
+@section
 class LimitsSection:
     """How often a deployed run retries a stage, and how long a stage may take in any run.
 
@@ -227,6 +234,8 @@ class PipelineConfig:
         publish: Where the release goes.
         limits: Retries and timeouts.
         beam_options: Options of the Beam runner.
+        keep: What stays in the store after a run; without it nothing is removed.
+        metrics: Where figures about the run go.
     """
 
     log: LogSection
@@ -246,6 +255,8 @@ class PipelineConfig:
     drift: DriftRules = field(default_factory=DriftRules)
     publish: PublishSection = Field(default_factory=dict, validate_default=True)
     limits: LimitsSection = field(default_factory=LimitsSection)
+    keep: KeepRules | None = None
+    metrics: MetricsSection | None = None
     beam_options: tuple[str, ...] = ()
 
 
@@ -268,6 +279,12 @@ def read_pipeline(path: str) -> PipelineConfig:
         raise UsageError(
             f"{path}, [ingest]: date fixes the day of a log whose date is another, or that of each run.",
             "Leave it out; log.date is the place for it.",
+        )
+    if config.keep and config.window.last and config.keep.days < config.window.last:
+        raise UsageError(
+            f"{path}, [keep]: days = {config.keep.days} removes days that the window of the last {config.window.last}"
+            " takes.",
+            f"Set days to at least {config.window.last}.",
         )
     _check_settings(config, path)
     return config

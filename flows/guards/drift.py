@@ -100,12 +100,14 @@ def require_usual(config: PipelineConfig, date: str, results: Mapping[str, Any],
     if not stopping:
         return
     names, key = ", ".join(row.figure for row in stopping), _key(config, date, results["ingest"])
-    raise StageError(
+    error = StageError(
         f"The figures of {key} are unusual: {'; '.join(row.alarm for row in stopping)}. The run stops, since"
         f" [drift] stop names {names}; what is live stays live.",
         f'Look at that log; if it is right, set accept = ["{key}"] in [drift] and run again: finished stages are'
         " reused.",
     )
+    error.exit_code = config.drift.exit_code or error.exit_code
+    raise error
 
 
 def alarms(rows: Sequence[WatchedFigure]) -> list[WatchedFigure]:

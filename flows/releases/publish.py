@@ -147,7 +147,7 @@ def publish(
         if release is None:
             from clicktower.flows.releases.make_release import make_release  # torch and LanceDB take seconds to import
 
-            with claimed(storage.join(to, ENCODING, digest), progress):
+            with claimed(storage.join(to, ENCODING, digest), progress, reads=request.named_digests()):
                 release, wrong = find(folder)
                 if release:  # the process that this one waited for made it
                     before, is_there = read_pointer(to), True

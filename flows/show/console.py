@@ -171,7 +171,7 @@ _OS_REASONS = {
 # The clicktower extra that a command needs, for an image installed with others.
 NEEDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("demo", "run"), ("beam", "train", "publish", "flows")),
-    **dict.fromkeys(("check", "ingest", "build", "build-labelled", "judgments", "erase"), ("beam",)),
+    **dict.fromkeys(("check", "ingest", "build", "build-labelled", "judgments", "erase", "prune"), ("beam",)),
     **dict.fromkeys(("texts", "train", "combine", "sweep", "evaluate", "explain", "encode"), ("train",)),
     **dict.fromkeys(("evaluate-labelled", "compare"), ("train", "compare")),
     **dict.fromkeys(("publish", "search", "preference"), ("publish",)),

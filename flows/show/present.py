@@ -12,13 +12,17 @@ from rich.text import Text as Line
 from clicktower.flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text
 from clicktower.flows.report.run_blocks import drift, headline, ledger_table, notes, num_compared, promotion, ranking
 from clicktower.flows.show.console import ended, errors, output, plain, show
+from clicktower.flows.show.json_lines import write_line
 from clicktower.schemas.day_version import newest_version, version_uri
 from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.stage import StageResult
 
 
-def stage_line(stage: str, headline: str, seconds: float | None = None, state: str = "") -> None:
+def stage_line(
+    stage: str, headline: str, seconds: float | None = None, state: str = "", digest: str | None = None
+) -> None:
     """The line of a finished stage."""
+    write_line("reused" if state == "reused" else "done", stage, seconds=seconds, digest=digest)
     time = "reused" if state == "reused" else "" if seconds is None else f"{seconds:.1f} s"
     ended("done", stage, time, headline)
 
@@ -26,19 +30,50 @@ def stage_line(stage: str, headline: str, seconds: float | None = None, state: s
 def stage_result(result: dict) -> None:
     """The line of a stage, from its JSON result."""
     state = "reused" if result.get("reused") else "new"
-    stage_line(result["stage"], headline(result), result.get("duration_seconds"), state)
+    stage_line(result["stage"], headline(result), result.get("duration_seconds"), state, result.get("digest"))
     for note in notes(result):
+        write_line("note", result["stage"], text=note)
         errors.print(Line(f"  {note}", style="yellow"), soft_wrap=True)
     if decision := result.get("metrics", {}).get("decision"):
+        write_line("promoted" if decision["promote"] else "kept", result["stage"], text=decision["reason"])
         errors.print(Line(f"  {decision['reason']}", style="dim" if decision["promote"] else "yellow"), soft_wrap=True)
     if decision and not result["metrics"]["live"]:
         place = relative_path(result["metrics"]["release"])
         errors.print(Line(f"  to make it live: {make_live(place, result['digest'])}", style="yellow"), soft_wrap=True)
 
 
+def pruning(result: Mapping[str, Any]) -> None:
+    """What went, or would go, by kind, and what stays."""
+    removed = result["removed"]
+    rows: list[list[Cell | str]] = []
+    for stage in sorted({*result["kept_bytes"], *(gone["stage"] for gone in removed)}):
+        of_stage = [gone for gone in removed if gone["stage"] == stage]
+        dates = sorted(gone["date"] for gone in of_stage if gone["date"])
+        which = f"{dates[0]} to {dates[-1]}" if dates else "; ".join(sorted({gone["reason"] for gone in of_stage}))
+        size = sum(gone["num_bytes"] for gone in of_stage)
+        kept = megabytes(result["kept_bytes"].get(stage, 0))
+        rows.append([stage, f"{len(of_stage):,}" if of_stage else "", megabytes(size) if of_stage else "", kept, which])
+    going = "would go" if result["dry_run"] else "removed"
+    header = ("", going, "MB", "MB kept", "")
+    show([Table(caption="", header=header, rows=rows, left=(0, 4)), *(Text(text=f"{w}.") for w in result["waits"])])
+
+
+def pruned_headline(result: Mapping[str, Any]) -> str:
+    """A removal in one line."""
+    removed = result["removed"]
+    kept = f"{megabytes(sum(result['kept_bytes'].values()))} MB stay"
+    went = f"{len(removed):,} outputs removed, {megabytes(result['removed_bytes'])} MB" if removed else "nothing to go"
+    return "; ".join([f"{went}, {kept}", *result["waits"]])
+
+
+def megabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:,.1f}"
+
+
 def alarms(sentences: Sequence[str]) -> None:
     """What is unusual about the newest stage's figures."""
     for sentence in sentences:
+        write_line("drift", text=sentence)
         errors.print(Line(f"  drift: {sentence}", style="yellow"), soft_wrap=True)
 
 
@@ -125,7 +160,7 @@ def outcome_lines(results: Mapping[str, Any]) -> list[Block]:
 
 def run_json(command: str, results: Mapping[str, Any]) -> dict:
     """The JSON object of a whole run: every stage's result by name, and at the top what a program needs first."""
-    stages = [result for result in results.values() if isinstance(result, dict)]
+    stages = [result for result in results.values() if isinstance(result, dict) and "reused" in result]
     return {
         "stage": command,
         "digest": results["publish"]["digest"],

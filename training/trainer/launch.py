@@ -15,6 +15,7 @@ from clicktower.schemas import storage
 from clicktower.schemas.errors import StoppedEarly, UsageError
 from clicktower.schemas.judgments import Judged
 from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.removal import require_present
 from clicktower.schemas.stage import (
     Progress,
     Stage,
@@ -120,6 +121,7 @@ def train(
     inside = f"{built.manifest.attempt}/"
 
     def produce(attempt: str) -> Outcome:
+        require_present([built, *([started] if started else [])])
         if watched:
             collection_of(watched)  # here, and not after the workers have started: it refuses files that do not join
         # Values left to the cluster are 0 until they are known.
