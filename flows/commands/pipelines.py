@@ -14,7 +14,6 @@ from clicktower.flows.commands.options import Json, Seed
 from clicktower.flows.show import console, present
 from clicktower.flows.submit import run_stage_command
 from clicktower.schemas.errors import StageError, UsageError
-from clicktower.schemas.process import sigterm_as_exit
 
 
 def run(config: str, *, date: str | None = None, json: Json = False) -> None:
@@ -63,8 +62,7 @@ def run_locally(config_file: str, date: str | None = None, until: str = "report"
     yesterday = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
     day = parse_date(date or yesterday)
     if not _prefect_is_set_up():
-        with sigterm_as_exit():
-            return chain.run(config, day.isoformat(), until)
+        return chain.run(config, day.isoformat(), until)
     # A person's terminal shows the stages, not Prefect's log; we report a failed stage once, without a traceback.
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_LOGGING_TO_API_ENABLED", "false")
