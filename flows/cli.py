@@ -88,19 +88,23 @@ def build_app(command: str) -> App:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command line and exit with its code; without `argv` that of this process, which ends with it."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if _command(arguments) != "serve":  # it answers what it has taken on
-        end_at_signals(partial(_say_ended, _command(arguments), "--json" in arguments))
-    if argv is None and _command(arguments) in ONLY_BEAM:
-        from clicktower.beam_jobs import keep_out_unused_imports
+    command, json = _command(arguments), "--json" in arguments
+    if command != "serve":  # it answers what it has taken on
+        end_at_signals(partial(_say_ended, command, json))
+    try:
+        if argv is None and command in ONLY_BEAM:
+            from clicktower.beam_jobs import keep_out_unused_imports
 
-        keep_out_unused_imports()
-    use_scratch()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a terminal that is not UTF-8 shows ? for what it cannot show
-            stream.reconfigure(errors="replace")
-    gc.set_threshold(20_000)  # a command keeps its imports: fewer collections save 0.1 s
-    code = run(arguments)
-    gc.freeze()  # otherwise the interpreter scans all objects of Beam and torch once more: 0.3 s
+            keep_out_unused_imports()
+        use_scratch()
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):  # a terminal that is not UTF-8 shows ? for what it cannot show
+                stream.reconfigure(errors="replace")
+        gc.set_threshold(20_000)  # a command keeps its imports: fewer collections save 0.1 s
+        code = run(arguments)
+        gc.freeze()  # otherwise the interpreter scans all objects of Beam and torch once more: 0.3 s
+    except (KeyboardInterrupt, SystemExit):
+        code = _ended(command, json)
     sys.exit(code)
 
 
@@ -126,14 +130,18 @@ def run(arguments: list[str]) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except Exception as error:
-            if not asked_to_end_by():
-                return report_error(error, command, json)
-        except (KeyboardInterrupt, SystemExit) as error:
-            if not asked_to_end_by() and not isinstance(error, KeyboardInterrupt):
-                raise
-        number = asked_to_end_by() or SIGINT
-        _say_ended(command, json, number)
-        return 128 + number
+            return _ended(command, json) if asked_to_end_by() else report_error(error, command, json)
+        except (KeyboardInterrupt, SystemExit):
+            return _ended(command, json)
+
+
+def _ended(command: str, json: bool) -> int:
+    """The exit code after a signal. Raises the current exception if there was none."""
+    number = asked_to_end_by() or (SIGINT if isinstance(sys.exception(), KeyboardInterrupt) else None)
+    if number is None:
+        raise
+    _say_ended(command, json, number)
+    return 128 + number
 
 
 @cache  # a command that says so once may still take too long to end

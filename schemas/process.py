@@ -128,7 +128,7 @@ def _remove_left_behind(parent: str) -> None:
 # A command also ends where the exception is lost, or the main thread is inside compiled code: the system writes the
 # signal's number into a pipe, and a thread reads it.
 
-END_SECONDS = 15.0  # of a command after a signal; a flow gives its stage 20 (flows.submit), Prefect's worker the flow 30
+END_SECONDS = 15.0  # a flow gives its stage 20 (flows.submit), Prefect's worker gives the flow 30
 _EXCEPTION_BY_DEFAULT = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
 _asked_by: signal.Signals | None = None
 _has_raised = _is_held = False

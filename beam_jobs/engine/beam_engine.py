@@ -37,13 +37,7 @@ from clicktower.schemas.errors import (
     UsageError,
     store_error,
 )
-from clicktower.schemas.process import (
-    asked_to_end_by,
-    keep_folder,
-    kept_path,
-    raise_if_asked_to_end,
-    signals_raising,
-)
+from clicktower.schemas.process import asked_to_end_by, keep_folder, kept_path, raise_if_asked_to_end, signals_raising
 from clicktower.schemas.stage import Progress, silent
 
 OWN_LOG = "beam.log"

@@ -123,6 +123,7 @@ def sweep(
             "workers": workers,
             "min_workers": min_workers,
             "threads": threads,
+            "in_cluster": engine == "ray" and workers > 1,
             "start": start,
             "teacher": teacher,
             "device": device,
