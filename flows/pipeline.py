@@ -51,7 +51,12 @@ def emit_end(flow: Any, flow_run: Any, state: State) -> None:
 
 
 @flow(name="clicktower", log_prints=False, on_completion=[emit_end], on_failure=[emit_end])
-def pipeline(config: str, data_date: datetime.date | None = None, until: Literal["ingest", "report"] = "report") -> Any:
+def pipeline(
+    config: str,
+    data_date: datetime.date | None = None,
+    until: Literal["ingest", "report"] = "report",
+    settings: list[str] | None = None,
+) -> Any:
     """Run the pipeline that a TOML file describes, for one date of data.
 
     Returns the JSON result of each stage by name. A stage that fails ends the run with its error as the state.
@@ -61,12 +66,13 @@ def pipeline(config: str, data_date: datetime.date | None = None, until: Literal
         data_date: The day of the log to ingest. Empty: the day before the scheduled time, so that a run that is late
             still takes its own day.
         until: ingest: only read the day into the store, as a backfill does with all days but the last.
+        settings: section.field=value in place of the file's, one a line.
     """
     pipeline_config = None
     if is_deployed():
         survive_worker()
     try:
-        pipeline_config = read_pipeline(config)
+        pipeline_config = read_pipeline(config, settings or ())
         date = data_date.isoformat() if data_date else _day_before_schedule()
         return chain.run(pipeline_config, date, until, step=step, page=artifacts)
     except StageError as error:

@@ -133,7 +133,9 @@ def _result(stage: str, output: str, returncode: int) -> dict:
         raise getattr(errors, facts.pop("kind", ""), StageError)(**facts)
     number = -returncode if returncode < 0 else returncode - 128  # as a shell reports a signal
     by_signal = number in set(signal.Signals)
-    ended = f"was ended by {signal.Signals(number).name}" if by_signal else f"ended with code {returncode} and no result"
+    ended = (
+        f"was ended by {signal.Signals(number).name}" if by_signal else f"ended with code {returncode} and no result"
+    )
     raise TransientError(
         f"The process of the stage {stage} {ended}. Its finished parts are kept: the same command continues from"
         " there.",

@@ -194,6 +194,7 @@ def try_all(root: Path, every: int, names: list[str], ray: RayCluster | None) ->
                     continue
                 into = root / f"try-{number}"
                 wrong, seconds = try_point(point, into, sign, moment, bool(number // every % 2))
+                print(f"{name}, {sign.name} at {moment}: {seconds:.1f} s {wrong}", file=sys.stderr, flush=True)
                 result["sent"] += 1
                 result["slowest"] = max(result["slowest"], round(seconds, 1))
                 if wrong == "finished":

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from clicktower.flows.commands.options import Json, Seed
+from clicktower.flows.commands.options import Json, Seed, SetInFile
 from clicktower.flows.show import console, present
 from clicktower.flows.submit import run_stage_command
 from clicktower.schemas.errors import StageError, UsageError
 
 
-def run(config: str, *, date: str | None = None, json: Json = False) -> None:
+def run(config: str, *, date: str | None = None, set: SetInFile = None, json: Json = False) -> None:
     """Run the whole pipeline that a TOML file describes: log -> day -> shards -> model
     -> evaluation -> release.
 
@@ -41,16 +41,24 @@ def run(config: str, *, date: str | None = None, json: Json = False) -> None:
     Run it again and every stage answers "reused"; change a setting and only
     what depends on it runs.
 
+    The same file serves development and production: ${NAME} in a text is an
+    environment variable, and --set replaces a field for this run:
+
+        clicktower run pipeline.toml --set train.workers=2 --set train.set.epochs=3
+
     Args:
         config: The TOML file. Relative paths in it are relative to its folder.
         date: Fills {date} in log.files (2026-09-01); by default yesterday.
     """
-    results = run_locally(config, date)
+    results = run_locally(config, date, assignments=set or ())
     console.emit(present.run_json("run", results), json, present.run_results)
 
 
-def run_locally(config_file: str, date: str | None = None, until: str = "report") -> dict:
-    """The JSON result of every stage, or of the ingest alone (`until`). Raises StageError: a stage's own.
+def run_locally(
+    config_file: str, date: str | None = None, until: str = "report", assignments: Sequence[str] = ()
+) -> dict:
+    """The JSON result of every stage, or of the ingest alone (`until`). `assignments`: fields that replace those of
+    the file. Raises StageError: a stage's own.
 
     In this terminal, or as a flow where a Prefect server is set up.
     """
@@ -58,7 +66,7 @@ def run_locally(config_file: str, date: str | None = None, until: str = "report"
     from clicktower.flows import chain
     from clicktower.flows.config.pipeline_config import read_pipeline
 
-    config = read_pipeline(config_file)
+    config = read_pipeline(config_file, assignments)
     yesterday = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
     day = parse_date(date or yesterday)
     if not _prefect_is_set_up():
@@ -68,7 +76,8 @@ def run_locally(config_file: str, date: str | None = None, until: str = "report"
     os.environ.setdefault("PREFECT_LOGGING_TO_API_ENABLED", "false")
     from clicktower.flows.pipeline import pipeline  # Prefect takes seconds to start
 
-    state: Any = pipeline(config=str(Path(config_file).resolve()), data_date=day, until=until, return_state=True)
+    file = str(Path(config_file).resolve())
+    state: Any = pipeline(config=file, data_date=day, until=until, settings=[*assignments], return_state=True)
     result = state.result(raise_on_failure=False)
     if isinstance(result, BaseException):  # a stage's own, without Prefect's wrapping
         raise result
