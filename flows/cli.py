@@ -4,12 +4,14 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from functools import cache, partial
 from io import TextIOWrapper
+from signal import SIGINT, Signals
 
 import cyclopts
 from cyclopts import App, CycloptsError
 
-from clicktower.schemas.process import use_scratch
+from clicktower.schemas.process import asked_to_end_by, end_at_signals, signals_raising, use_scratch
 
 HELP = """Turn a search engine's click log into sentence embeddings that rank.
 
@@ -88,17 +90,23 @@ def build_app(command: str) -> App:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command line and exit with its code; without `argv` that of this process, which ends with it."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if argv is None and _command(arguments) in ONLY_BEAM:
-        from clicktower.beam_jobs import keep_out_unused_imports
+    command, json = _command(arguments), "--json" in arguments
+    if command != "serve":  # it answers what it has taken on
+        end_at_signals(partial(_say_ended, command, json))
+    try:
+        if argv is None and command in ONLY_BEAM:
+            from clicktower.beam_jobs import keep_out_unused_imports
 
-        keep_out_unused_imports()
-    use_scratch()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a terminal that is not UTF-8 shows ? for what it cannot show
-            stream.reconfigure(errors="replace")
-    gc.set_threshold(20_000)  # a command keeps its imports: fewer collections save 0.1 s
-    code = run(arguments)
-    gc.freeze()  # otherwise the interpreter scans all objects of Beam and torch once more: 0.3 s
+            keep_out_unused_imports()
+        use_scratch()
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):  # a terminal that is not UTF-8 shows ? for what it cannot show
+                stream.reconfigure(errors="replace")
+        gc.set_threshold(20_000)  # a command keeps its imports: fewer collections save 0.1 s
+        code = run(arguments)
+        gc.freeze()  # otherwise the interpreter scans all objects of Beam and torch once more: 0.3 s
+    except (KeyboardInterrupt, SystemExit):
+        code = _ended(command, json)
     sys.exit(code)
 
 
@@ -108,23 +116,39 @@ def run(arguments: list[str]) -> int:
 
     command = _command(arguments)
     json = "--json" in arguments
-    try:
-        words = _engine_options(_standard_input(command, arguments))
-        result = build_app(command)(words, exit_on_error=False, print_error=False, result_action="return_value")
-    except CycloptsError as error:
-        from clicktower.schemas.errors import UsageError
+    with signals_raising():
+        try:
+            words = _engine_options(_standard_input(command, arguments))
+            result = build_app(command)(words, exit_on_error=False, print_error=False, result_action="return_value")
+            return result if isinstance(result, int) else 0
+        except CycloptsError as error:
+            from clicktower.schemas.errors import UsageError
 
-        see = " ".join(["clicktower", *[command] * (command in COMMANDS), "--help"])
-        return report_error(UsageError(" ".join(str(error).split()), f"See `{see}`."), command, json)
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted; what was finished is kept, and the same command continues from there\n")
-        return 130
-    except BrokenPipeError:  # `clicktower search ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except Exception as error:
-        return report_error(error, command, json)
-    return result if isinstance(result, int) else 0
+            see = " ".join(["clicktower", *[command] * (command in COMMANDS), "--help"])
+            return report_error(UsageError(" ".join(str(error).split()), f"See `{see}`."), command, json)
+        except BrokenPipeError:  # `clicktower search ... | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except Exception as error:
+            return _ended(command, json) if asked_to_end_by() else report_error(error, command, json)
+        except (KeyboardInterrupt, SystemExit):
+            return _ended(command, json)
+
+
+def _ended(command: str, json: bool) -> int:
+    """The exit code after a signal. Raises the current exception if there was none."""
+    number = asked_to_end_by() or (SIGINT if isinstance(sys.exception(), KeyboardInterrupt) else None)
+    if number is None:
+        raise
+    _say_ended(command, json, number)
+    return 128 + number
+
+
+@cache  # a command that says so once may still take too long to end
+def _say_ended(command: str, json: bool, number: Signals) -> None:
+    from clicktower.flows.show.console import report_end
+
+    report_end(number, command, json)
 
 
 def _command(arguments: Sequence[str]) -> str:

@@ -57,6 +57,7 @@ def pipeline(
     data_date: datetime.date | None = None,
     until: Literal["ingest", "report"] = "report",
     wait: bool = True,
+    settings: list[str] | None = None,
 ) -> Any:
     """Run the pipeline that a TOML file describes, for one date of data.
 
@@ -68,12 +69,13 @@ def pipeline(
             still takes its own day.
         until: ingest: only read the day into the store, as a backfill does with all days but the last.
         wait: Wait for a log that is late, as long as [log] wait_minutes says.
+        settings: section.field=value in place of the file's, one a line.
     """
     pipeline_config = None
     if is_deployed():
         survive_worker()
     try:
-        pipeline_config = read_pipeline(config)
+        pipeline_config = read_pipeline(config, settings or ())
         date = data_date.isoformat() if data_date else _day_before_schedule()
         return chain.run(pipeline_config, date, until, wait=wait and not is_deployed(), step=step, page=artifacts)
     except LateLog as error:

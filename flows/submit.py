@@ -131,7 +131,11 @@ def _result(stage: str, output: str, returncode: int) -> dict:
         return value
     if facts := value.get("error"):
         raise getattr(errors, facts.pop("kind", ""), StageError)(**facts)
-    ended = f"was ended by signal {-returncode}" if returncode < 0 else f"ended with code {returncode} and no result"
+    number = -returncode if returncode < 0 else returncode - 128  # as a shell reports a signal
+    by_signal = number in set(signal.Signals)
+    ended = (
+        f"was ended by {signal.Signals(number).name}" if by_signal else f"ended with code {returncode} and no result"
+    )
     raise TransientError(
         f"The process of the stage {stage} {ended}. Its finished parts are kept: the same command continues from"
         " there.",

@@ -1,4 +1,4 @@
-"""A process and its machine: temporary folders that are removed even after a kill, its end by SIGTERM, compiled
+"""A process and its machine: temporary folders that are removed even after a kill, its end by a signal, compiled
 libraries.
 """
 
@@ -15,23 +15,26 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+from clicktower.schemas.errors import StageError
 
 _PREFIX = "clicktower-scratch-"
 _KEPT_PREFIX = "clicktower-kept-"
 _KEPT_SECONDS = 7 * 24 * 3600  # after which nobody needs it any more
+_MOST_PARENT = 14  # bytes of a path, of the 107 of a socket's: a scratch folder's name takes 28, Ray's own part 64
 
 
-def make_scratch() -> str:
+def make_scratch(parent: str | None = None) -> str:
     """The path of a new folder that is removed when this process ends, or after a kill by the next call.
 
     This process and its forks hold a lock on the folder while they live; folders without a holder are removed.
+    `parent`: the folder that it is in, by default that of temporary files.
     """
-    parent = tempfile.gettempdir()
-    if os.path.basename(parent).startswith(_PREFIX):  # it belongs to another process, which may end first
-        parent = os.path.dirname(parent)
+    parent = parent or _temporary()
     _remove_left_behind(parent)
     while True:
         folder = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
@@ -64,6 +67,14 @@ def limited_groups(groups: Path, own: Path) -> Iterator[tuple[Path, int]]:
         folder = folder.parent
 
 
+def make_socket_folder() -> str:
+    """The path of a new scratch folder for unix sockets, which only this user can enter; in /tmp where the path of
+    temporary files is too long for theirs.
+    """
+    parent = _temporary()
+    return make_scratch(parent if len(os.fsencode(parent)) <= _MOST_PARENT else "/tmp")
+
+
 def use_scratch() -> None:
     """Put the temporary files of this process, and of all processes that it starts, in a scratch folder of its own."""
     tempfile.tempdir = os.environ["TMPDIR"] = make_scratch()
@@ -72,14 +83,21 @@ def use_scratch() -> None:
 def kept_path(folder: str) -> str:
     """The path that a folder of temporary files has after `keep_folder`."""
     parent, name = os.path.split(folder)
-    if os.path.basename(parent).startswith(_PREFIX):
-        parent = os.path.dirname(parent)
-    return os.path.join(parent, _KEPT_PREFIX + name)
+    return os.path.join(_without_scratch(parent), _KEPT_PREFIX + name)
 
 
 def keep_folder(folder: str) -> None:
     """Let a temporary folder outlive this process; a call of `make_scratch` a week later removes it."""
     os.rename(folder, kept_path(folder))
+
+
+def _temporary() -> str:
+    return _without_scratch(tempfile.gettempdir())
+
+
+def _without_scratch(folder: str) -> str:
+    """The folder, or that around it if it belongs to another process, which may end first."""
+    return os.path.dirname(folder) if os.path.basename(folder).startswith(_PREFIX) else folder
 
 
 def _remove(folder: str, owner: int) -> None:
@@ -103,21 +121,124 @@ def _remove_left_behind(parent: str) -> None:
                     shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
 
 
-@contextmanager
-def sigterm_as_exit() -> Iterator[None]:
-    """Within the context, SIGTERM raises SystemExit, so that child processes end too, unless SIGTERM is already
-    handled.
+# The end of a process by a signal: Ctrl-C is SIGINT; schedulers and shells end processes by SIGTERM.
+#
+# It raises an exception in the main thread, so that child processes and an engine's jobs end too. An engine may lose
+# that exception or turn it into an error of its own, so the signal is noted, and whoever handles an error asks for it.
+# A command also ends where the exception is lost, or the main thread is inside compiled code: the system writes the
+# signal's number into a pipe, and a thread reads it.
 
-    Schedulers and shells end processes by SIGTERM.
+END_SECONDS = 15.0  # a flow gives its stage 20 (flows.submit), Prefect's worker gives the flow 30
+_EXCEPTION_BY_DEFAULT = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+_asked_by: signal.Signals | None = None
+_has_raised = _is_held = False
+
+
+def asked_to_end_by() -> signal.Signals | None:
+    """The signal by which this process was asked to end, if it was."""
+    return _asked_by
+
+
+def raise_if_asked_to_end() -> None:
+    """After SIGINT raise KeyboardInterrupt, after SIGTERM SystemExit with the code that a shell expects."""
+    if _asked_by == signal.SIGINT:
+        raise KeyboardInterrupt
+    if _asked_by:
+        sys.exit(128 + _asked_by)
+
+
+def end_at_signals(last_words: Callable[[signal.Signals], object]) -> None:
+    """From now on SIGTERM and SIGINT end this process, a command, within END_SECONDS: by an exception (see
+    `signals_raising`), or at once after that time and a call of `last_words` with the signal.
     """
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        yield
+    if not _handle_signals():
         return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+
+    def watch() -> None:
+        while True:
+            number = os.read(read, 1)[0]
+            if number in _EXCEPTION_BY_DEFAULT:  # others have handlers too
+                _note(number)
+                time.sleep(END_SECONDS)
+                last_words(signal.Signals(number))
+                os._exit(128 + number)
+
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    threading.Thread(target=watch, name="signals", daemon=True).start()
+
+
+@contextmanager
+def signals_raising() -> Iterator[None]:
+    """Within the context SIGTERM and SIGINT raise, as `raise_if_asked_to_end` does, also in place of an engine's error
+    that comes after. A second signal changes nothing. One that somebody else handles is left alone.
+    """
+    global _asked_by, _has_raised
+    before = _handle_signals()
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, StageError):  # it may say that a job goes on
+            raise_if_asked_to_end()
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if before:  # otherwise the process goes on to end
+            _asked_by, _has_raised = None, False
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Within the context SIGTERM and SIGINT wait for a call of `raise_if_asked_to_end`.
+
+    An exception raised at an arbitrary place can get lost: Python prints and drops those from the callback of a weak
+    reference, and processes and pipes have such callbacks.
+    """
+    global _is_held
+    with signals_raising():
+        _is_held = True
+        try:
+            yield
+        finally:
+            _is_held = False
+
+
+@contextmanager
+def keeping_signal_handlers() -> Iterator[None]:
+    """Undo at the end of the context what a library does about SIGTERM and SIGINT."""
+    before = {number: signal.getsignal(number) for number in _EXCEPTION_BY_DEFAULT}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _handle_signals() -> dict[signal.Signals, Any]:
+    """Handle each signal that nobody else does; returns the handlers from before. None outside of the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    return {
+        number: signal.signal(number, _handle)
+        for number, by_default in _EXCEPTION_BY_DEFAULT.items()
+        if signal.getsignal(number) == by_default
+    }
+
+
+def _handle(number: int, frame: object) -> None:
+    global _has_raised
+    _note(number)
+    if not _is_held and not _has_raised:
+        _has_raised = True
+        raise_if_asked_to_end()
+
+
+def _note(number: int) -> None:
+    global _asked_by
+    _asked_by = _asked_by or signal.Signals(number)
 
 
 def load_compiled(name: str, interface_of: str, interface: int) -> tuple[ctypes.CDLL | None, str]:

@@ -23,6 +23,7 @@ from clicktower.schemas import storage
 from clicktower.schemas.claim import claimed
 from clicktower.schemas.errors import JobGoesOn, UsageError
 from clicktower.schemas.manifest import Manifest, Outcome, OutputFile, Request
+from clicktower.schemas.process import raise_if_asked_to_end
 from clicktower.schemas.section import named_settings
 
 # Stages whose output only its owner can read: it contains queries as people typed them.
@@ -177,7 +178,9 @@ def _make(store: str, request: Request, produce: Callable[[str], Outcome | None]
     try:
         storage.make_folder(storage.join(folder, attempt))
         storage.make_folder(scratch_folder(storage.join(folder, attempt)), private=True)
+        raise_if_asked_to_end()  # an interrupt may get lost among a command's imports, or in what it calls
         outcome = produce(storage.join(folder, attempt))
+        raise_if_asked_to_end()
         if outcome is not None:
             commit(folder, request, attempt, outcome, started)
     except JobGoesOn:

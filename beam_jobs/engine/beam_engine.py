@@ -37,7 +37,7 @@ from clicktower.schemas.errors import (
     UsageError,
     store_error,
 )
-from clicktower.schemas.process import keep_folder, kept_path, sigterm_as_exit
+from clicktower.schemas.process import asked_to_end_by, keep_folder, kept_path, raise_if_asked_to_end, signals_raising
 from clicktower.schemas.stage import Progress, silent
 
 OWN_LOG = "beam.log"
@@ -90,7 +90,7 @@ def run_pipeline(
                 raise
         return has_committed()
 
-    with engine_log() as log, sigterm_as_exit():
+    with signals_raising(), engine_log() as log:
         if is_done():
             return
         with started(name, options, log.folder, workers) as runner:
@@ -137,11 +137,12 @@ def _submit_and_wait(pipeline: beam.Pipeline, name: str, options: PipelineOption
         state = str(result.wait_until_finish())
     except HandedOver:
         raise
-    except Exception as error:  # Beam raises RuntimeError, with the runner's text, for any end but DONE
-        cause, state = error, _last_state(result)
-    except BaseException:
-        cancel(result, name, options)
-        raise
+    except BaseException as error:
+        if asked_to_end_by() or not isinstance(error, Exception):  # Beam may make an error of an interrupt
+            cancel(result, name, options)
+            raise_if_asked_to_end()
+            raise
+        cause, state = error, _last_state(result)  # RuntimeError, with the runner's text, for any end but DONE
     if state == "DONE":
         return
     if carried := _find_carried(cause):

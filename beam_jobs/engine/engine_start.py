@@ -10,7 +10,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 import urllib.request
 import uuid
@@ -44,6 +43,7 @@ from apache_beam.utils import thread_pool_executor
 from clicktower.beam_jobs.engine.engine_options import LOOPBACK, MINI_CLUSTER
 from clicktower.beam_jobs.engine.forked_workers import ForkedWorkers, forked_workers
 from clicktower.schemas.errors import JobGoesOn, TransientError, UsageError
+from clicktower.schemas.process import make_socket_folder
 
 # Beam would stage a list of the installed packages, which nothing reads; without it a cluster needs no file of this
 # machine, so a job survives the machine that submitted it.
@@ -346,7 +346,6 @@ def _ask(url: str, method: str) -> Any:
 
 
 _URN = "clicktower:env:forked:v1"
-MOST_TEMPORARY = 70  # characters of the temporary folder: a socket's path has at most about a hundred
 # Beam passes bytes and makes the handlers itself: these identify the environment.
 _ENVIRONMENTS: dict[bytes, "ForkedEnvironment"] = {}
 
@@ -370,8 +369,7 @@ class _PrivateServer(worker_handlers.GrpcServer):
     """
 
     def __init__(self, state: Any, provision_info: Any, worker_manager: Any) -> None:
-        is_long = len(tempfile.gettempdir()) > MOST_TEMPORARY
-        self._folder = tempfile.mkdtemp(prefix="clicktower-", dir="/tmp" if is_long else None)
+        self._folder = make_socket_folder()
         self.address = f"unix:{os.path.join(self._folder, 'runner')}"
         self.control_port = self.data_port = self.state_port = self.logging_port = 0  # _Handler sets the address
         self.control_handler = worker_handlers.BeamFnControlServicer(worker_manager)

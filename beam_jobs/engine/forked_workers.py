@@ -42,11 +42,15 @@ Fail = Callable[[Exception], object]
 def forked_workers(*loaders: Callable[[], object]) -> Iterator["ForkedWorkers"]:
     """A process that forks workers in which each of `loaders`, functions of modules, has run; it ends after the block.
 
-    Raises TransientError if the block fails after a signal ended a worker, whatever error Beam raises for it.
+    If the block is interrupted, they end at once. Raises TransientError if it fails after a signal ended a worker,
+    whatever error Beam raises for it.
     """
     workers = ForkedWorkers([f"{loader.__module__}:{loader.__name__}" for loader in loaders])
     try:
         yield workers
+    except (KeyboardInterrupt, SystemExit):
+        workers.kill()
+        raise
     except Exception as error:
         workers.end()
         if workers.lost and not isinstance(error, JobGoesOn) and error is not workers.lost:
@@ -110,10 +114,14 @@ class ForkedWorkers:
         try:
             self._server.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(self._server.pid, signal.SIGKILL)
-            self._server.wait()
+            self.kill()
         self._listener.join(END_SECONDS)
+
+    def kill(self) -> None:
+        """End the workers now, whatever they do."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._server.pid, signal.SIGKILL)
+        self._server.wait()
 
 
 def _fork_for_each_line(loaders: list[str]) -> None:

@@ -27,4 +27,12 @@ Set = Annotated[
         " A field that has an option of its own may not be set to another value here."
     ),
 ]
+SetInFile = Annotated[
+    list[str] | None,
+    Parameter(
+        name="--set",
+        help="section.field=value in place of the TOML file's, checked as that is; may be repeated. A path is relative"
+        " to the file's folder.",
+    ),
+]
 Shards = Annotated[str, Parameter(help="The folder that `build` printed.")]

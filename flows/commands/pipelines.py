@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from clicktower.flows.commands.options import Json, Seed
+from clicktower.flows.commands.options import Json, Seed, SetInFile
 from clicktower.flows.show import console, present
 from clicktower.flows.show.json_lines import as_json_lines, write_progress
 from clicktower.flows.submit import progress_to, run_stage_command
 from clicktower.schemas.errors import StageError, UsageError
-from clicktower.schemas.process import sigterm_as_exit
 
 if TYPE_CHECKING:
     from clicktower.flows.config.pipeline_config import PipelineConfig
 
 
-def run(config: str, *, date: str | None = None, json_logs: bool = False, json: Json = False) -> int:
+def run(
+    config: str, *, date: str | None = None, set: SetInFile = None, json_logs: bool = False, json: Json = False
+) -> int:
     """Run the whole pipeline that a TOML file describes: log -> day -> shards -> model
     -> evaluation -> release.
 
@@ -47,15 +48,20 @@ def run(config: str, *, date: str | None = None, json_logs: bool = False, json: 
     Run it again and every stage answers "reused"; change a setting and only
     what depends on it runs.
 
+    The same file serves development and production: ${NAME} in a text is an
+    environment variable, and --set replaces a field for this run:
+
+        clicktower run pipeline.toml --set train.workers=2 --set train.set.epochs=3
+
     Args:
         config: The TOML file. Relative paths in it are relative to its folder.
         date: Fills {date} in log.files (2026-09-01); by default yesterday.
         json_logs: Tell of the run on stderr as JSON lines: time, stage, event, seconds, digest.
     """
     with _json_logs(json) if json_logs else nullcontext():
-        results = run_locally(config, date, wait=True)
+        results = run_locally(config, date, assignments=set or (), wait=True)
     console.emit(present.run_json("run", results), json, present.run_results)
-    return drift_exit_code(config, results)
+    return drift_exit_code(config, results, set or ())
 
 
 @contextmanager
@@ -64,18 +70,25 @@ def _json_logs(json: bool) -> Iterator[None]:
         yield
 
 
-def drift_exit_code(config_file: str, results: Mapping[str, Any]) -> int:
+def drift_exit_code(config_file: str, results: Mapping[str, Any], assignments: Sequence[str] = ()) -> int:
     """The exit code of a run that ended: 0, or what [drift] sets for one with a figure out of the usual."""
     if not any(row["alarm"] for row in results["drift"]):
         return 0
     from clicktower.flows.config.pipeline_config import read_pipeline
 
-    return read_pipeline(config_file).drift.exit_code or 0
+    return read_pipeline(config_file, assignments).drift.exit_code or 0
 
 
-def run_locally(config_file: str, date: str | None = None, until: str = "report", *, wait: bool = False) -> dict:
-    """The JSON result of every stage, or of the ingest alone (`until`). `wait`: for a log that is late, as long as the
-    file says. Raises StageError: a stage's own.
+def run_locally(
+    config_file: str,
+    date: str | None = None,
+    until: str = "report",
+    *,
+    assignments: Sequence[str] = (),
+    wait: bool = False,
+) -> dict:
+    """The JSON result of every stage, or of the ingest alone (`until`). `assignments`: fields that replace those of
+    the file. `wait`: for a log that is late, as long as the file says. Raises StageError: a stage's own.
 
     In this terminal, or as a flow where a Prefect server is set up.
     """
@@ -83,18 +96,18 @@ def run_locally(config_file: str, date: str | None = None, until: str = "report"
     from clicktower.flows import chain
     from clicktower.flows.config.pipeline_config import read_pipeline
 
-    config = read_pipeline(config_file)
+    config = read_pipeline(config_file, assignments)
     yesterday = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
     day = parse_date(date or yesterday)
     if not _prefect_is_set_up():
-        with sigterm_as_exit():
-            return chain.run(config, day.isoformat(), until, wait=wait)
+        return chain.run(config, day.isoformat(), until, wait=wait)
     # A person's terminal shows the stages, not Prefect's log; we report a failed stage once, without a traceback.
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_LOGGING_TO_API_ENABLED", "false")
     from clicktower.flows.pipeline import pipeline  # Prefect takes seconds to start
 
-    parameters = {"config": str(Path(config_file).resolve()), "data_date": day, "until": until, "wait": wait}
+    file = str(Path(config_file).resolve())
+    parameters = {"config": file, "data_date": day, "until": until, "wait": wait, "settings": [*assignments]}
     state: Any = pipeline(**parameters, return_state=True)
     result = state.result(raise_on_failure=False)
     if isinstance(result, BaseException):  # a stage's own, without Prefect's wrapping

@@ -260,14 +260,15 @@ class PipelineConfig:
     beam_options: tuple[str, ...] = ()
 
 
-def read_pipeline(path: str) -> PipelineConfig:
-    """The run that a TOML file describes, with absolute paths.
+def read_pipeline(path: str, assignments: Sequence[str] = ()) -> PipelineConfig:
+    """The run that a TOML file describes, with absolute paths; `assignments`: fields that replace the file's, as
+    `section.field=value`.
 
     Raises UsageError: no such file, not TOML, an unknown or missing field, a value of the wrong type, or one that a
     stage would refuse.
     """
     see = "`clicktower run --help` and the commented pipeline.toml of the repository"
-    config = read_toml(path, PipelineConfig, what="pipeline", see=see)
+    config = read_toml(path, PipelineConfig, what="pipeline", see=see, assignments=assignments)
     if config.log.date is not None:
         parse_date(config.log.date)
     if config.window != WindowSection() and not is_dated(config):

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from signal import SIGINT, Signals
 from typing import Any
 
 from rich import progress as bars
@@ -126,6 +127,19 @@ def report_error(error: BaseException, stage: str, json: bool) -> int:
     if Settings().debug:
         errors.print_exception()
     return facts.exit_code
+
+
+def report_end(number: Signals, stage: str, json: bool) -> None:
+    """Tell a person, or with `json` a program, that a signal ended the command; a scheduler starts it again."""
+    cause = "interrupted" if number == SIGINT else f"ended by {number.name}"
+    if json:
+        problem = f"The stage {stage} was {cause}. What was finished is kept."
+        value = {"kind": "TransientError", "problem": problem, "fix": "Run it again: it continues from there."}
+        sys.stdout.write(json_module.dumps({"stage": stage, "error": value}) + "\n")
+        sys.stdout.flush()
+    else:
+        sys.stderr.write(f"{cause}; what was finished is kept, and the same command continues from there\n")
+        sys.stderr.flush()
 
 
 def explain(error: BaseException) -> StageError:

@@ -22,6 +22,7 @@ from clicktower.schemas.documents import read_documents
 from clicktower.schemas.errors import StageError, UsageError, place
 from clicktower.schemas.judgments import Judged, are_click_derived, read_qrels, read_queries
 from clicktower.schemas.manifest import Outcome, Request, to_bytes
+from clicktower.schemas.process import raise_if_asked_to_end, signals_held
 from clicktower.schemas.section import changed
 from clicktower.schemas.stage import Progress, Stage, StageResult, find_finished, open_result, run_stage, silent
 from clicktower.training.evaluation.compare_table import comparison, difference
@@ -40,7 +41,7 @@ from clicktower.training.model.objective_settings import Fixed
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.ranking.measure import judged_collection
 from clicktower.training.ranking.ndcg import CUTOFFS, gains_of, judged_pairs
-from clicktower.training.sweep.trial_process import TrialProcess, TrialStatus, interrupts_held
+from clicktower.training.sweep.trial_process import TrialProcess, TrialStatus
 from clicktower.training.trainer.launch import fingerprints, require_workers, train_request, workers_device
 
 COMPARE = Stage("compare", version=6)
@@ -296,9 +297,9 @@ class _Work:
             if finished:
                 return finished
         arguments = {"shards": self.shards, "store": self.store, "recipe": recipe, **self.training}
-        with interrupts_held() as let_interrupts_through, TrialProcess(arguments) as process:
+        with signals_held(), TrialProcess(arguments) as process:
             while True:
-                let_interrupts_through()
+                raise_if_asked_to_end()
                 if not wait([process.pipe], _LISTEN_SECONDS):
                     continue
                 message = process.read()

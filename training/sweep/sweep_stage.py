@@ -31,6 +31,7 @@ from clicktower.schemas import storage
 from clicktower.schemas.errors import Diverged, StageError, UsageError
 from clicktower.schemas.judgments import Judged
 from clicktower.schemas.manifest import Outcome, Request, from_bytes
+from clicktower.schemas.process import raise_if_asked_to_end, signals_held
 from clicktower.schemas.section import Count, flat, section
 from clicktower.schemas.stage import (
     Progress,
@@ -49,7 +50,7 @@ from clicktower.training.model.recipe import Recipe, may_be_large
 from clicktower.training.model.teacher import require_teacher, teacher_source
 from clicktower.training.ranking.measure import collection_of
 from clicktower.training.sweep.sweep_table import Point, SweepRow, Trial, chosen_row, measures, point_text, rank_points
-from clicktower.training.sweep.trial_process import Key, Processes, TrialOutcome, TrialStatus, interrupts_held
+from clicktower.training.sweep.trial_process import Key, Processes, TrialOutcome, TrialStatus
 from clicktower.training.trainer.checkpoint import read_curve
 from clicktower.training.trainer.job import ONLY_PATH, arithmetic_of
 from clicktower.training.trainer.launch import (
@@ -122,6 +123,7 @@ def sweep(
             "workers": workers,
             "min_workers": min_workers,
             "threads": threads,
+            "in_cluster": engine == "ray" and workers > 1,
             "start": start,
             "teacher": teacher,
             "device": device,
@@ -144,8 +146,8 @@ def sweep(
         if engine == "processes":
             _require_memory(shards, points, workers)
         trials = Trials(points, requests, store=store, measure=measure, progress=progress, trial_ended=trial_ended)
-        with interrupts_held() as let_interrupts_through, executor() as opened:
-            trials.run(rungs, arguments, opened, let_interrupts_through)
+        with signals_held(), executor() as opened:
+            trials.run(rungs, arguments, opened)
         if trials.broken:
             raise _unfinished(trials)
         outcome = _outcome(trials, measure, judged, rungs, open_result(shards).manifest.outcome.labels)
@@ -434,13 +436,7 @@ class Trials:
         by_point = [[self.ended[key] for key in sorted(self.ended) if key[1] == p] for p in range(len(self._points))]
         return rank_points([(p, t) for p, t in zip(self._points, by_point, strict=True) if t], self._measure)
 
-    def run(
-        self,
-        rungs: Sequence[Rung],
-        arguments: Arguments,
-        executor: TrialExecutor,
-        let_interrupts_through: Callable[[], None],
-    ) -> None:
+    def run(self, rungs: Sequence[Rung], arguments: Arguments, executor: TrialExecutor) -> None:
         """Run until all have ended; if some trials of a rung failed, only to the end of that rung, since the next one
         depends on them.
         """
@@ -459,7 +455,7 @@ class Trials:
             waiting = deque(key for key in keys if not self._is_there(key))
             under_way = len(waiting)
             while under_way:
-                let_interrupts_through()
+                raise_if_asked_to_end()
                 while waiting and executor.has_room():
                     key = waiting.popleft()
                     executor.start(key, arguments(self._points[key[1]], self._recipe(key), self._goal_of(key)))

@@ -11,10 +11,9 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -166,29 +165,3 @@ def _lost_process(exitcode: int) -> TrialOutcome:
 def _failed_trial(reason: str, fix: str) -> TrialOutcome:
     problem = f"The training of the trial {reason}. A new start continues from its last checkpoint."
     return TrialOutcome(error=StageError(problem, fix))
-
-
-@contextmanager
-def interrupts_held() -> Iterator[Callable[[], None]]:
-    """Within, Ctrl-C and SIGTERM (a cluster's or a scheduler's) wait for a call of the returned function, which raises
-    KeyboardInterrupt.
-
-    An interrupt raised at an arbitrary place can get lost: Python prints and drops exceptions from the callback of a
-    weak reference, and processes and pipes have those.
-    """
-    pressed = threading.Event()
-
-    def let_through() -> None:
-        if pressed.is_set():
-            raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield let_through
-        return
-    asked_to_end = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda number, frame: pressed.set()) for number in asked_to_end]
-    try:
-        yield let_through
-    finally:
-        for number, handler in zip(asked_to_end, before, strict=True):
-            signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""Training: shards -> model folder, through Ray Train with several workers or within a cluster, else in process.
+"""Training: shards -> model folder, in process, in several processes of this machine, or on a cluster by Ray Train.
 
     train("store/build/DIGEST", store="store", recipe=recipe("lstm-pool-192-words"))
 
@@ -8,8 +8,9 @@ STORE/train/DIGEST/checkpoints: the same request started again after a kill cont
 
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, replace
-from typing import Literal
+from typing import Any, Literal
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StoppedEarly, UsageError
@@ -34,6 +35,7 @@ from clicktower.training.model.teacher import teacher_source, with_teacher
 from clicktower.training.model.word_vectors import with_word_vectors
 from clicktower.training.ranking.measure import collection_of
 from clicktower.training.trainer.job import TrainingJob, arithmetic_of
+from clicktower.training.trainer.local_workers import local_workers
 
 TRAIN = Stage("train", version=2)  # 2: the recipe is written in sections; the model is the same
 
@@ -59,9 +61,9 @@ def train(
 ) -> StageResult:
     """Train a model on the shards in a build's folder.
     `workers`: processes; auto for one on each GPU, or one without a GPU. `threads`: of each of them, by default
-    the cores divided by the workers. `min_workers`: continue with as few when nodes are lost, and with more again when
-    they come back (by default, wait for them). `in_cluster`: one worker goes through Ray Train too, and the GPUs and
-    cores are those of the Ray cluster. With exact reduction none of these changes a byte of the model. `judged`:
+    the cores divided by the workers. `in_cluster`: workers, GPUs and cores are those of a Ray cluster, and Ray Train
+    starts them; `min_workers`: continue there with as few when nodes are lost, and with more again when they come back
+    (by default, wait for them). With exact reduction none of these changes a byte of the model. `judged`:
     documents to watch NDCG on after each epoch; they choose nothing. `checkpoint_seconds`: how much work a kill may
     cost. `device`: cpu, cuda, cuda-eager, or auto for a GPU where the workers have one; `path`, on a CPU: torch,
     compiled, or auto for the compiled one where it serves the recipe. Each adds up in its own way and is another
@@ -126,10 +128,6 @@ def train(
             collection_of(watched)  # here, and not after the workers have started: it refuses files that do not join
         # Values left to the cluster are 0 until they are known.
         number = workers if workers != "auto" else 0 if in_cluster else max(1, count_gpus())
-        if not in_cluster:
-            from clicktower.training.model.parameters import layout_of, require_memory  # torch takes seconds to load
-
-            require_memory(recipe, layout_of(recipe, table_rows_of(built)), number)
         job = TrainingJob(
             shards=storage.absolute(built.data),
             shard_files=tuple(replace(f, path=f.path.removeprefix(inside)) for f in built.manifest.files),
@@ -147,15 +145,16 @@ def train(
             arithmetic=str(request.config["arithmetic"]),
             stop_after=stop_after,
         )
-        if in_cluster or number > 1:
-            from clicktower.training.trainer.ray_workers import run_on_ray
+        if in_cluster:
+            from clicktower.training.trainer.ray_workers import run_on_ray  # Ray takes seconds to load
 
             metrics = run_on_ray(job, number, progress, min_workers=min_workers)
         else:
-            from clicktower.training.compute.reduction import Workers
-            from clicktower.training.trainer.worker import work
+            with local_workers(number) if number > 1 else nullcontext(_work_alone) as run:
+                from clicktower.training.model.parameters import layout_of, require_memory  # so does torch
 
-            metrics = work(job, Workers(), progress)
+                require_memory(recipe, layout_of(recipe, table_rows_of(built)), number)
+                metrics = run(job, progress)
         if not metrics:
             raise StoppedEarly(
                 f"Training stopped after {stop_after} of {recipe.epochs} epochs, as asked. Its checkpoint is kept.",
@@ -170,6 +169,13 @@ def train(
     result = run_stage(store, request, produce, progress)
     storage.remove(checkpoints)
     return result
+
+
+def _work_alone(job: TrainingJob, progress: Progress) -> dict[str, Any]:
+    from clicktower.training.compute.reduction import Workers
+    from clicktower.training.trainer.worker import work
+
+    return work(job, Workers(), progress)
 
 
 def table_rows_of(built: StageResult) -> int:

@@ -9,6 +9,7 @@ import hashlib
 import logging
 import os
 import secrets
+import shutil
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-d
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from clicktower.schemas.errors import StageError, TransientError
+from clicktower.schemas.process import keeping_signal_handlers, make_socket_folder
 from clicktower.schemas.stage import Progress
 
 # Ray gives a node 30 seconds to start, with no option for more. A slow or busy machine may need another try, which
@@ -41,7 +43,8 @@ def cluster(num_cpus: int) -> Iterator[None]:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if "RAY_ADDRESS" in os.environ:
         try:
-            ray.init(**quiet)
+            with keeping_signal_handlers():
+                ray.init(**quiet)
         except RuntimeError as error:  # of many kinds, where no head answers
             raise ConnectionError(str(error)) from error
         try:
@@ -49,12 +52,16 @@ def cluster(num_cpus: int) -> Iterator[None]:
         finally:
             ray.shutdown()
         return
-    with _for_this_machine_alone():
-        _start(num_cpus=num_cpus, **quiet)
-        try:
-            yield
-        finally:
-            ray.shutdown()
+    folder = make_socket_folder()
+    try:
+        with _for_this_machine_alone():
+            _start(num_cpus=num_cpus, _temp_dir=folder, **quiet)
+            try:
+                yield
+            finally:
+                ray.shutdown()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def cluster_lost_error(error: BaseException) -> TransientError:
@@ -149,7 +156,8 @@ def _read_environment() -> None:
 def _start(**options: Any) -> None:
     for start in range(1, STARTS + 1):
         try:
-            ray.init(address="local", include_dashboard=False, **options)
+            with keeping_signal_handlers():
+                ray.init(address="local", include_dashboard=False, **options)
             return
         except Exception as error:  # Ray raises no narrower kind
             ray.shutdown()

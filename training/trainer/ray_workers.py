@@ -11,7 +11,6 @@ A run is named by its request. Ray would answer a second run of a name with the 
 belongs to one attempt and is removed with it.
 """
 
-import errno
 import json
 import os
 import shutil
@@ -45,8 +44,8 @@ from clicktower.schemas.stage import Progress, scratch_folder
 from clicktower.training.compute.device import gpu_share, process_group_backend
 from clicktower.training.compute.reduction import ProcessGroup
 from clicktower.training.model.model_folder import WEIGHTS
-from clicktower.training.trainer.checkpoint import list_updates
 from clicktower.training.trainer.job import TrainingJob
+from clicktower.training.trainer.local_workers import LossesInVain, is_lasting
 from clicktower.training.trainer.ray_cluster import (
     board_of,
     cluster,
@@ -187,10 +186,8 @@ def storage_of(uri: str) -> dict[str, Any]:
     return {"storage_path": path, "storage_filesystem": pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(fs))}
 
 
-LOSSES_IN_VAIN = 4
 SECONDS_IN_VAIN = 60.0  # until Ray notices a dead node, it may start workers there repeatedly
 WAITING = (InitializingState, SchedulingState, ReschedulingState, RestartingState, ResizingState)
-WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS}
 WAIT_SECONDS = 1.0
 
 
@@ -203,25 +200,13 @@ class EndInVain(ray.train.UserCallback):
     """Ends a run that another try would not help: at an error that says so, or at losses without a checkpoint."""
 
     def __init__(self, checkpoints: str, workers: int) -> None:
-        self._checkpoints, self._workers = checkpoints, workers
-        self._newest, self._losses, self._since = -1, 0, 0.0
+        self._losses = LossesInVain(checkpoints, workers, seconds=SECONDS_IN_VAIN)
 
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
         for error in worker_exceptions.values():
             if cause := user_error(error):
                 raise cause
-        newest = next(iter(list_updates(self._checkpoints)), 0)
-        if newest != self._newest:
-            self._newest, self._losses, self._since = newest, 0, time.monotonic()
-        self._losses += 1
-        if self._losses >= LOSSES_IN_VAIN and time.monotonic() - self._since >= SECONDS_IN_VAIN:
-            kinds = ", ".join(sorted({type(error).__name__ for error in worker_exceptions.values()}))
-            raise TransientError(
-                f"Some of {self._workers} Ray workers were lost {self._losses} times in a row without a new checkpoint"
-                f" in between (the last time: {kinds}); Ray's own log has the traceback. "
-                + (f"The checkpoint of update {newest:,} is kept." if newest else "There is no checkpoint yet."),
-                "Run the same command again to go on from there, or with --workers 1.",
-            )
+        self._losses.note(type(error).__name__ for error in worker_exceptions.values())
 
 
 class EndWithoutRoom(ControllerCallback):
@@ -260,7 +245,7 @@ def raising_user_errors() -> Iterator[None]:
 def user_error(error: BaseException | None) -> Exception | None:
     """The cause of a Ray error if a user can act on it: an error of ours, or a full disk; otherwise None."""
     while error is not None:
-        if isinstance(error, StageError) or (isinstance(error, OSError) and error.errno in WRITE_ERRORS):
+        if isinstance(error, Exception) and is_lasting(error):
             return error
         failures = getattr(error, "worker_failures", {})
         for failure in failures.values():
