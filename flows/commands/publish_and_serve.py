@@ -159,18 +159,19 @@ def export(
 ) -> None:
     """Export the live release in a format that another system reads.
 
-    parquet: a file of id, title and vector. opensearch: a folder with the
-    definition of an index, bulk bodies, and a search of vectors and terms.
-    trec: the run of a file of queries, ranked as the release ranks. hub: a
-    folder for a model hub, which sentence-transformers opens. The last line
-    says what the vectors reach alone. Existing files are not overwritten.
+    parquet: a file of id, title and vector. lancedb: a folder with a table of
+    them. opensearch: a folder with the definition of an index, bulk bodies, and
+    a search of vectors and terms. trec: the run of a file of queries, ranked as
+    the release ranks. hub: a folder for a model hub, which sentence-transformers
+    opens. The last line says what the vectors reach alone. Existing files are
+    not overwritten.
 
         clicktower export --release release --form parquet --into titles.parquet
         clicktower export --release release --form trec --queries queries.tsv --into titles.run
 
     Args:
-        form: parquet, opensearch, trec or hub.
-        into: The file to write; for opensearch and hub, the folder.
+        form: parquet, lancedb, opensearch, trec or hub.
+        into: The file to write; for lancedb, opensearch and hub, the folder.
         queries: For trec: queries as `id<TAB>text` lines.
         k: For trec: documents per query.
     """

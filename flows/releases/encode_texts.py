@@ -25,12 +25,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clicktower.flows.releases.release_documents import open_documents
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.manifest import damaged_files
 from clicktower.schemas.release import ENCODING, MODEL, Release, read_folder, read_pointer, read_release, release_folder
 from clicktower.schemas.stage import Progress, StageResult, open_result
-from clicktower.schemas.text_contract import normalise, words
+from clicktower.schemas.text_contract import normalise, normalise_column, words
 from clicktower.training.model.embedding import Side, search_vectors
 from clicktower.training.model.text_encoder import load_text_encoder
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     Encoder = CompiledModel | AnyEncoder
 
 PART_TITLES = 65_536
-_READ_ROWS = 65_536
+_BLOCK_TITLES = 65_536  # normalised at once
 _TRIES = 3  # tries of workers at a part
 _BLOCK_BYTES = 1 << 20
 
@@ -161,29 +162,16 @@ def _reuse_vectors(
     """Fill in the vectors of titles that an earlier release of the same model has; returns whether each title is known,
     [T].
     """
-    known_T = np.zeros(len(distinct), bool)
     folder = _release_of_model(uri, trained, model)
     if folder is None:
-        return known_T
-    from clicktower.flows.releases.release_documents import (
-        open_table,  # imports LanceDB, which encoding lines does not need
-    )
-
-    title_set = pa.array(distinct)
-    try:
-        for batch in open_table(folder).search().select(["title", "vector"]).to_batches(_READ_ROWS):
-            titles = pa.array([normalise(title) for title in batch["title"].to_pylist()], pa.string())
-            row_of_title = pc.fill_null(pc.index_in(titles, value_set=title_set), -1).to_numpy(zero_copy_only=False)
-            is_wanted = row_of_title >= 0
-            title_rows = row_of_title[is_wanted]
-            vectors_TD[title_rows] = np.asarray(batch["vector"].flatten()).reshape(len(is_wanted), -1)[is_wanted]
-            known_T[title_rows] = True
-    except RuntimeError as error:
-        raise StageError(
-            f"The vectors of {folder} cannot be used again: {str(error).splitlines()[0][:200]}. What is live stays as"
-            " it is.",
-            "Run `clicktower verify` on that release, and publish again.",
-        ) from None
+        return np.zeros(len(distinct), bool)
+    documents, vectors_ND = open_documents(folder)
+    titles = documents["title"]
+    blocks = [titles.slice(start, _BLOCK_TITLES).cast(pa.string()) for start in range(0, len(titles), _BLOCK_TITLES)]
+    normalised = pa.concat_arrays([normalise_column(block).cast(pa.large_string()) for block in blocks])
+    row_of_text = pc.index_in(pa.array(distinct, pa.large_string()), value_set=normalised)
+    known_T = row_of_text.is_valid().to_numpy(zero_copy_only=False)
+    vectors_TD[known_T] = vectors_ND[row_of_text.drop_null().to_numpy()]
     return known_T
 
 
@@ -194,7 +182,8 @@ def _release_of_model(uri: str, trained: StageResult, model: Encoder) -> str | N
 
     def is_alike(release: Release) -> bool:
         return (
-            release.inputs.get("model") == trained.manifest.digest
+            release.is_searchable
+            and release.inputs.get("model") == trained.manifest.digest
             and dict(release.text_contract) == dict(model.text_contract)
             and (release.dimensions, release.similarity) == (model.dimensions, model.similarity)
         )

@@ -63,12 +63,14 @@ def make_release(
         titles = encode_titles(to, trained, model, catalogue.titles, workers=workers, progress=progress)
         rows = Rows(documents=catalogue.table, vectors_TD=titles.vectors_TD, text_of_N=titles.text_of_N)
         progress("write documents and read them back", 0, None)
-        write_rows(built, rows)
+        vectors_ND = write_rows(built, rows)
         progress("measure the index against exact search", 0, None)
         bm25 = TitleBM25(catalogue.titles, config.language)
         bm25.write(storage.join(built, INDEX))
         queries = _recall_queries(model, bm25, catalogue, config)
-        index, search = build_index(built, rows, queries, config, similarity=model.similarity, progress=progress)
+        index, search = build_index(
+            built, rows, vectors_ND, queries, config, similarity=model.similarity, progress=progress
+        )
         asked_at = time.monotonic()
         queries.scores(search, config.recall_at)
         milliseconds = round((time.monotonic() - asked_at) / len(queries) * 1000, 3)

@@ -10,14 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clicktower.flows.releases.document_filter import Filter, matching_rows
-from clicktower.flows.releases.release_documents import CANDIDATES, IndexSearch, open_search, read_table
+from clicktower.flows.releases.release_documents import CANDIDATES, IndexSearch, open_documents, open_index
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError, require_major
 from clicktower.schemas.manifest import damaged_files
-from clicktower.schemas.release import MODEL, kept_folder, read_folder, read_release
+from clicktower.schemas.release import MODEL, kept_folder, read_folder, read_release, require_searchable
 from clicktower.schemas.text_contract import CONTRACT_VERSION, words
 from clicktower.training.model.embedding import search_vectors
-from clicktower.training.model.text_encoder import load_text_encoder
+from clicktower.training.model.ensemble import Stored, encoder_of
+from clicktower.training.model.model_folder import read_model, reading_model
+from clicktower.training.model.text_encoder import text_encoder_of
 from clicktower.training.ranking.bm25 import INDEX, TitleBM25
 from clicktower.training.ranking.rerank import Confidence, rerank
 from clicktower.training.ranking.title_ranking import mixed, with_best_by_terms
@@ -49,10 +51,10 @@ class Hit:
 
 
 class OpenRelease:
-    """An open release: the pointer is resolved once, and every search stays in that release's folder.
+    """An open release: the pointer is resolved once, and every file that a search reads is mapped or read.
 
-    Its documents are read into memory at the first search, and its index of terms is mapped at the first that needs it;
-    `load` does both. Afterwards many threads may use it.
+    So every search is of that release, even if its folder is removed meanwhile. What searches need is prepared by the
+    first; `load` prepares all of it. Afterwards many threads may use it.
     """
 
     def __init__(self, uri: str, *, digest: str | None = None, hashes: bool = False) -> None:
@@ -68,25 +70,37 @@ class OpenRelease:
             self.folder = kept_folder(uri, digest)
             self.release = read_folder(self.folder)
         require_major(f"the text contract of {uri}", self.release.text_contract.get("trigrams"), CONTRACT_VERSION)
+        require_searchable(uri, self.release)
         if wrong := damaged_files(self.folder, self.release.files, hashes=hashes):
             raise StageError(
                 f"The release at {uri} cannot be opened: {'; '.join(wrong[:3])}.", "Publish again, which repairs it."
             )
-        self.encoder = load_text_encoder(f"{self.folder}/{MODEL}")
+        model = f"{self.folder}/{MODEL}"
+        with reading_model(model):
+            stored = read_model(model)
+            self.encoder = text_encoder_of(stored)
+        self._stored: Stored | None = stored
+        self.documents, self.vectors_ND = open_documents(self.folder)
+        self._partitions = open_index(self.folder, self.release.index, self.vectors_ND)
+        self._terms = self._open_terms()
 
     @cached_property
     def model(self) -> "AnyEncoder":
         """The whole model, which explains and classifies; torch takes seconds to load."""
-        from clicktower.training.model.model import load_encoder
+        from clicktower.training.model.model import trained_model
 
-        return load_encoder(f"{self.folder}/{MODEL}")
+        assert self._stored
+        with reading_model(self.folder):
+            return encoder_of(self._stored, trained_model)
 
     @cached_property
     def bm25(self) -> TitleBM25:
-        """The titles, indexed by term. A release of an earlier version has no index, or one of other terms."""
-        language = self.release.language
+        """The titles, indexed by term. A release of another lexical contract has an index of other terms."""
+        return self._terms or TitleBM25(self.titles, self.release.language)
+
+    def _open_terms(self) -> TitleBM25 | None:
         try:
-            index = TitleBM25.open(storage.join(self.folder, INDEX), language)
+            index = TitleBM25.open(storage.join(self.folder, INDEX), self.release.language)
             if index and index.num_titles != len(self.titles):
                 raise ValueError(f"they are of {index.num_titles:,} other titles")
         except ValueError as error:
@@ -94,7 +108,7 @@ class OpenRelease:
                 f"The terms of {self.folder} cannot be opened: {error}.",
                 "Run `clicktower verify` on it, and publish again.",
             ) from None
-        return index or TitleBM25(self.titles, language)
+        return index
 
     @cached_property
     def word_matches(self) -> WordMatches:
@@ -114,21 +128,24 @@ class OpenRelease:
     @property
     def ids(self) -> pa.Array:
         """The documents' ids by row: large_string."""
-        return self._documents[0]["id"]
+        return self.documents["id"]
 
     @property
     def titles(self) -> pa.Array:
         """The documents' titles by row: large_string."""
-        return self._documents[0]["title"]
+        return self.documents["title"]
 
-    @property
+    @cached_property
     def documents_search(self) -> IndexSearch:
         """The search over the documents' vectors."""
-        return self._documents[1]
+        search = IndexSearch(self.vectors_ND, self._partitions, similarity=self.release.similarity)
+        search.steps = self.release.index.get("steps", ())
+        return search
 
     def load(self) -> None:
         """Read and prepare everything now, the whole model too. Raises StageError if something cannot be read."""
         _, self.encoder = self.bm25, self.model
+        self._stored = None  # the model has a copy of the weights
         self.search("a", 1)  # the compiled tower is prepared at its first text
 
     def search(
@@ -264,16 +281,11 @@ class OpenRelease:
         return self.release.index.get("candidates") == CANDIDATES
 
     def _matching(self, where: Filter | None) -> np.ndarray | None:
-        return None if where is None else matching_rows(self._documents[0], where)
-
-    @cached_property
-    def _documents(self) -> tuple[pa.RecordBatch, IndexSearch]:
-        documents, vectors_ND = read_table(self.folder)
-        return documents, open_search(self.folder, self.release.index, vectors_ND, self.release.similarity)
+        return None if where is None else matching_rows(self.documents, where)
 
     def _hit(self, rank: int, name: str, row: int, score: float, *, near: float | None, **scores: Any) -> Hit:
         by_distance = self.release.similarity == "euclidean"
-        documents, row = self._documents[0], int(row)
+        documents, row = self.documents, int(row)
         _, _, *kept = documents.schema.names  # after id and title
         return Hit(
             rank=rank,

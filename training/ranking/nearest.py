@@ -36,6 +36,13 @@ class Partitions:
     centres_PD: np.ndarray  # float32, by cosine of length 1
     of_N: np.ndarray  # int32
 
+    def require_of(self, vectors_ND: np.ndarray) -> None:
+        """Raises ValueError if they are not of these vectors."""
+        (num_partitions, dimensions), of_N = self.centres_PD.shape, self.of_N
+        fits = of_N.shape == vectors_ND.shape[:1] and dimensions == vectors_ND.shape[1]
+        if not fits or of_N.min() < 0 or of_N.max() >= num_partitions:
+            raise ValueError("the partitions are not of these vectors")
+
 
 class Nearest:
     """A search over vectors in memory. Safe for many threads."""
@@ -55,10 +62,8 @@ class Nearest:
         self._partitions, self._similarity = partitions, similarity
         self._vectors_ND = np.ascontiguousarray(vectors_ND, np.float32)
         if partitions is not None:
-            (num_partitions, dimensions), of_N = partitions.centres_PD.shape, partitions.of_N
-            fits = len(of_N) == len(vectors_ND) and dimensions == vectors_ND.shape[1]
-            if not fits or of_N.min() < 0 or of_N.max() >= num_partitions:
-                raise ValueError("the partitions are not of these vectors")
+            partitions.require_of(vectors_ND)
+            of_N, num_partitions = partitions.of_N, len(partitions.centres_PD)
             self._row_at = np.argsort(of_N, kind="stable").astype(np.int32)  # one partition's vectors are contiguous
             self._place_of = np.empty(len(of_N), np.int32)
             self._place_of[self._row_at] = np.arange(len(of_N), dtype=np.int32)

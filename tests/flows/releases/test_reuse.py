@@ -7,12 +7,11 @@ kernel serves.
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from clicktower.flows.releases import encode_texts as encoding
 from clicktower.flows.releases.publish import publish
-from clicktower.flows.releases.release_documents import open_table
+from clicktower.flows.releases.release_documents import open_documents
 from clicktower.flows.releases.verify import verify
 from clicktower.schemas.stage import open_result
 from clicktower.schemas.text_contract import normalise
@@ -39,9 +38,8 @@ def published(model, documents, tmp_path_factory):
 
 
 def vectors_of(folder: str) -> dict[str, bytes]:
-    rows = open_table(folder).search().select(["id", "vector"]).to_arrow()
-    vectors = np.asarray(rows["vector"].combine_chunks().flatten()).reshape(len(rows), -1)
-    return {i: vector.tobytes() for i, vector in zip(rows["id"].to_pylist(), vectors, strict=True)}
+    documents, vectors = open_documents(folder)
+    return {i: vector.tobytes() for i, vector in zip(documents["id"].to_pylist(), vectors, strict=True)}
 
 
 def distinct_titles(documents: str) -> int:
@@ -91,7 +89,7 @@ def test_a_kept_release_of_the_model_serves_where_the_live_one_is_of_another(liv
 
 
 def test_vectors_of_a_damaged_release_are_not_used_again(live, model, documents, encoded):
-    data = next(Path(live).glob("releases/*/documents.lance/data/*.lance"))
+    data = next(Path(live).glob("releases/*/documents.arrow"))
     content = bytearray(data.read_bytes())
     content[len(content) // 2] ^= 1
     data.write_bytes(content)

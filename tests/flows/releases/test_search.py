@@ -4,18 +4,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import lancedb
 import numpy as np
 import pyarrow as pa
 import pytest
-from lancedb.index import IvfFlat
 
 from clicktower.flows.commands.train_and_evaluate import evaluate as evaluate_command
 from clicktower.flows.releases import make_release as making
 from clicktower.flows.releases import release_documents
 from clicktower.flows.releases import search as searching
 from clicktower.flows.releases.publish import publish
-from clicktower.flows.releases.release_documents import Rows, open_search, read_table, write_rows
 from clicktower.flows.releases.search import OpenRelease, search
 from clicktower.schemas.documents import read_documents
 from clicktower.schemas.errors import StageError, UsageError
@@ -103,30 +100,11 @@ def test_an_index_that_misses_too_much_is_searched_harder_and_at_last_not_used(m
     assert read_pointer(str(tmp_path / "broken")) is None
 
 
-def test_a_release_with_an_index_of_an_earlier_version_is_searched_exactly(tmp_path):
-    rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(9_000, 8)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    ids = [f"d{row}" for row in range(len(vectors))]
-    documents = pa.table({"id": ids, "title": ids})
-    write_rows(str(tmp_path), Rows(documents=documents, vectors_TD=vectors, text_of_N=np.arange(len(ids))))
-    index = IvfFlat(distance_type="dot", num_partitions=95)
-    lancedb.connect(str(tmp_path)).open_table("documents").create_index("vector", config=index)
-    found, read = read_table(str(tmp_path))
-    assert found["id"].to_pylist() == ids
-    opened = open_search(str(tmp_path), {"kind": "ivf-flat", "num_partitions": 95, "num_probes": 1}, read, "cosine")
-    for query in vectors[:50]:
-        rows, cosines = opened.best(query, 10)
-        assert set(rows.tolist()) == set(np.argsort(vectors @ query)[-10:].tolist())
-        assert cosines == rounded(vectors[rows] @ query)
-
-
 def test_a_release_whose_first_title_has_no_word_any_more_is_served(published):
     """Text contract 1.0 had a word for U+200B."""
     opened = OpenRelease(published.uri)
-    documents, search = opened._documents
-    titles = pa.array(["\u200b", *documents["title"].to_pylist()[1:]], pa.large_string())
-    opened.__dict__["_documents"] = documents.set_column(1, "title", titles), search
+    titles = pa.array(["\u200b", *opened.titles.to_pylist()[1:]], pa.large_string())
+    opened.documents = opened.documents.set_column(1, "title", titles)
     opened.load()
     assert len(opened.search("angle bracket", 300)) == 300
 
