@@ -7,9 +7,8 @@ from cyclopts import Parameter
 from rich.text import Text
 
 from clicktower.flows.commands.options import Documents, Json, Set
-from clicktower.flows.config.toml_file import with_fields
 from clicktower.flows.report.blocks import Cell, Table
-from clicktower.flows.show import console, present
+from clicktower.flows.show import console
 from clicktower.schemas.errors import StageError
 
 ReleaseUri = Annotated[str, Parameter(help="The folder or URI of the releases, which `publish` writes to.")]
@@ -56,7 +55,9 @@ def publish(
         workers: Workers that encode: 1 is this machine with all its cores; more are tasks of a Ray cluster, the one
             that RAY_ADDRESS names or one started here.
     """
+    from clicktower.flows.config.toml_file import with_fields
     from clicktower.flows.releases import publish as publishing
+    from clicktower.flows.show import present
 
     config = with_fields(publishing.PublishConfig(), set or [])
     with console.progress_bar("publish") as progress:
@@ -121,6 +122,7 @@ def rollback(*, to: ReleaseUri, release: str | None = None, json: Json = False) 
             live before.
     """
     from clicktower.flows.releases.publish import rollback
+    from clicktower.flows.show import present
 
     result = rollback(to, release=release)
     console.emit(result.to_json(), json, present.stage_with_details)
@@ -176,6 +178,7 @@ def export(
         k: For trec: documents per query.
     """
     from clicktower.flows.releases.export_release import export
+    from clicktower.flows.show import present
 
     with console.progress_bar("export") as progress:
         result = export(release, form=form, into=into, queries=queries, k=k, progress=progress)

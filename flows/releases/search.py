@@ -23,7 +23,7 @@ from clicktower.training.model.text_encoder import text_encoder_of
 from clicktower.training.ranking.bm25 import INDEX, TitleBM25
 from clicktower.training.ranking.rerank import Confidence, rerank
 from clicktower.training.ranking.title_ranking import mixed, with_best_by_terms
-from clicktower.training.ranking.word_matches import WordMatches
+from clicktower.training.ranking.word_matches import WORDS, WordMatches
 
 if TYPE_CHECKING:
     from clicktower.training.model.model import AnyEncoder
@@ -83,6 +83,7 @@ class OpenRelease:
         self.documents, self.vectors_ND = open_documents(self.folder)
         self._partitions = open_index(self.folder, self.release.index, self.vectors_ND)
         self._terms = self._open_terms()
+        self._words = self._open_words() if self.word_share else None
 
     @cached_property
     def model(self) -> "AnyEncoder":
@@ -104,16 +105,27 @@ class OpenRelease:
             if index and index.num_titles != len(self.titles):
                 raise ValueError(f"they are of {index.num_titles:,} other titles")
         except ValueError as error:
-            raise StageError(
-                f"The terms of {self.folder} cannot be opened: {error}.",
-                "Run `clicktower verify` on it, and publish again.",
-            ) from None
+            raise self._damaged("terms", error) from None
         return index
 
-    @cached_property
+    def _open_words(self) -> WordMatches:
+        try:
+            matches = WordMatches.open(storage.join(self.folder, WORDS), self.encoder)
+            if matches.num_titles != len(self.titles):
+                raise ValueError(f"they are of {matches.num_titles:,} other titles")
+        except ValueError as error:
+            raise self._damaged("words", error) from None
+        return matches
+
+    def _damaged(self, what: str, error: ValueError) -> StageError:
+        problem = f"The {what} of {self.folder} cannot be opened: {error}."
+        return StageError(problem, "Run `clicktower verify` on it, and publish again.")
+
+    @property
     def word_matches(self) -> WordMatches:
-        """The titles' words, encoded individually, for a model that matches words."""
-        return WordMatches(self.encoder, self.titles)
+        """The titles' words, encoded individually, of a model that matches words."""
+        assert self._words
+        return self._words
 
     @property
     def word_share(self) -> float:
@@ -304,7 +316,7 @@ class OpenRelease:
             best = np.flatnonzero(scores >= np.partition(scores, len(rows) - k)[len(rows) - k])
         else:
             best = np.arange(len(rows))
-        id_of = dict(zip(best.tolist(), self.ids.take(pa.array(rows[best])).to_pylist(), strict=True))
+        id_of = {at: self.ids[int(rows[at])].as_py() for at in best.tolist()}
         order = sorted(id_of, key=lambda at: (scores[at], id_of[at]), reverse=True)[:k]
         return [(at, id_of[at]) for at in order]
 
