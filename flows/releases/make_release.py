@@ -73,8 +73,9 @@ def make_release(
             matches.write(storage.join(built, WORDS))
         queries = _recall_queries(model, bm25, matches, catalogue, config)
         index, search = build_index(
-            built, rows, vectors_ND, queries, config, similarity=model.similarity, progress=progress
-        )
+            built, rows, vectors_ND, queries, config,
+            similarity=model.similarity, progress=progress, earlier=titles.earlier,
+        )  # fmt: skip
         asked_at = time.monotonic()
         queries.scores(search, config.recall_at)
         milliseconds = round((time.monotonic() - asked_at) / len(queries) * 1000, 3)

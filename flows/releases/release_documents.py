@@ -40,6 +40,18 @@ class Rows:
         return self.documents.num_rows
 
 
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class EarlierRows:
+    """An intact release of the same model: its folder, index and vectors, and the row there of each text, int64 [T], -1
+    for a new one.
+    """
+
+    folder: str
+    index: Mapping[str, Any]
+    vectors_ND: np.ndarray
+    row_of_T: np.ndarray
+
+
 def write_rows(folder: str, rows: Rows) -> np.ndarray:
     """Write the documents into a local folder and read them back; returns the vectors that were read, float32
     [documents, dimensions].

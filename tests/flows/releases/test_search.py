@@ -79,15 +79,15 @@ def test_equal_titles_are_ordered_by_descending_id(model, tmp_path):
 def test_an_index_that_misses_too_much_is_searched_harder_and_at_last_not_used(model, documents, tmp_path, monkeypatch):
     real = index_recall.__dict__["recall"]
 
-    attempts = iter([0.5, 0.6])
+    attempts = iter([0.6])
 
-    def misses_twice(*found):
+    def misses_once(*found):
         return next(attempts, None) or real(*found)
 
-    monkeypatch.setitem(index_recall.__dict__, "recall", misses_twice)
+    monkeypatch.setitem(index_recall.__dict__, "recall", misses_once)
     config = replace(CONFIG, index="ivf", min_recall=0.7)
     harder = publish(model, documents=documents, to=str(tmp_path / "harder"), config=config).release.index
-    assert [tried["num_probes"] for tried in harder["tried"]][:3] == [4, 8, 12]
+    assert [tried["num_probes"] for tried in harder["tried"]][:2] == [8, 12]  # of 4, 8 and 12
     assert (harder["kind"], harder["num_probes"], harder["recall_at"]) == ("ivf", 12, 10)
     monkeypatch.setitem(index_recall.__dict__, "recall", lambda cosines, limits, k: 0.4 if k == 100 else 1.0)
     exact = publish(model, documents=documents, to=str(tmp_path / "exact"), config=replace(config, seed=1))
