@@ -230,10 +230,10 @@ def is_broken(value: Mapping[str, Any], *, since: str) -> bool:
     """
     if SEAL not in value:
         version = value.get("schema_version")
-        return version is None or _minor(version) >= _minor(since)
+        return version is None or _numbers(version) >= _numbers(since)
     return seal(value) != value
 
 
-def _minor(version: object) -> int:
-    text = str(version).partition(".")[2]
-    return int(text) if text.isdigit() else 0
+def _numbers(version: object) -> list[int]:
+    """Major and minor."""
+    return [int(number) if number.isdigit() else 0 for number in str(version).split(".")]

@@ -9,7 +9,7 @@
     URI/releases/DIGEST/model/           the model folder (safetensors weights, model.json)
     URI/releases/DIGEST/query.onnx       the query tower (query_onnx), where it could be exported exactly
     URI/releases/DIGEST/golden.jsonl     texts with their words, trigram ids and expected vectors
-    URI/releases/DIGEST/documents.lance  id, title, kept columns, vector (float32): a LanceDB table
+    URI/releases/DIGEST/documents.arrow  id, title, kept columns, vector (float32): an Arrow file (release_documents)
     URI/releases/DIGEST/ivf.safetensors  the index of vectors, where there is one (release_documents)
     URI/releases/DIGEST/bm25.arrow       the index of terms (training.ranking.bm25)
     URI/releases/DIGEST/per_query.json   every measure of every system for every judged query: ids and numbers only
@@ -31,7 +31,8 @@ from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.manifest import OutputFile, from_bytes, is_broken, seal, to_bytes
 from clicktower.schemas.section import Count, Natural
 
-SCHEMA_VERSION = "1.3"
+SCHEMA_VERSION = "2.0"  # of release.json; version 1 had a LanceDB table in place of DOCUMENTS
+_RECORD_VERSION = "1.3"  # of pointers and decisions
 
 # How a query's vector and a document's are compared: a model is trained for one similarity, and a release records it. A
 # higher score is nearer.
@@ -43,7 +44,7 @@ Similarity = Literal["cosine", "euclidean"]
 
 POINTER = "pointer.json"
 RELEASE = "release.json"
-TABLE = "documents"
+DOCUMENTS = "documents.arrow"
 MODEL = "model"
 CARD = "README.md"
 QUERY_TOWER = "query.onnx"
@@ -105,6 +106,11 @@ class Release:
         """Of the titles' terms."""
         return self.lexical.get("language", DEFAULT_LANGUAGE)
 
+    @property
+    def is_searchable(self) -> bool:
+        """False for a release of version 1, whose model is still read."""
+        return any(file.path == DOCUMENTS for file in self.files)
+
     def to_json(self) -> dict:
         return seal({"schema_version": SCHEMA_VERSION, **asdict(self)})
 
@@ -117,7 +123,7 @@ class Pointer:
     number: int = 0  # number of swaps so far; since 1.1
 
     def to_json(self) -> dict:
-        return seal({"schema_version": SCHEMA_VERSION, **asdict(self)})
+        return seal({"schema_version": _RECORD_VERSION, **asdict(self)})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -185,12 +191,22 @@ def read_folder(folder: str) -> Release:
     return release
 
 
+def require_searchable(uri: str, release: Release) -> None:
+    """Raises StageError for a release of version 1."""
+    if not release.is_searchable:
+        raise StageError(
+            f"The release {release.digest} at {uri} is of an earlier version, whose documents are in a LanceDB table.",
+            f"Publish its model again: `clicktower publish --model store/train/{release.inputs.get('model')}"
+            f" --documents documents.tsv --to {uri}`.",
+        )
+
+
 def write_decision(uri: str, digest: str, decision: Decision, *, against: str | None, decided: str) -> None:
     """Record why a release went live, or did not, replacing an earlier decision about it.
 
     against: the release that was live then; decided: ISO 8601, UTC.
     """
-    value = {"schema_version": SCHEMA_VERSION, "release": digest, "against": against, "decided": decided}
+    value = {"schema_version": _RECORD_VERSION, "release": digest, "against": against, "decided": decided}
     content = to_bytes(seal({**value, **asdict(decision)}))
     storage.write_atomic(storage.join(uri, _decision_file(digest)), content)
 
@@ -213,7 +229,9 @@ def _read(kind: type[Record], folder: str, name: str, fix: str) -> Record | None
     """The sealed record in a file of a folder, or None without one. Raises StageError if it is damaged."""
     try:
         value = from_bytes(storage.read_bytes(storage.join(folder, name)))
-        require_major(f"{name} of {folder}", value.get("schema_version"), SCHEMA_VERSION)
+        version = value.get("schema_version")
+        is_earlier = kind is not Release or str(version).startswith("1.")
+        require_major(f"{name} of {folder}", version, _RECORD_VERSION if is_earlier else SCHEMA_VERSION)
         if is_broken(value, since="1.1"):
             raise ValueError("the seal is broken")
         return TypeAdapter(kind).validate_python(value)  # a later version may have more fields

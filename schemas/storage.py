@@ -9,6 +9,7 @@ import errno
 import glob
 import hashlib
 import logging
+import mmap
 import os
 import stat
 import uuid
@@ -197,9 +198,15 @@ def read_bytes(uri: str) -> bytes:
     return fs.cat_file(path)
 
 
-def read_writable(uri: str) -> bytearray:
-    """A file's bytes in writable memory: for large arrays that are used in place."""
+def map_bytes(uri: str) -> mmap.mmap | bytearray:
+    """A file's bytes, writable for this process alone: mapped from a local disk, read from elsewhere.
+
+    They stay as they are when the file is removed. Raises ValueError for an empty local file.
+    """
     fs, path = filesystem(uri)
+    if is_local(uri):
+        with open(path, "rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     with fs.open(path, "rb") as file:
         content = bytearray(file.seek(0, os.SEEK_END))
         file.seek(0)

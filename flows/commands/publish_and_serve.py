@@ -7,9 +7,8 @@ from cyclopts import Parameter
 from rich.text import Text
 
 from clicktower.flows.commands.options import Documents, Json, Set
-from clicktower.flows.config.toml_file import with_fields
 from clicktower.flows.report.blocks import Cell, Table
-from clicktower.flows.show import console, present
+from clicktower.flows.show import console
 from clicktower.schemas.errors import StageError
 
 ReleaseUri = Annotated[str, Parameter(help="The folder or URI of the releases, which `publish` writes to.")]
@@ -56,7 +55,9 @@ def publish(
         workers: Workers that encode: 1 is this machine with all its cores; more are tasks of a Ray cluster, the one
             that RAY_ADDRESS names or one started here.
     """
+    from clicktower.flows.config.toml_file import with_fields
     from clicktower.flows.releases import publish as publishing
+    from clicktower.flows.show import present
 
     config = with_fields(publishing.PublishConfig(), set or [])
     with console.progress_bar("publish") as progress:
@@ -121,6 +122,7 @@ def rollback(*, to: ReleaseUri, release: str | None = None, json: Json = False) 
             live before.
     """
     from clicktower.flows.releases.publish import rollback
+    from clicktower.flows.show import present
 
     result = rollback(to, release=release)
     console.emit(result.to_json(), json, present.stage_with_details)
@@ -159,22 +161,24 @@ def export(
 ) -> None:
     """Export the live release in a format that another system reads.
 
-    parquet: a file of id, title and vector. opensearch: a folder with the
-    definition of an index, bulk bodies, and a search of vectors and terms.
-    trec: the run of a file of queries, ranked as the release ranks. hub: a
-    folder for a model hub, which sentence-transformers opens. The last line
-    says what the vectors reach alone. Existing files are not overwritten.
+    parquet: a file of id, title and vector. lancedb: a folder with a table of
+    them. opensearch: a folder with the definition of an index, bulk bodies, and
+    a search of vectors and terms. trec: the run of a file of queries, ranked as
+    the release ranks. hub: a folder for a model hub, which sentence-transformers
+    opens. The last line says what the vectors reach alone. Existing files are
+    not overwritten.
 
         clicktower export --release release --form parquet --into titles.parquet
         clicktower export --release release --form trec --queries queries.tsv --into titles.run
 
     Args:
-        form: parquet, opensearch, trec or hub.
-        into: The file to write; for opensearch and hub, the folder.
+        form: parquet, lancedb, opensearch, trec or hub.
+        into: The file to write; for lancedb, opensearch and hub, the folder.
         queries: For trec: queries as `id<TAB>text` lines.
         k: For trec: documents per query.
     """
     from clicktower.flows.releases.export_release import export
+    from clicktower.flows.show import present
 
     with console.progress_bar("export") as progress:
         result = export(release, form=form, into=into, queries=queries, k=k, progress=progress)
@@ -327,6 +331,7 @@ def serve(
     # imported.
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ.setdefault(name, "1")
+    from clicktower.flows.config.toml_file import with_fields
     from clicktower.flows.serve import service
     from clicktower.flows.serve.limits import Limits
     from clicktower.flows.serve.service import ServeConfig, is_loopback, listen

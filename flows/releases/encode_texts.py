@@ -25,12 +25,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clicktower.flows.releases.release_documents import EarlierRows, open_documents
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.manifest import damaged_files
 from clicktower.schemas.release import ENCODING, MODEL, Release, read_folder, read_pointer, read_release, release_folder
 from clicktower.schemas.stage import Progress, StageResult, open_result, silent
-from clicktower.schemas.text_contract import normalise, words
+from clicktower.schemas.text_contract import normalise, normalise_column, words
 from clicktower.training.model.embedding import Side, search_vectors
 from clicktower.training.model.text_encoder import load_text_encoder
 
@@ -41,17 +42,20 @@ if TYPE_CHECKING:
     Encoder = CompiledModel | AnyEncoder
 
 PART_TITLES = 65_536
-_READ_ROWS = 65_536
+_BLOCK_TITLES = 65_536  # normalised at once
 _TRIES = 3  # tries of workers at a part
 _BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class TitleVectors:
-    """`vectors_TD`: of the distinct titles, float32; `text_of_N`: each document's row of it."""
+    """`vectors_TD`: of the distinct titles, float32; `text_of_N`: each document's row of it. `earlier`: where some of
+    them are from.
+    """
 
     vectors_TD: np.ndarray
     text_of_N: np.ndarray
+    earlier: EarlierRows | None
     counts: dict[str, int]  # distinct titles: encoded now, taken from parts of a killed publisher, reused
     parts: Sequence[str]  # files to remove after the release is placed
 
@@ -68,7 +72,12 @@ def encode_titles(
     distinct = list(row_of)
     vectors_TD = np.empty((len(distinct), model.dimensions), np.float32)
     progress("look for vectors of an earlier release", 0, None)
-    missing = np.flatnonzero(~_reuse_vectors(uri, trained, model, distinct, vectors_TD))
+    earlier = _earlier_rows(uri, trained, model, distinct)
+    missing = np.arange(len(distinct))
+    if earlier:
+        is_known = earlier.row_of_T >= 0
+        vectors_TD[is_known] = earlier.vectors_ND[earlier.row_of_T[is_known]]
+        missing = np.flatnonzero(~is_known)
     rows = [missing[start : start + PART_TITLES] for start in range(0, len(missing), PART_TITLES)]
     texts = {at: [distinct[row] for row in part] for at, part in enumerate(rows)}
     names = [_part_name(uri, trained, part) for part in texts.values()] if len(rows) > 1 else []
@@ -95,7 +104,7 @@ def encode_titles(
         "resumed": resumed,
         "reused": len(distinct) - len(missing),
     }
-    return TitleVectors(vectors_TD=vectors_TD, text_of_N=text_of_N, counts=counts, parts=names)
+    return TitleVectors(vectors_TD=vectors_TD, text_of_N=text_of_N, earlier=earlier, counts=counts, parts=names)
 
 
 def _encode_locally(
@@ -155,46 +164,30 @@ def _loaded(model: str) -> Encoder:
     return load_text_encoder(model)
 
 
-def _reuse_vectors(
-    uri: str, trained: StageResult, model: Encoder, distinct: Sequence[str], vectors_TD: np.ndarray
-) -> np.ndarray:
-    """Fill in the vectors of titles that an earlier release of the same model has; returns whether each title is known,
-    [T].
-    """
-    known_T = np.zeros(len(distinct), bool)
-    folder = _release_of_model(uri, trained, model)
-    if folder is None:
-        return known_T
-    from clicktower.flows.releases.release_documents import (
-        open_table,  # imports LanceDB, which encoding lines does not need
-    )
-
-    title_set = pa.array(distinct)
-    try:
-        for batch in open_table(folder).search().select(["title", "vector"]).to_batches(_READ_ROWS):
-            titles = pa.array([normalise(title) for title in batch["title"].to_pylist()], pa.string())
-            row_of_title = pc.fill_null(pc.index_in(titles, value_set=title_set), -1).to_numpy(zero_copy_only=False)
-            is_wanted = row_of_title >= 0
-            title_rows = row_of_title[is_wanted]
-            vectors_TD[title_rows] = np.asarray(batch["vector"].flatten()).reshape(len(is_wanted), -1)[is_wanted]
-            known_T[title_rows] = True
-    except RuntimeError as error:
-        raise StageError(
-            f"The vectors of {folder} cannot be used again: {str(error).splitlines()[0][:200]}. What is live stays as"
-            " it is.",
-            "Run `clicktower verify` on that release, and publish again.",
-        ) from None
-    return known_T
+def _earlier_rows(uri: str, trained: StageResult, model: Encoder, distinct: Sequence[str]) -> EarlierRows | None:
+    """The rows of titles in an earlier release of the same model; None without one."""
+    found = _release_of_model(uri, trained, model)
+    if found is None:
+        return None
+    folder, release = found
+    documents, vectors_ND = open_documents(folder)
+    titles = documents["title"]
+    blocks = [titles.slice(start, _BLOCK_TITLES).cast(pa.string()) for start in range(0, len(titles), _BLOCK_TITLES)]
+    normalised = pa.concat_arrays([normalise_column(block).cast(pa.large_string()) for block in blocks])
+    row_of_text = pc.index_in(pa.array(distinct, pa.large_string()), value_set=normalised)
+    row_of_T = pc.fill_null(row_of_text, -1).to_numpy(zero_copy_only=False)
+    return EarlierRows(folder=folder, index=release.index, vectors_ND=vectors_ND, row_of_T=row_of_T)
 
 
-def _release_of_model(uri: str, trained: StageResult, model: Encoder) -> str | None:
-    """The folder of the live release if it has this model, otherwise of the newest intact one that does; None without
+def _release_of_model(uri: str, trained: StageResult, model: Encoder) -> tuple[str, Release] | None:
+    """(folder, release): the live release if it has this model, otherwise the newest intact one that does; None without
     one.
     """
 
     def is_alike(release: Release) -> bool:
         return (
-            release.inputs.get("model") == trained.manifest.digest
+            release.is_searchable
+            and release.inputs.get("model") == trained.manifest.digest
             and dict(release.text_contract) == dict(model.text_contract)
             and (release.dimensions, release.similarity) == (model.dimensions, model.similarity)
         )
@@ -209,10 +202,10 @@ def _release_of_model(uri: str, trained: StageResult, model: Encoder) -> str | N
             continue
         if is_alike(release):
             is_live = pointer is not None and pointer.release == digest
-            candidates.append((is_live, release.created, folder, release.files))
-    for _, _, folder, files in sorted(candidates, key=lambda candidate: candidate[:3], reverse=True):
-        if not damaged_files(folder, files, hashes=True):
-            return folder
+            candidates.append((is_live, release.created, folder, release))
+    for _, _, folder, release in sorted(candidates, key=lambda candidate: candidate[:3], reverse=True):
+        if not damaged_files(folder, release.files, hashes=True):
+            return folder, release
     return None
 
 

@@ -11,6 +11,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 
 from clicktower.flows.releases.measured_figures import Figures, figures
 from clicktower.flows.releases.opensearch_index import write_opensearch
-from clicktower.flows.releases.release_documents import open_table
+from clicktower.flows.releases.release_documents import VECTOR
 from clicktower.flows.releases.search import OpenRelease
 from clicktower.flows.releases.verify import output_damage
 from clicktower.schemas import storage
@@ -29,17 +30,18 @@ from clicktower.schemas.stage import Progress, silent
 from clicktower.schemas.text_contract import words
 from clicktower.training.model.model_folder import DESCRIPTION, WEIGHTS
 
-Form = Literal["parquet", "opensearch", "trec", "hub"]
-FOLDERS = "opensearch", "hub"
+Form = Literal["parquet", "lancedb", "opensearch", "trec", "hub"]
+FOLDERS = "lancedb", "opensearch", "hub"
 _BATCH_ROWS = 8_192
+_TABLE = "documents"
 _COMPARED = {"cosine": "dot product = cosine", "euclidean": "Euclidean distance"}
 
 
 def export(
     release: str, *, form: str, into: str, queries: str | None = None, k: int = 100, progress: Progress = silent
 ) -> dict[str, Any]:
-    """Write the live release at a URI to `into`: a file (parquet, trec) or a folder (opensearch, hub); returns what
-    `--json` prints.
+    """Write the live release at a URI to `into`: a file (parquet, trec) or a folder (lancedb, opensearch, hub); returns
+    what `--json` prints.
 
     queries: for a TREC run, `id<TAB>text` lines; k: its documents per query. Raises UsageError or StageError; also for
     a release with other bytes or files than were published, which may be a stranger's.
@@ -52,6 +54,8 @@ def export(
         raise UsageError(problem, "Give --queries FILE with --form trec, and only there.")
     if k < 1:
         raise UsageError(f"An export needs at least 1 document per query, not {k}.", "Give --k 1 or more.")
+    if form == "lancedb" and not find_spec("lancedb"):
+        raise UsageError("The form lancedb needs the package lancedb.", "Run `pip install 'clicktower[lancedb]'`.")
     if storage.exists(into):
         raise UsageError(f"Something named {into} exists.", "Give another name, or remove it first.")
     opened = OpenRelease(release)
@@ -72,7 +76,7 @@ def export(
             counts = _write_documents(partial, opened, measured, form, progress)
         fs, path = storage.filesystem(partial)
         fs.mv(path, storage.filesystem(into)[1], recursive=form in FOLDERS)
-    except (OSError, RuntimeError) as error:  # LanceDB raises RuntimeError
+    except (OSError, RuntimeError) as error:  # LanceDB raises RuntimeError for a full disk
         storage.remove(partial)
         kind = os_error_kind(error) if isinstance(error, OSError) else StageError
         reason = (isinstance(error, OSError) and error.strerror) or str(error).splitlines()[0][:200]
@@ -101,14 +105,19 @@ def _write_documents(
 ) -> dict[str, int]:
     """Write the documents, a batch at a time; returns counts."""
     release = opened.release
-    reader = open_table(opened.folder).search().to_batches(_BATCH_ROWS)
+    narrow = [
+        field.with_type(pa.string()) if field.type == pa.large_string() else field for field in opened.documents.schema
+    ]
+    vector = pa.list_(pa.field("item", pa.float32()), release.dimensions)
+    schema = pa.schema([*narrow, pa.field(VECTOR, vector, nullable=False)])
 
     def batches() -> Iterator[pa.RecordBatch]:
-        num_written = 0
-        for batch in reader:
-            progress("write documents", num_written, release.num_documents)
-            yield batch
-            num_written += batch.num_rows
+        for start in range(0, release.num_documents, _BATCH_ROWS):
+            progress("write documents", start, release.num_documents)
+            rows = slice(start, start + _BATCH_ROWS)
+            vectors = pa.FixedSizeListArray.from_arrays(opened.vectors_ND[rows].reshape(-1), type=vector)
+            columns = [column[rows].cast(field.type) for column, field in zip(opened.documents, narrow, strict=True)]
+            yield pa.record_batch([*columns, vectors], schema=schema)
 
     documents = {"documents": release.num_documents}
     about = {
@@ -122,7 +131,12 @@ def _write_documents(
     }
     if form == "opensearch":
         return documents | {"files": write_opensearch(where, release, about, batches())}
-    schema = reader.schema.with_metadata({"clicktower": json.dumps(about, allow_nan=False)})
+    schema = schema.with_metadata({"clicktower": json.dumps(about, allow_nan=False)})
+    if form == "lancedb":
+        import lancedb
+
+        lancedb.connect(where).create_table(_TABLE, pa.RecordBatchReader.from_batches(schema, batches()))
+        return documents
     with storage.open_new(where) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for batch in batches():  # a row group each
             writer.write_batch(batch.cast(schema))

@@ -19,8 +19,9 @@ from jinja2 import Environment, PackageLoader
 from clicktower.flows.releases import query_onnx as in_onnx
 from clicktower.flows.releases import release_folder
 from clicktower.flows.releases.encode_texts import encode_titles
+from clicktower.flows.releases.index_recall import RecallQueries, build_index
 from clicktower.flows.releases.measured_figures import figures
-from clicktower.flows.releases.release_documents import CANDIDATES, RecallQueries, Rows, build_index, write_rows
+from clicktower.flows.releases.release_documents import CANDIDATES, Rows, write_rows
 from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.schemas import storage
 from clicktower.schemas.documents import Documents, UnfitRows, read_documents
@@ -39,7 +40,7 @@ from clicktower.training.model.model_folder import DESCRIPTION, WEIGHTS
 from clicktower.training.ranking.bm25 import INDEX, TitleBM25
 from clicktower.training.ranking.ndcg import measure_name
 from clicktower.training.ranking.title_ranking import mixed, with_best_by_terms
-from clicktower.training.ranking.word_matches import WordMatches
+from clicktower.training.ranking.word_matches import WORDS, WordMatches
 
 
 def make_release(
@@ -63,12 +64,18 @@ def make_release(
         titles = encode_titles(to, trained, model, catalogue.titles, workers=workers, progress=progress)
         rows = Rows(documents=catalogue.table, vectors_TD=titles.vectors_TD, text_of_N=titles.text_of_N)
         progress("write documents and read them back", 0, None)
-        write_rows(built, rows)
+        vectors_ND = write_rows(built, rows)
         progress("measure the index against exact search", 0, None)
         bm25 = TitleBM25(catalogue.titles, config.language)
         bm25.write(storage.join(built, INDEX))
-        queries = _recall_queries(model, bm25, catalogue, config)
-        index, search = build_index(built, rows, queries, config, similarity=model.similarity, progress=progress)
+        matches = WordMatches(model, catalogue.titles) if model.word_share else None
+        if matches:
+            matches.write(storage.join(built, WORDS))
+        queries = _recall_queries(model, bm25, matches, catalogue, config)
+        index, search = build_index(
+            built, rows, vectors_ND, queries, config,
+            similarity=model.similarity, progress=progress, earlier=titles.earlier,
+        )  # fmt: skip
         asked_at = time.monotonic()
         queries.scores(search, config.recall_at)
         milliseconds = round((time.monotonic() - asked_at) / len(queries) * 1000, 3)
@@ -143,14 +150,15 @@ def _copy(stage: StageResult, name: str, to: str) -> None:
     storage.write_atomic(to, content)
 
 
-def _recall_queries(model: AnyEncoder, bm25: TitleBM25, documents: Documents, config: PublishConfig) -> RecallQueries:
+def _recall_queries(
+    model: AnyEncoder, bm25: TitleBM25, matches: WordMatches | None, documents: Documents, config: PublishConfig
+) -> RecallQueries:
     """Two words of a title each, ranked as searches rank."""
     titles = _draw_titles(documents, config, config.num_recall_queries)
     texts = [_two_words(title, config.seed) for title in titles]
     vectors_QD, words, terms = search_vectors(model, texts, "query"), model.word_share, model.lexical_share
     if not (words or terms):
         return RecallQueries(vectors_QD=vectors_QD)
-    matches = WordMatches(model, documents.titles) if words else None
 
     def rank(number: int, nearest: np.ndarray, near: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         text = texts[number]

@@ -38,6 +38,7 @@ from clicktower.schemas.release import (
     read_pointer,
     release_folder,
     remove_decision,
+    require_searchable,
     write_decision,
 )
 from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, silent
@@ -145,7 +146,7 @@ def publish(
             return Published(uri=to, folder=folder, release=release, pointer=before, reused=True)
         milliseconds, is_there, unfit = None, release is not None, tuple[UnfitRows, ...]()
         if release is None:
-            from clicktower.flows.releases.make_release import make_release  # torch and LanceDB take seconds to import
+            from clicktower.flows.releases.make_release import make_release  # torch takes seconds to import
 
             with claimed(storage.join(to, ENCODING, digest), progress, reads=request.named_digests()):
                 release, wrong = find(folder)
@@ -244,7 +245,9 @@ def _kept_release(uri: str, digest: str, state: str | None) -> dict[str, Any]:
         decision, wrong = None, [*wrong, error.problem]
     if release is None:
         state, wrong = "damaged", wrong or ["it is not finished"]
-    elif not state:
+    elif not release.is_searchable:
+        wrong = [*wrong, "it is of an earlier version, and is not searched"]
+    if release and not state:
         state = "candidate" if decision and not decision.promote else "kept"
     return {
         "digest": digest,
@@ -278,6 +281,7 @@ def rollback(uri: str, *, release: str | None = None) -> Published:
         )
     folder = kept_folder(uri, digest)
     release_there = read_folder(folder)
+    require_searchable(uri, release_there)
     require_major(f"the text contract of {digest}", release_there.text_contract.get("trigrams"), CONTRACT_VERSION)
     if wrong := damaged_files(folder, release_there.files, hashes=True):
         raise StageError(

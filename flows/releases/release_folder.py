@@ -30,7 +30,7 @@ from clicktower.schemas.stage import silent
 
 _BUILDING = ".building-"
 _ABANDONED_SECONDS = 24 * 3600
-_UNFIT = re.compile(r"[.`]|^_row|^$")  # LanceDB's rules for names
+_UNFIT = re.compile(r"[.`]|^_row|^$")  # LanceDB's rules for names, in whose form a release can be exported
 
 
 def _additional(columns: tuple[str, ...]) -> tuple[str, ...]:

@@ -10,19 +10,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clicktower.flows.releases.document_filter import Filter, matching_rows, require_filter
-from clicktower.flows.releases.release_documents import CANDIDATES, IndexSearch, open_search, read_table
+from clicktower.flows.releases.release_documents import CANDIDATES, IndexSearch, open_documents, open_index
 from clicktower.schemas import storage
 from clicktower.schemas.documents import finite
 from clicktower.schemas.errors import StageError, UsageError, require_major
 from clicktower.schemas.manifest import damaged_files
-from clicktower.schemas.release import MODEL, kept_folder, read_folder, read_release
+from clicktower.schemas.release import MODEL, kept_folder, read_folder, read_release, require_searchable
 from clicktower.schemas.text_contract import CONTRACT_VERSION, words
 from clicktower.training.model.embedding import search_vectors
-from clicktower.training.model.text_encoder import load_text_encoder
+from clicktower.training.model.ensemble import Stored, encoder_of
+from clicktower.training.model.model_folder import read_model, reading_model
+from clicktower.training.model.text_encoder import text_encoder_of
 from clicktower.training.ranking.bm25 import INDEX, TitleBM25
 from clicktower.training.ranking.rerank import Confidence, rerank
 from clicktower.training.ranking.title_ranking import mixed, with_best_by_terms
-from clicktower.training.ranking.word_matches import WordMatches
+from clicktower.training.ranking.word_matches import WORDS, WordMatches
 
 if TYPE_CHECKING:
     from clicktower.training.model.model import AnyEncoder
@@ -54,10 +56,10 @@ class Hit:
 
 
 class OpenRelease:
-    """An open release: the pointer is resolved once, and every search stays in that release's folder.
+    """An open release: the pointer is resolved once, and every file that a search reads is mapped or read.
 
-    Its documents are read into memory at the first search, and its index of terms is mapped at the first that needs it;
-    `load` does both. Afterwards many threads may use it.
+    So every search is of that release, even if its folder is removed meanwhile. What searches need is prepared by the
+    first; `load` prepares all of it. Afterwards many threads may use it.
     """
 
     def __init__(self, uri: str, *, digest: str | None = None, hashes: bool = False) -> None:
@@ -73,38 +75,62 @@ class OpenRelease:
             self.folder = kept_folder(uri, digest)
             self.release = read_folder(self.folder)
         require_major(f"the text contract of {uri}", self.release.text_contract.get("trigrams"), CONTRACT_VERSION)
+        require_searchable(uri, self.release)
         if wrong := damaged_files(self.folder, self.release.files, hashes=hashes):
             raise StageError(
                 f"The release at {uri} cannot be opened: {'; '.join(wrong[:3])}.", "Publish again, which repairs it."
             )
-        self.encoder = load_text_encoder(f"{self.folder}/{MODEL}")
+        model = f"{self.folder}/{MODEL}"
+        with reading_model(model):
+            stored = read_model(model)
+            self.encoder = text_encoder_of(stored)
+        self._stored: Stored | None = stored
+        self.documents, self.vectors_ND = open_documents(self.folder)
+        self._partitions = open_index(self.folder, self.release.index, self.vectors_ND)
+        self._terms = self._open_terms()
+        self._words = self._open_words() if self.word_share else None
 
     @cached_property
     def model(self) -> "AnyEncoder":
         """The whole model, which explains and classifies; torch takes seconds to load."""
-        from clicktower.training.model.model import load_encoder
+        from clicktower.training.model.model import trained_model
 
-        return load_encoder(f"{self.folder}/{MODEL}")
+        assert self._stored
+        with reading_model(self.folder):
+            return encoder_of(self._stored, trained_model)
 
     @cached_property
     def bm25(self) -> TitleBM25:
-        """The titles, indexed by term. A release of an earlier version has no index, or one of other terms."""
-        language = self.release.language
+        """The titles, indexed by term. A release of another lexical contract has an index of other terms."""
+        return self._terms or TitleBM25(self.titles, self.release.language)
+
+    def _open_terms(self) -> TitleBM25 | None:
         try:
-            index = TitleBM25.open(storage.join(self.folder, INDEX), language)
+            index = TitleBM25.open(storage.join(self.folder, INDEX), self.release.language)
             if index and index.num_titles != len(self.titles):
                 raise ValueError(f"they are of {index.num_titles:,} other titles")
         except ValueError as error:
-            raise StageError(
-                f"The terms of {self.folder} cannot be opened: {error}.",
-                "Run `clicktower verify` on it, and publish again.",
-            ) from None
-        return index or TitleBM25(self.titles, language)
+            raise self._damaged("terms", error) from None
+        return index
 
-    @cached_property
+    def _open_words(self) -> WordMatches:
+        try:
+            matches = WordMatches.open(storage.join(self.folder, WORDS), self.encoder)
+            if matches.num_titles != len(self.titles):
+                raise ValueError(f"they are of {matches.num_titles:,} other titles")
+        except ValueError as error:
+            raise self._damaged("words", error) from None
+        return matches
+
+    def _damaged(self, what: str, error: ValueError) -> StageError:
+        problem = f"The {what} of {self.folder} cannot be opened: {error}."
+        return StageError(problem, "Run `clicktower verify` on it, and publish again.")
+
+    @property
     def word_matches(self) -> WordMatches:
-        """The titles' words, encoded individually, for a model that matches words."""
-        return WordMatches(self.encoder, self.titles)
+        """The titles' words, encoded individually, of a model that matches words."""
+        assert self._words
+        return self._words
 
     @property
     def word_share(self) -> float:
@@ -119,21 +145,24 @@ class OpenRelease:
     @property
     def ids(self) -> pa.Array:
         """The documents' ids by row: large_string."""
-        return self._documents[0]["id"]
+        return self.documents["id"]
 
     @property
     def titles(self) -> pa.Array:
         """The documents' titles by row: large_string."""
-        return self._documents[0]["title"]
+        return self.documents["title"]
 
-    @property
+    @cached_property
     def documents_search(self) -> IndexSearch:
         """The search over the documents' vectors."""
-        return self._documents[1]
+        search = IndexSearch(self.vectors_ND, self._partitions, similarity=self.release.similarity)
+        search.steps = self.release.index.get("steps", ())
+        return search
 
     def load(self) -> None:
         """Read and prepare everything now, the whole model too. Raises StageError if something cannot be read."""
         _, self.encoder = self.bm25, self.model
+        self._stored = None  # the model has a copy of the weights
         self.search("a", 1)  # the compiled tower is prepared at its first text
 
     def search(
@@ -281,16 +310,16 @@ class OpenRelease:
         return self.release.index.get("candidates") == CANDIDATES
 
     def _matching(self, where: Filter | None) -> np.ndarray | None:
-        return None if where is None else matching_rows(self._documents[0], where)
+        return None if where is None else matching_rows(self._finite, where)
 
     @cached_property
-    def _documents(self) -> tuple[pa.RecordBatch, IndexSearch]:
-        documents, vectors_ND = read_table(self.folder)
-        return finite(documents), open_search(self.folder, self.release.index, vectors_ND, self.release.similarity)
+    def _finite(self) -> pa.RecordBatch:
+        """The documents as answers have them."""
+        return finite(self.documents)
 
     def _hit(self, rank: int, name: str, row: int, score: float, *, near: float | None, **scores: Any) -> Hit:
         by_distance = self.release.similarity == "euclidean"
-        documents, row = self._documents[0], int(row)
+        documents, row = self._finite, int(row)
         _, _, *kept = documents.schema.names  # after id and title
         return Hit(
             rank=rank,
@@ -309,7 +338,7 @@ class OpenRelease:
             best = np.flatnonzero(scores >= np.partition(scores, len(rows) - k)[len(rows) - k])
         else:
             best = np.arange(len(rows))
-        id_of = dict(zip(best.tolist(), self.ids.take(pa.array(rows[best])).to_pylist(), strict=True))
+        id_of = {at: self.ids[int(rows[at])].as_py() for at in best.tolist()}
         order = sorted(id_of, key=lambda at: (scores[at], id_of[at]), reverse=True)[:k]
         return [(at, id_of[at]) for at in order]
 

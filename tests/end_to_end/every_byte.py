@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b, md5, sha1, sha256
 from pathlib import Path
 
-import lancedb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -44,8 +43,6 @@ def _views(folders: Iterable[Path]) -> Iterator[tuple[Path, bytes]]:
     for folder in folders:
         for path in sorted(folder.rglob("*")):
             yield path, str(path.relative_to(folder)).encode()
-            if path.suffix == ".lance" and path.is_dir():  # a table of a release, whose files pack their texts
-                yield path, _decoded(lancedb.connect(path.parent).open_table(path.stem).to_arrow())
             if path.is_file():
                 raw = path.read_bytes()
                 yield path, raw

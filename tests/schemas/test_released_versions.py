@@ -71,10 +71,10 @@ def test_a_1_1_without_its_seal_or_with_another_is_damaged(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["pointer", "release", "manifest"])
 def test_a_later_major_version_is_refused(tmp_path, name):
-    value = read_json(f"{name}-1.0.json") | {"schema_version": "2.0"}
+    value = read_json(f"{name}-1.0.json") | {"schema_version": "3.0"}
     storage.write_atomic(str(tmp_path / f"{name}.json"), json.dumps(value).encode())
     read = {"pointer": read_pointer, "release": read_folder, "manifest": manifest.read}[name]
-    with pytest.raises(UnknownVersionError, match=r"2\.0"):
+    with pytest.raises(UnknownVersionError, match=r"3\.0"):
         read(str(tmp_path))
 
 

@@ -103,30 +103,28 @@ class _Utf8:
     """Texts in one buffer, text i from offsets[i] to offsets[i + 1]."""
 
     def __init__(self, texts: Sequence[str] | pa.StringArray | pa.LargeStringArray) -> None:
-        try:
-            column = pa.array(texts, pa.large_string()) if not isinstance(texts, pa.Array) else texts
-        except UnicodeEncodeError:  # lone surrogates, which Arrow cannot represent
-            encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
-            self.offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-            self._bytes = pa.py_buffer(b"".join(encoded))
-        else:
-            if column.null_count:
-                raise TypeError(f"{column.null_count:,} of {len(column):,} texts are missing (null)")
-            column = column.cast(pa.large_string())
-            _, offsets, self._bytes = column.buffers()
+        if isinstance(texts, pa.Array):
+            if texts.null_count:
+                raise TypeError(f"{texts.null_count:,} of {len(texts):,} texts are missing (null)")
+            column = texts.cast(pa.large_string())
+            _, offsets, characters = column.buffers()
             start, end = column.offset, column.offset + len(column) + 1
             self.offsets = np.frombuffer(offsets, np.int64)[start:end] if offsets else np.zeros(1, np.int64)
+        else:  # lone surrogates too, which Arrow cannot represent
+            encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+            self.offsets, characters = np.cumsum([0, *map(len, encoded)], dtype=np.int64), b"".join(encoded)
+        self._bytes = np.frombuffer(characters or b"", np.uint8)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     @property
     def address(self) -> int | None:
-        return self._bytes.address if self._bytes else None
+        return self._bytes.ctypes.data if len(self._bytes) else None
 
     def text(self, at: int) -> str:
         start, end = self.offsets[at : at + 2].tolist()
-        return str(self._bytes.slice(start, end - start), "utf-8", "surrogatepass")
+        return self._bytes[start:end].tobytes().decode("utf-8", "surrogatepass")
 
 
 CHUNK_TEXTS = 128

@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from mmap import mmap
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ def read_model(folder: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         # Texts are cut as of now, whatever minor version the model learnt from.
         described["text_contract"]["trigrams"] = CONTRACT_VERSION
         _require_own_words(described)
-    return description, read_arrays(storage.read_writable(storage.join(folder, WEIGHTS)))
+    return description, read_arrays(storage.map_bytes(storage.join(folder, WEIGHTS)))
 
 
 def _require_own_words(description: Mapping[str, Any]) -> None:
@@ -159,7 +160,7 @@ def safetensors_pieces(arrays: Mapping[str, np.ndarray]) -> list[bytes | memoryv
     ]
 
 
-def read_arrays(content: bytearray) -> dict[str, np.ndarray]:
+def read_arrays(content: bytearray | mmap) -> dict[str, np.ndarray]:
     """The arrays of a safetensors file, as views of its bytes.
 
     Raises ValueError, KeyError or TypeError if they are damaged.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clicktower.training.model.compiled_model import CompiledModel, compiled_model
-from clicktower.training.model.ensemble import Ensemble, encoder_of
+from clicktower.training.model.ensemble import Ensemble, Stored, encoder_of
 from clicktower.training.model.imported_encoder import ImportedEncoder
 from clicktower.training.model.model_folder import read_model, reading_model
 
@@ -21,13 +21,17 @@ class _NotCompiled(Exception):
 def load_text_encoder(folder: str) -> "CompiledModel | Model | Ensemble | ImportedEncoder":
     """The encoder of a model folder. Raises as `model.load_encoder`."""
     with reading_model(folder):
-        stored = read_model(folder)
-        try:
-            return encoder_of(stored, _compiled)
-        except _NotCompiled:
-            from clicktower.training.model.model import trained_model
+        return text_encoder_of(read_model(folder))
 
-            return encoder_of(stored, trained_model)
+
+def text_encoder_of(stored: Stored) -> "CompiledModel | Model | Ensemble | ImportedEncoder":
+    """The encoder of a model folder's content. Raises as `encoder_of`."""
+    try:
+        return encoder_of(stored, _compiled)
+    except _NotCompiled:
+        from clicktower.training.model.model import trained_model
+
+        return encoder_of(stored, trained_model)
 
 
 def _compiled(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> CompiledModel:

@@ -26,10 +26,8 @@ word in the order of its UTF-8 bytes.
 Its metadata `bm25` is JSON: version, the contract of the words, titles, mean_words (avgdl), k1 and b.
 """
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -40,12 +38,11 @@ from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.manifest import canonical_json, from_bytes
 from clicktower.training.kernel.kernel_library import status
 from clicktower.training.kernel.kernel_search import Postings
-from clicktower.training.ranking.term_counts import Titles, contract, count_terms, idf, terms_of
+from clicktower.training.ranking.term_counts import SortedTerms, Titles, contract, count_terms, idf, terms_of
 
 K1, B = 0.9, 0.6
 INDEX = "bm25.arrow"  # the file's name in a release
 _VERSION = "1.0"
-_FREQUENT_TERMS = 16_384  # whose numbers are kept
 _METADATA = b"bm25"
 _ENTRY = pa.struct([pa.field("title", pa.int32(), nullable=False), pa.field("part", pa.float32(), nullable=False)])
 _SCHEMA = pa.schema(
@@ -94,8 +91,7 @@ class TitleBM25:
         anew from the titles. Raises ValueError for a damaged file.
         """
         try:
-            source = pa.memory_map(storage.absolute(uri)) if storage.is_local(uri) else storage.read_bytes(uri)
-            file = pa.ipc.open_file(source)
+            file = pa.ipc.open_file(pa.py_buffer(storage.map_bytes(uri)))
             facts = from_bytes((file.schema.metadata or {})[_METADATA])
             if facts["version"] != _VERSION or {**facts, **_settings(language, k1, b)} != facts:
                 return None
@@ -124,17 +120,17 @@ class TitleBM25:
         self._index, self._language = index, language
         self._k1, self._b, self._mean_words = facts["k1"], facts["b"], facts["mean_words"]
         self._num_titles = facts["titles"]
-        self._frequent = lru_cache(_FREQUENT_TERMS)(self._find)  # queries share most of their words
         _, bounds, characters = index["term"].buffers()
-        self._bounds, self._characters = memoryview(bounds).cast("q"), memoryview(characters or b"")
+        self._terms = SortedTerms(bounds[: 8 * (len(index) + 1)], characters or memoryview(b""))
         self._starts = np.frombuffer(index["entries"].buffers()[1], np.int64)[: len(index) + 1]
         if (self._starts[:-1] > self._starts[1:]).any():
             raise ValueError("its words' entries overlap")
         entries = index["entries"].values
-        self._titles, self._parts = (entries.field(name).to_numpy(zero_copy_only=True) for name in ("title", "part"))
+        self._titles = _as_numpy(entries.field("title"), np.int32)
+        self._parts = _as_numpy(entries.field("part"), np.float32)
         if compiled is None:
             compiled = status().available
-        largest = index["largest"].to_numpy(zero_copy_only=True)
+        largest = _as_numpy(index["largest"], np.float32)
         if not (largest > 0).all():
             raise ValueError("the largest part of a word is not above 0")
         self._kernel = Postings(self._starts, self._titles, self._parts, largest) if compiled else None
@@ -217,7 +213,7 @@ class TitleBM25:
         counts, saturation = Counter(of_title), self._saturation(len(of_title))
 
         def part(term: str) -> float:
-            if not counts[term] or self._number(term) is None:
+            if not counts[term] or self._terms.number(term) is None:
                 return 0.0
             # In the precision of the index.
             rarity = float(np.float32(self._idf(term)))
@@ -230,32 +226,13 @@ class TitleBM25:
         return self._k1 * ((1 - self._b) + self._b * num_words / self._mean_words)
 
     def _idf(self, term: str) -> float:
-        number = self._number(term)
+        number = self._terms.number(term)
         having = 0 if number is None else int(self._starts[number + 1] - self._starts[number])
         return idf(self._num_titles, having)
 
-    def _number(self, term: str) -> int | None:
-        """The number of a term, None if no title has it."""
-        try:
-            return self._frequent(term)
-        except KeyError:  # is not kept: anyone may ask for any word
-            return None
-
-    def _find(self, term: str) -> int:
-        """The number of a term. Only the terms that are compared with it are read. Raises KeyError."""
-        wanted, num_terms = term.encode("utf-8", "surrogatepass"), len(self._index)
-
-        def encoded(number: int) -> bytes:
-            return self._characters[self._bounds[number] : self._bounds[number + 1]].tobytes()
-
-        number = bisect_left(range(num_terms), wanted, key=encoded)
-        if number == num_terms or encoded(number) != wanted:
-            raise KeyError(term)
-        return number
-
     def _numbers(self, query: str) -> np.ndarray:
         """The numbers of the known terms of a query, int64, in order and with repeats."""
-        numbers = map(self._number, terms_of(query, self._language))
+        numbers = map(self._terms.number, terms_of(query, self._language))
         return np.array([number for number in numbers if number is not None], np.int64)
 
     def _postings(self, query: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -275,6 +252,11 @@ class RelativeBM25:
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:
         return self._bm25.relative_scores(queries)
+
+
+def _as_numpy(column: pa.Array, dtype: type[np.number]) -> np.ndarray:
+    """A column without nulls, not copied. `to_numpy` does the same, but imports pandas."""
+    return np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * np.dtype(dtype).itemsize)
 
 
 def _settings(language: Language | None, k1: float, b: float) -> dict:

@@ -36,6 +36,13 @@ class Partitions:
     centres_PD: np.ndarray  # float32, by cosine of length 1
     of_N: np.ndarray  # int32
 
+    def require_of(self, vectors_ND: np.ndarray) -> None:
+        """Raises ValueError if they are not of these vectors."""
+        (num_partitions, dimensions), of_N = self.centres_PD.shape, self.of_N
+        fits = of_N.shape == vectors_ND.shape[:1] and dimensions == vectors_ND.shape[1]
+        if not fits or of_N.min() < 0 or of_N.max() >= num_partitions:
+            raise ValueError("the partitions are not of these vectors")
+
 
 class Nearest:
     """A search over vectors in memory. Safe for many threads."""
@@ -55,10 +62,8 @@ class Nearest:
         self._partitions, self._similarity = partitions, similarity
         self._vectors_ND = np.ascontiguousarray(vectors_ND, np.float32)
         if partitions is not None:
-            (num_partitions, dimensions), of_N = partitions.centres_PD.shape, partitions.of_N
-            fits = len(of_N) == len(vectors_ND) and dimensions == vectors_ND.shape[1]
-            if not fits or of_N.min() < 0 or of_N.max() >= num_partitions:
-                raise ValueError("the partitions are not of these vectors")
+            partitions.require_of(vectors_ND)
+            of_N, num_partitions = partitions.of_N, len(partitions.centres_PD)
             self._row_at = np.argsort(of_N, kind="stable").astype(np.int32)  # one partition's vectors are contiguous
             self._place_of = np.empty(len(of_N), np.int32)
             self._place_of[self._row_at] = np.arange(len(of_N), dtype=np.int32)
@@ -139,11 +144,16 @@ class _Float32Rows:
         return products if self._half_square_N is None else products - self._half_square_N[part]
 
 
+def num_partitions_of(num_vectors: int) -> int:
+    """2 √N."""
+    return max(1, round(2 * num_vectors**0.5))
+
+
 def partition(
     vectors_ND: np.ndarray, *, similarity: Similarity = "cosine", seed: int = 0, progress: Progress = silent
 ) -> Partitions:
-    """2 √N partitions of vectors, deterministic for the same vectors and seed (on one kind of processor)."""
-    num_partitions = max(1, round(2 * len(vectors_ND) ** 0.5))
+    """Partitions of vectors, deterministic for the same vectors and seed (on one kind of processor)."""
+    num_partitions = num_partitions_of(len(vectors_ND))
     rng = np.random.default_rng(seed)
     sample = np.sort(rng.permutation(len(vectors_ND))[: num_partitions * _SAMPLE_OF_PARTITION])
     sample_SD = np.ascontiguousarray(vectors_ND[sample], np.float32)
@@ -151,11 +161,9 @@ def partition(
     steps = _ROUNDS + 1
     for round_number in range(_ROUNDS):
         progress("make the index", round_number, steps)
-        centres_PD = _move_centres(
-            centres_PD, sample_SD, _nearest_centre(sample_SD, centres_PD, similarity), similarity
-        )
+        centres_PD = _move_centres(centres_PD, sample_SD, nearest_centre(sample_SD, centres_PD, similarity), similarity)
     progress("make the index", _ROUNDS, steps)
-    of_N = _nearest_centre(vectors_ND, centres_PD, similarity)
+    of_N = nearest_centre(vectors_ND, centres_PD, similarity)
     progress("make the index", steps, steps)
     return Partitions(centres_PD=centres_PD, of_N=of_N)
 
@@ -176,8 +184,8 @@ def _move_centres(
     return moved_PD
 
 
-def _nearest_centre(vectors_ND: np.ndarray, centres_PD: np.ndarray, similarity: Similarity) -> np.ndarray:
-    """int32 [N]."""
+def nearest_centre(vectors_ND: np.ndarray, centres_PD: np.ndarray, similarity: Similarity) -> np.ndarray:
+    """The number of the centre that is nearest to each vector, int32 [N]."""
     of_N = np.empty(len(vectors_ND), np.int32)
     turned_DP = np.ascontiguousarray(centres_PD.T)
     half_square_P = half_squares(centres_PD) if similarity == "euclidean" else None

@@ -5,8 +5,10 @@ column of titles is cut as a whole, a million titles in seconds.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -17,7 +19,9 @@ from clicktower.schemas.lexical_contract import Analyser
 from clicktower.schemas.text_contract import CONTRACT_VERSION, normalise_column, words, words_of_column
 
 Titles: TypeAlias = Sequence[str] | pa.Array | pa.ChunkedArray
+Buffer: TypeAlias = memoryview | np.ndarray | pa.Buffer
 _CHUNK_TITLES = 1 << 20  # cut into words at once
+_FREQUENT_TERMS = 16_384  # whose numbers are kept
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -44,6 +48,38 @@ class TermCounts:
     def of_words(self) -> np.ndarray:
         """The occurrences of each word in all titles, int64 [words]."""
         return np.bincount(self.word_of, self.counts, len(self.vocabulary)).astype(np.int64)
+
+
+class SortedTerms:
+    """The terms of a file in the order of their UTF-8 bytes: term i is characters[bounds[i]:bounds[i + 1]].
+
+    Only those that a term is compared with are read.
+    """
+
+    def __init__(self, bounds: Buffer, characters: Buffer) -> None:
+        """bounds: int64."""
+        self._bounds, self._characters = memoryview(bounds).cast("B").cast("q"), memoryview(characters).cast("B")
+        self._frequent = lru_cache(_FREQUENT_TERMS)(self._find)  # queries share most of their words
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    def number(self, term: str) -> int | None:
+        """The number of a term, None for an unknown one."""
+        try:
+            return self._frequent(term)
+        except KeyError:  # is not kept: anyone may ask for any word
+            return None
+
+    def _find(self, term: str) -> int:
+        wanted = term.encode("utf-8", "surrogatepass")
+        number = bisect_left(range(len(self)), wanted, key=self._encoded)
+        if number == len(self) or self._encoded(number) != wanted:
+            raise KeyError(term)
+        return number
+
+    def _encoded(self, number: int) -> bytes:
+        return self._characters[self._bounds[number] : self._bounds[number + 1]].tobytes()
 
 
 def count_terms(titles: Titles, language: Language | None) -> TermCounts:

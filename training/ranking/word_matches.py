@@ -9,15 +9,20 @@ word that no title has is the rarest. A word that occurs twice in a query counts
 cosine does; title_ranking adds them up.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
+from clicktower.schemas import storage
 from clicktower.schemas.text_contract import words
 from clicktower.training.model.embedding import TextEncoder, scores_one_by_one, search_vectors
 from clicktower.training.model.ensemble import WordEncoder
-from clicktower.training.ranking.term_counts import Titles, count_terms, idf
+from clicktower.training.model.model_folder import read_arrays, safetensors_pieces
+from clicktower.training.ranking.term_counts import SortedTerms, Titles, count_terms, idf
+
+WORDS = "words.safetensors"  # the file's name in a release
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,19 +60,68 @@ class WordMatches:
     """
 
     def __init__(self, encoder: TextEncoder, titles: Titles) -> None:
-        terms = count_terms(titles, None)
-        self._encoder, self._vocabulary = WordEncoder(encoder), terms.vocabulary
-        self._num_titles, self._titles_with = len(titles), terms.titles_with
-        by_title = np.argsort(terms.title_of, kind="stable")
-        word_of, title_of = terms.word_of[by_title].astype(np.int32), terms.title_of[by_title]
-        vectors_VD = search_vectors(self._encoder, list(terms.vocabulary), "document")
-        # A title of characters that nobody sees had a word in the text contract 1.0, whose releases are still searched:
-        # the vector of that word is now 0.
-        wordless = np.flatnonzero(terms.lengths == 0)
-        places = np.searchsorted(title_of, wordless)
-        self._word_of = np.insert(word_of, places, len(vectors_VD))
-        self._starts = np.searchsorted(np.insert(title_of, places, wordless), np.arange(len(titles) + 1))
-        self._vectors_VD = np.pad(vectors_VD, ((0, 1 if len(wordless) else 0), (0, 0)))
+        """titles: each has a word."""
+        counts = count_terms(titles, None)
+        terms = sorted(counts.vocabulary)  # code points have the order of their UTF-8 bytes
+        order = np.fromiter(map(counts.vocabulary.__getitem__, terms), np.int64, len(terms))
+        number_of = np.empty(len(terms), np.int32)
+        number_of[order] = np.arange(len(terms), dtype=np.int32)
+        encoded = [term.encode("utf-8", "surrogatepass") for term in terms]
+        by_title = np.argsort(counts.title_of, kind="stable")
+        self._take(
+            encoder,
+            {
+                "characters": np.frombuffer(b"".join(encoded), np.uint8),
+                "bounds": np.cumsum([0, *map(len, encoded)]),
+                "titles_with": counts.titles_with[order],
+                "vectors": search_vectors(WordEncoder(encoder), terms, "document"),
+                "word_of": number_of[counts.word_of[by_title]],
+                "starts": np.searchsorted(counts.title_of[by_title], np.arange(len(titles) + 1)),
+            },
+        )
+
+    @classmethod
+    def open(cls, uri: str, encoder: TextEncoder) -> Self:
+        """What `write` wrote, mapped from a local disk or read from elsewhere. encoder: the one that encoded the words.
+
+        Raises ValueError for a missing or damaged file.
+        """
+        self = cls.__new__(cls)
+        try:
+            self._take(encoder, read_arrays(storage.map_bytes(uri)))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{uri} is no file of the titles' words, or a damaged one: {error}") from None
+        return self
+
+    def write(self, uri: str) -> None:
+        """Write a safetensors file.
+
+        characters, bounds   the distinct words in the order of their UTF-8 bytes (term_counts.SortedTerms)
+        titles_with          int64: the number of titles with each word
+        vectors              float32 [words, dimensions]
+        word_of, starts      int32, int64: title t has the words word_of[starts[t]:starts[t + 1]]
+        """
+        storage.write_atomic(uri, *safetensors_pieces(self._arrays))
+
+    def _take(self, encoder: TextEncoder, arrays: Mapping[str, np.ndarray]) -> None:
+        """Raises ValueError, KeyError and TypeError for arrays that do not fit each other."""
+        self._encoder, self._arrays = WordEncoder(encoder), arrays
+        self._terms = SortedTerms(arrays["bounds"], arrays["characters"])
+        self._titles_with, self._vectors_VD = arrays["titles_with"], arrays["vectors"]
+        self._word_of, self._starts = arrays["word_of"], arrays["starts"]
+        num_words = len(self._terms)
+        if (
+            [array.dtype for array in (self._vectors_VD, self._word_of, self._starts)] != ["float32", "int32", "int64"]
+            or (num_words, num_words) != (len(self._titles_with), len(self._vectors_VD))
+            or not (self._starts[:-1] < self._starts[1:]).all()
+            or (self._starts[0], self._starts[-1]) != (0, len(self._word_of))
+            or (self._word_of.min(initial=0) < 0 or self._word_of.max(initial=0) >= num_words)
+        ):
+            raise ValueError("its arrays do not fit each other")
+
+    @property
+    def num_titles(self) -> int:
+        return len(self._starts) - 1
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:
         """M of each query and title, float32 [queries, titles]."""
@@ -113,11 +167,11 @@ class WordMatches:
 
     def _vectors_of(self, of_title: Sequence[str]) -> np.ndarray:
         """The vectors of a title's words, float32 [words, dimensions]; only those that no title has are encoded."""
-        strange = [word for word in of_title if word not in self._vocabulary]
+        numbers = [(word, self._terms.number(word)) for word in of_title]
+        strange = [word for word, at in numbers if at is None]
         vector_of = dict(zip(strange, search_vectors(self._encoder, strange, "document"), strict=True))
-        numbers = [(word, self._vocabulary.get(word)) for word in of_title]
         return np.stack([vector_of[word] if at is None else self._vectors_VD[at] for word, at in numbers])
 
     def _idf(self, word: str) -> float:
-        number = self._vocabulary.get(word)
-        return idf(self._num_titles, 0 if number is None else int(self._titles_with[number]))
+        number = self._terms.number(word)
+        return idf(self.num_titles, 0 if number is None else int(self._titles_with[number]))

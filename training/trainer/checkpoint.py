@@ -158,7 +158,7 @@ def _read(folder: str, digest: str, update: int) -> tuple[dict[str, Any], dict[s
             raise _Refused(f"the checkpoint of update {update:,} has version {head['schema_version']}")
         if head["digest"] != digest:
             raise _Refused(f"the checkpoint of update {update:,} belongs to another request")
-        content = storage.read_writable(_file(folder, update, "safetensors"))
+        content = storage.map_bytes(_file(folder, update, "safetensors"))
         if hashlib.sha256(content).hexdigest() != head["sha256"]:
             raise _Refused(f"the checkpoint of update {update:,} is damaged")
         return head, read_arrays(content)

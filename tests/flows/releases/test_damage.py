@@ -1,5 +1,4 @@
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ DECISION = Decision(promote=False, reason="by 1e-05, too little", figures={"gain
 
 
 def test_a_damaged_release_is_refused_by_search_and_repaired_by_publish(live, model, documents):
-    data = next(Path(live).glob("releases/*/documents.lance/data/*.lance"))
+    data = next(Path(live).glob("releases/*/documents.arrow"))
     data.write_bytes(data.read_bytes()[:-100])
     with pytest.raises(StageError, match="bytes and should have"):
         search(live, "angle bracket")
@@ -36,7 +35,7 @@ def test_a_damaged_release_is_refused_by_search_and_repaired_by_publish(live, mo
 
 
 def test_a_repair_that_fails_takes_nothing_away(live, model, documents, monkeypatch):
-    data = next(Path(live).glob("releases/*/documents.lance/data/*.lance"))
+    data = next(Path(live).glob("releases/*/documents.arrow"))
     data.write_bytes(data.read_bytes() + b"x")
 
     def interrupted(*args, **kwargs):
@@ -48,17 +47,16 @@ def test_a_repair_that_fails_takes_nothing_away(live, model, documents, monkeypa
     assert data.exists()
 
 
-def test_verify_finds_a_flipped_byte_and_a_version_of_the_table_that_nobody_published(live):
-    data = next(Path(live).glob("releases/*/documents.lance/data/*.lance"))
+def test_verify_finds_a_flipped_byte_and_a_file_that_nobody_published(live):
+    data = next(Path(live).glob("releases/*/documents.arrow"))
     content = bytearray(data.read_bytes())
     content[len(content) // 3] ^= 1
     data.write_bytes(content)
-    versions = next(Path(live).glob("releases/*/documents.lance/_versions"))
-    shutil.copy(next(versions.glob("*.manifest")), versions / "1.manifest")
+    data.with_name("more.arrow").write_bytes(content)
     found = verify(live)
     assert len(found) == 2
     assert f"{data.name} has other bytes than were written" in found[0]
-    assert "1.manifest is not of this output" in found[1]
+    assert "more.arrow is not of this output" in found[1]
 
 
 @pytest.mark.parametrize("where", ["pointer.json", "release.json", "text contract"])
@@ -66,11 +64,11 @@ def test_an_unknown_major_version_is_refused(live, model, documents, where):
     path = Path(live, "pointer.json") if where == "pointer.json" else next(Path(live).glob("releases/*/release.json"))
     value = json.loads(path.read_text())
     if where == "text contract":
-        value["text_contract"]["trigrams"] = "2.0"
+        value["text_contract"]["trigrams"] = "3.0"
     else:
-        value["schema_version"] = "2.0"
+        value["schema_version"] = "3.0"
     path.write_bytes(to_bytes(seal(value)))
-    with pytest.raises(UnknownVersionError, match=r"version 2\.0"):
+    with pytest.raises(UnknownVersionError, match=r"version 3\.0"):
         search(live, "hose")
     if where == "pointer.json":
         with pytest.raises(UnknownVersionError):
@@ -88,7 +86,7 @@ def test_a_damaged_pointer_is_an_error_for_search_publish_and_verify(live, model
 
 def test_a_release_of_a_later_minor_version_is_read(live):
     path = next(Path(live).glob("releases/*/release.json"))
-    value = json.loads(path.read_text()) | {"schema_version": "1.7", "said_later": True}
+    value = json.loads(path.read_text()) | {"schema_version": "2.7", "said_later": True}
     path.write_bytes(to_bytes(seal(value)))
     assert search(live, "hose", 1)
 
@@ -100,8 +98,8 @@ def test_one_byte_flipped_in_any_file_is_found(live, model, documents, tmp_path)
     rng = np.random.default_rng(0)
     files = [path for path in Path(live).rglob("*") if path.is_file() and path.stat().st_size]
     names = {path.name for path in files}
-    assert {"pointer.json", "release.json", "query.onnx", "golden.jsonl", "README.md"} <= names
-    assert {path.parent.name for path in files} >= {"decisions", "data", "_versions", "model"}
+    assert {"pointer.json", "release.json", "documents.arrow", "bm25.arrow", "query.onnx", "golden.jsonl"} <= names
+    assert {path.parent.name for path in files} >= {"decisions", "model"}
     for path in files:
         content = path.read_bytes()
         for place in {len(content) - 1, int(rng.integers(len(content)))}:

@@ -2,11 +2,13 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import numpy as np
 import polars
+import pyarrow as pa
 import pytest
 import pytrec_eval
 
@@ -15,7 +17,7 @@ from clicktower.flows.cli import run as clicktower
 from clicktower.flows.releases import export_release, opensearch_index
 from clicktower.flows.releases.export_release import export
 from clicktower.flows.releases.publish import publish, rollback
-from clicktower.flows.releases.release_documents import open_table
+from clicktower.flows.releases.release_documents import open_documents
 from clicktower.flows.releases.search import OpenRelease, search
 from clicktower.flows.releases.verify import verify
 from clicktower.schemas.errors import StageError, UsageError
@@ -27,8 +29,9 @@ from tests.rounding import rounded
 
 def documents_of(published) -> dict[str, tuple[str, list[float]]]:
     """id -> (title, vector), as the release has them."""
-    rows = open_table(published.folder).search().select(["id", "title", "vector"]).to_arrow().to_pylist()
-    return {row["id"]: (row["title"], row["vector"]) for row in rows}
+    documents, vectors = open_documents(published.folder)
+    titled = zip(documents["title"].to_pylist(), vectors.tolist(), strict=True)
+    return dict(zip(documents["id"].to_pylist(), titled, strict=True))
 
 
 def test_parquet_is_read_by_duckdb_and_polars(published, tmp_path):
@@ -44,6 +47,16 @@ def test_parquet_is_read_by_duckdb_and_polars(published, tmp_path):
     assert dict(zip(frame["id"], zip(frame["title"], frame["vector"].to_list(), strict=True), strict=True)) == expected
     ((about,),) = duckdb.sql(f"SELECT value FROM parquet_kv_metadata('{into}') WHERE key = 'clicktower'").fetchall()
     assert json.loads(about)["release"] == published.release.digest
+
+
+def test_lancedb_opens_a_table_with_the_same_bits(published, tmp_path, monkeypatch):
+    lancedb, into = pytest.importorskip("lancedb"), str(tmp_path / "titles")
+    assert export(published.uri, form="lancedb", into=into)["counts"] == {"documents": 300}
+    rows = lancedb.connect(into).open_table("documents").to_arrow().to_pylist()
+    assert {row["id"]: (row["title"], row["vector"]) for row in rows} == documents_of(published)
+    monkeypatch.setattr(export_release, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"needs the package lancedb. Run `pip install 'clicktower\[lancedb\]'`"):
+        export(published.uri, form="lancedb", into=str(tmp_path / "other"))
 
 
 def test_opensearch_gets_an_index_and_bulk_bodies_of_bounded_size(published, tmp_path, monkeypatch):
@@ -106,7 +119,7 @@ def test_a_hub_gets_a_model_that_sentence_transformers_opens(published, tmp_path
     assert model.similarity_fn_name == release.similarity
     card = ModelCard((into / "README.md").read_text())
     assert (card.data.library_name, card.data.license) == ("sentence-transformers", None)
-    assert "documents.lance" not in card.text
+    assert "documents.arrow" not in card.text
 
 
 def test_an_id_with_white_space_has_no_place_in_a_trec_run(model, tmp_path):
@@ -122,26 +135,28 @@ def test_an_id_with_white_space_has_no_place_in_a_trec_run(model, tmp_path):
 @pytest.mark.parametrize("form", ["parquet", "opensearch"])
 def test_what_is_read_is_written_before_more_is_read(published, tmp_path, monkeypatch, form):
     """So that memory holds a few batches, whatever the number of documents."""
-    table = open_table(published.folder).search().select(["id", "title", "vector"]).to_arrow()
-    (batch,) = table.combine_chunks().to_batches()
     on_disk = []
 
-    class Large:
-        schema = batch.schema
+    class Large(OpenRelease):
+        """Forty times the documents."""
 
-        def __iter__(self):
-            for _ in range(40):
-                on_disk.append(sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()))
-                yield batch
+        def __init__(self, uri):
+            super().__init__(uri)
+            self.documents, self.vectors_ND = (
+                pa.concat_batches([self.documents] * 40),
+                np.tile(self.vectors_ND, (40, 1)),
+            )
+            self.release = replace(self.release, num_documents=len(self.documents))
 
-        def to_batches(self, size):
-            return self
+    def progress(what, done, total):
+        if what == "write documents":
+            on_disk.append(sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()))
 
-        search = select = lambda self, *rest: self
-
-    monkeypatch.setattr(export_release, "open_table", lambda folder: Large())
+    monkeypatch.setattr(export_release, "OpenRelease", Large)
+    monkeypatch.setattr(export_release, "_BATCH_ROWS", 300)
     monkeypatch.setattr(opensearch_index, "BULK_BYTES", 100_000)
-    export(published.uri, form=form, into=str(tmp_path / "out"))
+    export(published.uri, form=form, into=str(tmp_path / "out"), progress=progress)
+    assert len(on_disk) == 40
     all_bytes = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
     assert on_disk[20] > 0.4 * all_bytes
     assert on_disk[-1] > 0.9 * all_bytes

@@ -16,7 +16,7 @@ from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.search import PAGED, OpenRelease
 from clicktower.flows.serve.service import ServeConfig, make_app
 from clicktower.schemas.errors import UsageError
-from clicktower.training.model.named_recipes import BAG_POOL_512_WORDS
+from clicktower.training.model.named_recipes import recipe
 from tests.flows.releases.catalogue import CONFIG
 from tests.trained_model import trained_stage
 
@@ -29,7 +29,8 @@ def opened(request, documents, tmp_path_factory) -> Iterator[OpenRelease]:
     results.
     """
     folder = tmp_path_factory.mktemp("paged")
-    small = replace(BAG_POOL_512_WORDS, tower=replace(BAG_POOL_512_WORDS.tower, cells=16))
+    bag = recipe("bag-pool-512-words")
+    small = replace(bag, tower=replace(bag.tower, cells=16))
     index = "ivf" if request.param == "indexed" else "none"
     config = replace(CONFIG, index=index, min_recall=0.5)
     model = trained_stage(str(folder / "store"), recipe=small)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import clicktower
 from clicktower.flows.releases.publish import list_releases, publish, rollback
 from clicktower.flows.releases.search import OpenRelease, search
 from clicktower.flows.releases.verify import verify
@@ -87,6 +88,31 @@ def test_old_releases_beyond_keep_are_removed_but_never_the_live_one_or_its_pred
     assert made.removed == [digests[1]]
     assert {path.name for path in Path(live, "releases").iterdir()} == set(digests[2:])
     assert verify(live) == []
+
+
+@pytest.mark.parametrize("kind", ["local", "memory"])
+def test_a_reader_stays_in_its_release_even_if_that_is_removed_before_its_first_search(
+    model, documents, tmp_path, kind
+):
+    uri = str(tmp_path / "live") if kind == "local" else "memory://bucket/readers"
+    trained = trained_stage(str(tmp_path), recipe=varied(recipe("lstm-96"), cells=8, word_share=0.4, lexical_share=0.2))
+    published = publish(trained, documents=documents, to=uri, config=replace(CONFIG, index="ivf", min_recall=0.5))
+    kept, reader, release = OpenRelease(uri), OpenRelease(uri), clicktower.load(uri)
+    queries = ("angle bracket", "garden hose")
+    expected = [
+        [kept.search(text, 5, mode, details=True) for text in queries for mode in ("hybrid", "vector", "bm25")],
+        clicktower.load(uri).explain("angle bracket", kept.titles[3].as_py()),
+        kept.title_vector(kept.titles[3].as_py()).tolist(),
+    ]
+    for seed in (30, 31):
+        new = write_documents(tmp_path / f"{seed}.tsv", num_documents=40, seed=seed)
+        publish(trained, documents=new, to=uri, config=replace(CONFIG, keep=0))
+    assert not storage.exists(published.folder)
+    assert [
+        [reader.search(text, 5, mode, details=True) for text in queries for mode in ("hybrid", "vector", "bm25")],
+        release.explain("angle bracket", reader.titles[3].as_py()),
+        reader.title_vector(reader.titles[3].as_py()).tolist(),
+    ] == expected
 
 
 def test_the_table_of_an_evaluation_travels_with_the_release(model, documents, tmp_path):

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 from clicktower.flows.releases import encode_texts as encoding
+from clicktower.flows.releases import index_recall
 from clicktower.flows.releases.publish import publish
-from clicktower.flows.releases.release_documents import open_table
+from clicktower.flows.releases.release_documents import open_documents, read_ivf
 from clicktower.flows.releases.verify import verify
 from clicktower.schemas.stage import open_result
 from clicktower.schemas.text_contract import normalise
 from clicktower.training.model.model import load_model
 from clicktower.training.model.named_recipes import recipe as named_recipe
+from clicktower.training.ranking.nearest import partition
 from tests.flows.releases.catalogue import CONFIG
 from tests.recipes import varied
 from tests.trained_model import trained_stage
@@ -39,9 +41,8 @@ def published(model, documents, tmp_path_factory):
 
 
 def vectors_of(folder: str) -> dict[str, bytes]:
-    rows = open_table(folder).search().select(["id", "vector"]).to_arrow()
-    vectors = np.asarray(rows["vector"].combine_chunks().flatten()).reshape(len(rows), -1)
-    return {i: vector.tobytes() for i, vector in zip(rows["id"].to_pylist(), vectors, strict=True)}
+    documents, vectors = open_documents(folder)
+    return {i: vector.tobytes() for i, vector in zip(documents["id"].to_pylist(), vectors, strict=True)}
 
 
 def distinct_titles(documents: str) -> int:
@@ -77,6 +78,51 @@ def test_of_a_changed_catalogue_only_the_new_titles_are_encoded(live, model, doc
     assert verify(live) == []
 
 
+def test_partitions_are_continued_while_few_titles_are_new(model, documents, tmp_path, monkeypatch):
+    made_anew = []
+
+    def counted(*rest, **named):
+        made_anew.append(1)
+        return partition(*rest, **named)
+
+    monkeypatch.setattr(index_recall, "partition", counted)
+    uri, config = str(tmp_path / "live"), replace(CONFIG, index="ivf", min_recall=0.5)
+    first = publish(model, documents=documents, to=uri, config=config)
+    lines = Path(documents).read_text().splitlines(keepends=True)
+    titles = distinct_titles(documents)
+    new = [f"n{row}\tspigot {row} hose\n" for row in range(titles // 3)]
+
+    def publish_with(first_new: int, end: int):
+        path = tmp_path / f"{end}.tsv"
+        path.write_text("".join([*new[first_new:end], *lines[7:]]))
+        return publish(model, documents=str(path), to=uri, config=config)
+
+    second = publish_with(0, 9)
+    third = publish_with(3, 15)
+    assert [made.release.index["new_texts"] for made in (first, second, third)] == [0, 9, 15]
+    assert len(made_anew) == 1
+    centres, partition_of = zip(*map(centres_and_partition_of, (first.folder, third.folder)), strict=True)
+    assert centres[0].tobytes() == centres[1].tobytes()
+    kept = partition_of[0].keys() & partition_of[1].keys()
+    assert len(kept) == len(lines) - 7
+    assert all(partition_of[0][name] == partition_of[1][name] for name in kept)
+    _, vectors = open_documents(third.folder)
+    nearest = (vectors[:12] @ centres[0].T).argmax(axis=1)
+    assert [partition_of[1][f"n{row}"] for row in range(3, 15)] == nearest.tolist()
+    assert third.release.index["recall"] >= 0.5
+    fourth = publish_with(0, len(new))
+    assert (fourth.release.index["new_texts"], len(made_anew)) == (0, 2)
+    publish(model, documents=documents, to=uri, config=replace(config, seed=1))
+    assert len(made_anew) == 3, "another seed asks for other centres"
+    assert verify(uri) == []
+
+
+def centres_and_partition_of(folder: str) -> tuple[np.ndarray, dict[str, int]]:
+    documents, _ = open_documents(folder)
+    partitions = read_ivf(folder)
+    return partitions.centres_PD, dict(zip(documents["id"].to_pylist(), partitions.of_N.tolist(), strict=True))
+
+
 def test_another_model_encodes_every_title(live, documents, tmp_path, encoded):
     publish(trained_stage(str(tmp_path / "store"), seed=2), documents=documents, to=live, config=CONFIG)
     assert len(encoded) == distinct_titles(documents)
@@ -91,7 +137,7 @@ def test_a_kept_release_of_the_model_serves_where_the_live_one_is_of_another(liv
 
 
 def test_vectors_of_a_damaged_release_are_not_used_again(live, model, documents, encoded):
-    data = next(Path(live).glob("releases/*/documents.lance/data/*.lance"))
+    data = next(Path(live).glob("releases/*/documents.arrow"))
     content = bytearray(data.read_bytes())
     content[len(content) // 2] ^= 1
     data.write_bytes(content)

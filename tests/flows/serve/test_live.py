@@ -128,7 +128,7 @@ def test_releases_change_under_load_and_no_request_is_lost_or_mixed(model, tmp_p
         until('swaps_total{outcome="served"} 1.0')
         # A release that cannot be opened: its table loses its end before the pointer names it.
         third = Path(shutil.copytree(elsewhere[1].folder, Path(uri, "releases", elsewhere[1].release.digest)))
-        data = next(third.glob("documents.lance/data/*.lance"))
+        data = next(third.glob("documents.arrow"))
         data.write_bytes(data.read_bytes()[:-10])
         pointer = f"{uri}/pointer.json"
         sound = storage.read_bytes(pointer)
@@ -272,7 +272,7 @@ def test_a_release_that_cannot_be_opened_is_tried_again_after_a_while(model, tmp
     changed, failures = [], []
     live = Live(uri, changed=changed.append, failed=lambda: failures.append(1))
     second = publish_named(model, uri, "two", tmp_path)
-    files = [*Path(second.folder).glob("model/*"), *Path(second.folder).glob("documents.lance/data/*")]
+    files = [*Path(second.folder).glob("model/*"), Path(second.folder, "documents.arrow")]
     content = bytearray(files[-1].read_bytes())
     content[len(content) // 2] ^= 1  # sizes alone would not show it
     sound = files[-1].read_bytes()

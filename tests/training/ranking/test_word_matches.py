@@ -1,12 +1,15 @@
 """Each word of a query against each word of a title (training/ranking/word_matches.py)."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from clicktower.schemas import storage
 from clicktower.schemas.text_contract import words
 from clicktower.training.model.embedding import search_vectors
+from clicktower.training.model.model_folder import read_arrays, safetensors_pieces
 from clicktower.training.ranking.word_matches import WordMatches
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.training.ranking.projection_encoder import ProjectionEncoder
@@ -50,11 +53,46 @@ def test_the_score_is_the_one_worked_out_by_hand():
     )
 
 
-def test_a_title_without_a_word_matches_none():
-    """Text contract 1.0 had a word for such a title; its releases are still searched."""
-    matches = WordMatches(Plane(), ["\u200b", "bolt", "\u00ad", "nut bolt", "\ufeff"])
-    assert matches.scores(["bolt"])[0] == rounded([0.0, 1.0, 0.0, 1.0, 0.0])
-    assert matches.scores_of("tap", np.array([0, 1, 2, 4])) == rounded([0.0, -1.0, 0.0, 0.0])
+def test_a_file_is_mapped_and_gives_the_same_bits(tmp_path):
+    encoder, uri = ProjectionEncoder(), str(tmp_path / "words.safetensors")
+    made = WordMatches(encoder, TITLES)
+    made.write(uri)
+    opened = WordMatches.open(uri, encoder)
+    assert opened.num_titles == len(TITLES)
+    again = str(tmp_path / "again")
+    WordMatches(encoder, TITLES).write(again)
+    Path(again).rename(tmp_path / "words")
+    assert Path(tmp_path, "words").read_bytes() == Path(uri).read_bytes()
+    Path(uri).unlink()  # mapped files stay
+    queries = ["angle bracket", "steell hoses", "角 50"]
+    np.testing.assert_array_equal(opened.scores(queries), made.scores(queries))
+    assert opened.best("steel hoses", "Garden spigot") == made.best("steel hoses", "Garden spigot")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"word_of": np.array([0, 9], np.int32)},
+        {"word_of": np.array([0, -1], np.int32)},
+        {"starts": np.array([0, 0, 2])},
+        {"starts": np.array([0, 1])},
+        {"vectors": np.ones((1, 2), np.float32)},
+        {"vectors": np.ones((2, 2))},
+        {"titles_with": np.array([1])},
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path, wrong):
+    uri = str(tmp_path / "words.safetensors")
+    WordMatches(Plane(), ["bolt", "nut"]).write(uri)
+    arrays = read_arrays(storage.map_bytes(uri))
+    assert WordMatches.open(uri, Plane()).num_titles == 2
+    if wrong:
+        storage.write_atomic(uri, *safetensors_pieces({**arrays, **wrong}))
+    else:
+        storage.write_atomic(uri, b"half a file")
+    with pytest.raises(ValueError, match="is no file of the titles' words, or a damaged one"):
+        WordMatches.open(uri, Plane())
 
 
 def step_by_step(encoder, titles, query):
