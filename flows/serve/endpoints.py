@@ -120,10 +120,10 @@ def _parameters(request: Request) -> Mapping[str, Any]:
         raise Refused(400, "The address is not UTF-8: encode its parameters by percent signs.") from None
     fields: dict[str, Any] = {}
     for name, text in pairs:
-        name = "query" if name == "q" else name
-        if name in fields:
+        field = "query" if name == "q" else name
+        if field in fields:
             raise Refused(422, "The address has a parameter twice: give each once.")
-        fields[name] = _value(text) if name in _JSON_PARAMETERS else text
+        fields[field] = _value(text) if field in _JSON_PARAMETERS else text
     return fields
 
 

@@ -1,4 +1,6 @@
-"""Kept columns and filters: every search equals that of all documents with the others left out."""
+"""Kept columns and filters: every search equals that of all documents with the others left out, and a number of a filter
+is one of its column.
+"""
 
 import json
 import operator
