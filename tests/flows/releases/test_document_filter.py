@@ -1,5 +1,5 @@
-"""Kept columns and filters: every search equals that of all documents with the others left out, and a number of a filter
-is one of its column.
+"""Kept columns and filters: every search equals that of all documents with the others left out, and numbers are those
+of a column.
 """
 
 import json
