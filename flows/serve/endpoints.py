@@ -6,7 +6,6 @@ Each takes the served release once, so its answer is entirely from that one.
 import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qsl
@@ -92,7 +91,7 @@ _JSON_PARAMETERS = {"k", "offset", "lexical_share", "where"}
 async def read_body(request: Request, kind: type[Body]) -> Body:
     """The body of a request, or the fields that a GET has in its address. Raises Refused."""
     if request.method != "POST":
-        return _checked(partial(msgspec.convert, _parameters(request), kind), "address")
+        return _printable(decode_address(request.scope["query_string"], kind))
     media_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if media_type != "application/json":
         raise Refused(415, "The body's content type is not application/json: send JSON and the header "
@@ -107,27 +106,31 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
     except TimeoutError:
         raise Refused(408, f"The body did not arrive within {BODY_SECONDS:.0f} seconds: send it at once.") from None
     try:
-        return _checked(partial(msgspec.json.decode, content, type=kind), "body")
+        body = msgspec.json.decode(content, type=kind)
+    except msgspec.ValidationError as error:
+        raise Refused(422, f"The body cannot be used ({_plain(error)}): /docs describes valid requests.") from None
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         raise Refused(400, "The body is not JSON in UTF-8: send one JSON object.") from None
+    return _printable(body)
 
 
-def _parameters(request: Request) -> Mapping[str, Any]:
-    """The fields in a request's address, where q stands for query."""
+def decode_address(parameters: bytes, kind: type[Body]) -> Body:
+    """The fields of a body as the parameters of an address, where q stands for query. Raises Refused."""
+    fields: dict[str, Any] = {}
     try:
-        pairs = parse_qsl(request.scope["query_string"].decode(), keep_blank_values=True, errors="strict")
+        for name, text in parse_qsl(parameters.decode(), keep_blank_values=True, errors="strict"):
+            field = "query" if name == "q" else name
+            if field in fields:
+                raise Refused(422, "The address has a parameter twice: give each once.")
+            fields[field] = _json_or_text(text) if field in _JSON_PARAMETERS else text
+        return msgspec.convert(fields, kind)
     except UnicodeError:
         raise Refused(400, "The address is not UTF-8: encode its parameters by percent signs.") from None
-    fields: dict[str, Any] = {}
-    for name, text in pairs:
-        field = "query" if name == "q" else name
-        if field in fields:
-            raise Refused(422, "The address has a parameter twice: give each once.")
-        fields[field] = _value(text) if field in _JSON_PARAMETERS else text
-    return fields
+    except msgspec.ValidationError as error:
+        raise Refused(422, f"The address cannot be used ({_plain(error)}): /docs describes valid requests.") from None
 
 
-def _value(text: str) -> Any:
+def _json_or_text(text: str) -> Any:
     """The JSON value of a parameter; other text as it is, which is then of the wrong type."""
     try:
         return msgspec.json.decode(text)
@@ -135,12 +138,8 @@ def _value(text: str) -> Any:
         return text
 
 
-def _checked(read: Callable[[], Body], source: str) -> Body:
-    """Raises Refused for fields of another type, out of range or unknown, and for control characters."""
-    try:
-        body = read()
-    except msgspec.ValidationError as error:
-        raise Refused(422, f"The {source} cannot be used ({_plain(error)}): /docs describes valid requests.") from None
+def _printable(body: Body) -> Body:
+    """Raises Refused for control characters."""
     for name in body.__struct_fields__:
         value = getattr(body, name)
         for text in value if isinstance(value, list) else [value]:
