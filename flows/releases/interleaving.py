@@ -147,7 +147,7 @@ def _read_clicks(uri: str) -> tuple[pa.Table, int]:
         return interleaved.cast(CLICK), len(clicks) - len(interleaved)
     except FileNotFoundError:
         raise UsageError(f"There is no such file: {uri}.", "Check the path of the clicks.") from None
-    except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
+    except (pa.ArrowException, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"The file {uri} has no clicks with query_id and release ({str(error).splitlines()[0][:160]}).",
             "Give JSON lines, Parquet or delimited text with a header, with these columns.",

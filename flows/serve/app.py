@@ -25,7 +25,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clicktower.flows.serve import endpoints, openapi
-from clicktower.flows.serve.endpoints import FEW_BYTES, Body, Embed, Explain, Search, decode, read_address, read_body
+from clicktower.flows.serve.endpoints import FEW_BYTES, Body, Embed, Explain, Search, decode, decode_address, read_body
 from clicktower.flows.serve.limits import Limits, Refused, address_of
 from clicktower.flows.serve.live import Live, Served
 from clicktower.flows.serve.turns import Turns, Waits, num_threads
@@ -129,7 +129,7 @@ def _post(path: str, endpoint: Callable[[Body, Served], dict[str, Any]], kind: t
             read = partial(decode, content, kind)
         else:
             content = request.scope["query_string"]
-            read = partial(read_address, content, kind)
+            read = partial(decode_address, content, kind)
         return await desk.answer(address_of(request), read, endpoint, is_short=len(content) <= FEW_BYTES)
 
     return Route(path, answer, methods=["GET", "POST"] if kind is Search else ["POST"])

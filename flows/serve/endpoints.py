@@ -113,40 +113,35 @@ async def read_body(request: Request, arriving: Waits) -> bytes:
 def decode(content: bytes, kind: type[Body]) -> Body:
     """Raises Refused for other content."""
     try:
-        return _checked(partial(msgspec.json.decode, content, type=kind), "body")
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.ValidationError as error:
+        raise Refused(422, f"The body cannot be used ({_plain(error)}): /docs describes valid requests.") from None
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         raise Refused(400, "The body is not JSON in UTF-8: send one JSON object.") from None
 
 
-def read_address(query: bytes, kind: type[Body]) -> Body:
-    """The fields in an address, where q stands for query. Raises Refused for others."""
+def decode_address(parameters: bytes, kind: type[Body]) -> Body:
+    """The fields of a body as the parameters of an address, where q stands for query. Raises Refused."""
+    fields: dict[str, Any] = {}
     try:
-        pairs = parse_qsl(query.decode(), keep_blank_values=True, errors="strict")
+        for name, text in parse_qsl(parameters.decode(), keep_blank_values=True, errors="strict"):
+            field = "query" if name == "q" else name
+            if field in fields:
+                raise Refused(422, "The address has a parameter twice: give each once.")
+            fields[field] = _json_or_text(text) if field in _JSON_PARAMETERS else text
+        return msgspec.convert(fields, kind)
     except UnicodeError:
         raise Refused(400, "The address is not UTF-8: encode its parameters by percent signs.") from None
-    fields: dict[str, Any] = {}
-    for name, text in pairs:
-        name = "query" if name == "q" else name
-        if name in fields:
-            raise Refused(422, "The address has a parameter twice: give each once.")
-        fields[name] = _value(text) if name in _JSON_PARAMETERS else text
-    return _checked(partial(msgspec.convert, fields, kind), "address")
+    except msgspec.ValidationError as error:
+        raise Refused(422, f"The address cannot be used ({_plain(error)}): /docs describes valid requests.") from None
 
 
-def _value(text: str) -> Any:
+def _json_or_text(text: str) -> Any:
     """The JSON value of a parameter; other text as it is, which is then of the wrong type."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         return text
-
-
-def _checked(read: Callable[[], Body], source: str) -> Body:
-    """Raises Refused for fields of another type, out of range or unknown."""
-    try:
-        return read()
-    except msgspec.ValidationError as error:
-        raise Refused(422, f"The {source} cannot be used ({_plain(error)}): /docs describes valid requests.") from None
 
 
 def answer(

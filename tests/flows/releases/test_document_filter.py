@@ -1,4 +1,6 @@
-"""Kept columns and filters: every search equals that of all documents with the others left out."""
+"""Kept columns and filters: every search equals that of all documents with the others left out, and numbers are those
+of a column.
+"""
 
 import json
 import operator

@@ -110,6 +110,7 @@ def test_a_preference_by_hand_from_every_format(tmp_path):
         ('{"query_id": " ", "release": "a"}\n', UsageError, "names no query"),
         ('{"query_id": null, "release": "a"}\n', UsageError, "names no query"),
         ('{"release": "a"}\n', UsageError, "no clicks with query_id and release"),
+        ('{"query_id": "1", "release": "a"}\n[]\n', UsageError, "no clicks with query_id and release"),
         ("7\n", UsageError, "no clicks with query_id and release"),
         ("", UsageError, "no clicks with query_id and release"),
         ('{"query_id": ["1"], "release": "a"}\n', UsageError, "no clicks with query_id and release"),

@@ -350,7 +350,12 @@ MODES = st.sampled_from(["vector", "bm25", "hybrid"])
 LIKELY = {
     "search": st.fixed_dictionaries(
         {"query": TEXT},
-        optional={"k": st.integers(1, MOST_RESULTS), "mode": MODES, "lexical_share": st.none() | st.floats(0, 0.99)},
+        optional={
+            "k": st.integers(1, 60),
+            "offset": st.integers(0, 99),
+            "mode": MODES,
+            "lexical_share": st.none() | st.floats(0, 0.99),
+        },
     ),
     "embed": st.fixed_dictionaries(
         {"texts": st.lists(TEXT, min_size=1, max_size=12), "side": st.sampled_from(["query", "document"])}
