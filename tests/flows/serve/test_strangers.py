@@ -117,7 +117,11 @@ def test_what_never_ends_is_closed_and_others_are_answered_meanwhile(release, mo
             assert answered[9:12] == expected
 
 
-def test_what_is_too_much_at_once_is_refused_and_what_is_under_way_is_answered(release, monkeypatch):
+@pytest.mark.parametrize(("workers", "waiting"), [(1, 2), (2, 5)])  # which two workers divide
+def test_what_is_too_much_at_once_is_refused_and_what_is_under_way_is_answered(
+    release, tmp_path, monkeypatch, workers, waiting
+):
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     explained, may_end, under_way = endpoints.explain, threading.Event(), threading.Event()
 
     def slow(body, served):
@@ -126,7 +130,7 @@ def test_what_is_too_much_at_once_is_refused_and_what_is_under_way_is_answered(r
         return explained(body, served)
 
     monkeypatch.setattr(endpoints, "explain", slow)
-    config = ServeConfig(release=release, limits=Limits(slow_requests=2))
+    config = ServeConfig(release=release, workers=workers, limits=Limits(slow_requests=waiting))
     with TestClient(make_app(config), "http://127.0.0.1") as client, ThreadPoolExecutor(9) as pool:
         ask = lambda: client.post("/v1/explain", json={"query": "door", "title": "door handle"})  # noqa: E731
         asked = [pool.submit(ask)]
