@@ -35,7 +35,6 @@ class S3Server(Services):
             "AWS_ACCESS_KEY_ID": KEY_ID,
             "AWS_SECRET_ACCESS_KEY": SECRET,
             "AWS_ENDPOINT_URL": f"http://{self.address}",
-            "AWS_ALLOW_HTTP": "true",  # asked for by LanceDB's client, which speaks to others by https alone
             "AWS_REGION": "us-east-1",
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_EC2_METADATA_DISABLED": "true",

@@ -13,7 +13,8 @@ FOREIGN = {
     "cli": {"torch", "ray", "apache_beam", "prefect", "lancedb"},
     "beam": {"torch", "ray", "prefect", "lancedb"},
     "train": {"apache_beam", "prefect", "lancedb"},
-    "serve": {"apache_beam", "prefect"},
+    "serve": {"apache_beam", "prefect", "lancedb"},
+    "lancedb": {"apache_beam", "prefect"},
     "flows": {"torch", "ray", "apache_beam", "lancedb"},
 }
 
@@ -49,7 +50,7 @@ def test_the_wheel_takes_no_name_but_its_own(sites, among_own_packages):
 
 
 @pytest.mark.rehearsal
-@pytest.mark.engine  # minutes of it are Beam, torch and LanceDB being imported, each by itself
+@pytest.mark.engine  # minutes of it are Beam and torch being imported, each by itself
 @pytest.mark.usefixtures("among_own_packages")
 def test_every_stage_runs_with_its_own_extra_alone(sites, tmp_path):
     def run(extra: str, *words: str) -> str:
