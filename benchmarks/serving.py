@@ -1,7 +1,8 @@
 """Serving a release: a query's vector, a search among all documents, and both over HTTP, beside what else there is.
 
     CLICKTOWER_DATA=/path/to/data python benchmarks/serving.py --model store/train/DIGEST --work /tmp/serving
-        [--documents 1000000] [--queries 2000] [--seconds 60] [--per-second 500] [--without lancedb bm25s] [--record]
+        [--documents 1000000] [--queries 2000] [--seconds 60] [--per-second 500] [--without usearch bm25s http]
+        [--record]
 
 The documents are real product titles and, beyond those, the first half of one with the second half of another; the
 queries are real. They are published to WORK/release by `clicktower publish`, with a small model trained on the real
@@ -14,6 +15,7 @@ documents and dimensions.
 import argparse
 import asyncio
 import contextlib
+import copy
 import json
 import os
 import platform
@@ -23,6 +25,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +38,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from benchmarks.open_loop import open_loop  # noqa: E402
-from benchmarks.peers.searching import Bm25sTitles, LanceTable, OnnxQueries  # noqa: E402
+from benchmarks.peers.searching import Bm25sTitles, FaissIvf, OnnxQueries, Peer, UsearchGraph  # noqa: E402
 from benchmarks.real_pairs import read_queries, read_titles  # noqa: E402
 from clicktower.flows.releases.search import OpenRelease  # noqa: E402
 from clicktower.training.ranking.title_ranking import mixed  # noqa: E402
@@ -44,6 +47,8 @@ RESULTS = ROOT / "benchmarks" / "results" / "serving.json"
 K = 10
 WARM_UP = 100
 RECALL_QUERIES = 200  # of the whole score, for which every document is compared
+CHOOSING_QUERIES = 100
+PEERS = {"faiss": FaissIvf, "usearch": UsearchGraph}
 
 
 def tell(text: str) -> None:
@@ -105,8 +110,10 @@ def embedding(opened: OpenRelease, queries: list[str]) -> dict:
     return found
 
 
-def searching(opened: OpenRelease, queries: list[str], *, lancedb: bool, bm25s: bool) -> dict:
-    """The nearest ten to a vector, with recall against all compared; the best ten by BM25; whole searches by text."""
+def searching(opened: OpenRelease, queries: list[str], chosen_on: list[str], *, peers: list[str], bm25s: bool) -> dict:
+    """The nearest ten to a vector, with recall against all compared; the best ten by BM25; whole searches by text, with
+    the candidates of ours and of each peer, whose setting is chosen on other queries.
+    """
     tell("search: reading the release")
     started = time.perf_counter()
     opened.load()
@@ -117,11 +124,15 @@ def searching(opened: OpenRelease, queries: list[str], *, lancedb: bool, bm25s: 
         "ours": lambda vector: search.best(vector, K)[1],
         "all compared": lambda vector: search.exact(vector, K)[1],
     }
-    if lancedb:
-        tell("search: LanceDB's own index")
-        table = LanceTable(opened, vectors[:200], [search.exact(v, K)[1].min() for v in vectors[:200]], K)
-        ways["LanceDB, IVF"] = table.cosines
-        found["lancedb"] = table.facts
+    limits = limits_of_the_whole_score(opened, chosen_on) if peers else []
+    in_place: dict[str, OpenRelease] = {}
+    for name in peers:
+        tell(f"search: the index of {name}")
+        in_place[name] = replaced = copy.copy(opened)
+        peer: Peer = PEERS[name](opened)
+        replaced.documents_search = peer  # type: ignore[misc]
+        peer.choose(partial(recall_of_the_whole_score, replaced, chosen_on, limits))
+        found[name] = peer.facts
     tell("search: nearest vectors, in turns")
     by_vector, answers = in_turns(ways, vectors)
     for name, cosines in answers.items():
@@ -138,21 +149,35 @@ def searching(opened: OpenRelease, queries: list[str], *, lancedb: bool, bm25s: 
         mode: lambda query, mode=mode: opened.search(query, K, mode, details=True)  # type: ignore[misc]
         for mode in ("vector", "bm25", "hybrid")
     }
+    modes |= {
+        f"hybrid, {name}": lambda query, of=of: of.search(query, K, details=True) for name, of in in_place.items()
+    }
     whole, _ = in_turns(modes, queries)
-    whole["hybrid"]["recall_at_10"] = recall_of_the_whole_score(opened, queries[:RECALL_QUERIES])
+    tell("search: recall of the whole score")
+    limits = limits_of_the_whole_score(opened, queries[:RECALL_QUERIES])
+    for name, of in {"hybrid": opened, **{f"hybrid, {name}": of for name, of in in_place.items()}}.items():
+        whole[name]["recall_at_10"] = recall_of_the_whole_score(of, queries[:RECALL_QUERIES], limits)
     return found | {"nearest": by_vector, "bm25": by_words, "from_text": whole}
 
 
-def recall_of_the_whole_score(opened: OpenRelease, queries: list[str]) -> float:
-    """The share of the ten best of all documents by the whole score that a search finds."""
-    every_row, found = np.arange(len(opened.ids)), []
+def limits_of_the_whole_score(opened: OpenRelease, queries: list[str]) -> list[float]:
+    """The tenth best whole score of all documents for each query."""
+    every_row, limits = np.arange(len(opened.ids)), []
     for query in queries:
         near = opened.documents_search.scores_of(opened.vector(query), every_row)
         of_words = opened.word_matches.scores([query])[0] if opened.word_share else None
         of_terms = opened.bm25.relative_scores([query])[0] if opened.lexical_share else None
         scores = mixed(near, of_words, of_terms, opened.word_share, opened.lexical_share)
-        limit = np.partition(scores, -K)[-K]
-        found.append(min(K, sum(hit.score >= limit - 1e-5 for hit in opened.search(query, K))))
+        limits.append(float(np.partition(scores, -K)[-K]))
+    return limits
+
+
+def recall_of_the_whole_score(opened: OpenRelease, queries: list[str], limits: list[float]) -> float:
+    """The share of the ten best of all documents by the whole score that a search finds."""
+    found = [
+        min(K, sum(hit.score >= limit - 1e-5 for hit in opened.search(query, K)))
+        for query, limit in zip(queries, limits, strict=True)
+    ]
     return round(sum(found) / (K * len(found)), 4)
 
 
@@ -225,7 +250,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--per-second", type=float, default=500)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--without", nargs="*", default=[], choices=["lancedb", "bm25s", "http"])
+    parser.add_argument("--without", nargs="*", default=[], choices=[*PEERS, "bm25s", "http"])
     parser.add_argument("--record", action="store_true")
     asked = parser.parse_args()
     data, work = Path(os.environ["CLICKTOWER_DATA"]), Path(asked.work)
@@ -237,7 +262,9 @@ def main() -> None:
     tell("publishing")
     published = publish(asked.model, documents, work / "release")
     every = read_queries(data)
-    queries = [every[row] for row in np.random.default_rng(1).permutation(len(every))[: asked.queries]]
+    drawn = np.random.default_rng(1).permutation(len(every))[: asked.queries + CHOOSING_QUERIES]
+    queries = [every[row] for row in drawn[: asked.queries]]
+    chosen_on = [every[row] for row in drawn[asked.queries :]]
     opened = OpenRelease(str(work / "release"))
     result: dict[str, Any] = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -250,8 +277,9 @@ def main() -> None:
     tell("embedding: one query at a time")
     result["embedding"] = embedding(opened, queries)
     result["search"] = searching(
-        opened, queries, lancedb="lancedb" not in asked.without, bm25s="bm25s" not in asked.without
-    )
+        opened, queries, chosen_on,
+        peers=[name for name in PEERS if name not in asked.without], bm25s="bm25s" not in asked.without,
+    )  # fmt: skip
     if "http" not in asked.without:
         result["http"] = {
             "per_second": asked.per_second,

@@ -240,7 +240,7 @@ def commit(folder: str, request: Request, attempt: str, outcome: Outcome, starte
 
 def software_versions() -> dict[str, str]:
     """Versions of the packages that this process has loaded, for the record."""
-    loaded = [name for name in ("numpy", "pyarrow", "apache_beam", "torch", "ray", "lancedb") if name in sys.modules]
+    loaded = [name for name in ("numpy", "pyarrow", "apache_beam", "torch", "ray") if name in sys.modules]
     return {
         "python": platform.python_version(),
         "machine": platform.machine(),

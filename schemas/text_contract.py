@@ -262,6 +262,8 @@ def _bytes_of(texts: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, np.ndarray, 
         texts = texts.combine_chunks()
     if texts.null_count:
         raise AssertionError("a column of texts holds nulls")
+    if len(texts) and not texts.offset and np.frombuffer(texts.buffers()[1], np.int32, 1)[0]:
+        texts = pa.concat_arrays([texts])  # a part of a large_string, cast: Arrow 25.0's ascii_lower misreads it
     _, offset_buffer, data_buffer = texts.buffers()
     if not len(texts) or data_buffer is None:
         return texts, np.zeros(0, np.uint8), np.zeros(len(texts) + 1, np.int32)

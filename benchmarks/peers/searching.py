@@ -1,21 +1,22 @@
-"""What else could answer a query from a release: onnxruntime on its query.onnx, LanceDB's own index, bm25s."""
+"""What else could answer a query from a release: onnxruntime on its query.onnx, faiss, usearch, bm25s."""
 
-import shutil
-import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from clicktower.flows.releases.query_onnx import onnx_inputs
+from clicktower.flows.releases.release_documents import IndexSearch
 from clicktower.flows.releases.search import OpenRelease
 from clicktower.schemas.lexical_contract import Analyser
-from clicktower.schemas.release import QUERY_TOWER, TABLE
+from clicktower.schemas.release import QUERY_TOWER
 from clicktower.schemas.text_contract import trigram_ids, words
 from clicktower.training.ranking.bm25 import K1, B
+from clicktower.training.ranking.nearest import num_partitions_of
 
-_PROBES = (5, 10, 20, 40, 80, 160)
+RECALL = 0.98
 
 
 class OnnxQueries:
@@ -40,35 +41,84 @@ class OnnxQueries:
         return self._session.run(["vector"], onnx_inputs(np.split(ids, offsets[1:-1])))[0]
 
 
-class LanceTable:
-    """A copy of a release's table with LanceDB's IVF index, which looks into as few partitions as reach recall 0.95."""
+class Peer(IndexSearch):
+    """A library's approximate search in the place of a release's own; what it finds is scored as ours is.
 
-    def __init__(self, opened: OpenRelease, vectors: Sequence[np.ndarray], limits: Sequence[float], k: int) -> None:
-        import lancedb
-        from lancedb.index import IvfFlat
+    Its setting is the least that finds `RECALL` of the ten best by the whole score for some queries, as `publish`
+    chooses the number of partitions.
+    """
 
-        folder = tempfile.mkdtemp(prefix="lancedb-")
-        try:
-            shutil.copytree(Path(opened.folder, f"{TABLE}.lance"), Path(folder, f"{TABLE}.lance"))
-            self._table = lancedb.connect(folder).open_table(TABLE)
-            partitions = round(opened.release.num_documents**0.5)
-            started = time.perf_counter()
-            self._table.create_index("vector", config=IvfFlat(distance_type="dot", num_partitions=partitions))
-            self.facts = {"index_seconds": round(time.perf_counter() - started, 1), "num_partitions": partitions}
-            self._k = k
-            for self._probes in _PROBES:
-                found = [int((self.cosines(v) >= limit - 1e-5).sum()) for v, limit in zip(vectors, limits, strict=True)]
-                if sum(found) >= 0.95 * k * len(found):
-                    break
-            self.facts["num_probes"] = self._probes
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
+    settings: Sequence[int]
+    facts: dict[str, Any]
 
-    def cosines(self, vector: np.ndarray) -> np.ndarray:
-        query = self._table.search(vector, vector_column_name="vector").distance_type("dot")
-        found = query.select(["id", "title", "_distance"]).limit(self._k).nprobes(self._probes).to_arrow()
-        return 1 - found["_distance"].to_numpy()
+    def __init__(self, opened: OpenRelease) -> None:
+        super().__init__(opened.vectors_ND, similarity=opened.release.similarity)
+        started = time.process_time()
+        self.make(np.ascontiguousarray(opened.vectors_ND))
+        self.facts = {"index_cpu_seconds": round(time.process_time() - started, 1)}
+
+    def make(self, vectors_ND: np.ndarray) -> None:
+        raise NotImplementedError
+
+    def set(self, setting: int) -> None:
+        raise NotImplementedError
+
+    def rows(self, query_D: np.ndarray, k: int) -> np.ndarray:
+        raise NotImplementedError
+
+    def best(self, query_D, k, num_probes=None, among=None, *, results=None):
+        rows = np.sort(self.rows(query_D, k)).astype(np.int64)
+        return rows, self.scores_of(query_D, rows)
+
+    def choose(self, recall: Callable[[], float]) -> None:
+        """The least setting with enough recall, or the largest."""
+        for setting in self.settings:
+            self.set(setting)
+            self.facts |= {"setting": setting, "recall_where_chosen": recall()}
+            if self.facts["recall_where_chosen"] >= RECALL:
+                break
+
+
+class FaissIvf(Peer):
+    """faiss: k-means partitions of 8-bit vectors, as many partitions as ours."""
+
+    settings = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+
+    def make(self, vectors_ND: np.ndarray) -> None:
+        import faiss
+
+        faiss.omp_set_num_threads(1)
+        num_partitions = num_partitions_of(len(vectors_ND))
+        name = f"IVF{num_partitions},SQ8"
+        self._index = faiss.index_factory(vectors_ND.shape[1], name, faiss.METRIC_INNER_PRODUCT)
+        sample = np.random.default_rng(0).permutation(len(vectors_ND))[: 64 * num_partitions]
+        self._index.train(vectors_ND[np.sort(sample)])
+        self._index.add(vectors_ND)
+
+    def set(self, setting: int) -> None:
+        self._index.nprobe = setting
+
+    def rows(self, query_D: np.ndarray, k: int) -> np.ndarray:
+        _, rows = self._index.search(query_D[None], k)
+        return rows[0][rows[0] >= 0]
+
+
+class UsearchGraph(Peer):
+    """usearch: an HNSW graph over bfloat16."""
+
+    settings = (100, 200, 400, 800, 1_600, 3_200)
+
+    def make(self, vectors_ND: np.ndarray) -> None:
+        from usearch.index import Index
+
+        self._index = Index(ndim=vectors_ND.shape[1], metric="ip", dtype="bf16", connectivity=16, expansion_add=64)
+        self._index.add(np.arange(len(vectors_ND)), vectors_ND, threads=1)
+
+    def set(self, setting: int) -> None:
+        self._index.expansion_search = setting
+
+    def rows(self, query_D: np.ndarray, k: int) -> np.ndarray:
+        return self._index.search(query_D, k).keys
 
 
 class Bm25sTitles:

@@ -29,7 +29,7 @@ MARKS = {"bad": ("✗", "worse"), "look": ("!", "open"), "good": ("✓", "better
 GB = 1e9
 # Training on a small log takes 1.5 GB: most of it torch, and a tower or two of 51,000 x 384 floats with velocities.
 MIN_MEMORY, GOOD_MEMORY = 2 * GB, 4 * GB
-SHOWN = ("torch", "pyarrow", "apache-beam", "ray", "prefect", "lancedb")
+SHOWN = ("torch", "pyarrow", "apache-beam", "ray", "prefect")
 COMPILE = (
     "Install a C++ compiler if it is missing (apt-get install g++, dnf install gcc-c++), then clicktower again (in a"
     " checkout: touch pyproject.toml && make setup)."

@@ -60,11 +60,11 @@ def write_rows(folder: str, rows: Rows) -> np.ndarray:
     """
     documents, vector = _wide(rows.documents), _vector_field(rows.vectors_TD.shape[1])
     schema = documents.schema.append(vector)
-    path = storage.absolute(storage.join(folder, DOCUMENTS))
+    path = storage.join(folder, DOCUMENTS)
     try:
         flat = pa.array(rows.vectors_TD[rows.text_of_N].reshape(-1))
         columns = [*documents.columns, pa.FixedSizeListArray.from_arrays(flat, type=vector.type)]
-        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema, options=_OPTIONS) as writer:
+        with storage.open_new(path) as file, pa.ipc.new_file(file, schema, options=_OPTIONS) as writer:
             writer.write_batch(pa.record_batch(columns, schema=schema))
         del flat, columns
         read, vectors_ND = open_documents(folder)

@@ -15,7 +15,8 @@ FOREIGN = {
     "cli": {"torch", "ray", "apache_beam", "prefect", "lancedb"},
     "beam": {"torch", "ray", "prefect", "lancedb"},
     "train": {"apache_beam", "prefect", "lancedb"},
-    "serve": {"apache_beam", "prefect"},
+    "serve": {"apache_beam", "prefect", "lancedb"},
+    "lancedb": {"apache_beam", "prefect"},
     "flows": {"torch", "ray", "apache_beam", "lancedb"},
 }
 
@@ -62,7 +63,7 @@ def test_the_wheel_holds_the_licence_and_what_is_read_at_run_time(sites):
 
 
 @pytest.mark.rehearsal
-@pytest.mark.engine  # minutes of it are Beam, torch and LanceDB being imported, each by itself
+@pytest.mark.engine  # minutes of it are Beam and torch being imported, each by itself
 @pytest.mark.usefixtures("among_own_packages")
 def test_every_stage_runs_with_its_own_extra_alone(sites, tmp_path):
     def run(extra: str, *words: str) -> str:

@@ -87,3 +87,9 @@ def test_every_text_of_the_golden_file_has_its_words_and_ids_by_column():
         assert [of_word[i] for i in at] == expected_words
         codes = [words.indices[i].as_py() for i in at]
         assert [ids[id_offsets[c] : id_offsets[c + 1]].tolist() for c in codes] == expected_ids
+
+
+def test_a_part_of_a_column_that_was_cast_is_normalised_like_any_other():
+    texts = [f"Title {row} Ø" if row % 7 else f"TITLE {row}" for row in range(100)]
+    part = pa.array(texts, pa.large_string()).slice(60, 30)
+    assert normalise_column(part.cast(pa.string())).to_pylist() == [normalise(text) for text in texts[60:90]]

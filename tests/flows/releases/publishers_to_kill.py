@@ -4,19 +4,15 @@
     out: exit status (-9 where it was killed), tab, steps
 
 A step is what CPython's audit events tell of files below the URI: a folder made, a file opened to read or to write,
-renamed, linked, removed; on an object store, a request. The kill comes before the step is done. LanceDB's own steps
-are not seen, so that what it writes is there wholly or not at all at every kill; the kill inside of it is
-test_failures.py's.
+renamed, linked, removed; on an object store, a request. The kill comes before the step is done.
 
-Each publisher is a fork of this process, which has loaded what takes seconds to load, and no thread: LanceDB itself
-starts one.
+Each publisher is a fork of this process, which has loaded what takes seconds to load, and no thread.
 """
 
 import os
 import signal
 import sys
 
-import lance_namespace  # noqa: F401
 import onnxruntime  # noqa: F401
 import pandas  # noqa: F401
 import pyarrow.dataset  # noqa: F401

@@ -63,7 +63,8 @@ def encoded(monkeypatch) -> list[str]:
     return reported
 
 
-def test_of_a_changed_catalogue_only_the_new_titles_are_encoded(live, model, documents, tmp_path, encoded):
+def test_of_a_changed_catalogue_only_the_new_titles_are_encoded(live, model, documents, tmp_path, encoded, monkeypatch):
+    monkeypatch.setattr(encoding, "_BLOCK_TITLES", 70)  # several
     changed = tmp_path / "changed.tsv"
     lines = Path(documents).read_text().splitlines(keepends=True)
     changed.write_text("".join([*lines[5:], "new\tUnheard of spigot\n", "newer\tunheard  OF spigot\n"]))
