@@ -50,6 +50,11 @@ class Window:
             raise UsageError(
                 f"A window of the last {self.last} dates is empty: it holds at least one.", "Set --last to 1 or more."
             )
+        if self.allow_missing < 0:
+            raise UsageError(
+                f"{self.allow_missing} dates may be missing: there is no such window.",
+                "Set --allow-missing-days to 0 or more, or give it without a number.",
+            )
         if self.first and self.last:
             raise UsageError(
                 f"Both --from {self.first} and --last {self.last} say where the window begins.",

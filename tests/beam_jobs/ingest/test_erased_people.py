@@ -214,17 +214,20 @@ def test_a_store_that_is_no_local_folder_lets_nobody_in_again_either(folder):
     assert _ingest(remote, logs, **more).reused
 
 
-def test_of_an_old_key_that_is_gone_nobody_is_known(folder):
+@pytest.mark.parametrize("is_earlier", [False, True])
+def test_once_an_old_key_is_gone_people_are_known_by_the_key_of_the_list(folder, is_earlier):
+    """In a list of earlier versions, which had none, nobody is."""
     store = str(folder / "store")
     storage.remove(default_path(store))
-    assert open_list(store, str(folder / "before/private/person-key.json")).digest != ""
-    done = erase([OTHER], store=store)  # the store gets a key, by which later ingests know OTHER alone
+    if is_earlier:
+        storage.remove(f"{store}/private/erased/list-key.json")
+    done = erase([OTHER], store=store)  # the store gets a key
     assert (len(done.keyless), done.num_found) == (1, 0)
-    assert open_list(store, default_path(store)).digest != ""
     result = _ingest(store, [write_lines(folder / "next.ndjson", OF_NEXT)], NEXT)
     assert _files_with(store, OTHER) == []
-    num_erased = len(OF_NEXT) - len(_without(OF_NEXT, OTHER))
-    assert result.manifest.outcome.ledger.lines["erased"] == num_erased
+    rest = _without(OF_NEXT, OTHER)
+    num_left = len(rest if is_earlier else _without(rest))
+    assert result.manifest.outcome.ledger.lines["erased"] == len(OF_NEXT) - num_left
 
 
 def test_a_person_whose_file_is_removed_is_let_in_again(folder):
