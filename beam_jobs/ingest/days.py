@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clicktower.beam_jobs.ingest.day_versions import data_date, finished_ingests, follow, is_committing, read_sample
-from clicktower.beam_jobs.ingest.person_key import valid_keys
+from clicktower.beam_jobs.ingest.person_key import current_date, valid_keys
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.day_version import DayVersion, is_version_file, list_dates, newest_version, read_version
 from clicktower.schemas.errors import StageError, UsageError, require_major
@@ -49,6 +49,11 @@ class Window:
         if self.last is not None and self.last < 1:
             raise UsageError(
                 f"A window of the last {self.last} dates is empty: it holds at least one.", "Set --last to 1 or more."
+            )
+        if self.allow_missing < 0:
+            raise UsageError(
+                f"{self.allow_missing} dates may be missing: there is no such window.",
+                "Set --allow-missing-days to 0 or more, or give it without a number.",
             )
         if self.first and self.last:
             raise UsageError(
@@ -276,17 +281,18 @@ def _require_few(holes: Sequence[str], window: Window, first: str | None, until:
 
 
 def list_holes(store: str, today: datetime.date | None = None) -> list[str]:
-    """The dates that a store has nothing for, between its first and its newest, and those that lack a key of people
-    which was there by then: an ingest was cut off between two keys. Raises StageError.
+    """The dates that a store has nothing for, from its first to yesterday, and those that lack a key of people that was
+    there by then: an ingest was cut off between two keys. Raises StageError.
     """
+    today = today or current_date()
     keys_of = {date: version.person_keys for date in list_dates(store) if (version := newest_version(store, date))}
     if not keys_of:
         return []
-    first, newest = min(keys_of), max(keys_of)
+    until = max(*keys_of, (today - datetime.timedelta(days=1)).isoformat())
     begins = {key.id: key.begins.isoformat() for _, key in valid_keys(store, today)}
     return [
         date
-        for date in dates(first, newest)
+        for date in dates(min(keys_of), until)
         if date not in keys_of or any(date >= begin and key not in keys_of[date] for key, begin in begins.items())
     ]
 

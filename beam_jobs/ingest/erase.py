@@ -102,8 +102,9 @@ def erase(
         given = {key_id: hash_people(ids, key) for key_id, key in keys.items()}
         add_to_list(store, given)
 
-        taken = dict[Hashable, Counter[str]]()  # by log and settings: another key's ingest of them has the same lines
-        found, num_ingests, keyless, pending = set[int](), 0, set[str](), True
+        taken, found = Counter[str](), set[int]()
+        num_ingests, keyless, pending = 0, set[str](), True
+        counted = dict[Hashable, str]()  # (log, settings): the key by which its lines count; others have the same lines
         before = _versions(store)
         _finish(store)
         while pending:  # again if another process erased at the same time
@@ -125,7 +126,8 @@ def erase(
                 elif gone.taken["people"]:
                     num_ingests += 1
                     part = day_versions.part_of(result.manifest.request)
-                    taken[part.logs, part.settings] = gone.taken
+                    if counted.setdefault((part.logs, part.settings), key_id) == key_id:
+                        taken.update(gone.taken)
                     if key_id in given:
                         found.update(np.flatnonzero(pc.is_in(given[key_id], value_set=gone.people)).tolist())
         _finish(store)
@@ -133,9 +135,9 @@ def erase(
         num_ids=len(ids),
         num_found=len(found),
         num_ingests=num_ingests,
-        num_queries=sum(of_log["queries"] for of_log in taken.values()),
-        num_sets=sum(of_log["sets"] for of_log in taken.values()),
-        num_lines=sum(of_log[name] for of_log in taken.values() for name in DAY_FATES),
+        num_queries=taken["queries"],
+        num_sets=taken["sets"],
+        num_lines=sum(taken[name] for name in DAY_FATES),
         dates={date: version for date, version in _versions(store).items() if version != before.get(date)},
         keyless=sorted(keyless),
         unfinished=_unfinished(store),

@@ -113,6 +113,12 @@ def add_to_list(store: str, people: Mapping[str, pa.Array]) -> None:
             number += 1  # another erasure was first
 
 
+def is_listed_under(store: str, key_id: str) -> bool:
+    """Whether everybody on a store's list has a hash under a key: a key that was made later has none of them."""
+    uris = [storage.join(_folder(store), name) for name in _names(store)]
+    return all(key_id in people for people in storage.map_files(_read_file, uris))
+
+
 def ensure_list_key(store: str) -> str:
     """The file of the list's own key, which is created if it is missing."""
     path = storage.join(_folder(store), LIST_KEY)

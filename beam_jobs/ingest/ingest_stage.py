@@ -14,7 +14,7 @@ from clicktower.beam_jobs.ingest.bots import BotRules
 from clicktower.beam_jobs.ingest.content_filters import BOT_USER_AGENTS, shipped_list
 from clicktower.beam_jobs.ingest.day_versions import find_held, is_covered, register
 from clicktower.beam_jobs.ingest.days import parse_date
-from clicktower.beam_jobs.ingest.erased_people import open_list
+from clicktower.beam_jobs.ingest.erased_people import is_listed_under, open_list
 from clicktower.beam_jobs.ingest.expired_keys import remove_expired_keys
 from clicktower.beam_jobs.ingest.person_key import MAX_OVERLAP_DAYS, ensure_key, ensure_store_key, key_paths, valid_keys
 from clicktower.beam_jobs.sources.forms import check_mapping, form_of
@@ -170,7 +170,7 @@ def _ingest_under(
         finished, wrong = find_and_clear_in(left)
         if not finished and not day_versions.may_be_made_again(whole):
             finished = open_result(left)
-        if finished and (key_path in key_paths(store) or not _missed_people(store, finished, key_path)):
+        if finished and (_can_erase(store, key_path, key_id) or not _missed_people(store, finished, key_path)):
             return _complete(store, finished, key_path, key_ids, config, progress)
         of_log, request = request, day_versions.remainder_request(request, of=left, erasure=erased.digest)
         for folder in day_versions.note_attempt(left, request.digest):
@@ -204,7 +204,7 @@ def _complete(
     """
     counting = day_versions.take_place(result)
     if counting == result.folder and _missed_people(store, result, key_path):
-        if key_path not in key_paths(store):
+        if not _can_erase(store, key_path, result.manifest.request.inputs["person_key"]):
             raise TransientError(
                 "People were erased from the store while the log was read, so nothing was kept.",
                 "Run the same command again.",
@@ -236,6 +236,11 @@ def _clear_attempts(folder: str, progress: Progress) -> bool:
         for name in storage.list_folders(folder):
             storage.remove(storage.join(folder, name))
     return False
+
+
+def _can_erase(store: str, key_path: str, key_id: str) -> bool:
+    """Whether all listed people are known by an ingest's own key: it is the store's, and was there at each erasure."""
+    return key_path in key_paths(store) and is_listed_under(store, key_id)
 
 
 def _missed_people(store: str, result: StageResult, key_path: str) -> bool:

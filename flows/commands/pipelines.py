@@ -1,10 +1,10 @@
 """clicktower run, backfill, demo: all stages in one go, for a date or for several, here or on a Prefect server."""
 
+import datetime
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -97,7 +97,7 @@ def run_locally(
     from clicktower.flows.config.pipeline_config import read_pipeline
 
     config = read_pipeline(config_file, assignments)
-    yesterday = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
+    yesterday = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)).date().isoformat()
     day = parse_date(date or yesterday)
     if not _prefect_is_set_up():
         return chain.run(config, day.isoformat(), until, wait=wait)
@@ -155,8 +155,8 @@ def backfill(
         config: The TOML file, with {date} in log.files.
         first: First date (2026-09-01).
         until: Last date.
-        missing: The dates between the store's first and its newest that it has nothing for, and whose logs are there
-            now; then the newest date, for what is made from the days.
+        missing: The dates from the store's first to yesterday that it has nothing for, and whose logs are there now;
+            then the newest date, for what is made from the days.
         every: Make everything up to a release for every date, as nightly runs would have done.
         ingest_only: Only ingest the dates. Use this if nightly runs went on meanwhile: the next one takes these days
             too, while a release of an older window would replace the live one.
@@ -207,16 +207,16 @@ def dates(first: str, until: str) -> list[str]:
     return result
 
 
-def missing_dates(config: "PipelineConfig", *, ingest_only: bool) -> list[str]:
-    """The holes of a store whose logs are there, and after them its newest date, unless only ingests are to be made.
-    Says which holes stay.
+def missing_dates(config: "PipelineConfig", *, ingest_only: bool, today: datetime.date | None = None) -> list[str]:
+    """The holes of a store until yesterday whose logs are there, and its newest date, unless only ingests are to be
+    made. Says which holes stay.
     """
     from clicktower.beam_jobs.ingest.days import list_holes
     from clicktower.flows.config.pipeline_config import LateLog, require_log
     from clicktower.schemas.day_version import list_dates
 
     found, still_missing = list[str](), list[str]()
-    for date in list_holes(config.store):
+    for date in list_holes(config.store, today):
         try:
             require_log(config, date)
         except LateLog:
@@ -224,9 +224,11 @@ def missing_dates(config: "PipelineConfig", *, ingest_only: bool) -> list[str]:
         else:
             found.append(date)
     if still_missing:
-        console.ended("waiting", "missing", f"{len(still_missing):,} dates", f"no log yet: {', '.join(still_missing)}")
+        more = f" and {len(still_missing) - 5:,} more" if len(still_missing) > 5 else ""
+        text = f"no log yet: {', '.join(still_missing[:5])}{more}"
+        console.ended("waiting", "missing", f"{len(still_missing):,} dates", text)
     newest = list_dates(config.store)[-1:]
-    return found if ingest_only or not found else [*found, *(date for date in newest if date not in found)]
+    return found if ingest_only or not found else sorted({*found, *newest})
 
 
 def require_date_in_log(files: Sequence[str], path: str) -> None:

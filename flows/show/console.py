@@ -122,10 +122,11 @@ def report_error(error: BaseException, stage: str, json: bool) -> int:
         sys.stdout.write(json_module.dumps({"stage": stage, "error": value}, ensure_ascii=False) + "\n")
     else:
         errors.print(f"[bold red]clicktower {stage}:[/] {plain(str(facts))}", soft_wrap=True)
-    from clicktower.flows.config.settings import Settings  # loads longer than everything else in a short command
+    if error.__traceback__:  # there is none if the command line itself is wrong
+        from clicktower.flows.config.settings import Settings  # loads longer than everything else in a short command
 
-    if Settings().debug:
-        errors.print_exception()
+        if Settings().debug:
+            errors.print_exception()
     return facts.exit_code
 
 

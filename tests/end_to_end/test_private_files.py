@@ -68,7 +68,7 @@ def test_days_and_scratch_are_private(tmp_path, monkeypatch, engine):
     for private in ("ingest", "private"):
         assert open_to_others(store / private) == []
     names = sorted(path.name for path in (store / "private").rglob("*.json"))
-    assert names == ["erasure-00001.json", "person-key.json"]
+    assert names == ["erasure-00001.json", "list-key.json", "person-key.json"]
     assert list(store.glob("ingest/*/*/rejects-*"))
     build_shards(
         [str(store)],

@@ -162,6 +162,7 @@ def test_a_window_needs_a_store(tmp_path):
         {"first": "20260901"},
         {"last": 0},
         {"last": 2, "first": "2026-09-01"},
+        {"allow_missing": -1},
         {"first": "2026-09-02", "until": "2026-09-01"},
     ],
 )

@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,6 +22,7 @@ from clicktower.beam_jobs.ingest.erased_people import add_to_list, open_list, re
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from clicktower.beam_jobs.ingest.person_key import default_path, hash_people, key_paths, read_key
 from clicktower.schemas import storage
+from clicktower.schemas.day_version import newest_version
 from clicktower.schemas.errors import StageError, TransientError
 from clicktower.schemas.manifest import damaged_files
 from tests.beam_jobs.ingest.dated_logs import day_lines, write_lines
@@ -211,17 +214,20 @@ def test_a_store_that_is_no_local_folder_lets_nobody_in_again_either(folder):
     assert _ingest(remote, logs, **more).reused
 
 
-def test_of_an_old_key_that_is_gone_nobody_is_known(folder):
+@pytest.mark.parametrize("is_earlier", [False, True])
+def test_once_an_old_key_is_gone_people_are_known_by_the_key_of_the_list(folder, is_earlier):
+    """In a list of earlier versions, which had none, nobody is."""
     store = str(folder / "store")
     storage.remove(default_path(store))
-    assert open_list(store, str(folder / "before/private/person-key.json")).digest != ""
-    done = erase([OTHER], store=store)  # the store gets a key, by which later ingests know OTHER alone
+    if is_earlier:
+        storage.remove(f"{store}/private/erased/list-key.json")
+    done = erase([OTHER], store=store)  # the store gets a key
     assert (len(done.keyless), done.num_found) == (1, 0)
-    assert open_list(store, default_path(store)).digest != ""
     result = _ingest(store, [write_lines(folder / "next.ndjson", OF_NEXT)], NEXT)
     assert _files_with(store, OTHER) == []
-    num_erased = len(OF_NEXT) - len(_without(OF_NEXT, OTHER))
-    assert result.manifest.outcome.ledger.lines["erased"] == num_erased
+    rest = _without(OF_NEXT, OTHER)
+    num_left = len(rest if is_earlier else _without(rest))
+    assert result.manifest.outcome.ledger.lines["erased"] == len(OF_NEXT) - num_left
 
 
 def test_a_person_whose_file_is_removed_is_let_in_again(folder):
@@ -370,6 +376,36 @@ def test_of_two_ingests_of_one_log_under_two_lists_the_first_counts(folder, monk
     folders = {storage.join(store, "ingest", name) for name in storage.list_folders(f"{store}/ingest")}
     finished = {folder for folder in folders if storage.exists(f"{folder}/manifest.json")}
     assert finished == {one.folder for one in open_window([store]).ingests}
+
+
+def test_an_erasure_that_has_yet_to_see_a_new_key_counts_in_the_ingest_that_made_it(folder, monkeypatch):
+    """Its list has no hash under that key; the ingest is repeated, as a schedule does."""
+    store, called, real = str(folder / "before"), [], day_versions.begin_commit
+
+    def overtaken(*args):
+        if not called:
+            called.append(args)
+            with monkeypatch.context() as patched:
+                patched.setattr("clicktower.beam_jobs.ingest.erase.key_paths", lambda store: key_paths(store)[:1])
+                erase([OTHER], store=store)
+        return real(*args)
+
+    monkeypatch.setattr(day_versions, "begin_commit", overtaken)
+    log = write_lines(folder / "next.ndjson", OF_NEXT)
+    again = partial(
+        ingest_log,
+        [log],
+        store=store,
+        config=IngestConfig(date=NEXT, key_overlap=30),
+        today=datetime.now(UTC).date() + timedelta(days=60),
+    )
+    with pytest.raises(TransientError, match="People were erased"):
+        again()
+    assert len(key_paths(store)) == 2
+    assert not again().reused
+    assert _files_with(store, OTHER) == []
+    assert len(newest_version(store, NEXT).parts) == 2
+    assert again().reused
 
 
 KILLED_AT = ("begin_commit", "take_place", "end_commit")

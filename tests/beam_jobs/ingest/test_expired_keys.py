@@ -147,7 +147,7 @@ def test_nothing_of_an_expired_key_is_left_and_all_of_the_next_is(store):
     after_it = open_window([store], Window(last=30))
     assert [day.manifest.digest for day in after_it.ingests] == [day.manifest.digest for day in before]
     assert after_it.begins == after(55).isoformat()
-    assert list_holes(store, after(92)) == []
+    assert list_holes(store, after(60)) == []
     erased = open_list(store, second)
     assert set(read_list(store)) == {read_key(path).id for path in (second, ensure_list_key(store))}
     assert erased.digest != ""

@@ -1,5 +1,7 @@
 """Which dates a backfill runs, how far each, and what it does about one that fails."""
 
+from datetime import date
+
 import pytest
 
 from clicktower.flows.cli import run
@@ -8,6 +10,7 @@ from clicktower.flows.config.pipeline_config import read_pipeline
 from clicktower.schemas.day_version import FIRST, DayPart, DayVersion, write_version
 from clicktower.schemas.errors import StageError, UsageError
 
+TODAY = date(2026, 9, 8)
 DAYS = ["2026-09-01", "2026-09-02", "2026-09-03"]
 
 
@@ -90,20 +93,24 @@ qrels = "qrels.txt"
 def test_missing_are_the_holes_of_a_store_whose_logs_came_late_and_then_its_newest_date(tmp_path, capsys):
     (tmp_path / "pipeline.toml").write_text(PIPELINE)
     config = read_pipeline(str(tmp_path / "pipeline.toml"))
-    assert missing_dates(config, ingest_only=False) == []
+    assert missing_dates(config, ingest_only=False, today=TODAY) == []
     for day in (1, 4, 6):
         part = DayPart(ingest="a", logs=("log",), person_key="key", settings="b")
-        date = f"2026-09-0{day}"
         write_version(
-            config.store, DayVersion(date=date, version=1, parts=(part,), because=FIRST, created="2026-09-09T00:00:00")
+            config.store,
+            DayVersion(date=f"2026-09-0{day}", version=1, parts=(part,), because=FIRST, created="2026-09-09T00:00:00"),
         )
-    assert missing_dates(config, ingest_only=False) == []
-    assert "no log yet: 2026-09-02, 2026-09-03, 2026-09-05" in " ".join(capsys.readouterr().err.split())
-    for day in (2, 5):
+    assert missing_dates(config, ingest_only=False, today=TODAY) == []
+    assert "4 dates no log yet: 2026-09-02, 2026-09-03, 2026-09-05, 2026-09-07" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    for day in (2, 5, 7):
         (tmp_path / f"logs/2026-09-0{day}").mkdir(parents=True)
         (tmp_path / f"logs/2026-09-0{day}/a.gz").touch()
-    assert missing_dates(config, ingest_only=False) == ["2026-09-02", "2026-09-05", "2026-09-06"]
-    assert missing_dates(config, ingest_only=True) == ["2026-09-02", "2026-09-05"]
+    assert missing_dates(config, ingest_only=False, today=TODAY) == [
+        "2026-09-02", "2026-09-05", "2026-09-06", "2026-09-07",
+    ]  # fmt: skip
+    assert missing_dates(config, ingest_only=True, today=TODAY) == ["2026-09-02", "2026-09-05", "2026-09-07"]
 
 
 @pytest.mark.parametrize("which", [(), ("--missing", "--from", "2026-09-01"), ("--missing", "--every")])

@@ -191,6 +191,15 @@ def test_drift_says_what_is_unusual_or_that_nothing_is(alarm, usual, output):
     assert f"lines 10 {usual} 4 Mondays" in page.words
 
 
+def test_what_a_stage_noted_is_to_be_looked_at():
+    run = sample_run()
+    noted = {**run.results["ingest"], "person_key": {"notes": ["the key of people expires on 2026-12-01"]}}
+    with_note = replace(run, results={**run.results, "ingest": noted})
+    titles = [[block.title for block in run_page(one).blocks] for one in (run, with_note)]
+    assert [title for title in titles[1] if title not in titles[0]] == ["To look at"]
+    assert "ingest: the key of people expires on 2026-12-01" in Page(render(with_note)).words
+
+
 def test_training_is_told_with_its_curves(page):
     for text in (
         "NDCG@10 0.861 on judgments",
