@@ -88,7 +88,7 @@ def prune(
     """Remove what a store need not keep. It can run beside stages, and be killed and repeated at any time.
 
     `releases`: URIs whose models stay. `needed`: digests of outputs that stay; `dates`: days that stay. Raises
-    UsageError for a folder that is no store, StageError for a release that cannot be read.
+    UsageError for a folder that is no store and a URI without a release, StageError for a release that cannot be read.
     """
     if {DAY, *NIGHTLY}.isdisjoint(storage.list_folders(store)):
         raise UsageError(f"There is no output of a stage in {store}.", "Check the path of the store.")
@@ -100,56 +100,70 @@ def prune(
         encodings = [storage.join(folder, name) for folder in made for name in storage.list_folders(folder)]
         return Claims([*(folder for *_, folder in output_folders(store)), *encodings])
 
-    claims, sizes = look(), _sizes(store)
-    outputs = {digest: record for stage, digest, folder in output_folders(store)
-               if stage != DAY and (record := _manifest(folder))}  # fmt: skip
+    claims, sizes, waits = look(), _sizes(store), list[str]()
+    outputs = {
+        digest: record
+        for stage, digest, folder in output_folders(store)
+        if stage != DAY and (record := _manifest(folder))
+    }
     ingests = list(ingests_of_dates(store))
-    waits = []
     if claims.read_all:
         waits.append("a process of an earlier version is at work: all outputs stay until the next time")
     elif any(folder.rsplit("/", 2)[1] == DAY for folder in claims.folders):
         waits.append("a log is being ingested: days stay until the next time")
     old_dates = set[str]()
     if not waits:
-        known = {*list_dates(store), *(date for date, *_ in ingests)}
         read = {date for date, digest, _ in ingests if digest in needed or claims.are_reading(digest)}
-        old_dates = {date for date in known if date < limit} - {*dates, *read}
-    going = []
-    if not claims.read_all:
-        roots = {*needed, *(digest for uri in releases for digest in _digests_of_releases(uri))}
-        kept = _kept(outputs, rules, roots, claims, young=(now - YOUNG).isoformat(), limit=limit)
-        going = [record for digest, record in outputs.items() if digest not in kept]
-        going.sort(key=lambda record: (NIGHTLY.index(record.request.stage), record.created, record.digest))
+        old_dates = {date for date in (*list_dates(store), *(date for date, *_ in ingests)) if date < limit}
+        old_dates -= {*dates, *read}
+    roots = {*needed, *(digest for uri in releases for digest in _digests_of_releases(uri))}
+    kept = _kept(outputs, rules, roots, claims, young=(now - YOUNG).isoformat(), limit=limit)
+    going = [] if claims.read_all else [record for digest, record in outputs.items() if digest not in kept]
+    going.sort(key=lambda record: (NIGHTLY.index(record.request.stage), record.created, record.digest))
 
-    def removed(stage: str, digest: str, reason: str, num_bytes: int | None = None, date: str = "") -> Removed:
-        path = storage.join(store, stage, digest)
-        num_bytes = sizes[f"{stage}/{digest}"] if num_bytes is None else num_bytes
-        return Removed(stage=stage, digest=digest, path=path, reason=reason, num_bytes=num_bytes, date=date)
-
-    gone = [removed(DAY, digest, f"before {limit}", date=date) for date, digest, _ in ingests if date in old_dates]
-    gone += [removed(record.request.stage, record.digest, _reason(record, rules)) for record in going]
-    paths = {one.path for one in gone}
-    for stage, digest, folder in output_folders(store):
-        if folder not in paths and folder not in claims.folders and (left := remains(folder)):
-            num_bytes = sum(sum(storage.list_sizes(path).values()) or storage.size_bytes(path) or 0 for path in left)
-            gone.append(removed(stage, digest, "attempts that came to nothing", num_bytes))
+    days = [
+        _removed(store, DAY, digest, f"before {limit}", sizes[f"{DAY}/{digest}"], date)
+        for date, digest, _ in ingests
+        if date in old_dates
+    ]
+    others = [
+        _removed(store, stage, record.digest, _reason(record, rules), sizes[f"{stage}/{record.digest}"])
+        for record in going
+        if (stage := record.request.stage)
+    ]
+    attempts = _attempts(store, {*claims.folders, *(gone.path for gone in (*days, *others))})
     if not dry_run:
         went = set() if waits else {*remove_days(store, old_dates, look)}
         hidden = [folder for stage, _, folder in output_folders(store) if stage != DAY and is_hidden(folder)]
-        went |= {
-            *remove_outputs([*(one.path for one in gone if one.stage in NIGHTLY and one.path in paths), *hidden], look)
-        }
-        attempted = {one.path for one in gone} - paths
+        went |= {*remove_outputs([*(gone.path for gone in others), *hidden], look)}
+        days, others = ([gone for gone in part if gone.path in went] for part in (days, others))
+        half_made = {gone.path for gone in attempts}
         for *_, folder in output_folders(store):
-            if folder in attempted or is_bare(folder):
+            if folder in half_made or is_bare(folder):
                 remove_remains(folder)
-        gone = [one for one in gone if one.path in went or one.path not in paths]
+        sizes = _sizes(store)
+    removed = [*days, *others, *attempts]
     kept_bytes = Counter[str]()
-    for name, num_bytes in (sizes if dry_run else _sizes(store)).items():
+    for name, num_bytes in sizes.items():
         kept_bytes[name.partition("/")[0]] += num_bytes
-    for one in gone if dry_run else ():
-        kept_bytes[one.stage] -= one.num_bytes
-    return Pruning(store=store, dry_run=dry_run, removed=gone, kept_bytes=dict(kept_bytes), waits=waits)
+    for gone in removed if dry_run else ():
+        kept_bytes[gone.stage] -= gone.num_bytes
+    return Pruning(store=store, dry_run=dry_run, removed=removed, kept_bytes=dict(kept_bytes), waits=waits)
+
+
+def _removed(store: str, stage: str, digest: str, reason: str, num_bytes: int, date: str = "") -> Removed:
+    path = storage.join(store, stage, digest)
+    return Removed(stage=stage, digest=digest, path=path, reason=reason, num_bytes=num_bytes, date=date)
+
+
+def _attempts(store: str, others: Collection[str]) -> list[Removed]:
+    """What is left of attempts that came to nothing, except in the folders of `others`."""
+    left = []
+    for stage, digest, folder in output_folders(store):
+        if folder not in others and (paths := remains(folder)):
+            num_bytes = sum(sum(storage.list_sizes(path).values()) or storage.size_bytes(path) or 0 for path in paths)
+            left.append(_removed(store, stage, digest, "attempts that came to nothing", num_bytes))
+    return left
 
 
 def _kept(
@@ -185,6 +199,8 @@ def _digests_of_releases(uri: str) -> set[str]:
     """
     folders = [release_folder(uri, name) for name in storage.list_folders(storage.join(uri, "releases"))]
     finished = [folder for folder in folders if storage.exists(storage.join(folder, RELEASE))]
+    if not finished:
+        raise UsageError(f"Nothing is published at {uri}.", "Check the URI: the models of its releases are to stay.")
     return {str(digest) for folder in finished for digest in read_folder(folder).inputs.values()}
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -149,6 +150,24 @@ class PrefectServer(Services):
         """What the run's page shows as its log."""
         body = {"logs": {"flow_run_id": {"any_": [run]}}, "sort": "TIMESTAMP_ASC"}
         return [line["message"] for line in self.ask("POST", "/logs/filter", body)]
+
+    def events_of(self, run: str) -> list[dict[str, Any]]:
+        """Those that the flow emitted itself."""
+        body = {"filter": {"event": {"prefix": ["clicktower."]}, "resource": {"id": [f"prefect.flow-run.{run}"]}}}
+        return self.ask("POST", "/events/filter", body)["events"]
+
+    def emit(self, event: str, run: str, payload: dict[str, str]) -> None:
+        """Let the server see an event as a run of the flow emits it."""
+        flow = {"prefect.resource.id": "prefect.flow.1", "prefect.resource.role": "flow"}
+        emitted = {
+            "id": str(uuid.uuid4()),
+            "occurred": datetime.datetime.now(datetime.UTC).isoformat(),
+            "event": event,
+            "resource": {"prefect.resource.id": f"prefect.flow-run.{run}"},
+            "related": [flow | {"prefect.resource.name": "clicktower"}],
+            "payload": payload,
+        }
+        self.api.post("/events", json=[emitted]).raise_for_status()
 
     def artifacts_of(self, run: str) -> list[dict[str, Any]]:
         return self.ask("POST", "/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}})

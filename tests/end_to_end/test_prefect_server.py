@@ -8,7 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import ClassVar
 
 import pytest
 
@@ -113,6 +116,7 @@ def test_the_nightly_deployment_runs_the_pipeline(server, shop):
     }
     assert "Nothing was live yet, so the first release goes live." in shown["end-to-end-promotion"]
     assert "| lines of the log |" in shown["end-to-end-drift"]
+    wait_until(lambda: "clicktower.release.live" in [e["event"] for e in server.events_of(run)], "the event of it")
     limits = server.ask("POST", "/v2/concurrency_limits/filter", {})
     assert [found["limit"] for found in limits if found["name"].startswith("clicktower-pointer-")] == [1]
 
@@ -172,6 +176,10 @@ def test_a_backfill_makes_runs_of_the_deployment_one_date_after_the_other(server
     shown = {artifact["key"]: str(artifact["data"]) for artifact in server.artifacts_of(run)}
     assert "0.50 times" in shown["end-to-end-drift"]
     assert "0.50 times" in shown["end-to-end-failure"]
+    [event] = wait_until(
+        lambda: [e for e in server.events_of(run) if e["event"] == "clicktower.run.drift"], "its event"
+    )
+    assert "(0.50 times, limits 0.67 and 1.5)" in event["payload"]["alarms"]
 
 
 def test_a_run_waits_for_a_late_log_without_a_place_in_the_pool(server, shop):
@@ -253,6 +261,58 @@ def test_a_run_that_fails_says_on_its_page_what_happened_and_what_to_do(server, 
     assert ended["type"] == "FAILED"
     assert "gone.tsv" in ended["message"]
     assert "Check the paths in the TOML file" in ended["message"]
+
+
+class Received(BaseHTTPRequestHandler):
+    """What a webhook on this machine is sent."""
+
+    texts: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        self.texts.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["text"])
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_people_hear_of_a_failure_of_drift_of_a_candidate_and_of_nothing_live(server, shop, tmp_path):
+    """Of a real failure; the other events are those that runs were seen to emit above."""
+    [kind] = server.ask("POST", "/block_types/filter", {"block_types": {"slug": {"any_": ["webhook"]}}})
+    [schema] = server.ask("POST", "/block_schemas/filter", {"block_schemas": {"block_type_id": {"any_": [kind["id"]]}}})
+    with HTTPServer(("127.0.0.1", 0), Received) as webhook:
+        Thread(target=webhook.serve_forever, daemon=True).start()
+        block = {
+            "name": "clicktower", "block_type_id": kind["id"], "block_schema_id": schema["id"],
+            "data": {"url": f"http://127.0.0.1:{webhook.server_port}"},
+        }  # fmt: skip
+        made = server.ask("POST", "/block_documents/", block)
+        text = (ROOT / "deploy/alerts.yaml").read_text(encoding="utf-8")
+        text = text.replace("00000000-0000-0000-0000-000000000000", made["id"]).replace("within: 172800", "within: 20")
+        (tmp_path / "alerts.yaml").write_text(text, encoding="utf-8")
+        server.cli("automation", "create", "--from-file", str(tmp_path / "alerts.yaml"))
+
+        def hears(what: str) -> bool:
+            return wait_until(
+                lambda: any(what in text for text in Received.texts),
+                lambda: f"{what}: {Received.texts} {server.log('server')}",
+            )
+
+        assert hears("no release went live")
+        config = write(shop, "alerted")
+        config.write_text(config.read_text(encoding="utf-8").replace("documents.tsv", "gone.tsv"), encoding="utf-8")
+        run = server.trigger(config, DATE)
+        assert server.end_of(run)["type"] == "FAILED"
+        assert hears("Check the paths in the TOML file")
+        server.emit("clicktower.run.drift", run, {"alarms": 'lines of the log: "few"'})
+        assert hears('clicktower: lines of the log: "few"')
+        server.emit("clicktower.release.kept", run, {"release": "abc", "reason": "It is worse."})
+        assert hears("release abc was kept as a candidate. It is worse.")
+        webhook.shutdown()
+    for automation in server.ask("POST", "/automations/filter", {}):
+        if "lost" not in automation["name"] and "begin" not in automation["name"]:
+            server.api.delete(f"/automations/{automation['id']}")
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from clicktower import api
 from clicktower.flows.config.guard_rules import DriftRules
@@ -120,6 +121,41 @@ def test_the_same_run_again_is_reused_whole_and_loads_no_engine(shop, first):
     again = json.loads(done.stdout)
     assert reused(again) == list(STAGES)
     assert [again[s]["digest"] for s in STAGES] == [first[s]["digest"] for s in STAGES]
+
+
+@pytest.mark.engine
+def test_a_run_tells_programs_of_itself_and_leaves_in_the_store_what_it_needs(shop, first):
+    """JSON lines, figures for Prometheus, and the removal at its end, which finds a half-made training of last week."""
+    text = (shop / "pipeline.toml").read_text(encoding="utf-8")
+    watched = shop / "watched.toml"
+    watched.write_text(text + '[metrics]\ntextfile = "clicktower.prom"\n[keep]\n', encoding="utf-8")
+    half_made = shop / "store/train" / ("a" * 24)
+    (half_made / "checkpoints").mkdir(parents=True)
+    (half_made / "checkpoints/update-000000001.json").write_bytes(b"{}")
+    for path in (half_made / "checkpoints/update-000000001.json", half_made / "checkpoints"):
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    done = clicktower("run", str(watched), "--json", "--json-logs")
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)
+    assert reused(results) == list(STAGES)
+    told = [json.loads(line) for line in done.stderr.splitlines()]
+    ended = {line["stage"]: line["digest"] for line in told if line["event"] == "reused"}
+    assert ended == {stage: first[stage]["digest"] for stage in STAGES}
+    assert told[-1]["event"] == "done"
+    queries = {line.split("\t")[1] for line in (shop / "data/judgments/queries.dev.tsv").read_text().splitlines()}
+    assert not any(query in done.stderr for query in queries if " " in query)
+    figures = {
+        (sample.name, sample.labels.get("measure")): sample.value
+        for family in text_string_to_metric_families((shop / "clicktower.prom").read_text(encoding="utf-8"))
+        for sample in family.samples
+        if sample.labels.get("system", "model") == "model"
+    }
+    mean = first["evaluate"]["metrics"]["systems"]["model"]["ndcg@10"]["mean"]
+    assert figures["clicktower_ndcg", "ndcg@10"] == mean
+    assert figures["clicktower_log_lines", None] == first["ingest"]["ledger"]["total"]
+    assert [gone["digest"] for gone in results["prune"]["removed"]] == ["a" * 24]
+    assert not half_made.exists()
+    assert reused(run(shop)) == list(STAGES)
 
 
 @pytest.mark.engine

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from clicktower.beam_jobs.ingest.day_versions import mark_erased, register
 from clicktower.beam_jobs.ingest.days import Window, open_window
+from clicktower.flows import chain
 from clicktower.flows.commands import prune as command
 from clicktower.flows.config.guard_rules import KeepRules
+from clicktower.flows.config.pipeline_config import read_pipeline
 from clicktower.flows.retention import Pruning, prune
 from clicktower.schemas import storage
 from clicktower.schemas.claim import claimed
@@ -26,6 +28,7 @@ from clicktower.schemas.manifest import Outcome, Request
 from clicktower.schemas.release import RELEASE, Release, release_folder
 from clicktower.schemas.removal import require_present
 from clicktower.schemas.stage import StageResult, open_result, run_stage, silent
+from tests.flows.test_chain import PIPELINE
 
 FIRST = date(2026, 1, 1)
 LATER = datetime.now(UTC) + timedelta(days=2)  # when nothing that a test makes is young any more
@@ -331,6 +334,8 @@ def test_the_command_shows_a_table_and_prints_one_object(tmp_path, capsys):
     assert (done["stage"], done["path"], done["dry_run"]) == ("prune", str(tmp_path), False)
     assert done["removed_bytes"] == sum(one["num_bytes"] for one in done["removed"]) > 0
     assert {one["stage"] for one in done["removed"]} == {"ingest", "build", "train", "evaluate"}
+    with pytest.raises(UsageError, match="Nothing is published at"):
+        command.prune(str(tmp_path), release=[str(tmp_path / "misspelt")])
     with pytest.raises(UsageError, match="no output of a stage"):
         command.prune(str(tmp_path / "nowhere"))
 
@@ -365,3 +370,18 @@ def test_whatever_the_rules_what_stays_is_whole_and_what_is_needed_stays(
         for digest in there(store, stage):
             result = open_result(str(store / stage / digest))
             assert all(Path(result.folder, file.path).exists() for file in result.manifest.files)
+
+
+def test_a_run_removes_by_its_settings_and_never_from_its_own_window(tmp_path):
+    (tmp_path / "pipeline.toml").write_text(
+        PIPELINE.format(train="").replace("log.ndjson", "{date}.ndjson")
+        + "[window]\nlast = 2\n[keep]\ndays = 2\nmodels = 1\n"
+    )
+    config = read_pipeline(str(tmp_path / "pipeline.toml"))
+    made = [night(tmp_path / "store", number, last=2) for number in range(6)]
+    release(tmp_path / "release", "0" * 24, made[0])
+    results = {"train": {"digest": made[3]["train"]}, "report": "report.html", "drift": []}
+    done = chain.prune(config, results, day(4))  # by today's clock all days are long past
+    assert list_dates(config.store) == [day(3), day(4)]
+    assert there(config.store, "train") == {made[number]["train"] for number in (0, 3, 5)}
+    assert done["stage"] == "prune"
