@@ -270,9 +270,9 @@ def demo(*, work: str = "clicktower-demo", searches: int = 30_000, seed: Seed = 
     """Simulate a log and run everything, up to a searchable release and a report,
     in minutes.
 
-    Beam, Ray Train with two workers, and LanceDB really run, on this machine; only
-    the log is simulated, and everything made from it says so. A second run reuses
-    what is there.
+    Beam, two training workers and LanceDB really run, on this machine; only the log
+    is simulated, and everything made from it says so. A second run reuses what is
+    there.
 
         clicktower demo --work clicktower-demo
 
