@@ -334,9 +334,9 @@ def demo(*, work: str = "clicktower-demo", searches: int = 30_000, seed: Seed = 
     """Simulate a log and run everything, up to a searchable release and a report,
     in minutes.
 
-    Beam and Ray Train with two workers really run, on this machine; only
-    the log is simulated, and everything made from it says so. A second run reuses
-    what is there.
+    Beam and two training workers really run, on this machine; only the log
+    is simulated, and everything made from it says so. A second run reuses what is
+    there.
 
         clicktower demo --work clicktower-demo
 

@@ -48,8 +48,8 @@ def train(
     The shards of `build` train twin towers on clicks; those of `build-labelled`
     train a classifier of texts or pairs, where the recipe's objective is classify.
 
-    One worker trains in this process, several through Ray Train; in a Ray cluster
-    or job (RAY_ADDRESS) one does too. With the exact reduction the weights are the
+    One worker trains in this process, several as processes of this machine; in a Ray
+    cluster or job (RAY_ADDRESS) Ray Train starts them. With the exact reduction the weights are the
     same, bit for bit, for any number of workers and threads.
 
         clicktower train --shards store/build/DIGEST --into store
@@ -72,8 +72,8 @@ def train(
         reduction: How workers' gradients are summed: exact (the same bytes for any number of workers) or fast.
         workers: Data-parallel workers; auto: one for each GPU of the Ray cluster, or without one of this machine, and
             one where there is no GPU.
-        min_workers: Continue with as few workers when nodes are lost, and with more again when they come back; without
-            it the run waits ten minutes for a replacement.
+        min_workers: In a Ray cluster, continue with as few workers when nodes are lost, and with more again when they
+            come back; without it the run waits ten minutes for a replacement.
         threads: Threads of each worker; by default the cores of this machine, or of the Ray cluster, divided by the
             workers.
         path: On a CPU: compiled (which towers, and whether it is available, `clicktower doctor` says) or torch, the

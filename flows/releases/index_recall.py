@@ -91,7 +91,8 @@ def build_index(
             }
             storage.write_atomic(storage.join(folder, IVF), safetensors.numpy.save(tensors))
             search = IndexSearch(vectors_ND, read_ivf(folder), similarity=similarity)
-            num_partitions, steps = len(partitions.centres_PD), []
+            num_partitions = len(partitions.centres_PD)
+            steps: list[dict[str, Any]] = []
             tried.clear()
             for depth, limits_Q in zip(depths, limits_QK.T, strict=True):
                 progress(f"measure recall@{depth}", 0, None)

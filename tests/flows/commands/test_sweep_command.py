@@ -221,7 +221,7 @@ def test_a_sweep_that_is_ended_ends_every_trial_and_the_same_command_goes_on(tmp
         wait_until(lambda: len(list(tmp_path.glob("store/train/*/attempt-*/steps.jsonl"))) == 2, "the second trial")
         end(sweep.pid, ending)
         output += sweep.communicate(timeout=SECONDS)[1]
-        assert sweep.returncode == 130
+        assert sweep.returncode == 128 + ending
         assert ("reused" in output) == (ending == signal.SIGTERM)  # the trial that the first one finished
         assert "what was finished is kept" in output
         assert "Traceback" not in output

@@ -1,15 +1,15 @@
 """A Ray of this machine's own: nobody else can use it, and a start that takes too long, as on a slow machine."""
 
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from clicktower.schemas.errors import StageError
-from clicktower.training.trainer.launch import train
-from tests.recipes import recipe_with
-from tests.training.small_shards import shop, write_build
 
 ray_cluster = pytest.importorskip("clicktower.training.trainer.ray_cluster")
 TOO_SLOW = Exception("The current node timed out during startup. This could happen because ...")
@@ -30,32 +30,30 @@ def starts(monkeypatch) -> list:
 
 
 @pytest.mark.engine
-def test_workers_of_this_machine_give_the_bytes_of_one_and_nobody_else_gets_in(tmp_path, monkeypatch):
+def test_nobody_else_gets_into_a_ray_of_this_machine_and_its_sockets_fit_wherever_temporary_files_are(monkeypatch):
     """That nothing of it can be reached from other machines is looked at in every test of an engine."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    pairs, pool = shop(320)
-    build = write_build(str(tmp_path / "build"), {"train-00000": pairs}, pool)
-    small = recipe_with(name="small", cells=16, epochs=2)
-    monkeypatch.setattr("clicktower.training.trainer.launch.count_gpus", lambda: 0)
-    alone = train(build, store=str(tmp_path / "1"), recipe=small, workers="auto", threads=1, device="cpu")
-    assert alone.manifest.outcome.metrics["workers"] == 1
-    monkeypatch.setattr("clicktower.training.trainer.launch.count_gpus", lambda: 2)
-    with ray_cluster.cluster(2):
-        together = train(build, store=str(tmp_path / "2"), recipe=small, workers="auto", threads=1, device="cpu")
-        ray = ray_cluster.ray
-        token, address = os.environ["RAY_AUTH_TOKEN"], ray.get_runtime_context().gcs_address
-        # Ray asks again and again, a second apart, whoever refuses it.
-        stranger = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * len(token), "RAY_NUM_REDIS_GET_RETRIES": "1"}
-        entering = [sys.executable, "-c", f"import ray; ray.init(address={address!r}); print('is in')"]
-        entered = subprocess.run(entering, env=os.environ | stranger, capture_output=True, text=True, check=False)
-    assert together.manifest.outcome.metrics["workers"] == 2
-    assert [file.sha256 for file in alone.manifest.files if file.path.endswith("safetensors")] == [
-        file.sha256 for file in together.manifest.files if file.path.endswith("safetensors")
-    ]
+    with tempfile.TemporaryDirectory(dir="/tmp") as root:
+        long = Path(root, "t" * (104 - len(root) - 1))
+        long.mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(long))
+        monkeypatch.setenv("TMPDIR", str(long))
+        before = signal.getsignal(signal.SIGTERM)
+        with ray_cluster.cluster(2):
+            ray = ray_cluster.ray
+            session = Path(ray._private.worker.global_worker.node.get_session_dir_path())
+            token, address = os.environ["RAY_AUTH_TOKEN"], ray.get_runtime_context().gcs_address
+            # Ray asks again and again, a second apart, whoever refuses it.
+            stranger = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * len(token), "RAY_NUM_REDIS_GET_RETRIES": "1"}
+            entering = [sys.executable, "-c", f"import ray; ray.init(address={address!r}); print('is in')"]
+            entered = subprocess.run(entering, env=os.environ | stranger, capture_output=True, text=True, check=False)
+            assert session.is_dir()
+            assert signal.getsignal(signal.SIGTERM) == before
     assert entered.returncode != 0
     assert "InvalidAuthToken" in entered.stderr
     assert "is in" not in entered.stdout
     assert "RAY_AUTH_TOKEN" not in os.environ
+    assert not session.parent.exists()
 
 
 def test_a_start_that_took_too_long_is_tried_again(starts):
