@@ -215,7 +215,8 @@ def _decision(
 
 def _record(uri: str, digest: str, decision: Decision, before: Pointer | None) -> None:
     now = datetime.now(UTC).isoformat(timespec="microseconds")
-    write_decision(uri, digest, decision, against=before.release if before else None, decided=now)
+    with claimed(uri, silent):
+        write_decision(uri, digest, decision, against=before.release if before else None, decided=now)
 
 
 def list_releases(uri: str) -> list[dict[str, Any]]:

@@ -145,8 +145,8 @@ def find(folder: str) -> tuple[contract.Release | None, list[str]]:
 def prune(uri: str, keep: int, *, made: str = "") -> list[str]:
     """Remove all but the live release, its predecessor, the one just made and the `keep` newest others.
 
-    Returns their digests. The remains of publishers that were killed more than a day ago go too. Anything that cannot
-    be removed stays: the new release is live regardless.
+    Returns their digests. What publishers that were killed had half-written goes too, and after a day what they had
+    built. Anything that cannot be removed stays: the new release is live regardless.
     """
     releases = storage.join(uri, "releases")
     with claimed(uri, silent):  # no release goes live meanwhile
@@ -156,9 +156,11 @@ def prune(uri: str, keep: int, *, made: str = "") -> list[str]:
         if storage.is_local(uri):
             encoding, decisions = storage.join(uri, contract.ENCODING), storage.join(uri, contract.DECISIONS)
             abandoned += [storage.join(encoding, name) for name in storage.list_files(encoding)]
-            half_written = [(uri, name) for name in storage.list_names(uri)]
-            half_written += [(decisions, name) for name in storage.list_names(decisions)]
-            abandoned += [storage.join(folder, name) for folder, name in half_written if name.endswith(".partial")]
+            for folder in (uri, decisions):
+                for name in storage.list_names(folder):
+                    if name.endswith(".partial"):  # only the holder of this claim writes there
+                        with suppress(OSError):
+                            storage.remove(storage.join(folder, name))
         for name in storage.list_folders(releases):
             if name.startswith(_BUILDING):  # only a local publisher builds in the folder
                 abandoned.append(storage.join(releases, name))

@@ -16,8 +16,8 @@ The LSTM (eq. 2), with forget gate and peepholes each on a switch; the paper tra
 Columns are gates in the paper's order (output, forget, input, candidate) times cells, so that the row of one trigram
 holds all gates, contiguous. W_peep has a row for each gate that has peepholes, in the same order. The backward pass of
 these steps alone is written out (autograd's takes three times as long): exact back-propagation through time of the
-equations above, or the appendix of the paper, where y(t-1) passes gradients to y(t) through the output gate alone and
-to no gate through c(t) (docs/model.md section 4).
+equations above, or the appendix of the paper, eq. 14 to 44, where each gate's error passes to the step before through
+that gate's own W_rec alone (docs/model.md section 4).
 
 Shapes as in tower, with d cells, G = 3 d or 4 d.
 """
@@ -137,7 +137,8 @@ class _Steps(torch.autograd.Function):
     def backward(ctx: Any, by_state_Pd: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         recurrent_dG, peepholes, *trace = ctx.saved_tensors
         lstm, batch, steps = ctx.of
-        gradients = _backward(lstm, batch, steps, LSTMTrace(*trace), by_state_Pd, recurrent_dG, peepholes)
+        backward = _appendix_backward if lstm.appendix else _backward
+        gradients = backward(lstm, batch, steps, LSTMTrace(*trace), by_state_Pd, recurrent_dG, peepholes)
         return *gradients, None, None, None
 
 
@@ -212,7 +213,7 @@ def _backward(
         out, inward, candidate = rows[:, :d], rows[:, sigmoids - d : sigmoids], rows[:, sigmoids:]
         product, factor = buffers[:, : end - start]
         torch.addcmul(out, y, trace.squashed_Pd[start:end], value=-1, out=factor)  # dy/dc = o (1 - tanh²c)
-        by_cell = by_cell[: end - start].addcmul_(by_state_Pd[start:end] if lstm.appendix else by_y, factor)
+        by_cell = by_cell[: end - start].addcmul_(by_y, factor)
         torch.addcmul(y, y, out, value=-1, out=factor)  # dy by o's argument: o (1 - o) tanh c
         torch.mul(factor, by_y, out=out)
         if peepholes is not None and by_peepholes is not None:
@@ -234,9 +235,56 @@ def _backward(
             by_peepholes[1:] += (looking * trace.cell_Pd[before, None]).sum(0)
             by_cell[:begun] += (looking * peepholes[1:]).sum(1)
         if begun:
-            gates = slice(d if lstm.appendix else None)
-            by_y = torch.addmm(by_state_Pd[before], rows[:begun, gates], recurrent_dG[:, gates].t())
+            by_y = torch.addmm(by_state_Pd[before], rows[:begun], recurrent_dG.t())
     gradient[: offsets[first]].zero_()
+    return sum_by_word(gradient, batch), _states_before(trace.state_Pd, batch).t() @ gradient, by_peepholes
+
+
+def _appendix_backward(
+    lstm: LSTMTower,
+    batch: TextBatch,
+    steps: int,
+    trace: LSTMTrace,
+    by_state_Pd: torch.Tensor,
+    recurrent_dG: torch.Tensor,
+    peepholes: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """As `_backward`, by eq. 14 to 44 as they are printed, with v(t) the gradient of y(t) itself:
+
+        δ1(t) = o (1 - o) tanh c ∘ (v(t) + Wrec1' δ1(t+1))                 the output gate (43)
+        δi(t) = (1 - tanh c)(1 + tanh c) o ∘ (v(t) + Wreci' δi(t+1))       i = 2, 3, 4 (44)
+
+    and ∂R/∂W_i the sum over t of diag(δi(t)) ∂c(t)/∂W_i, with ∂c(t)/∂W_i = diag(f) ∂c(t-1)/∂W_i + diag(b_i) l(t)'.
+    Of the outer products that are printed for peepholes it takes the diagonal.
+    """
+    d, offsets, num_gates = lstm.cells, batch.step_offsets, lstm.columns // lstm.cells
+    gradient = torch.zeros_like(trace.gates_PG)
+    first = max(0, batch.num_steps - steps) if steps else 0
+    recurrent_gdd = recurrent_dG.unflatten(1, (num_gates, d)).permute(1, 2, 0)  # W_rec' of each gate
+    by_peepholes = None if peepholes is None else torch.zeros_like(peepholes)
+    back_gnd = by_state_Pd.new_zeros(num_gates, len(batch.order), d)  # W_rec' δ(t+1)
+    by_cell_gnd = torch.zeros_like(back_gnd[1:])  # the sum of δ(t') ∂c(t')/∂c(t) over t' > t
+    for step in reversed(range(first, batch.num_steps)):
+        start, end = offsets[step], offsets[step + 1]
+        num_texts, begun = end - start, batch.active(step - 1) if step else 0
+        out, *others = trace.gates_PG[start:end].split(d, dim=1)
+        inward, candidate, squashed = others[-2], others[-1], trace.squashed_Pd[start:end]
+        through = torch.stack([out * (1 - out) * squashed] + [(1 - squashed) * (1 + squashed) * out] * len(others))
+        delta_gnd = through * (by_state_Pd[start:end] + back_gnd[:, :num_texts])
+        by_cell_gnd = by_cell_gnd[:, :num_texts] + delta_gnd[1:]
+        within = [candidate * inward * (1 - inward), inward * (1 - candidate) * (1 + candidate)]  # b of i and y_g
+        if lstm.forget_gate or by_peepholes is not None:
+            cell_before = pad(trace.cell_Pd[start - begun : start], (0, 0, 0, num_texts - begun))
+        if lstm.forget_gate:
+            within.insert(0, cell_before * others[0] * (1 - others[0]))
+        arguments = [delta_gnd[0], *(by_cell_gnd * torch.stack(within))]
+        gradient[start:end] = torch.cat(arguments, dim=1)
+        if by_peepholes is not None:
+            by_peepholes[0] += (arguments[0] * trace.cell_Pd[start:end]).sum(0)
+            by_peepholes[1:] += (torch.stack(arguments[1:-1]) * cell_before).sum(1)
+        back_gnd = delta_gnd @ recurrent_gdd
+        if lstm.forget_gate:
+            by_cell_gnd = by_cell_gnd * others[0]
     return sum_by_word(gradient, batch), _states_before(trace.state_Pd, batch).t() @ gradient, by_peepholes
 
 

@@ -69,15 +69,8 @@ class GatedRecurrent(Recurrent):
 @section
 class LSTM(GatedRecurrent, Truncated):
     kind: Literal["lstm"] = "lstm"
-    # appendix: eq. 9-44 of the paper, which leave out paths through the gates (docs/model.md section 4)
+    # appendix: eq. 14-44 of the paper, which leave out paths from one gate into another (docs/model.md section 4)
     gradient: Annotated[Literal["exact", "appendix"], Unnamed(at="exact")] = "exact"
-
-    @field_validator("gradient")
-    @classmethod
-    def _without_peepholes(cls, gradient: str, info: Any) -> str:
-        if gradient == "appendix" and info.data.get("peepholes"):
-            raise ValueError("the appendix has no gradient of diagonal peepholes: set peepholes to false")
-        return gradient
 
 
 @section
