@@ -8,7 +8,7 @@
 # The same image is the worker pool beside a Flink task manager: deploy/kubernetes/flink.yaml.
 #
 # Not run: no image was ever built from this file, for want of a Docker engine.
-# Run: parsed and linted by BuildKit's own parser (v0.34.2) and by hadolint 2.15.1, before EXTRAS; this extra installed
+# Run: parsed and linted by BuildKit's own parser (v0.34.2) and by hadolint 2.15.1; this extra installed
 # under constraints.txt into an empty environment (421 MB), and ingest, build, check and verify there on a simulated log;
 # the same with EXTRAS=gcs (456 MB), log and store on a server that speaks as Google Cloud Storage does.
 
