@@ -17,7 +17,7 @@ demo: $(READY)           ## simulated log -> release -> report, in minutes
 	$(BIN)/clicktower demo --work clicktower-demo
 
 # CLICKTOWER_ENGINES names another folder, for this and for every command.
-engines: $(READY)        ## prism, Flink, an S3 server, Lucene, OpenSearch (needs go, java, mvn, cc; minutes once)
+engines: $(READY)        ## prism, Flink, servers of S3 and GCS, Lucene, OpenSearch (needs go, java, mvn, cc; minutes once)
 	$(BIN)/python deploy/engines/install.py $(or $(CLICKTOWER_ENGINES),.engines)
 
 BY_FILE  := --dist loadfile --no-loadscope-reorder

@@ -8,8 +8,9 @@
 # The same image is the worker pool beside a Flink task manager: deploy/kubernetes/flink.yaml.
 #
 # Not run: no image was ever built from this file, for want of a Docker engine.
-# Run: parsed and linted by BuildKit's own parser (v0.34.2) and by hadolint 2.15.1; this extra installed under
-# constraints.txt into an empty environment (421 MB), and ingest, build, check and verify there on a simulated log.
+# Run: parsed and linted by BuildKit's own parser (v0.34.2) and by hadolint 2.15.1; this extra installed
+# under constraints.txt into an empty environment (421 MB), and ingest, build, check and verify there on a simulated log;
+# the same with EXTRAS=gcs (456 MB), log and store on a server that speaks as Google Cloud Storage does.
 
 # hadolint global ignore=DL3008
 # (DL3008: Debian's archive keeps one version of a package at a time, so a pinned one fails within weeks.)
