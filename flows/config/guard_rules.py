@@ -126,7 +126,12 @@ class PromotionRules:
 
 @section
 class KeepRules:
-    """How many days of the log, and how many models besides those of releases, a store keeps."""
+    """What a store keeps.
+
+    Args:
+        days: The dates whose days stay, and the window of the run.
+        models: The newest models that stay, besides those of releases.
+    """
 
     days: Count = 90
     models: Count = 5

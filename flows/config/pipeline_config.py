@@ -187,7 +187,11 @@ class PublishSection:
 
 @section
 class MetricsSection:
-    """`textfile`: a file for Prometheus's node_exporter, written at the end of each run (flows.metrics)."""
+    """Where the figures of a run go.
+
+    Args:
+        textfile: A file for Prometheus's node_exporter, written at the end of each run (flows.metrics).
+    """
 
     textfile: Uri
 

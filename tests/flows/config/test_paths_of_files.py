@@ -94,6 +94,8 @@ logged = "shown.run"
 frequencies = "g.tsv"
 [publish]
 to = "out"
+[metrics]
+textfile = "run.prom"
 """
 
 
@@ -106,15 +108,16 @@ def test_all_of_a_pipeline(tmp_path, monkeypatch):
     config = read_pipeline("place/pipeline.toml")
     train, compare = config.train, config.compare
     assert compare
+    assert config.metrics
     paths = (
         config.store, config.report, config.mlflow, *config.log.files, config.documents.file, config.judgments.queries,
         config.judgments.qrels, config.judgments.frequencies, config.ingest["person_key"], config.build["adult_list"],
         train.recipe, train.start, train.teacher, train.word_vectors, compare.logged, compare.frequencies,
-        config.publish.to,
+        config.publish.to, config.metrics.textfile,
     )  # fmt: skip
     assert [str(path).removeprefix(f"{place}/") for path in paths] == [
         "s", "p.html", "m", "l/{date}/*.gz", "d.tsv", "q.tsv", "r.txt", "f.tsv", "keys/our.key", "lists/adult.txt",
-        "best.toml", "s/train/abc", "v.parquet", "w.txt", "shown.run", "g.tsv", "out",
+        "best.toml", "s/train/abc", "v.parquet", "w.txt", "shown.run", "g.tsv", "out", "run.prom",
     ]  # fmt: skip
     assert len(paths) == len(uri_fields(PipelineConfig)) + len(PATH_OR_NAME) + 2  # of [ingest] and [build]
 
