@@ -86,6 +86,8 @@ class OpenRelease:
             self.encoder = text_encoder_of(stored)
         self._stored: Stored | None = stored
         self.documents, self.vectors_ND = open_documents(self.folder)
+        if self.vectors_ND.shape != (self.release.num_documents, self.release.dimensions):
+            raise self._damaged("documents", ValueError("they are not as many, or as long, as its record says"))
         self._partitions = open_index(self.folder, self.release.index, self.vectors_ND)
         self._terms = self._open_terms()
         self._words = self._open_words() if self.word_share else None

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
+import pyarrow as pa
 import yaml
 
 from clicktower.flows.releases import make_release as making
 from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.query_onnx import query_onnx
-from clicktower.flows.releases.release_documents import open_documents
+from clicktower.flows.releases.release_documents import Rows, open_documents, write_rows
 from clicktower.flows.releases.search import search
 from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.manifest import Outcome, Request
@@ -152,3 +153,22 @@ def test_a_card_without_an_evaluation_or_builds_says_so(published):
     assert "what its vectors reach was not measured" in body
     assert "were not beside the model" in body
     assert "| `bm25.arrow` | the titles by term, for BM25; language of the terms: english |" in body
+
+
+def test_documents_are_read_as_they_were_written_whatever_their_columns_hold(tmp_path):
+    table = pa.table(
+        {
+            "id": ["a", "b", "c"],
+            "title": ["x", "ø", "x"],
+            "price": pa.array([float("nan"), None, -0.0]),
+            "half": pa.array([float("nan"), 1, 2], pa.float32()),
+            "sold": [True, None, False],
+            "brand": ["", None, "é"],
+        }
+    )
+    vectors = np.array([[1, 0], [np.float32(0.1), -0.0]], np.float32)
+    written = write_rows(str(tmp_path), Rows(documents=table, vectors_TD=vectors, text_of_N=np.array([0, 1, 0])))
+    documents, read = open_documents(str(tmp_path))
+    assert written.tobytes() == read.tobytes() == vectors[[0, 1, 0]].tobytes()
+    assert str(documents.to_pylist()) == str(table.to_pylist())
+    assert documents.schema.field("brand").type == pa.large_string()
