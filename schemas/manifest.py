@@ -187,7 +187,7 @@ def to_bytes(value: Mapping[str, Any] | Collection[Any]) -> bytes:
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False).encode()
 
 
-def from_bytes(content: bytes | str) -> Any:
+def from_bytes(content: bytes | bytearray | str) -> Any:
     """The value of a record's bytes. Raises ValueError if it is not JSON, or deeper than any record that we write: a
     stranger's could be too deep to be read, compared or written again.
     """
