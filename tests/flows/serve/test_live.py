@@ -14,7 +14,6 @@ import urllib.request
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
 from clicktower.flows.serve import live as following
@@ -187,7 +186,7 @@ def figure(url: str, name: str) -> float:
 
 
 @pytest.mark.engine
-def test_workers_are_one_service_on_a_busy_machine_while_releases_change_and_one_is_killed(model, tmp_path):
+def test_workers_are_one_service_on_a_busy_machine_while_releases_change(model, tmp_path):
     uri = str(tmp_path / "live")
     digests = [publish_named(model, str(tmp_path / name), name, tmp_path).release.digest for name in ("one", "two")]
     shutil.copytree(tmp_path / "one", uri)
@@ -204,13 +203,6 @@ def test_workers_are_one_service_on_a_busy_machine_while_releases_change_and_one
             storage.write_atomic(f"{uri}/pointer.json", storage.read_bytes(str(tmp_path / "two" / "pointer.json")))
             wait_until(lambda: figure(url, serving_two) == 2, "both workers to serve the second release")
             assert figure(url, serving_one) == 0
-        [service] = [process for process in psutil.Process().children() if "serve" in process.cmdline()]
-        workers = [child for child in service.children() if "spawn_main" in " ".join(child.cmdline())]
-        assert len(workers) == 2
-        workers[0].kill()
-        wait_until(lambda: workers[0] not in service.children(), "the service to notice")
-        wait_until(lambda: figure(url, serving_two) == 2, "another worker")
-        assert figure(url, answered) == 10
 
 
 @pytest.mark.engine
