@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,7 +35,7 @@ from clicktower.schemas.manifest import from_bytes
 KEY_BYTES = 32
 PERSON = b"clicktower-people"[:16]  # BLAKE2b's personalisation: this use of the key and no other
 LIFETIME_DAYS = 90
-MAX_OVERLAP_DAYS = 60  # a new key every 27 days, and four keys at most at a time
+MAX_OVERLAP_DAYS = 60  # a new key every 28 days, and four keys at most at a time
 LATE_DAYS = 3  # a run that is late takes its own day, whose window began earlier; three nights are made up
 NOTICE_DAYS = 14
 FOLDER = "private"
@@ -99,23 +98,24 @@ def valid_keys(store: str, today: date | None = None) -> list[tuple[str, PersonK
     return [(path, key) for path, key in keys if key.expires >= (today or current_date())]
 
 
-def key_state(store: str, *, renews: bool, today: date | None = None) -> dict[str, Any]:
-    """What a person should know of a store's keys: {"expires": the newest's date, "notes": sentences, if there is
-    something to do or to explain}. `renews`: the next key needs nobody. Raises StageError.
+def key_state(store: str, *, renews: bool, today: date | None = None) -> dict[str, str]:
+    """What a person should know of a store's keys: {"expires": the newest's date, "notice": that it ends soon, and what
+    to do; "overlap": that there are several}; a sentence is empty if it is not so. `renews`: the next key needs nobody.
+    Raises StageError.
     """
     today = today or current_date()
     expires = read_key(default_path(store)).expires
-    valid, days_left, notes = valid_keys(store, today), (expires - today).days, list[str]()
+    valid, days_left, notice, overlap = valid_keys(store, today), (expires - today).days, "", ""
     if days_left <= NOTICE_DAYS and not renews:
         ends = f"expires on {expires.isoformat()}" if days_left >= 0 else f"expired on {expires.isoformat()}"
-        notes.append(
+        notice = (
             f"the key of people {ends}, and ingest fails from the day after: set [window] last = {MAX_OVERLAP_DAYS} or"
             " fewer, and keys renew themselves; or renew_key = true in [ingest], and windows begin anew with a new key"
         )
     if len(valid) > 1:
         until = valid[-1][1].expires.isoformat()
-        notes.append(f"{len(valid)} keys of people overlap until {until}: the log is read once for each")
-    return {"expires": expires.isoformat(), "notes": notes}
+        overlap = f"{len(valid)} keys of people overlap until {until}: the log is read once for each"
+    return {"expires": expires.isoformat(), "notice": notice, "overlap": overlap}
 
 
 def current_date() -> date:

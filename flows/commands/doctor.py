@@ -230,8 +230,8 @@ def person_key(pipeline: "PipelineConfig") -> Finding:
         return Finding("key", "note", "of people: none yet, the first ingest makes it")
     renews = bool(fields.get("renew_key") or fields.get("key_overlap"))
     key = key_state(pipeline.store, renews=renews)
-    if not renews and key["notes"]:
-        problem, _, fix = key["notes"][0].partition(": ")
+    if notice := key["notice"]:
+        problem, _, fix = notice.partition(": ")
         return Finding("key", "look", problem, fix)
     text = f"of people: expires on {key['expires']}, and " + (
         "the next is made in time" if renews else "nothing renews it"

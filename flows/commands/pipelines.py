@@ -173,7 +173,7 @@ def backfill(
     pipeline = read_pipeline(config)
     require_date_in_log(pipeline.log.files, config)
     how = run_on_server if server else run_locally
-    if missing == bool(first or until) or (missing and every):
+    if missing == bool(first or until) or bool(first) != bool(until) or (missing and every):
         raise UsageError(
             "Which dates to run is not clear.", "Give --from and --to, or --missing alone or with --ingest-only."
         )

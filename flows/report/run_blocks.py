@@ -55,7 +55,8 @@ def notes(result: Mapping[str, Any]) -> list[str]:
     if share := metrics.get("later_than_ingest_share"):
         notes.append(f"{share:.2%} of the lines are of a time after this ingest began: a clock is wrong somewhere")
     notes += metrics.get("skipped_rows", ())
-    notes += result.get("person_key", {}).get("notes", ())
+    key = result.get("person_key") or {}
+    notes += filter(None, (key.get("notice"), key.get("overlap")))
     window = metrics.get("window") or {}
     begins = window.get("begins")
     if begins:

@@ -59,10 +59,9 @@ def test_without_an_overlap_there_is_one_key_and_a_notice_before_it_ends(tmp_pat
     store = str(tmp_path)
     ensure_store_key(store, renew=False, today=TODAY)
     for days, word in ((75, None), (76, "expires on 2026-04-01"), (90, "expires on"), (91, "expired on 2026-04-01")):
-        notes = key_state(store, renews=False, today=after(days))["notes"]
-        assert len(notes) == (word is not None)
-        assert word is None or word in notes[0]
-        assert key_state(store, renews=True, today=after(days))["notes"] == []
+        notice = key_state(store, renews=False, today=after(days))["notice"]
+        assert word in notice if word else notice == ""
+        assert key_state(store, renews=True, today=after(days))["notice"] == ""
     assert [len(valid_keys(store, after(days))) for days in (90, 91)] == [1, 0]
 
 
@@ -73,7 +72,8 @@ def test_two_keys_are_told_with_the_day_on_which_the_older_ends(tmp_path):
     state = key_state(store, renews=True, today=after(58))
     assert state == {
         "expires": "2026-05-29",
-        "notes": ["2 keys of people overlap until 2026-04-01: the log is read once for each"],
+        "notice": "",
+        "overlap": "2 keys of people overlap until 2026-04-01: the log is read once for each",
     }
 
 

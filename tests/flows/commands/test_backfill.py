@@ -113,7 +113,9 @@ def test_missing_are_the_holes_of_a_store_whose_logs_came_late_and_then_its_newe
     assert missing_dates(config, ingest_only=True, today=TODAY) == ["2026-09-02", "2026-09-05", "2026-09-07"]
 
 
-@pytest.mark.parametrize("which", [(), ("--missing", "--from", "2026-09-01"), ("--missing", "--every")])
+@pytest.mark.parametrize(
+    "which", [(), ("--from", "2026-09-01"), ("--missing", "--from", "2026-09-01"), ("--missing", "--every")]
+)
 def test_a_backfill_needs_dates_or_the_missing(tmp_path, which, capsys):
     (tmp_path / "pipeline.toml").write_text(PIPELINE)
     assert run(["backfill", str(tmp_path / "pipeline.toml"), *which]) == 2

@@ -193,7 +193,10 @@ def test_drift_says_what_is_unusual_or_that_nothing_is(alarm, usual, output):
 
 def test_what_a_stage_noted_is_to_be_looked_at():
     run = sample_run()
-    noted = {**run.results["ingest"], "person_key": {"notes": ["the key of people expires on 2026-12-01"]}}
+    noted = {
+        **run.results["ingest"],
+        "person_key": {"notice": "the key of people expires on 2026-12-01", "overlap": ""},
+    }
     with_note = replace(run, results={**run.results, "ingest": noted})
     titles = [[block.title for block in run_page(one).blocks] for one in (run, with_note)]
     assert [title for title in titles[1] if title not in titles[0]] == ["To look at"]

@@ -63,7 +63,7 @@ def test_the_command_that_makes_a_candidate_live_comes_first(capsys):
 
 def test_a_window_that_begins_late_is_told_and_what_is_before_it_is_no_missing_day():
     window = {"from": "2026-08-01", "begins": "2026-08-10", "other_key": 9, "missing": ["2026-08-02", "2026-08-12"]}
-    result = {"metrics": {"window": window}, "person_key": {"notes": ["the key of people expires"]}}
+    result = {"metrics": {"window": window}, "person_key": {"notice": "the key of people expires"}}
     assert notes(result) == [
         "the key of people expires",
         "the window from 2026-08-01 begins on 2026-08-10 and grows; 9 days before are under another key",
