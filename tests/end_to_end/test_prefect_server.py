@@ -311,7 +311,7 @@ def test_a_run_during_which_the_server_is_killed_is_not_begun_again_when_it_has_
 @pytest.mark.rehearsal
 @pytest.mark.parametrize("start", ["first", "second"])
 def test_a_run_whose_worker_is_killed_before_it_begins_is_taken_up(server, shop, taken_up_sooner, start):
-    """It would be pending for ever, in the pool's only place. The first start may not answer for a second, soon after."""
+    """It would be pending for ever, in the pool's only place. The first start may not answer for a second soon on."""
     run = server.trigger(shop / "pipeline.toml", DATE)
     if start == "second":
         wait_until(lambda: server.state(run)["type"] == "RUNNING", lambda: server.told(run))
