@@ -13,7 +13,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
-from clicktower.flows.config.pipeline_config import PipelineConfig
+from clicktower.flows.config.pipeline_config import PipelineConfig, is_dated
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.ledger import Ledger
@@ -23,7 +23,7 @@ _ABOUT = {
     "run_success": "1 if the run ended well, 0 if it failed",
     "run_end_timestamp_seconds": "when the run ended",
     "run_duration_seconds": "how long the run took",
-    "data_timestamp_seconds": "the beginning of the day whose log the run read",
+    "data_timestamp_seconds": "the beginning of the day whose log the run read, if it has a date",
     "stage_duration_seconds": "how long the output of a stage took to make, whenever that was",
     "stage_reused": "1 if the output of a stage was there already",
     "log_lines": "lines of the log",
@@ -63,7 +63,8 @@ def write(config: PipelineConfig, date: str, results: Mapping[str, Any], *, star
     put("run_success", is_good)
     put("run_end_timestamp_seconds", now)
     put("run_duration_seconds", now - started)
-    put("data_timestamp_seconds", datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp())
+    if is_dated(config):
+        put("data_timestamp_seconds", datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp())
     for stage, result in results.items():
         if isinstance(result, Mapping) and "reused" in result:
             put("stage_reused", result["reused"], stage=stage)

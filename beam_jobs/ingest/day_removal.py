@@ -42,8 +42,8 @@ def _remove_marks(store: str) -> None:
     ingested once more, would bring them back.
     """
     for folder in _folders(store):
-        last = day_versions.follow(folder)
-        if last != folder and not storage.list_files(last) and day_versions.may_be_made_again(folder):
+        last, is_mark = day_versions.follow(folder), storage.list_files(folder) == [day_versions.FILE_NAME]
+        if is_mark and not storage.list_files(last) and day_versions.may_be_made_again(folder):
             storage.remove(folder)
 
 

@@ -29,7 +29,11 @@ RESULTS = {
 
 @pytest.fixture
 def config(tmp_path):
-    text = 'title = "my shop"\n' + PIPELINE.format(train="") + '[metrics]\ntextfile = "metrics/clicktower.prom"\n'
+    text = (
+        'title = "my shop"\n'
+        + PIPELINE.format(train="").replace("log.nd", "{date}.nd")
+        + '[metrics]\ntextfile = "metrics/clicktower.prom"\n'
+    )
     (tmp_path / "pipeline.toml").write_text(text)
     return read_pipeline(str(tmp_path / "pipeline.toml"))
 

@@ -33,7 +33,7 @@ def fail_if_called(folder: str) -> Outcome:
 @pytest.fixture
 def no_claims(monkeypatch) -> None:
     """As on a network file system that is mounted without locks, or where a holder was taken for dead."""
-    monkeypatch.setattr("clicktower.schemas.stage.claimed", lambda folder, progress: nullcontext())
+    monkeypatch.setattr("clicktower.schemas.stage.claimed", lambda folder, progress, reads: nullcontext())
 
 
 @pytest.mark.parametrize(
