@@ -207,7 +207,7 @@ def signals_held() -> Iterator[None]:
 
 @contextmanager
 def keeping_signal_handlers() -> Iterator[None]:
-    """Undo at the end of the context what a library does about SIGTERM and SIGINT."""
+    """Undo at the end of the context what a library does about SIGTERM and SIGINT, also what Python does not see."""
     before = {number: signal.getsignal(number) for number in _EXCEPTION_BY_DEFAULT}
     try:
         yield

@@ -30,10 +30,10 @@ settings.load_profile("thorough" if EXAMPLES in os.environ else "unhurried")
 # Files that take half a minute or more, longest first. They wait for other processes, so in a parallel run the others
 # are dealt out between them, and none of them is left alone at its end.
 LONG = ("test_rehearsal", "test_crash_points", "test_signal_points", "test_prefect_ray", "test_ray_training",
-        "test_docs_run",
-        "test_standalone_flink", "test_run", "test_sweep_on_ray", "test_ray_cluster", "test_prefect_server",
-        "test_bad_input", "test_canaries", "test_same_result", "test_object_store", "test_killed_publishers",
-        "test_extras", "test_ray_scripts", "test_google_storage", "test_reuse", "test_live", "test_ingest_day",
+        "test_docs_run", "test_standalone_flink", "test_run", "test_sweep_on_ray", "test_ray_cluster",
+        "test_prefect_server", "test_bad_input", "test_canaries", "test_same_result", "test_object_store",
+        "test_killed_publishers", "test_extras", "test_ray_scripts", "test_google_storage", "test_reuse", "test_live",
+        "test_ingest_day",
         "test_terms_beside_lucene", "test_bm25_beside_lucene")  # fmt: skip
 _skipped: list[str] = []
 _outcomes: dict[str, Counter] = {"with real engines": Counter(), "all others": Counter()}

@@ -50,7 +50,7 @@ def cluster(num_cpus: int) -> Iterator[None]:
         try:
             yield
         finally:
-            ray.shutdown()
+            _shut_down()
         return
     folder = make_socket_folder()
     try:
@@ -59,7 +59,7 @@ def cluster(num_cpus: int) -> Iterator[None]:
             try:
                 yield
             finally:
-                ray.shutdown()
+                _shut_down()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -168,6 +168,12 @@ def _start(**options: Any) -> None:
                     f"Ray was not ready on this machine within 30 seconds, {STARTS} times.",
                     "Try again when the machine is less busy, or start Ray by hand and name it in RAY_ADDRESS.",
                 ) from error
+
+
+def _shut_down() -> None:
+    """Disconnect. Ray's own way leaves SIGTERM to the system, which would end this process without a word."""
+    with keeping_signal_handlers():
+        ray.shutdown()
 
 
 # The progress of a run on Ray: its first worker posts it, the process that started the run reads it. Free of torch,

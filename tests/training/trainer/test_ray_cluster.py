@@ -1,6 +1,7 @@
 """A Ray of this machine's own: nobody else can use it, and a start that takes too long, as on a slow machine."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from clicktower.schemas import process
 from clicktower.schemas.errors import StageError
+from clicktower.schemas.process import signals_raising
 
 ray_cluster = pytest.importorskip("clicktower.training.trainer.ray_cluster")
 TOO_SLOW = Exception("The current node timed out during startup. This could happen because ...")
@@ -38,8 +41,7 @@ def test_nobody_else_gets_into_a_ray_of_this_machine_and_its_sockets_fit_whereve
         long.mkdir()
         monkeypatch.setattr(tempfile, "tempdir", str(long))
         monkeypatch.setenv("TMPDIR", str(long))
-        before = signal.getsignal(signal.SIGTERM)
-        with ray_cluster.cluster(2):
+        with signals_raising(), ray_cluster.cluster(2):
             ray = ray_cluster.ray
             session = Path(ray._private.worker.global_worker.node.get_session_dir_path())
             token, address = os.environ["RAY_AUTH_TOKEN"], ray.get_runtime_context().gcs_address
@@ -48,12 +50,22 @@ def test_nobody_else_gets_into_a_ray_of_this_machine_and_its_sockets_fit_whereve
             entering = [sys.executable, "-c", f"import ray; ray.init(address={address!r}); print('is in')"]
             entered = subprocess.run(entering, env=os.environ | stranger, capture_output=True, text=True, check=False)
             assert session.is_dir()
-            assert signal.getsignal(signal.SIGTERM) == before
+            assert is_handled(signal.SIGTERM)
+        with signals_raising():
+            with ray_cluster.cluster(0):
+                pass
+            assert is_handled(signal.SIGTERM), "Ray leaves it to the system"
     assert entered.returncode != 0
     assert "InvalidAuthToken" in entered.stderr
     assert "is in" not in entered.stdout
     assert "RAY_AUTH_TOKEN" not in os.environ
     assert not session.parent.exists()
+
+
+def is_handled(number: signal.Signals) -> bool:
+    """Whether this module's process handles a signal as Python was told to."""
+    caught = re.search(r"SigCgt:\s*(\w+)", Path("/proc/self/status").read_text())
+    return bool(caught and int(caught[1], 16) >> (number - 1) & 1) and signal.getsignal(number) is process._handle
 
 
 def test_a_start_that_took_too_long_is_tried_again(starts):
