@@ -1,15 +1,17 @@
 """deploy/ray/start and stop: a cluster is there when `start` returns, or nothing is and the reason is said."""
 
+import json
 import os
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.ray_cluster import SCRIPTS, RayCluster, free_ports
+from tests.ray_cluster import SCRIPTS, free_ports
 from tests.waiting import runs, wait_until
 
 PORTS = ("RAY_HEAD_PORT", "RAY_HEAD_DASHBOARD_PORT", "RAY_HEAD_CLIENT_PORT", "RAY_HEAD_AGENT_PORT")
@@ -37,6 +39,16 @@ def processes(ports: dict[str, str]) -> list[psutil.Process]:
     ]
 
 
+def cpus_of_nodes(token: Path, port: str) -> list[int]:
+    """Of each node that the head counts as alive."""
+    ask = f"import ray; ray.init('127.0.0.1:{port}', logging_level='ERROR'); "
+    ask += "print(sorted(int(node['Resources'].get('CPU', 0)) for node in ray.nodes() if node['Alive']))"
+    admitted = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    done = subprocess.run([sys.executable, "-c", ask], env=admitted, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 @pytest.mark.engine
 @pytest.mark.slow
 @pytest.mark.several_machines
@@ -45,15 +57,14 @@ def test_start_returns_when_all_nodes_have_joined_and_stop_ends_them_and_may_be_
         return script("start", str(tmp_path), "2", ports=ports).wait() == 0
 
     wait_until(is_started)
-    asking = RayCluster(tmp_path, {})
-    asking.environment |= {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")}
-    asking.address = f"127.0.0.1:{ports['RAY_HEAD_PORT']}"
-    assert sorted(node["Resources"].get("CPU", 0) for node in asking.nodes() if node["Alive"]) == [0, 1, 1]
-    again = script("start", str(tmp_path), "2", ports=ports)
-    assert "End it first" in again.communicate()[0]
-    assert again.returncode == 1
-    for _ in range(2):
-        assert script("stop", str(tmp_path), ports=ports).wait() == 0
+    try:
+        assert cpus_of_nodes(tmp_path / "token", ports["RAY_HEAD_PORT"]) == [0, 1, 1]
+        again = script("start", str(tmp_path), "2", ports=ports)
+        assert "End it first" in again.communicate()[0]
+        assert again.returncode == 1
+    finally:
+        stops = [script("stop", str(tmp_path), ports=ports).wait() for _ in range(2)]
+    assert stops == [0, 0]
     wait_until(lambda: not processes(ports), lambda: processes(ports))
 
 
