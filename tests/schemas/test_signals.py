@@ -8,9 +8,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+import psutil
 import pytest
 
 from clicktower.schemas import process
+from tests.waiting import wait_until
 
 HEAD = """
 import hashlib, signal, sys, time
@@ -56,6 +58,10 @@ def ended(code: str, number: signal.Signals) -> tuple[int, str]:
     command = [sys.executable, "-c", HEAD + code]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as program:
         assert program.stdout.readline() == "ready\n"
+        if "compiled()" in code:  # it says so just before it enters compiled code, and then works
+            begun = psutil.Process(program.pid)
+            before = begun.cpu_times().user
+            wait_until(lambda: begun.cpu_times().user > before + 0.1)
         program.send_signal(number)
         printed = program.communicate()[0]
     return program.returncode, printed

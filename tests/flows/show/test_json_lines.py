@@ -31,7 +31,7 @@ def lines(capsys) -> list[dict]:
 
 
 def test_every_line_on_stderr_is_an_object_whatever_prints_it(monkeypatch, capsys):
-    def run(config, date):
+    def run(config, date, **_):
         send_progress("ingest: reading (10 of 20)")
         sys.stderr.write("a library warns\n")
         present.stage_result(STAGE)
@@ -57,7 +57,7 @@ def test_every_line_on_stderr_is_an_object_whatever_prints_it(monkeypatch, capsy
     ("error", "code"), [(UsageError("It is wrong.", "Mend it."), 2), (StageError("It broke.", "Mend it."), 1)]
 )
 def test_a_failure_is_a_line_and_ends_the_process_with_its_code(monkeypatch, capsys, error, code):
-    def run(config, date):
+    def run(config, date, **_):
         raise error
 
     run_with(monkeypatch, run)
@@ -70,7 +70,7 @@ def test_a_failure_is_a_line_and_ends_the_process_with_its_code(monkeypatch, cap
 
 
 def test_an_interrupt_is_a_line_too(monkeypatch, capsys):
-    def run(config, date):
+    def run(config, date, **_):
         raise KeyboardInterrupt
 
     run_with(monkeypatch, run)
@@ -85,9 +85,9 @@ def test_an_alarm_ends_a_run_with_the_exit_code_of_the_settings(monkeypatch, tmp
     from tests.flows.test_chain import PIPELINE
 
     (tmp_path / "pipeline.toml").write_text(PIPELINE.format(train="") + setting)
-    run_with(monkeypatch, lambda config, date: {"drift": [{"alarm": "lines of the log: far fewer"}]})
+    run_with(monkeypatch, lambda config, date, **_: {"drift": [{"alarm": "lines of the log: far fewer"}]})
     assert pipelines.run(str(tmp_path / "pipeline.toml"), json=True) == code
-    run_with(monkeypatch, lambda config, date: {"drift": [{"alarm": ""}]})
+    run_with(monkeypatch, lambda config, date, **_: {"drift": [{"alarm": ""}]})
     assert pipelines.run(str(tmp_path / "pipeline.toml"), json=True) == 0
 
 

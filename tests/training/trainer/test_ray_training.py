@@ -357,7 +357,8 @@ def test_ray_keeps_its_files_on_the_file_system_of_the_store():
 
 
 def test_losses_end_a_run_only_where_no_checkpoint_comes_in_between_and_ray_has_had_time(tmp_path, monkeypatch):
-    from clicktower.training.trainer.ray_workers import LOSSES_IN_VAIN, EndInVain
+    from clicktower.training.trainer.local_workers import LOSSES_IN_VAIN
+    from clicktower.training.trainer.ray_workers import EndInVain
 
     end, lost = EndInVain(str(tmp_path), 2), {1: RuntimeError("connection closed by peer")}
     for update in range(1, 20):  # as often as may be, if it goes on in between
@@ -365,7 +366,7 @@ def test_losses_end_a_run_only_where_no_checkpoint_comes_in_between_and_ray_has_
         end.after_exception(None, lost)
     for _ in range(LOSSES_IN_VAIN):  # more than that, but within moments: a dead node may not be noticed yet
         end.after_exception(None, lost)
-    monkeypatch.setattr("clicktower.training.trainer.ray_workers.SECONDS_IN_VAIN", 0.0)
+    monkeypatch.setattr(end._losses, "_seconds", 0.0)
     with pytest.raises(StageError, match=r"lost 6 times in a row.*RuntimeError.*checkpoint of update 19 is kept"):
         end.after_exception(None, lost)
     write_checkpoint(str(tmp_path), "run", Position(update=20), {})
