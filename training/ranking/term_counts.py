@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,6 @@ from clicktower.schemas.lexical_contract import Analyser
 from clicktower.schemas.text_contract import CONTRACT_VERSION, normalise_column, words, words_of_column
 
 Titles: TypeAlias = Sequence[str] | pa.Array | pa.ChunkedArray
-Buffer: TypeAlias = memoryview | np.ndarray | pa.Buffer
 _CHUNK_TITLES = 1 << 20  # cut into words at once
 _FREQUENT_TERMS = 16_384  # whose numbers are kept
 
@@ -56,8 +55,8 @@ class SortedTerms:
     Only those that a term is compared with are read.
     """
 
-    def __init__(self, bounds: Buffer, characters: Buffer) -> None:
-        """bounds: int64."""
+    def __init__(self, bounds: Any, characters: Any) -> None:
+        """Both are bytes-like: arrays, or buffers of Arrow; bounds: int64."""
         self._bounds, self._characters = memoryview(bounds).cast("B").cast("q"), memoryview(characters).cast("B")
         self._frequent = lru_cache(_FREQUENT_TERMS)(self._find)  # queries share most of their words
 
