@@ -46,7 +46,7 @@ def test_a_stage_that_a_signal_ends_may_be_tried_again(tmp_path):
 
     killer = threading.Thread(target=kill_it)
     killer.start()
-    with pytest.raises(TransientError, match="process of the stage simulate was ended by signal"):
+    with pytest.raises(TransientError, match="process of the stage simulate was ended by SIGKILL"):
         run_stage_command(["simulate", str(tmp_path / "data"), "--searches", "900000"])
     killer.join()
 
