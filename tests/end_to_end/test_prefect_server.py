@@ -219,7 +219,7 @@ def test_a_stage_that_a_signal_ended_is_tried_again_and_a_cancelled_run_takes_it
     os.kill(first["process"], signal.SIGKILL)
     wait_until(lambda: (claim(store, "train") or first)["process"] != first["process"], "another try")
     wait_until(  # the server hears of it a moment later
-        lambda: any("was ended by signal 9" in line and "Retry 1/" in line for line in server.logs_of(run)),
+        lambda: any("was ended by SIGKILL" in line and "Retry 1/" in line for line in server.logs_of(run)),
         lambda: str(server.logs_of(run)),
     )
 
