@@ -44,7 +44,7 @@ from clicktower.schemas.release import (
 from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, silent
 from clicktower.schemas.text_contract import CONTRACT_VERSION
 
-PUBLISH = Stage("publish", version=6)
+PUBLISH = Stage("publish", version=7)
 AS_A_CANDIDATE = "published as a candidate: it goes live when a person decides so"
 
 
