@@ -36,12 +36,12 @@ from clicktower.flows.retention import prune as remove_unneeded
 from clicktower.flows.show import present
 from clicktower.flows.show.console import progress_bar
 from clicktower.flows.show.json_lines import write_line
-from clicktower.flows.submit import run_stage_command, send_progress
+from clicktower.flows.submit import planned_result, run_stage_command, send_progress
 from clicktower.flows.tracking import require_mlflow
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.judgments import read_qrels, read_queries
 from clicktower.schemas.release import read_pointer, read_release
-from clicktower.schemas.stage import Progress, open_result
+from clicktower.schemas.stage import Progress, is_planning, open_result
 from clicktower.training.ranking.measure import judged_qrels
 
 LOOK_SECONDS = 20.0  # between two looks for a log
@@ -84,12 +84,7 @@ def _run_stages(
     page: ModuleType | None,
 ) -> None:
     """Put the JSON result of each stage into `results` as it ends."""
-    check_inputs(config, date)
-    wait_for_log(config, date, config.log.wait_minutes if wait else 0.0)
-    if config.mlflow:
-        require_mlflow()
-    if until != "ingest":  # whether the documents are known is seen before training, where they are read
-        judged_qrels(read_queries(config.judgments.queries), read_qrels(config.judgments.qrels))
+    check(config, date, until, minutes=config.log.wait_minutes if wait else 0.0)
     results["ingest"] = step(ingest)(config, date)
     drift = _compare_with_earlier_runs(config, date, results, page)
     if until == "ingest":
@@ -111,6 +106,19 @@ def _run_stages(
         results["prune"] = step(prune)(config, results, date)
     if page:
         page.links(config, results)
+
+
+def check(config: PipelineConfig, date: str, until: str = "report", *, minutes: float = 0.0) -> None:
+    """Refuse what a stage would refuse, before any runs; a log that is late has so many minutes to come.
+
+    Raises UsageError and StageError: of judgments which do not join too, and LateLog.
+    """
+    check_inputs(config, date)
+    wait_for_log(config, date, minutes)
+    if config.mlflow:
+        require_mlflow()
+    if until != "ingest":  # whether the documents are known is seen before training, where they are read
+        judged_qrels(read_queries(config.judgments.queries), read_qrels(config.judgments.qrels))
 
 
 def wait_for_log(config: PipelineConfig, date: str, minutes: float) -> None:
@@ -327,6 +335,8 @@ def _run(
             elif item is not None and item is not False and item != "":
                 arguments += [f"--{name}", str(item)]
     arguments += ["--", *beam_options] if beam_options else []
+    if is_planning():
+        return planned_result(arguments)
     limits: Mapping[Any, float] = config.limits.timeout_minutes
     minutes = limits.get(stage)
     write_line("started", stage)

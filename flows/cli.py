@@ -118,8 +118,7 @@ def run(arguments: list[str]) -> int:
     json = "--json" in arguments
     with signals_raising():
         try:
-            words = _engine_options(_standard_input(command, arguments))
-            result = build_app(command)(words, exit_on_error=False, print_error=False, result_action="return_value")
+            result = call(arguments)
             return result if isinstance(result, int) else 0
         except CycloptsError as error:
             from clicktower.schemas.errors import UsageError
@@ -133,6 +132,13 @@ def run(arguments: list[str]) -> int:
             return _ended(command, json) if asked_to_end_by() else report_error(error, command, json)
         except (KeyboardInterrupt, SystemExit):
             return _ended(command, json)
+
+
+def call(arguments: list[str]) -> object:
+    """What a command's function returns for a command line. Raises what it raises, and CycloptsError."""
+    command = _command(arguments)
+    words = _engine_options(_standard_input(command, arguments))
+    return build_app(command)(words, exit_on_error=False, print_error=False, result_action="return_value")
 
 
 def _ended(command: str, json: bool) -> int:

@@ -9,6 +9,7 @@ The command line is the interface: `clicktower STAGE ... --json` prints one JSON
   and not through a pipe, so that it does not notice.
 """
 
+import io
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from contextvars import ContextVar
 from os import killpg
 from typing import IO
@@ -76,6 +77,19 @@ def run_stage_command(arguments: Sequence[str], *, timeout_seconds: float | None
             )
         output.seek(0)
         return _result(stage, output.read(), process.returncode)
+
+
+def planned_result(arguments: Sequence[str]) -> dict:
+    """The JSON result of a command within schemas.stage.planning: in this process, since it does no work.
+
+    Raises WouldRun, and what the command raises.
+    """
+    from clicktower.flows.cli import call
+
+    stage, *options = arguments
+    with redirect_stdout(io.StringIO()) as output:
+        call([stage, "--json", *options])
+    return json.loads(output.getvalue())
 
 
 class _Progress:

@@ -11,8 +11,9 @@ import platform
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -37,6 +38,31 @@ Progress = Callable[[str, int, int | None], None]
 
 def silent(what: str, done: int, total: int | None) -> None:
     """A Progress that reports nothing."""
+
+
+_is_planning: ContextVar[bool] = ContextVar("is_planning", default=False)
+
+
+class WouldRun(Exception):
+    """A stage would run, and is only planned. `wrong`: the damage of the output that it has."""
+
+    def __init__(self, request: Request, wrong: Sequence[str]) -> None:
+        self.request, self.wrong = request, wrong
+        super().__init__(request.stage)
+
+
+@contextmanager
+def planning() -> Iterator[None]:
+    """Within, a stage makes, writes and removes nothing: it returns its finished output, or raises WouldRun."""
+    token = _is_planning.set(True)
+    try:
+        yield
+    finally:
+        _is_planning.reset(token)
+
+
+def is_planning() -> bool:
+    return _is_planning.get()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +174,11 @@ def run_stage(
     failed or died (schemas.claim). A damaged output is set aside under another name and made again; `repaired` says
     what was wrong. A failed attempt leaves nothing behind, unless an engine's job continues with it (JobGoesOn).
     """
-    finished, _ = find_and_clear_in(stage_folder(store, request))
+    finished, wrong = find_and_clear_in(stage_folder(store, request))
     if finished:
         return finished
+    if is_planning():
+        raise WouldRun(request, wrong)
     if request.stage in PRIVATE_STAGES:
         storage.make_folder(storage.join(store, request.stage), private=True)
     with claimed(stage_folder(store, request), progress, reads=request.named_digests()):
@@ -161,7 +189,7 @@ def run_stage(
 def find_and_clear_in(folder: str) -> tuple[StageResult | None, list[str]]:
     """As find_finished_in; it also removes the remains of a job that committed after its client was gone."""
     finished, wrong = find_finished_in(folder)
-    if finished:
+    if finished and not is_planning():
         with suppress(OSError):  # leftovers do no harm
             clear_others(finished)
     return finished, wrong

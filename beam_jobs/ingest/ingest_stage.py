@@ -26,7 +26,17 @@ from clicktower.schemas.claim import claimed
 from clicktower.schemas.errors import StageError, TransientError, UsageError
 from clicktower.schemas.manifest import Request
 from clicktower.schemas.section import Part, Unnamed, Uri, section
-from clicktower.schemas.stage import Progress, Stage, StageResult, find_and_clear_in, open_result, silent, stage_folder
+from clicktower.schemas.stage import (
+    Progress,
+    Stage,
+    StageResult,
+    WouldRun,
+    find_and_clear_in,
+    is_planning,
+    open_result,
+    silent,
+    stage_folder,
+)
 
 if TYPE_CHECKING:
     from clicktower.beam_jobs.ingest.ingest_job import IngestJob
@@ -123,10 +133,12 @@ def ingest_log(
         if config.person_key:
             keys = [(config.person_key, ensure_key(config.person_key, create=False, today=today))]
         else:
-            if config.key_overlap:
+            if config.key_overlap and not is_planning():
                 remove_expired_keys(store, today, progress)
-            ensure_store_key(store, renew=config.renew_key, overlap=config.key_overlap, today=today)
+            newest = ensure_store_key(store, renew=config.renew_key, overlap=config.key_overlap, today=today)
             keys = valid_keys(store, today)
+            if newest not in keys:  # it is only planned
+                keys.insert(0, newest)
         requests = {path: ingest_request(plan.fingerprints(), key.id, config) for path, key in keys}
         # Late files alone make no date under a key that has nothing of it.
         paths = [path for path in requests if is_covered(store, requests[path], replace_day=config.replace_day)]
@@ -173,6 +185,8 @@ def _ingest_under(
         if finished and (_can_erase(store, key_path, key_id) or not _missed_people(store, finished, key_path)):
             return _complete(store, finished, key_path, key_ids, config, progress)
         of_log, request = request, day_versions.remainder_request(request, of=left, erasure=erased.digest)
+        if is_planning():
+            raise WouldRun(request, wrong)
         for folder in day_versions.note_attempt(left, request.digest):
             if _clear_attempts(folder, progress):  # it finished, and counts
                 return _ingest_under(key_path, of_log, fields, store, config, beam_options, progress)
@@ -202,6 +216,8 @@ def _complete(
 
     Raises TransientError if these people may be known only by other keys than the ingest's.
     """
+    if is_planning():
+        return result
     counting = day_versions.take_place(result)
     if counting == result.folder and _missed_people(store, result, key_path):
         if not _can_erase(store, key_path, result.manifest.request.inputs["person_key"]):

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
 
 def run(
-    config: str, *, date: str | None = None, set: SetInFile = None, json_logs: bool = False, json: Json = False
+    config: str,
+    *,
+    date: str | None = None,
+    set: SetInFile = None,
+    plan: bool = False,
+    json_logs: bool = False,
+    json: Json = False,
 ) -> int:
     """Run the whole pipeline that a TOML file describes: log -> day -> shards -> model
     -> evaluation -> release.
@@ -53,15 +59,33 @@ def run(
 
         clicktower run pipeline.toml --set train.workers=2 --set train.set.epochs=3
 
+    --plan says what a run would do, and does nothing:
+
+        clicktower run pipeline.toml --set train.set.epochs=3 --plan
+
     Args:
         config: The TOML file. Relative paths in it are relative to its folder.
         date: Fills {date} in log.files (2026-09-01); by default yesterday.
+        plan: Only print which stages would run and why, which are reused, and how long each took last time.
         json_logs: Tell of the run on stderr as JSON lines: time, stage, event, seconds, digest.
     """
+    if plan:
+        if json_logs:
+            raise UsageError("--json-logs tells of a run, and --plan runs nothing.", "Leave one of them out.")
+        _plan(config, date, set or (), json)
+        return 0
     with _json_logs(json) if json_logs else nullcontext():
         results = run_locally(config, date, assignments=set or (), wait=True)
     console.emit(present.run_json("run", results), json, present.run_results)
     return drift_exit_code(config, results, set or ())
+
+
+def _plan(config_file: str, date: str | None, assignments: Sequence[str], json: bool) -> None:
+    from clicktower.flows import plan
+    from clicktower.flows.config.pipeline_config import read_pipeline
+
+    config = read_pipeline(config_file, assignments)
+    console.emit(plan.to_json(plan.plan(config, _day(date).isoformat())), json, present.plan)
 
 
 @contextmanager
@@ -92,13 +116,10 @@ def run_locally(
 
     In this terminal, or as a flow where a Prefect server is set up.
     """
-    from clicktower.beam_jobs.ingest.days import parse_date
     from clicktower.flows import chain
     from clicktower.flows.config.pipeline_config import read_pipeline
 
-    config = read_pipeline(config_file, assignments)
-    yesterday = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)).date().isoformat()
-    day = parse_date(date or yesterday)
+    config, day = read_pipeline(config_file, assignments), _day(date)
     if not _prefect_is_set_up():
         return chain.run(config, day.isoformat(), until, wait=wait)
     # A person's terminal shows the stages, not Prefect's log; we report a failed stage once, without a traceback.
@@ -113,6 +134,14 @@ def run_locally(
     if isinstance(result, BaseException):  # a stage's own, without Prefect's wrapping
         raise result
     return result
+
+
+def _day(date: str | None) -> datetime.date:
+    """A date as a person types it, by default yesterday (UTC). Raises UsageError."""
+    from clicktower.beam_jobs.ingest.days import parse_date
+
+    yesterday = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)).date().isoformat()
+    return parse_date(date or yesterday)
 
 
 def _prefect_is_set_up() -> bool:

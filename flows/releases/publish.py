@@ -41,7 +41,7 @@ from clicktower.schemas.release import (
     require_searchable,
     write_decision,
 )
-from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, silent
+from clicktower.schemas.stage import Progress, Stage, StageResult, WouldRun, is_planning, open_result, silent
 from clicktower.schemas.text_contract import CONTRACT_VERSION
 
 PUBLISH = Stage("publish", version=7)
@@ -142,8 +142,10 @@ def publish(
     try:
         before = read_pointer(to)
         release, wrong = find(folder)
-        if release and before and before.release == digest:
+        if release and (is_planning() or (before and before.release == digest)):
             return Published(uri=to, folder=folder, release=release, pointer=before, reused=True)
+        if is_planning():
+            raise WouldRun(request, wrong)
         milliseconds, is_there, unfit = None, release is not None, tuple[UnfitRows, ...]()
         if release is None:
             from clicktower.flows.releases.make_release import make_release  # torch takes seconds to import

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.text import Text as Line
 
-from clicktower.flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text
+from clicktower.flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text, duration
 from clicktower.flows.report.run_blocks import drift, headline, ledger_table, notes, num_compared, promotion, ranking
 from clicktower.flows.show.console import ended, errors, output, plain, show
 from clicktower.flows.show.json_lines import write_line
@@ -156,6 +156,25 @@ def outcome_lines(results: Mapping[str, Any]) -> list[Block]:
     if decision := published.get("decision"):
         blocks += promotion({"live": published["live"], **decision}, False)[:1]
     return blocks + drift(rows)[:1] if num_compared(rows) else blocks
+
+
+def plan(result: Mapping[str, Any]) -> None:
+    """What each stage of a run would do and why, how long it took last time, and how long those that run took."""
+    rows: list[list[Cell | str]] = [
+        [
+            row["stage"],
+            Cell(text="runs", tone="open") if row["runs"] else Cell(text="reused", tone="quiet"),
+            row["because"],
+            "unknown" if row["seconds"] is None else duration(row["seconds"]),
+        ]
+        for row in result["plan"]
+    ]
+    number, unknown = sum(row["runs"] for row in result["plan"]), ", ".join(result["unknown"])
+    known = [duration(result["seconds"])] if number > len(result["unknown"]) else []
+    time = " and ".join([*known, *([f"an unknown time for {unknown}"] if unknown else [])])
+    total = f"{number} of {len(rows)} stages would run: {time}" if number else "No stage would run: all is reused"
+    header = ("stage", "", "because", "last time took")
+    show([Table(caption="", header=header, rows=rows, left=(0, 1, 2)), Text(text=f"{total}.")])
 
 
 def run_json(command: str, results: Mapping[str, Any]) -> dict:

@@ -1,6 +1,7 @@
 """`clicktower run` as a user types it, on real engines: everything new, everything reused, only what changed."""
 
 import doctest
+import gzip
 import html
 import json
 import os
@@ -123,6 +124,52 @@ def test_the_same_run_again_is_reused_whole_and_loads_no_engine(shop, first):
     assert [again[s]["digest"] for s in STAGES] == [first[s]["digest"] for s in STAGES]
 
 
+def planned(shop: Path, *options: str) -> tuple[dict[str, str], dict]:
+    """What each stage would do, `reused` or why it runs, and the whole answer; nothing is written meanwhile."""
+
+    def files() -> dict[Path, int]:
+        return {path: path.lstat().st_mtime_ns for path in shop.rglob("*")}
+
+    before = files()
+    done = clicktower("run", str(shop / "pipeline.toml"), "--plan", *options, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert files() == before
+    answer = json.loads(done.stdout)
+    return {row["stage"]: row["because"] if row["runs"] else "reused" for row in answer["plan"]}, answer
+
+
+@pytest.mark.engine
+def test_a_plan_says_what_would_run_and_why_and_touches_nothing(shop, first):
+    unchanged, answer = planned(shop)
+    assert unchanged == dict.fromkeys(STAGES, "reused")
+    assert [row["digest"] for row in answer["plan"]] == [first[stage]["digest"] for stage in STAGES]
+    assert (answer["seconds"], answer["unknown"]) == (0, [])
+
+    setting, answer = planned(shop, "--set", "train.set.epochs=3")
+    assert setting == {
+        **dict.fromkeys(("ingest", "build", "compare"), "reused"),
+        "train": "epochs 2 → 3",
+        **dict.fromkeys(("evaluate", "publish"), "train runs"),
+    }
+    took = first["train"]["duration_seconds"] + first["evaluate"]["duration_seconds"]
+    assert answer["seconds"] == pytest.approx(took)
+    assert answer["unknown"] == ["publish"]
+
+    log = next((shop / "data/log").iterdir())
+    whole = log.read_bytes()
+    log.write_bytes(gzip.compress(gzip.decompress(whole) + b"{}\n"))
+    changed_log, _ = planned(shop)
+    log.write_bytes(whole)
+    assert changed_log["ingest"] == "logs (1 new, 1 gone)"
+    assert changed_log["build"] == "ingest runs"
+    assert "reused" not in changed_log.values()
+
+    empty, answer = planned(shop, "--set", "store=nothing", "--set", "publish.to=nowhere")
+    assert empty["ingest"] == "nothing of it is there yet"
+    assert "reused" not in empty.values()
+    assert answer["unknown"] == list(STAGES)
+
+
 @pytest.mark.engine
 def test_a_run_tells_programs_of_itself_and_leaves_in_the_store_what_it_needs(shop, first):
     """JSON lines, figures for Prometheus, and the removal at its end, which finds a half-made training of last week."""
@@ -228,6 +275,4 @@ def _text(page: Path) -> str:
 
 
 def _lines(file: Path) -> list[bytes]:
-    import gzip
-
     return gzip.decompress(file.read_bytes()).splitlines()

@@ -13,7 +13,16 @@ from clicktower.schemas.claim import claimed
 from clicktower.schemas.errors import StageError, UnknownVersionError
 from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.manifest import Outcome, Request
-from clicktower.schemas.stage import commit, find_finished, open_result, run_stage, silent, stage_folder
+from clicktower.schemas.stage import (
+    WouldRun,
+    commit,
+    find_finished,
+    open_result,
+    planning,
+    run_stage,
+    silent,
+    stage_folder,
+)
 
 
 def request(**changes) -> Request:
@@ -178,6 +187,25 @@ def test_stages_run_on_any_fsspec_store():
     store = "memory://stage-test"
     assert not run_stage(store, request(), produce).reused
     assert run_stage(store, request(), fail_if_called).reused
+
+
+def test_a_planned_stage_answers_with_what_is_there_and_touches_nothing(tmp_path):
+    store, wanted = tmp_path / "store", request()
+    with planning(), pytest.raises(WouldRun) as missing:
+        run_stage(str(store), wanted, fail_if_called)
+    assert missing.value.request == wanted
+    assert not missing.value.wrong
+    assert not store.exists()
+    result = run_stage(str(store), wanted, produce)
+    storage.write_atomic(f"{result.folder}/attempt-orphan/data", b"1")
+    with planning():
+        assert run_stage(str(store), wanted, fail_if_called).reused
+        os.truncate(f"{result.data}/part/a.bin", 9)
+        with pytest.raises(WouldRun) as damaged:
+            run_stage(str(store), wanted, fail_if_called)
+    assert "9 bytes and should have 10" in damaged.value.wrong[0]
+    assert len(storage.list_folders(result.folder)) == 2, "what another attempt left is the next run's to remove"
+    assert run_stage(str(store), wanted, produce).repaired, "outside a plan it is made again"
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from clicktower.schemas.stage import (
     Stage,
     StageResult,
     find_finished,
+    is_planning,
     open_result,
     run_stage,
     silent,
@@ -109,7 +110,7 @@ def train(
     if device == "auto" and in_cluster and path in ("auto", "torch"):
         # A finished model, of any device, is returned even if the cluster is down.
         finished = (name for name in ("cuda", "cuda-eager", "cpu") if find_finished(store, request_on(name))[0])
-        device = next(finished, device)
+        device = next(finished, "cpu" if is_planning() else device)  # a plan asks no cluster
     device = workers_device(device, in_cluster, path, progress)
     if before:
         started = train(
@@ -167,7 +168,8 @@ def train(
         )
 
     result = run_stage(store, request, produce, progress)
-    storage.remove(checkpoints)
+    if not is_planning():
+        storage.remove(checkpoints)
     return result
 
 

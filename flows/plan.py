@@ -1,0 +1,198 @@
+"""What a run would do: which stages run and why, which are reused, and how long each took last time.
+
+Each stage is asked by its own command (schemas.stage.planning): it answers with its finished output, or with the
+request that it would run. The difference of that request from the most similar one in the store is the reason. A stage
+whose input is yet to be made cannot be asked, and counts as one that runs; if that input was only damaged, and comes
+out as it was, it is reused after all.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from clicktower.flows import chain
+from clicktower.flows.config.pipeline_config import PipelineConfig
+from clicktower.schemas import manifest, storage
+from clicktower.schemas.errors import StageError
+from clicktower.schemas.manifest import Manifest, Request
+from clicktower.schemas.release import Release, read_folder
+from clicktower.schemas.stage import WouldRun, planning
+
+_FINGERPRINT = re.compile(r"[0-9a-f]{16,}")  # of a key, an output or a file
+_LONGEST = 40  # characters of a value that is shown
+_ABSENT = object()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedStage:
+    """`because`: why it runs, or what a run decides again. `seconds`: what it took last time; None: unknown."""
+
+    stage: str
+    runs: bool
+    because: str = ""
+    seconds: float | None = None
+    digest: str | None = None  # of the output that is reused
+
+
+def plan(config: PipelineConfig, date: str) -> list[PlannedStage]:
+    """What each stage of a run would do, in their order. Nothing is made, written or claimed.
+
+    Raises what the run would before its first stage, and what a stage that is asked raises: UsageError and StageError.
+    """
+    date = config.log.date or date
+    chain.check(config, date)
+    results: dict[str, Any] = {}
+    stages: dict[str, tuple[Sequence[str], Callable[[], dict]]] = {
+        "ingest": ((), lambda: chain.ingest(config, date)),
+        "build": (("ingest",), lambda: chain.build(config, results["ingest"], date)),
+        "train": (("build",), lambda: chain.train(config, results["build"])),
+        "evaluate": (("train",), lambda: chain.evaluate(config, results["train"])),
+        "compare": (("build",), lambda: chain.compare(config, results["build"])),
+        "publish": (("train", "evaluate"), lambda: chain.publish(config, results["train"], results["evaluate"])),
+    }
+    if not config.compare:
+        del stages["compare"]
+    planned, seconds = list[PlannedStage](), _last_seconds(config.store, list(stages))
+    with planning():
+        for stage, (needs, ask) in stages.items():
+            if missing := [name for name in needs if name not in results]:
+                because = f"{missing[0]} runs"
+            else:
+                try:
+                    results[stage] = ask()
+                except WouldRun as would:
+                    because = _reason(would, _earlier_requests(config, would.request))
+                else:
+                    planned.append(_reused(results[stage]))
+                    continue
+            planned.append(PlannedStage(stage=stage, runs=True, because=because, seconds=seconds[stage]))
+    return planned
+
+
+def _reused(result: Mapping[str, Any]) -> PlannedStage:
+    is_candidate = result["stage"] == "publish" and not result["metrics"]["live"]
+    return PlannedStage(
+        stage=result["stage"],
+        runs=False,
+        because="whether this candidate goes live is decided again" if is_candidate else "",
+        seconds=result["duration_seconds"],
+        digest=result["digest"],
+    )
+
+
+def _last_seconds(store: str, stages: Sequence[str]) -> dict[str, float | None]:
+    """What the newest evaluation took, and each of the outputs that it was made from: the newest training may be one of
+    a comparison or a sweep. The newest output of a stage counts if none was evaluated.
+    """
+    last: dict[str, Manifest] = {}
+    for stage in ("evaluate", "train", "build", "ingest", "compare"):
+        named = {digest for later in last.values() for digest in later.request.named_digests()}
+        if outputs := _manifests(store, stage):
+            last[stage] = max(outputs, key=lambda output: (output.digest in named, output.created))
+    return {stage: last[stage].duration_seconds if stage in last else None for stage in stages}
+
+
+def _earlier_requests(config: PipelineConfig, request: Request) -> list[Request]:
+    """The requests of a stage that were finished, the newest first. Of a release its inputs are known."""
+    if request.stage != "publish":
+        return [output.request for output in _manifests(config.store, request.stage)]
+    folder = storage.join(config.publish.to, "releases")
+    releases = list[Release]()
+    for name in storage.list_folders(folder):
+        with suppress(StageError):
+            releases.append(read_folder(storage.join(folder, name)))
+    releases.sort(key=lambda release: release.created, reverse=True)
+    return [replace(request, inputs=release.inputs) for release in releases]
+
+
+def _manifests(store: str, stage: str) -> list[Manifest]:
+    """Those of a stage's finished outputs, the newest first; damaged ones are left out."""
+    folder = storage.join(store, stage)
+
+    def read(name: str) -> Manifest | None:
+        with suppress(StageError):
+            return manifest.read(storage.join(folder, name))
+        return None
+
+    outputs = filter(None, storage.map_files(read, storage.list_folders(folder)))
+    return sorted(outputs, key=lambda output: output.created, reverse=True)
+
+
+def _reason(would: WouldRun, earlier: Sequence[Request]) -> str:
+    """Why a stage runs, in words."""
+    if would.wrong:
+        return f"its output is damaged: {would.wrong[0]}"
+    if not earlier:
+        return "nothing of it is there yet"
+    changed = min((differences(request, would.request) for request in earlier), key=len)
+    more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+    return ", ".join(changed[:3]) + more if changed else "its settings"
+
+
+def differences(before: Request, now: Request) -> list[str]:
+    """The settings and inputs in which two requests to a stage differ, as `epochs 2 → 3`; of a file or another output
+    its name.
+    """
+    of_settings = list(_changes(_flat(before.config), _flat(now.config)))
+    of_inputs = list(_changes(_flat(before.inputs), _flat(now.inputs)))
+    version = _change("version of the stage", before.stage_version, now.stage_version)
+    seed = _change("seed", before.seed, now.seed) if not of_settings else ""  # a seed may be a setting too
+    return [*filter(None, (version, seed)), *of_settings, *of_inputs]
+
+
+def _flat(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by dotted name, as `--set` names them, from what JSON makes of them."""
+    entries: dict[str, Any] = {}
+
+    def add(name: str, inner: Any) -> None:
+        if isinstance(inner, dict):
+            for key, entry in inner.items():
+                add(f"{name}.{key}" if name else key, entry)
+        else:
+            entries[name.removeprefix("recipe.")] = inner
+
+    add("", json.loads(manifest.canonical_json(value)))
+    return entries
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    for name in {**now, **before}:
+        if change := _change(name, before.get(name, _ABSENT), now.get(name, _ABSENT)):
+            yield change
+
+
+def _change(name: str, before: Any, now: Any) -> str:
+    """A change of a value in words; empty without one."""
+    if before == now:
+        return ""
+    if isinstance(before, list) and isinstance(now, list) and all(map(_is_fingerprint, [*before, *now])):
+        counts = ((len({*now} - {*before}), "new"), (len({*before} - {*now}), "gone"))
+        return f"{name} ({', '.join(f'{count:,} {what}' for count, what in counts if count)})"
+    values = [value for value in (before, now) if value is not _ABSENT]
+    if any(_is_fingerprint(value) or len(_text(value)) > _LONGEST for value in values):
+        return name
+    if before is _ABSENT:
+        return f"{name} {_text(now)}"
+    return f"{name} {_text(before)} → {'its default' if now is _ABSENT else _text(now)}"
+
+
+def _is_fingerprint(value: Any) -> bool:
+    return isinstance(value, str) and bool(_FINGERPRINT.fullmatch(value))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def to_json(planned: Sequence[PlannedStage]) -> dict[str, Any]:
+    """The object that `run --plan --json` prints. `seconds`: of those stages that run and whose time is known."""
+    runs = [row for row in planned if row.runs]
+    return {
+        "stage": "run",
+        "plan": [asdict(row) for row in planned],
+        "seconds": round(sum(row.seconds or 0.0 for row in runs), 3),
+        "unknown": [row.stage for row in runs if row.seconds is None],
+    }
