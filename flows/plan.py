@@ -23,7 +23,7 @@ from clicktower.schemas.stage import WouldRun, planning
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{16,}")  # of a key, an output or a file
 _LONGEST = 40  # characters of a value that is shown
-_ABSENT = object()
+_UNSET = "unset"  # or at its default, which is not part of a request
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,7 +160,7 @@ def _flat(value: Mapping[str, Any]) -> dict[str, Any]:
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     for name in {**now, **before}:
-        if change := _change(name, before.get(name, _ABSENT), now.get(name, _ABSENT)):
+        if change := _change(name, before.get(name, _UNSET), now.get(name, _UNSET)):
             yield change
 
 
@@ -171,12 +171,9 @@ def _change(name: str, before: Any, now: Any) -> str:
     if isinstance(before, list) and isinstance(now, list) and all(map(_is_fingerprint, [*before, *now])):
         counts = ((len({*now} - {*before}), "new"), (len({*before} - {*now}), "gone"))
         return f"{name} ({', '.join(f'{count:,} {what}' for count, what in counts if count)})"
-    values = [value for value in (before, now) if value is not _ABSENT]
-    if any(_is_fingerprint(value) or len(_text(value)) > _LONGEST for value in values):
+    if any(_is_fingerprint(value) or len(_text(value)) > _LONGEST for value in (before, now)):
         return name
-    if before is _ABSENT:
-        return f"{name} {_text(now)}"
-    return f"{name} {_text(before)} → {'its default' if now is _ABSENT else _text(now)}"
+    return f"{name} {_text(before)} → {_text(now)}"
 
 
 def _is_fingerprint(value: Any) -> bool:

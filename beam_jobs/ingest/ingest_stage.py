@@ -137,11 +137,15 @@ def ingest_log(
                 remove_expired_keys(store, today, progress)
             newest = ensure_store_key(store, renew=config.renew_key, overlap=config.key_overlap, today=today)
             keys = valid_keys(store, today)
-            if newest not in keys:  # it is only planned
+            if newest not in keys:  # a stand-in for a key that a run would make
                 keys.insert(0, newest)
         requests = {path: ingest_request(plan.fingerprints(), key.id, config) for path, key in keys}
         # Late files alone make no date under a key that has nothing of it.
-        paths = [path for path in requests if is_covered(store, requests[path], replace_day=config.replace_day)]
+        paths = [
+            path for path in requests if is_covered(store, requests[path], replace_day=config.replace_day)
+        ] or keys[0][:1]
+        if is_planning() and not storage.exists(paths[0]):
+            raise WouldRun(requests[paths[0]], [])
         fields = {
             "plan": plan,
             "source": source,
@@ -150,10 +154,7 @@ def ingest_log(
             "states": {file: states.get(file, "not there yet") for file in plan.files},
         }
         # The newest key first: if this is cut off, tonight's window, which has the oldest, lacks the day and says so.
-        results = [
-            _ingest_under(path, requests[path], fields, store, config, beam_options, progress)
-            for path in paths or keys[0][:1]
-        ]
+        results = [_ingest_under(path, requests[path], fields, store, config, beam_options, progress) for path in paths]
     return replace(
         results[-1],
         reused=all(result.reused for result in results),

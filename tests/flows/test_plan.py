@@ -38,7 +38,7 @@ BEFORE = Request(
         ({"config": {**BEFORE.config, "workers": 3}}, ["workers any → 3"]),
         (
             {"config": {"recipe": {"epochs": 3, "tower": {"kind": "rnn", "window": 5}}, "workers": "any"}},
-            ["epochs 2 → 3", "tower.kind lstm → rnn", "tower.window 5", "tower.cells 96 → its default"],
+            ["epochs 2 → 3", "tower.kind lstm → rnn", "tower.window unset → 5", "tower.cells 96 → unset"],
         ),
         ({"inputs": {**BEFORE.inputs, "shards": "1" * 24}}, ["shards"]),
         ({"inputs": {**BEFORE.inputs, "start": "1" * 24}}, ["start"]),

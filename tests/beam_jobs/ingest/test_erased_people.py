@@ -25,6 +25,7 @@ from clicktower.schemas import storage
 from clicktower.schemas.day_version import newest_version
 from clicktower.schemas.errors import StageError, TransientError
 from clicktower.schemas.manifest import damaged_files
+from clicktower.schemas.stage import WouldRun, planning
 from tests.beam_jobs.ingest.dated_logs import day_lines, write_lines
 from tests.beam_jobs.ingest.reference_ingest import reference_ingest
 from tests.beam_jobs.ingest.test_ingest_day import exposures_of, queries_of
@@ -133,8 +134,14 @@ WAYS = [_grown, _renamed_and_packed, _split, _replaced, _other_settings, _late, 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_ingested_later_is_the_log_without_her_lines(folder, way):
-    """Compared with an ingest of the other lines into a store where nobody was erased."""
+    """Compared with an ingest of the other lines into a store where nobody was erased. A plan knows it before and
+    after, and leaves the store alone.
+    """
     logs, lines, more = way(folder)
+    files = storage.list_files(str(folder / "store"))
+    with planning(), pytest.raises(WouldRun):
+        _ingest(folder / "store", logs, **more)
+    assert storage.list_files(str(folder / "store")) == files
     result = _ingest(folder / "store", logs, **more)
     key_path = more.get("person_key") or default_path(str(folder / "store"))
     rest = write_lines(folder / "rest.ndjson", _without(lines))
@@ -147,6 +154,8 @@ def test_what_is_ingested_later_is_the_log_without_her_lines(folder, way):
     assert counts == {**expected.manifest.outcome.counts, "lines": len(lines)}
     assert _files_with(str(folder / "store")) == []
     versions = storage.list_files(str(folder / "store/days"))
+    with planning():
+        assert _ingest(folder / "store", logs, **more).manifest.digest == result.manifest.digest
     again = _ingest(folder / "store", logs, **more)
     assert (again.reused, again.manifest.digest) == (True, result.manifest.digest)
     assert storage.list_files(str(folder / "store/days")) == versions
