@@ -129,7 +129,7 @@ def _reason(would: WouldRun, earlier: Sequence[Request]) -> str:
         return "nothing of it is there yet"
     changed = min((differences(request, would.request) for request in earlier), key=len)
     more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-    return ", ".join(changed[:3]) + more if changed else "its settings"
+    return ", ".join(changed[:3]) + more if changed else "a setting or the version of the stage"
 
 
 def differences(before: Request, now: Request) -> list[str]:
