@@ -13,6 +13,7 @@ class S3Server(ObjectServer):
             "AWS_ACCESS_KEY_ID": KEY_ID,
             "AWS_SECRET_ACCESS_KEY": SECRET,
             "AWS_ENDPOINT_URL": f"http://{address}",
+            "AWS_ALLOW_HTTP": "true",  # for Delta's client, which speaks to others by https alone
             "AWS_REGION": "us-east-1",
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_EC2_METADATA_DISABLED": "true",

@@ -51,6 +51,12 @@ class TanhOfMean:
 
 @section
 class MeanSettings(TowerSettings):
+    """The tanh of the mean of the words' inputs.
+
+    Args:
+        units: The dimensions of the embedding.
+    """
+
     kind: Literal["tanh_of_mean"] = "tanh_of_mean"
     units: Count = 8
 

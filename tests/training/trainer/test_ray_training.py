@@ -290,7 +290,7 @@ def test_a_worker_and_a_node_are_lost_and_come_back_and_the_bytes_stay(
     monkeypatch.setattr("clicktower.training.trainer.ray_workers.GROW_SECONDS", 2.0)
     monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "3")
     nodes.be(2)
-    run = Run(shop_shards, tmp_path, recipe=LONG, workers=2, min_workers=1)
+    run = Run(shop_shards, tmp_path, recipe=LONG, workers=2, min_workers=1, in_cluster=True, device="cpu")
     run.wait_for_update(2)
     os.kill(own_train_workers()[0], signal.SIGKILL)
     taken_up = run.wait_until_resumed_with(2)
@@ -315,7 +315,7 @@ def test_a_node_that_nothing_replaces_ends_the_run_and_says_what_to_do(
     monkeypatch.setattr("clicktower.training.trainer.ray_workers.ROOM_SECONDS", 5.0)
     monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "3")
     nodes.be(2)
-    run = Run(shop_shards, tmp_path, recipe=LONG, workers=2)
+    run = Run(shop_shards, tmp_path, recipe=LONG, workers=2, in_cluster=True, device="cpu")
     run.wait_for_update(2)
     nodes.be(1)
     with pytest.raises(StageError, match=r"no room for 2 Ray workers: a node is missing.*fewer --workers"):
@@ -335,7 +335,7 @@ def test_an_error_that_one_worker_meets_ends_the_run_at_once(shop_shards, tmp_pa
     blocked = store / "train" / train_digest(shop_shards) / "checkpoints"
     blocked.parent.mkdir(parents=True)
     blocked.write_text("a file where the folder of the checkpoints should be")
-    run = Run(shop_shards, store, recipe=RECIPE, workers=2)
+    run = Run(shop_shards, store, recipe=RECIPE, workers=2, in_cluster=True, device="cpu")
     with pytest.raises(StageError, match="checkpoint of update 1 could not be written"):
         run.result()
 
