@@ -31,6 +31,12 @@ load = clicks.load
 
 @section
 class Nearness(ObjectiveSettings):
+    """Clicked titles that are near their queries.
+
+    Args:
+        weight: The factor of the loss.
+    """
+
     kind: Literal["nearness"] = "nearness"
     stages: ClassVar[tuple[str, ...]] = ("build",)
     weight: Positive = 1.0
