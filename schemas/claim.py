@@ -132,7 +132,7 @@ def _if_recent(holder: dict[str, Any]) -> dict[str, Any] | None:
 
 def _parse(signature: bytes) -> dict[str, Any]:
     with suppress(ValueError):
-        value = json.loads(signature)
+        value = from_bytes(signature)
         return value if isinstance(value, dict) else {}
     return {}
 

@@ -110,8 +110,7 @@ def remove_versions(store: str, date: str) -> None:
 
 
 def _version_names(folder: str) -> list[str]:
-    names = storage.list_names(folder)
-    return [name for name in names if name.startswith(_PREFIX) and name.endswith(_SUFFIX)]
+    return list(filter(is_version_file, storage.list_names(folder)))
 
 
 def read_version(uri: str) -> DayVersion:

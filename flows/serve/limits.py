@@ -63,8 +63,12 @@ _DIVIDED = [field.name for field in fields(Limits) if field.name not in ("letter
 
 
 def address_of(request: Request) -> str:
-    """The address of a request's client: of IPv6 the first 64 bits, since a client has all that begin with them."""
-    host = request.client.host if request.client else ""
+    """The address of a request's client, as `shared_address` has it."""
+    return shared_address(request.client.host if request.client else "")
+
+
+def shared_address(host: str) -> str:
+    """The address by which a client counts: of IPv6 the first 64 bits, since a client has all that begin with them."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors.multiprocess import Multiprocess
 
-from clicktower.flows.serve.limits import Limits
+from clicktower.flows.serve.limits import Limits, shared_address
 from clicktower.flows.serve.turns import Waits
 from clicktower.schemas.errors import StageError, UsageError
 
@@ -43,9 +43,8 @@ _ORIGIN = re.compile(r"\*|(?!http://.*:80$|https://.*:443$)https?://([a-z0-9.-]+
 class ServeConfig:
     """`allowed_hosts`: names by which requests may address the service besides this machine's own; if it is empty and
     the service listens to other machines, any name. `allowed_origins`: the sites whose pages may read answers in a
-    browser, such as https://shop.example; * for any.
-    the service listens to other machines, any name. `trusted_proxies`: the addresses, or networks, of the proxies whose
-    X-Forwarded-For names the client; from any other the header is ignored, since anybody can write it.
+    browser, such as https://shop.example; * for any. `trusted_proxies`: the addresses, or networks, of the proxies
+    whose X-Forwarded-For names the client; from any other the header is ignored, since anybody can write it.
     """
 
     release: str
@@ -213,7 +212,7 @@ class _Impatient(HttpToolsProtocol):
 
     @property
     def _address(self) -> str:
-        return self.client[0] if self.client else ""
+        return shared_address(self.client[0] if self.client else "")
 
     def _end(self) -> None:
         self.transport.abort()  # closing would wait until the client has read what was sent
