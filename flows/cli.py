@@ -1,5 +1,7 @@
 """`clicktower`: the command line. Each subcommand lives in flows/commands and is imported only when it runs."""
 
+# A signal amid the import of `decimal`, and the interpreter prints a warning of its own when Beam imports it again.
+import decimal  # noqa: F401
 import gc
 import os
 import sys
