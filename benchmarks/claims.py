@@ -28,7 +28,6 @@ difference to the untrained model too. Prints a table and writes benchmarks/resu
 import argparse
 import json
 import os
-import platform
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +41,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
+from benchmarks.machine import machine  # noqa: E402
 from benchmarks.quality import (  # noqa: E402
     DATASETS,
     RESULTS,
@@ -379,7 +379,7 @@ def main() -> None:
     value = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": f"python benchmarks/claims.py {' '.join(sys.argv[1:])}",
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, no accelerator",
+        "machine": machine(),
         "dataset": DATASET,
         "train_pairs": shards["counts"]["train_pairs"],
         "queries": len(queries),

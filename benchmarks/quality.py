@@ -24,7 +24,6 @@ machine does not show.
 import argparse
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -41,6 +40,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
+from benchmarks.machine import machine  # noqa: E402
 from clicktower.beam_jobs.build.click_shards import held_out  # noqa: E402
 from clicktower.schemas.documents import Documents, read_documents  # noqa: E402
 from clicktower.schemas.judgments import read_queries  # noqa: E402
@@ -168,7 +168,7 @@ def main() -> None:
             "when": datetime.now(UTC).isoformat(timespec="seconds"),
             "command": f"python benchmarks/quality.py --dataset {options.dataset} --work WORK"
             f" --seeds {' '.join(map(str, options.seeds))} --rows {' '.join(options.rows[:number])}",
-            "machine": f"{platform.machine()}, {os.cpu_count()} cores, no accelerator",
+            "machine": machine(),
             "dataset": options.dataset,
             "seeds": options.seeds,
             "chosen_on": f"{len(choosing.judges.collection.qrels)} train queries left out of training, by {CHOOSES};"

@@ -46,6 +46,7 @@ import torch
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
+from benchmarks.machine import processor  # noqa: E402
 from benchmarks.real_pairs import read_pairs, read_queries, read_titles  # noqa: E402
 from benchmarks.speed.agreement import Trainee  # noqa: E402
 from benchmarks.speed.bound import flops_made, needs_of, peak_gflops  # noqa: E402
@@ -353,12 +354,8 @@ def goals(result: dict) -> dict[str, dict]:
 
 
 def machine(options: argparse.Namespace) -> dict:
-    model, cpuinfo = platform.machine(), Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        model = names[0] if names else model
     found = {
-        "processor": model,
+        "processor": processor(),
         "cores": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "torch_instructions": torch.backends.cpu.get_cpu_capability(),
