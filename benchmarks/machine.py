@@ -10,19 +10,28 @@ CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 def processor() -> str:
     """As `AMD EPYC, Zen 4, L1d 32K, L2 1024K, L3 32768K`: a cloud's own names do not tell generations apart."""
-    if not CPUINFO.exists():
-        return platform.processor() or platform.machine()
-    facts = {key.strip(): value.strip() for key, _, value in (row.partition(":") for row in _rows_of_first_core())}
-    parts = [facts.get("model name", platform.machine())]
-    if "cpu family" in facts:
-        family, model = int(facts["cpu family"]), int(facts["model"])
-        zen = _zen(family, model) if facts.get("vendor_id") == "AuthenticAMD" else None
-        parts.append(f"Zen {zen}" if zen else f"family {family} model {model}")
+    parts = [_facts().get("model name") or platform.processor() or platform.machine(), generation()]
     for cache in sorted(CACHES.glob("index*")):
         level, kind, size = ((cache / name).read_text().strip() for name in ("level", "type", "size"))
         if kind != "Instruction":
             parts.append(f"L{level}{'d' * (kind == 'Data')} {size}")
-    return ", ".join(parts)
+    return ", ".join(filter(None, parts))
+
+
+def generation() -> str:
+    """As `Zen 4`, from AMD's family and model (Linux: arch/x86/kernel/cpu/amd.c); of others `family 6 model 143`."""
+    facts = _facts()
+    if "cpu family" not in facts:
+        return ""
+    family, model = int(facts["cpu family"]), int(facts["model"])
+    if facts["vendor_id"] == "AuthenticAMD":
+        if family == 23:
+            return "Zen 2" if model >= 0x30 else "Zen 1"
+        if family == 25:
+            return "Zen 4" if 0x10 <= model <= 0x1F or 0x60 <= model <= 0xAF else "Zen 3"
+        if family == 26:
+            return "Zen 5"
+    return f"family {family} model {model}"
 
 
 def machine() -> str:
@@ -31,14 +40,7 @@ def machine() -> str:
     return f"{processor()}, {cores} cores"
 
 
-def _rows_of_first_core() -> list[str]:
-    return CPUINFO.read_text().partition("\n\n")[0].splitlines()
-
-
-def _zen(family: int, model: int) -> int | None:
-    """The generation by AMD's family and model (Linux: arch/x86/kernel/cpu/amd.c)."""
-    if family == 23:
-        return 2 if model >= 0x30 else 1
-    if family == 25:
-        return 4 if 0x10 <= model <= 0x1F or 0x60 <= model <= 0xAF else 3
-    return 5 if family == 26 else None
+def _facts() -> dict[str, str]:
+    """What Linux says of the first core."""
+    rows = CPUINFO.read_text().partition("\n\n")[0].splitlines() if CPUINFO.exists() else []
+    return {key.strip(): value.strip() for key, _, value in (row.partition(":") for row in rows)}

@@ -46,7 +46,7 @@ import torch
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
-from benchmarks.machine import processor  # noqa: E402
+from benchmarks.machine import generation, processor  # noqa: E402
 from benchmarks.real_pairs import read_pairs, read_queries, read_titles  # noqa: E402
 from benchmarks.speed.agreement import Trainee  # noqa: E402
 from benchmarks.speed.bound import flops_made, needs_of, peak_gflops  # noqa: E402
@@ -421,7 +421,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--quick", action="store_true", help="fewer variants, one minibatch, two rounds, two workers")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--record", action="store_true", help="also write it to benchmarks/results/training.json")
+    parser.add_argument("--record", action="store_true", help="also write it to benchmarks/results/training-HOST.json")
     options = parser.parse_args()
     if options.quick:
         options.repeats, options.seconds = 2, 0.2
@@ -437,7 +437,8 @@ def main() -> None:
     if options.record:
         RESULTS.mkdir(exist_ok=True)
         forced = os.environ.get("CLICKTOWER_INSTRUCTIONS", "")
-        name = "-".join(filter(None, ("training", options.device.removeprefix("cpu"), forced)))
+        host = generation() if options.device == "cpu" else options.device
+        name = "-".join(filter(None, ("training", host.lower().replace(" ", "-"), forced)))
         (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(result) if options.json else table(result))
 
