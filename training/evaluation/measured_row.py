@@ -17,7 +17,7 @@ from clicktower.schemas.judgments import Run, read_run, run_lines
 from clicktower.schemas.manifest import Outcome, Request, from_bytes
 from clicktower.schemas.section import named_settings
 from clicktower.schemas.stage import Progress, Stage, StageResult, run_stage
-from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
+from clicktower.training.evaluation.evaluation_settings import EvaluateConfig
 from clicktower.training.evaluation.rows import BASELINE, ComparisonInputs, Row
 from clicktower.training.ranking.bm25 import RelativeBM25, TitleBM25
 from clicktower.training.ranking.hybrid import Hybrid, cross_fit, scores_of_pairs

@@ -13,7 +13,7 @@ from clicktower.schemas.errors import UsageError
 from clicktower.schemas.section import changed
 from clicktower.schemas.stage import Progress
 from clicktower.training.evaluation import Table
-from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
+from clicktower.training.evaluation.evaluation_settings import EvaluateConfig
 from clicktower.training.model.named_recipes import PRINTED, recipe
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.ranking.bm25 import TitleBM25
