@@ -27,22 +27,17 @@ from clicktower.schemas.removal import require_present
 from clicktower.schemas.stage import Progress, Stage, StageResult, run_stage, silent
 from clicktower.schemas.text_contract import keyed_digest
 from clicktower.training.evaluation.evaluation_settings import EvaluateConfig
+from clicktower.training.evaluation.measured_row import measured_baseline
+from clicktower.training.evaluation.rows import BASELINE, BM25_ROW, RANDOM_ORDER, ComparisonInputs
 from clicktower.training.evaluation.slices import read_frequencies, slices
 from clicktower.training.model.model_folder import model_source
 from clicktower.training.ranking.bm25 import TitleBM25
-from clicktower.training.ranking.measure import (
-    JudgedCollection,
-    Measured,
-    RandomOrder,
-    System,
-    judged_collection,
-    measure,
-)
+from clicktower.training.ranking.measure import JudgedCollection, Measured, System, judged_collection, measure
 from clicktower.training.ranking.ndcg import gains_of, judged_pairs
 from clicktower.training.ranking.title_ranking import TitleRanking
 
 EVALUATE = Stage("evaluate", version=5)
-OURS, VECTORS, BASELINE, FLOOR = "model", "vectors", "bm25", "random"
+OURS, VECTORS = "model", "vectors"
 
 RULES = {
     "discount": "log2(rank + 1)",
@@ -99,9 +94,19 @@ def evaluate(
             catalogue, *judged, min_judged=config.min_judged, relevant_grade=config.relevant_grade
         )
         gains_of(judged_pairs(collection.qrels).grades, config.gain)  # it refuses bad grades before anything is encoded
+        comparison = ComparisonInputs(
+            documents=catalogue, collection=collection, training_queries=(), training_titles=(), config=config
+        )
+        files = {name: inputs[name] for name in ("documents", "queries", "qrels")}
+        baseline, bm25 = measured_baseline(store, BM25_ROW, files, comparison, progress)
+        floor, _ = measured_baseline(store, RANDOM_ORDER, files, comparison, progress)
         measured = {
-            name: measure(system, collection, config.rules, what=f"rank with {name}", progress=progress)
-            for name, system in _systems(trained.folder, catalogue, config, progress).items()
+            **{
+                name: measure(system, collection, config.rules, what=f"rank with {name}", progress=progress)
+                for name, system in _systems(trained.folder, catalogue, config, bm25, progress).items()
+            },
+            BASELINE: baseline,
+            RANDOM_ORDER.name: floor,
         }
         metrics = table(collection, measured, config)
         shown = examples(collection, measured, config)
@@ -139,15 +144,15 @@ def table(collection: JudgedCollection, measured: Mapping[str, Measured], config
     }
 
 
-def _systems(model: str, documents: Documents, config: EvaluateConfig, progress: Progress) -> dict[str, System]:
+def _systems(
+    model: str, documents: Documents, config: EvaluateConfig, bm25: System | None, progress: Progress
+) -> dict[str, System]:
     from clicktower.training.model.model import load_encoder  # torch is loaded where it is used
 
     encoder = load_encoder(model)
-    progress("index titles for BM25", 0, None)
-    baseline, floor = TitleBM25(documents.titles, config.language), RandomOrder(documents.ids, seed=config.seed)
-    ours = TitleRanking(encoder, documents.titles, config.language, bm25=baseline, progress=progress)
-    vectors = {VECTORS: ours.vectors} if encoder.word_share or encoder.lexical_share else {}
-    return {OURS: ours, **vectors, BASELINE: baseline, FLOOR: floor}
+    index = bm25 if isinstance(bm25, TitleBM25) else None
+    ours = TitleRanking(encoder, documents.titles, config.language, bm25=index, progress=progress)
+    return {OURS: ours, VECTORS: ours.vectors} if encoder.word_share or encoder.lexical_share else {OURS: ours}
 
 
 def warnings(collection: JudgedCollection) -> list[str]:

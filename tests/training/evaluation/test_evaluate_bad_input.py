@@ -59,7 +59,7 @@ def evaluated(model, tmp_path):
 def test_files_that_would_give_wrong_numbers_are_refused_and_leave_nothing(evaluated, tmp_path, changed, found):
     with pytest.raises(StageError, match=found):
         evaluated(**changed)
-    assert not list(tmp_path.glob("evaluated/**/*.json"))
+    assert not list(tmp_path.glob("evaluated/evaluate/**/*.json"))
 
 
 def test_pairs_of_several_grades_are_told(evaluated):
@@ -83,7 +83,7 @@ def test_a_model_whose_embeddings_are_not_finite_is_refused(evaluated, tmp_path)
     diverged = run_stage(str(tmp_path / "store"), request, produce).folder
     with pytest.raises(StageError, match="not finite"):
         evaluated(of=diverged)
-    assert not list(tmp_path.glob("evaluated/**/*.json"))
+    assert not list(tmp_path.glob("evaluated/evaluate/**/*.json"))
 
 
 def test_a_high_grade_is_welcome_where_the_gain_is_the_grade(evaluated):
