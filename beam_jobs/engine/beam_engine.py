@@ -30,6 +30,7 @@ from clicktower.beam_jobs.engine.engine_start import cancel, flink_job, name_job
 from clicktower.beam_jobs.engine.forked_workers import ForkedWorkers
 from clicktower.schemas.errors import (
     JobGoesOn,
+    LaterVersionError,
     LostSight,
     StageError,
     TransientError,
@@ -48,7 +49,8 @@ _ENDED = {
     "CANCELLED": "The Beam job was cancelled from the runner's side",
     "DRAINED": "The Beam job was drained from the runner's side",
 }
-_KINDS = {kind.__name__: kind for kind in (StageError, UsageError, TransientError, UnknownVersionError)}
+_RAISED = (StageError, UsageError, TransientError, UnknownVersionError, LaterVersionError)  # by workers
+_KINDS = {kind.__name__: kind for kind in _RAISED}
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

@@ -23,7 +23,7 @@ from clicktower.flows.releases.release_folder import PublishConfig, find, prune,
 from clicktower.schemas import storage
 from clicktower.schemas.claim import claimed
 from clicktower.schemas.documents import UnfitRows, skipped_rows
-from clicktower.schemas.errors import StageError, UsageError, os_error_kind, require_major
+from clicktower.schemas.errors import LaterVersionError, StageError, UsageError, os_error_kind, require_major
 from clicktower.schemas.languages import Language
 from clicktower.schemas.manifest import damaged_files
 from clicktower.schemas.release import (
@@ -41,6 +41,7 @@ from clicktower.schemas.release import (
     require_searchable,
     write_decision,
 )
+from clicktower.schemas.removal import require_present
 from clicktower.schemas.stage import Progress, Stage, StageResult, WouldRun, is_planning, open_result, silent
 from clicktower.schemas.text_contract import CONTRACT_VERSION
 
@@ -61,7 +62,7 @@ class Published:
     decision: Decision | None = None  # None: no rule was applied
     repaired: Sequence[str] = ()
     removed: Sequence[str] = ()
-    duration_seconds: float | None = None  # of making it; not recorded with a release, so unknown for a reused one
+    duration_seconds: float | None = None  # of making it, if it is reused: unknown for one before 2.1
     milliseconds_per_search: float | None = None  # measured while publishing
     unfit: Sequence[UnfitRows] = ()  # rows of the documents file that are no documents; not recorded with a release
 
@@ -143,7 +144,10 @@ def publish(
         before = read_pointer(to)
         release, wrong = find(folder)
         if release and (is_planning() or (before and before.release == digest)):
-            return Published(uri=to, folder=folder, release=release, pointer=before, reused=True)
+            return Published(
+                uri=to, folder=folder, release=release, pointer=before, reused=True,
+                duration_seconds=release.duration_seconds,
+            )  # fmt: skip
         if is_planning():
             raise WouldRun(request, wrong)
         milliseconds, is_there, unfit = None, release is not None, tuple[UnfitRows, ...]()
@@ -151,6 +155,7 @@ def publish(
             from clicktower.flows.releases.make_release import make_release  # torch takes seconds to import
 
             with claimed(storage.join(to, ENCODING, digest), progress, reads=request.named_digests()):
+                require_present([trained, *([evaluated] if evaluated else [])])
                 release, wrong = find(folder)
                 if release:  # the process that this one waited for made it
                     before, is_there = read_pointer(to), True
@@ -206,6 +211,8 @@ def _decision(
         live_folder = release_folder(to, before.release) if before else None
         try:
             live = read_folder(live_folder) if live_folder else None
+        except LaterVersionError:
+            raise
         except StageError:
             live = None
         decision = decide(live, live_folder if live else None, release, folder)
@@ -240,16 +247,18 @@ def list_releases(uri: str) -> list[dict[str, Any]]:
 
 
 def _kept_release(uri: str, digest: str, state: str | None) -> dict[str, Any]:
-    release, wrong = find(release_folder(uri, digest))
+    release, decision, wrong, is_whole = None, None, list[str](), True
     try:
+        release, wrong = find(release_folder(uri, digest))
+        is_whole = release is not None
         decision = read_decision(uri, digest)
-    except StageError as error:
-        decision, wrong = None, [*wrong, error.problem]
-    if release is None:
+    except StageError as error:  # perhaps it is of a later version
+        wrong = [*wrong, error.problem]
+    if not is_whole:
         state, wrong = "damaged", wrong or ["it is not finished"]
-    elif not release.is_searchable:
+    elif release and not release.is_searchable:
         wrong = [*wrong, "it is of an earlier version, and is not searched"]
-    if release and not state:
+    if not state:
         state = "candidate" if decision and not decision.promote else "kept"
     return {
         "digest": digest,
@@ -284,7 +293,8 @@ def rollback(uri: str, *, release: str | None = None) -> Published:
     folder = kept_folder(uri, digest)
     release_there = read_folder(folder)
     require_searchable(uri, release_there)
-    require_major(f"the text contract of {digest}", release_there.text_contract.get("trigrams"), CONTRACT_VERSION)
+    contract = release_there.text_contract.get("trigrams")
+    require_major(f"the text contract of {digest}", contract, CONTRACT_VERSION, stage="publish")
     if wrong := damaged_files(folder, release_there.files, hashes=True):
         raise StageError(
             f"The release {digest} cannot go live: {'; '.join(wrong[:3])}. The live release stays.",

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from clicktower.schemas import storage
-from clicktower.schemas.judgments import Run, read_run, run_lines
+from clicktower.schemas.judgments import Run, read_run, run_lines, trec_field
 from clicktower.schemas.manifest import Outcome, Request, from_bytes
 from clicktower.schemas.section import named_settings
-from clicktower.schemas.stage import Progress, Stage, StageResult, run_stage
-from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
+from clicktower.schemas.stage import Progress, Stage, StageResult, find_finished, run_stage
+from clicktower.training.evaluation.evaluation_settings import EvaluateConfig
 from clicktower.training.evaluation.rows import BASELINE, ComparisonInputs, Row
 from clicktower.training.ranking.bm25 import RelativeBM25, TitleBM25
 from clicktower.training.ranking.hybrid import Hybrid, cross_fit, scores_of_pairs
@@ -31,9 +31,12 @@ _PER_QUERY, _JUDGED, _RETRIEVED = "per_query.json", "judged.run", "collection.ru
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class MadeSystem:
-    """An evaluated system. `texts_per_second`: titles, from text to vector or index; None if that is meaningless."""
+    """An evaluated system. `texts_per_second`: titles, from text to vector or index; None if that is meaningless.
+    `system`: of a baseline.
+    """
 
     measured: Measured
+    system: System | None = None
     parameters: int | None = None
     dimensions: int | None = None
     train_seconds: float | None = None
@@ -69,11 +72,35 @@ def evaluate_baseline(row: Row, inputs: ComparisonInputs, progress: Progress) ->
     seconds = time.perf_counter() - began
     return MadeSystem(
         measured=_measure(system, row.name, inputs, progress),
+        system=system,
         parameters=getattr(system, "parameters", None),
         dimensions=getattr(system, "dimensions", None),
         train_seconds=seconds if row.family in ("topics", "paragraph") else None,
         texts_per_second=len(inputs.documents) / seconds if row.family == "lexical" else None,
     )
+
+
+def measured_baseline(
+    store: str, row: Row, judged: Mapping[str, str], inputs: ComparisonInputs, progress: Progress
+) -> tuple[Measured, System | None]:
+    """(a baseline's figures and rankings; the baseline, if it was made now): they are the same beside every model, so
+    the store has them until documents, judgments or settings change. `judged`: fingerprints of the judged files.
+    """
+    request = measure_request(row, {**judged, "from": None}, inputs.config)
+    result, _ = find_finished(store, request)
+    if result is None:
+        made = evaluate_baseline(row, inputs, progress)
+        write_row(store, request, row, [made])
+        return made.measured, made.system
+    ended, collection = EndedRow(row=row, state="done", result=result), inputs.collection
+    id_of = {trec_field(document_id): document_id for document_id in collection.row_of}
+
+    def with_all_queries(run: Run) -> Run:
+        results = {query_id: run.get(trec_field(query_id), {}) for query_id in collection.qrels}
+        return {query_id: {id_of[d]: score for d, score in scores.items()} for query_id, scores in results.items()}
+
+    judged_run, retrieved = with_all_queries(ended.judged_run()), with_all_queries(ended.retrieved_run())
+    return Measured(judged=judged_run, retrieved=retrieved, per_query=ended.per_query()), None
 
 
 def evaluate_hybrid(
@@ -193,3 +220,8 @@ class EndedRow:
         """The row's ranking of the judged documents."""
         assert self.result
         return read_run(storage.join(self.result.data, _JUDGED))
+
+    def retrieved_run(self) -> Run:
+        """The row's best of the whole collection."""
+        assert self.result
+        return read_run(storage.join(self.result.data, _RETRIEVED))

@@ -13,7 +13,7 @@ from clicktower.schemas.errors import UsageError
 from clicktower.schemas.section import changed
 from clicktower.schemas.stage import Progress
 from clicktower.training.evaluation import Table
-from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
+from clicktower.training.evaluation.evaluation_settings import EvaluateConfig
 from clicktower.training.model.named_recipes import PRINTED, recipe
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.ranking.bm25 import TitleBM25
@@ -72,6 +72,16 @@ class Row:
         return {f"ndcg@{k}": round(a - b, 1) for k, a, b in zip(CUTOFFS, self.paper, BM25_IN_THE_PAPER, strict=True)}
 
 
+# The baselines of every evaluation.
+RANDOM_ORDER = Row(
+    name="random", title="random order", family="floor",
+    make=lambda inputs, _: RandomOrder(inputs.documents.ids, seed=inputs.config.seed),
+)  # fmt: skip
+BM25_ROW = Row(
+    name=BASELINE, title="BM25", family="lexical", paper=BM25_IN_THE_PAPER, table="tuned",
+    make=lambda inputs, _: TitleBM25(inputs.documents.titles, inputs.config.language),
+)  # fmt: skip
+
 # The towers of Table IV, each printed and tuned, then those that the paper does not have.
 _TOWERS: Sequence[tuple[str, str, Figures]] = (
     ("dssm", "DSSM, 288 and 96 units", (31.0, 34.4, 41.7)),
@@ -124,10 +134,7 @@ def all_rows(
         raise UsageError(f"PLSA needs at least 1 topic, and has {topics}.", "Give 100 to 500.")
     runs = dict(runs or {})
     rows = [
-        Row(
-            name="random", title="random order", family="floor",
-            make=lambda inputs, _: RandomOrder(inputs.documents.ids, seed=inputs.config.seed),
-        ),
+        RANDOM_ORDER,
         *([Row(name="logged", title="as the search engine ranked", family="logged", source=logged)] if logged else []),
         Row(
             name="skip-thought", title="Skip-Thought", family="paragraph", paper=(26.9, 29.7, 36.2),
@@ -150,10 +157,7 @@ def all_rows(
             name="ulm-printed", title="ULM, words by white space", family="lexical", paper=(30.4, 32.7, 38.5),
             table="as printed", make=lambda inputs, _: TitleLanguageModel(inputs.documents.titles, None),
         ),
-        Row(
-            name=BASELINE, title="BM25", family="lexical", paper=BM25_IN_THE_PAPER, table="tuned",
-            make=lambda inputs, _: TitleBM25(inputs.documents.titles, inputs.config.language),
-        ),
+        BM25_ROW,
         Row(
             name="bm25-printed", title="BM25, words by white space", family="lexical", paper=BM25_IN_THE_PAPER,
             table="as printed", make=lambda inputs, _: TitleBM25(inputs.documents.titles, None, k1=1.2, b=0.75),

@@ -301,22 +301,29 @@ def top_k(scores_BN: np.ndarray, k: int, tie_order: np.ndarray | None = None) ->
     Equal scores are ordered by `tie_order` (a place of its own for each document, smaller first; the row if
     not given), also at the edge of the k best. Raises ValueError for a NaN.
     """
-    scores_BN = np.ascontiguousarray(scores_BN, np.float32)
-    num_documents = scores_BN.shape[1]
-    place = np.arange(num_documents) if tie_order is None else np.asarray(tie_order)
-    # One unsigned number with the order of (score, -place): the bits of a float sort like a sign and magnitude.
-    bits = (scores_BN + np.float32(0)).view(np.uint32)  # -0.0 becomes 0.0
-    ascending = np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31)).astype(np.uint64)
+    scores_BN = np.ascontiguousarray(scores_BN, np.float32) + np.float32(0)  # -0.0 becomes 0.0
     if np.isnan(scores_BN).any():
         raise ValueError("a score is not a number (NaN), so it has no place in a ranking")
-    keys_BN = (ascending << np.uint64(32)) | (np.uint64(0xFFFFFFFF) - place.astype(np.uint64))
-    k = min(k, num_documents)
-    keys_BK = np.partition(keys_BN, num_documents - k, axis=1)[:, num_documents - k :]
-    keys_BK = np.sort(keys_BK, axis=1)[:, ::-1]
-    row_of_place = np.empty(num_documents, np.int64)
-    row_of_place[place] = np.arange(num_documents)
-    rows_BK = row_of_place[(np.uint64(0xFFFFFFFF) - (keys_BK & np.uint64(0xFFFFFFFF))).astype(np.int64)]
+    num_documents = scores_BN.shape[1]
+    place = np.arange(num_documents) if tie_order is None else np.asarray(tie_order)
+    rows_BK = np.empty((len(scores_BN), min(k, num_documents)), np.int64)
+    for rows_K, scores_N in zip(rows_BK, scores_BN, strict=True):
+        rows = _best_rows(scores_N, len(rows_K), place)
+        rows_K[:] = rows[np.lexsort((place[rows], -scores_N[rows]))]
     return rows_BK, np.take_along_axis(scores_BN, rows_BK, axis=1)
+
+
+def _best_rows(scores_N: np.ndarray, k: int, place: np.ndarray) -> np.ndarray:
+    """The k best documents of a query, unordered."""
+    kth = scores_N.min(initial=np.inf)
+    above = scores_N[scores_N > kth]  # of a query by words few are, and partition is slow with equal numbers
+    if len(above) >= k > 0:
+        kth = np.partition(above, len(above) - k)[len(above) - k]
+    better, equal = np.flatnonzero(scores_N > kth), np.flatnonzero(scores_N == kth)
+    needed = k - len(better)
+    if 0 < needed < len(equal):
+        equal = equal[np.argpartition(place[equal], needed - 1)]
+    return np.concatenate([better, equal[:needed]])
 
 
 class RandomOrder:

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import pytrec_eval
 
+from clicktower.schemas import storage
 from clicktower.schemas.documents import read_documents
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.judgments import read_qrels, read_queries, read_run
 from clicktower.schemas.section import changed
-from clicktower.schemas.stage import open_result, silent
+from clicktower.schemas.stage import StageResult, open_result, silent
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evaluate
 from clicktower.training.evaluation.measured_row import evaluate_model
 from clicktower.training.evaluation.rows import ComparisonInputs, Row
@@ -67,6 +68,34 @@ def test_the_table_is_what_trec_eval_says_of_the_run_files(evaluated, files):
             for name, trec_name in measures.items():
                 expected = np.mean([values[q][trec_name.replace(".", "_")] for q in qrels])
                 assert metrics["systems"][system][name]["mean"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_second_model_stands_beside_the_baselines_that_the_store_has_and_other_judgments_make_them_anew(
+    files, model, tmp_path
+):
+    other, store = trained_stage(str(tmp_path / "models"), seed=2), str(tmp_path / "store")
+    titles = Path(files["documents"]).read_text() + "".join(f"d with space {word}\t{word}\n" for word in WORDS)
+    (tmp_path / "documents.tsv").write_text(titles)
+    files = files | {"documents": str(tmp_path / "documents.tsv")}
+    evaluate(model, **files, store=store, config=CONFIG)
+
+    def evaluated_in(store: str, **others: str) -> tuple[StageResult, set[str]]:
+        told = set[str]()
+        result = evaluate(
+            other, **files | others, store=store, config=replace(CONFIG, num_examples=5),
+            progress=lambda what, *_: told.add(what),
+        )  # fmt: skip
+        return result, told & {"rank with bm25", "rank with random"}
+
+    (beside, ranked), (alone, _) = evaluated_in(store), evaluated_in(str(tmp_path / "another"))
+    assert not ranked
+    names = list(storage.list_files(alone.data))
+    assert len(names) == 9
+    for name in names:
+        assert storage.read_bytes(f"{beside.data}/{name}") == storage.read_bytes(f"{alone.data}/{name}"), name
+    fewer = tmp_path / "qrels.txt"
+    fewer.write_text("".join(Path(files["qrels"]).read_text().splitlines(keepends=True)[8:]))
+    assert evaluated_in(store, qrels=str(fewer))[1] == {"rank with bm25", "rank with random"}
 
 
 def test_words_and_terms_with_a_share_of_a_score_count_in_an_evaluation_and_in_a_comparison(files, tmp_path):
