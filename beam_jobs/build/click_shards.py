@@ -1,7 +1,7 @@
 """Queries with their clicks -> pairs behind the privacy gate, and a fate for every log line -> shards."""
 
 from collections.abc import Iterable, Set
-from typing import Annotated
+from typing import Annotated, Final
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,8 @@ CLICK_PAIRS = pa.schema(
         "excluded": pa.list_(pa.int32()),
     }
 )
+
+ALL_DOCUMENTS: Final = "documents"  # what the pool of negatives holds, unless a build asks for clicked documents alone
 
 MAX_SALT_BYTES = 64  # BLAKE2b's longest key
 
@@ -276,6 +278,31 @@ def held_out(queries: Iterable[str], *, salt: str, share: float) -> np.ndarray:
     """
     texts, limit = pa.array(queries, pa.string()), np.uint64(share * 2**64)
     return keyed_hashes(texts, key=salt.encode(), person=b"split") < limit
+
+
+# A pool of clicked documents alone: the rows that training pairs clicked, in their order.
+
+
+def clicked_rows(pairs: pa.Table) -> np.ndarray:
+    """The pool rows of the titles of training pairs, int32, ascending, without repeats.
+
+    `pairs`: CLICK_PAIRS, all pairs of their queries. A query's pairs are what its exclusions are made of.
+    """
+    excluded = pairs["excluded"].filter(pc.invert(pairs["dev"])).combine_chunks()
+    return np.unique(excluded.flatten().to_numpy())
+
+
+def exclude_in(pairs: pa.Table, rows: np.ndarray) -> pa.Table:
+    """CLICK_PAIRS that exclude places in `rows`, the rows that are left of the pool (int32, ascending)."""
+    excluded = pairs["excluded"].combine_chunks()
+    listed = excluded.flatten().to_numpy()
+    places = np.searchsorted(rows, listed).astype(np.int32)
+    is_left = np.isin(listed, rows)
+    before = np.concatenate([[0], np.cumsum(is_left)])
+    ends = np.cumsum(pc.fill_null(excluded.value_lengths(), 0).to_numpy())
+    offsets = pa.array(np.concatenate([[0], before[ends]]), pa.int32())
+    lists = pa.ListArray.from_arrays(offsets, pa.array(places[is_left]), mask=excluded.is_null())
+    return pairs.set_column(pairs.schema.get_field_index("excluded"), CLICK_PAIRS.field("excluded"), lists)
 
 
 # Pairs -> the files of a shard (schemas.shard), and the digest of its logical rows.
