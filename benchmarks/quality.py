@@ -165,6 +165,8 @@ def main() -> None:
             "train_core_seconds": mean_core_seconds(models),
             "titles_per_core_second": round(rate),
         }
+        if recipe(chosen.partition(":")[0]).optimiser.clip_norm:  # of updates, in which th_G acted
+            facts[name]["clipped_share"] = round(float(np.mean([by_epoch(m, "clipped_share") for m in models])), 3)
         if name in MIXED:
             share = choosing.lexical_share(choosing.train(chosen))
             table[f"{name} + bm25"] = [dev.with_bm25(system, share) for system in systems]
