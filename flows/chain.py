@@ -39,6 +39,7 @@ from clicktower.flows.show.json_lines import write_line
 from clicktower.flows.submit import planned_result, run_stage_command, send_progress
 from clicktower.flows.tracking import require_mlflow
 from clicktower.schemas import manifest, storage
+from clicktower.schemas.content_filters import adult_list
 from clicktower.schemas.judgments import read_qrels, read_queries
 from clicktower.schemas.release import read_pointer, read_release
 from clicktower.schemas.stage import Progress, is_planning, open_result
@@ -118,7 +119,8 @@ def check(config: PipelineConfig, date: str, until: str = "report", *, minutes: 
     if config.mlflow:
         require_mlflow()
     if until != "ingest":  # whether the documents are known is seen before training, where they are read
-        judged_qrels(read_queries(config.judgments.queries), read_qrels(config.judgments.qrels))
+        queries, qrels = read_queries(config.judgments.queries), read_qrels(config.judgments.qrels)
+        judged_qrels(queries, qrels, adult_terms=adult_list(config.build.get("adult_list")).terms)
 
 
 def wait_for_log(config: PipelineConfig, date: str, minutes: float) -> None:
@@ -191,6 +193,7 @@ def train(config: PipelineConfig, shards: dict) -> dict:
         "documents": config.documents.file,
         "queries": judgments.queries,
         "qrels": judgments.qrels,
+        "adult-list": config.build.get("adult_list"),
         "into": config.store,
     }
     return _run(config, ["train"], options, section.set)
@@ -198,7 +201,13 @@ def train(config: PipelineConfig, shards: dict) -> dict:
 
 def evaluate(config: PipelineConfig, model: dict) -> dict:
     """The NDCG table and TREC run files."""
-    options = {"model": model["path"], "documents": config.documents.file, **_judged(config), "into": config.store}
+    options = {
+        "model": model["path"],
+        "documents": config.documents.file,
+        **_judged(config),
+        "adult-list": config.build.get("adult_list"),
+        "into": config.store,
+    }
     return _run(config, ["evaluate"], options, {**config.evaluate, **_language(config)})
 
 
@@ -210,6 +219,7 @@ def compare(config: PipelineConfig, shards: dict) -> dict:
         "shards": shards["path"],
         "documents": config.documents.file,
         **_judged(config),
+        "adult-list": config.build.get("adult_list"),
         "frequencies": section.frequencies,
         "against": section.against,
         "rows": section.rows,

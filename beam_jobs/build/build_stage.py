@@ -12,9 +12,9 @@ from clicktower.beam_jobs.build.click_shards import ALL_DOCUMENTS, HeldOutShare,
 from clicktower.beam_jobs.build.titles import plan_documents
 from clicktower.beam_jobs.engine.beam_stage import run_beam_stage
 from clicktower.beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
-from clicktower.beam_jobs.ingest.content_filters import adult_list
 from clicktower.beam_jobs.ingest.days import Window, day_bytes, day_files, inherited_labels, open_window
 from clicktower.schemas import storage
+from clicktower.schemas.content_filters import adult_list
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.ledger import merge_ledgers
 from clicktower.schemas.manifest import Request

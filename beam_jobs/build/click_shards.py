@@ -11,8 +11,8 @@ from pydantic import AfterValidator, Field
 from clicktower.beam_jobs.compiled.log_library import keyed_hashes, row_digest
 from clicktower.beam_jobs.engine.arrow_files import BATCH_ROWS, write_tables
 from clicktower.beam_jobs.engine.beam_stage import FolderMade, Tally
-from clicktower.beam_jobs.ingest.content_filters import CONTENT_FATES, content_fates
 from clicktower.schemas.comparison_forms import comparison_forms
+from clicktower.schemas.content_filters import CONTENT_FATES, content_fates
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.ledger import FATES, Ledger
 from clicktower.schemas.negatives import draw, pair_keys, sampling_probability

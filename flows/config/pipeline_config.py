@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from clicktower.beam_jobs.build.build_stage import BuildConfig
-from clicktower.beam_jobs.ingest.content_filters import adult_list
 from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
 from clicktower.beam_jobs.ingest.person_key import MAX_OVERLAP_DAYS
@@ -27,6 +26,7 @@ from clicktower.flows.config.toml_file import (
 )
 from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.schemas import storage
+from clicktower.schemas.content_filters import adult_list
 from clicktower.schemas.documents import read_documents, require_documents
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language

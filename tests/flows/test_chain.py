@@ -85,6 +85,14 @@ def test_the_language_of_the_documents_is_that_of_every_stage_that_reads_their_t
     assert sets == [["min_judged=3", expected], ["min_judged=3", expected], [expected]]
 
 
+def test_the_list_of_adult_words_is_that_of_every_stage_that_measures_queries(tmp_path, commands):
+    config = pipeline(tmp_path, '[compare]\n[build]\nadult_list = "words.txt"')
+    chain.train(config, {"path": "shards", "digest": "d"})
+    chain.evaluate(config, {"path": "model"})
+    chain.compare(config, {"path": "shards"})
+    assert [options(command)["--adult-list"] for command in commands] == [str(tmp_path / "words.txt")] * 3
+
+
 @pytest.mark.parametrize("wrong", ['device = "tpu"', 'workers = "many"', 'min_workers = "two"', "devices = 1"])
 def test_a_training_that_no_command_takes_is_refused_before_anything_runs(tmp_path, wrong):
     with pytest.raises(UsageError, match=r"train\.(device|workers|min_workers)"):
