@@ -42,6 +42,7 @@ def can_encode(recipe: Recipe) -> bool:
         and isinstance(recipe.tower, (*TRAINED, Variational))
         and recipe.tower.cells % 16 == 0
         and (not isinstance(recipe.tower, DSSM) or recipe.tower.hidden % 16 == 0)
+        and (not isinstance(recipe.tower, RNN) or recipe.tower.bias)
         and recipe.dtype == "float32"
         and recipe.word_vectors is None
     )
