@@ -183,11 +183,14 @@ def build(config: PipelineConfig, day: dict, date: str) -> dict:
 def train(config: PipelineConfig, shards: dict) -> dict:
     """A trained model."""
     section, judgments = config.train, config.judgments
+    start, missing = _live_start(config, shards) if section.start == LIVE else (section.start, "")
+    if not start and missing and not is_planning():
+        present.note("train", f'start = "live": {missing}, so this training starts from random numbers')
     options = {
         "shards": shards["path"],
         "recipe": section.recipe,
         **_workers(section),
-        "start": _live_model(config, shards) if section.start == LIVE else section.start,
+        "start": start,
         "teacher": section.teacher,
         "word-vectors": section.word_vectors,
         "documents": config.documents.file,
@@ -297,19 +300,24 @@ def _workers(section: TrainSection) -> dict[str, Any]:
     }
 
 
-def _live_model(config: PipelineConfig, shards: dict) -> str | None:
-    """The training whose model is live; None if nothing is live, or its folder is not in the store.
+def _live_start(config: PipelineConfig, shards: dict) -> tuple[str | None, str]:
+    """(the training whose model is live, or None for random numbers; why there is none).
 
     If the live model was itself trained on these shards, it is the training that that one started from: a run that is
     repeated after its release went live requests the same model again.
     """
     if read_pointer(config.publish.to) is None:
-        return None
+        return None, "nothing is live yet"
     folder = _training(config, read_release(config.publish.to)[1].inputs["model"])
     if folder is None:
-        return None
+        return None, "the training of the live model is not in the store"
     inputs = open_result(folder).manifest.request.inputs
-    return folder if inputs.get("shards") != shards["digest"] else _training(config, inputs.get("start"))
+    if inputs.get("shards") != shards["digest"]:
+        return folder, ""
+    if not inputs.get("start"):
+        return None, "the live model was trained on these very shards, from random numbers too"
+    missing = "the live model was trained on these very shards, and what it started from is not in the store"
+    return _training(config, inputs["start"]), missing
 
 
 def _training(config: PipelineConfig, digest: str | None) -> str | None:

@@ -131,9 +131,11 @@ class TrainSection:
     Args:
         recipe: A recipe's name, or a TOML file such as a sweep's best.
         word_vectors: A file of word vectors that words start from.
-        start: Another training's folder, or "live", the model of the live release; without it from random numbers.
+        start: Another training's folder, or "live", the model of the live release; without it from random numbers. If
+            the live model was trained on the same shards, it is what that one started from.
         teacher: A training's folder, or another encoder's vectors, to learn from.
-        workers: Data-parallel workers; auto is one for each GPU, or one.
+        workers: Data-parallel workers; auto is one for each GPU of the Ray cluster, or without one of this machine, and
+            one where there is no GPU.
         min_workers: Continue with as few when nodes are lost, with more again when they are back.
         threads: Threads of each worker; by default the cores divided by the workers.
         device: What to train on; auto is a GPU where the workers have one.
