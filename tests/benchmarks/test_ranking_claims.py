@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.ranking_claims import CUTOFFS, RESULTS, ROUNDING, SETS, claims, uncorrected
+from benchmarks.ranking_claims import CUTOFFS, KINDS, RESULTS, ROUNDING, SETS, claims, uncorrected
 from clicktower.training.ranking.significance import holm
 from tests.documented import ROOT
 
 RECORD = json.loads((RESULTS / "ranking-claims.json").read_text(encoding="utf-8"))
+QUALITY = {name: json.loads((RESULTS / f"quality-{name}.json").read_text(encoding="utf-8")) for name in SETS}
 PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("docs/results.md", "benchmarks/README.md")}
 ROW_OF = {
     "BM25 by white space": "bm25-printed", "ULM by white space": "ulm-printed", "Doc2Vec": "doc2vec-printed",
@@ -36,13 +37,9 @@ def test_p_before_its_correction_comes_back_where_the_correction_tells_it():
 
 
 def test_the_record_is_that_of_todays_records():
-    records = {name: json.loads((RESULTS / f"quality-{name}.json").read_text(encoding="utf-8")) for name in SETS}
-    assert claims(records) == {"comparisons": RECORD["comparisons"], "sets": RECORD["sets"]}
+    assert claims(QUALITY) == {part: RECORD[part] for part in ("comparisons", "p", "stemmed")}
     for cutoff in CUTOFFS:
-        counted = [
-            of["p"][cutoff] for kinds in RECORD["sets"].values() for kind in ("lstm minus", "minus bm25")
-            for of in kinds[kind].values()
-        ]  # fmt: skip
+        counted = [p[cutoff] for kinds in RECORD["p"].values() for rows in kinds.values() for p in rows.values()]
         assert len(counted) == RECORD["comparisons"][cutoff]
         assert min(counted) > 0
 
@@ -53,8 +50,13 @@ def rows_of(page: str, after: str) -> list[list[str]]:
     return [[cell.strip() for cell in line[1:-1].split("|")] for line in table.splitlines()[2:]]
 
 
-def is_beyond_chance(comparison: dict, cutoff: str = "ndcg@10") -> bool:
-    return comparison["p"][cutoff] < 0.05
+def is_beyond_chance(of: str, kind: str, row: str, cutoff: str = "ndcg@10") -> bool:
+    p = RECORD["p"][of][kind].get(row)
+    return bool(p) and p[cutoff] < 0.05
+
+
+def is_above(of: str, kind: str, row: str, cutoff: str = "ndcg@10") -> bool:
+    return is_beyond_chance(of, kind, row, cutoff) and QUALITY[of][KINDS[kind][0]][row]["mean"][cutoff] > 0
 
 
 def test_each_verdict_of_a_claim_is_the_records():
@@ -62,8 +64,7 @@ def test_each_verdict_of_a_claim_is_the_records():
     assert [cells[0] for cells in found if cells[-1] != "not tested"] == list(ROW_OF)
     for name, *_, verdict in found:
         if verdict != "not tested":
-            of = RECORD["sets"]["homedepot"]["lstm minus"][ROW_OF[name]]
-            at = [cutoff[5:] for cutoff in CUTOFFS if is_beyond_chance(of, cutoff) and of["mean"][cutoff] > 0]
+            at = [cutoff[5:] for cutoff in CUTOFFS if is_above("homedepot", "lstm minus", ROW_OF[name], cutoff)]
             expected = "reproduced" if len(at) == 3 else f"at {' and '.join(at)}" if at else "cannot be said"
             assert verdict == expected, name
 
@@ -72,8 +73,8 @@ def test_a_star_of_the_four_sets_is_the_records():
     found = {cells[0]: cells[1:] for cells in rows_of("docs/results.md", "#### On all four sets")}
     assert found.keys() >= ROW_OF.keys()
     for name, row in ROW_OF.items():
-        for cell, kinds in zip(found[name], (RECORD["sets"][of] for of in SETS), strict=True):
-            assert ("\\*" in cell) == (row in kinds["lstm minus"] and is_beyond_chance(kinds["lstm minus"][row]))
+        for cell, of in zip(found[name], SETS, strict=True):
+            assert ("\\*" in cell) == is_beyond_chance(of, "lstm minus", row)
 
 
 @pytest.mark.parametrize(("heading", "sets"), [("## Table IV\n", SETS[:1]), ("### Table IV elsewhere\n", SETS[1:])])
@@ -81,10 +82,7 @@ def test_a_star_of_table_iv_is_the_records(heading, sets):
     for name, *cells in rows_of("benchmarks/README.md", heading):
         row = name.strip("`")
         for at, (cell, of) in enumerate(zip(cells[-2 * len(sets) :], [s for s in sets for _ in "pt"], strict=True)):
-            kinds, is_tower = RECORD["sets"][of], bool(re.match("dssm|clsm|rnn|lstm|bilstm", row))
+            is_tower = bool(re.match("dssm|clsm|rnn|lstm|bilstm", row))
             made = row if at % 2 else f"paper-{row}" if is_tower else f"{row}-printed"
-            comparison = kinds["minus bm25"].get(made)
-            if made == "paper-lstm-96":
-                comparison = kinds["lstm minus"]["bm25-printed"]
-            starred = comparison and is_beyond_chance(comparison) and comparison["mean"]["ndcg@10"] > 0
-            assert ("\\*" in cell) == bool(starred), (row, of)
+            comparison = ("lstm minus", "bm25-printed") if made == "paper-lstm-96" else ("minus bm25", made)
+            assert ("\\*" in cell) == is_above(of, *comparison), (row, of)

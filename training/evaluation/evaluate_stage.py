@@ -51,6 +51,7 @@ OURS, VECTORS, BASELINE, FLOOR = "model", "vectors", "bm25", "random"
 RULES = {
     "discount": "log2(rank + 1)",
     "ties": "as trec_eval: scores as 32-bit floats, then descending document id",
+    "queries": "adult and spam ones are left out, as from a log; those of one text are one, with the judgments of all",
     "unjudged": "an unjudged document takes its place in the ranking and gains nothing",
     "no_results": "a query without results has the value 0 and is never dropped",
     "no_relevant": "a query without a relevant document has the value 0",
