@@ -8,10 +8,11 @@ such a log. Everything goes through the commands a user types (ingest, build, tr
 Choosing and reporting are apart. A fifth of the train queries, by a keyed hash of their text, is left out of training
 and chooses, with the first seed and the same budget for each row: the step (half of the recipe's, itself, twice) and
 the epochs. Of tuned rows what ranks the judgments of those queries best; of rows as printed what ranks their clicked
-titles best among negatives (where train judgments stand for clicks, these). Rows of MIXED also get BM25 with the weight
-that ranks best. Then each row is trained on all train queries with every seed, and dev, which nothing here has looked
-at, is measured once. What the recipes bring with them was chosen earlier: of tuned ones with dev of homedepot in
-sight, of those as printed on held-out clicks of homedepot (docs/model.md), which is why they keep their values there.
+titles best among negatives (where train judgments stand for clicks, these). Their negatives are of the clicked titles,
+as in the paper. Rows of MIXED also get BM25 with the weight that ranks best. Then each row is trained on all train
+queries with every seed, and dev, which nothing here has looked at, is measured once. What the recipes bring with them
+was chosen earlier: of tuned ones with dev of homedepot in sight, of those as printed on held-out clicks of homedepot
+(docs/model.md), which is why they keep their values there.
 
 Prints each row, and writes quality-DATASET.json, with every trial, to benchmarks/results after each. A command that was
 killed is given again and continues: what is in the store below --work, some 25 GB, is not made again (sogou_qt, whose

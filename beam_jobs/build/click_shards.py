@@ -18,7 +18,7 @@ from clicktower.schemas.ledger import FATES, Ledger
 from clicktower.schemas.negatives import draw, pair_keys, sampling_probability
 from clicktower.schemas.search_log import CLICK_WEIGHT, COUNTS, PEOPLE_CAP
 from clicktower.schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, LogicalDigest
-from clicktower.schemas.text_contract import COMPUTED_IDS, trigram_ids, words_of_column
+from clicktower.schemas.text_contract import trigram_ids, words_of_column
 
 # A pair is unique by query and title: if a query has clicks on two documents with one title, they are one pair with the
 # sum of the clicks. `weight`: what its clicks and conversions count, in thousandths of a click. `excluded`: pool rows
@@ -49,7 +49,7 @@ def _as_key(salt: str) -> str:
 # Settings that every build has.
 Salt = Annotated[str, AfterValidator(_as_key)]
 HeldOutShare = Annotated[float, Field(ge=0, le=0.9)]
-TableRows = Annotated[int, Field(gt=COMPUTED_IDS, lt=2**32)]  # the computed ids, and at least one for other letters
+TableRows = Annotated[int, Field(ge=1, lt=2**32)]
 RowsPerShard = Annotated[int, Field(ge=1, le=2**24)]
 
 # The result reports other values of k beside the chosen one, since on a small log the gate decides much. 0 means no
