@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from clicktower.flows.commands.options import Documents, Into, Json, Model, Qrels, Queries, Set, Shards
+from clicktower.flows.commands.options import AdultList, Documents, Into, Json, Model, Qrels, Queries, Set, Shards
 from clicktower.flows.config.toml_file import recipe_named, with_fields, with_options
 from clicktower.flows.show import console, present
 from clicktower.schemas import storage
@@ -37,6 +37,7 @@ def train(
     documents: str | None = None,
     queries: Queries | None = None,
     qrels: Qrels | None = None,
+    adult_list: AdultList = None,
     word_vectors: str | None = None,
     teacher: str | None = None,
     set: list[str] | None = None,
@@ -105,7 +106,7 @@ def train(
             in_cluster=bool(Surroundings().ray_address),
             path=path,
             device=device,
-            judged=_judged(documents, queries, qrels),
+            judged=_judged(documents, queries, qrels, adult_list),
             start=start,
             progress=progress,
             word_vectors=word_vectors or its_vectors,
@@ -173,6 +174,7 @@ def combine(
     documents: str | None = None,
     queries: Queries | None = None,
     qrels: Qrels | None = None,
+    adult_list: AdultList = None,
     language: Language = DEFAULT_LANGUAGE,
     json: Json = False,
 ) -> None:
@@ -196,17 +198,17 @@ def combine(
 
     with console.progress_bar("combine") as progress:
         result = combine_stage.combine(
-            models, store=into, shares=shares or (), judged=_judged(documents, queries, qrels), language=language,
-            progress=progress,
+            models, store=into, shares=shares or (), judged=_judged(documents, queries, qrels, adult_list),
+            language=language, progress=progress,
         )  # fmt: skip
     console.emit(result.to_json(), json, present.stage_with_details)
 
 
-def _judged(documents: str | None, queries: str | None, qrels: str | None) -> "Judged | None":
+def _judged(documents: str | None, queries: str | None, qrels: str | None, adult_list: str | None) -> "Judged | None":
     if documents and queries and qrels:
         from clicktower.schemas.judgments import Judged
 
-        return Judged(documents=documents, queries=queries, qrels=qrels)
+        return Judged(documents=documents, queries=queries, qrels=qrels, adult_list=adult_list)
     if documents or queries or qrels:
         raise UsageError(
             "NDCG is measured by three files, and only some of them are given.",
@@ -221,6 +223,7 @@ def evaluate(
     documents: Documents,
     queries: Queries,
     qrels: Qrels,
+    adult_list: AdultList = None,
     into: Into,
     min_judged: int | None = None,
     frequencies: str | None = None,
@@ -248,7 +251,7 @@ def evaluate(
         config = replace(config, language=language_of(model))
     with console.progress_bar("evaluate") as progress:
         result = evaluate_stage.evaluate(
-            model, documents=documents, queries=queries, qrels=qrels, store=into, config=config,
+            model, documents=documents, queries=queries, qrels=qrels, adult_list=adult_list, store=into, config=config,
             frequencies=frequencies, progress=progress,
         )  # fmt: skip
     run_file = storage.join(result.data, result.manifest.outcome.metrics["run_files"]["model"])

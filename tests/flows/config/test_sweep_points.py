@@ -198,6 +198,25 @@ def test_the_sweep_of_what_the_paper_does_not_print_gives_every_printed_row_the_
         assert (made.optimiser.step, made.clicks.gamma, made.initial_range, 4) in tried[made.name]
 
 
+def test_larger_th_g_are_tried_on_rows_as_printed_with_shorter_steps():
+    made = [point.recipes[0] for point in expand_points(read_sweep(str(ROOT / "benchmarks" / "sweep-clip.toml")))]
+    assert all(one.as_printed for one in made)
+    for name in {one.name for one in made}:
+        own = recipe(name).optimiser
+        tried = {(one.optimiser.clip_norm, one.optimiser.step) for one in made if one.name == name}
+        assert (own.clip_norm, own.step) in tried
+        assert any(most > 20 * own.clip_norm and step * most <= own.step * own.clip_norm for most, step in tried)
+
+
+def test_the_printed_schedule_is_tried_on_a_tuned_lstm_whose_recurrence_moves_by_a_hundredth():
+    points = expand_points(read_sweep(str(ROOT / "benchmarks" / "sweep-schedule.toml")))
+    first, *others = [point.recipes[0] for point in points]
+    assert first == recipe("lstm-pool-192")
+    assert len(points) == 7
+    assert all(one.tower.recurrent_step == pytest.approx(one.optimiser.step / 100) for one in others)
+    assert sum(one.optimiser.momentum_middle == 0.995 and not one.clicks.tie_towers for one in others) == 3
+
+
 def test_points_of_different_objectives_are_not_compared_nor_by_what_their_objective_lacks():
     labelled = {"recipe": "siamese-lstm", "seeds": (1, 2)}
     assert measure_of(config(**labelled), expand_points(config(**labelled))) == "dev_accuracy"
