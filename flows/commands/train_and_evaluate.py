@@ -64,9 +64,9 @@ def train(
             lstm-long-96, bag-pool-512, bag-512, self-attentive, max-pooled, variational (benchmarks/README.md compares
             them). From labels (docs/model.md): siamese-lstm, siamese-max, siamese-gru, siamese-cnn, siamese-swem,
             gated-attention, var-siamese, attentive-texts; with the sizes that Lin et al. and Deudon print
-            (docs/model.md): lin-yelp, lin-age, lin-max, lin-cnn, lin-snli, deudon-vae, deudon-vae-repeat, deudon. Or a
-            TOML file: the best.toml of a sweep, or your own, with `objective` classify (labels) or generate
-            (reconstruction, paraphrase) among its settings.
+            (docs/model.md): lin-yelp, lin-age, lin-max, lin-cnn, lin-snli, lin-yelp-pruned, lin-age-pruned,
+            lin-snli-pruned, deudon-vae, deudon-vae-repeat, deudon. Or a TOML file: the best.toml of a sweep, or your
+            own, with `objective` classify (labels) or generate (reconstruction, paraphrase) among its settings.
         start: The folder of another training whose towers this one starts from, instead of from random numbers.
         epochs: Epochs, instead of the recipe's.
         reduction: How workers' gradients are summed: exact (the same bytes for any number of workers) or fast.
