@@ -39,6 +39,7 @@ def train(
     qrels: Qrels | None = None,
     word_vectors: str | None = None,
     teacher: str | None = None,
+    loss_after_epoch: bool = False,
     set: list[str] | None = None,
     report: str | None = None,
     json: Json = False,
@@ -87,6 +88,8 @@ def train(
             word_vectors=frozen.
         teacher: The model to distil, with half of the loss or what you --set objective.teacher.share=: the folder that
             `train` or `combine` printed, or a Parquet file of another encoder's vectors (see `texts`).
+        loss_after_epoch: Measure the training pairs' loss once more when each epoch has ended, as the paper's Fig. 7
+            has it: one more pass. The curve of training is the mean of an epoch's pairs as they train.
         set: field=value for any field of the recipe (`clicktower settings train`); may be repeated.
         report: The file for a page about the training, with its curves (self-contained HTML).
     """
@@ -98,7 +101,11 @@ def train(
         result = launch.train(
             shards,
             store=into,
-            recipe=with_options(named, {"epochs": epochs, "reduction": reduction}, set),
+            recipe=with_options(
+                named,
+                {"epochs": epochs, "reduction": reduction, "objective.loss_after_epoch": loss_after_epoch or None},
+                set,
+            ),
             workers=workers,
             min_workers=min_workers,
             threads=threads,

@@ -359,19 +359,25 @@ def _cost(models: Sequence[Explanation]) -> list[Block]:
         for reading in with_cost
     ]
     rows = [
-        [reading.name, f"{len(reading.cost)}", *(f"{reading.cost[at]['train_loss']:.4f}" for at in (0, -1))]
+        [reading.name, f"{len(reading.cost)}", *(f"{_points(reading.cost)[at][1]:.4f}" for at in (0, -1))]
         for reading in with_cost
     ]
     picture = Picture(
         title="Training loss per pair, by epoch",
-        remark="means of epochs, logarithmic scale; each model’s own shards, negatives and γ",
+        remark="after an epoch where that was measured, otherwise its mean, at its middle; logarithmic scale;"
+        " each model’s own shards, negatives and γ",
         picture=partial(figures.line_chart, lines, "Training loss per pair", log=True),
     )
     header = ("Model", "Epochs", "First epoch", "Last epoch")
-    table = Table(caption="Mean training loss per pair", header=header, rows=rows)
+    table = Table(caption="Training loss per pair", header=header, rows=rows)
     return [Section(title="What training cost", blocks=[picture, table])]
 
 
 def _points(cost: Sequence[Mapping[str, Any]]) -> list[tuple[float, float | None]]:
-    """Each epoch's mean loss at its middle."""
-    return [(point["epoch"] - 0.5, point["train_loss"]) for point in cost]
+    """The loss at each epoch's end, or, where it was not measured, the epoch's mean loss at its middle."""
+    return [
+        (point["epoch"], point["train_loss_after"])
+        if "train_loss_after" in point
+        else (point["epoch"] - 0.5, point["train_loss"])
+        for point in cost
+    ]

@@ -289,7 +289,8 @@ def _classes(model: Model, texts: Sequence[str]) -> tuple[dict[str, float], ...]
 
 
 def training_cost(folder: str) -> list[dict[str, Any]]:
-    """{"epoch", "train_loss", "dev_loss"} of each epoch; empty if the folder has no curves (a release has none).
+    """{"epoch", "train_loss", "dev_loss"} of each epoch, with "train_loss_after" where it was measured; empty if the
+    folder has no curves (a release has none).
 
     Raises StageError for damaged curves.
     """
@@ -299,6 +300,7 @@ def training_cost(folder: str) -> list[dict[str, Any]]:
     try:
         return [
             {"epoch": point["epoch"], "train_loss": point["train_loss"], "dev_loss": point.get("dev_loss")}
+            | {name: point[name] for name in ("train_loss_after",) if name in point}
             for point in from_bytes(storage.read_bytes(path))
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
