@@ -182,7 +182,7 @@ class Explanation:
     texts: tuple[TracedText, ...]
     counted: tuple[Keywords, ...]  # of each text
     gates: InputGates  # of the queries
-    score: float | None = None  # R of the two texts: their cosine, or minus their distance
+    scores: tuple[float, ...] = ()  # R of each query and the title after it: their cosine, or minus their distance
     classes: tuple[dict[str, float], ...] = ()  # a classifier's probabilities: of the pair, or of each text
     topics: Topics | None = None
     cost: tuple[dict[str, Any], ...] = ()  # by epoch
@@ -200,7 +200,8 @@ def explain_model(
     cost: Sequence[dict[str, Any]] = (),
     progress: Progress = silent,
 ) -> Explanation:
-    """A model's reading of one text, or of a query and a title, and of a set of queries (or titles, as `side` says).
+    """A model's reading of one text, or of queries each followed by a title, and of a set of queries (or titles, as
+    `side` says).
 
     grid: the number of queries that are shown themselves.
 
@@ -228,7 +229,7 @@ def explain_model(
         texts=traced,
         counted=counted,
         gates=gates,
-        score=_score(model, texts) if len(texts) == 2 else None,
+        scores=tuple(_score(model, texts[at : at + 2]) for at in range(0, len(texts) - 1, 2)),
         classes=_classes(model, [text for text, _ in texts]),
         topics=topics if queries else None,
         cost=tuple(cost),
@@ -245,14 +246,16 @@ def called(explanation: Explanation, number: int) -> str:
 def as_json(explanation: Explanation) -> dict[str, Any]:
     """Everything but the traces, as plain values."""
     by_distance = explanation.recipe.objective.similarity == "euclidean"
+    score = explanation.scores[0] if len(explanation.scores) == 1 else None
     return {
         "name": explanation.name,
         "recipe": explanation.recipe.name,
         "tower": explanation.recipe.tower.kind,
         "cells": explanation.recipe.tower.cells,
         "similarity": explanation.recipe.objective.similarity,
-        "cosine": explanation.score if not by_distance else None,
-        "distance": abs(explanation.score) if by_distance and explanation.score is not None else None,
+        "cosine": score if not by_distance else None,
+        "distance": abs(score) if by_distance and score is not None else None,
+        "scores": list(explanation.scores),
         "classes": list(explanation.classes),
         "texts": [
             {
