@@ -133,20 +133,20 @@ def gates_json(gates: InputGates) -> list[dict[str, Any]]:
     rows = []
     for direction, texts in gates.words.items():
         position, is_keyword, gate, candidate = np.concatenate(texts, axis=1)
-        key, other = is_keyword == 1, is_keyword == 0
+        key, plain = is_keyword == 1, is_keyword == 0
         with_both = [(text[2], text[1] == 1) for text in texts if 0 < text[1].sum() < text.shape[1]]
-        places = [(p, key & (position == p), other & (position == p)) for p in range(2, POSITIONS + 1)]
+        places = [(p, key & (position == p), plain & (position == p)) for p in range(2, POSITIONS + 1)]
         rows.append(
             {
                 "direction": direction,
                 "keywords": _spread(gate[key]),
-                "others": _spread(gate[other]),
+                "others": _spread(gate[plain]),
                 "difference": _interval(np.array([text[keys].mean() - text[~keys].mean() for text, keys in with_both])),
-                "candidate": {"keywords": _spread(candidate[key]), "others": _spread(candidate[other])},
+                "candidate": {"keywords": _spread(candidate[key]), "others": _spread(candidate[plain])},
                 "by_position": [
-                    {"position": p, "keywords": _spread(gate[keys]), "others": _spread(gate[others])}
-                    for p, keys, others in places
-                    if keys.any() and others.any()
+                    {"position": p, "keywords": _spread(gate[keys]), "others": _spread(gate[plains])}
+                    for p, keys, plains in places
+                    if keys.any() and plains.any()
                 ],
             }
         )
