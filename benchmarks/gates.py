@@ -85,9 +85,8 @@ def main() -> None:
         },
     }
     for gates, row in value["gates"].items():
-        print(
-            f"{gates:<24}{row['per_second_of_processor']:>8,} pairs a core-second{row['time_to_fewest']:>7.2f} times as long"
-        )
+        rate, times = row["per_second_of_processor"], row["time_to_fewest"]
+        print(f"{gates:<24}{rate:>8,} pairs a core-second, {times:.2f} times as long")
     if options.record:
         (RESULTS / "gates.json").write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
