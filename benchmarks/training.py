@@ -117,7 +117,8 @@ class Bench:
         recipe = base_recipe(self._options.cells, minibatch)
         if self._options.device == "cuda":
             recipe = replace(recipe, micro_batch=minibatch)  # one on a GPU, since each costs its launches
-        rounds = self._rounds(recipe)
+        pairs = PAIRS_OF_QUICK_ROUND if self._options.quick else PAIRS_OF_ROUND
+        rounds = minibatches_of_rounds(recipe, self._data, self._options.repeats, pairs)
         variants = self._variants(recipe)
 
         def tell(message: str) -> None:
@@ -152,19 +153,6 @@ class Bench:
             made.close()
             figures = {name: value for name, value in figures.items() if "bound" not in name}
         return figures
-
-    def _rounds(self, recipe: Recipe) -> list[list[list[MicroBatch]]]:
-        """The minibatches of each round, from the order of an epoch; after its last full one it begins again."""
-        order = Order(
-            lengths=[pair_lengths(self._data.train[0])],
-            micro_batch=recipe.micro_batch,
-            minibatch=recipe.minibatch,
-            seed=recipe.seed,
-        )
-        whole = [minibatch for minibatch in order.epoch(0) if num_pairs([minibatch]) == recipe.minibatch]
-        pairs = PAIRS_OF_QUICK_ROUND if self._options.quick else PAIRS_OF_ROUND
-        count = max(1, min(pairs // recipe.minibatch, len(whole)))
-        return [[whole[(r * count + i) % len(whole)] for i in range(count)] for r in range(self._options.repeats)]
 
     def _variants(self, recipe: Recipe) -> dict[str, Variant]:
         device = next(iter(self._devices.values())).place
@@ -256,6 +244,21 @@ class Bench:
             seconds=self._options.seconds,
             tell=self._tell,
         )
+
+
+def minibatches_of_rounds(
+    recipe: Recipe, data: ShardData, repeats: int, pairs: int = PAIRS_OF_ROUND
+) -> list[list[list[MicroBatch]]]:
+    """The minibatches of each round, from the order of an epoch; after its last full one it begins again."""
+    order = Order(
+        lengths=[pair_lengths(data.train[0])],
+        micro_batch=recipe.micro_batch,
+        minibatch=recipe.minibatch,
+        seed=recipe.seed,
+    )
+    whole = [minibatch for minibatch in order.epoch(0) if num_pairs([minibatch]) == recipe.minibatch]
+    count = max(1, min(pairs // recipe.minibatch, len(whole)))
+    return [[whole[(r * count + i) % len(whole)] for i in range(count)] for r in range(repeats)]
 
 
 def _fastest(names: list[str], rates: dict[str, Rates]) -> str:

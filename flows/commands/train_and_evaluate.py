@@ -40,6 +40,7 @@ def train(
     adult_list: AdultList = None,
     word_vectors: str | None = None,
     teacher: str | None = None,
+    loss_after_epoch: bool = False,
     set: list[str] | None = None,
     report: str | None = None,
     json: Json = False,
@@ -65,9 +66,9 @@ def train(
             lstm-long-96, bag-pool-512, bag-512, self-attentive, max-pooled, variational (benchmarks/README.md compares
             them). From labels (docs/model.md): siamese-lstm, siamese-max, siamese-gru, siamese-cnn, siamese-swem,
             gated-attention, var-siamese, attentive-texts; with the sizes that Lin et al. and Deudon print
-            (docs/model.md): lin-yelp, lin-age, lin-max, lin-cnn, lin-snli, deudon-vae, deudon-vae-repeat, deudon. Or a
-            TOML file: the best.toml of a sweep, or your own, with `objective` classify (labels) or generate
-            (reconstruction, paraphrase) among its settings.
+            (docs/model.md): lin-yelp, lin-age, lin-max, lin-cnn, lin-snli, lin-yelp-pruned, lin-age-pruned,
+            lin-snli-pruned, deudon-vae, deudon-vae-repeat, deudon. Or a TOML file: the best.toml of a sweep, or your
+            own, with `objective` classify (labels) or generate (reconstruction, paraphrase) among its settings.
         start: The folder of another training whose towers this one starts from, instead of from random numbers.
         epochs: Epochs, instead of the recipe's.
         reduction: How workers' gradients are summed: exact (the same bytes for any number of workers) or fast.
@@ -88,6 +89,8 @@ def train(
             word_vectors=frozen.
         teacher: The model to distil, with half of the loss or what you --set objective.teacher.share=: the folder that
             `train` or `combine` printed, or a Parquet file of another encoder's vectors (see `texts`).
+        loss_after_epoch: Measure the training pairs' loss once more when each epoch has ended, as the paper's Fig. 7
+            has it: one more pass. The curve of training is the mean of an epoch's pairs as they train.
         set: field=value for any field of the recipe (`clicktower settings train`); may be repeated.
         report: The file for a page about the training, with its curves (self-contained HTML).
     """
@@ -99,7 +102,11 @@ def train(
         result = launch.train(
             shards,
             store=into,
-            recipe=with_options(named, {"epochs": epochs, "reduction": reduction}, set),
+            recipe=with_options(
+                named,
+                {"epochs": epochs, "reduction": reduction, "objective.loss_after_epoch": loss_after_epoch or None},
+                set,
+            ),
             workers=workers,
             min_workers=min_workers,
             threads=threads,

@@ -1,6 +1,7 @@
 """sweep.toml -> points: what is tried, what is refused and how that is told."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -183,6 +184,25 @@ def test_the_sweeps_of_attention_are_grids_of_hops_and_penalties(name, measure):
     assert {(p.recipes[0].tower.hops, p.recipes[0].tower.penalty) for p in points} == {
         (hops, penalty) for hops in (1, 2, 3, 5, 8, 10, 15, 20, 25, 30) for penalty in (0.0, 0.3, 1.0)
     }
+
+
+@pytest.mark.parametrize("name", ["lin-age", "lin-snli"])
+def test_the_sweep_of_hops_varies_them_alone_at_the_printed_sizes(name, tmp_path):
+    (tmp_path / "benchmarks").mkdir()
+    columns = recipe(name).word_vectors.columns
+    (tmp_path / "vectors.txt").write_text(f"word{' 0.5' * columns}\n", encoding="utf-8")
+    text = (ROOT / "benchmarks" / "sweep-hops.toml").read_text(encoding="utf-8")
+    (tmp_path / "benchmarks" / "sweep.toml").write_text(text.replace('"lin-age"', f'"{name}"'), encoding="utf-8")
+    config = read_sweep(str(tmp_path / "benchmarks" / "sweep.toml"))
+    points = expand_points(config)
+    assert measure_of(config, points) == "dev_accuracy"
+    assert len(points) == 10
+    for point in points:
+        [made] = point.recipes
+        hops = made.tower.hops
+        assert 1 <= hops <= 30
+        assert made == replace(recipe(name), tower=replace(recipe(name).tower, hops=hops))
+    assert {1, 30} <= {point.recipes[0].tower.hops for point in points}
 
 
 def test_the_sweep_of_what_the_paper_does_not_print_gives_every_printed_row_the_same_trials():
