@@ -151,8 +151,8 @@ def make_app(config: ServeConfig) -> ASGIApp:
 
 
 class _Workers(Multiprocess):
-    """Uvicorn's parent of the workers. It keeps their ends of its pipes open, and so would wait for minutes for an answer
-    of a worker that is killed in the middle of a health check.
+    """Uvicorn's parent of the workers, which keeps their ends of its pipes open: so it would wait for minutes for the
+    answer of a worker that is killed in the middle of a health check.
     """
 
     def keep_subprocess_alive(self) -> None:
