@@ -3,7 +3,7 @@
 from setuptools import find_packages, setup
 
 BESIDE = ("schemas", "beam_jobs", "training", "flows")
-DATA = ("schemas.golden", "beam_jobs.content_lists", "flows.serve.static")  # folders without code
+DATA = ("schemas.golden", "schemas.content_lists", "flows.serve.static")  # folders without code
 
 setup(
     packages=[

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 from rich.text import Text
 
-from clicktower.flows.commands.options import Documents, Into, Json, Qrels, Queries, Shards
+from clicktower.flows.commands.options import AdultList, Documents, Into, Json, Qrels, Queries, Shards
 from clicktower.flows.config.toml_file import with_fields, with_options
 from clicktower.flows.report import renderers
 from clicktower.flows.report.blocks import duration
@@ -27,6 +27,7 @@ def compare(
     documents: Documents,
     queries: Queries,
     qrels: Qrels,
+    adult_list: AdultList = None,
     into: Into,
     rows: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     against: str = "bm25",
@@ -109,7 +110,7 @@ def compare(
             result = compare_stage.compare(
                 select_rows(every_row, rows or []),
                 shards=shards,
-                files=Judged(documents=documents, queries=queries, qrels=qrels),
+                files=Judged(documents=documents, queries=queries, qrels=qrels, adult_list=adult_list),
                 store=into,
                 config=config,
                 seeds=seeds or [],

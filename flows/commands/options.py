@@ -5,6 +5,9 @@ from typing import Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+AdultList = Annotated[
+    str | None, Parameter(help="Your own list of adult words, one per line, instead of the built-in one.")
+]
 Documents = Annotated[
     str,
     Parameter(

@@ -18,6 +18,7 @@ from multiprocessing.connection import wait
 from typing import Any, Literal
 
 from clicktower.schemas import storage
+from clicktower.schemas.content_filters import adult_list
 from clicktower.schemas.documents import read_documents
 from clicktower.schemas.errors import StageError, UsageError, place
 from clicktower.schemas.judgments import Judged, are_click_derived, read_qrels, read_queries
@@ -180,8 +181,9 @@ class _Work:
         documents = read_documents(self.files.documents)
         queries, qrels = read_queries(self.files.queries), read_qrels(self.files.qrels)
         collection = judged_collection(
-            documents, queries, qrels, min_judged=config.min_judged, relevant_grade=config.relevant_grade
-        )
+            documents, queries, qrels, min_judged=config.min_judged, relevant_grade=config.relevant_grade,
+            adult_terms=adult_list(self.files.adult_list).terms,
+        )  # fmt: skip
         gains_of(judged_pairs(collection.qrels).grades, config.gain)  # it refuses bad grades before anything is made
         clicked = list(training_clicks(self.shards, "clicked"))
         return ComparisonInputs(

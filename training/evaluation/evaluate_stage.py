@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from clicktower.schemas import storage
+from clicktower.schemas.content_filters import adult_list as read_adult_list
 from clicktower.schemas.documents import Documents, read_documents, require_documents
 from clicktower.schemas.judgments import are_click_derived, read_qrels, read_queries, run_lines
 from clicktower.schemas.lexical_contract import Analyser
@@ -44,6 +45,7 @@ OURS, VECTORS = "model", "vectors"
 RULES = {
     "discount": "log2(rank + 1)",
     "ties": "as trec_eval: scores as 32-bit floats, then descending document id",
+    "queries": "adult and spam ones are left out, as from a log; those of one text are one, with the judgments of all",
     "unjudged": "an unjudged document takes its place in the ranking and gains nothing",
     "no_results": "a query without results has the value 0 and is never dropped",
     "no_relevant": "a query without a relevant document has the value 0",
@@ -65,6 +67,7 @@ def evaluate(
     qrels: str,
     store: str,
     config: EvaluateConfig,
+    adult_list: str | None = None,
     frequencies: str | None = None,
     progress: Progress = silent,
 ) -> StageResult:
@@ -73,19 +76,21 @@ def evaluate(
     Ours is the whole score (title_ranking). Its vectors alone are what a release exports; they are left out if nothing
     else has a share.
 
-    model: the folder of a training or a release, or a release's URI. frequencies: how often each query was asked (id,
+    model: the folder of a training or a release, or a release's URI. adult_list: of terms, in place of the built-in
+    list: such queries are not measured. frequencies: how often each query was asked (id,
     tab, count), to distinguish head, torso and tail. Raises UsageError or StageError for files that are missing,
     malformed, or that do not belong together.
     """
     trained = model_source(model)
     require_documents(documents)
-    judged = read_queries(queries), read_qrels(qrels)
+    judged, adult = (read_queries(queries), read_qrels(qrels)), read_adult_list(adult_list)
     frequency_of = read_frequencies(frequencies) if frequencies else None
     inputs = {
         "model": trained.digest,
         "documents": storage.fingerprint(documents),
         "queries": storage.fingerprint(queries),
         "qrels": storage.fingerprint(qrels),
+        **({"adult_list": adult.digest} if adult_list else {}),
         **({"frequencies": storage.fingerprint(frequencies)} if frequencies else {}),
     }
 
@@ -93,13 +98,14 @@ def evaluate(
         require_present(trained.outputs)
         catalogue = read_documents(documents)  # only here: a finished result needs no table of titles
         collection = judged_collection(
-            catalogue, *judged, min_judged=config.min_judged, relevant_grade=config.relevant_grade
-        )
+            catalogue, *judged,
+            min_judged=config.min_judged, relevant_grade=config.relevant_grade, adult_terms=adult.terms,
+        )  # fmt: skip
         gains_of(judged_pairs(collection.qrels).grades, config.gain)  # it refuses bad grades before anything is encoded
         comparison = ComparisonInputs(
             documents=catalogue, collection=collection, training_queries=(), training_titles=(), config=config
         )
-        files = {name: inputs[name] for name in ("documents", "queries", "qrels")}
+        files = {name: value for name, value in inputs.items() if name not in ("model", "frequencies")}
         baseline, bm25 = measured_baseline(store, BM25_ROW, files, comparison, progress)
         floor, _ = measured_baseline(store, RANDOM_ORDER, files, comparison, progress)
         measured = {
@@ -161,6 +167,9 @@ def warnings(collection: JudgedCollection) -> list[str]:
     counts = collection.counts
     sentences = {
         "queries_left_out_without_text": "judged queries have no text in the queries file and were left out",
+        "queries_left_out_adult": "judged queries are adult and were left out, as they leave a log",
+        "queries_left_out_spam": "judged queries are spam and were left out, as they leave a log",
+        "queries_of_equal_text": "judged queries have the text of another: they are one, with the judgments of both",
         "judgments_of_unknown_documents": "judgments are of unknown documents: no system can return them",
         "judgments_of_several_grades": "judged pairs were given different grades: the lower median counts",
         "queries_without_words": "queries have no word: they have no results and count 0",

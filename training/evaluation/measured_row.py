@@ -58,6 +58,7 @@ def evaluate_model(row: Row, trained: StageResult, inputs: ComparisonInputs, pro
         dimensions=model.dimensions,
         train_seconds=_train_seconds(trained),
         texts_per_second=len(inputs.documents) / encoded_in,
+        notes=_clipped(row, trained),
     )
 
 
@@ -145,6 +146,16 @@ def _train_seconds(trained: StageResult) -> float:
     """The training time of a model in seconds; for an ensemble, of all members together."""
     manifest = trained.manifest
     return manifest.outcome.metrics.get("train_seconds", manifest.duration_seconds)
+
+
+def _clipped(row: Row, trained: StageResult) -> tuple[str, ...]:
+    """How often training re-normalised a gradient, of a row whose recipe says so."""
+    most = row.recipe.optimiser.clip_norm if row.recipe else 0
+    if not most:
+        return ()
+    epochs = from_bytes(storage.read_bytes(storage.join(trained.data, "curves.json")))
+    share = np.mean([epoch["clipped_share"] for epoch in epochs])
+    return (f"gradients above th_G = {most:g} were scaled down to it in {share:.0%} of the updates",)
 
 
 def measure_request(row: Row, inputs: Mapping[str, Any], config: EvaluateConfig) -> Request:

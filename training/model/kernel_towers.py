@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pyarrow as pa
 
-from clicktower.schemas.text_contract import COMPUTED_IDS, words
+from clicktower.schemas.text_contract import words
 from clicktower.training.kernel.kernel_library import Owned, fields, library, require_memory, status
 from clicktower.training.model.objective_settings import Clicks
 from clicktower.training.model.recipe import Nesterov, Recipe
@@ -42,6 +42,7 @@ def can_encode(recipe: Recipe) -> bool:
         and isinstance(recipe.tower, (*TRAINED, Variational))
         and recipe.tower.cells % 16 == 0
         and (not isinstance(recipe.tower, DSSM) or recipe.tower.hidden % 16 == 0)
+        and (not isinstance(recipe.tower, RNN) or recipe.tower.bias)
         and recipe.dtype == "float32"
         and recipe.word_vectors is None
     )
@@ -76,13 +77,8 @@ def moves_rows(recipe: Recipe) -> bool:
 def tokenised(texts: Sequence[str] | pa.StringArray | pa.LargeStringArray, table_rows: int) -> TextTable:
     """Texts split into words and trigrams by the text contract, each distinct word once, numbered by first appearance.
 
-    A text without a word has an empty list. Raises ValueError for a table without room for hashed trigrams, and
-    MemoryError for a text of 2^31 bytes.
+    A text without a word has an empty list. Raises MemoryError for a text of 2^31 bytes.
     """
-    if table_rows <= COMPUTED_IDS:
-        raise ValueError(
-            f"table_rows = {table_rows} leaves no row for hashed trigrams; it must be above {COMPUTED_IDS}"
-        )
     utf8 = _Utf8(texts)
     not_ascii = np.empty(len(utf8), np.int64)
     num_not_ascii = library().find_not_ascii(utf8.address, utf8.offsets.ctypes.data, len(utf8), not_ascii.ctypes.data)

@@ -141,13 +141,13 @@ def test_queries_without_any_word_are_an_error():
 def test_curves_are_read_where_they_are(tmp_path):
     points = [
         {"epoch": 1, "train_loss": 0.5, "dev_loss": None, "pairs_per_second": 9.0},
-        {"epoch": 2, "train_loss": 0.2},
+        {"epoch": 2, "train_loss": 0.2, "train_loss_after": 0.1},
     ]
     assert training_cost(str(tmp_path)) == []
     (tmp_path / "curves.json").write_text(json.dumps(points), encoding="utf-8")
     assert training_cost(str(tmp_path)) == [
         {"epoch": 1, "train_loss": 0.5, "dev_loss": None},
-        {"epoch": 2, "train_loss": 0.2, "dev_loss": None},
+        {"epoch": 2, "train_loss": 0.2, "dev_loss": None, "train_loss_after": 0.1},
     ]
     for damaged in ("[{", '[{"epoch": 1}]', '{"a": 1}', "[3]"):
         (tmp_path / "curves.json").write_text(damaged, encoding="utf-8")

@@ -245,6 +245,22 @@ def test_several_seeds_make_a_row_of_their_mean(inputs, compared):
 
 
 @pytest.mark.slow
+def test_a_row_says_in_how_many_updates_its_gradients_were_scaled_down(inputs, tmp_path):
+    store = str(tmp_path)
+    asked = rows(["bm25", "paper-lstm-32"])
+    [of_model] = asked[1:]
+    trained = train(inputs["shards"], store=store, recipe=of_model.recipe, threads=1)
+    steps = [json.loads(line) for line in Path(trained.data, "steps.jsonl").read_text().splitlines()]
+    most = of_model.recipe.optimiser.clip_norm
+    scaled = [max(step["gradient_norm_query"], step["gradient_norm_document"]) > most for step in steps]
+    result = compare(asked, **inputs, store=store, config=CONFIG, threads=1)
+    bm25, tower = result.manifest.outcome.metrics["rows"]
+    assert bm25["notes"] == []
+    share = f"{np.mean(scaled):.0%}"
+    assert tower["notes"] == [f"gradients above th_G = 5 were scaled down to it in {share} of the updates"]
+
+
+@pytest.mark.slow
 def test_the_hybrid_is_made_from_the_best_tower_with_weights_of_the_other_half(inputs, compared):
     store, _, _ = compared
     result = compare(rows(["bm25", "dssm", "lstm-32", "hybrid"]), **inputs, store=store, config=CONFIG,
