@@ -11,6 +11,8 @@ Reads the model of a train stage, or of a release (model_source). Writes below S
     examples.json                           queries with the ranked titles of ours beside BM25's
     runs/SYSTEM.run                         the judged documents re-ranked, TREC form
     runs/SYSTEM.collection.run              the best of the whole collection
+
+BM25 and the random order are the same beside every model, so each is an output of its own (measured_row).
 """
 
 from collections.abc import Iterable, Mapping
@@ -103,7 +105,7 @@ def evaluate(
         comparison = ComparisonInputs(
             documents=catalogue, collection=collection, training_queries=(), training_titles=(), config=config
         )
-        files = {name: inputs[name] for name in ("documents", "queries", "qrels")}
+        files = {name: value for name, value in inputs.items() if name not in ("model", "frequencies")}
         baseline, bm25 = measured_baseline(store, BM25_ROW, files, comparison, progress)
         floor, _ = measured_baseline(store, RANDOM_ORDER, files, comparison, progress)
         measured = {
