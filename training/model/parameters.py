@@ -11,7 +11,8 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from pkgutil import resolve_name
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -19,14 +20,11 @@ from torch.nn.functional import pad
 
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.process import memory_bytes
+from clicktower.schemas.section import code_of
 from clicktower.training.compute.reduction import RowGradient
-from clicktower.training.model.decoder import FIRST_WORD, Decoder
-from clicktower.training.model.head import Head, head_of
-from clicktower.training.model.objective_settings import Classify, Generate
 from clicktower.training.model.recipe import Frozen, Recipe
 from clicktower.training.towers.text_table import WordRows
 from clicktower.training.towers.tower import Parts, Projected, Shapes, Tower
-from clicktower.training.towers.tower_registry import make_tower
 from clicktower.training.towers.tower_settings import GatedRecurrent, Recurrent
 
 
@@ -55,14 +53,23 @@ NO_OUTPUTS = Outputs()
 Piece = tuple[torch.Tensor | slice, torch.Tensor, float]
 
 
-def head_or_decoder(recipe: Recipe, outputs: Outputs) -> Head | Decoder | None:
+class Layer(Protocol):
     """What an objective adds to the tower: a head above it, or a decoder.
 
     Its parts are in the tower's matrix after the tower's own, so every operation on parameters includes them.
     """
-    if outputs.classes:
-        return head_of_model(recipe, outputs)
-    return decoder_of_model(recipe, outputs) if outputs.vocabulary else None
+
+    @property
+    def parts(self) -> Shapes: ...
+
+    def initial(self, generator: np.random.Generator) -> Mapping[str, torch.Tensor]:
+        """Initial values of the parts, float64, drawn in their order."""
+
+
+def layer_of(recipe: Recipe, outputs: Outputs) -> Layer | None:
+    """The layer of a recipe's objective for these outputs; None if there are none."""
+    has_own = outputs.classes or outputs.vocabulary
+    return resolve_name(recipe.objective.layer)(recipe, outputs) if has_own else None
 
 
 def is_head_or_decoder(part: str) -> bool:
@@ -70,32 +77,9 @@ def is_head_or_decoder(part: str) -> bool:
     return part.startswith(("head.", "decoder."))
 
 
-def head_of_model(recipe: Recipe, outputs: Outputs) -> Head:
-    """The head for a recipe's classes."""
-    assert isinstance(recipe.objective, Classify)
-    return head_of(
-        recipe.objective,
-        dimensions=tower_of(recipe).dimensions,
-        rows=recipe.tower.rows,
-        classes=len(outputs.classes),
-        unit=outputs.unit or "texts",
-    )
-
-
-def decoder_of_model(recipe: Recipe, outputs: Outputs) -> Decoder:
-    """The decoder for a text's words."""
-    assert isinstance(recipe.objective, Generate)
-    return Decoder(
-        latent=tower_of(recipe).dimensions // 2,
-        cells=recipe.objective.decoder_cells,
-        vocabulary=FIRST_WORD + len(outputs.vocabulary),
-        word_columns=recipe.objective.decoder_columns,
-    )
-
-
 def tower_of(recipe: Recipe) -> Tower:
     """A recipe's tower, above word vectors if it has some."""
-    tower = make_tower(recipe.tower)
+    tower: Tower = code_of(recipe.tower)(recipe.tower)
     return Projected(tower, recipe.word_vectors.columns) if recipe.word_vectors else tower
 
 
@@ -208,7 +192,7 @@ class Layout:
 def layout_of(recipe: Recipe, table_rows: int, outputs: Outputs = NO_OUTPUTS, words: Sequence[str] = ()) -> Layout:
     """`table_rows`: of letter trigrams. `words`: those that have a row of their own."""
     tower = tower_of(recipe)
-    extra = head_or_decoder(recipe, outputs)
+    extra = layer_of(recipe, outputs)
     return Layout(
         word_rows=WordRows(table_rows, tuple(words)),
         columns=tower.columns,
@@ -286,7 +270,7 @@ def initial_parameters(
     if isinstance(tower, GatedRecurrent) and tower.forget_bias:
         # b is gates (o, f, i, y_g) times cells, of each direction.
         parts["b"].view(-1, 4, tower.cells)[:, 1] += tower.forget_bias
-    if extra := head_or_decoder(recipe, layout.outputs):
+    if extra := layer_of(recipe, layout.outputs):
         numbers = np.random.Generator(np.random.Philox(key=np.array([recipe.seed, 1 << 62], np.uint64)))
         parts = {**parts, **{part: values.to(matrix.dtype) for part, values in extra.initial(numbers).items()}}
     return layout.join(table_RG, parts)  # the padding has no random numbers

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from clicktower.schemas.errors import Diverged, StageError, UsageError
+from clicktower.schemas.section import code_of
 from clicktower.schemas.stage import Progress, silent
 from clicktower.training.compute.reduction import Workers
 from clicktower.training.compute.threads import compute_threads
@@ -33,7 +34,6 @@ from clicktower.training.model.parameters import (
     require_memory,
 )
 from clicktower.training.model.recipe import Nesterov, Recipe, tower_name
-from clicktower.training.model.word_vectors import vectors_of_shards
 from clicktower.training.towers.tower_settings import BiLSTM, Truncated
 from clicktower.training.trainer.checkpoint import (
     Position,
@@ -41,12 +41,10 @@ from clicktower.training.trainer.checkpoint import (
     read_checkpoint,
     remove_checkpoints_after,
 )
-from clicktower.training.trainer.gpu_check import gpu_kind, kinds_of_workers, require_right_gpu
 from clicktower.training.trainer.job import COMPILED, ROWS, TrainingJob, require_served
 from clicktower.training.trainer.kernel_path import CompiledPath, compiled_batch
 from clicktower.training.trainer.large_update import LossBatch, Path, ReferencePath, Towers, large_update, name_culprit
-from clicktower.training.trainer.objective import Task
-from clicktower.training.trainer.objective_registry import OBJECTIVES
+from clicktower.training.trainer.objective import Objective, Task
 from clicktower.training.trainer.optimisers import MomentumSchedule, RowState, start_state
 from clicktower.training.trainer.run_report import Report
 from clicktower.training.trainer.shard_data import MicroBatch, Order, ShardFiles, local_folder
@@ -64,34 +62,41 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     show_step("reading the shards", 0, None)
     torch.set_num_threads(1)  # threads compute the share's micro-batches in parallel
     device = open_device(job.device)
+    kinds: list[str] = []
     if job.device != "cpu":
+        from clicktower.training.trainer.gpu_check import gpu_kind, kinds_of_workers, require_right_gpu
+
         show_step("checking the GPU", 0, None)
         require_right_gpu(job.device)
+        kinds = kinds_of_workers(gpu_kind(job.device), workers)
     threads = compute_threads(job.threads if device.place.type == "cpu" else 1)  # a GPU has one queue
     recipe = job.recipe
     require_served(job.arithmetic, recipe)
     files = ShardFiles(local_folder(job.shards), job.shard_files)
     files.compare("Before training")
-    objective = OBJECTIVES[type(recipe.objective)]
+    objective: Objective = code_of(recipe.objective)
+    words, vectors_KD, known_words = (), None, {}
     if job.word_vectors:
+        from clicktower.training.model.word_vectors import vectors_of_shards
+
         show_step("reading the word vectors", 0, None)
-    word_vectors = vectors_of_shards(files.folder, job.word_vectors)
+        word_vectors = vectors_of_shards(files.folder, job.word_vectors)
+        words, vectors_KD, known_words = word_vectors.words, word_vectors.vectors_KD, word_vectors.metrics()
     if job.teacher:
         show_step("the teacher reads the texts", 0, None)
-    task = objective.load(files.folder, recipe, word_vectors.words, job.teacher)
+    task = objective.load(files.folder, recipe, words, job.teacher)
     watch = task.watched(job.judged)
     order = Order(lengths=task.lengths, micro_batch=recipe.micro_batch, minibatch=recipe.minibatch, seed=recipe.seed)
-    layout = layout_of(recipe, task.table_rows, task.outputs, word_vectors.words)
+    layout = layout_of(recipe, task.table_rows, task.outputs, words)
     require_memory(recipe, layout)
     rule = recipe.optimiser if isinstance(recipe.optimiser, Nesterov) else Nesterov()
     schedule = MomentumSchedule(rule.momentum_edge, rule.momentum_middle, recipe.epochs * order.num_minibatches)
 
     # Restore.
     position, rows = _restore(job, workers)
-    kinds = kinds_of_workers(gpu_kind(job.device), workers)
     position = replace(position, gpus=[*position.gpus, *(kind for kind in kinds if kind not in position.gpus)])
     if not rows:
-        start = start_of(recipe, layout, task.row_weights(), job.start, word_vectors.vectors_KD)
+        start = start_of(recipe, layout, task.row_weights(), job.start, vectors_KD)
         # One after the other: a state is a copy, and there may not be room for two of each tower.
         rows = {tower: start_state(recipe, start.pop(tower)) for tower in list(start)}
     rows = {tower: state.to(device.place) for tower, state in rows.items()}
@@ -166,7 +171,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         "workers": workers.size,
         "threads": job.threads,
         "instructions": status().instructions if job.arithmetic in (COMPILED, ROWS) else "",
-        **word_vectors.metrics(),
+        **known_words,
         **report.last,
     }
 

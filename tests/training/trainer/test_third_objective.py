@@ -4,7 +4,6 @@ L = Σ over pairs of (1 - cos(query, title)); no unclicked title is looked at.
 """
 
 import json
-import sys
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -22,7 +21,6 @@ from clicktower.training.towers.tower_settings import LSTM
 from clicktower.training.trainer import clicks
 from clicktower.training.trainer.click_loss import PairBatch
 from clicktower.training.trainer.launch import train
-from clicktower.training.trainer.objective_registry import OBJECTIVES
 from tests.training.small_shards import shop, write_build
 
 torch.set_num_threads(1)
@@ -37,12 +35,10 @@ class Nearness(ObjectiveSettings):
         weight: The factor of the loss.
     """
 
+    code: ClassVar[str] = __name__
     kind: Literal["nearness"] = "nearness"
     stages: ClassVar[tuple[str, ...]] = ("build",)
     weight: Positive = 1.0
-
-
-OBJECTIVES[Nearness] = sys.modules[__name__]
 
 
 @dataclass(frozen=True, slots=True)
