@@ -1,7 +1,8 @@
 """The building blocks of recipes and settings: sections, frozen dataclasses that pydantic checks when they are made.
 
 A kind is a subclass in a family (TowerSettings, ObjectiveSettings, ...) that states its `kind` and where its code is;
-nothing else registers it. `changed` sets fields by name: `--set tower.cells=32`, a table of a TOML file, an axis of a sweep.
+nothing else registers it. `changed` sets fields by name: `--set tower.cells=32`, a table of a TOML file, an axis of a
+sweep.
 """
 
 import dataclasses

@@ -75,7 +75,8 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     files = ShardFiles(local_folder(job.shards), job.shard_files)
     files.compare("Before training")
     objective: Objective = code_of(recipe.objective)
-    words, vectors_KD, known_words = (), None, {}
+    words: tuple[str, ...] = ()
+    vectors_KD, known_words = None, dict[str, int]()
     if job.word_vectors:
         from clicktower.training.model.word_vectors import vectors_of_shards
 
