@@ -19,6 +19,7 @@ Model = Annotated[
 ]
 Qrels = Annotated[str, Parameter(help="Judgments in TREC format: query id, 0, document id, grade.")]
 Queries = Annotated[str, Parameter(help="Judged queries, `id<TAB>text`.")]
+ReleaseUri = Annotated[str, Parameter(help="The folder or URI of the releases, which `publish` writes to.")]
 Seed = Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))]
 Set = Annotated[
     list[str] | None,

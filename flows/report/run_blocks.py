@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clicktower.flows.report.blocks import Beside, Block, Cell, Items, Table, Text
-from clicktower.flows.report.comparison_page import comparison_headline, measurement_blocks
+from clicktower.flows.config.commands import COMMANDS, code
+from clicktower.flows.report.blocks import Beside, Block, Cell, Items, Table, Text, quantity, sentence
 from clicktower.flows.report.figures import interval_pictures
 from clicktower.schemas.day_version import KEY_ENDED, SECOND_KEY
 from clicktower.schemas.ledger import FATES, Ledger
@@ -13,6 +13,7 @@ from clicktower.training.ranking.ndcg import measure_name
 NUM_EXAMPLES = 5  # of days
 KINDS = {"kept": "Kept", "dropped": "Dropped by a rule", "unreadable": "Unreadable"}
 SYSTEM_NAMES = {"model": "Ours", "vectors": "Vectors alone", "bm25": "BM25", "random": "Random"}
+GAINS = {"exponential": "2^grade - 1", "linear": "the grade"}
 MEASURES_DRAWN = ("ndcg@1", "ndcg@3", "ndcg@10", "collection_ndcg@10")
 HELD_OUT = {
     "dev_loss": "held-out loss {:.3f}",
@@ -210,76 +211,64 @@ def ranking(metrics: Metrics) -> list[Block]:
     ]
 
 
+def measurement_blocks(metrics: Mapping[str, Any]) -> list[Block]:
+    """How a comparison or an evaluation was measured."""
+    uniform = metrics["n"] - metrics["n_informative"]
+    facts = [
+        f"{quantity(metrics['n'], 'query')}"
+        + (f", of which {uniform:,} cannot tell rankings apart: their documents have one grade." if uniform else "."),
+        f"Gain: {GAINS[metrics['gain']]}. Intervals: {metrics['confidence']:.0%}.",
+    ]
+    rules = [sentence(f"{name.replace('_', ' ')}: {rule}") for name, rule in metrics["rules"].items()]
+    return [Items(items=facts), Items(items=rules, only="page")]
+
+
 def held_out(measured: Mapping[str, Any]) -> list[str]:
     """The last epoch of a training on held-out data, in a fixed order."""
     return [form.format(measured[name]) for name, form in HELD_OUT.items() if measured.get(name) is not None]
 
 
 def headline(result: Mapping[str, Any]) -> str:
-    """A stage's result in one line; empty for a stage without one."""
-    c, m = result.get("counts", {}), result.get("metrics", {})
-    match result["stage"]:
-        case "simulate":
-            return f"{c['lines']:,} lines of {c['searches']:,} searches over {c['documents']:,} documents, simulated"
-        case "ingest":
-            ledger = Ledger.from_json(result["ledger"])
-            lost = f"{ledger.of_kind('dropped'):,} lines dropped, {ledger.of_kind('unreadable'):,} unreadable"
-            return f"{ledger.total:,} lines -> {c['queries']:,} queries; {lost}"
-        case "build":
-            pool = f"a pool of {c['pool_documents']:,} titles"
-            return f"{c['train_pairs']:,} pairs to train on, {c['dev_pairs']:,} held out, {pool}"
-        case "build-labelled":
-            of_classes = f" of {c['classes']:,} classes" if c["classes"] else ""
-            return f"{c['train_rows']:,} labelled {m['unit']}{of_classes} to train on, {c['dev_rows']:,} held out"
-        case "train":
-            refused = "".join(f"; {why}: went on from before it" for why in m.get("refused_checkpoints", ()))
-            unit = "examples" if {"dev_accuracy", "dev_kl"} & set(m) else "pairs"
-            rate = f"{m['pairs_per_second']:,.0f} {unit}/s"
-            vectors_known = (
-                f", vectors for {m['known_words']:,} of {m['shard_words']:,} words" if "known_words" in m else ""
-            )
-            parts = [f"{m['epoch']} epochs", f"training loss {m['train_loss']:.3f}", *held_out(m), rate]
-            return ", ".join(parts) + vectors_known + refused
-        case "combine":
-            members = f"{len(m['members'])} models ({', '.join(m['members'])})"
-            figures = m.get("ndcg@10", {})
-            worth = ", ".join(f"{name.replace('_', '-')} {value:.3f}" for name, value in figures.items())
-            shares = f", shares {', '.join(f'{share:.3g}' for share in m['shares'])}" if "shares" in m else ""
-            return f"an ensemble of {members}, {m['dimensions']:,} dimensions{shares}" + (
-                f"; NDCG@10 of {m['chosen_on']:,} judged queries: {worth}" if worth else ""
-            )
-        case "import-encoder":
-            return f"{m['name']}: {c['parameters']:,} parameters, {m['dimensions']:,} dimensions"
-        case "sweep":
-            best = m["rows"][0]["mean"]
-            reused = f", {c['trials_reused']:,} of them there already" if c["trials_reused"] else ""
-            diverged = f", {c['trials_diverged']:,} diverged" if c["trials_diverged"] else ""
-            outcome = f"best {m['measure']} {best:.4f}" if best is not None else "none gave a model"
-            return f"{c['trials']:,} trials of {c['points']:,} points{reused}{diverged}; {outcome}"
-        case "judgments":
-            judged = f"{c['judgments']:,} click-derived judgments of {c['queries']:,} queries"
-            return f"{judged}, {m['click_model_name']}"
-        case "evaluate":
-            name, _ = _chosen(m)
-            ours, bm25 = (m["systems"][system][name]["mean"] for system in ("model", "bm25"))
-            return f"{measure_name(name)} {ours:.3f}, BM25 {bm25:.3f}, over {m['n']:,} queries"
-        case "evaluate-labelled":
-            ours = ", ".join(f"{name} {value['value']:.3f}" for name, value in m["systems"][m["ours"]].items())
-            return f"{ours.replace('auc', 'area under ROC')}, over {m['n']:,} {m['unit']}"
-        case "compare":
-            return comparison_headline(m)
-        case "publish":
-            encoded, reused = (m["encoded"].get(name, 0) for name in ("encoded", "reused"))
-            taken = f" ({encoded:,} titles encoded, {reused:,} reused)" if reused and not result["reused"] else ""
-            index, end = m["index"], "live" if m["live"] else "kept as a candidate"
-            search = "searched exactly"
-            if index["kind"] != "none":
-                search = f"recall@{index['recall_at']} of the index {m['recall']:.3f}"
-            return f"{m['num_documents']:,} documents{taken}, {search}, {end}"
-        case "rollback":
-            before = f"before it {m['previous'] or 'none'}"
-            return f"{result['digest']} is live, of {m['num_documents']:,} documents; {before}"
-        case "export":
-            text = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in c.items())
-            return f"{m['form']} of {result['digest']}: {text}. {m['sentence']}"
-    return ""
+    """A stage's result in one line, as its command says it; empty for a stage without one."""
+    command = COMMANDS.get(result["stage"])
+    return code(command.headline)(result) if command and command.headline else ""
+
+
+def ingest_headline(result: Mapping[str, Any]) -> str:
+    ledger, counts = Ledger.from_json(result["ledger"]), result["counts"]
+    lost = f"{ledger.of_kind('dropped'):,} lines dropped, {ledger.of_kind('unreadable'):,} unreadable"
+    return f"{ledger.total:,} lines -> {counts['queries']:,} queries; {lost}"
+
+
+def build_headline(result: Mapping[str, Any]) -> str:
+    counts = result["counts"]
+    pool = f"a pool of {counts['pool_documents']:,} titles"
+    return f"{counts['train_pairs']:,} pairs to train on, {counts['dev_pairs']:,} held out, {pool}"
+
+
+def train_headline(result: Mapping[str, Any]) -> str:
+    m = result["metrics"]
+    refused = "".join(f"; {why}: went on from before it" for why in m.get("refused_checkpoints", ()))
+    unit = "examples" if {"dev_accuracy", "dev_kl"} & set(m) else "pairs"
+    rate = f"{m['pairs_per_second']:,.0f} {unit}/s"
+    words = f", vectors for {m['known_words']:,} of {m['shard_words']:,} words" if "known_words" in m else ""
+    parts = [f"{m['epoch']} epochs", f"training loss {m['train_loss']:.3f}", *held_out(m), rate]
+    return ", ".join(parts) + words + refused
+
+
+def evaluate_headline(result: Mapping[str, Any]) -> str:
+    metrics = result["metrics"]
+    name, _ = _chosen(metrics)
+    ours, bm25 = (metrics["systems"][system][name]["mean"] for system in ("model", "bm25"))
+    return f"{measure_name(name)} {ours:.3f}, BM25 {bm25:.3f}, over {metrics['n']:,} queries"
+
+
+def publish_headline(result: Mapping[str, Any]) -> str:
+    m = result["metrics"]
+    encoded, reused = (m["encoded"].get(name, 0) for name in ("encoded", "reused"))
+    taken = f" ({encoded:,} titles encoded, {reused:,} reused)" if reused and not result["reused"] else ""
+    index, end = m["index"], "live" if m["live"] else "kept as a candidate"
+    search = "searched exactly"
+    if index["kind"] != "none":
+        search = f"recall@{index['recall_at']} of the index {m['recall']:.3f}"
+    return f"{m['num_documents']:,} documents{taken}, {search}, {end}"

@@ -22,7 +22,6 @@ from clicktower.flows.report.blocks import (
     ranking_table,
     record,
 )
-from clicktower.flows.report.comparison_page import comparison_blocks
 from clicktower.flows.report.run_blocks import (
     SYSTEM_NAMES,
     Results,
@@ -125,13 +124,21 @@ def run_page(run: Run) -> Page:
         Section(title="What became of every line", blocks=[ledger_table(Ledger.from_json(build["ledger"]))]),
         Section(title="What privacy costs", blocks=[Text(text=text), gate_table(build["metrics"]["left_at_k"], run.k)]),
         Section(title="Training", blocks=run.training),
-        *(comparison_blocks(results["compare"]["metrics"]) if "compare" in results else ()),
+        *_comparison(results),
         Section(title="Queries to look at", blocks=_examples(run.examples, by_clicks)),
         record(run.settings, run.versions, outputs),
     ]
     simulated = bool(evaluation["labels"].get("simulated"))
     banners = [BY_CLICKS] * by_clicks + [SIMULATED] * simulated
     return Page(kind="report of a run", title=run.title, lead=_lead(results), banners=banners, blocks=blocks)
+
+
+def _comparison(results: Results) -> Sequence[Block]:
+    if "compare" not in results:
+        return ()
+    from clicktower.flows.report.comparison_page import comparison_blocks
+
+    return comparison_blocks(results["compare"]["metrics"])
 
 
 def _lead(results: Results) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 from rich.text import Text as Line
 
-from clicktower.flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text, duration
+from clicktower.flows.config.commands import COMMANDS, code
+from clicktower.flows.report.blocks import Block, Cell, Code, Heading, Table, Text, duration
 from clicktower.flows.report.run_blocks import drift, headline, ledger_table, notes, num_compared, promotion, ranking
 from clicktower.flows.show.console import ended, errors, output, plain, show
 from clicktower.flows.show.json_lines import write_line
@@ -92,7 +93,7 @@ def stage_with_details(result: dict) -> None:
 
 
 def details(result: Mapping[str, Any]) -> list[Block]:
-    """The ledger or the table of a stage's result."""
+    """The ledger or the table of a stage's result, and what its command adds."""
     metrics, blocks = result.get("metrics", {}), list[Block]()
     if "ledger" in result:
         blocks.append(ledger_table(Ledger.from_json(result["ledger"])))
@@ -100,33 +101,8 @@ def details(result: Mapping[str, Any]) -> list[Block]:
         blocks.append(Text(text=f"Privacy gate: {privacy_gate}"))
     if metrics.get("systems"):
         blocks += ranking(metrics)
-    if metrics.get("propensities"):
-        blocks += propensities(result)
-    return blocks
-
-
-def propensities(result: Mapping[str, Any]) -> list[Block]:
-    """The probability of looking at each rank, relative to the highest, with its relative standard error; how judgments
-    were derived from clicks, and their limits.
-    """
-    metrics, counts = result["metrics"], result["counts"]
-    grades = ", ".join(f"{counts[name]:,} of grade {name[6:]}" for name in sorted(counts) if name.startswith("grade_"))
-    lines = [
-        f"click-derived, {metrics['click_model_name']}; {grades}",
-        f"prior of {metrics['prior']['of'].replace('_', ' ')}, worth"
-        f" {metrics['prior']['strength_examined_impressions']:g} examined impressions",
-        f"the ranking that was shown: logged.run, {counts['logged_results']:,} results",
-    ]
-    if unmeasured := metrics["unmeasured_ranks"]:
-        lines.append(f"left out, too little is known of them: ranks {', '.join(map(str, unmeasured))}")
-    rows: list[list[Cell | str]] = [
-        [str(row["rank"]), f"{row['propensity']:.3f}", f"{row['relative_error']:.1%}", Cell(share=row["propensity"])]
-        for row in metrics["propensities"]
-    ]
-    return [
-        Table(caption="Propensities", header=("rank", "looked at", "error", ""), rows=rows, left=(3,)),
-        Items(items=lines),
-    ]
+    command = COMMANDS.get(result["stage"])
+    return blocks + code(command.details)(result) if command and command.details else blocks
 
 
 def run_results(results: dict) -> None:
