@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from clicktower.flows.commands.options import Into, Json, Model
-from clicktower.flows.commands.preprocess import StageFlags, WindowFlags
+from clicktower.flows.commands.preprocess import ALL_DATES, StageFlags, WindowFlags
 from clicktower.flows.config.toml_file import read_toml, with_fields, with_options
 from clicktower.flows.show import console, present
 from clicktower.schemas.errors import UsageError
@@ -92,7 +92,7 @@ def _column(name: str) -> str | int:
 def judgments(
     *,
     days: Annotated[list[str], Parameter(consume_multiple=True)],
-    dates: WindowFlags = WindowFlags(),
+    dates: WindowFlags = ALL_DATES,
     k: int | None = None,
     trained_on: str | None = None,
     min_impressions: int | None = None,

@@ -67,6 +67,9 @@ class WindowFlags:
         return Window(first=self.first, until=self.until, last=self.last, allow_missing=self.allow_missing_days)
 
 
+ALL_DATES = WindowFlags()
+
+
 def ingest(
     logs: Annotated[list[str], Parameter(negative=())],
     *,
@@ -130,7 +133,7 @@ def build(
     *,
     days: Annotated[list[str], Parameter(consume_multiple=True)],
     documents: Documents,
-    dates: WindowFlags = WindowFlags(),
+    dates: WindowFlags = ALL_DATES,
     k: int | None = None,
     judged_queries: str | None = None,
     adult_list: str | None = None,
