@@ -122,7 +122,7 @@ def encode(
     """
     import sys
 
-    from clicktower.flows.releases.encode_texts import encode_lines, open_encoder
+    from clicktower.flows.releases.encode_lines import encode_lines, open_encoder
 
     encoder = open_encoder(model, release)
     # A bar would stand between vectors on one terminal.

@@ -35,10 +35,8 @@ from onnx import TensorProto, helper, numpy_helper
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.text_contract import golden_cases
 from clicktower.schemas.text_contract import words as words_of
-from clicktower.training.model.embedding import search_vectors
-from clicktower.training.model.ensemble import Ensemble
-from clicktower.training.model.imported_encoder import ImportedEncoder
-from clicktower.training.model.model import AnyEncoder, Model
+from clicktower.training.model.embedding import AnyEncoder, members_of, search_vectors
+from clicktower.training.model.model import Model
 from clicktower.training.model.parameters import is_head_or_decoder
 from clicktower.training.model.recipe import Recipe, tower_name
 from clicktower.training.towers import tower_settings as towers
@@ -63,8 +61,8 @@ class CannotExport(StageError):
 
 def query_onnx(model: AnyEncoder) -> bytes:
     """The serialised graph. Raises CannotExport."""
-    members = model.members if isinstance(model, Ensemble) else (model,)
-    if any(isinstance(member, ImportedEncoder) for member in members):
+    members = members_of(model)
+    if any(not isinstance(member, Model) for member in members):
         raise CannotExport("an imported encoder reads tokens of its own, and the graph knows only letter trigrams.")
     num_bytes = sum(4 * member.layout.table_rows * member.layout.columns for member in members)
     if num_bytes > _LARGEST_BYTES:
@@ -75,8 +73,8 @@ def query_onnx(model: AnyEncoder) -> bytes:
     vectors = [_tower(graph, member) for member in members]
     if model.similarity == "cosine":
         vectors = [_unit(graph, vector) for vector in vectors]
-    if isinstance(model, Ensemble):
-        scaled = zip(vectors, model.text_weights, strict=True)
+    if weights := getattr(model, "text_weights", None):  # of an ensemble
+        scaled = zip(vectors, weights, strict=True)
         vectors = [graph.add("Mul", vector, graph.constant(np.float32(sqrt(weight)))) for vector, weight in scaled]
         vectors = [graph.add("Concat", *vectors, axis=0)]
     graph.add("Identity", vectors[0], output="vector")
@@ -330,7 +328,7 @@ def golden(model: AnyEncoder, titles: Sequence[str]) -> Golden:
     contract = [text for text, of_text, _ in golden_cases() if of_text]
     many = " ".join(word for title in titles for word in title.split())
     texts = list(dict.fromkeys([*contract, *titles, " ".join(many.split()[:NUM_LONG_WORDS])]))
-    members = model.members if isinstance(model, Ensemble) else (model,)
+    members = members_of(model)
     trained = [member for member in members if isinstance(member, Model)]  # all share one contract of trigrams
     rows, cut = trained[0].layout.word_rows if trained else None, [words_of(text) for text in texts]
     return Golden(

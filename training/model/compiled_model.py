@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -10,13 +10,11 @@ from clicktower.schemas.errors import UsageError
 from clicktower.schemas.release import Similarity
 from clicktower.schemas.text_contract import words
 from clicktower.training.kernel.kernel_library import status
-from clicktower.training.model.embedding import Side
+from clicktower.training.model.embedding import Empty, Side
 from clicktower.training.model.kernel_towers import CompiledTower, can_encode, kernel_shapes, tokenised
 from clicktower.training.model.model_folder import ShapesDiffer
 from clicktower.training.model.recipe import Recipe, tower_name
 from clicktower.training.towers.text_table import Ragged, TextTable, WordRows, list_offsets
-
-Empty = Literal["error", "zero"]
 
 
 @dataclass(frozen=True, kw_only=True)
