@@ -36,8 +36,6 @@ def encode_on_ray(
                 share = max(1, int(ray.cluster_resources().get("CPU", 1)) // workers)
                 options = ray.remote(num_cpus=share, max_retries=_TRIES, scheduling_strategy="SPREAD")
                 task = cast(Any, options(_encode_part))
-                    Any, ray.remote(num_cpus=share, max_retries=_TRIES, scheduling_strategy="SPREAD")(_encode_part)
-                )
                 where = storage.absolute(trained.data)
                 number = {task.remote(where, part, storage.absolute(names[at])): at for at, part in texts.items()}
                 running = list(number)
