@@ -10,7 +10,7 @@ It is run by hand (commands.pipelines), or as a flow on a Prefect server, with t
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict
 from datetime import timedelta
 from types import ModuleType
@@ -31,13 +31,10 @@ from clicktower.flows.config.pipeline_config import (
 )
 from clicktower.flows.config.toml_file import assignments
 from clicktower.flows.guards.drift import WatchedFigure, alarms_of_newest, require_usual, watch_figures
-from clicktower.flows.metrics import measured
-from clicktower.flows.retention import prune as remove_unneeded
 from clicktower.flows.show import present
 from clicktower.flows.show.console import progress_bar
 from clicktower.flows.show.json_lines import write_line
 from clicktower.flows.submit import planned_result, run_stage_command, send_progress
-from clicktower.flows.tracking import require_mlflow
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.judgments import read_qrels, read_queries
 from clicktower.schemas.release import read_pointer, read_release
@@ -69,9 +66,15 @@ def run(
     if until == "ingest":  # its figures would hide those of the last release
         _run_stages(config, date, until, results, wait, step, page)
         return results
-    with measured(config, date, results):
+    with _measured(config, date, results) if config.metrics else nullcontext():
         _run_stages(config, date, until, results, wait, step, page)
     return results
+
+
+def _measured(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> AbstractContextManager[None]:
+    from clicktower.flows.metrics import measured
+
+    return measured(config, date, results)
 
 
 def _run_stages(
@@ -116,6 +119,8 @@ def check(config: PipelineConfig, date: str, until: str = "report", *, minutes: 
     check_inputs(config, date)
     wait_for_log(config, date, minutes)
     if config.mlflow:
+        from clicktower.flows.tracking import require_mlflow
+
         require_mlflow()
     if until != "ingest":  # whether the documents are known is seen before training, where they are read
         judged_qrels(read_queries(config.judgments.queries), read_qrels(config.judgments.qrels))
@@ -263,6 +268,8 @@ def track(config: PipelineConfig, results: dict) -> None:
 
 def prune(config: PipelineConfig, results: Mapping[str, Any], date: str) -> dict:
     """What went from the store by [keep]. What this run made and read stays, as does the window up to its date."""
+    from clicktower.flows.retention import prune as remove_unneeded
+
     assert config.keep
     made = {result["digest"] for result in results.values() if isinstance(result, Mapping)}
     named = [config.train.start, config.train.teacher, config.train.word_vectors]

@@ -21,9 +21,8 @@ from clicktower.beam_jobs.engine.engine_options import (
 )
 from clicktower.schemas import manifest, stage, storage
 from clicktower.schemas.manifest import Outcome, Request, from_bytes
-from clicktower.schemas.removal import require_present
 from clicktower.schemas.shard import LogicalDigest
-from clicktower.schemas.stage import Progress, StageResult, run_stage, scratch_folder
+from clicktower.schemas.stage import Progress, StageResult, require_present, run_stage, scratch_folder
 
 if TYPE_CHECKING:
     import apache_beam as beam

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from clicktower.flows.releases.document_filter import Filter, matching_rows, require_filter
 from clicktower.flows.releases.release_documents import CANDIDATES, IndexSearch, open_documents, open_index
 from clicktower.schemas import storage
-from clicktower.schemas.documents import finite
+from clicktower.schemas.document_forms import finite
 from clicktower.schemas.errors import StageError, UsageError, require_major
 from clicktower.schemas.manifest import damaged_files
 from clicktower.schemas.release import MODEL, kept_folder, read_folder, read_release, require_searchable

@@ -16,7 +16,6 @@ from clicktower.schemas import storage
 from clicktower.schemas.errors import StoppedEarly, UsageError
 from clicktower.schemas.judgments import Judged
 from clicktower.schemas.manifest import Outcome, Request
-from clicktower.schemas.removal import require_present
 from clicktower.schemas.stage import (
     Progress,
     Stage,
@@ -24,6 +23,7 @@ from clicktower.schemas.stage import (
     find_finished,
     is_planning,
     open_result,
+    require_present,
     run_stage,
     silent,
     stage_folder,
