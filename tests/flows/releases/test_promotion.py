@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from clicktower.flows.config.guard_rules import PARTS, PromotionRules
-from clicktower.flows.guards.promotion import Judgments, decide_if_better, decision_rule, release_evaluation
+from clicktower.flows.guards.compare_models import release_evaluation
+from clicktower.flows.guards.promotion import Judgments, decide_if_better, decision_rule
 from clicktower.flows.releases.publish import Published, publish, rollback
 from clicktower.schemas.documents import read_documents
 from clicktower.schemas.errors import TransientError, UsageError
