@@ -15,6 +15,7 @@ from functools import cache
 
 import numpy as np
 
+from clicktower.beam_jobs.sources.field_names import check_columns
 from clicktower.beam_jobs.sources.log_rows import mapped_log_rows
 from clicktower.beam_jobs.sources.mapping import ColumnMapping, Columns, Mapping
 from clicktower.beam_jobs.sources.read_lines import (
@@ -32,7 +33,7 @@ from clicktower.beam_jobs.sources.read_lines import (
     split_lines,
     without_returns,
 )
-from clicktower.beam_jobs.sources.source import BOM, ParsedBlock, RowsOf, check_columns, parsed_lines
+from clicktower.beam_jobs.sources.source import BOM, ParsedBlock, RowsOf, parsed_lines
 from clicktower.schemas.errors import StageError, UsageError
 
 _HEADER_BYTES = 1 << 16

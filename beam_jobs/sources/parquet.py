@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from clicktower.beam_jobs.sources import read_lines
+from clicktower.beam_jobs.sources.field_names import check_columns
 from clicktower.beam_jobs.sources.lake_tables import LakeTable, leaves
 from clicktower.beam_jobs.sources.log_files import find_files, unreadable
 from clicktower.beam_jobs.sources.log_rows import mapped_log_rows
 from clicktower.beam_jobs.sources.mapping import ColumnMapping
-from clicktower.beam_jobs.sources.source import ParsedBlock, RowsOf, check_columns
+from clicktower.beam_jobs.sources.source import ParsedBlock, RowsOf
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
 

@@ -13,11 +13,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from clicktower.beam_jobs.sources.field_names import listed, nearest
 from clicktower.beam_jobs.sources.log_rows import OPTIONAL, Values, WrongValues, kind_of_value
-from clicktower.beam_jobs.sources.mapping import UTF8, ColumnMapping
+from clicktower.beam_jobs.sources.mapping import UTF8
 from clicktower.beam_jobs.sources.read_lines import BLANK, FAILURES, ReadingPlan, Unit, plan_reading, read_blocks
-from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.errors import StageError
 from clicktower.schemas.ledger import FATES
 
 # (line hashes, the mapped columns by our names, the mapping) -> (rows in the order of the lines, the numbers of the
@@ -182,39 +181,3 @@ class FileByFile:
 def file_by_file(source: Source, plan: ReadingPlan, max_unreadable_share: float) -> Source:
     """The source, with its limit on unreadable lines; of a single file the limit of the whole log says more."""
     return FileByFile(source=source) if len(plan.files) > 1 and max_unreadable_share < 1 else source
-
-
-def check_columns(headers: Mapping[str, Sequence[str]], mapping: ColumnMapping) -> None:
-    """Raise UsageError if a mapped column is in no file, in only some of them, or in one twice.
-
-    `headers` holds the column names of each file.
-    """
-    typed = [column for column in mapping.columns.named().values() if isinstance(column, str)]
-    for ours, column in mapping.columns.named().items():
-        lacking = [
-            file
-            for file, header in headers.items()
-            if (column > len(header) if isinstance(column, int) else column not in header)
-        ]
-        having = [file for file in headers if file not in lacking]
-        if lacking and having:
-            raise UsageError(
-                f"The mapping gives {ours} the column {column!r}; {having[0]} has it and {lacking[0]} has not: that"
-                f" has only {listed(headers[lacking[0]], typed)}.",
-                "Give files of one form at a time, each with its mapping.",
-            )
-        if lacking:
-            header = headers[lacking[0]]
-            hint = nearest(column, header) if isinstance(column, str) else ""
-            raise UsageError(
-                f"The mapping gives {ours} the column {column!r}; {lacking[0]} has only the columns"
-                f" {listed(header, typed)}{hint}.",
-                "Name one of its columns in the mapping.",
-            )
-        for file, header in headers.items():
-            if isinstance(column, str) and header.count(column) > 1:
-                raise UsageError(
-                    f"The mapping gives {ours} the column {column!r}; {file} has {header.count(column)} columns of"
-                    " that name.",
-                    "Give its number, counted from 1.",
-                )
