@@ -19,7 +19,7 @@ from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 from clicktower.training.compute.threads import alone, compute_threads
 from clicktower.training.model.compiled_model import CompiledModel, encodable, require_side
 from clicktower.training.model.embedding import AnyEncoder, Empty, Side, members_of
-from clicktower.training.model.encoder import CPU, Encoder, encode_batch
+from clicktower.training.model.encoder import CPU, Encoder
 from clicktower.training.model.kernel_towers import CompiledTower, can_encode
 from clicktower.training.model.model_folder import (
     SCHEMA_VERSION,
@@ -31,7 +31,6 @@ from clicktower.training.model.model_folder import (
 )
 from clicktower.training.model.parameters import Layout, Outputs, layout_of, tower_of
 from clicktower.training.model.recipe import Recipe, tower_name
-from clicktower.training.towers.text_batch import text_batch
 from clicktower.training.towers.text_table import CONTRACT_VERSION as WORDS_VERSION
 from clicktower.training.towers.text_table import TextTable, grouped_order
 
@@ -170,6 +169,9 @@ def encode_table(encoder: Encoder, table: TextTable, side: str) -> np.ndarray:
     """
     if can_encode(encoder.recipe) and encoder.device == CPU:
         return _compiled(encoder, table, side).encode(table)
+    from clicktower.training.model.forward import encode_batch
+    from clicktower.training.towers.text_batch import text_batch
+
     vectors = np.zeros((len(table), encoder.dimensions), np.float32)
     lengths = table.words.lengths
     by_length = grouped_order(lengths)

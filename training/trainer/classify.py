@@ -17,7 +17,8 @@ from torch.nn.functional import cross_entropy
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.judgments import Judged
 from clicktower.training.compute.reduction import RowGradient
-from clicktower.training.model.encoder import Encoder, encoded, gradients
+from clicktower.training.model.encoder import Encoder
+from clicktower.training.model.forward import encoded, gradients
 from clicktower.training.model.head import Head, Masks, draw_masks, head_of_model, penalise
 from clicktower.training.model.model import encode_table
 from clicktower.training.model.objective_settings import Classify

@@ -5,6 +5,7 @@ Shapes: B pairs, C candidates, N documents.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pkgutil import resolve_name
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from clicktower.training.model.recipe import Recipe
 from clicktower.training.ranking.measure import collection_of
 from clicktower.training.ranking.ndcg import CUTOFFS, JudgedPairs, judged_pairs, ndcg_of_judged
 from clicktower.training.towers.text_table import TextTable, WordRows
-from clicktower.training.trainer.click_loss import click_losses, cosines, pair_batch
+from clicktower.training.trainer.large_update import LossBatch
 from clicktower.training.trainer.objective import Measured, touched_rows
 from clicktower.training.trainer.shard_data import (
     MicroBatch,
@@ -41,7 +42,25 @@ def load(folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | 
     return ClickTask(data, recipe, teacher_of(teacher, data, recipe).taught)
 
 
-batch = pair_batch
+def batch(pairs: Pairs) -> LossBatch:
+    return resolve_name("clicktower.training.trainer.click_loss:pair_batch")(pairs)
+
+
+def click_losses(similarity_BC: torch.Tensor, gamma: float) -> torch.Tensor:
+    """l of each pair, [B]. A similarity of minus infinity is no candidate."""
+    scaled = similarity_BC * gamma
+    return torch.logsumexp(scaled, dim=1) - scaled[:, 0]
+
+
+def cosines(query_Bd: torch.Tensor, document_BCd: torch.Tensor) -> torch.Tensor:
+    """R of each query and each of its candidates, [B, C]; 0 where a vector is zero."""
+    return torch.einsum("bd,bcd->bc", unit_vectors(query_Bd), unit_vectors(document_BCd))
+
+
+def unit_vectors(vectors: torch.Tensor) -> torch.Tensor:
+    """Vectors of length 1; a zero vector, whose similarity to anything is 0, stays unchanged and has no gradient."""
+    length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors * ((length > 0) / length.masked_fill(length == 0, 1))
 
 
 @dataclass(frozen=True, slots=True)

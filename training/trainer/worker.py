@@ -43,7 +43,7 @@ from clicktower.training.trainer.checkpoint import (
 )
 from clicktower.training.trainer.job import COMPILED, ROWS, TrainingJob, require_served
 from clicktower.training.trainer.kernel_path import CompiledPath, compiled_batch
-from clicktower.training.trainer.large_update import LossBatch, Path, ReferencePath, Towers, large_update, name_culprit
+from clicktower.training.trainer.large_update import LossBatch, Path, Towers, large_update, name_culprit, reference_path
 from clicktower.training.trainer.objective import Objective, Task
 from clicktower.training.trainer.optimisers import MomentumSchedule, RowState, start_state
 from clicktower.training.trainer.run_report import Report
@@ -204,7 +204,7 @@ def path_of(
     if arithmetic == ROWS:
         return CompiledPath(num_threads, batch_of)
     if arithmetic != COMPILED:
-        return ReferencePath(device, batch_of)
+        return reference_path()(device, batch_of)
     return CompiledPath(
         num_threads,
         partial(

@@ -18,8 +18,9 @@ from clicktower.training.trainer import job
 from clicktower.training.trainer.click_loss import pair_batch
 from clicktower.training.trainer.job import COMPILED, ONLY_PATH, REFERENCE, ROWS, arithmetic_of
 from clicktower.training.trainer.kernel_path import CompiledPath
-from clicktower.training.trainer.large_update import Path, ReferencePath, Towers, large_update
+from clicktower.training.trainer.large_update import Path, Towers, large_update
 from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
+from clicktower.training.trainer.reference_path import ReferencePath
 from clicktower.training.trainer.shard_data import Pairs
 from clicktower.training.trainer.worker import path_of
 from tests.recipes import varied

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from clicktower.training.kernel.kernel_library import library, status
-from clicktower.training.model.encoder import encode_batch
+from clicktower.training.model.forward import encode_batch
 from clicktower.training.model.kernel_towers import CHUNK_TEXTS, TowerPoint
 from clicktower.training.trainer.click_loss import pair_gradient
 from clicktower.training.trainer.kernel_path import Addend, KernelThreads, TouchedRows, whole

@@ -14,8 +14,9 @@ from clicktower.training.compute.threads import compute_threads
 from clicktower.training.model.parameters import initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.trainer.click_loss import PairBatch, pair_batch
-from clicktower.training.trainer.large_update import Towers, blocks_of, large_update
+from clicktower.training.trainer.large_update import Towers, large_update
 from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
+from clicktower.training.trainer.reference_path import blocks_of
 from clicktower.training.trainer.shard_data import apart
 from tests.recipes import recipe_with, varied
 from tests.training import reference

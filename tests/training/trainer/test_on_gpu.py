@@ -10,7 +10,8 @@ import safetensors.torch
 import torch
 
 from clicktower.schemas import storage
-from clicktower.training.model.encoder import CPU, Device, Encoder, encode_batch, open_device
+from clicktower.training.model.encoder import CPU, Device, Encoder, open_device
+from clicktower.training.model.forward import encode_batch
 from clicktower.training.model.parameters import initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_batch import text_batch
