@@ -17,7 +17,7 @@ def releases(*, to: ReleaseUri, json: Json = False) -> None:
 
         clicktower releases --to release
     """
-    from clicktower.flows.releases.publish import list_releases
+    from clicktower.flows.releases.kept_releases import list_releases
 
     kept = list_releases(to)
     live = next((row["digest"] for row in kept if row["state"] == "live"), None)
@@ -53,7 +53,7 @@ def rollback(*, to: ReleaseUri, release: str | None = None, json: Json = False) 
         release: The digest of a release or candidate that `clicktower releases` lists; by default the release that was
             live before.
     """
-    from clicktower.flows.releases.publish import rollback
+    from clicktower.flows.releases.kept_releases import rollback
     from clicktower.flows.show import present
 
     result = rollback(to, release=release)
