@@ -247,7 +247,7 @@ def publish(config: PipelineConfig, model: dict, evaluation: dict) -> dict:
 def report(config: PipelineConfig, results: dict) -> str:
     """The path of the HTML report on a run's results."""
     from clicktower.flows.report.renderers import write_page
-    from clicktower.flows.report.run_page import read_run, run_page
+    from clicktower.flows.report.run_blocks import read_run, run_page
 
     commands = present.next_commands(config.publish.to, results["evaluate"], results["publish"])
     write_page(config.report, run_page(read_run(config.title, results, commands)))

@@ -18,7 +18,7 @@ ENTRIES = (
     "flows.commands.train_and_evaluate", "training.trainer.worker", "training.trainer.clicks",
     "training.towers.recurrent", "training.evaluation.evaluate_stage",
     "flows.commands.publish", "flows.guards.promotion", "flows.releases.publish", "flows.releases.make_release",
-    "flows.report.run_page", "flows.report.training_page",
+    "flows.report.training_page",
 )  # fmt: skip
 
 # What hangs beside the main path: folders, and files of the others.

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from clicktower.flows.commands.options import Documents, Into, Json, Set
-from clicktower.flows.commands.standard_input import log_files
+from clicktower.flows.commands.options import Documents, Into, Json, Set, log_files
 from clicktower.flows.config.toml_file import read_toml, with_options
 from clicktower.flows.show import console, present
 from clicktower.schemas.stage import StageResult

@@ -37,8 +37,7 @@ from clicktower.training.model.model import Model, load_encoder
 from clicktower.training.model.model_folder import DESCRIPTION, WEIGHTS
 from clicktower.training.ranking.bm25 import INDEX, TitleBM25
 from clicktower.training.ranking.ndcg import measure_name
-from clicktower.training.ranking.title_ranking import mixed, with_best_by_terms
-from clicktower.training.ranking.word_matches import WORDS, WordMatches
+from clicktower.training.ranking.title_ranking import WORDS, WordMatches, mixed, with_best_by_terms
 
 
 def make_release(

@@ -22,8 +22,7 @@ from clicktower.training.model.model_folder import Stored, encoder_of, read_mode
 from clicktower.training.model.text_encoder import text_encoder_of
 from clicktower.training.ranking.bm25 import INDEX, TitleBM25
 from clicktower.training.ranking.rerank import Confidence, rerank
-from clicktower.training.ranking.title_ranking import mixed, with_best_by_terms
-from clicktower.training.ranking.word_matches import WORDS, WordMatches
+from clicktower.training.ranking.title_ranking import WORDS, WordMatches, mixed, with_best_by_terms
 
 Mode = Literal["hybrid", "vector", "bm25"]
 

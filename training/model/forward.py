@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from clicktower.training.compute.reduction import RowGradient
-from clicktower.training.model.encoder import Encoder
+from clicktower.training.model.parameters import Encoder
 from clicktower.training.model.recipe import tower_name
 from clicktower.training.towers.text_batch import TextBatch
 from clicktower.training.towers.tower import Parts, word_inputs

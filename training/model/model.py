@@ -19,7 +19,6 @@ from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 from clicktower.training.compute.threads import alone, compute_threads
 from clicktower.training.model.compiled_model import CompiledModel, encodable, require_side
 from clicktower.training.model.embedding import AnyEncoder, Empty, Side, members_of
-from clicktower.training.model.encoder import CPU, Encoder
 from clicktower.training.model.kernel_towers import CompiledTower, can_encode
 from clicktower.training.model.model_folder import (
     SCHEMA_VERSION,
@@ -29,7 +28,7 @@ from clicktower.training.model.model_folder import (
     reading_model,
     write_files,
 )
-from clicktower.training.model.parameters import Layout, Outputs, layout_of, tower_of
+from clicktower.training.model.parameters import CPU, Encoder, Layout, Outputs, layout_of, tower_of
 from clicktower.training.model.recipe import Recipe, tower_name
 from clicktower.training.towers.text_table import CONTRACT_VERSION as WORDS_VERSION
 from clicktower.training.towers.text_table import TextTable, grouped_order

@@ -12,9 +12,8 @@ import torch
 
 from clicktower.schemas.judgments import Judged
 from clicktower.training.model.compiled_model import text_table
-from clicktower.training.model.encoder import Encoder
 from clicktower.training.model.model import encode_table
-from clicktower.training.model.parameters import NO_OUTPUTS, Outputs
+from clicktower.training.model.parameters import NO_OUTPUTS, Encoder, Outputs
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.ranking.measure import collection_of
 from clicktower.training.ranking.ndcg import CUTOFFS, JudgedPairs, judged_pairs, ndcg_of_judged

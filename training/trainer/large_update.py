@@ -18,8 +18,7 @@ import torch
 
 from clicktower.schemas.errors import Diverged
 from clicktower.training.compute.reduction import RowGradient, Workers
-from clicktower.training.model.encoder import CPU, Device, Encoder
-from clicktower.training.model.parameters import Layout
+from clicktower.training.model.parameters import CPU, Device, Encoder, Layout
 from clicktower.training.model.recipe import AdaGrad, Adam, Recipe, tower_name
 from clicktower.training.trainer.optimisers import MomentumSchedule, Rows, RowState
 from clicktower.training.trainer.shard_data import MicroBatch

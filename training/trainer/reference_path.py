@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from clicktower.training.compute.reduction import in_blocks, total_gradient
-from clicktower.training.model.encoder import CPU, Device
-from clicktower.training.model.parameters import DTYPES
+from clicktower.training.model.parameters import CPU, DTYPES, Device
 from clicktower.training.model.recipe import SGD
 from clicktower.training.trainer.click_loss import pair_batch
 from clicktower.training.trainer.large_update import GradientSum, LossBatch, Towers, WorkerShare

@@ -24,13 +24,14 @@ from clicktower.schemas.stage import Progress, silent
 from clicktower.training.compute.reduction import Workers
 from clicktower.training.compute.threads import compute_threads
 from clicktower.training.kernel.kernel_library import status
-from clicktower.training.model.encoder import Device, open_device
 from clicktower.training.model.model import Model, load_model, write_model
 from clicktower.training.model.parameters import (
+    Device,
     Layout,
     initial_parameters,
     is_head_or_decoder,
     layout_of,
+    open_device,
     require_memory,
 )
 from clicktower.training.model.recipe import Nesterov, Recipe, tower_name

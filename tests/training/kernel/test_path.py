@@ -10,9 +10,8 @@ import pytest
 
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.training.compute.reduction import Workers
-from clicktower.training.model.encoder import CPU
 from clicktower.training.model.kernel_towers import can_encode
-from clicktower.training.model.parameters import initial_parameters, layout_of
+from clicktower.training.model.parameters import CPU, initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.trainer import job
 from clicktower.training.trainer.click_loss import pair_batch

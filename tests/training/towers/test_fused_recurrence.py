@@ -6,8 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from clicktower.training.model.encoder import Device, Encoder
-from clicktower.training.model.parameters import initial_parameters, layout_of, tower_of
+from clicktower.training.model.parameters import Device, Encoder, initial_parameters, layout_of, tower_of
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers import gpu_recurrent
 from clicktower.training.towers.text_batch import TextBatch, text_batch
