@@ -394,9 +394,8 @@ def run_page(run: Run) -> Page:
 def _comparison(results: Results) -> Sequence[Block]:
     if "compare" not in results:
         return ()
-    from clicktower.flows.report.comparison_page import comparison_blocks
-
-    return comparison_blocks(results["compare"]["metrics"])
+    blocks: Sequence[Block] = code("flows.report.comparison_page:comparison_blocks")(results["compare"]["metrics"])
+    return blocks
 
 
 def _lead(results: Results) -> str:
