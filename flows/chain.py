@@ -269,6 +269,7 @@ def track(config: PipelineConfig, results: dict) -> None:
 def prune(config: PipelineConfig, results: Mapping[str, Any], date: str) -> dict:
     """What went from the store by [keep]. What this run made and read stays, as does the window up to its date."""
     from clicktower.flows.retention import prune as remove_unneeded
+    from clicktower.flows.show.store_results import pruned_headline
 
     assert config.keep
     made = {result["digest"] for result in results.values() if isinstance(result, Mapping)}
@@ -281,7 +282,7 @@ def prune(config: PipelineConfig, results: Mapping[str, Any], date: str) -> dict
     pruned = remove_unneeded(
         config.store, config.keep, releases=[config.publish.to], needed=needed, dates=window
     ).to_json()
-    present.stage_line("prune", present.pruned_headline(pruned))
+    present.stage_line("prune", pruned_headline(pruned))
     return pruned
 
 

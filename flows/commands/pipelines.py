@@ -79,9 +79,10 @@ def run(
 def _plan(config_file: str, date: str | None, assignments: Sequence[str], json: bool) -> None:
     from clicktower.flows import plan
     from clicktower.flows.config.pipeline_config import read_pipeline
+    from clicktower.flows.show.store_results import plan as show_plan
 
     config = read_pipeline(config_file, assignments)
-    console.emit(plan.to_json(plan.plan(config, _day(date).isoformat())), json, present.plan)
+    console.emit(plan.to_json(plan.plan(config, _day(date).isoformat())), json, show_plan)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from clicktower.schemas.errors import UsageError
-from clicktower.training.compute.reduction import in_blocks
+from clicktower.training.compute.gradient_sums import in_blocks
 from clicktower.training.compute.threads import empty
 from clicktower.training.model import objective_settings
 from clicktower.training.model.parameters import Outputs, tower_of

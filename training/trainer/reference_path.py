@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from clicktower.training.compute.reduction import in_blocks, total_gradient
+from clicktower.training.compute.gradient_sums import in_blocks, total_gradient
 from clicktower.training.model.parameters import CPU, DTYPES, Device
 from clicktower.training.model.recipe import SGD
 from clicktower.training.trainer.click_loss import pair_batch

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from clicktower.schemas.errors import StageError
 from clicktower.training.compute import reduction
-from clicktower.training.compute.reduction import Addend, RowGradient, Total, Workers, total_gradient
+from clicktower.training.compute.gradient_sums import Addend, Total, total_gradient
+from clicktower.training.compute.reduction import RowGradient, Workers
 
 COLUMNS, ROWS, SIZES = 3, torch.tensor([1, 4, 7, 9]), {"part": 5}
 THREADS = ThreadPoolExecutor(2)
