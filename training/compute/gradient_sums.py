@@ -15,12 +15,8 @@ from clicktower.training.compute.threads import empty
 # On a CPU: numbers whose norm is computed at once, which fixes the order of its sum, and how many such blocks a thread
 # takes at once. One by one, the calls alone take a fifth of an update of 50 million numbers.
 BLOCK, BLOCKS_AT_ONCE = 1 << 17, 8
-
-
 # A micro-batch's gradients, with their towers, and its loss.
 Addend = tuple[Sequence[tuple[str, RowGradient]], torch.Tensor]
-
-
 Norms = list[torch.Tensor]  # of the blocks of a sum
 
 
