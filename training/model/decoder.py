@@ -36,7 +36,8 @@ from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.recurrent import LSTMTower
 from clicktower.training.towers.text_batch import OnDevice, TextBatch, text_batch
 from clicktower.training.towers.text_table import Ragged, TextTable, list_offsets
-from clicktower.training.towers.tower import Parts, Shapes, gather_rows
+from clicktower.training.towers.tower import Parts, gather_rows
+from clicktower.training.towers.tower_settings import Shapes
 
 END, UNKNOWN, FIRST_WORD = 0, 1, 2  # ids: the end of a text, a word outside the vocabulary, words[0]
 

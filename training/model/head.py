@@ -26,7 +26,8 @@ from clicktower.training.compute.threads import empty
 from clicktower.training.model import objective_settings
 from clicktower.training.model.parameters import Outputs, tower_of
 from clicktower.training.model.recipe import Recipe
-from clicktower.training.towers.tower import Parts, Shapes
+from clicktower.training.towers.tower import Parts
+from clicktower.training.towers.tower_settings import Shapes
 
 Vectors = tuple[torch.Tensor, ...]  # (x [B, d],) of labelled texts, (a [B, d], b [B, d]) of labelled pairs
 Unit = Literal["pairs", "texts"]

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pkgutil import resolve_name
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -22,11 +22,14 @@ from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.process import memory_bytes
 from clicktower.schemas.section import code_of
 from clicktower.training.compute.device import can_compile
-from clicktower.training.compute.reduction import RowGradient
+from clicktower.training.compute.reduction import Parts, RowGradient
+from clicktower.training.model.kernel_towers import SERVED, TowerSizes, kernel_sizes
 from clicktower.training.model.recipe import Frozen, Recipe
 from clicktower.training.towers.text_table import WordRows
-from clicktower.training.towers.tower import Parts, Projected, Shapes, Tower
-from clicktower.training.towers.tower_settings import GatedRecurrent, Recurrent
+from clicktower.training.towers.tower_settings import GatedRecurrent, Recurrent, Shapes
+
+if TYPE_CHECKING:
+    from clicktower.training.towers.tower import Tower
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,10 +81,19 @@ def is_head_or_decoder(part: str) -> bool:
     return part.startswith(("head.", "decoder."))
 
 
-def tower_of(recipe: Recipe) -> Tower:
+def tower_of(recipe: Recipe) -> "Tower":
     """A recipe's tower, above word vectors if it has some."""
     tower: Tower = code_of(recipe.tower)(recipe.tower)
-    return Projected(tower, recipe.word_vectors.columns) if recipe.word_vectors else tower
+    if not recipe.word_vectors:
+        return tower
+    projected: Tower = resolve_name("clicktower.training.towers.tower:Projected")(tower, recipe.word_vectors.columns)
+    return projected
+
+
+def sizes_of(recipe: Recipe) -> "TowerSizes | Tower":
+    """The sizes of a recipe's tower; its code in torch is not loaded for one that the kernels know."""
+    is_known = type(recipe.tower) in SERVED and not recipe.word_vectors
+    return kernel_sizes(recipe.tower) if is_known else tower_of(recipe)
 
 
 RECURRENT = {"W_rec", "b", "W_peep"}  # a recurrent tower's parts besides W
@@ -192,7 +204,7 @@ class Layout:
 
 def layout_of(recipe: Recipe, table_rows: int, outputs: Outputs = NO_OUTPUTS, words: Sequence[str] = ()) -> Layout:
     """`table_rows`: of letter trigrams. `words`: those that have a row of their own."""
-    tower = tower_of(recipe)
+    tower = sizes_of(recipe)
     extra = layer_of(recipe, outputs)
     return Layout(
         word_rows=WordRows(table_rows, tuple(words)),
@@ -220,7 +232,7 @@ def require_memory(recipe: Recipe, layout: Layout, workers: int = 1) -> None:
         return
 
     def is_too_large(cells: int) -> bool:
-        tower = tower_of(replace(recipe, tower=replace(recipe.tower, cells=cells)))
+        tower = sizes_of(replace(recipe, tower=replace(recipe.tower, cells=cells)))
         its_layout = replace(layout, columns=tower.columns, parts=tower.parts)
         return workers * training_bytes(recipe, its_layout) > there
 
@@ -294,7 +306,7 @@ class Device:
     place: torch.device
     fused: bool = False
 
-    def tower(self, recipe: Recipe) -> Tower:
+    def tower(self, recipe: Recipe) -> "Tower":
         """A recipe's tower on this device. The kernels know float32; everything else is computed eagerly."""
         tower = tower_of(recipe)
         if not self.fused or recipe.dtype != "float32":
@@ -353,4 +365,4 @@ class Encoder:
 
     @property
     def dimensions(self) -> int:
-        return tower_of(self.recipe).dimensions
+        return sizes_of(self.recipe).dimensions

@@ -6,6 +6,7 @@ from pydantic import AfterValidator, Field, field_validator
 
 from clicktower.schemas.section import Count, Factor, Natural, SectionFamily, Unnamed, section
 
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]  # names and shapes of parameters, in the order they are stored in
 SIGMA_MIN = 1e-3  # of a variational tower's deviations
 
 

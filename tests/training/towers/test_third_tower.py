@@ -20,8 +20,8 @@ from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evalua
 from clicktower.training.model.model import load_model
 from clicktower.training.model.recipe import Nesterov, Recipe
 from clicktower.training.towers.text_batch import TextBatch
-from clicktower.training.towers.tower import Parts, Shapes, text_of_row, text_sums
-from clicktower.training.towers.tower_settings import TowerSettings
+from clicktower.training.towers.tower import Parts, text_of_row, text_sums
+from clicktower.training.towers.tower_settings import Shapes, TowerSettings
 from clicktower.training.trainer.launch import train
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training.small_shards import TABLE_ROWS, shop, write_build
