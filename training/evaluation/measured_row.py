@@ -5,14 +5,17 @@ form. `metrics` of its manifest: the means, and the cost of the row.
 """
 
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError
 from clicktower.schemas.judgments import Run, read_run, run_lines, trec_field
 from clicktower.schemas.manifest import Outcome, Request, from_bytes
 from clicktower.schemas.section import named_settings
@@ -21,7 +24,16 @@ from clicktower.training.evaluation.evaluation_settings import EvaluateConfig
 from clicktower.training.evaluation.rows import BASELINE, ComparisonInputs, Row
 from clicktower.training.ranking.bm25 import RelativeBM25, TitleBM25
 from clicktower.training.ranking.hybrid import Hybrid, cross_fit, scores_of_pairs
-from clicktower.training.ranking.measure import Measured, System, measure, measure_run
+from clicktower.training.ranking.measure import (
+    DEFAULT_RULES,
+    JudgedCollection,
+    Measured,
+    Rules,
+    System,
+    measure,
+    measure_runs,
+    rank_results,
+)
 from clicktower.training.ranking.ndcg import judged_pairs
 from clicktower.training.ranking.title_ranking import TitleRanking
 
@@ -236,3 +248,52 @@ class EndedRow:
         """The row's best of the whole collection."""
         assert self.result
         return read_run(storage.join(self.result.data, _RETRIEVED))
+
+
+def measure_run(run: Run, collection: JudgedCollection, rules: Rules = DEFAULT_RULES) -> tuple[Measured, list[str]]:
+    """The value of a ranking from outside, and what to know about it, one sentence each.
+
+    The run is taken as it is, by trec_eval's rules: its scores determine the order, as 32-bit floats, ties by
+    descending document id. Over the collection the run's best k results count; among the judged documents those that it
+    returned, in its order: a judged document that it lacks has no rank and gains nothing. So a run of ten results per
+    query can score below a system that orders all judged documents, and the notes say how much was missing.
+
+    Raises StageError for a score that is not finite, and if no judged query has a result.
+    """
+    for query_id, results in run.items():
+        for document_id, score in results.items():
+            if not math.isfinite(score):
+                raise StageError(
+                    f"The query {query_id} of the run has the document {document_id} with the score {score}, which has"
+                    " no place in a ranking.",
+                    "Give that result a finite score, or leave it out.",
+                )
+    ranked = {query_id: rank_results(run.get(query_id, {})) for query_id in collection.qrels}
+    if not any(ranked.values()):
+        raise StageError(
+            f"The run of {len(run):,} queries has results for none of the {len(collection.qrels):,} judged queries.",
+            "Check that the run and the judgments have the same query ids.",
+        )
+    judged = {
+        query_id: {d: score for d, score in results.items() if d in collection.qrels[query_id]}
+        for query_id, results in ranked.items()
+    }
+    retrieved = {query_id: dict(islice(results.items(), rules.top_k)) for query_id, results in ranked.items()}
+    num_judged = sum(len(grades) for grades in collection.qrels.values())
+    notes = [
+        (sum(not results for results in ranked.values()), "judged queries have no results in the run: they count 0"),
+        (
+            num_judged - sum(len(results) for results in judged.values()),
+            "judged documents are not in the run: they have no rank and gain nothing",
+        ),
+        (
+            sum(d not in collection.row_of for results in ranked.values() for d in results),
+            "results are outside the collection: they keep their places and their grades, as in trec_eval",
+        ),
+        (
+            sum(query_id not in collection.qrels for query_id in run),
+            "queries of the run are not among the judged ones: they were not looked at",
+        ),
+    ]
+    figures = measure_runs(judged, retrieved, collection, rules)
+    return figures, [f"{count:,} {sentence}" for count, sentence in notes if count]

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from clicktower.flows.config.guard_rules import PARTS, PromotionRules
-from clicktower.flows.guards.promotion import Judgments, decide_if_better, decision_rule, release_evaluation
-from clicktower.flows.releases.publish import Published, publish, rollback
+from clicktower.flows.guards.compare_models import release_evaluation
+from clicktower.flows.guards.promotion import Judgments, decide_if_better, decision_rule
+from clicktower.flows.releases.kept_releases import rollback
+from clicktower.flows.releases.publish import Published, publish
 from clicktower.schemas.documents import read_documents
 from clicktower.schemas.errors import TransientError, UsageError
 from clicktower.schemas.release import read_decision, read_pointer
