@@ -53,6 +53,13 @@ class AnyEncoder(SharingEncoder, Protocol):
         """As `model.Model.encode`."""
 
 
+class WholeEncoder(AnyEncoder, Protocol):
+    """An encoder with all of its parameters (model.load_encoder)."""
+
+    @property
+    def num_parameters(self) -> int: ...
+
+
 def members_of(encoder: AnyEncoder) -> tuple[Any, ...]:
     """The members of an ensemble; another encoder alone."""
     return getattr(encoder, "members", (encoder,))

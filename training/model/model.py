@@ -18,7 +18,7 @@ from clicktower.schemas.section import named_settings
 from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 from clicktower.training.compute.threads import alone, compute_threads
 from clicktower.training.model.compiled_model import CompiledModel, encodable, require_side
-from clicktower.training.model.embedding import AnyEncoder, Empty, Side, members_of
+from clicktower.training.model.embedding import Empty, Side, WholeEncoder, members_of
 from clicktower.training.model.kernel_towers import CompiledTower, can_encode
 from clicktower.training.model.model_folder import (
     SCHEMA_VERSION,
@@ -116,7 +116,7 @@ def load_model(folder: str) -> Model:
     raise StageError(f"The model in {folder} is {content}.", "Give the folder of a model that `train` made.")
 
 
-def load_encoder(folder: str) -> AnyEncoder:
+def load_encoder(folder: str) -> WholeEncoder:
     """The content of a model folder. Raises as `load_model`."""
     with reading_model(folder):
         return encoder_of(read_model(folder), trained_model)

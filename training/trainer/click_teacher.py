@@ -19,10 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from clicktower.schemas.errors import UsageError
-from clicktower.training.model.embedding import unit
-from clicktower.training.model.ensemble import Ensemble
-from clicktower.training.model.imported_encoder import ImportedEncoder
-from clicktower.training.model.model import Model, load_encoder
+from clicktower.training.model.embedding import AnyEncoder, unit
+from clicktower.training.model.model import load_encoder
 from clicktower.training.model.objective_settings import Fixed, Teaching
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.model.teacher import SUFFIX, TextVectors, read_text_vectors
@@ -83,7 +81,7 @@ def teacher_of(path: str, data: ShardData, recipe: Recipe) -> Teacher:
 
 
 def _encoded(
-    model: Model | Ensemble | ImportedEncoder | TextVectors,
+    model: AnyEncoder | TextVectors,
     strings: pa.ChunkedArray | None,
     rows: np.ndarray,
     side: Literal["query", "document"],
