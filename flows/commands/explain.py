@@ -33,7 +33,7 @@ def explain(
     lexical_share: float | None = None,
     side: Side | None = None,
     beside: str | None = None,
-    printed: bool = False,
+    printed: bool | None = None,
     queries: str | None = None,
     into: str | None = None,
     grid: int = 0,

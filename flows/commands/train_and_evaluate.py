@@ -33,7 +33,7 @@ def train(
     adult_list: AdultList = None,
     word_vectors: str | None = None,
     teacher: str | None = None,
-    loss_after_epoch: bool = False,
+    loss_after_epoch: bool | None = None,
     set: list[str] | None = None,
     report: str | None = None,
     json: Json = False,
@@ -96,9 +96,7 @@ def train(
             shards,
             store=into,
             recipe=with_options(
-                named,
-                {"epochs": epochs, "reduction": reduction, "objective.loss_after_epoch": loss_after_epoch or None},
-                set,
+                named, {"epochs": epochs, "reduction": reduction, "objective.loss_after_epoch": loss_after_epoch}, set
             ),
             workers=workers,
             min_workers=min_workers,

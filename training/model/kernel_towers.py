@@ -256,7 +256,9 @@ def kernel_sizes(tower: TowerSettings) -> TowerSizes:
     if isinstance(tower, GatedRecurrent):
         gates = 4 if tower.forget_gate else 3
     columns, dimensions = ways * gates * cells, ways * cells
-    parts = (("W_rec", (cells, columns)), ("b", (columns,)))
+    parts = (("W_rec", (cells, columns)),)
+    if not isinstance(tower, RNN) or tower.bias:
+        parts += (("b", (columns,)),)
     if isinstance(tower, GatedRecurrent) and tower.peepholes:
         parts += (("W_peep", (gates - 1, ways * cells)),)
     if isinstance(tower, Variational):
