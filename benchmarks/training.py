@@ -346,9 +346,7 @@ def _encoding_figures(encoding: dict) -> dict:
 
 
 def goals(result: dict) -> dict[str, dict]:
-    """Each goal with the figure and whether it is met; those that were not measured are left out, as are titles a second
-    of one thread.
-    """
+    """Each goal with the figure and whether it is met; without those that were not measured, or are of all cores."""
     found = {}
     for name, (kind, goal) in (GOALS_ON_A_GPU if result["device"] == "cuda" else GOALS).items():
         of_cores = name.endswith("per_second") and result["threads"] == 1

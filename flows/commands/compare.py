@@ -18,7 +18,7 @@ from clicktower.training.model.named_recipes import DEFAULT, recipe
 from clicktower.training.ranking.ndcg import measure_name
 
 if TYPE_CHECKING:
-    from clicktower.training.evaluation.measured_row import EndedRow
+    from clicktower.training.evaluation.row import EndedRow
 
 
 def compare(
