@@ -18,17 +18,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import clicktower
-from clicktower.schemas.manifest import Outcome, Request
-from clicktower.schemas.stage import run_stage
-from clicktower.training.model.model import write_model
-from clicktower.training.model.named_recipes import DEFAULT
-from clicktower.training.model.named_recipes import recipe as named_recipe
 from tests.end_to_end.shop import clicktower as command
-from tests.recipes import varied
-from tests.trained_model import untrained
 
 KEPT = Path(__file__).parent / "kept"
 FILES = {
@@ -51,10 +42,9 @@ qrels = "qrels.txt"
 pair_people = true
 [build]
 k = 1
-table_rows = 51000
+table_rows = 1000
 [train]
 threads = 1
-start = "store/train/START"
 [train.set]
 epochs = 1
 tower.cells = 4
@@ -93,7 +83,7 @@ def make(folder: Path) -> None:
     for name, simulated in FILES.items():
         (folder / "data" / simulated).rename(folder / name)
     pipeline = folder / "pipeline.toml"
-    pipeline.write_text(PIPELINE.replace("START", start_model(str(folder / "store"))))
+    pipeline.write_text(PIPELINE)
     run("backfill", str(pipeline), "--from", days[0], "--to", days[-1], "--ingest-only")
     erased, person = people
     (folder / "erased.txt").write_text(erased)
@@ -120,20 +110,6 @@ def said_of(folder: Path, days: list[str], person: str, results: dict[str, Any])
         },
         "vectors": {query: release.encode_queries([query])[0].tolist() for query in queries},
     }
-
-
-def start_model(store: str) -> str:
-    """The digest of a model to start from, whose rows repeat: those that no pair touches then take hardly any room."""
-    chosen = varied(named_recipe(DEFAULT), cells=4)
-    drawn = untrained(chosen)
-
-    def produce(folder: str) -> Outcome:
-        towers = {name: matrix[torch.arange(len(matrix)) % 97] for name, matrix in drawn.towers.items()}
-        write_model(folder, chosen, drawn.layout, towers)
-        return Outcome()
-
-    request = Request(stage="train", stage_version=1, config={"rows": "repeat"}, inputs={})
-    return run_stage(store, request, produce).manifest.digest
 
 
 def run(*words: str) -> dict[str, Any]:

@@ -73,7 +73,7 @@ import os, signal, sys
 from clicktower.flows.cli import main
 
 def send(frame, event, argument):
-    if event == "call" and frame.f_code.co_name == "{moment}" and "ray" in frame.f_globals["__name__"]:
+    if frame.f_code.co_name == "{function}" and event == "call" and frame.f_globals["__name__"] == "{module}":
         sys.setprofile(None)
         os.kill(os.getpid(), signal.{number})
 
@@ -85,18 +85,22 @@ main(sys.argv[1:])
 @pytest.mark.engine
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "moment"),
-    [("SIGTERM", "disconnect"), ("SIGTERM", "kill_all_processes"), ("SIGINT", "kill_all_processes")],
+    ("number", "module", "function"),
+    [
+        ("SIGTERM", "ray._private.worker", "disconnect"),
+        ("SIGTERM", "ray._private.node", "kill_all_processes"),
+        ("SIGINT", "ray._private.node", "kill_all_processes"),
+    ],
 )
 def test_a_signal_while_ray_shuts_down_ends_the_command_with_a_sentence_and_all_that_ray_started(
-    tmp_path, monkeypatch, number, moment
+    tmp_path, monkeypatch, number, module, function
 ):
     """More titles than a part has, so that a cluster of this machine encodes them."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     documents = tmp_path / "documents.tsv"
     documents.write_text("".join(f"d{at}\tpipe {at}\n" for at in range(PART_TITLES + 1)))
     command = ["publish", "--model", trained_stage(str(tmp_path)), "--documents", str(documents), "--workers", "2"]
-    code, mark = ENDING.format(number=number, moment=moment), {"CLICKTOWER_TEST": str(tmp_path)}
+    code, mark = ENDING.format(number=number, module=module, function=function), {"CLICKTOWER_TEST": str(tmp_path)}
     words = [sys.executable, "-c", code, *command, "--to", str(tmp_path / "release")]
     ended = subprocess.run(words, env=os.environ | mark, capture_output=True, text=True, check=False)
     assert ended.returncode == 128 + signal.Signals[number]
