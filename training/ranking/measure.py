@@ -96,9 +96,9 @@ def judged_qrels(
 
 def _unite(texts: Mapping[str, str], qrels: Qrels) -> tuple[Qrels, int]:
     """(qrels with one query for each text, the number of judgments that differ within one)."""
-    ids_of_text: dict[str, list[str]] = {}
+    ids_of_text: dict[tuple[str, str], list[str]] = {}
     for query_id, text in texts.items():
-        ids_of_text.setdefault(text or query_id, []).append(query_id)  # texts without words are not equal
+        ids_of_text.setdefault((text, "" if text else query_id), []).append(query_id)  # blank texts are not equal
     united, num_different = {}, 0
     for first, *others in ids_of_text.values():
         united[first] = qrels[first]
