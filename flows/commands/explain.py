@@ -293,8 +293,9 @@ def _printed_texts(text: str | None, label: str) -> list[tuple[str, Side]]:
             "--printed reads the paper's two pairs, which have texts and labels of their own.",
             "Leave --printed out, or the texts and the label.",
         )
+    sides: tuple[Side, Side] = ("query", "document")
     return [
-        (read.text, side) for pair in PRINTED_PAIRS for read, side in ((pair.query, "query"), (pair.title, "document"))
+        (read.text, side) for pair in PRINTED_PAIRS for read, side in zip((pair.query, pair.title), sides, strict=True)
     ]
 
 
