@@ -104,8 +104,8 @@ def _scores(readings: Readings) -> list[Block]:
     for reading in readings.models:
         for number, score in enumerate(reading.scores):
             meaning = SCORES[reading.recipe.objective.similarity]
-            what = f"“{reading.texts[2 * number].text}” and its title" if len(reading.scores) > 1 else "The pair"
-            blocks.append(Text(text=f"{what} by {reading.name}: {score:.3f}, {meaning}.", tone="unknown"))
+            subject = f"“{reading.texts[2 * number].text}” and its title" if len(reading.scores) > 1 else "The pair"
+            blocks.append(Text(text=f"{subject} by {reading.name}: {score:.3f}, {meaning}.", tone="unknown"))
         for number, classes in enumerate(reading.classes):
             unit = "pair" if len(reading.classes) < len(reading.texts) else called(reading, number)
             shares = ", ".join(f"{name} {share:.3f}" for name, share in classes.items())
