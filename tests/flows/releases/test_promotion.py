@@ -180,7 +180,7 @@ def test_a_disk_that_fails_meanwhile_decides_nothing(shop, tmp_path, monkeypatch
     def failing(*_, **__):
         raise TransientError("The disk is full.", "Make room.")
 
-    monkeypatch.setattr("clicktower.training.evaluation.evaluate_stage.evaluate", failing)
+    monkeypatch.setattr("clicktower.flows.guards.compare_models.evaluate", failing)
     decide = decision_rule(RULES, shop.judgments(shop.documents))
     with pytest.raises(TransientError):
         shop.published(to, 1, shop.documents, evaluation=of_candidate, decide=decide)
