@@ -15,7 +15,6 @@ they choose over all data sets that are there.
 import argparse
 import json
 import os
-import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
+from benchmarks.machine import machine  # noqa: E402
 from benchmarks.peers import lucene, scipy_lexical  # noqa: E402
 from benchmarks.quality import MIN_JUDGED, first_grades, write_choosing  # noqa: E402
 from clicktower.schemas.documents import Documents, read_documents  # noqa: E402
@@ -119,7 +119,7 @@ def main() -> None:
     value = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": f"python benchmarks/analysers.py --dataset {name}",
-        "machine": platform.machine(),
+        "machine": machine(),
         "dataset": name,
         "titles": len(documents),
         "relevant_grade": RELEVANT.get(name, 1),

@@ -11,7 +11,6 @@ benchmarks/results/attention-homedepot.json.
 import argparse
 import json
 import os
-import platform
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
+from benchmarks.machine import machine  # noqa: E402
 from benchmarks.quality import DATASETS, MIN_JUDGED, RESULTS, build_shards, first_grades, train  # noqa: E402
 from clicktower.schemas.documents import read_documents  # noqa: E402
 from clicktower.schemas.judgments import read_queries  # noqa: E402
@@ -74,7 +74,7 @@ def main() -> None:
             print(with_epochs, seed, row, flush=True)
     value = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, no accelerator",
+        "machine": machine(),
         "judged_on": f"dev, at least {MIN_JUDGED} judgments",
         "n": len(collection.qrels),
         "seeds": options.seeds,

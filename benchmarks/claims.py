@@ -1,9 +1,11 @@
 """What Palangi et al. say of their cells (section V-A, Tables III, V to VIII) and baselines, measured on dev queries.
 
-    CLICKTOWER_DATA=/path/to/data python benchmarks/claims.py --work /tmp/quality [--seeds 1 2 3]
+    CLICKTOWER_DATA=/path/to/data python benchmarks/claims.py --work /tmp/quality [--cells 32] [--seeds 1 2 3]
 
 Trains an LSTM, an RNN and a bidirectional LSTM on Home Depot as benchmarks/quality.py does, and reads all dev queries
 (and every 50th title) with them and with the same models before training: what those show too, training did not teach.
+The LSTMs have the 96 cells of Table IV's best row, or the 32 of section V-A (in each direction, and without an RNN). A
+bidirectional one has the printed rule: a keyword is declared in both directions.
 The claims, and what is measured for each query:
 
 attenuation   the input gate is less open at unimportant words: its mean over the cells at keywords minus that at other
@@ -15,20 +17,18 @@ topics        a cell takes words of one topic: how like each other the relevant 
               titles the words of their query are left out; TF-IDF, cosine
 RNN and LSTM  the RNN declares unimportant words with more cells, and tells good from bad titles less: the share of the
               most active cells that move at function words, the cosine to relevant titles minus that to Bad ones
-training loss its loss is above the LSTM's after each epoch (Fig. 7): with one γ for both, since losses of two γ do not
-              compare
 alike         PLSA and Doc2Vec rank alike with other settings (section VI): NDCG with these minus that with the paper's,
               on dev queries with five judgments
 
 Every figure is a mean over queries (of topics, over pairs) with its 95% interval, by a bootstrap over queries; several
 seeds are averaged for each query first. A claim is reproduced where the interval is above zero, and that of the
-difference to the untrained model too. Prints a table and writes benchmarks/results/claims.json.
+difference to the untrained model too. Prints a table and writes benchmarks/results/claims.json, or claims-32.json
+without the last one. Fig. 7 is training_loss.py's.
 """
 
 import argparse
 import json
 import os
-import platform
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -42,13 +42,13 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
+from benchmarks.machine import machine  # noqa: E402
 from benchmarks.quality import (  # noqa: E402
     DATASETS,
     RESULTS,
     ROWS,
     Judges,
     build_shards,
-    by_epoch,
     differences,
     first_grades,
     of_measures,
@@ -67,7 +67,11 @@ from clicktower.training.model.parameters import initial_parameters  # noqa: E40
 from clicktower.training.ranking.significance import percentiles, resample  # noqa: E402
 
 DATASET, EVERY = "homedepot", 50
-RECIPES = ("paper-lstm-96", "paper-rnn-288", "paper-bilstm-96")
+# By the cells of the LSTMs: an LSTM, an RNN with as many parameters, a bidirectional LSTM.
+RECIPES: Mapping[int, tuple[str, ...]] = {
+    96: ("paper-lstm-96", "paper-rnn-288", "paper-bilstm-96"),
+    32: ("paper-lstm-32", "paper-bilstm-96:tower.cells=32"),
+}
 RELEVANT, BAD = 2, 0  # Good and Excellent; Bad
 FUNCTION_WORDS = frozenset(
     words(
@@ -76,7 +80,6 @@ FUNCTION_WORDS = frozenset(
     )
 )
 CONFIDENCE, RESAMPLES = 0.95, 2_000
-COMPARABLE = "objective.gamma=5,epochs=7"  # the RNN's own
 ALIKE: Mapping[str, tuple[dict[str, int], ...]] = {  # with which the paper saw about the same, beside its own
     "plsa-printed": ({"topics": 100}, {"topics": 300}),
     "doc2vec-printed": ({"dimensions": 400}, {"epochs": 100}, {"window": 2}, {"window": 10}),
@@ -293,7 +296,7 @@ def mean_over(seeds: Sequence[Mapping[Claim, np.ndarray]]) -> dict[Claim, np.nda
 
 
 def measure(judged: Judged, seeds: Sequence[Mapping[str, Model]]) -> list[dict]:
-    """The rows of the table. seeds: of each the LSTM, the RNN and the bidirectional LSTM by their recipes' names."""
+    """The rows of the table. seeds: of each the models of RECIPES, by their recipes' names."""
     names = list(seeds[0])
     values: dict[bool, list[dict[Claim, np.ndarray]]] = {True: [], False: []}
     reads: dict[tuple[bool, str], list[list[Read]]] = {}
@@ -307,8 +310,9 @@ def measure(judged: Judged, seeds: Sequence[Mapping[str, Model]]) -> list[dict]:
             for name, model in models.items():
                 found |= of_words(judged, name, model, of_seed[name])
                 reads.setdefault((is_trained, name), []).append(of_seed[name])
-            lstm, rnn = names[:2]
-            found |= of_two(judged, (lstm, rnn), (models[lstm], models[rnn]), (of_seed[lstm], of_seed[rnn]))
+            for rnn in (name for name, model in models.items() if model.recipe.tower.kind == "rnn"):
+                lstm = names[0]
+                found |= of_two(judged, (lstm, rnn), (models[lstm], models[rnn]), (of_seed[lstm], of_seed[rnn]))
             made.append(found)
             print("trained" if is_trained else "untrained", "models of a seed are read", file=sys.stderr)
     rows = []
@@ -348,7 +352,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", required=True, help="folder for the store")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="training seeds")
-    parser.add_argument("--recipes", nargs=3, default=RECIPES, help="an LSTM, an RNN and a bidirectional LSTM")
+    parser.add_argument("--cells", type=int, default=96, choices=RECIPES, help="of the LSTMs, in each direction")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     data, work = Path(os.environ["CLICKTOWER_DATA"]) / DATASET, Path(options.work) / DATASET
@@ -361,17 +365,10 @@ def main() -> None:
     seeds = [
         {
             given: load_model(train(given, seed, shards["path"], work / "store", options.threads)["data"])
-            for given in options.recipes
+            for given in RECIPES[options.cells]
         }
         for seed in options.seeds
     ]
-    comparable = {
-        given: [
-            train(f"{given}:{COMPARABLE}", seed, shards["path"], work / "store", options.threads)
-            for seed in options.seeds
-        ]
-        for given in options.recipes[:2]
-    }
     rows = measure(judged, seeds)
     for row in rows:
         shown = " ".join("{mean:+.4f} ({low:+.4f} to {high:+.4f})".format(**row[of]) for of in ("trained", "untrained"))
@@ -379,7 +376,7 @@ def main() -> None:
     value = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": f"python benchmarks/claims.py {' '.join(sys.argv[1:])}",
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, no accelerator",
+        "machine": machine(),
         "dataset": DATASET,
         "train_pairs": shards["counts"]["train_pairs"],
         "queries": len(queries),
@@ -388,12 +385,12 @@ def main() -> None:
         "rule": CountingRule().to_json(),
         "confidence": CONFIDENCE,
         "claims": rows,
-        "training_loss": {
-            given: [by_epoch(model, "train_loss") for model in models] for given, models in comparable.items()
-        },
-        "alike": alike(Judges(documents, data / "queries.dev.tsv", data / "qrels.dev.txt"), shards["path"]),
     }
-    (RESULTS / "claims.json").write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    if options.cells == 96:
+        judges = Judges(documents, data / "queries.dev.tsv", data / "qrels.dev.txt")
+        value["alike"] = alike(judges, shards["path"])
+    name = "claims.json" if options.cells == 96 else f"claims-{options.cells}.json"
+    (RESULTS / name).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy.stats import kendalltau
 
-from clicktower.beam_jobs.ingest.content_filters import ADULT_ENGLISH, shipped_list
 from clicktower.beam_jobs.ingest.days import day_files, open_window, read_day_file
 from clicktower.beam_jobs.judgments.judge_clicks import (
     CELLS,
@@ -46,6 +45,7 @@ from clicktower.beam_jobs.judgments.judge_clicks import (
 )
 from clicktower.flows.simulation.simulated_searches import ATTRACTION, EXAMINED
 from clicktower.flows.simulation.simulated_shop import document_id, draw_catalogue, draw_intents, grades
+from clicktower.schemas.content_filters import ADULT_ENGLISH, shipped_list
 from clicktower.schemas.judgments import read_qrels, read_queries
 from clicktower.schemas.text_contract import normalise
 

@@ -15,7 +15,6 @@ Prints a table for each set, and with --record writes benchmarks/results/default
 import argparse
 import json
 import os
-import platform
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -27,6 +26,7 @@ import torch
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
+from benchmarks.machine import machine  # noqa: E402
 from benchmarks.quality import DATASETS, RESULTS, Judges, WithTerms, build_shards, mean_core_seconds, train  # noqa: E402
 from benchmarks.shares import MEASURES, RECORD, TRAINED_AS, Scores, add_options, named, peers, values_of, with_interval  # noqa: E402
 from clicktower.schemas.documents import read_documents  # noqa: E402
@@ -50,7 +50,7 @@ def main() -> None:
         datasets[dataset] = compare(dataset, options)
         value = {
             "when": datetime.now(UTC).isoformat(timespec="seconds"),
-            "machine": f"{platform.machine()}, {os.cpu_count()} cores, no accelerator",
+            "machine": machine(),
             "seeds": options.seeds,
             "datasets": datasets,
         }

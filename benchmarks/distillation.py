@@ -12,7 +12,6 @@ ranks. Prints a table and writes benchmarks/results/distillation-homedepot.json,
 import argparse
 import json
 import os
-import platform
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +21,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
+from benchmarks.machine import machine  # noqa: E402
 from benchmarks.quality import DATASETS, MEASURES, MIN_JUDGED, RESULTS, build_shards, clicktower, first_grades, train  # noqa: E402
 from clicktower.schemas.documents import read_documents  # noqa: E402
 from clicktower.schemas.judgments import read_queries  # noqa: E402
@@ -77,7 +77,7 @@ def main() -> None:
     value = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": f"python benchmarks/distillation.py {' '.join(sys.argv[1:])}",
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, no accelerator",
+        "machine": machine(),
         "judged_on": f"dev, at least {MIN_JUDGED} judgments",
         "n": len(collection.qrels),
         "seeds": options.seeds,

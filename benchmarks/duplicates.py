@@ -15,7 +15,6 @@ benchmarks/results/duplicates.json.
 import argparse
 import json
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable
@@ -31,6 +30,7 @@ import numpy as np  # noqa: E402
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
+from benchmarks.machine import processor  # noqa: E402
 from benchmarks.serving import in_turns, tell  # noqa: E402
 from clicktower.flows.releases.publish import PublishConfig, publish  # noqa: E402
 from clicktower.flows.releases.search import OpenRelease  # noqa: E402
@@ -184,7 +184,7 @@ def main() -> None:
     opened, index = OpenRelease(made.uri), made.release.index
     result: dict[str, Any] = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": f"{platform.machine()}, one of {len(os.sched_getaffinity(0))} cores",
+        "machine": f"{processor()}, one of {len(os.sched_getaffinity(0))} cores",
         "load_at_start": round(os.getloadavg()[0], 1),
         "questions": opened.release.num_documents,
         "real_questions": min(len(real), given.questions),

@@ -10,7 +10,6 @@ block of queries are held at once. With --record benchmarks/results/lexical.json
 import argparse
 import json
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +23,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
+from benchmarks.machine import machine  # noqa: E402
 from benchmarks.peers import scipy_lexical  # noqa: E402
 from benchmarks.real_pairs import read_queries, read_titles  # noqa: E402
 from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE  # noqa: E402
@@ -105,7 +105,7 @@ def main() -> None:
         rows.append(row)
     if options.record:
         file = RESULTS / "lexical.json"
-        value = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "machine": platform.machine(),
+        value = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine(),
                  "command": " ".join(["python", "benchmarks/lexical.py", *sys.argv[1:]]), "rows": rows,
                  "titles": len(titles), "queries": len(queries), "load": os.getloadavg()[0]}  # fmt: skip
         file.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

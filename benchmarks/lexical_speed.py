@@ -13,7 +13,6 @@ benchmarks/results/lexical_speed.json, beside those of other numbers of titles.
 import argparse
 import json
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable
@@ -30,6 +29,7 @@ import numpy as np  # noqa: E402
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
+from benchmarks.machine import machine  # noqa: E402
 from benchmarks.real_pairs import read_queries, read_titles  # noqa: E402
 from benchmarks.serving import tell, write_documents  # noqa: E402
 from clicktower.schemas.lexical_contract import Analyser  # noqa: E402
@@ -152,7 +152,7 @@ def main() -> None:
     if options.record:
         recorded = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
         recorded[str(len(titles))] = {
-            "when": datetime.now(UTC).isoformat(timespec="seconds"), "machine": platform.machine(),
+            "when": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine(),
             "command": " ".join(["python", "benchmarks/lexical_speed.py", *sys.argv[1:]]),
             "queries": len(queries), "load": os.getloadavg()[0], "systems": rows,
         }  # fmt: skip

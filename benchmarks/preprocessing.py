@@ -35,6 +35,7 @@ import psutil
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
+from benchmarks.machine import processor  # noqa: E402
 from benchmarks.measured_process import Measured, run_measured  # noqa: E402
 from benchmarks.shard_pairs import difference, in_order, read_shard_pairs  # noqa: E402
 from benchmarks.skewed_log import SHARES, skew_log  # noqa: E402
@@ -278,13 +279,8 @@ NOTES = [
 
 
 def machine() -> dict:
-    model = platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        model = names[0] if names else model
     gib = psutil.virtual_memory().total / 2**30
-    return {"processor": model, "cores": os.cpu_count(), "memory_gib": round(gib, 1)}
+    return {"processor": processor(), "cores": os.cpu_count(), "memory_gib": round(gib, 1)}
 
 
 def table(result: dict) -> str:

@@ -8,10 +8,11 @@ such a log. Everything goes through the commands a user types (ingest, build, tr
 Choosing and reporting are apart. A fifth of the train queries, by a keyed hash of their text, is left out of training
 and chooses, with the first seed and the same budget for each row: the step (half of the recipe's, itself, twice) and
 the epochs. Of tuned rows what ranks the judgments of those queries best; of rows as printed what ranks their clicked
-titles best among negatives (where train judgments stand for clicks, these). Rows of MIXED also get BM25 with the weight
-that ranks best. Then each row is trained on all train queries with every seed, and dev, which nothing here has looked
-at, is measured once. What the recipes bring with them was chosen earlier: of tuned ones with dev of homedepot in
-sight, of those as printed on held-out clicks of homedepot (docs/model.md), which is why they keep their values there.
+titles best among negatives (where train judgments stand for clicks, these). Their negatives are of the clicked titles,
+as in the paper. Rows of MIXED also get BM25 with the weight that ranks best. Then each row is trained on all train
+queries with every seed, and dev, which nothing here has looked at, is measured once. What the recipes bring with them
+was chosen earlier: of tuned ones with dev of homedepot in sight, of those as printed on held-out clicks of homedepot
+(docs/model.md), which is why they keep their values there.
 
 Prints each row, and writes quality-DATASET.json, with every trial, to benchmarks/results after each. A command that was
 killed is given again and continues: what is in the store below --work, some 25 GB, is not made again (sogou_qt, whose
@@ -24,7 +25,6 @@ machine does not show.
 import argparse
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -41,6 +41,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
+from benchmarks.machine import machine  # noqa: E402
 from clicktower.beam_jobs.build.click_shards import held_out  # noqa: E402
 from clicktower.schemas.documents import Documents, read_documents  # noqa: E402
 from clicktower.schemas.judgments import read_queries  # noqa: E402
@@ -50,7 +51,8 @@ from clicktower.schemas.text_contract import normalise  # noqa: E402
 from clicktower.training.evaluation.compare_table import orders  # noqa: E402
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig  # noqa: E402
 from clicktower.training.evaluation.measured_row import evaluate_baseline  # noqa: E402
-from clicktower.training.evaluation.rows import ComparisonInputs, all_rows  # noqa: E402
+from clicktower.training.evaluation.row import ComparisonInputs  # noqa: E402
+from clicktower.training.evaluation.rows import all_rows  # noqa: E402
 from clicktower.training.evaluation.slices import training_clicks  # noqa: E402
 from clicktower.training.model.model import load_encoder  # noqa: E402
 from clicktower.training.model.named_recipes import recipe  # noqa: E402
@@ -66,9 +68,11 @@ MEASURES = ("ndcg@1", "ndcg@3", "ndcg@10", "collection_recall@100")
 CHOOSES = "ndcg@10"
 MIN_JUDGED = 5
 CHOOSE_SHARE, CHOOSE_SALT = 0.2, "choose"
+CHOOSE_SPLIT = (f"dev_share={CHOOSE_SHARE}", f"split_salt={CHOOSE_SALT}")
 STEPS, MIN_EPOCHS = (0.5, 1, 2), 10  # of the recipe's step; epochs are chosen up to the recipe's own, or up to ten
 LEXICAL_SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5)
 PRINTED_EPOCHS = 20  # up to which those of rows as printed are chosen
+PRINTED_POOL = "pool=clicked"  # the paper's negatives are of its training data
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,10 +139,12 @@ def main() -> None:
 
     dev = Judges(documents, data / "queries.dev.tsv", data / "qrels.dev.txt", dataset.language)
     shards = build_shards(data, dataset, work, dev.queries)
+    printed_shards = build_shards(data, dataset, work, dev.queries, PRINTED_POOL)
     left_out, queries, qrels = write_choosing(data, work)
     choosing = Choosing(
         shards=build_shards(data, dataset, work, left_out),
-        clicks=build_shards(data, dataset, work, dev.queries, f"dev_share={CHOOSE_SHARE}", f"split_salt={CHOOSE_SALT}"),
+        printed_shards=build_shards(data, dataset, work, left_out, PRINTED_POOL),
+        clicks=build_shards(data, dataset, work, dev.queries, PRINTED_POOL, *CHOOSE_SPLIT),
         judges=Judges(documents, queries, qrels, dataset.language),
         judged=("--documents", str(data / "documents.tsv"), "--queries", str(queries), "--qrels", str(qrels)),
         seed=options.seeds[0],
@@ -152,7 +158,8 @@ def main() -> None:
         chosen = given(name, dataset.settings)
         if not (options.dataset == PRINTED_CHOSEN_ON and ROWS[name].table == "as printed"):
             chosen, trials[name] = choosing.recipe(chosen)
-        models = [train(chosen, seed, shards["path"], store, options.threads) for seed in options.seeds]
+        path = (printed_shards if ROWS[name].table == "as printed" else shards)["path"]
+        models = [train(chosen, seed, path, store, options.threads) for seed in options.seeds]
         systems, rate = encoded([model["data"] for model in models], dev)
         table[name] = [dev.measure(system) for system in systems]
         facts[name] = {
@@ -160,6 +167,8 @@ def main() -> None:
             "train_core_seconds": mean_core_seconds(models),
             "titles_per_core_second": round(rate),
         }
+        if recipe(chosen.partition(":")[0]).optimiser.clip_norm:  # of updates, in which th_G acted
+            facts[name]["clipped_share"] = round(float(np.mean([by_epoch(m, "clipped_share") for m in models])), 3)
         if name in MIXED:
             share = choosing.lexical_share(choosing.train(chosen))
             table[f"{name} + bm25"] = [dev.with_bm25(system, share) for system in systems]
@@ -168,7 +177,7 @@ def main() -> None:
             "when": datetime.now(UTC).isoformat(timespec="seconds"),
             "command": f"python benchmarks/quality.py --dataset {options.dataset} --work WORK"
             f" --seeds {' '.join(map(str, options.seeds))} --rows {' '.join(options.rows[:number])}",
-            "machine": f"{platform.machine()}, {os.cpu_count()} cores, no accelerator",
+            "machine": machine(),
             "dataset": options.dataset,
             "seeds": options.seeds,
             "chosen_on": f"{len(choosing.judges.collection.qrels)} train queries left out of training, by {CHOOSES};"
@@ -239,9 +248,13 @@ class WithTerms:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choosing:
-    """Trainings without the choosing queries, judged on them; in `clicks` those are the held-out part of the shards."""
+    """Trainings without the choosing queries, judged on them; in `clicks` those are the held-out part of the shards.
+
+    Rows as printed train on `printed_shards`.
+    """
 
     shards: dict
+    printed_shards: dict
     clicks: dict
     judges: Judges
     judged: tuple[str, ...]  # the same as options of train
@@ -250,7 +263,8 @@ class Choosing:
     threads: int
 
     def train(self, given: str) -> dict:
-        return train(given, self.seed, self.shards["path"], self.store, self.threads)
+        shards = self.printed_shards if recipe(given.partition(":")[0]).as_printed else self.shards
+        return train(given, self.seed, shards["path"], self.store, self.threads)
 
     def recipe(self, given: str) -> tuple[str, list[dict]]:
         """(the recipe with the step and the epochs that rank best, all trials with their NDCG@10 after each epoch)."""

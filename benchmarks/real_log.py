@@ -14,7 +14,6 @@ no test set is touched.
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -25,6 +24,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
+from benchmarks.machine import machine  # noqa: E402
 from clicktower.training.ranking.significance import percentiles, resample  # noqa: E402
 
 POOL = ["--recipe", "lstm-pool-96"]
@@ -100,7 +100,7 @@ def main() -> None:
     RESULTS.parent.mkdir(exist_ok=True)
     value = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, no accelerator",
+        "machine": machine(),
         "ledger_of_ingest": ledger,
         "mean_over_seeds": summary,
         "seeds": options.seeds,

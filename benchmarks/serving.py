@@ -18,7 +18,6 @@ import contextlib
 import copy
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -37,6 +36,7 @@ import numpy as np  # noqa: E402
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
+from benchmarks.machine import machine  # noqa: E402
 from benchmarks.open_loop import open_loop  # noqa: E402
 from benchmarks.peers.searching import Bm25sTitles, FaissIvf, OnnxQueries, Peer, UsearchGraph  # noqa: E402
 from benchmarks.real_pairs import read_queries, read_titles  # noqa: E402
@@ -268,7 +268,7 @@ def main() -> None:
     opened = OpenRelease(str(work / "release"))
     result: dict[str, Any] = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
+        "machine": machine(),
         "load_at_start": round(os.getloadavg()[0], 1),
         "documents": opened.release.num_documents,
         "dimensions": opened.release.dimensions,

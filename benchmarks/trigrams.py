@@ -24,6 +24,7 @@ import pyarrow as pa
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
+from benchmarks.machine import processor  # noqa: E402
 from clicktower.beam_jobs.build.click_shards import index_words  # noqa: E402
 from clicktower.schemas.text_contract import (  # noqa: E402  # noqa: E402  # noqa: E402
     COMPUTED_IDS,
@@ -153,7 +154,7 @@ def main() -> None:
     measured: dict[str, list[str]] = {"homedepot and dbpedia_entity": both, **collections}
     result: dict[str, Any] = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": f"{platform.machine()}, one core",
+        "machine": f"{processor()}, one core",
         "versions": {
             "python": platform.python_version(),
             "pyarrow": pa.__version__,

@@ -172,11 +172,15 @@ class Release(Model):
         search = partial(self._opened.search, k=k, mode=mode, offset=offset, lexical_share=lexical_share, where=where)
         if isinstance(text, str) or not isinstance(text, Iterable):
             return search(text)
-        texts = _text_list(text)
-        for number, each in enumerate(texts, 1):
-            if not words(each):
-                raise UsageError(f"Text number {number:,} has no word to search for.", "Leave it out.")
-        return [search(each) for each in texts]
+        hits = []
+        for number, each in enumerate(_text_list(text), 1):
+            try:
+                hits.append(search(each))
+            except UsageError:
+                if words(each):  # a setting is wrong
+                    raise
+                raise UsageError(f"Text number {number:,} has no word to search for.", "Leave it out.") from None
+        return hits
 
     def explain(
         self, query: str, title: str, *, mode: "Mode" = "hybrid", lexical_share: float | None = None

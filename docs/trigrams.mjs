@@ -52,12 +52,13 @@ function hash(points) {
 
 /** The ids of a word's trigrams; tableRows: `table_rows` of the release's text_contract. */
 export function trigramIds(word, tableRows) {
+  const computed = tableRows > COMPUTED_IDS ? COMPUTED_IDS : 0; // a smaller table hashes all trigrams
   const points = [MARK, ...[...word].map((letter) => letter.codePointAt(0)), MARK];
   return points.slice(2).map((_, at) => {
     const three = points.slice(at, at + 3);
     const [a, b, c] = three.map(code);
-    if (Math.min(a, b, c) >= 0) return (a * 37 + b) * 37 + c;
-    return COMPUTED_IDS + Number(hash(three) % BigInt(tableRows - COMPUTED_IDS));
+    if (computed && Math.min(a, b, c) >= 0) return (a * 37 + b) * 37 + c;
+    return computed + Number(hash(three) % BigInt(tableRows - computed));
   });
 }
 

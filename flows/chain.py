@@ -36,6 +36,7 @@ from clicktower.flows.show.console import progress_bar
 from clicktower.flows.show.json_lines import write_line
 from clicktower.flows.submit import planned_result, run_stage_command, send_progress
 from clicktower.schemas import manifest, storage
+from clicktower.schemas.content_filters import adult_list
 from clicktower.schemas.judgments import read_qrels, read_queries
 from clicktower.schemas.release import read_pointer, read_release
 from clicktower.schemas.stage import Progress, is_planning, open_result
@@ -123,7 +124,8 @@ def check(config: PipelineConfig, date: str, until: str = "report", *, minutes: 
 
         require_mlflow()
     if until != "ingest":  # whether the documents are known is seen before training, where they are read
-        judged_qrels(read_queries(config.judgments.queries), read_qrels(config.judgments.qrels))
+        queries, qrels = read_queries(config.judgments.queries), read_qrels(config.judgments.qrels)
+        judged_qrels(queries, qrels, adult_terms=adult_list(config.build.get("adult_list")).terms)
 
 
 def wait_for_log(config: PipelineConfig, date: str, minutes: float) -> None:
@@ -186,16 +188,20 @@ def build(config: PipelineConfig, day: dict, date: str) -> dict:
 def train(config: PipelineConfig, shards: dict) -> dict:
     """A trained model."""
     section, judgments = config.train, config.judgments
+    start, missing = _live_start(config, shards) if section.start == LIVE else (section.start, "")
+    if not start and missing and not is_planning():
+        present.note("train", f'start = "live": {missing}, so this training starts from random numbers')
     options = {
         "shards": shards["path"],
         "recipe": section.recipe,
         **_workers(section),
-        "start": _live_model(config, shards) if section.start == LIVE else section.start,
+        "start": start,
         "teacher": section.teacher,
         "word-vectors": section.word_vectors,
         "documents": config.documents.file,
         "queries": judgments.queries,
         "qrels": judgments.qrels,
+        "adult-list": config.build.get("adult_list"),
         "into": config.store,
     }
     return _run(config, ["train"], options, section.set)
@@ -203,7 +209,13 @@ def train(config: PipelineConfig, shards: dict) -> dict:
 
 def evaluate(config: PipelineConfig, model: dict) -> dict:
     """The NDCG table and TREC run files."""
-    options = {"model": model["path"], "documents": config.documents.file, **_judged(config), "into": config.store}
+    options = {
+        "model": model["path"],
+        "documents": config.documents.file,
+        **_judged(config),
+        "adult-list": config.build.get("adult_list"),
+        "into": config.store,
+    }
     return _run(config, ["evaluate"], options, {**config.evaluate, **_language(config)})
 
 
@@ -215,6 +227,7 @@ def compare(config: PipelineConfig, shards: dict) -> dict:
         "shards": shards["path"],
         "documents": config.documents.file,
         **_judged(config),
+        "adult-list": config.build.get("adult_list"),
         "frequencies": section.frequencies,
         "against": section.against,
         "rows": section.rows,
@@ -295,19 +308,24 @@ def _workers(section: TrainSection) -> dict[str, Any]:
     }
 
 
-def _live_model(config: PipelineConfig, shards: dict) -> str | None:
-    """The training whose model is live; None if nothing is live, or its folder is not in the store.
+def _live_start(config: PipelineConfig, shards: dict) -> tuple[str | None, str]:
+    """(the training whose model is live, or None for random numbers; why there is none).
 
     If the live model was itself trained on these shards, it is the training that that one started from: a run that is
     repeated after its release went live requests the same model again.
     """
     if read_pointer(config.publish.to) is None:
-        return None
+        return None, "nothing is live yet"
     folder = _training(config, read_release(config.publish.to)[1].inputs["model"])
     if folder is None:
-        return None
+        return None, "the training of the live model is not in the store"
     inputs = open_result(folder).manifest.request.inputs
-    return folder if inputs.get("shards") != shards["digest"] else _training(config, inputs.get("start"))
+    if inputs.get("shards") != shards["digest"]:
+        return folder, ""
+    if not inputs.get("start"):
+        return None, "the live model was trained on these very shards, from random numbers too"
+    missing = "the live model was trained on these very shards, and what it started from is not in the store"
+    return _training(config, inputs["start"]), missing
 
 
 def _training(config: PipelineConfig, digest: str | None) -> str | None:

@@ -55,7 +55,7 @@ def plan(config: PipelineConfig, date: str) -> list[PlannedStage]:
     }
     if not config.compare:
         del stages["compare"]
-    planned, seconds = list[PlannedStage](), _last_seconds(config.store, list(stages))
+    planned, seconds = list[PlannedStage](), _last_seconds(config.store, config.publish.to)
     with planning():
         for stage, (needs, ask) in stages.items():
             if missing := [name for name in needs if name not in results]:
@@ -68,7 +68,7 @@ def plan(config: PipelineConfig, date: str) -> list[PlannedStage]:
                 else:
                     planned.append(_reused(results[stage]))
                     continue
-            planned.append(PlannedStage(stage=stage, runs=True, because=because, seconds=seconds[stage]))
+            planned.append(PlannedStage(stage=stage, runs=True, because=because, seconds=seconds.get(stage)))
     return planned
 
 
@@ -83,29 +83,49 @@ def _reused(result: Mapping[str, Any]) -> PlannedStage:
     )
 
 
-def _last_seconds(store: str, stages: Sequence[str]) -> dict[str, float | None]:
-    """What the newest evaluation took, and each of the outputs that it was made from: the newest training may be one of
-    a comparison or a sweep. The newest output of a stage counts if none was evaluated.
+def _last_seconds(store: str, to: str) -> dict[str, float | None]:
+    """What the newest release took, the newest evaluation, and each of the outputs that it was made from: the newest
+    training may be one of a comparison or a sweep. The newest output of a stage counts if none was evaluated.
     """
     last: dict[str, Manifest] = {}
     for stage in ("evaluate", "train", "build", "ingest", "compare"):
         named = {digest for later in last.values() for digest in later.request.named_digests()}
         if outputs := _manifests(store, stage):
             last[stage] = max(outputs, key=lambda output: (output.digest in named, output.created))
-    return {stage: last[stage].duration_seconds if stage in last else None for stage in stages}
+    seconds: dict[str, float | None] = {stage: output.duration_seconds for stage, output in last.items()}
+    if releases := _releases(to):
+        seconds["publish"] = releases[0].duration_seconds
+    return seconds
 
 
 def _earlier_requests(config: PipelineConfig, request: Request) -> list[Request]:
-    """The requests of a stage that were finished, the newest first. Of a release its inputs are known."""
-    if request.stage != "publish":
-        return [output.request for output in _manifests(config.store, request.stage)]
-    folder = storage.join(config.publish.to, "releases")
+    """The requests of a stage that were finished, the newest first."""
+    if request.stage == "publish":
+        return _earlier_releases(config.publish.to, request)
+    return [output.request for output in _manifests(config.store, request.stage)]
+
+
+def _earlier_releases(uri: str, request: Request) -> list[Request]:
+    """The requests of the releases at a URI. Of one before 2.1 only inputs are known; the rest is as in `request`."""
+    return [
+        replace(
+            request,
+            stage_version=release.stage_version or request.stage_version,
+            config=release.config or request.config,
+            inputs=release.inputs,
+        )
+        for release in _releases(uri)
+    ]
+
+
+def _releases(uri: str) -> list[Release]:
+    """Those that are kept, the newest first; damaged ones are left out."""
+    folder = storage.join(uri, "releases")
     releases = list[Release]()
     for name in storage.list_folders(folder):
         with suppress(StageError):
             releases.append(read_folder(storage.join(folder, name)))
-    releases.sort(key=lambda release: release.created, reverse=True)
-    return [replace(request, inputs=release.inputs) for release in releases]
+    return sorted(releases, key=lambda release: release.created, reverse=True)
 
 
 def _manifests(store: str, stage: str) -> list[Manifest]:

@@ -96,8 +96,8 @@ def prune(
     limit = (now - timedelta(days=rules.days)).date().isoformat()
 
     def look() -> Claims:
-        made = [storage.join(uri, ENCODING) for uri in releases]
-        encodings = [storage.join(folder, name) for folder in made for name in storage.list_folders(folder)]
+        encoding_folders = [storage.join(uri, ENCODING) for uri in releases]
+        encodings = [storage.join(folder, name) for folder in encoding_folders for name in storage.list_folders(folder)]
         return Claims([*(folder for *_, folder in output_folders(store)), *encodings])
 
     claims, sizes, waits = look(), _sizes(store), list[str]()
@@ -126,23 +126,23 @@ def prune(
         for date, digest, _ in ingests
         if date in old_dates
     ]
-    others = [
+    stage_outputs = [
         _removed(store, stage, record.digest, _reason(record, rules), sizes[f"{stage}/{record.digest}"])
         for record in going
         if (stage := record.request.stage)
     ]
-    attempts = _attempts(store, {*claims.folders, *(gone.path for gone in (*days, *others))})
+    attempts = _attempts(store, {*claims.folders, *(gone.path for gone in (*days, *stage_outputs))})
     if not dry_run:
         went = set() if waits else {*remove_days(store, old_dates, look)}
         hidden = [folder for stage, _, folder in output_folders(store) if stage != DAY and is_hidden(folder)]
-        went |= {*remove_outputs([*(gone.path for gone in others), *hidden], look)}
-        days, others = ([gone for gone in part if gone.path in went] for part in (days, others))
+        went |= {*remove_outputs([*(gone.path for gone in stage_outputs), *hidden], look)}
+        days, stage_outputs = ([gone for gone in part if gone.path in went] for part in (days, stage_outputs))
         half_made = {gone.path for gone in attempts}
         for *_, folder in output_folders(store):
             if folder in half_made or is_bare(folder):
                 remove_remains(folder)
         sizes = _sizes(store)
-    removed = [*days, *others, *attempts]
+    removed = [*days, *stage_outputs, *attempts]
     kept_bytes = Counter[str]()
     for name, num_bytes in sizes.items():
         kept_bytes[name.partition("/")[0]] += num_bytes
@@ -156,11 +156,11 @@ def _removed(store: str, stage: str, digest: str, reason: str, num_bytes: int, d
     return Removed(stage=stage, digest=digest, path=path, reason=reason, num_bytes=num_bytes, date=date)
 
 
-def _attempts(store: str, others: Collection[str]) -> list[Removed]:
-    """What is left of attempts that came to nothing, except in the folders of `others`."""
+def _attempts(store: str, claimed: Collection[str]) -> list[Removed]:
+    """What is left of attempts that came to nothing, except in the folders `claimed`."""
     left = []
     for stage, digest, folder in output_folders(store):
-        if folder not in others and (paths := remains(folder)):
+        if folder not in claimed and (paths := remains(folder)):
             num_bytes = sum(sum(storage.list_sizes(path).values()) or storage.size_bytes(path) or 0 for path in paths)
             left.append(_removed(store, stage, digest, "attempts that came to nothing", num_bytes))
     return left
@@ -218,8 +218,8 @@ def _sizes(store: str) -> Counter[str]:
     """Bytes by STAGE/DIGEST, and by the name of any other folder."""
     sizes = Counter[str]()
     for path, num_bytes in storage.list_sizes(store).items():
-        stage, _, rest = path.partition("/")
-        digest = rest.partition("/")[0]
+        stage, _, path_inside = path.partition("/")
+        digest = path_inside.partition("/")[0]
         sizes[f"{stage}/{digest}" if manifests.DIGEST.fullmatch(digest) else stage] += num_bytes
     return sizes
 

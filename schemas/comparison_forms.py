@@ -94,8 +94,8 @@ def _look_alikes() -> Mapping[int, int]:
     from confusable_homoglyphs.confusables import confusables_data
 
     def twin(letter: str) -> str:
-        found = (entry["c"] for entry in confusables_data.get(letter, ()))
-        return next((other for other in found if len(other) == 1 and other.isascii() and other.isalpha()), "")
+        shapes = (entry["c"] for entry in confusables_data.get(letter, ()))
+        return next((shape for shape in shapes if len(shape) == 1 and shape.isascii() and shape.isalpha()), "")
 
     unspaced = {point for first, last in UNSPACED_RANGES for point in range(first, last + 1)}
     result = {}

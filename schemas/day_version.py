@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, require_major
 from clicktower.schemas.manifest import from_bytes
@@ -46,6 +48,9 @@ class DayPart:
     logs: tuple[str, ...]
     person_key: str
     settings: str
+
+
+_PART = TypeAdapter(DayPart)  # it ignores what a later version adds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,11 +122,11 @@ def read_version(uri: str) -> DayVersion:
     """The version in the file at a URI. Raises StageError if it is not a version."""
     try:
         value: Mapping[str, Any] = from_bytes(storage.read_bytes(uri))
-        require_major(uri, value["schema_version"], _VERSION_SCHEMA)
+        require_major(uri, value["schema_version"], _VERSION_SCHEMA, stage="ingest")
         return DayVersion(
             date=value["date"],
             version=value["version"],
-            parts=tuple(DayPart(**part | {"logs": tuple(part["logs"])}) for part in value["parts"]),
+            parts=tuple(map(_PART.validate_python, value["parts"])),
             because=value["because"],
             created=value["created"],
         )

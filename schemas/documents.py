@@ -262,8 +262,8 @@ def mostly_unfit(uri: str, rows: RowCounts) -> StageError | None:
         return _empty(uri)
     if rows.skipped <= rows.documents:
         return None
-    first, *others = unfit_rows(uri, rows)
-    reasons = "".join(f", {each.what}" for each in others)
+    first, *further = unfit_rows(uri, rows)
+    reasons = "".join(f", {each.what}" for each in further)
     return StageError(
         f"{rows.skipped:,} of the {rows.documents + rows.skipped:,} rows of {uri} are no documents: {first.what}"
         f" ({first.where}){reasons}.",

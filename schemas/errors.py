@@ -55,17 +55,22 @@ class UnknownVersionError(StageError):
     """A file has an unknown major version; it was not read."""
 
 
-def require_major(what: str, found: object, known: str) -> None:
+class LaterVersionError(UnknownVersionError):
+    """A later version wrote a file. It is no damage, and nothing is made in its place."""
+
+
+def require_major(what: str, found: object, known: str, *, stage: str = "") -> None:
     """Refuse a file whose major version differs from `known` ("1.2"); any minor version passes.
 
-    Raises UnknownVersionError.
+    `stage`: the command that makes such a file. Raises UnknownVersionError, LaterVersionError for a later one.
     """
-    major = str(found).split(".")[0]
-    if major != known.split(".")[0]:
-        raise UnknownVersionError(
-            f"{what} has version {found!s}; this clicktower reads version {known}.",
-            "Upgrade clicktower, or make the file again with this one.",
-        )
+    major, ours = str(found).split(".")[0], known.split(".")[0]
+    if major == ours:
+        return
+    problem = f"{what} has version {found!s}; this clicktower reads version {known}."
+    if major.isdigit() and int(major) > int(ours):
+        raise LaterVersionError(problem, "Upgrade clicktower.")
+    raise UnknownVersionError(problem, f"Make it again with {f'`clicktower {stage}`' if stage else 'this clicktower'}.")
 
 
 # Errors that a person has to fix: retrying does not help.

@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from operator import itemgetter
 from statistics import median_low
 from urllib.parse import quote
@@ -264,8 +264,16 @@ def _bad_line(uri: str, number: int, form: str, problem: str) -> StageError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """Paths or URIs: documents (id, title), queries (id, text) and TREC qrels."""
+    """Paths or URIs: documents (id, title), queries (id, text) and TREC qrels; a list of adult terms in place of the
+    built-in one.
+    """
 
     documents: str
     queries: str
     qrels: str
+    adult_list: str | None = None
+
+    @property
+    def named_files(self) -> dict[str, str]:
+        """Those that are given, by what they are."""
+        return {name: uri for name, uri in asdict(self).items() if uri}

@@ -191,5 +191,6 @@ def _require_enough(num_allowed: np.ndarray, pool_size: int, n: int) -> None:
         raise StageError(
             f"{short:,} of {len(num_allowed):,} pairs have fewer than {n} unclicked documents in the pool of"
             f" {pool_size:,} (the least: {max(0, int(num_allowed.min()))}).",
-            "Give more documents, or draw fewer negatives.",
+            "Give more documents (of a build with pool = clicked: more days, or pool = documents), or draw fewer"
+            " negatives.",
         )

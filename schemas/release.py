@@ -31,7 +31,7 @@ from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.manifest import OutputFile, from_bytes, is_broken, seal, to_bytes
 from clicktower.schemas.section import Count, Natural
 
-SCHEMA_VERSION = "2.0"  # of release.json; version 1 had a LanceDB table in place of DOCUMENTS
+SCHEMA_VERSION = "2.1"  # of release.json; version 1 had a LanceDB table in place of DOCUMENTS
 _RECORD_VERSION = "1.3"  # of pointers and decisions
 
 # How a query's vector and a document's are compared: a model is trained for one similarity, and a release records it. A
@@ -100,6 +100,10 @@ class Release:
     similarity: Similarity = "cosine"
     # Since 1.3: the lexical contract of its terms. A release without one is searched by that of its reader.
     lexical: Annotated[Mapping[str, Any], AfterValidator(_spoken)] = field(default_factory=dict)
+    # Since 2.1: the rest of the request that made it, and how long that took.
+    stage_version: Natural = 0
+    config: Mapping[str, Any] = field(default_factory=dict)
+    duration_seconds: float | None = None
 
     @property
     def language(self) -> Language:
@@ -231,7 +235,8 @@ def _read(kind: type[Record], folder: str, name: str, fix: str) -> Record | None
         value = from_bytes(storage.read_bytes(storage.join(folder, name)))
         version = value.get("schema_version")
         is_earlier = kind is not Release or str(version).startswith("1.")
-        require_major(f"{name} of {folder}", version, _RECORD_VERSION if is_earlier else SCHEMA_VERSION)
+        known = _RECORD_VERSION if is_earlier else SCHEMA_VERSION
+        require_major(f"{name} of {folder}", version, known, stage="publish")
         if is_broken(value, since="1.1"):
             raise ValueError("the seal is broken")
         return TypeAdapter(kind).validate_python(value)  # a later version may have more fields

@@ -59,9 +59,8 @@ def open_table(path: str, schema: pa.Schema) -> pa.Table:
             table.validate(full=True)
     except pa.ArrowException as error:  # not all of them are ValueErrors: an unknown Arrow type is not
         raise ValueError(f"{path} cannot be read: {error}") from None
-    require_major(
-        path, (table.schema.metadata or {}).get(VERSION_KEY, b"none").decode(), schema.metadata[VERSION_KEY].decode()
-    )
+    version, known = ((table.schema.metadata or {}).get(VERSION_KEY, b"none"), schema.metadata[VERSION_KEY])
+    require_major(path, version.decode(), known.decode(), stage="build")
     if not table.schema.equals(schema):
         raise ValueError(f"{path} has the columns {_columns(table.schema)}; a shard has {_columns(schema)}")
     return table

@@ -22,7 +22,7 @@ from typing import Any
 from clicktower.schemas import manifest as manifests
 from clicktower.schemas import storage
 from clicktower.schemas.claim import claimed
-from clicktower.schemas.errors import JobGoesOn, TransientError, UsageError
+from clicktower.schemas.errors import JobGoesOn, LaterVersionError, StageError, TransientError, UsageError
 from clicktower.schemas.manifest import Manifest, Outcome, OutputFile, Request
 from clicktower.schemas.process import raise_if_asked_to_end
 from clicktower.schemas.section import named_settings
@@ -153,7 +153,7 @@ def require_present(results: Sequence[StageResult]) -> None:
 
 
 def find_finished(store: str, request: Request) -> tuple[StageResult | None, list[str]]:
-    """The finished output of a request if it exists and is intact, otherwise its damage.
+    """The finished output of a request if it exists and is intact, otherwise its damage. Raises LaterVersionError.
 
     Every byte of a small output is checked. For a large one the sizes are, since its readers check the bytes: days when
     they are read (days), shards before training (shard_data).
@@ -167,7 +167,9 @@ def find_finished_in(folder: str) -> tuple[StageResult | None, list[str]]:
         return None, []
     try:
         manifest = manifests.read(folder)
-    except manifests.StageError as error:
+    except LaterVersionError:
+        raise
+    except StageError as error:
         return None, [error.problem]
     is_small = sum(file.size_bytes for file in manifest.files) <= SMALL_BYTES
     damage = manifests.damaged_files(folder, manifest.files, hashes=is_small)

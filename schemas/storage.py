@@ -226,7 +226,7 @@ def read_ranges(ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
     paths = [filesystem(uri)[1] for uri, _, _ in ranges]
     ends = [first + num_bytes for _, first, num_bytes in ranges]
     result = fs.cat_ranges(paths, [first for _, first, _ in ranges], ends, on_error="raise")
-    if short := next((uri for (uri, _, wanted), got in zip(ranges, result, strict=True) if len(got) != wanted), None):
+    if short := next((uri for (uri, _, length), got in zip(ranges, result, strict=True) if len(got) != length), None):
         raise OSError(errno.EIO, "the file is shorter than when it was written", short)
     return result
 
@@ -400,8 +400,8 @@ def expand(pattern: str) -> list[str]:
     folder = path.rpartition("/")[0]
     while _MARKS & set(folder) and not fs.exists(folder):
         folder = folder.rpartition("/")[0]
-    rest = path[len(folder) :]
-    return _uris(fs, fs.glob(glob.escape(folder) + rest) if _MARKS & set(rest) else [])
+    tail = path[len(folder) :]
+    return _uris(fs, fs.glob(glob.escape(folder) + tail) if _MARKS & set(tail) else [])
 
 
 def is_folder(uri: str) -> bool:

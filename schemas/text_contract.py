@@ -108,13 +108,10 @@ def trigram_ids(
     """The ids of many words at once: (offsets, ids), where word w has ids[offsets[w]:offsets[w + 1]].
 
     offsets: int64 (len(words) + 1); ids: uint32, in reading order, repeated as often as they occur. No word may be
-    empty. A column of words need not become Python strings. Raises ValueError for a table without room for hashed
-    trigrams.
+    empty. A column of words need not become Python strings. A table without a row beyond the computed ids hashes every
+    trigram.
     """
-    if table_rows <= COMPUTED_IDS:
-        raise ValueError(
-            f"table_rows = {table_rows} leaves no row for hashed trigrams; it must be above {COMPUTED_IDS}"
-        )
+    num_computed = COMPUTED_IDS if table_rows > COMPUTED_IDS else 0
     if isinstance(words, pa.StringArray):
         lengths = pc.utf8_length(words).to_numpy().astype(np.int64)
         line = _bytes_of(words)[1].tobytes().decode().encode("utf-32-le")
@@ -131,11 +128,11 @@ def trigram_ids(
     codes[points == MARK] = 0
     before, here, after = codes[letter_at - 1], codes[letter_at], codes[letter_at + 1]
     ids = (before * 37 + here) * 37 + after
-    hashed = np.flatnonzero((before < 0) | (here < 0) | (after < 0))
+    hashed = np.flatnonzero((before < 0) | (here < 0) | (after < 0) | (not num_computed))
     if len(hashed):
         at = letter_at[hashed]
         digest = _hash(points[at - 1], points[at], points[at + 1])
-        ids[hashed] = COMPUTED_IDS + (digest % np.uint64(table_rows - COMPUTED_IDS)).astype(np.int64)
+        ids[hashed] = num_computed + (digest % np.uint64(table_rows - num_computed)).astype(np.int64)
     return offsets, ids.astype(np.uint32)
 
 

@@ -1,11 +1,13 @@
 """Job 2, build: days + documents -> shards.
 
-    documents -> exchange by title -> the first document of each title -> the pool of negatives, numbered
+    documents -> exchange by title -> the first document of each title -> numbered, as many as the pool may have
               -> exchange by document, with the titles that buckets of queries ask for -.
     exposures ---------------------------------------------------------------------------+-> exchange by query
     people of queries -------------------------------------------------------------------'
-              -> content filters, judged queries, privacy gate, split, pairs -> exchange by shard
-              -> negatives, words, texts -> one last step: names for the folders that count, the ledger, the manifest
+              -> content filters, judged queries, privacy gate, split, pairs
+              -> the pool of negatives: all numbered documents, or those that training pairs clicked -.
+              -> exchange by shard -> negatives from the pool, words, texts <--------------------------'
+              -> one last step: names for the folders that count, the ledger, the manifest
 
 Reads the days of a window (schemas.search_log) and the documents file; writes schemas.shard to STORE/build/DIGEST. The
 logical rows do not depend on the runner, the number of workers or how the days are split into files.
@@ -27,10 +29,13 @@ from apache_beam.pvalue import AsDict, AsIter, AsSingleton, TaggedOutput
 
 from clicktower.beam_jobs.build import titles
 from clicktower.beam_jobs.build.click_shards import (
+    ALL_DOCUMENTS,
     CLICK_PAIRS,
     REPORTED_K,
     REPORTED_PAIR_K,
     click_pairs,
+    clicked_rows,
+    exclude_in,
     no_pairs,
     write_pool,
     write_shard,
@@ -83,6 +88,10 @@ class BuildJob:
         return self.settings.get("pair_k", 1)  # unnamed at 1
 
     @property
+    def is_pool_clicked(self) -> bool:
+        return self.settings.get("pool", ALL_DOCUMENTS) != ALL_DOCUMENTS
+
+    @property
     def steps(self) -> dict[str, int]:
         """The totals of each step."""
         return {
@@ -121,13 +130,13 @@ class BuildJob:
             | "Find first of title" >> beam.FlatMap(_group_by_title, scratch).with_outputs("ranges", main="records")
         )
         num_in_range = grouped.ranges | "Count documents" >> beam.CombineGlobally(_add_ranges)
-        pool = (
+        numbered = (
             grouped.records
             | "Choose for the pool" >> beam.Map(_pool_candidates, AsSingleton(num_in_range), self.settings["pool_size"])
             | Exchange("As one pool", "hash", 1, scratch)
-            | "Write the pool" >> beam.FlatMap(_write_pool, AsSingleton(rows), self).with_outputs("uri", main="made")
+            | "Number the pool" >> beam.Map(_number_pool, AsSingleton(rows), self)
         )
-        titled = grouped.records | "Number by the pool" >> beam.Map(_find_pool_rows, AsIter(pool.uri))
+        titled = grouped.records | "Number by the pool" >> beam.Map(_find_pool_rows, AsIter(numbered))
 
         by_document = {
             "wanted": Side(key="document_id", schema=titles.WANTED),
@@ -161,15 +170,24 @@ class BuildJob:
             ).with_outputs("tally", "size", main="records")
         )
 
+        clicked = None
+        if self.is_pool_clicked:
+            clicked = AsSingleton(
+                pairs.records
+                | "Find clicked rows" >> beam.Map(_clicked_rows)
+                | "Unite clicked rows" >> beam.CombineGlobally(_unite_rows)
+            )
+        pool = numbered | "Write the pool" >> beam.Map(_write_pool, self, clicked)
+
         num_pairs = pairs.size | "Count pairs" >> beam.CombinePerKey(sum)
         shards = (
             pairs.records
             | "Number by shard" >> beam.Map(_number_by_shard, self.settings["pairs_per_shard"], AsDict(num_pairs))
             | Exchange("By shard", "shard", None, scratch)
-            | "Write shards" >> beam.Map(_write_shard, self, AsIter(pool.uri))
+            | "Write shards" >> beam.Map(_write_shard, self, AsIter(numbered), clicked)
         )
 
-        results = (documents.tally, rows, answered.tally, pairs.tally, pool.made, shards)
+        results = (documents.tally, rows, answered.tally, pairs.tally, pool, shards)
         _ = results | CommitAll(self.commit, attempt.folder)
 
     def commit(self, results: Sequence[Tally | FolderMade | RowCounts]) -> None:
@@ -223,23 +241,17 @@ def _pool_candidates(grouped: Record, num_in_range: np.ndarray, pool_size: int) 
 
 
 @relay_stage_errors
-def _write_pool(bucket: tuple[int, pa.Table], rows: RowCounts, job: BuildJob) -> Iterator[Any]:
+def _number_pool(bucket: tuple[int, pa.Table], rows: RowCounts, job: BuildJob) -> str:
     if error := mostly_unfit(job.documents, rows):
         raise error
-    pool, attempt = titles.pool_of(bucket[1], job.settings["pool_size"]), uuid.uuid4().hex
     with writing_errors(job.attempt.work_folder):
-        yield TaggedOutput("uri", write_table(pool, job.attempt.work_folder, f"pool-rows-{attempt}"))
-        yield write_pool(
-            pool,
-            storage.join(job.attempt.work_folder, f"pool-{attempt}"),
-            "pool",
-            table_rows=job.settings["table_rows"],
-        )
+        pool = titles.pool_of(bucket[1], job.settings["pool_size"])
+        return write_table(pool, job.attempt.work_folder, f"pool-rows-{uuid.uuid4().hex}")
 
 
 @relay_stage_errors
-def _find_pool_rows(grouped: Record, pool: Iterable[str]) -> pa.Table:
-    return titles.find_pool_rows(get([grouped]), _open_pool(*pool))
+def _find_pool_rows(grouped: Record, numbered: Iterable[str]) -> pa.Table:
+    return titles.find_pool_rows(get([grouped]), _numbered_documents(*numbered))
 
 
 def _wanted_titles(shown: pa.Table, num_buckets: int) -> pa.Table:
@@ -287,6 +299,26 @@ def _pair(
 
 
 @relay_stage_errors
+def _clicked_rows(record: Record) -> np.ndarray:
+    return clicked_rows(get([record]))
+
+
+def _unite_rows(rows: Iterable[np.ndarray]) -> np.ndarray:
+    return np.unique(np.concatenate([np.zeros(0, np.int32), *rows]))
+
+
+@relay_stage_errors
+def _write_pool(numbered: str, job: BuildJob, clicked: np.ndarray | None) -> FolderMade:
+    with writing_errors(job.attempt.work_folder):
+        return write_pool(
+            _open_pool([numbered], clicked),
+            storage.join(job.attempt.work_folder, f"pool-{uuid.uuid4().hex}"),
+            "pool",
+            table_rows=job.settings["table_rows"],
+        )
+
+
+@relay_stage_errors
 def _number_by_shard(record: Record, pairs_per_shard: int, num_pairs: dict[str, int]) -> pa.Table:
     """SHARDED: as many shards as the pairs of a split fill; all pairs of a query are in one."""
     pairs = get([record])
@@ -300,13 +332,17 @@ def _number_by_shard(record: Record, pairs_per_shard: int, num_pairs: dict[str, 
 
 
 @relay_stage_errors
-def _write_shard(shard: tuple[int, pa.Table], job: BuildJob, pool: Iterable[str]) -> FolderMade:
+def _write_shard(
+    shard: tuple[int, pa.Table], job: BuildJob, numbered: Iterable[str], clicked: np.ndarray | None
+) -> FolderMade:
     number, pairs = shard
+    if clicked is not None:
+        pairs = exclude_in(pairs, clicked)
     name = f"{'dev' if number % 2 else 'train'}-{number // 2:05d}"
     with writing_errors(job.attempt.work_folder):
         return write_shard(
             pairs,
-            _open_pool(*pool),
+            _open_pool(numbered, clicked),
             storage.join(job.attempt.work_folder, f"{name}-{uuid.uuid4().hex}"),  # a bundle may run twice
             name,
             num_negatives=job.settings["num_negatives"],
@@ -315,8 +351,13 @@ def _write_shard(shard: tuple[int, pa.Table], job: BuildJob, pool: Iterable[str]
         )
 
 
+def _open_pool(numbered: Iterable[str], clicked: np.ndarray | None) -> pa.Table:
+    documents = _numbered_documents(*numbered)
+    return documents if clicked is None else documents.take(pa.array(clicked))
+
+
 @lru_cache(maxsize=1)
-def _open_pool(uri: str) -> pa.Table:
+def _numbered_documents(uri: str) -> pa.Table:
     return map_table(uri).combine_chunks()
 
 

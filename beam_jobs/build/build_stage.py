@@ -4,17 +4,17 @@ build_shards(["store"], "documents.tsv", store="store", config=BuildConfig(k=5))
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from clicktower.beam_jobs.build.click_shards import HeldOutShare, RowsPerShard, Salt, TableRows
+from clicktower.beam_jobs.build.click_shards import ALL_DOCUMENTS, HeldOutShare, RowsPerShard, Salt, TableRows
 from clicktower.beam_jobs.build.titles import plan_documents
 from clicktower.beam_jobs.engine.beam_stage import run_beam_stage
 from clicktower.beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
-from clicktower.beam_jobs.ingest.content_filters import adult_list
 from clicktower.beam_jobs.ingest.days import Window, day_bytes, day_files, inherited_labels, open_window
 from clicktower.schemas import storage
+from clicktower.schemas.content_filters import adult_list
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.ledger import merge_ledgers
 from clicktower.schemas.manifest import Request
@@ -44,6 +44,8 @@ class BuildConfig:
         split_salt: The key of that split; permanent, or held-out queries end up in training.
         seed: The seed of the negatives.
         pool_size: The maximum number of documents that negatives are drawn from.
+        pool: Negatives are drawn from all documents, or, as the paper draws them, only from those among them that a
+            training pair clicked: behind the gate, so that the pool says no more than the pairs.
         table_rows: Rows of the letter-trigram table.
         pairs_per_shard: Pairs in a shard; 100,000 with four negatives take about 64 MiB.
         adult_list: A file of adult terms, one per line, that replaces the built-in list.
@@ -56,6 +58,7 @@ class BuildConfig:
     split_salt: Salt = "clicktower"
     seed: Seed = 0
     pool_size: Annotated[int, Field(ge=1, lt=2**31)] = 1_000_000
+    pool: Annotated[Literal["documents", "clicked"], Unnamed(at=ALL_DOCUMENTS)] = ALL_DOCUMENTS
     table_rows: TableRows = DEFAULT_TABLE_ROWS
     pairs_per_shard: RowsPerShard = 100_000
     adult_list: Annotated[Uri | None, Unnamed()] = None

@@ -1,7 +1,7 @@
 """Queries with their clicks -> pairs behind the privacy gate, and a fate for every log line -> shards."""
 
 from collections.abc import Iterable, Set
-from typing import Annotated
+from typing import Annotated, Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,14 +11,14 @@ from pydantic import AfterValidator, Field
 from clicktower.beam_jobs.compiled.log_library import keyed_hashes, row_digest
 from clicktower.beam_jobs.engine.arrow_files import BATCH_ROWS, write_tables
 from clicktower.beam_jobs.engine.beam_stage import FolderMade, Tally
-from clicktower.beam_jobs.ingest.content_filters import CONTENT_FATES, content_fates
 from clicktower.schemas.comparison_forms import comparison_forms
+from clicktower.schemas.content_filters import CONTENT_FATES, content_fates
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.ledger import FATES, Ledger
 from clicktower.schemas.negatives import draw, pair_keys, sampling_probability
 from clicktower.schemas.search_log import CLICK_WEIGHT, COUNTS, PEOPLE_CAP
 from clicktower.schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, LogicalDigest
-from clicktower.schemas.text_contract import COMPUTED_IDS, trigram_ids, words_of_column
+from clicktower.schemas.text_contract import trigram_ids, words_of_column
 
 # A pair is unique by query and title: if a query has clicks on two documents with one title, they are one pair with the
 # sum of the clicks. `weight`: what its clicks and conversions count, in thousandths of a click. `excluded`: pool rows
@@ -35,6 +35,8 @@ CLICK_PAIRS = pa.schema(
     }
 )
 
+ALL_DOCUMENTS: Final = "documents"  # what the pool of negatives holds, unless a build asks for clicked documents alone
+
 MAX_SALT_BYTES = 64  # BLAKE2b's longest key
 
 
@@ -47,7 +49,7 @@ def _as_key(salt: str) -> str:
 # Settings that every build has.
 Salt = Annotated[str, AfterValidator(_as_key)]
 HeldOutShare = Annotated[float, Field(ge=0, le=0.9)]
-TableRows = Annotated[int, Field(gt=COMPUTED_IDS, lt=2**32)]  # the computed ids, and at least one for other letters
+TableRows = Annotated[int, Field(ge=1, lt=2**32)]
 RowsPerShard = Annotated[int, Field(ge=1, le=2**24)]
 
 # The result reports other values of k beside the chosen one, since on a small log the gate decides much. 0 means no
@@ -276,6 +278,31 @@ def held_out(queries: Iterable[str], *, salt: str, share: float) -> np.ndarray:
     """
     texts, limit = pa.array(queries, pa.string()), np.uint64(share * 2**64)
     return keyed_hashes(texts, key=salt.encode(), person=b"split") < limit
+
+
+# A pool of clicked documents alone: the rows that training pairs clicked, in their order.
+
+
+def clicked_rows(pairs: pa.Table) -> np.ndarray:
+    """The pool rows of the titles of training pairs, int32, ascending, without repeats.
+
+    `pairs`: CLICK_PAIRS, all pairs of their queries. A query's pairs are what its exclusions are made of.
+    """
+    excluded = pairs["excluded"].filter(pc.invert(pairs["dev"])).combine_chunks()
+    return np.unique(excluded.flatten().to_numpy())
+
+
+def exclude_in(pairs: pa.Table, rows: np.ndarray) -> pa.Table:
+    """CLICK_PAIRS that exclude places in `rows`, the rows that are left of the pool (int32, ascending)."""
+    excluded = pairs["excluded"].combine_chunks()
+    listed = excluded.flatten().to_numpy()
+    places = np.searchsorted(rows, listed).astype(np.int32)
+    is_left = np.isin(listed, rows)
+    before = np.concatenate([[0], np.cumsum(is_left)])
+    ends = np.cumsum(pc.fill_null(excluded.value_lengths(), 0).to_numpy())
+    offsets = pa.array(np.concatenate([[0], before[ends]]), pa.int32())
+    lists = pa.ListArray.from_arrays(offsets, pa.array(places[is_left]), mask=excluded.is_null())
+    return pairs.set_column(pairs.schema.get_field_index("excluded"), CLICK_PAIRS.field("excluded"), lists)
 
 
 # Pairs -> the files of a shard (schemas.shard), and the digest of its logical rows.

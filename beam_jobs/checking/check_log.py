@@ -68,8 +68,8 @@ def check_log(
 
     Raises UsageError for a missing file, an invalid format or mapping, or a missing documents file.
     """
-    found = find_files(logs)
-    sizes = {file: storage.size_bytes(file) or 0 for file in found.paths}
+    log_files = find_files(logs)
+    sizes = {file: storage.size_bytes(file) or 0 for file in log_files.paths}
     findings: list[LogFinding] = []
     of_log = Fields()
     try:
@@ -107,7 +107,7 @@ def check_log(
         "files": {
             "count": len(sizes),
             "empty": sum(not size for size in sizes.values()),
-            "skipped": len(found.skipped),
+            "skipped": len(log_files.skipped),
             "stored_bytes": sum(sizes.values()),
         },
         **_common_fields(of_log),

@@ -279,7 +279,7 @@ def odd_values(facts: Mapping[str, Any]) -> Iterator[LogFinding]:
             fix="Log an id that no other search has, such as a UUID; counters begin anew with each session.",
         )
     if wrong := facts["wrong_values"]:
-        listed = ", ".join(f"{what} ({count:,})" for what, count in wrong.items())
+        listed = ", ".join(f"{kind} ({count:,})" for kind, count in wrong.items())
         yield LogFinding(
             level=NOTE,
             code="wrong_values",

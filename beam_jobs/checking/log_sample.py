@@ -258,7 +258,7 @@ def titled_clicks(uri: str, exposures: pa.Table, progress: Progress = silent) ->
     """
     clicked_ids = pc.unique(exposures["document_id"].combine_chunks())
     parts = plan_documents(uri)
-    found = [pa.table({"document_id": pa.array([], pa.string()), "title": pa.array([], pa.string())})]
+    tables = [pa.table({"document_id": pa.array([], pa.string()), "title": pa.array([], pa.string())})]
     catalogue = CatalogueFacts()
     for number, part in enumerate(parts):
         for block in read_documents_part(part):
@@ -266,11 +266,11 @@ def titled_clicks(uri: str, exposures: pa.Table, progress: Progress = silent) ->
             here = block.table.filter(pc.is_in(block.table["id"].combine_chunks(), value_set=clicked_ids))
             titles = normalise_column(here["title"].fill_null(""))
             has_word = pc.not_equal(titles, "")
-            found.append(pa.table({"document_id": here["id"], "title": titles}).filter(has_word))
+            tables.append(pa.table({"document_id": here["id"], "title": titles}).filter(has_word))
         progress("reading the documents (parts)", number + 1, len(parts))
     if error := mostly_unfit(uri, catalogue.rows):
         raise error
-    titled = pa.concat_tables(found).combine_chunks()
+    titled = pa.concat_tables(tables).combine_chunks()
     on_titled = exposures["clicks"].filter(pc.is_in(exposures["document_id"], value_set=titled["document_id"]))
     return titled, {
         **catalogue.to_json(uri),

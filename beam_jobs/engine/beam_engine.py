@@ -27,14 +27,22 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineRunner
 
 from clicktower.beam_jobs.engine.engine_options import runner_name
-from clicktower.schemas.errors import StageError, TransientError, UnknownVersionError, UsageError, store_error
+from clicktower.schemas.errors import (
+    LaterVersionError,
+    StageError,
+    TransientError,
+    UnknownVersionError,
+    UsageError,
+    store_error,
+)
 from clicktower.schemas.process import keep_folder, kept_path, signals_raising
 from clicktower.schemas.stage import Progress, silent
 
 OWN_LOG = "beam.log"
 LISTENER_SECONDS = 5.0
 _MARK = re.compile(r"clicktower-error:([A-Za-z0-9+/]+=*)")
-_KINDS = {kind.__name__: kind for kind in (StageError, UsageError, TransientError, UnknownVersionError)}
+_RAISED = (StageError, UsageError, TransientError, UnknownVersionError, LaterVersionError)  # by workers
+_KINDS = {kind.__name__: kind for kind in _RAISED}
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from clicktower.beam_jobs.compiled.log_library import keyed_hashes
-from clicktower.beam_jobs.ingest.content_filters import BOT_USER_AGENTS, shipped_list
+from clicktower.schemas.content_filters import BOT_USER_AGENTS, shipped_list
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.search_log import KINDS, PEOPLE_CAP
 from clicktower.schemas.section import Count, section

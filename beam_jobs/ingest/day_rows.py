@@ -16,8 +16,8 @@ from clicktower.beam_jobs.compiled.log_library import first_rows, row_digest, te
 from clicktower.beam_jobs.engine.arrow_files import Record, get, num_bytes
 from clicktower.beam_jobs.engine.beam_stage import Tally, add_up
 from clicktower.beam_jobs.ingest.bots import FATE_OF_RULE, NO_RULE, RULES, Bots, is_bot_user_agent, rule_of_lines
-from clicktower.beam_jobs.ingest.content_filters import is_wordless
 from clicktower.beam_jobs.ingest.person_key import hash_people
+from clicktower.schemas.content_filters import is_wordless
 from clicktower.schemas.search_log import CLICKERS, COUNTS, DAY_FATES, EXPOSURES, KINDS, PEOPLE_CAP, QUERIES
 from clicktower.schemas.shard import LogicalDigest
 from clicktower.schemas.text_contract import normalise_column

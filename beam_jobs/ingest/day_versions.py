@@ -365,7 +365,7 @@ def _erased(folder: str) -> Mapping[str, Any]:
         value: Mapping[str, Any] = from_bytes(storage.read_bytes(uri))
     except FileNotFoundError:
         return {}
-    require_major(uri, value.get("schema_version"), SCHEMA_VERSION)
+    require_major(uri, value.get("schema_version"), SCHEMA_VERSION, stage="erase")
     return value
 
 

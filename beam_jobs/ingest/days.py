@@ -331,7 +331,7 @@ def read_day_file(file: DayFile) -> pa.Table:
     version = (table.schema.metadata or {}).get(VERSION_KEY, b"none").decode()
     if version.startswith("1."):
         return _from_version_1(table)
-    require_major(file.uri, version, SCHEMA_VERSION)
+    require_major(file.uri, version, SCHEMA_VERSION, stage="ingest")
     return table
 
 

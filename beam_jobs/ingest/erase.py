@@ -99,8 +99,8 @@ def erase(
             ensure_store_key(store, renew=False)
         paths = [*key_paths(store), *([person_key] if person_key else []), ensure_list_key(store)]
         keys = {key.id: key.key for key in map(read_key, paths)}
-        given = {key_id: hash_people(ids, key) for key_id, key in keys.items()}
-        add_to_list(store, given)
+        hashes = {key_id: hash_people(ids, key) for key_id, key in keys.items()}
+        add_to_list(store, hashes)
 
         taken, found = Counter[str](), set[int]()
         num_ingests, keyless, pending = 0, set[str](), True
@@ -128,8 +128,8 @@ def erase(
                     part = day_versions.part_of(result.manifest.request)
                     if counted.setdefault((part.logs, part.settings), key_id) == key_id:
                         taken.update(gone.taken)
-                    if key_id in given:
-                        found.update(np.flatnonzero(pc.is_in(given[key_id], value_set=gone.people)).tolist())
+                    if key_id in hashes:
+                        found.update(np.flatnonzero(pc.is_in(hashes[key_id], value_set=gone.people)).tolist())
         _finish(store)
     return Erasure(
         num_ids=len(ids),

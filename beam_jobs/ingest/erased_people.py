@@ -180,7 +180,7 @@ def _read_file(uri: str) -> dict[str, list[int]]:
 def _read_list(uri: str) -> dict[str, Any]:
     try:
         value: dict[str, Any] = from_bytes(storage.read_bytes(uri))
-        require_major(uri, value["schema_version"], SCHEMA_VERSION)
+        require_major(uri, value["schema_version"], SCHEMA_VERSION, stage="erase")
         value["people"] = {key_id: np.array(some, np.uint64).tolist() for key_id, some in value["people"].items()}
         return value
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, FileNotFoundError):

@@ -461,7 +461,7 @@ def check_readable(tally: Tally, num_rejects: int, folders: Sequence[FolderMade]
     places = ", ".join(f"{file}:{offset}" for file, offset in first)
     log_format = job.attempt.request.config["format"]
     if wrong := wrong_values(tally):
-        reasons += "; values of a wrong kind: " + ", ".join(f"{what} ({count:,})" for what, count in wrong.items())
+        reasons += "; values of a wrong kind: " + ", ".join(f"{kind} ({count:,})" for kind, count in wrong.items())
     looks = f" This looks like something other than `{log_format}`." if num_rejects > 0.9 * tally.lines else ""
     raise StageError(
         f"{num_rejects:,} of {tally.lines:,} lines are unreadable ({reasons}), for example at {places} (file:byte); at"

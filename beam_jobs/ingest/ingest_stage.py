@@ -11,7 +11,6 @@ from clicktower.beam_jobs.engine.arrow_files import writing_errors
 from clicktower.beam_jobs.engine.beam_stage import run_beam_stage
 from clicktower.beam_jobs.ingest import day_versions
 from clicktower.beam_jobs.ingest.bots import BotRules
-from clicktower.beam_jobs.ingest.content_filters import BOT_USER_AGENTS, shipped_list
 from clicktower.beam_jobs.ingest.day_versions import find_held, is_covered, register
 from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.erased_people import is_listed_under, open_list
@@ -22,6 +21,7 @@ from clicktower.beam_jobs.sources.mapping import Mapping
 from clicktower.beam_jobs.sources.source import Source
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.claim import claimed
+from clicktower.schemas.content_filters import BOT_USER_AGENTS, shipped_list
 from clicktower.schemas.errors import StageError, TransientError, UsageError
 from clicktower.schemas.manifest import Request
 from clicktower.schemas.section import Part, Unnamed, Uri, section

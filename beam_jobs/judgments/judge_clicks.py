@@ -17,8 +17,8 @@ from pydantic import Field
 
 from clicktower.beam_jobs.build.click_shards import Salt, count_people
 from clicktower.beam_jobs.compiled.log_library import keyed_hashes
-from clicktower.beam_jobs.ingest.content_filters import content_fates
 from clicktower.beam_jobs.judgments import click_model as model
+from clicktower.schemas.content_filters import content_fates
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.judgments import CLICK_DERIVED
 from clicktower.schemas.search_log import PEOPLE_CAP, not_null

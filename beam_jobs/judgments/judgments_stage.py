@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from clicktower.beam_jobs.engine.beam_stage import run_beam_stage
 from clicktower.beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
-from clicktower.beam_jobs.ingest.content_filters import adult_list
 from clicktower.beam_jobs.ingest.day_versions import data_date, follow
 from clicktower.beam_jobs.ingest.days import Window, day_bytes, day_files, inherited_labels, open_window
 from clicktower.beam_jobs.judgments.judge_clicks import JudgmentsConfig
 from clicktower.schemas import manifest, storage
+from clicktower.schemas.content_filters import adult_list
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, silent
 

@@ -85,7 +85,7 @@ def may_be_shown(name: str, typed: Collection[str] = ()) -> bool:
     if name in typed:
         return True
     parts = name.split(".")
-    typed_parts = [part for own in typed for part in own.split(".")]
+    typed_parts = [part for typed_name in typed for part in typed_name.split(".")]
     return is_name(name) and all(plain_name(part) in _KNOWN or _is_near(part, typed_parts) for part in parts)
 
 
@@ -99,16 +99,16 @@ def listed(names: Iterable[str], typed: Collection[str] = ()) -> str:
     """Names for an error: those that may be shown, and how many others there are."""
     names = list(names)
     shown = [name for name in names if may_be_shown(name, typed)]
-    others = len(names) - len(shown[:_MAX_LISTED])
+    num_hidden = len(names) - len(shown[:_MAX_LISTED])
     text = ", ".join(map(repr, shown[:_MAX_LISTED]))
-    are, they = ("is", "it") if others == 1 else ("are", "they")
-    rest = f"{others:,} that {are} not shown, since {they} may be text of the log"
-    return text if not others else f"{text} and {rest}" if text else rest
+    are, they = ("is", "it") if num_hidden == 1 else ("are", "they")
+    hidden = f"{num_hidden:,} that {are} not shown, since {they} may be text of the log"
+    return text if not num_hidden else f"{text} and {hidden}" if text else hidden
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """A hint at the name that was probably meant, for an error; empty if no name that may be shown is similar."""
-    near = difflib.get_close_matches(name, [other for other in names if may_be_shown(other, [name])], n=1)
+    near = difflib.get_close_matches(name, [candidate for candidate in names if may_be_shown(candidate, [name])], n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 

@@ -75,11 +75,11 @@ def log_rows(
     def ids_of(name: str) -> pa.Array:
         if name not in columns:
             return pa.nulls(num_lines, pa.string())
-        found, is_no_id = id_texts(columns[name], marks)
+        id_column, is_no_id = id_texts(columns[name], marks)
         if is_no_id.any():
             wrong[f"{name}: a fraction, or a float too large for an id"] += int(is_no_id.sum())
             np.logical_or(is_wrong, is_no_id, out=is_wrong)
-        return found
+        return id_column
 
     query_id, client_id, document_id = (ids_of(name) for name in ("query_id", "client_id", "document_id"))
     query = _without_marks(texts_of("query"), NO_QUERY if null is None else marks, "")
@@ -210,8 +210,8 @@ def _kinds_of_wrong(name: str, values: Values | None, is_wrong: np.ndarray) -> W
     numbers = np.flatnonzero(is_wrong).tolist()
     if values is None or not numbers:
         return Counter()
-    found = values.take(pa.array(numbers)).to_pylist() if isinstance(values, pa.Array) else [values[n] for n in numbers]
-    return Counter(f"{name}: {kind_of_value(value)}" for value in found)
+    wrong = values.take(pa.array(numbers)).to_pylist() if isinstance(values, pa.Array) else [values[n] for n in numbers]
+    return Counter(f"{name}: {kind_of_value(value)}" for value in wrong)
 
 
 def texts(values: Values) -> pa.Array:
@@ -445,14 +445,14 @@ def _moment(text: str) -> tuple[datetime, int]:
     if _OF_MAIL.fullmatch(text):
         return parsedate_to_datetime(text), 0
     text = _ZONE.sub(lambda zone: "" if zone[0].isspace() else "Z", _REGION.sub("", text))
-    if found := _DAY_FIRST.fullmatch(text):
-        day, month, year, clock = found.groups()
+    if match := _DAY_FIRST.fullmatch(text):
+        day, month, year, clock = match.groups()
         text = f"{year}-{_MONTHS.index(month) + 1:02d}-{int(day):02d}T{clock}"
-    elif found := _MONTH_FIRST.fullmatch(text):
-        month, day, year, clock = found.groups()
+    elif match := _MONTH_FIRST.fullmatch(text):
+        month, day, year, clock = match.groups()
         text = f"{year}-{_MONTHS.index(month) + 1:02d}-{int(day):02d}T{clock}"
-    elif found := _YEAR_FIRST.fullmatch(text):
-        year, _, month, day, hour, clock = found.groups()
+    elif match := _YEAR_FIRST.fullmatch(text):
+        year, _, month, day, hour, clock = match.groups()
         text = f"{year}-{int(month):02d}-{int(day):02d}" + (f"T{int(hour):02d}:{clock}" if hour else "")
     text, leap_seconds = _LEAP_SECOND.subn("59", text)
     return datetime.fromisoformat(text), leap_seconds

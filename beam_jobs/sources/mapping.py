@@ -226,9 +226,9 @@ class Mapping(ColumnMapping):
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.columns.dwell is None) != (self.min_dwell is None):
-            given, lacking = ("min_dwell", "dwell") if self.columns.dwell is None else ("dwell", "min_dwell")
+            present, absent = ("min_dwell", "dwell") if self.columns.dwell is None else ("dwell", "min_dwell")
             raise UsageError(
-                f"The mapping has {given} and no {lacking}.",
+                f"The mapping has {present} and no {absent}.",
                 "Name the column `dwell` below [columns], and the shortest dwell of a click that counts, `min_dwell`,"
                 " above it.",
             )

@@ -148,11 +148,11 @@ def plan_reading(logs: Sequence[str], *, split: bool = True, encoding: str = UTF
         check_start(file, start, encoding)
         if not start.text:
             continue
-        size, whole = start.size, Unit(file=file, start=0, end=start.size, kind=start.kind, encoding=encoding)
+        size, unit = start.size, Unit(file=file, start=0, end=start.size, kind=start.kind, encoding=encoding)
         stored += size
         estimated += size if start.kind == PLAIN else size * COMPRESSION_RATIO
-        step = RANGE_BYTES if split and not whole.is_stream else size
-        units += [replace(whole, start=begin, end=min(begin + step, size)) for begin in range(0, size, step)]
+        step = RANGE_BYTES if split and not unit.is_stream else size
+        units += [replace(unit, start=begin, end=min(begin + step, size)) for begin in range(0, size, step)]
     if not units:
         raise empty_input_error(logs, files)
     return ReadingPlan(files=files, units=units, stored_bytes=stored, estimated_bytes=estimated)
@@ -217,18 +217,18 @@ def check_start(file: str, start: FileStart, encoding: str = UTF8) -> None:
             raise StageError(f"{file} should be lines of text, and is a file of the kind {kind}.", _FIXES[kind])
     if start.kind != PLAIN and kind_of(start.text) in (GZIP, ZSTD):
         raise StageError(f"{file} is packed twice.", "Unpack it once.")
-    if found := _other_encoding(start.text):
-        told = "" if encoding == UTF8 else f", and is read as {encoding}"
+    if name := _other_encoding(start.text):
+        reading = "" if encoding == UTF8 else f", and is read as {encoding}"
         raise StageError(
-            f"{file} begins as text in {found.upper()} does{told}.",
-            f"Write it in UTF-8 (iconv -f {found} -t utf-8); or, if all files are so, set encoding ="
-            f" {json.dumps(found)} in the mapping.",
+            f"{file} begins as text in {name.upper()} does{reading}.",
+            f"Write it in UTF-8 (iconv -f {name} -t utf-8); or, if all files are so, set encoding ="
+            f" {json.dumps(name)} in the mapping.",
         )
     text = start.text.removeprefix(codecs.BOM_UTF8)
-    for pattern, what, jq in _NOT_LINES:
+    for pattern, form, jq in _NOT_LINES:
         if pattern.match(text) and not _has_fields(text.partition(b"\n")[0]):
             raise StageError(
-                f"{file} begins as {what} does, and should hold one JSON object per line.",
+                f"{file} begins as {form} does, and should hold one JSON object per line.",
                 f"Make lines of it: jq -c '{jq}' FILE > FILE.ndjson.",
             )
 
@@ -244,8 +244,8 @@ def _has_fields(line: bytes) -> bool:
 
 def _other_encoding(text: bytes) -> str:
     """The encoding that text in some other one than UTF-8 is in by its first bytes; "" if nothing tells."""
-    if told := next((name for mark, name in _BOMS.items() if text.startswith(mark)), ""):
-        return told
+    if by_mark := next((name for mark, name in _BOMS.items() if text.startswith(mark)), ""):
+        return by_mark
     zeros = np.frombuffer(text[: len(text) & ~1], np.uint8).reshape(-1, 2) == 0
     for half, name in enumerate(("utf-16-be", "utf-16-le")):  # Latin letters have a byte of zeros each
         if len(zeros) and zeros[:, half].mean() > 0.25 and not zeros[:, 1 - half].any():

@@ -26,7 +26,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from benchmarks.peers import verdicts
 from benchmarks.peers.strict_line import Row, read_line
-from clicktower.beam_jobs.ingest.content_filters import ADULT_ENGLISH, by_first_run, content_fate, shipped_list
+from clicktower.schemas.content_filters import ADULT_ENGLISH, by_first_run, content_fate, shipped_list
 from clicktower.schemas.text_contract import normalise
 
 ADULT = by_first_run(shipped_list(ADULT_ENGLISH).terms)

@@ -7,7 +7,6 @@ computes something else ends the benchmark before anything is timed.
 import argparse
 import json
 import os
-import platform
 import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.machine import processor
 from benchmarks.speed.contest import Entrant, Rates, rounded
 
 TOLERANCE = 1e-4  # of each gradient's norm; float32 leaves some 1e-6
@@ -95,7 +95,7 @@ def run(
         **measure(options, Path(os.environ["CLICKTOWER_DATA"])),
         **SAME,
         "repeats": options.repeats,
-        "machine": {"processor": platform.machine(), "cores": os.cpu_count(), "load_before": round(load, 2)},
+        "machine": {"processor": processor(), "cores": os.cpu_count(), "load_before": round(load, 2)},
         "torch": torch.__version__,
     }
     if options.record:

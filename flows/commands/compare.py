@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 from rich.text import Text
 
-from clicktower.flows.commands.options import Documents, Into, Json, Qrels, Queries, Shards
+from clicktower.flows.commands.options import AdultList, Documents, Into, Json, Qrels, Queries, Shards
 from clicktower.flows.config.toml_file import with_fields, with_options
 from clicktower.flows.report.blocks import duration
 from clicktower.flows.report.comparison_page import MEASURE, comparison_blocks, comparison_page, write_comparison
@@ -18,7 +18,7 @@ from clicktower.training.model.named_recipes import DEFAULT, recipe
 from clicktower.training.ranking.ndcg import measure_name
 
 if TYPE_CHECKING:
-    from clicktower.training.evaluation.measured_row import EndedRow
+    from clicktower.training.evaluation.row import EndedRow
 
 
 def compare(
@@ -27,6 +27,7 @@ def compare(
     documents: Documents,
     queries: Queries,
     qrels: Qrels,
+    adult_list: AdultList = None,
     into: Into,
     rows: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     against: str = "bm25",
@@ -109,7 +110,7 @@ def compare(
             result = compare_stage.compare(
                 select_rows(every_row, rows or []),
                 shards=shards,
-                files=Judged(documents=documents, queries=queries, qrels=qrels),
+                files=Judged(documents=documents, queries=queries, qrels=qrels, adult_list=adult_list),
                 store=into,
                 config=config,
                 seeds=seeds or [],

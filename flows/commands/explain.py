@@ -1,6 +1,7 @@
 """clicktower explain, nearest-words: what a model makes of texts and words."""
 
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,6 +13,7 @@ from clicktower.flows.report.blocks import Table
 from clicktower.flows.show import console
 from clicktower.schemas import storage
 from clicktower.schemas.errors import UsageError
+from clicktower.schemas.section import changed
 
 if TYPE_CHECKING:
     from clicktower.flows.releases.search import Mode
@@ -31,6 +33,7 @@ def explain(
     lexical_share: float | None = None,
     side: Side | None = None,
     beside: str | None = None,
+    printed: bool | None = None,
     queries: str | None = None,
     into: str | None = None,
     grid: int = 0,
@@ -55,6 +58,7 @@ def explain(
         clicktower explain --model store/train/DIGEST "angle bracket"
         clicktower explain --model store/train/DIGEST "angle bracket" "12 in. zinc angle" --into explained
         clicktower explain --model store/train/LSTM --beside store/train/RNN "angle bracket" "12 in. zinc angle"
+        clicktower explain --model store/train/LSTM --beside store/train/RNN --printed --into explained
         clicktower explain --model store/train/DIGEST --queries queries.tsv --into explained
 
     Args:
@@ -68,6 +72,7 @@ def explain(
         lexical_share: Of that search: the share of the terms in a hybrid's score, instead of the model's own.
         side: The tower that reads a single text, and those of --queries; query by default.
         beside: Another model, to compare counts and scores, and the training cost of each.
+        printed: Read the two pairs of the paper's tables, of ten words each as there, beside its counts and scores.
         queries: Queries, `id<TAB>text`, to show which words each cell represents, and whether the input gate closes at
             unimportant words. With --side document they are titles.
         grid: Also show the first so many of --queries, and which cell takes which of their words.
@@ -83,13 +88,15 @@ def explain(
     from clicktower.schemas.judgments import read_queries
     from clicktower.training.analysis.explanation import as_json, explain_model, training_cost
     from clicktower.training.analysis.keywords import CountingRule
+    from clicktower.training.analysis.printed_pairs import MOST_WORDS, PRINTED_PAIRS
     from clicktower.training.analysis.traces import has_gates, require_traces
     from clicktower.training.model.model import load_encoder, load_model
 
-    texts, rule = _texts(text, title, side, queries), with_fields(CountingRule(), set or [])
+    rule = with_fields(CountingRule(), set or [])
+    texts = _printed_texts(text, label) if printed else _texts(text, title, side, queries)
     if release is not None:
-        of_model = {"--model": model, "--side": side, "--beside": beside, "--queries": queries, "--into": into,
-                    "--label": label, "--grid": grid, "--set": set}  # fmt: skip
+        of_model = {"--model": model, "--side": side, "--beside": beside, "--printed": printed, "--queries": queries,
+                    "--into": into, "--label": label, "--grid": grid, "--set": set}  # fmt: skip
         _explain_hit(release, text, title, mode or "hybrid", lexical_share, of_model, json)
         return
     if model is None:
@@ -122,6 +129,9 @@ def explain(
         models = [load_model(folder) for folder in folders]
     for reader in models:  # before anything is computed
         require_traces(reader.recipe)
+    if printed:
+        ten_words = {"max_words": MOST_WORDS, "overflow": "merge"}
+        models = [replace(reader, recipe=changed(reader.recipe, ten_words)) for reader in models]
     names = [reader.recipe.name for reader in models]
     if len(models) == 2 and names[0] == names[1]:
         names[1] += " (beside)"
@@ -141,14 +151,16 @@ def explain(
             for name, reader, folder in zip(names, models, folders, strict=True)
         )
         readings = Readings(
-            models=readings_of_models, rule=rule, colours=colours, label=label, simulated=any(are_simulated)
-        )
+            models=readings_of_models, rule=rule, colours=colours, label=label, simulated=any(are_simulated),
+            printed=PRINTED_PAIRS if printed else (),
+        )  # fmt: skip
         files = _write(into, readings) if into else {}
     result = {
         "stage": "explain",
         "rule": rule.to_json(),
         "models": [{**as_json(reader), "path": path} for reader, path in zip(readings_of_models, paths, strict=True)],
         "label": label or None,
+        "printed": [asdict(pair) for pair in readings.printed],
         "labels": {"simulated": True} if readings.simulated else {},
         "files": files,
     }
@@ -269,6 +281,21 @@ def _texts(text: str | None, title: str | None, side: Side | None, queries: str 
             raise UsageError(
                 "The text is not valid UTF-8: its letter trigrams would be those of no text.", "Convert it to UTF-8."
             ) from None
+    return texts
+
+
+def _printed_texts(text: str | None, label: str) -> list[tuple[str, Side]]:
+    """The paper's two queries, each followed by its title, and the sides that read them."""
+    from clicktower.training.analysis.printed_pairs import PRINTED_PAIRS
+
+    if text is not None or label:
+        raise UsageError(
+            "--printed reads the paper's two pairs, which have texts and labels of their own.",
+            "Leave --printed out, or the texts and the label.",
+        )
+    texts: list[tuple[str, Side]] = []
+    for pair in PRINTED_PAIRS:
+        texts += [(pair.query.text, "query"), (pair.title.text, "document")]
     return texts
 
 

@@ -45,7 +45,7 @@ def build_labelled(
         files: Files, patterns, folders or URIs: delimited text, JSON lines (plain or compressed with gzip or zstd) or
             Parquet.
         dev: Files to hold out, instead of a share of `files`; lines of `files` that share a sentence with them are
-            dropped.
+            dropped, unless you --set keep_shared=true, as --published quora-bimpm does.
         first: The column of a pair's first text: a name, a dotted path into JSON, or a number from 1.
         second: The column of its second text.
         text: The column of the text, where a line has one text only.

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from clicktower.flows.commands.options import Into, Json, Qrels, Queries, Shards
+from clicktower.flows.commands.options import AdultList, Into, Json, Qrels, Queries, Shards
 from clicktower.flows.commands.train_and_evaluate import judged_files
 from clicktower.flows.show import console, present
 from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
@@ -66,6 +66,7 @@ def combine(
     documents: str | None = None,
     queries: Queries | None = None,
     qrels: Qrels | None = None,
+    adult_list: AdultList = None,
     language: Language = DEFAULT_LANGUAGE,
     json: Json = False,
 ) -> None:
@@ -89,8 +90,8 @@ def combine(
 
     with console.progress_bar("combine") as progress:
         result = combine_stage.combine(
-            models, store=into, shares=shares or (), judged=judged_files(documents, queries, qrels), language=language,
-            progress=progress,
+            models, store=into, shares=shares or (), judged=judged_files(documents, queries, qrels, adult_list),
+            language=language, progress=progress,
         )  # fmt: skip
     console.emit(result.to_json(), json, present.stage_with_details)
 

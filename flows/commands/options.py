@@ -13,6 +13,9 @@ from cyclopts.validators import Number
 
 from clicktower.schemas.errors import UsageError
 
+AdultList = Annotated[
+    str | None, Parameter(help="Your own list of adult words, one per line, instead of the built-in one.")
+]
 Documents = Annotated[
     str,
     Parameter(

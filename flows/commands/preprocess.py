@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -134,6 +134,7 @@ def build(
     documents: Documents,
     dates: WindowFlags = ALL_DATES,
     k: int | None = None,
+    pool: Literal["documents", "clicked"] | None = None,
     judged_queries: str | None = None,
     adult_list: str | None = None,
     flags: StageFlags,
@@ -153,13 +154,15 @@ def build(
             ingested without a date; with --from, --to or --last only the dates of that window.
         k: How many distinct people must have issued a query, by default 5. 1 is for a team that trains on its own log
             in private.
+        pool: What unclicked titles are drawn from: all documents, by default, or only those that training pairs
+            clicked.
         judged_queries: Queries (`id<TAB>text`) that are kept out of training, because the model is evaluated on them.
         adult_list: Your own list of adult words, one per line, instead of the built-in one.
     """
     from clicktower.beam_jobs.build import build_stage
     from clicktower.beam_jobs.build.build_stage import BuildConfig
 
-    config = with_options(BuildConfig(), {"k": k, "adult_list": adult_list or None}, flags.set)
+    config = with_options(BuildConfig(), {"k": k, "pool": pool, "adult_list": adult_list or None}, flags.set)
     more = {"window": dates.window(), "judged_queries": judged_queries}
     result = flags.run("build", build_stage.build_shards, days, documents, config=config, **more)
     console.emit(result.to_json(), flags.json, present.stage_with_details)

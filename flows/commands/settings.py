@@ -11,6 +11,9 @@ from clicktower.flows.commands.options import Json
 from clicktower.flows.config.settings_reference import CLASSES, REQUIRED, Setting, settings_class, settings_of, summary
 from clicktower.flows.show.console import emit, output
 from clicktower.schemas.errors import UsageError
+from clicktower.training.model.named_recipes import DEFAULT, names, recipe
+from clicktower.training.model.objective_settings import Clicks, Fixed, NegativeSettings, Pool
+from clicktower.training.model.recipe import Nesterov, Recipe
 
 LEAD = """\
 # Settings
@@ -22,6 +25,14 @@ names them first. Without a default a field is not set.
 
 `clicktower settings train` shows those of one command. `clicktower settings --markdown` wrote this page.
 """
+
+RECIPES_LEAD = f"""\
+How the named recipes learn from clicks ([the method](model.md#4-gradient-and-update-eq-6-8-algorithm-1)), those that
+train alike in one row. `train` takes `{DEFAULT}` unless it is told otherwise. `paper-` recipes train as the paper
+prints.
+
+| recipes | towers | start | negatives of a pair | μ | th_G | step ε |
+|---|---|---|---|---|---|---|"""
 
 
 def settings(command: str | None = None, /, *, markdown: bool = False, json: Json = False) -> None:
@@ -41,7 +52,8 @@ def settings(command: str | None = None, /, *, markdown: bool = False, json: Jso
     settings = {name: list(settings_of(settings_class(name))) for name in ([command] if command else CLASSES)}
     if markdown:
         sections = ("\n".join(_markdown(name, rows)) for name, rows in settings.items())
-        sys.stdout.write("\n\n".join([LEAD.rstrip(), *sections]) + "\n")
+        recipes = "\n".join(["## Recipes of clicks", "", RECIPES_LEAD, *_recipe_families()])
+        sys.stdout.write("\n\n".join([LEAD.rstrip(), *sections, recipes]) + "\n")
         return
     result = {name: [asdict(row) for row in rows] for name, rows in settings.items()}
     emit({"stage": "settings", "settings": result}, json, lambda _: _show(settings))
@@ -69,6 +81,47 @@ def _markdown(command: str, rows: list[Setting]) -> Iterator[str]:
         yield f"| `{row.name}` | {row.type} | {default} | {_cell(only + row.meaning)} |"
         for kind, meaning in row.kinds.items():
             yield f"| `{row.name}` = `{kind}` | | | {_cell(meaning)} |"
+
+
+def _recipe_families() -> Iterator[str]:
+    """Rows of a table: the click recipes that train alike."""
+    families: dict[tuple[str, ...], list[str]] = {}
+    for name in names():
+        if isinstance(recipe(name).objective, Clicks):
+            families.setdefault(_training(recipe(name)), []).append(f"`{name}`")
+    for training, alike in families.items():
+        yield f"| {', '.join(alike)} | {' | '.join(training)} |"
+
+
+def _training(made: Recipe) -> tuple[str, ...]:
+    """How a recipe learns from clicks, whatever its tower and its size."""
+    clicks, optimiser, around = made.clicks, made.optimiser, f"±{made.initial_range:g}"
+    start = f"by rarity, {around}" if clicks.start == "idf" else f"uniform, {around}"
+    if not clicks.tie_towers:
+        start += ", both alike" if clicks.same_start else ", each its own"
+    step = f"{optimiser.step:g}"
+    if recurrent_range := getattr(made.tower, "recurrent_range", 0):
+        start += f"; recurrence ±{recurrent_range:g}"
+    if recurrent_step := getattr(made.tower, "recurrent_step", 0):
+        step += f"; recurrence {recurrent_step:.6f}".rstrip("0")
+    momentum = "none"
+    if isinstance(optimiser, Nesterov):
+        edge, middle = f"{optimiser.momentum_edge:g}", f"{optimiser.momentum_middle:g}"
+        momentum = edge if edge == middle else f"{edge} / {middle} / {edge}"
+    return (
+        "one" if clicks.tie_towers else "two",
+        start,
+        _negatives(clicks.negatives),
+        momentum,
+        f"{optimiser.clip_norm:g}" if optimiser.clip_norm else "none",
+        step,
+    )
+
+
+def _negatives(negatives: NegativeSettings) -> str:
+    if isinstance(negatives, Pool):
+        return f"{'all' if negatives.softmax else 'n'} of {negatives.size} that a micro-batch shares"
+    return "n, those of the shards" if isinstance(negatives, Fixed) else "n, new ones in each epoch"
 
 
 def _cell(text: str) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from clicktower.flows.commands.options import Documents, Into, Json, Model, Qrels, Queries, Set, Shards
+from clicktower.flows.commands.options import AdultList, Documents, Into, Json, Model, Qrels, Queries, Set, Shards
 from clicktower.flows.config.toml_file import recipe_named, with_options
 from clicktower.flows.show import console, present
 from clicktower.schemas import storage
@@ -30,8 +30,10 @@ def train(
     documents: str | None = None,
     queries: Queries | None = None,
     qrels: Qrels | None = None,
+    adult_list: AdultList = None,
     word_vectors: str | None = None,
     teacher: str | None = None,
+    loss_after_epoch: bool | None = None,
     set: list[str] | None = None,
     report: str | None = None,
     json: Json = False,
@@ -57,9 +59,9 @@ def train(
             lstm-long-96, bag-pool-512, bag-512, self-attentive, max-pooled, variational (benchmarks/README.md compares
             them). From labels (docs/model.md): siamese-lstm, siamese-max, siamese-gru, siamese-cnn, siamese-swem,
             gated-attention, var-siamese, attentive-texts; with the sizes that Lin et al. and Deudon print
-            (docs/model.md): lin-yelp, lin-age, lin-max, lin-cnn, lin-snli, deudon-vae, deudon-vae-repeat, deudon. Or a
-            TOML file: the best.toml of a sweep, or your own, with `objective` classify (labels) or generate
-            (reconstruction, paraphrase) among its settings.
+            (docs/model.md): lin-yelp, lin-age, lin-max, lin-cnn, lin-snli, lin-yelp-pruned, lin-age-pruned,
+            lin-snli-pruned, deudon-vae, deudon-vae-repeat, deudon. Or a TOML file: the best.toml of a sweep, or your
+            own, with `objective` classify (labels) or generate (reconstruction, paraphrase) among its settings.
         start: The folder of another training whose towers this one starts from, instead of from random numbers.
         epochs: Epochs, instead of the recipe's.
         reduction: How workers' gradients are summed: exact (the same bytes for any number of workers) or fast.
@@ -80,6 +82,8 @@ def train(
             word_vectors=frozen.
         teacher: The model to distil, with half of the loss or what you --set objective.teacher.share=: the folder that
             `train` or `combine` printed, or a Parquet file of another encoder's vectors (see `texts`).
+        loss_after_epoch: Measure the training pairs' loss once more when each epoch has ended, as the paper's Fig. 7
+            has it: one more pass. The curve of training is the mean of an epoch's pairs as they train.
         set: field=value for any field of the recipe (`clicktower settings train`); may be repeated.
         report: The file for a page about the training, with its curves (self-contained HTML).
     """
@@ -91,14 +95,16 @@ def train(
         result = launch.train(
             shards,
             store=into,
-            recipe=with_options(named, {"epochs": epochs, "reduction": reduction}, set),
+            recipe=with_options(
+                named, {"epochs": epochs, "reduction": reduction, "objective.loss_after_epoch": loss_after_epoch}, set
+            ),
             workers=workers,
             min_workers=min_workers,
             threads=threads,
             in_cluster=bool(Surroundings().ray_address),
             path=path,
             device=device,
-            judged=judged_files(documents, queries, qrels),
+            judged=judged_files(documents, queries, qrels, adult_list),
             start=start,
             progress=progress,
             word_vectors=word_vectors or its_vectors,
@@ -112,12 +118,14 @@ def train(
     console.emit(value, json, present.stage_with_details)
 
 
-def judged_files(documents: str | None, queries: str | None, qrels: str | None) -> "Judged | None":
+def judged_files(
+    documents: str | None, queries: str | None, qrels: str | None, adult_list: str | None
+) -> "Judged | None":
     """The judged files of options that go together; None without them. Raises UsageError for only some of them."""
     if documents and queries and qrels:
         from clicktower.schemas.judgments import Judged
 
-        return Judged(documents=documents, queries=queries, qrels=qrels)
+        return Judged(documents=documents, queries=queries, qrels=qrels, adult_list=adult_list)
     if documents or queries or qrels:
         raise UsageError(
             "NDCG is measured by three files, and only some of them are given.",
@@ -132,6 +140,7 @@ def evaluate(
     documents: Documents,
     queries: Queries,
     qrels: Qrels,
+    adult_list: AdultList = None,
     into: Into,
     min_judged: int | None = None,
     frequencies: str | None = None,
@@ -159,7 +168,7 @@ def evaluate(
         config = replace(config, language=language_of(model))
     with console.progress_bar("evaluate") as progress:
         result = evaluate_stage.evaluate(
-            model, documents=documents, queries=queries, qrels=qrels, store=into, config=config,
+            model, documents=documents, queries=queries, qrels=qrels, adult_list=adult_list, store=into, config=config,
             frequencies=frequencies, progress=progress,
         )  # fmt: skip
     run_file = storage.join(result.data, result.manifest.outcome.metrics["run_files"]["model"])

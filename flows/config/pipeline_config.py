@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from clicktower.beam_jobs.build.build_stage import BuildConfig
-from clicktower.beam_jobs.ingest.content_filters import adult_list
 from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
 from clicktower.beam_jobs.ingest.person_key import MAX_OVERLAP_DAYS
@@ -27,6 +26,7 @@ from clicktower.flows.config.toml_file import (
 )
 from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.schemas import storage
+from clicktower.schemas.content_filters import adult_list
 from clicktower.schemas.documents import read_documents, require_documents
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
@@ -130,9 +130,11 @@ class TrainSection:
     Args:
         recipe: A recipe's name, or a TOML file such as a sweep's best.
         word_vectors: A file of word vectors that words start from.
-        start: Another training's folder, or "live", the model of the live release; without it from random numbers.
+        start: Another training's folder, or "live", the model of the live release; without it from random numbers. If
+            the live model was trained on the same shards, it is what that one started from.
         teacher: A training's folder, or another encoder's vectors, to learn from.
-        workers: Data-parallel workers; auto is one for each GPU, or one.
+        workers: Data-parallel workers; auto is one for each GPU of the Ray cluster, or without one of this machine, and
+            one where there is no GPU.
         min_workers: Continue with as few when nodes are lost, with more again when they are back.
         threads: Threads of each worker; by default the cores divided by the workers.
         device: What to train on; auto is a GPU where the workers have one.

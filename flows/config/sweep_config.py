@@ -27,11 +27,13 @@ class JudgedSection:
         documents: The documents.
         queries: The judged queries.
         qrels: The judgments.
+        adult_list: A file of adult terms, one per line, that replaces the built-in list: such queries are left out.
     """
 
     documents: Uri
     queries: Uri
     qrels: Uri
+    adult_list: Uri | None = None
 
 
 @section

@@ -16,6 +16,8 @@ from pkgutil import resolve_name
 from statistics import median
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from clicktower.beam_jobs.ingest.day_versions import follow
 from clicktower.flows.config.guard_rules import FIGURES, DriftRules, Figure, Kind
 from clicktower.flows.config.pipeline_config import PipelineConfig, is_dated
@@ -214,7 +216,8 @@ def _read(store: str, key: str) -> Observation | None:
     try:
         value = from_bytes(storage.read_bytes(uri))
         require_major(uri, value.pop("schema_version"), SCHEMA_VERSION)
-        return Observation(**value | {"scores": tuple(value["scores"])})
+        value |= {"scores": tuple(value["scores"])}
+        return TypeAdapter(Observation).validate_python(value)  # a later version may have more fields
     except (ValueError, KeyError, TypeError, FileNotFoundError):
         return None
 

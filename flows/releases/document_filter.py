@@ -83,27 +83,27 @@ def _matches(column: pa.Array, condition: object) -> np.ndarray:
     return reduce(np.logical_and, (_holds(column, operator, value) for operator, value in condition.items()))
 
 
-def _equals(column: pa.Array, wanted: Sequence[Any]) -> np.ndarray:
+def _equals(column: pa.Array, choices: Sequence[Any]) -> np.ndarray:
     kind = column.type
-    values = [_in_python(value, kind) for value in wanted if value is not None]
+    values = [_in_python(value, kind) for value in choices if value is not None]
     if pa.types.is_integer(kind):
         values = [int(value) for value in values if value == int(value) and _is_in_range(int(value), kind)]
     elif pa.types.is_floating(kind):
         values += [-value for value in values if value == 0]  # is_in tells 0 from -0
     matches = pc.is_in(column, value_set=pa.array(values, kind))
-    return _bools(pc.or_(matches, column.is_null()) if None in wanted else matches)
+    return _bools(pc.or_(matches, column.is_null()) if None in choices else matches)
 
 
-def _holds(column: pa.Array, operator: str, wanted: Any) -> np.ndarray:
+def _holds(column: pa.Array, operator: str, operand: Any) -> np.ndarray:
     if operator == "not":
-        if isinstance(wanted, Mapping):
+        if isinstance(operand, Mapping):
             raise UsageError("The operator not has an object.", "Give it a value or a list; bounds have opposites.")
-        return ~_matches(column, wanted)
+        return ~_matches(column, operand)
     if operator == "exists":
-        if not isinstance(wanted, bool):
+        if not isinstance(operand, bool):
             raise UsageError("The operator exists has neither true nor false.", 'Write {"exists": true}.')
-        return _bools(column.is_valid()) == wanted
-    limit = _in_python(wanted, column.type)
+        return _bools(column.is_valid()) == operand
+    limit = _in_python(operand, column.type)
     if pa.types.is_integer(column.type):  # among whole numbers 2.5 bounds as one of its neighbours
         limit = (math.ceil if operator in ("lt", "gte") else math.floor)(limit)
         if not _is_in_range(limit, column.type):

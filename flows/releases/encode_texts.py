@@ -68,9 +68,9 @@ def encode_titles(
     names = [_part_name(uri, trained, part) for part in texts.values()] if len(rows) > 1 else []
     resumed = 0
     for at, name in enumerate(names):
-        if (found := read_part(name, len(rows[at]), model.dimensions)) is not None:
-            vectors_TD[rows[at]] = found
-            resumed += len(found)
+        if (part_vectors := read_part(name, len(rows[at]), model.dimensions)) is not None:
+            vectors_TD[rows[at]] = part_vectors
+            resumed += len(part_vectors)
             del texts[at]
     num_encoded = len(distinct) - len(missing) + resumed
     progress("encode titles", num_encoded, len(distinct))
@@ -102,10 +102,10 @@ def _encode_locally(
 
 def _earlier_rows(uri: str, trained: StageResult, model: AnyEncoder, distinct: Sequence[str]) -> EarlierRows | None:
     """The rows of titles in an earlier release of the same model; None without one."""
-    found = _release_of_model(uri, trained, model)
-    if found is None:
+    earlier = _release_of_model(uri, trained, model)
+    if earlier is None:
         return None
-    folder, release = found
+    folder, release = earlier
     documents, vectors_ND = open_documents(folder)
     titles = documents["title"]
     blocks = [titles.slice(start, _BLOCK_TITLES).cast(pa.string()) for start in range(0, len(titles), _BLOCK_TITLES)]

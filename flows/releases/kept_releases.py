@@ -46,16 +46,18 @@ def list_releases(uri: str) -> list[dict[str, Any]]:
 
 
 def _kept_release(uri: str, digest: str, state: str | None) -> dict[str, Any]:
-    release, wrong = find(release_folder(uri, digest))
+    release, decision, wrong, is_whole = None, None, list[str](), True
     try:
+        release, wrong = find(release_folder(uri, digest))
+        is_whole = release is not None
         decision = read_decision(uri, digest)
-    except StageError as error:
-        decision, wrong = None, [*wrong, error.problem]
-    if release is None:
+    except StageError as error:  # perhaps it is of a later version
+        wrong = [*wrong, error.problem]
+    if not is_whole:
         state, wrong = "damaged", wrong or ["it is not finished"]
-    elif not release.is_searchable:
+    elif release and not release.is_searchable:
         wrong = [*wrong, "it is of an earlier version, and is not searched"]
-    if release and not state:
+    if not state:
         state = "candidate" if decision and not decision.promote else "kept"
     return {
         "digest": digest,
@@ -90,7 +92,8 @@ def rollback(uri: str, *, release: str | None = None) -> Published:
     folder = kept_folder(uri, digest)
     release_there = read_folder(folder)
     require_searchable(uri, release_there)
-    require_major(f"the text contract of {digest}", release_there.text_contract.get("trigrams"), CONTRACT_VERSION)
+    contract = release_there.text_contract.get("trigrams")
+    require_major(f"the text contract of {digest}", contract, CONTRACT_VERSION, stage="publish")
     if wrong := damaged_files(folder, release_there.files, hashes=True):
         raise StageError(
             f"The release {digest} cannot go live: {'; '.join(wrong[:3])}. The live release stays.",

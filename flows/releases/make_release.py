@@ -52,6 +52,7 @@ def make_release(
     workers: int = 1,
 ) -> tuple[Release, float, tuple[UnfitRows, ...]]:
     """(the release, complete but not live; milliseconds per search; the rows that are no documents)."""
+    started = time.monotonic()
     digest, catalogue = request.digest, read_documents(documents, config.columns)
     folder = release_folder_of(to, digest)
     with release_folder.building(to, digest) as built:
@@ -95,10 +96,13 @@ def make_release(
             encoded=titles.counts,
             similarity=model.similarity,
             lexical=Analyser(config.language).contract,
+            stage_version=request.stage_version,
+            config=request.config,
         )
         card = model_card(release, model, trained)
         storage.write_atomic(storage.join(built, CARD), card.encode("utf-8", "replace"))
-        release = replace(release, files=release_folder.list_built(built))
+        files = release_folder.list_built(built)
+        release = replace(release, files=files, duration_seconds=round(time.monotonic() - started, 3))
         release_folder.place(built, release, folder)
     for part in titles.parts:
         storage.remove(part)

@@ -48,8 +48,8 @@ class Figures:
 
     def to_json(self) -> dict[str, Any]:
         """The means, and the sentence about the vectors."""
-        of = {"vectors": _by_measure(self.vectors), "whole_score": _by_measure(self.whole)}
-        return {"queries": self.n, **of, "sentence": self.of_vectors()}
+        by_system = {"vectors": _by_measure(self.vectors), "whole_score": _by_measure(self.whole)}
+        return {"queries": self.n, **by_system, "sentence": self.of_vectors()}
 
 
 def figures(evaluation: Mapping[str, Any], encoder: SharingEncoder) -> Figures:

@@ -19,7 +19,7 @@ from clicktower.flows.releases.release_folder import PublishConfig, find, prune,
 from clicktower.schemas import storage
 from clicktower.schemas.claim import claimed
 from clicktower.schemas.documents import UnfitRows, skipped_rows
-from clicktower.schemas.errors import StageError, UsageError, os_error_kind
+from clicktower.schemas.errors import LaterVersionError, StageError, UsageError, os_error_kind
 from clicktower.schemas.languages import Language
 from clicktower.schemas.release import (
     ENCODING,
@@ -33,7 +33,16 @@ from clicktower.schemas.release import (
     remove_decision,
     write_decision,
 )
-from clicktower.schemas.stage import Progress, Stage, StageResult, WouldRun, is_planning, open_result, silent
+from clicktower.schemas.stage import (
+    Progress,
+    Stage,
+    StageResult,
+    WouldRun,
+    is_planning,
+    open_result,
+    require_present,
+    silent,
+)
 
 PUBLISH = Stage("publish", version=7)
 AS_A_CANDIDATE = "published as a candidate: it goes live when a person decides so"
@@ -52,7 +61,7 @@ class Published:
     decision: Decision | None = None  # None: no rule was applied
     repaired: Sequence[str] = ()
     removed: Sequence[str] = ()
-    duration_seconds: float | None = None  # of making it; not recorded with a release, so unknown for a reused one
+    duration_seconds: float | None = None  # of making it, if it is reused: unknown for one before 2.1
     milliseconds_per_search: float | None = None  # measured while publishing
     unfit: Sequence[UnfitRows] = ()  # rows of the documents file that are no documents; not recorded with a release
 
@@ -134,7 +143,10 @@ def publish(
         before = read_pointer(to)
         release, wrong = find(folder)
         if release and (is_planning() or (before and before.release == digest)):
-            return Published(uri=to, folder=folder, release=release, pointer=before, reused=True)
+            return Published(
+                uri=to, folder=folder, release=release, pointer=before, reused=True,
+                duration_seconds=release.duration_seconds,
+            )  # fmt: skip
         if is_planning():
             raise WouldRun(request, wrong)
         milliseconds, is_there, unfit = None, release is not None, tuple[UnfitRows, ...]()
@@ -142,6 +154,7 @@ def publish(
             from clicktower.flows.releases.make_release import make_release  # torch takes seconds to import
 
             with claimed(storage.join(to, ENCODING, digest), progress, reads=request.named_digests()):
+                require_present([trained, *([evaluated] if evaluated else [])])
                 release, wrong = find(folder)
                 if release:  # the process that this one waited for made it
                     before, is_there = read_pointer(to), True
@@ -197,6 +210,8 @@ def _decision(
         live_folder = release_folder(to, before.release) if before else None
         try:
             live = read_folder(live_folder) if live_folder else None
+        except LaterVersionError:
+            raise
         except StageError:
             live = None
         decision = decide(live, live_folder if live else None, release, folder)

@@ -181,7 +181,8 @@ def lstm(
 
 def _rnn(graph: Graph, d: int, words: str, part: Mapping[str, np.ndarray]) -> str:
     inputs = np.eye(d, dtype=np.float32)
-    bias = np.concatenate([part["b"], np.zeros_like(part["b"])])
+    none = np.zeros(d, np.float32)
+    bias = np.concatenate([part.get("b", none), none])
     names = [graph.constant(value[None]) for value in (inputs, part["W_rec"].T, bias)]
     return _states(graph, "RNN", words, names, d, "forward", outputs=2)
 

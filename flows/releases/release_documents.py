@@ -98,8 +98,8 @@ def open_documents(folder: str) -> tuple[pa.RecordBatch, np.ndarray]:
         batch.validate(full=True)
         *names, last = batch.schema.names
         dimensions = batch.schema.field(last).type.list_size
-        wanted = batch.schema.field(VECTOR).equals(_vector_field(dimensions)) and names[:2] == ["id", "title"]
-        if not wanted or any(batch[name].null_count or batch[name].type != pa.large_string() for name in names[:2]):
+        has_form = batch.schema.field(VECTOR).equals(_vector_field(dimensions)) and names[:2] == ["id", "title"]
+        if not has_form or any(batch[name].null_count or batch[name].type != pa.large_string() for name in names[:2]):
             raise ValueError(f"its columns are {', '.join(batch.schema.names)}")
         # `to_numpy` would import pandas.
         flat = np.frombuffer(batch[VECTOR].flatten().buffers()[1], np.float32, len(batch) * dimensions)
@@ -113,8 +113,8 @@ def open_documents(folder: str) -> tuple[pa.RecordBatch, np.ndarray]:
 
 def _bits(documents: pa.RecordBatch) -> pa.RecordBatch:
     """Numbers as their bits: a NaN equals itself."""
-    whole = {pa.float16(): pa.int16(), pa.float32(): pa.int32(), pa.float64(): pa.int64()}
-    columns = [column.view(whole.get(column.type, column.type)) for column in documents.columns]
+    integer_type = {pa.float16(): pa.int16(), pa.float32(): pa.int32(), pa.float64(): pa.int64()}
+    columns = [column.view(integer_type.get(column.type, column.type)) for column in documents.columns]
     return pa.record_batch(columns, names=documents.schema.names)
 
 

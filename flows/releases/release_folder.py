@@ -22,7 +22,7 @@ from pydantic import AfterValidator, Field
 from clicktower.schemas import release as contract
 from clicktower.schemas import storage
 from clicktower.schemas.claim import claimed
-from clicktower.schemas.errors import StageError
+from clicktower.schemas.errors import LaterVersionError, StageError
 from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.manifest import OutputFile, damaged_files, to_bytes
 from clicktower.schemas.section import Count, Natural, Seed, Unnamed, section
@@ -142,11 +142,13 @@ def place(built: str, release: contract.Release, folder: str) -> None:
 
 
 def find(folder: str) -> tuple[contract.Release | None, list[str]]:
-    """The release in a folder if it is there and intact (by sizes), otherwise its damage."""
+    """The release in a folder if it is there and intact (by sizes), otherwise its damage. Raises LaterVersionError."""
     if not storage.exists(storage.join(folder, contract.RELEASE)):
         return None, [f"{contract.RELEASE} is missing"] if storage.list_files(folder) else []
     try:
         release = contract.read_folder(folder)
+    except LaterVersionError:
+        raise
     except StageError as error:
         return None, [error.problem]
     wrong = damaged_files(folder, release.files)
@@ -175,8 +177,10 @@ def prune(uri: str, keep: int, *, made: str = "") -> list[str]:
         for name in storage.list_folders(releases):
             if name.startswith(_BUILDING):  # only a local publisher builds in the folder
                 abandoned.append(storage.join(releases, name))
-            elif name not in spared and (release := find(storage.join(releases, name))[0]):
-                earlier.append((release.created, name))
+            elif name not in spared:
+                with suppress(LaterVersionError):  # it stays
+                    if release := find(storage.join(releases, name))[0]:
+                        earlier.append((release.created, name))
         for _, name in sorted(earlier, reverse=True)[keep:]:
             with suppress(OSError):
                 storage.remove(storage.join(releases, name))

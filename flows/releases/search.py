@@ -69,7 +69,8 @@ class OpenRelease:
         else:
             self.folder = kept_folder(uri, digest)
             self.release = read_folder(self.folder)
-        require_major(f"the text contract of {uri}", self.release.text_contract.get("trigrams"), CONTRACT_VERSION)
+        contract = self.release.text_contract.get("trigrams")
+        require_major(f"the text contract of {uri}", contract, CONTRACT_VERSION, stage="publish")
         require_searchable(uri, self.release)
         if wrong := damaged_files(self.folder, self.release.files, hashes=hashes):
             raise StageError(

@@ -24,7 +24,8 @@ from clicktower.flows.report.blocks import (
     Words,
 )
 from clicktower.training.analysis.explanation import Explanation, called, gates_json, topics_json
-from clicktower.training.analysis.keywords import CountingRule, Keywords, most_active
+from clicktower.training.analysis.keywords import CountingRule, Keywords, by_counts, most_active
+from clicktower.training.analysis.printed_pairs import LSTM_TO_LEFT, LSTM_TO_RIGHT, TOP_CELLS, PrintedPair, PrintedText
 from clicktower.training.analysis.traces import Trace, TracedText, overall, overlap
 
 SCORES = {
@@ -65,15 +66,17 @@ class Readings:
     rule: CountingRule
     colours: Range = "shared"
     label: str = ""  # a person's label for the pair
+    printed: tuple[PrintedPair, ...] = ()  # the pairs that were read, where they are the paper's
     simulated: bool = False
 
 
 def explain_page(readings: Readings) -> Page:
     """The page of a text, a pair, or the words of many queries."""
     texts = [text.text if len(text.text) <= 60 else text.text[:59] + "…" for text in readings.models[0].texts]
+    title = "The paper’s two pairs" if readings.printed else " / ".join(texts) or "What the cells stand for"
     return Page(
         kind="what a model reads",
-        title=" / ".join(texts) or "What the cells stand for",
+        title=title,
         lead=f"Read by {' and '.join(model.name for model in readings.models)}.",
         banners=[SIMULATED] * readings.simulated,
         blocks=explain_blocks(readings),
@@ -99,9 +102,10 @@ def explain_blocks(readings: Readings) -> list[Block]:
 def _scores(readings: Readings) -> list[Block]:
     blocks: list[Block] = []
     for reading in readings.models:
-        if reading.score is not None:
+        for number, score in enumerate(reading.scores):
             meaning = SCORES[reading.recipe.objective.similarity]
-            blocks.append(Text(text=f"The pair by {reading.name}: {reading.score:.3f}, {meaning}.", tone="unknown"))
+            what = f"“{reading.texts[2 * number].text}” and its title" if len(reading.scores) > 1 else "The pair"
+            blocks.append(Text(text=f"{what} by {reading.name}: {score:.3f}, {meaning}.", tone="unknown"))
         for number, classes in enumerate(reading.classes):
             unit = "pair" if len(reading.classes) < len(reading.texts) else called(reading, number)
             shares = ", ".join(f"{name} {share:.3f}" for name, share in classes.items())
@@ -111,6 +115,10 @@ def _scores(readings: Readings) -> list[Block]:
             blocks.append(Text(text=sentence, tone="unknown"))
     if readings.label:
         blocks.append(Text(text=f"Label of the pair by a person: {readings.label}.", tone="unknown"))
+    for pair in readings.printed:
+        scores = ", ".join(f"{name} {score:.4f}" for name, score in pair.scores.items())
+        sentence = f"“{pair.query.text}” and its title in the paper: {scores}, from 0 to 1; a person says {pair.label}."
+        blocks.append(Text(text=sentence, tone="quiet"))
     return blocks
 
 
@@ -126,7 +134,8 @@ def _text(readings: Readings, number: int) -> Section:
         f"The stronger a word’s colour, the more of the {readings.rule.top_cells} most active cells it moves; it is"
         " underlined if it is a keyword. –: the word is read first, so there is nothing to move from."
     )
-    blocks += [Text(text=legend, tone="quiet", only="page"), _counts(counted_texts)]
+    printed = [text for pair in readings.printed for text in (pair.query, pair.title)]
+    blocks += [Text(text=legend, tone="quiet", only="page"), _counts(counted_texts, *printed[number : number + 1])]
     if len(counted_texts[0][1].words) == 1:
         blocks.append(Text(text=ONE_WORD, tone="quiet"))
     for reading, text, _ in counted_texts:
@@ -136,7 +145,10 @@ def _text(readings: Readings, number: int) -> Section:
     for reading, text, _ in counted_texts:
         for trace in text.traces:
             blocks += _pictures(reading, text, trace, readings)
-    return Section(title=f"The {called(readings.models[0], number)}, word by word", blocks=blocks)
+    name = f"The {called(readings.models[0], number)}"
+    if printed:
+        name += f" “{printed[number].text}”"
+    return Section(title=f"{name}, word by word", blocks=blocks)
 
 
 def _shaded(text: TracedText, marks: Keywords) -> Words:
@@ -153,8 +165,10 @@ def _shaded(text: TracedText, marks: Keywords) -> Words:
     return Words(words=[(word, -(-most * SHADES // num_cells), at in keywords, tips[at]) for at, (word, most) in words])
 
 
-def _counts(readings: Sequence[tuple[Explanation, TracedText, Keywords]]) -> Table:
-    """Counts side by side: a row for each word, a column for each model and direction, as in Tables I and V to VIII."""
+def _counts(readings: Sequence[tuple[Explanation, TracedText, Keywords]], printed: PrintedText | None = None) -> Table:
+    """Counts side by side: a row for each word, a column for each model and direction, as in Tables I and V to VIII,
+    and those of the paper.
+    """
     longest = max((text for _, text, _ in readings), key=lambda text: len(text.words))
     most: Counter[int] = Counter()
     for _, _, counted in readings:
@@ -169,6 +183,15 @@ def _counts(readings: Sequence[tuple[Explanation, TracedText, Keywords]]) -> Tab
             inside = at < len(counted.most)
             row += [_count(way.counts[at], len(way.cells)) if inside else "" for way in counted.counted]
             row.append(Cell(text="keyword" if at in counted.keywords else "", tone="above"))
+    if printed:
+        both_ways = [printed.counts[LSTM_TO_RIGHT], printed.counts[LSTM_TO_LEFT]]
+        keywords = by_counts(both_ways, [TOP_CELLS] * 2)
+        for network, counts in printed.counts.items():
+            header += [f"paper, {network} of {TOP_CELLS}", *([""] if network == LSTM_TO_LEFT else [])]
+            for row, at in zip(table, chosen, strict=True):
+                row.append(_count(counts[at], TOP_CELLS))
+                if network == LSTM_TO_LEFT:  # both directions together say what is a keyword
+                    row.append(Cell(text="keyword" if at in keywords else "", tone="above"))
     cut = f": the {TABLE_WORDS} words with the largest counts, of {len(longest.words):,}"
     return Table(
         caption=f"How many of the most active cells each word moves{cut if len(most) > TABLE_WORDS else ''}",
@@ -361,19 +384,25 @@ def _cost(models: Sequence[Explanation]) -> list[Block]:
         for reading in with_cost
     ]
     rows = [
-        [reading.name, f"{len(reading.cost)}", *(f"{reading.cost[at]['train_loss']:.4f}" for at in (0, -1))]
+        [reading.name, f"{len(reading.cost)}", *(f"{_points(reading.cost)[at][1]:.4f}" for at in (0, -1))]
         for reading in with_cost
     ]
     picture = Picture(
         title="Training loss per pair, by epoch",
-        remark="means of epochs, logarithmic scale; each model’s own shards, negatives and γ",
+        remark="after an epoch where that was measured, otherwise its mean, at its middle; logarithmic scale;"
+        " each model’s own shards, negatives and γ",
         picture=partial(figures.line_chart, lines, "Training loss per pair", log=True),
     )
     header = ("Model", "Epochs", "First epoch", "Last epoch")
-    table = Table(caption="Mean training loss per pair", header=header, rows=rows)
+    table = Table(caption="Training loss per pair", header=header, rows=rows)
     return [Section(title="What training cost", blocks=[picture, table])]
 
 
 def _points(cost: Sequence[Mapping[str, Any]]) -> list[tuple[float, float | None]]:
-    """Each epoch's mean loss at its middle."""
-    return [(point["epoch"] - 0.5, point["train_loss"]) for point in cost]
+    """The loss at each epoch's end, or, where it was not measured, the epoch's mean loss at its middle."""
+    return [
+        (point["epoch"], point["train_loss_after"])
+        if "train_loss_after" in point
+        else (point["epoch"] - 0.5, point["train_loss"])
+        for point in cost
+    ]

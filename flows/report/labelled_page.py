@@ -202,11 +202,11 @@ def _histograms(metrics: Metrics) -> list[Block]:
     pictures = [
         Picture(
             title=capital(SYSTEMS[name]),
-            remark=", ".join(f"threshold {cut:.3g}" for cut in found["cuts"]),
-            picture=partial(histogram, found, classes, VALUES[name]),
+            remark=", ".join(f"threshold {cut:.3g}" for cut in counts["cuts"]),
+            picture=partial(histogram, counts, classes, VALUES[name]),
             legend=legend,
         )
-        for name, found in metrics["histograms"].items()
+        for name, counts in metrics["histograms"].items()
     ]
     return [Text(text=summary), Beside(blocks=pictures)]
 

@@ -122,13 +122,13 @@ def _grid(table: Table, width: int) -> Grid:
         name, column = one_line(" ".join(filter(None, pair))), [row[at] for row in rows if at < len(row)]
         text = at in table.left or not table.header
         # On a narrow terminal texts and column names shrink: rich would shrink figures too.
-        longest = max((len(one_line(one.text)) + len(one.mark) + 1 for one in column), default=0)
+        longest = max((len(one_line(entry.text)) + len(entry.mark) + 1 for entry in column), default=0)
         name = name if text else "\n".join(wrap(name, max(longest, 9)))
         grid.add_column(Line(name), justify="left" if text else "right", overflow="fold", no_wrap=not text)
         needed += max(map(_length, column), default=0) + 1
     for number, row in enumerate(rows):
         style = "bold" if number in table.strong else ""
-        grid.add_row(*(_line(one, " " if needed <= width else "\n") for one in row), style=style)
+        grid.add_row(*(_line(entry, " " if needed <= width else "\n") for entry in row), style=style)
     return grid
 
 

@@ -106,7 +106,7 @@ def _by_fields(rows: Sequence[Mapping[str, Any]], measure: str) -> list[Section]
         lines: dict[str, list[tuple[float, float]]] = {}
         for row in rows:
             value, trial = row["fields"].get(field), row["trials"][0]
-            fields_beside = {name.rpartition(".")[2]: other for name, other in row["fields"].items() if name != field}
+            fields_beside = {name.rpartition(".")[2]: level for name, level in row["fields"].items() if name != field}
             if isinstance(value, int | float) and row["mean"] is not None and trial["epochs"] == trial["of_epochs"]:
                 lines.setdefault(point_text(fields_beside), []).append((float(value), row["mean"]))
         drawn = [

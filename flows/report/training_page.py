@@ -93,9 +93,11 @@ def pictures(recipe: Recipe, epochs: Epochs, steps: Steps, result: Mapping[str, 
     # The mean of an epoch's steps is drawn at its middle: at its end it would look late beside the steps.
     means = [(epoch - 0.5, value) for epoch, value in _epoch_curve(epochs, "train_loss")]
     by_step, held_out = _step_curve(points, "loss", "train"), _epoch_curve(epochs, "dev_loss")
+    trained = _epoch_curve(epochs, "train_loss_after")
     losses = [
         Line(name="train", points=by_step.points or means, band=by_step.band, dots=means),
         Line(name="held out", points=held_out, dots=held_out),
+        *([Line(name="train, after it", points=trained, dots=trained)] if any(value for _, value in trained) else []),
     ]
 
     def measures(title: str, remark: str, names: Mapping[str, str], **options: Any) -> Picture:

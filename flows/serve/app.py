@@ -150,7 +150,6 @@ HEADERS = {
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",
 }
 _HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
@@ -220,7 +219,10 @@ class _Watched:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), *_HEADERS]
+                # No cache keeps an address or an answer with what a person typed; of other answers it asks again.
+                has_query = scope["path"].startswith("/v1/") or scope["query_string"]
+                caching = (b"cache-control", b"no-store" if has_query else b"no-cache")
+                message["headers"] = [*message.get("headers", ()), *_HEADERS, caching]
             elif not message.get("more_body"):
                 count()  # before the answer ends, so that a client that has it finds it counted
             await send(message)

@@ -41,8 +41,8 @@ def _build_description() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "clicktower", "version": "1", "description": "Search by sentence embeddings and by BM25."},
         "paths": {
-            "/v1/search": _post(_SEARCH, "Search", found := _answer(answer | {"hits": hits}))
-            | _get_by_parameters(f"{_SEARCH[:-1]}, for a browser or curl.", parts["Search"], found),
+            "/v1/search": _post(_SEARCH, "Search", hits_answer := _answer(answer | {"hits": hits}))
+            | _get_by_parameters(f"{_SEARCH[:-1]}, for a browser or curl.", parts["Search"], hits_answer),
             "/v1/embed": _post(
                 "The vectors of texts as they are compared: by cosine of length 1.",
                 "Embed",

@@ -30,6 +30,9 @@ _SWITCH_SECONDS = 0.0005
 # An idle connection is closed after this many seconds: later than proxies close theirs, so that no request is lost.
 _IDLE_SECONDS = 75
 
+# A worker that does not answer its parent for so long hangs; one that reads its release is only busy.
+_BUSY_SECONDS = 300
+
 # The limits for a request's line and headers: seconds until they must have arrived, and their length.
 _HEAD_SECONDS = 10.0
 _MOST_HEAD_BYTES = 64 << 10
@@ -127,7 +130,7 @@ def serve(config: ServeConfig, listening: socket.socket) -> None:
     folder = tempfile.mkdtemp(prefix="clicktower-serve-")
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # workers add up their numbers here (metrics)
     try:
-        Multiprocess(_uvicorn(config, partial(make_app, config), factory=True), sockets=[listening]).run()
+        _Workers(_uvicorn(config, partial(make_app, config), factory=True), sockets=[listening]).run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -145,6 +148,17 @@ def make_app(config: ServeConfig) -> ASGIApp:
         live, metrics, poll_seconds=config.poll_seconds, hosts=hosts_of(config), origins=config.allowed_origins,
         limits=config.limits, workers=config.workers,
     )  # fmt: skip
+
+
+class _Workers(Multiprocess):
+    """Uvicorn's parent of the workers, which keeps their ends of its pipes open: so it would wait for minutes for the
+    answer of a worker that is killed in the middle of a health check.
+    """
+
+    def keep_subprocess_alive(self) -> None:
+        for process in self.processes:
+            process.child_conn.close()
+        super().keep_subprocess_alive()
 
 
 class _Impatient(HttpToolsProtocol):
@@ -232,5 +246,5 @@ def _uvicorn(config: ServeConfig, app: object, *, factory: bool = False) -> uvic
         forwarded_allow_ips=list(config.trusted_proxies),
         timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=config.drain_seconds,
-        timeout_worker_healthcheck=300,  # a worker is busy while it reads its release
+        timeout_worker_healthcheck=_BUSY_SECONDS,
     )

@@ -32,15 +32,20 @@ def stage_result(result: dict) -> None:
     """The line of a stage, from its JSON result."""
     state = "reused" if result.get("reused") else "new"
     stage_line(result["stage"], headline(result), result.get("duration_seconds"), state, result.get("digest"))
-    for note in notes(result):
-        write_line("note", result["stage"], text=note)
-        errors.print(Line(f"  {note}", style="yellow"), soft_wrap=True)
+    for text in notes(result):
+        note(result["stage"], text)
     if decision := result.get("metrics", {}).get("decision"):
         write_line("promoted" if decision["promote"] else "kept", result["stage"], text=decision["reason"])
         errors.print(Line(f"  {decision['reason']}", style="dim" if decision["promote"] else "yellow"), soft_wrap=True)
     if decision and not result["metrics"]["live"]:
         place = relative_path(result["metrics"]["release"])
         errors.print(Line(f"  to make it live: {make_live(place, result['digest'])}", style="yellow"), soft_wrap=True)
+
+
+def note(stage: str, text: str) -> None:
+    """A sentence about a stage."""
+    write_line("note", stage, text=text)
+    errors.print(Line(f"  {text}", style="yellow"), soft_wrap=True)
 
 
 def alarms(sentences: Sequence[str]) -> None:

@@ -55,10 +55,10 @@ def shop_vocabulary() -> ShopVocabulary:
     types: list[ProductType] = []
     for category, lines in content.pop("types").items():
         for line in lines:
-            name, asked, kinds, part = (field.strip() for field in line.split("|"))
+            name, synonyms, kinds, part = (field.strip() for field in line.split("|"))
             types.append(
                 ProductType(
-                    name=_term(f"{name} | {asked}"),
+                    name=_term(f"{name} | {synonyms}"),
                     category=category,
                     kinds=tuple(kinds.split()),
                     part=part,
@@ -78,8 +78,8 @@ def near_types() -> np.ndarray:
 
 
 def _term(line: str) -> Term:
-    title, _, asked = line.partition("|")
-    return Term(title=title.strip(), asked=tuple(word.strip() for word in asked.split(";") if word.strip()))
+    title, _, synonyms = line.partition("|")
+    return Term(title=title.strip(), asked=tuple(word.strip() for word in synonyms.split(";") if word.strip()))
 
 
 BRANDS_OF_CATEGORY, BRANDS_OF_TYPE = 40, 14

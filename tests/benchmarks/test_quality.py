@@ -61,8 +61,8 @@ def test_the_step_and_the_epochs_that_rank_best_are_taken(tmp_path, monkeypatch)
 
     monkeypatch.setattr(quality, "train", told)
     choosing = Choosing(
-        shards={"path": "left out"}, clicks={"path": "held out"}, judges=None, judged=("--qrels", "some"), seed=1,
-        store=tmp_path, threads=1,
+        shards={"path": "left out"}, printed_shards={"path": "of clicked titles"}, clicks={"path": "held out"},
+        judges=None, judged=("--qrels", "some"), seed=1, store=tmp_path, threads=1,
     )  # fmt: skip
     chosen, trials = choosing.recipe("lstm-96:max_words=32")
     assert chosen == "lstm-96:max_words=32,optimiser.step=0.004,epochs=2"
@@ -71,6 +71,10 @@ def test_the_step_and_the_epochs_that_rank_best_are_taken(tmp_path, monkeypatch)
     assert chosen == "paper-lstm-96:optimiser.step=0.001,epochs=2"
     # Judgments choose nothing of what is as printed.
     assert asked == [("left out", ("--qrels", "some"))] * 3 + [("held out", ())] * 3
+    asked.clear()
+    for name in ("lstm-96:optimiser.step=0.004", "paper-lstm-96:optimiser.step=0.001"):
+        choosing.train(name)
+    assert asked == [("left out", ()), ("of clicked titles", ())]
     assert with_settings("dssm", "epochs=2") == "dssm:epochs=2"
 
 

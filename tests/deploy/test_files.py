@@ -267,6 +267,23 @@ def test_ray_up_accepts_the_cluster_file():
     assert heads.count("RAY_AUTH_MODE=token") == 2
 
 
+TWO_CARDS = "GPU 0: A100\n  MIG 1g Device 0: (UUID: b)\nGPU 1: A100\n"  # one of them is divided
+
+
+@pytest.mark.parametrize(("listed", "num_gpus"), [(None, 0), ("", 0), ("GPU 0: H100 (UUID: a)\n", 1), (TWO_CARDS, 2)])
+def test_a_machine_of_the_ray_cluster_offers_the_gpus_that_its_driver_lists(tmp_path, listed, num_gpus):
+    (config,) = _documents(DEPLOY / "ray/cluster.yaml")
+    [option] = re.findall(r"--num-gpus=\S.*", config["worker_start_ray_commands"][-1])
+    if listed is not None:
+        (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\nprintf '{listed}'\n")
+        (tmp_path / "nvidia-smi").chmod(0o755)
+    (tmp_path / "grep").symlink_to(which("grep"))
+    shell = ["/bin/sh", "-c", f"echo {option}"]
+    done = subprocess.run(shell, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True)
+    assert done.stdout == f"--num-gpus={num_gpus}\n"
+    assert "--num-gpus=0" in config["head_start_ray_commands"][-1]
+
+
 def test_every_file_says_what_was_not_run():
     built = [folder / "kustomization.yaml" for folder in KUSTOMIZATIONS]
     files = [*CONTAINERS, *MANIFESTS, *built, DEPLOY / "compose.yaml", DEPLOY / "ray/cluster.yaml"]

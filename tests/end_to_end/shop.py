@@ -4,16 +4,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+FILES = """
+[log]
+files = ["{data}/log/*.ndjson.gz"]
+[documents]
+file = "{data}/documents.tsv"
+[judgments]
+queries = "{data}/judgments/queries.dev.tsv"
+qrels = "{data}/judgments/qrels.dev.txt"
+"""
 PIPELINE = """
 title = "end to end"
 store = "store"
-[log]
-files = ["data/log/*.ndjson.gz"]
-[documents]
-file = "data/documents.tsv"
-[judgments]
-queries = "data/judgments/queries.dev.tsv"
-qrels = "data/judgments/qrels.dev.txt"
+{files}
 [build]
 k = {k}
 [train]
@@ -56,5 +59,24 @@ def make_shop(folder: Path, *, searches: int = 2_000, seed: int = 3, days: int =
 
 def write_pipeline(folder: Path, *, k: int = 2, epochs: int = 2, step: float = 0.002) -> Path:
     path = folder / "pipeline.toml"
-    path.write_text(PIPELINE.format(k=k, epochs=epochs, step=step), encoding="utf-8")
+    path.write_text(PIPELINE.format(files=FILES.format(data="data"), k=k, epochs=epochs, step=step), encoding="utf-8")
     return path
+
+
+def pipeline(place: str, *, data: str = "data", report: str = "report") -> str:
+    """A configuration of the whole chain over the shop's files, small and fast. place: of the store and the release."""
+    return f"""
+title = "A shop at {place}"
+store = "{place}/store"
+report = "{report}.html"
+{FILES.format(data=data)}
+[build]
+k = 2
+[train]
+threads = 1
+[train.set]
+epochs = 2
+tower.cells = 16
+[publish]
+to = "{place}/release"
+"""

@@ -8,33 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.shop import make_shop
+from tests.end_to_end.shop import make_shop, pipeline
 from tests.end_to_end.test_object_store import require_turns
 from tests.gcs_server import GcsServer
 
 pytestmark = pytest.mark.engine
 DATA = "gs://bucket/data"
-PIPELINE = f"""
-title = "On Google Cloud Storage"
-store = "gs://bucket/store"
-report = "report.html"
-[log]
-files = ["{DATA}/log/*.ndjson.gz"]
-[documents]
-file = "{DATA}/documents.tsv"
-[judgments]
-queries = "{DATA}/judgments/queries.dev.tsv"
-qrels = "{DATA}/judgments/qrels.dev.txt"
-[build]
-k = 2
-[train]
-threads = 1
-[train.set]
-epochs = 2
-tower.cells = 16
-[publish]
-to = "gs://bucket/release"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +38,8 @@ def test_a_night_on_google_storage_is_that_of_a_disk(server, tmp_path):
     put += "[storage.write_atomic(f'{sys.argv[1]}/{name}', open(f'data/{name}', 'rb').read()) for name in sys.argv[2:]]"
     names = [str(path.relative_to(shop / "data")) for path in (shop / "data").rglob("*") if path.is_file()]
     subprocess.run([sys.executable, "-c", put, DATA, *names], cwd=shop, env=os.environ | server.environment, check=True)
-    (shop / "cloud.toml").write_text(PIPELINE)
-    (shop / "disk.toml").write_text(PIPELINE.replace(DATA, "data").replace("gs://bucket", "disk"))
+    (shop / "cloud.toml").write_text(pipeline("gs://bucket", data=DATA))
+    (shop / "disk.toml").write_text(pipeline("disk"))
 
     first = run("run", "cloud.toml")
     assert "reused" not in first

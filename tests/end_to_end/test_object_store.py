@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.bad_line import FAULTS, BadLine, at_random
-from tests.end_to_end.shop import make_shop
+from tests.end_to_end.shop import make_shop, pipeline
 from tests.object_server import ObjectServer
 from tests.s3_server import KEY_ID, SECRET, S3Server
 from tests.waiting import SECONDS, wait_until
@@ -24,27 +24,6 @@ from tests.waiting import SECONDS, wait_until
 pytestmark = pytest.mark.engine
 CLICKTOWER = str(Path(sys.executable).parent / "clicktower")
 DATE = "2026-09-01"
-PIPELINE = """
-title = "On an object store"
-store = "s3://bucket/{name}/store"
-report = "{name}.html"
-[log]
-files = ["data/log/*.ndjson.gz"]
-[documents]
-file = "data/documents.tsv"
-[judgments]
-queries = "data/judgments/queries.dev.tsv"
-qrels = "data/judgments/qrels.dev.txt"
-[build]
-k = 2
-[train]
-threads = 1
-[train.set]
-epochs = 2
-tower.cells = 16
-[publish]
-to = "s3://bucket/{name}/release"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +53,7 @@ def said(process: subprocess.Popen) -> str:
 
 
 def write_pipeline(shop: Path, name: str) -> str:
-    (shop / f"{name}.toml").write_text(PIPELINE.format(name=name), encoding="utf-8")
+    (shop / f"{name}.toml").write_text(pipeline(f"s3://bucket/{name}", report=name), encoding="utf-8")
     return f"{name}.toml"
 
 
@@ -280,7 +259,7 @@ def test_days_are_backfilled_as_on_a_disk_and_people_erased_from_them(server, sh
         ]
         (shop / f"logs/{date}/log.ndjson").write_bytes(b"".join(of_day))
     for name, store in (("days", "s3://bucket/days/store"), ("on-disk", "on-disk/store")):
-        config = PIPELINE.format(name=name).replace("data/log/*.ndjson.gz", "logs/{date}/*")
+        config = pipeline(f"s3://bucket/{name}", report=name).replace("data/log/*.ndjson.gz", "logs/{date}/*")
         (shop / f"{name}.toml").write_text(config.replace(f"s3://bucket/{name}/store", store))
     days = ("--from", dates[0], "--to", dates[-1])
     done = json.loads(said(start(server, shop, "backfill", "days.toml", *days, "--json")).splitlines()[-1])

@@ -85,30 +85,50 @@ def test_the_language_of_the_documents_is_that_of_every_stage_that_reads_their_t
     assert sets == [["min_judged=3", expected], ["min_judged=3", expected], [expected]]
 
 
+def test_the_list_of_adult_words_is_that_of_every_stage_that_measures_queries(tmp_path, commands):
+    config = pipeline(tmp_path, '[compare]\n[build]\nadult_list = "words.txt"')
+    chain.train(config, {"path": "shards", "digest": "d"})
+    chain.evaluate(config, {"path": "model"})
+    chain.compare(config, {"path": "shards"})
+    assert [options(command)["--adult-list"] for command in commands] == [str(tmp_path / "words.txt")] * 3
+
+
 @pytest.mark.parametrize("wrong", ['device = "tpu"', 'workers = "many"', 'min_workers = "two"', "devices = 1"])
 def test_a_training_that_no_command_takes_is_refused_before_anything_runs(tmp_path, wrong):
     with pytest.raises(UsageError, match=r"train\.(device|workers|min_workers)"):
         pipeline(tmp_path, wrong)
 
 
-def test_a_run_starts_from_the_live_model_and_repeated_from_where_that_began(tmp_path, commands):
+def test_a_run_starts_from_the_live_model_and_repeated_from_where_that_began(tmp_path, commands, capsys):
     config, documents = pipeline(tmp_path, 'start = "live"'), write_documents(tmp_path / "documents.tsv")
     shards = {"path": "shards", "digest": "tonight"}
 
-    def start() -> str | None:
+    def start(shards: dict = shards) -> str | None:
         chain.train(config, shards)
         return options(commands[-1]).get("--start")
 
-    assert start() is None, "nothing is live"
+    def said() -> str:
+        return " ".join(capsys.readouterr().err.split())
+
+    assert start() is None
+    assert said() == 'start = "live": nothing is live yet, so this training starts from random numbers'
     first = trained_stage(config.store, seed=1, inputs={"shards": "yesterday", "start": None})
     publish(first, documents=documents, to=config.publish.to, config=CONFIG)
     assert start() == first
+    assert not said()
+    assert start({"path": "shards", "digest": "yesterday"}) is None
+    assert "trained on these very shards, from random numbers too, so this training starts from random" in said()
     first_digest = json.loads((tmp_path / first / "manifest.json").read_text())["digest"]
     second = trained_stage(config.store, seed=2, inputs={"shards": "tonight", "start": first_digest})
     publish(second, documents=documents, to=config.publish.to, config=CONFIG)
     assert start() == first, "the live model was made by this very run"
+    assert not said()
     shutil.rmtree(tmp_path / first)
-    assert start() is None, "its start is no longer in the store"
+    assert start() is None
+    assert "what it started from is not in the store, so" in said()
+    shutil.rmtree(tmp_path / second)
+    assert start() is None
+    assert "the training of the live model is not in the store" in said()
 
 
 def test_judgments_that_join_nothing_stop_a_run_before_its_first_stage(tmp_path, commands):

@@ -11,7 +11,7 @@ import pytest
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from clicktower.beam_jobs.ingest.person_key import ensure_store_key, key_paths
 from clicktower.flows.cli import run
-from clicktower.flows.plan import _last_seconds, differences
+from clicktower.flows.plan import _earlier_releases, _last_seconds, differences
 from clicktower.flows.releases.publish import publish
 from clicktower.flows.show import store_results
 from clicktower.schemas.manifest import Outcome, Request
@@ -67,10 +67,10 @@ def test_last_time_is_that_of_the_evaluated_model_and_not_of_a_comparison_s_newe
     model = finish("train", 500, shards=shards)
     finish("evaluate", 100, model=model)
     finish("train", 20, "2026-09-02", shards=shards)
-    seconds = _last_seconds(str(tmp_path), ["ingest", "build", "train", "evaluate", "publish"])
-    assert seconds["ingest"] is None
-    assert seconds["publish"] is None
-    assert [round(seconds[stage] or 0, -1) for stage in ("build", "train", "evaluate")] == [50, 500, 100]
+    seconds = _last_seconds(str(tmp_path), str(tmp_path / "release"))
+    assert {stage: round(number or 0, -1) for stage, number in seconds.items()} == {
+        "build": 50, "train": 500, "evaluate": 100,
+    }  # fmt: skip
 
 
 def test_a_plan_makes_no_key_of_people_and_removes_none(tmp_path):
@@ -103,6 +103,13 @@ def test_a_planned_release_moves_no_pointer(tmp_path):
         answer = publish(model, documents=documents, to=to, config=CONFIG)
     assert (answer.release.digest, answer.reused, answer.is_live) == (candidate.release.digest, True, False)
     assert read_pointer(to) is None
+    seconds = candidate.release.duration_seconds
+    assert 0 < seconds <= candidate.duration_seconds
+    assert answer.duration_seconds == _last_seconds(str(tmp_path), to)["publish"] == seconds
+    with planning(), pytest.raises(WouldRun) as would:
+        publish(model, documents=documents, to=to, config=replace(CONFIG, recall_at=5))
+    [before] = _earlier_releases(to, would.value.request)
+    assert differences(before, would.value.request) == ["recall_at 10 → 5"]
 
 
 def test_a_person_reads_what_runs_why_and_how_long_and_that_a_time_is_unknown(capsys):

@@ -42,7 +42,7 @@ def reference_ids(word: str, table_rows: int = 65_536) -> list[int]:
     ids = []
     for a, b, c in zip(points, points[1:], points[2:], strict=False):
         codes = [0 if p == 0x110000 else ALPHABET.get(chr(p), -1) for p in (a, b, c)]
-        if min(codes) >= 0:
+        if min(codes) >= 0 and table_rows > 50_653:
             ids.append(codes[0] * 1369 + codes[1] * 37 + codes[2])
             continue
         h = 0xCBF29CE484222325
@@ -50,5 +50,6 @@ def reference_ids(word: str, table_rows: int = 65_536) -> list[int]:
             h = ((h ^ p) * 0x100000001B3) & MASK
         h = ((h ^ (h >> 33)) * 0xFF51AFD7ED558CCD) & MASK
         h = ((h ^ (h >> 33)) * 0xC4CEB9FE1A85EC53) & MASK
-        ids.append(50_653 + (h ^ (h >> 33)) % (table_rows - 50_653))
+        first = 50_653 if table_rows > 50_653 else 0
+        ids.append(first + (h ^ (h >> 33)) % (table_rows - first))
     return ids

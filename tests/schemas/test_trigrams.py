@@ -94,6 +94,12 @@ def test_the_dotless_i_is_a_letter_of_its_own():
     assert words("ışık IŞIK") == ["ışık", "işik"]
 
 
-def test_a_table_without_room_for_hashed_trigrams_is_refused():
-    with pytest.raises(ValueError, match="50653"):
-        trigram_ids(["a"], 50_653)
+@given(st.lists(TEXTS.filter(bool) | st.text("ab9", min_size=1), max_size=8), st.sampled_from([1, 2, 50_000, 50_653]))
+def test_a_table_without_a_row_beyond_the_computed_ids_hashes_every_trigram(batch, table_rows):
+    _, ids = trigram_ids(batch, table_rows)
+    assert ids.tolist() == [number for word in batch for number in reference_ids(word, table_rows)]
+
+
+def test_the_row_beyond_the_computed_ids_is_for_letters_that_have_none():
+    assert trigram_ids(["good", "#"], 50_654)[1].tolist() == [274, 10_153, 21_094, 20_683, 50_653]
+    assert trigram_ids(["good"], 50_653)[1].tolist() != [274, 10_153, 21_094, 20_683]

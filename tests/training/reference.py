@@ -31,6 +31,7 @@ Params = dict[str, np.ndarray]
 def kind_of(recipe) -> str:
     tower = recipe.tower
     switches = [name for name in ("forget_gate", "peepholes") if getattr(tower, name, False)]
+    switches += [] if getattr(tower, "bias", True) else ["unbiased"]
     window = [str(tower.window)] if tower.kind in ("clsm", "cnn") else []
     aggregate = [tower.aggregate] if tower.kind == "swem" else []
     attention = [f"units={tower.attention_units}", f"hops={tower.hops}"] if tower.kind == "self_attentive" else []
@@ -62,8 +63,9 @@ def from_matrix(matrix: np.ndarray, cells: int, kind: str) -> Params:
         table, bias = _parts(matrix, [(cells,)])
         return {f"W{k}": table[:, k * cells : (k + 1) * cells].T.copy() for k in range(int(options[0]))} | {"b": bias}
     if tower in ("rnn", "gru"):
-        table, recurrent, bias = _parts(matrix, [(cells, columns), (columns,)])
-        return {"W": table.T.copy(), "R": recurrent.T.copy(), "b": bias}
+        biases = [] if "unbiased" in options else [(columns,)]
+        table, recurrent, *bias = _parts(matrix, [(cells, columns), *biases])
+        return {"W": table.T.copy(), "R": recurrent.T.copy(), "b": bias[0] if bias else np.zeros(columns)}
     if tower in ("dssm", "clsm"):
         width = int(options[0]) if options else 1
         hidden = columns // width

@@ -133,20 +133,20 @@ def gates_json(gates: InputGates) -> list[dict[str, Any]]:
     rows = []
     for direction, texts in gates.words.items():
         position, is_keyword, gate, candidate = np.concatenate(texts, axis=1)
-        key, other = is_keyword == 1, is_keyword == 0
+        key, plain = is_keyword == 1, is_keyword == 0
         with_both = [(text[2], text[1] == 1) for text in texts if 0 < text[1].sum() < text.shape[1]]
-        places = [(p, key & (position == p), other & (position == p)) for p in range(2, POSITIONS + 1)]
+        places = [(p, key & (position == p), plain & (position == p)) for p in range(2, POSITIONS + 1)]
         rows.append(
             {
                 "direction": direction,
                 "keywords": _spread(gate[key]),
-                "others": _spread(gate[other]),
+                "others": _spread(gate[plain]),
                 "difference": _interval(np.array([text[keys].mean() - text[~keys].mean() for text, keys in with_both])),
-                "candidate": {"keywords": _spread(candidate[key]), "others": _spread(candidate[other])},
+                "candidate": {"keywords": _spread(candidate[key]), "others": _spread(candidate[plain])},
                 "by_position": [
-                    {"position": p, "keywords": _spread(gate[keys]), "others": _spread(gate[others])}
-                    for p, keys, others in places
-                    if keys.any() and others.any()
+                    {"position": p, "keywords": _spread(gate[keys]), "others": _spread(gate[plains])}
+                    for p, keys, plains in places
+                    if keys.any() and plains.any()
                 ],
             }
         )
@@ -182,7 +182,7 @@ class Explanation:
     texts: tuple[TracedText, ...]
     counted: tuple[Keywords, ...]  # of each text
     gates: InputGates  # of the queries
-    score: float | None = None  # R of the two texts: their cosine, or minus their distance
+    scores: tuple[float, ...] = ()  # R of each query and the title after it: their cosine, or minus their distance
     classes: tuple[dict[str, float], ...] = ()  # a classifier's probabilities: of the pair, or of each text
     topics: Topics | None = None
     cost: tuple[dict[str, Any], ...] = ()  # by epoch
@@ -200,7 +200,8 @@ def explain_model(
     cost: Sequence[dict[str, Any]] = (),
     progress: Progress = silent,
 ) -> Explanation:
-    """A model's reading of one text, or of a query and a title, and of a set of queries (or titles, as `side` says).
+    """A model's reading of one text, or of queries each followed by a title, and of a set of queries (or titles, as
+    `side` says).
 
     grid: the number of queries that are shown themselves.
 
@@ -228,7 +229,7 @@ def explain_model(
         texts=traced,
         counted=counted,
         gates=gates,
-        score=_score(model, texts) if len(texts) == 2 else None,
+        scores=tuple(_score(model, texts[at : at + 2]) for at in range(0, len(texts) - 1, 2)),
         classes=_classes(model, [text for text, _ in texts]),
         topics=topics if queries else None,
         cost=tuple(cost),
@@ -245,14 +246,16 @@ def called(explanation: Explanation, number: int) -> str:
 def as_json(explanation: Explanation) -> dict[str, Any]:
     """Everything but the traces, as plain values."""
     by_distance = explanation.recipe.objective.similarity == "euclidean"
+    score = explanation.scores[0] if len(explanation.scores) == 1 else None
     return {
         "name": explanation.name,
         "recipe": explanation.recipe.name,
         "tower": explanation.recipe.tower.kind,
         "cells": explanation.recipe.tower.cells,
         "similarity": explanation.recipe.objective.similarity,
-        "cosine": explanation.score if not by_distance else None,
-        "distance": abs(explanation.score) if by_distance and explanation.score is not None else None,
+        "cosine": score if not by_distance else None,
+        "distance": abs(score) if by_distance and score is not None else None,
+        "scores": list(explanation.scores),
         "classes": list(explanation.classes),
         "texts": [
             {
@@ -289,7 +292,8 @@ def _classes(model: Model, texts: Sequence[str]) -> tuple[dict[str, float], ...]
 
 
 def training_cost(folder: str) -> list[dict[str, Any]]:
-    """{"epoch", "train_loss", "dev_loss"} of each epoch; empty if the folder has no curves (a release has none).
+    """{"epoch", "train_loss", "dev_loss"} of each epoch, with "train_loss_after" where it was measured; empty if the
+    folder has no curves (a release has none).
 
     Raises StageError for damaged curves.
     """
@@ -299,6 +303,7 @@ def training_cost(folder: str) -> list[dict[str, Any]]:
     try:
         return [
             {"epoch": point["epoch"], "train_loss": point["train_loss"], "dev_loss": point.get("dev_loss")}
+            | {name: point[name] for name in ("train_loss_after",) if name in point}
             for point in from_bytes(storage.read_bytes(path))
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:

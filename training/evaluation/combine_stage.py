@@ -158,9 +158,9 @@ def _scores(
     query_of, row_of = np.asarray(pairs.query_of), collection.row_of
     row_P = np.array([row_of.get(document_id, -1) for document_id in pairs.document_ids])
     has_word = np.array([bool(words(collection.queries[query_id])) for query_id in pairs.query_ids])
-    known = np.flatnonzero((row_P >= 0) & has_word[query_of])
-    rows, title_of = np.unique(row_P[known], return_inverse=True)
-    queries, query_at = np.unique(query_of[known], return_inverse=True)
+    scored = np.flatnonzero((row_P >= 0) & has_word[query_of])
+    rows, title_of = np.unique(row_P[scored], return_inverse=True)
+    queries, query_at = np.unique(query_of[scored], return_inverse=True)
     titles_TD = search_vectors(encoder, [collection.titles[row] for row in rows], "document", progress=progress)
     texts = [collection.queries[pairs.query_ids[at]] for at in queries]
     scores = np.einsum("pd,pd->p", search_vectors(encoder, texts, "query")[query_at], titles_TD[title_of])
@@ -168,10 +168,10 @@ def _scores(
     matches = WordMatches(encoder, collection.titles) if word_share else None
     for at, text in enumerate(texts):
         of_query = np.flatnonzero(query_at == at)
-        of_titles = row_P[known[of_query]]
+        of_titles = row_P[scored[of_query]]
         of_words = matches.scores_of(text, of_titles) if matches else None
         of_terms = bm25.relative_scores_of(text, of_titles) if bm25 else None
         scores[of_query] = mixed(scores[of_query], of_words, of_terms, word_share, lexical_share)
     result = np.full(len(pairs), -np.inf)
-    result[known] = scores
+    result[scored] = scores
     return result

@@ -18,6 +18,7 @@ from multiprocessing.connection import wait
 from typing import Any, Literal
 
 from clicktower.schemas import storage
+from clicktower.schemas.content_filters import adult_list
 from clicktower.schemas.documents import read_documents
 from clicktower.schemas.errors import StageError, UsageError, place
 from clicktower.schemas.judgments import Judged, are_click_derived, read_qrels, read_queries
@@ -27,15 +28,9 @@ from clicktower.schemas.section import changed
 from clicktower.schemas.stage import Progress, Stage, StageResult, find_finished, open_result, run_stage, silent
 from clicktower.training.evaluation.compare_table import comparison, difference
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
-from clicktower.training.evaluation.measured_row import (
-    EndedRow,
-    evaluate_baseline,
-    evaluate_hybrid,
-    evaluate_model,
-    measure_request,
-    write_row,
-)
-from clicktower.training.evaluation.rows import BASELINE, HYBRID, ComparisonInputs, Row
+from clicktower.training.evaluation.measured_row import evaluate_baseline, evaluate_hybrid, evaluate_model
+from clicktower.training.evaluation.row import BASELINE, ComparisonInputs, EndedRow, Row, measure_request, write_row
+from clicktower.training.evaluation.rows import HYBRID
 from clicktower.training.evaluation.slices import Slice, read_frequencies, slices, training_clicks
 from clicktower.training.model.objective_settings import Fixed
 from clicktower.training.model.recipe import Recipe
@@ -180,8 +175,9 @@ class _Work:
         documents = read_documents(self.files.documents)
         queries, qrels = read_queries(self.files.queries), read_qrels(self.files.qrels)
         collection = judged_collection(
-            documents, queries, qrels, min_judged=config.min_judged, relevant_grade=config.relevant_grade
-        )
+            documents, queries, qrels, min_judged=config.min_judged, relevant_grade=config.relevant_grade,
+            adult_terms=adult_list(self.files.adult_list).terms,
+        )  # fmt: skip
         gains_of(judged_pairs(collection.qrels).grades, config.gain)  # it refuses bad grades before anything is made
         clicked = list(training_clicks(self.shards, "clicked"))
         return ComparisonInputs(

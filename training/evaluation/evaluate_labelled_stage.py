@@ -24,7 +24,7 @@ from clicktower.schemas.errors import StageError
 from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.manifest import Outcome, to_bytes
 from clicktower.schemas.section import Confidence, Count, Seed, section
-from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, run_stage, silent
+from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, require_present, run_stage, silent
 from clicktower.training.evaluation.labelled_systems import (
     CLASSIFIER,
     COSINE,
@@ -127,6 +127,7 @@ def evaluate_labelled(
         from clicktower.training.analysis.traces import write_table  # torch is loaded where it is used
         from clicktower.training.model.model import Model, load_encoder
 
+        require_present([*trained.outputs, built])
         data, encoder = read_labelled(built.data), load_encoder(trained.folder)
         _require_measurable(data, labelled)
         num_sampled = config.max_train_pairs if data.classes else 0

@@ -11,45 +11,39 @@ Reads the model of a train stage, or of a release (model_source). Writes below S
     examples.json                           queries with the ranked titles of ours beside BM25's
     runs/SYSTEM.run                         the judged documents re-ranked, TREC form
     runs/SYSTEM.collection.run              the best of the whole collection
+
+BM25 and the random order are the same beside every model, so each is an output of its own (measured_row).
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from clicktower.schemas import storage
+from clicktower.schemas.content_filters import adult_list as read_adult_list
 from clicktower.schemas.documents import Documents, read_documents, require_documents
 from clicktower.schemas.judgments import are_click_derived, read_qrels, read_queries, run_lines
-from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.lexical_contract import Analyser
 from clicktower.schemas.manifest import Outcome, to_bytes
-from clicktower.schemas.section import Confidence, Count, Natural, Seed, section
-from clicktower.schemas.stage import Progress, Stage, StageResult, run_stage, silent
+from clicktower.schemas.stage import Progress, Stage, StageResult, require_present, run_stage, silent
 from clicktower.schemas.text_contract import keyed_digest
+from clicktower.training.evaluation.evaluation_settings import EvaluateConfig
+from clicktower.training.evaluation.row import BASELINE, BM25_ROW, RANDOM_ORDER, ComparisonInputs, measured_baseline
 from clicktower.training.evaluation.slices import read_frequencies, slices
 from clicktower.training.model.model_folder import model_source
 from clicktower.training.ranking.bm25 import TitleBM25
-from clicktower.training.ranking.measure import (
-    JudgedCollection,
-    Measured,
-    RandomOrder,
-    Rules,
-    System,
-    judged_collection,
-    measure,
-)
-from clicktower.training.ranking.ndcg import CUTOFFS, Gain, gains_of, judged_pairs
-from clicktower.training.ranking.significance import bootstrap_interval, holm, randomisation_p
+from clicktower.training.ranking.measure import JudgedCollection, Measured, System, judged_collection, measure
+from clicktower.training.ranking.ndcg import gains_of, judged_pairs
 from clicktower.training.ranking.title_ranking import TitleRanking
 
 EVALUATE = Stage("evaluate", version=5)
-OURS, VECTORS, BASELINE, FLOOR = "model", "vectors", "bm25", "random"
+OURS, VECTORS = "model", "vectors"
 
 RULES = {
     "discount": "log2(rank + 1)",
     "ties": "as trec_eval: scores as 32-bit floats, then descending document id",
+    "queries": "adult and spam ones are left out, as from a log; those of one text are one, with the judgments of all",
     "unjudged": "an unjudged document takes its place in the ranking and gains nothing",
     "no_results": "a query without results has the value 0 and is never dropped",
     "no_relevant": "a query without a relevant document has the value 0",
@@ -63,52 +57,6 @@ CLICK_DERIVED_SENTENCE = (
 )
 
 
-@section
-class EvaluateConfig:
-    """How models are evaluated.
-
-    Args:
-        cutoffs: The ranks of NDCG: 10 is NDCG@10.
-        gain: exponential, 2^grade - 1, or linear, the grade.
-        min_judged: Queries with fewer judged documents are left out.
-        relevant_grade: The grade from which on a document is relevant, for recall and reciprocal rank.
-        language: The language of the words of BM25 and of the lexical share of a score (docs/model.md).
-        top_k: Results of each query over the full collection, for NDCG@10 over it too.
-        num_examples: The queries whose rankings are shown.
-        confidence: The confidence of intervals.
-        num_resamples: Resamples of the bootstrap and of the randomisation test.
-        seed: The seed of the resamples.
-    """
-
-    cutoffs: Annotated[tuple[Count, ...], Field(min_length=1)] = CUTOFFS
-    gain: Gain = "exponential"
-    min_judged: Count = 1
-    relevant_grade: Count = 1
-    language: Language = DEFAULT_LANGUAGE
-    top_k: Annotated[int, Field(ge=10)] = 100
-    num_examples: Natural = 10
-    confidence: Confidence = 0.95
-    num_resamples: Count = 10_000
-    seed: Seed = 0
-
-    @property
-    def rules(self) -> Rules:
-        return Rules(cutoffs=self.cutoffs, gain=self.gain, relevant_grade=self.relevant_grade, top_k=self.top_k)
-
-    def intervals(self, values_QM: np.ndarray) -> list[dict[str, float]]:
-        """The mean of each measure over the queries, and its interval."""
-        low_M, high_M = bootstrap_interval(
-            values_QM, confidence=self.confidence, num_resamples=self.num_resamples, seed=self.seed
-        )
-        rows = zip(values_QM.mean(axis=0).tolist(), low_M.tolist(), high_M.tolist(), strict=True)
-        return [{"mean": mean, "low": low, "high": high} for mean, low, high in rows]
-
-    def p_values(self, differences_QM: np.ndarray) -> list[dict[str, float]]:
-        """The p of each measure's mean difference, and corrected over the measures."""
-        p_values = randomisation_p(differences_QM, num_resamples=self.num_resamples, seed=self.seed).tolist()
-        return [{"p": p, "p_holm": corrected} for p, corrected in zip(p_values, holm(p_values), strict=True)]
-
-
 def evaluate(
     model: str,
     *,
@@ -117,6 +65,7 @@ def evaluate(
     qrels: str,
     store: str,
     config: EvaluateConfig,
+    adult_list: str | None = None,
     frequencies: str | None = None,
     progress: Progress = silent,
 ) -> StageResult:
@@ -125,31 +74,45 @@ def evaluate(
     Ours is the whole score (title_ranking). Its vectors alone are what a release exports; they are left out if nothing
     else has a share.
 
-    model: the folder of a training or a release, or a release's URI. frequencies: how often each query was asked (id,
+    model: the folder of a training or a release, or a release's URI. adult_list: of terms, in place of the built-in
+    list: such queries are not measured. frequencies: how often each query was asked (id,
     tab, count), to distinguish head, torso and tail. Raises UsageError or StageError for files that are missing,
     malformed, or that do not belong together.
     """
     trained = model_source(model)
     require_documents(documents)
-    judged = read_queries(queries), read_qrels(qrels)
+    judged, adult = (read_queries(queries), read_qrels(qrels)), read_adult_list(adult_list)
     frequency_of = read_frequencies(frequencies) if frequencies else None
     inputs = {
         "model": trained.digest,
         "documents": storage.fingerprint(documents),
         "queries": storage.fingerprint(queries),
         "qrels": storage.fingerprint(qrels),
+        **({"adult_list": adult.digest} if adult_list else {}),
         **({"frequencies": storage.fingerprint(frequencies)} if frequencies else {}),
     }
 
     def produce(folder: str) -> Outcome:
+        require_present(trained.outputs)
         catalogue = read_documents(documents)  # only here: a finished result needs no table of titles
         collection = judged_collection(
-            catalogue, *judged, min_judged=config.min_judged, relevant_grade=config.relevant_grade
-        )
+            catalogue, *judged,
+            min_judged=config.min_judged, relevant_grade=config.relevant_grade, adult_terms=adult.terms,
+        )  # fmt: skip
         gains_of(judged_pairs(collection.qrels).grades, config.gain)  # it refuses bad grades before anything is encoded
+        comparison = ComparisonInputs(
+            documents=catalogue, collection=collection, training_queries=(), training_titles=(), config=config
+        )
+        files = {name: value for name, value in inputs.items() if name not in ("model", "frequencies")}
+        baseline, bm25 = measured_baseline(store, BM25_ROW, files, comparison, progress)
+        floor, _ = measured_baseline(store, RANDOM_ORDER, files, comparison, progress)
         measured = {
-            name: measure(system, collection, config.rules, what=f"rank with {name}", progress=progress)
-            for name, system in _systems(trained.folder, catalogue, config, progress).items()
+            **{
+                name: measure(system, collection, config.rules, what=f"rank with {name}", progress=progress)
+                for name, system in _systems(trained.folder, catalogue, config, bm25, progress).items()
+            },
+            BASELINE: baseline,
+            RANDOM_ORDER.name: floor,
         }
         metrics = table(collection, measured, config)
         shown = examples(collection, measured, config)
@@ -187,21 +150,24 @@ def table(collection: JudgedCollection, measured: Mapping[str, Measured], config
     }
 
 
-def _systems(model: str, documents: Documents, config: EvaluateConfig, progress: Progress) -> dict[str, System]:
+def _systems(
+    model: str, documents: Documents, config: EvaluateConfig, bm25: System | None, progress: Progress
+) -> dict[str, System]:
     from clicktower.training.model.model import load_encoder  # torch is loaded where it is used
 
     encoder = load_encoder(model)
-    progress("index titles for BM25", 0, None)
-    baseline, floor = TitleBM25(documents.titles, config.language), RandomOrder(documents.ids, seed=config.seed)
-    ours = TitleRanking(encoder, documents.titles, config.language, bm25=baseline, progress=progress)
-    vectors = {VECTORS: ours.vectors} if encoder.word_share or encoder.lexical_share else {}
-    return {OURS: ours, **vectors, BASELINE: baseline, FLOOR: floor}
+    index = bm25 if isinstance(bm25, TitleBM25) else None
+    ours = TitleRanking(encoder, documents.titles, config.language, bm25=index, progress=progress)
+    return {OURS: ours, VECTORS: ours.vectors} if encoder.word_share or encoder.lexical_share else {OURS: ours}
 
 
 def warnings(collection: JudgedCollection) -> list[str]:
     counts = collection.counts
     sentences = {
         "queries_left_out_without_text": "judged queries have no text in the queries file and were left out",
+        "queries_left_out_adult": "judged queries are adult and were left out, as they leave a log",
+        "queries_left_out_spam": "judged queries are spam and were left out, as they leave a log",
+        "queries_of_equal_text": "judged queries have the text of another: they are one, with the judgments of both",
         "judgments_of_unknown_documents": "judgments are of unknown documents: no system can return them",
         "judgments_of_several_grades": "judged pairs were given different grades: the lower median counts",
         "queries_without_words": "queries have no word: they have no results and count 0",

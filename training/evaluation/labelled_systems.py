@@ -147,10 +147,10 @@ class LexicalSimilarity:
 
 
 def _dot(
-    rows: scipy.sparse.csr_array, a: np.ndarray, b: np.ndarray, others: scipy.sparse.csr_array | None = None
+    rows: scipy.sparse.csr_array, a: np.ndarray, b: np.ndarray, other_rows: scipy.sparse.csr_array | None = None
 ) -> np.ndarray:
-    """The dot product of row a[i] and row b[i] (of `others`, if given) for each i, float64."""
-    return np.asarray(rows[a].multiply((rows if others is None else others)[b]).sum(axis=1)).ravel()
+    """The dot product of row a[i] and row b[i] (of `other_rows`, if given) for each i, float64."""
+    return np.asarray(rows[a].multiply((rows if other_rows is None else other_rows)[b]).sum(axis=1)).ravel()
 
 
 MAX_UNITS = 192  # with more units an assignment takes longer than the programme
@@ -182,7 +182,9 @@ class WordMovers:
         self._row_of = {word: row for row, word in enumerate(vocabulary)}
         self._squares = np.asarray(self._vectors.multiply(self._vectors).sum(axis=1)).ravel()
         if word_vectors is not None:
-            self._counts = [Counter({word: n for word, n in of.items() if word in self._row_of}) for of in self._counts]
+            self._counts = [
+                Counter({word: n for word, n in bag.items() if word in self._row_of}) for bag in self._counts
+            ]
 
     def distances(self, first: np.ndarray, second: np.ndarray, *, progress: Progress = silent) -> np.ndarray:
         """The distance of each pair of texts, given by their indices, float64 [pairs]."""
@@ -195,9 +197,9 @@ class WordMovers:
         return np.nan_to_num(result, nan=np.nanmax(result, initial=0.0))
 
     def _distance(self, a: Counter[str], b: Counter[str]) -> float:
-        whole = lcm(a.total(), b.total())
-        of_a = {word: count * (whole // a.total()) for word, count in a.items()}
-        of_b = {word: count * (whole // b.total()) for word, count in b.items()}
+        num_units = lcm(a.total(), b.total())
+        of_a = {word: count * (num_units // a.total()) for word, count in a.items()}
+        of_b = {word: count * (num_units // b.total()) for word, count in b.items()}
         left = {word: units - of_b.get(word, 0) for word, units in of_a.items() if units > of_b.get(word, 0)}
         lacking = {word: units - of_a.get(word, 0) for word, units in of_b.items() if units > of_a.get(word, 0)}
         if not left:
@@ -205,7 +207,7 @@ class WordMovers:
         rows, columns = ([self._row_of[word] for word in part] for part in (left, lacking))
         dots = (self._vectors[rows] @ self._vectors[columns].T).toarray()
         ways = np.sqrt(np.maximum(self._squares[rows][:, None] + self._squares[columns] - 2 * dots, 0))
-        return least_total(ways, np.array(list(left.values())), np.array(list(lacking.values()))) / whole
+        return least_total(ways, np.array(list(left.values())), np.array(list(lacking.values()))) / num_units
 
 
 def least_total(ways: np.ndarray, supply: np.ndarray, demand: np.ndarray) -> float:

@@ -119,7 +119,7 @@ def _frequency(query_ids: Sequence[str], frequencies: Mapping[str, int]) -> Slic
     return parts, [part_of.get(query_id) for query_id in query_ids]
 
 
-def training_clicks(shards: str, of: Literal["query", "clicked"] = "query") -> dict[str, int]:
+def training_clicks(shards: str, side: Literal["query", "clicked"] = "query") -> dict[str, int]:
     """The clicks of each query, or each clicked title, normalised, in the training shards of a build.
 
     Raises StageError if they are unreadable.
@@ -133,8 +133,10 @@ def training_clicks(shards: str, of: Literal["query", "clicked"] = "query") -> d
         for name in sorted(name for name in os.listdir(folder) if name.startswith("train-")):
             texts = open_table(f"{folder}/{name}/texts.arrow", TEXTS)["text"]
             pairs = open_table(f"{folder}/{name}/pairs.arrow", PAIRS)
-            summed = pairs.group_by(of).aggregate([("clicks", "sum")])
-            clicks.update(dict(zip(texts.take(summed[of]).to_pylist(), summed["clicks_sum"].to_pylist(), strict=True)))
+            summed = pairs.group_by(side).aggregate([("clicks", "sum")])
+            clicks.update(
+                dict(zip(texts.take(summed[side]).to_pylist(), summed["clicks_sum"].to_pylist(), strict=True))
+            )
     except (OSError, pa.ArrowInvalid, ValueError) as error:
         raise StageError(
             f"The queries of the shards in {shards} cannot be read: a file is missing or unreadable"

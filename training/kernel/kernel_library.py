@@ -103,9 +103,9 @@ class Owned:
 
     __slots__ = ("__weakref__", "_kind", "handle")
 
-    def __init__(self, kind: str, handle: int | None, what: str) -> None:
-        """Raises MemoryError if there is no memory for `what`."""
-        require_memory(bool(handle), what)
+    def __init__(self, kind: str, handle: int | None, content: str) -> None:
+        """Raises MemoryError if there is no memory for `content`."""
+        require_memory(bool(handle), content)
         self._kind, self.handle = kind, handle
         weakref.finalize(self, getattr(library(), f"{kind}_free"), handle).atexit = False
 

@@ -13,20 +13,23 @@
 
 namespace CLICKTOWER_ISA {
 
+// TILE: texts of a tile, WIDE: vectors of a group at most. The sums of a tile, a row of b and a factor have to fit in the
+// registers: 8 x 3 of AVX-512's 32; of AVX2's 16, two for a vector, 6 x 1. So narrow a group's rows of b also stay in a
+// first level cache of 32 KiB.
 #if defined(CLICKTOWER_AVX512)
-constexpr int TILE = 8;  // texts of a tile; 8 x 3 sums of the 32 registers
+constexpr int TILE = 8, WIDE = 4;
 #elif defined(CLICKTOWER_AVX2)
-constexpr int TILE = 2;
+constexpr int TILE = 6, WIDE = 1;
 #else
-constexpr int TILE = 1;
+constexpr int TILE = 1, WIDE = 4;
 #endif
 
 // c[m][n] += Σ_k a[m][k] b[k][n], or = with FROM_ZERO, for M rows and N vectors: element (m, n) of c is at
 // m * c_row + n * c_column, of a at m * a_row + k * a_step, of b at k * b_row + 16 n. A function of its own, so that
 // nothing else wants the registers that hold the sums.
 template <int M, int N, bool FROM_ZERO>
-__attribute__((noinline)) void multiply(float* c, int64_t c_row, int64_t c_column, const float* a, int64_t a_row,
-                                        int64_t a_step, const float* b, int64_t b_row, int64_t k) {
+__attribute__((noinline)) void multiply_group(float* c, int64_t c_row, int64_t c_column, const float* a, int64_t a_row,
+                                              int64_t a_step, const float* b, int64_t b_row, int64_t k) {
     Vector sums[M][N];
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m)
@@ -47,6 +50,15 @@ __attribute__((noinline)) void multiply(float* c, int64_t c_row, int64_t c_colum
     for (int m = 0; m < M; ++m)
 #pragma GCC unroll 8
         for (int n = 0; n < N; ++n) store(c + m * c_row + n * c_column, sums[m][n]);
+}
+
+// The same for any N: vectors that do not fit at once, the gates of a group of cells, come one after the other.
+template <int M, int N, bool FROM_ZERO>
+CLICKTOWER_INLINE void multiply(float* c, int64_t c_row, int64_t c_column, const float* a, int64_t a_row, int64_t a_step,
+                                const float* b, int64_t b_row, int64_t k) {
+    constexpr int AT_ONCE = N <= WIDE ? N : 1;
+    for (int n = 0; n < N; n += AT_ONCE)
+        multiply_group<M, AT_ONCE, FROM_ZERO>(c + n * c_column, c_row, c_column, a, a_row, a_step, b + n * LANES, b_row, k);
 }
 
 // body.tile<M>(first) for tiles that cover `count` rows, at most M each and as even as can be: nine rows are five and
@@ -154,7 +166,7 @@ template <class C> struct IsLstm { static constexpr bool value = false; };
 template <bool F, bool P> struct IsLstm<Lstm<F, P>> { static constexpr bool value = true; };
 
 // Texts of a tile: as many as leave registers free for the columns' weights.
-template <int N> constexpr int tile_rows() { return N > 3 && TILE > 1 ? TILE / 2 : TILE; }
+template <int N> constexpr int tile_rows() { return N > 3 && WIDE > 3 && TILE > 1 ? TILE / 2 : TILE; }
 
 // ------------------------------------------------------------------ forward
 
@@ -313,7 +325,9 @@ struct AddOuterProducts {
 };
 
 // Vectors of a group in the backward products: the same for pack and for both of them.
-CLICKTOWER_INLINE int group_of(int64_t d) { return d % (3 * LANES) == 0 ? 3 : d % (2 * LANES) == 0 ? 2 : 1; }
+CLICKTOWER_INLINE int group_of(int64_t d) {
+    return WIDE == 1 ? 1 : d % (3 * LANES) == 0 ? 3 : d % (2 * LANES) == 0 ? 2 : 1;
+}
 
 // call.with<N>() for the vectors of a group.
 template <class Call>

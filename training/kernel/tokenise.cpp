@@ -151,12 +151,13 @@ void Line::read(const char* text, size_t length, bool normalised) {
 void append_trigrams(const char* word, size_t length, uint64_t table_rows, std::vector<uint32_t>& ids) {
     const unsigned char* at = reinterpret_cast<const unsigned char*>(word);
     const unsigned char* end = at + length;
+    const uint64_t num_computed = table_rows > COMPUTED_IDS ? COMPUTED_IDS : 0;  // a smaller table hashes all trigrams
     Letter before = BOUNDARY, here = next_letter(at, end);
     while (here.point != MARK) {
         const Letter after = at < end ? next_letter(at, end) : BOUNDARY;
-        if (before.code < 0 || here.code < 0 || after.code < 0)
+        if (before.code < 0 || here.code < 0 || after.code < 0 || !num_computed)
             ids.push_back(static_cast<uint32_t>(
-                COMPUTED_IDS + hashed(before.point, here.point, after.point) % (table_rows - COMPUTED_IDS)));
+                num_computed + hashed(before.point, here.point, after.point) % (table_rows - num_computed)));
         else
             ids.push_back(static_cast<uint32_t>((before.code * 37 + here.code) * 37 + after.code));
         before = here;

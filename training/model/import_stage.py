@@ -148,8 +148,8 @@ def _inside(place: Path, name: str) -> Path:
     """
     root, path = place.resolve(), place / name
     blobs = root.parent.parent / "blobs"
-    own = [root, blobs] if root.parent.name == "snapshots" else [root]
-    if not any(path.resolve().is_relative_to(folder) for folder in own):
+    allowed = [root, blobs] if root.parent.name == "snapshots" else [root]
+    if not any(path.resolve().is_relative_to(folder) for folder in allowed):
         raise UsageError(
             f"{name} of the model in {place} is outside that folder.",
             "Copy the whole model into one folder, without links; one of a stranger may name files of yours.",

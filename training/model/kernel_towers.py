@@ -17,7 +17,7 @@ from pkgutil import resolve_name
 import numpy as np
 import pyarrow as pa
 
-from clicktower.schemas.text_contract import COMPUTED_IDS, words
+from clicktower.schemas.text_contract import words
 from clicktower.training.kernel.kernel_library import Owned, fields, library, require_memory, status
 from clicktower.training.model.objective_settings import Clicks
 from clicktower.training.model.recipe import Nesterov, Recipe
@@ -46,6 +46,7 @@ def can_encode(recipe: Recipe) -> bool:
         and isinstance(recipe.tower, SERVED)
         and recipe.tower.cells % 16 == 0
         and (not isinstance(recipe.tower, DSSM) or recipe.tower.hidden % 16 == 0)
+        and (not isinstance(recipe.tower, RNN) or recipe.tower.bias)
         and recipe.dtype == "float32"
         and recipe.word_vectors is None
     )
@@ -79,13 +80,8 @@ def moves_rows(recipe: Recipe) -> bool:
 def tokenised(texts: Sequence[str] | pa.StringArray | pa.LargeStringArray, table_rows: int) -> TextTable:
     """Texts split into words and trigrams by the text contract, each distinct word once, numbered by first appearance.
 
-    A text without a word has an empty list. Raises ValueError for a table without room for hashed trigrams, and
-    MemoryError for a text of 2^31 bytes.
+    A text without a word has an empty list. Raises MemoryError for a text of 2^31 bytes.
     """
-    if table_rows <= COMPUTED_IDS:
-        raise ValueError(
-            f"table_rows = {table_rows} leaves no row for hashed trigrams; it must be above {COMPUTED_IDS}"
-        )
     utf8 = _Utf8(texts)
     not_ascii = np.empty(len(utf8), np.int64)
     num_not_ascii = library().find_not_ascii(utf8.address, utf8.offsets.ctypes.data, len(utf8), not_ascii.ctypes.data)
@@ -260,7 +256,9 @@ def kernel_sizes(tower: TowerSettings) -> TowerSizes:
     if isinstance(tower, GatedRecurrent):
         gates = 4 if tower.forget_gate else 3
     columns, dimensions = ways * gates * cells, ways * cells
-    parts = (("W_rec", (cells, columns)), ("b", (columns,)))
+    parts = (("W_rec", (cells, columns)),)
+    if not isinstance(tower, RNN) or tower.bias:
+        parts += (("b", (columns,)),)
     if isinstance(tower, GatedRecurrent) and tower.peepholes:
         parts += (("W_peep", (gates - 1, ways * cells)),)
     if isinstance(tower, Variational):

@@ -127,7 +127,7 @@ def trained_model(description: Mapping[str, Any], weights: Mapping[str, np.ndarr
     contract = description["text_contract"]
     recipe = Recipe(**description["recipe"])
     if "words" in contract:
-        require_major("the model's contract of words", contract["words"]["version"], WORDS_VERSION)
+        require_major("the model's contract of words", contract["words"]["version"], WORDS_VERSION, stage="train")
     outputs, words = Outputs.from_json(description.get("outputs")), description.get("words", ())
     layout = layout_of(recipe, contract["table_rows"], outputs, words)
     shapes = {f"{name}.{part}": shape for name in recipe.objective.towers for part, shape in layout.shapes.items()}

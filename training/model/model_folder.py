@@ -24,7 +24,7 @@ from clicktower.schemas.errors import StageError, require_major
 from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.manifest import OutputFile, damaged_files, from_bytes
 from clicktower.schemas.release import MODEL, POINTER, RELEASE, Release, read_folder, read_release
-from clicktower.schemas.stage import open_result
+from clicktower.schemas.stage import StageResult, open_result, require_present
 from clicktower.schemas.text_contract import CONTRACT_VERSION
 from clicktower.training.towers.text_table import WordRows
 
@@ -75,8 +75,9 @@ def read_model(folder: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     Raises UnknownVersionError for another major version of the model or of the text contract.
     """
     description: dict[str, Any] = from_bytes(storage.read_bytes(storage.join(folder, DESCRIPTION)))
-    require_major(f"the model in {folder}", description.get("schema_version"), SCHEMA_VERSION)
-    require_major("the model's text contract", description["text_contract"]["trigrams"], CONTRACT_VERSION)
+    require_major(f"the model in {folder}", description.get("schema_version"), SCHEMA_VERSION, stage="train")
+    contract = description["text_contract"]["trigrams"]
+    require_major("the model's text contract", contract, CONTRACT_VERSION, stage="train")
     for described in (description, *description.get("members", ())):
         # Texts are cut as of now, whatever minor version the model learnt from.
         described["text_contract"]["trigrams"] = CONTRACT_VERSION
@@ -103,25 +104,33 @@ def write_files(folder: str, description: Mapping[str, Any], weights: Mapping[st
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSource:
-    """`digest`: of the training, even if the model is read from a release. `folder`: of the model's two files."""
+    """`digest`: of the training, even if the model is read from a release. `folder`: of the model's two files.
+    `outputs`: the training, if the model is read from it; `prune` may remove it before a stage that reads it claims it.
+    """
 
     digest: str
     folder: str
     labels: Mapping[str, Any]
+    outputs: Sequence[StageResult] = ()
 
 
 def model_source(uri: str) -> ModelSource:
     """The model of a train stage's folder, of a release's folder, or of the live release at a URI.
 
-    Raises StageError if it is missing, or has other bytes than those recorded.
+    Raises StageError if it is missing, or has other bytes than those recorded, and TransientError if it is removed
+    meanwhile.
     """
     if release := _release_at(uri):
         return _release_source(*release)
     trained = open_result(uri)
     fix = "Run the same `train` again; if it is above 64 MiB, remove the folder first."
-    _require_whole(trained.folder, trained.manifest.files, fix)
+    try:
+        _require_whole(trained.folder, trained.manifest.files, fix)
+    except StageError:
+        require_present([trained])
+        raise
     labels = dict(trained.manifest.outcome.labels)
-    return ModelSource(digest=trained.manifest.digest, folder=trained.data, labels=labels)
+    return ModelSource(digest=trained.manifest.digest, folder=trained.data, labels=labels, outputs=[trained])
 
 
 def language_of(uri: str) -> Language:

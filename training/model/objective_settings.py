@@ -112,6 +112,8 @@ class Clicks(ObjectiveSettings):
         word_share: The share of the words' own matches in a score; not trained.
         lexical_share: The share of BM25 in a score; not trained.
         shuffle_clicks: Leak check: clicked titles are permuted among the training pairs.
+        loss_after_epoch: Measure the training pairs' loss once more when an epoch has ended (Fig. 7), with the shards'
+            own negatives and without weights, as that of held-out pairs.
     """
 
     code: ClassVar[str] = "clicktower.training.trainer.clicks"
@@ -131,6 +133,7 @@ class Clicks(ObjectiveSettings):
     word_share: Share = 0.0
     lexical_share: Annotated[Share, Unnamed(at=0.0)] = 0.0
     shuffle_clicks: bool = False
+    loss_after_epoch: Annotated[bool, Unnamed(at=False)] = False
 
     @property
     def towers(self) -> tuple[str, ...]:

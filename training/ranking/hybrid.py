@@ -70,8 +70,8 @@ def cross_fit(
             "Judge more queries, or give judgments of other queries to choose it on.",
         )
     values_QW = ndcg_of_weights(first, second, judged, choices, gain)
-    zero, one = (choices[best_weight(values_QW[half_Q != half])] for half in (0, 1))
-    return CrossFitted(of_half=(zero, one), seed=seed)
+    first_weight, second_weight = (choices[best_weight(values_QW[half_Q != half])] for half in (0, 1))
+    return CrossFitted(of_half=(first_weight, second_weight), seed=seed)
 
 
 def ndcg_of_weights(

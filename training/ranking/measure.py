@@ -7,16 +7,20 @@ collection are measured as well (docs/model.md section 7).
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median_low
 from typing import Protocol
 
 import numpy as np
 
+from clicktower.schemas.content_filters import adult_list, content_fates
 from clicktower.schemas.documents import Documents, UnfitRows, read_documents
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.judgments import Judged, Qrels, Run, read_qrels, read_queries
 from clicktower.schemas.stage import Progress, silent
-from clicktower.schemas.text_contract import keyed_digest, words
+from clicktower.schemas.text_contract import keyed_digest, normalise, words
 from clicktower.training.ranking.ndcg import CUTOFFS, Gain, descending_order, ndcg
+
+LEFT_OUT = {"query_adult": "adult", "query_spam": "spam"}  # fates in a log. Nobody asked judged queries: none are bots
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -38,9 +42,15 @@ class JudgedCollection:
         return [query_id for query_id in self.qrels if words(self.queries[query_id])]
 
 
-def judged_qrels(queries: Mapping[str, str], qrels: Qrels, *, min_judged: int = 1) -> Qrels:
-    """The qrels of the queries that have a text and at least `min_judged` judgments. Raises StageError if nothing is
-    left to evaluate.
+def judged_qrels(
+    queries: Mapping[str, str], qrels: Qrels, *, min_judged: int = 1, adult_terms: tuple[str, ...] | None = None
+) -> tuple[Qrels, dict[str, int]]:
+    """(the qrels of the queries to measure, counts of what was left out or united).
+
+    Left out: queries without a text; those that are adult or spam, as they leave a log (content_filters, with
+    `adult_terms` in place of the built-in list); then those with fewer than `min_judged` judgments. Queries of one
+    normalised text are one, under the first id, with the judgments of all; of different grades of a document the lower
+    median counts. Raises StageError if nothing is left to evaluate.
     """
     with_text = {query_id: grades for query_id, grades in qrels.items() if query_id in queries}
     if not with_text:
@@ -48,9 +58,18 @@ def judged_qrels(queries: Mapping[str, str], qrels: Qrels, *, min_judged: int = 
             f"None of the query ids of the {len(qrels):,} judged queries is in the queries file.",
             "Check that the queries and the qrels belong together.",
         )
-    kept = {query_id: grades for query_id, grades in with_text.items() if len(grades) >= min_judged}
+    texts = [normalise(queries[query_id]) for query_id in with_text]
+    fates = content_fates(texts, adult_terms)
+    fit = {query_id: text for query_id, text, fate in zip(with_text, texts, fates, strict=True) if fate not in LEFT_OUT}
+    if not fit:
+        raise StageError(
+            f"All {len(with_text):,} judged queries are adult or spam, which leave the log too.",
+            "Give other queries, or a list of adult words of your own (--adult-list).",
+        )
+    united, num_different = _unite(fit, with_text)
+    kept = {query_id: grades for query_id, grades in united.items() if len(grades) >= min_judged}
     if not kept:
-        most = max(len(grades) for grades in with_text.values())
+        most = max(len(grades) for grades in united.values())
         raise StageError(
             f"No query has min_judged = {min_judged} judgments; the most is {most}.",
             f"Set min_judged to {most} or below.",
@@ -66,19 +85,48 @@ def judged_qrels(queries: Mapping[str, str], qrels: Qrels, *, min_judged: int = 
             " every ranking would be worth 0.",
             "Give qrels with grades above 0 for relevant documents.",
         )
-    return kept
+    return kept, {
+        "queries_left_out_without_text": len(qrels) - len(with_text),
+        **{f"queries_left_out_{what}": fates.count(fate) for fate, what in LEFT_OUT.items()},
+        "queries_of_equal_text": len(fit) - len(united),
+        "queries_left_out_below_min_judged": len(united) - len(kept),
+        "judgments_of_several_grades": getattr(qrels, "several_grades", 0) + num_different,
+    }
+
+
+def _unite(texts: Mapping[str, str], qrels: Qrels) -> tuple[Qrels, int]:
+    """(qrels with one query for each text, the number of judgments that differ within one)."""
+    ids_of_text: dict[str, list[str]] = {}
+    for query_id, text in texts.items():
+        ids_of_text.setdefault(text or query_id, []).append(query_id)  # texts without words are not equal
+    united, num_different = {}, 0
+    for first, *others in ids_of_text.values():
+        united[first] = qrels[first]
+        if others:
+            grades: dict[str, list[int]] = {}
+            for query_id in (first, *others):
+                for document_id, grade in qrels[query_id].items():
+                    grades.setdefault(document_id, []).append(grade)
+            united[first] = {document_id: median_low(of_pair) for document_id, of_pair in grades.items()}
+            num_different += sum(len(set(of_pair)) > 1 for of_pair in grades.values())
+    return united, num_different
 
 
 def judged_collection(
-    documents: Documents, queries: Mapping[str, str], qrels: Qrels, *, min_judged: int = 1, relevant_grade: int = 1
+    documents: Documents,
+    queries: Mapping[str, str],
+    qrels: Qrels,
+    *,
+    min_judged: int = 1,
+    relevant_grade: int = 1,
+    adult_terms: tuple[str, ...] | None = None,
 ) -> JudgedCollection:
     """The part of the judgments that can be evaluated on these documents.
 
     Excluded: what `judged_qrels` leaves out. Judged documents outside the collection stay in the qrels: a system cannot
     return them, and that counts against it. Raises StageError if nothing is left to evaluate.
     """
-    kept = judged_qrels(queries, qrels, min_judged=min_judged)
-    num_with_text = sum(query_id in queries for query_id in qrels)
+    kept, counts = judged_qrels(queries, qrels, min_judged=min_judged, adult_terms=adult_terms)
     row_of = {document_id: row for row, document_id in enumerate(documents.ids)}
     num_judgments = sum(len(grades) for grades in kept.values())
     num_unknown = sum(document_id not in row_of for grades in kept.values() for document_id in grades)
@@ -104,10 +152,8 @@ def judged_collection(
             "queries_of_one_grade": sum(len(set(grades.values())) == 1 for grades in kept.values()),
             "queries_without_relevant": sum(max(g.values()) < relevant_grade for g in kept.values()),
             "queries_without_words": sum(not words(queries[query_id]) for query_id in kept),
-            "queries_left_out_without_text": len(qrels) - num_with_text,
-            "queries_left_out_below_min_judged": num_with_text - len(kept),
             "judgments_of_unknown_documents": num_unknown,
-            "judgments_of_several_grades": getattr(qrels, "several_grades", 0),
+            **counts,
         },
     )
 
@@ -115,7 +161,8 @@ def judged_collection(
 def collection_of(files: Judged, *, min_judged: int = 1) -> JudgedCollection:
     """The judged collection in three files. Raises UsageError, and StageError for files that do not join."""
     queries, qrels = read_queries(files.queries), read_qrels(files.qrels)
-    return judged_collection(read_documents(files.documents), queries, qrels, min_judged=min_judged)
+    documents, adult_terms = read_documents(files.documents), adult_list(files.adult_list).terms
+    return judged_collection(documents, queries, qrels, min_judged=min_judged, adult_terms=adult_terms)
 
 
 class System(Protocol):
@@ -250,22 +297,29 @@ def top_k(scores_BN: np.ndarray, k: int, tie_order: np.ndarray | None = None) ->
     Equal scores are ordered by `tie_order` (a place of its own for each document, smaller first; the row if
     not given), also at the edge of the k best. Raises ValueError for a NaN.
     """
-    scores_BN = np.ascontiguousarray(scores_BN, np.float32)
-    num_documents = scores_BN.shape[1]
-    place = np.arange(num_documents) if tie_order is None else np.asarray(tie_order)
-    # One unsigned number with the order of (score, -place): the bits of a float sort like a sign and magnitude.
-    bits = (scores_BN + np.float32(0)).view(np.uint32)  # -0.0 becomes 0.0
-    ascending = np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31)).astype(np.uint64)
+    scores_BN = np.ascontiguousarray(scores_BN, np.float32) + np.float32(0)  # -0.0 becomes 0.0
     if np.isnan(scores_BN).any():
         raise ValueError("a score is not a number (NaN), so it has no place in a ranking")
-    keys_BN = (ascending << np.uint64(32)) | (np.uint64(0xFFFFFFFF) - place.astype(np.uint64))
-    k = min(k, num_documents)
-    keys_BK = np.partition(keys_BN, num_documents - k, axis=1)[:, num_documents - k :]
-    keys_BK = np.sort(keys_BK, axis=1)[:, ::-1]
-    row_of_place = np.empty(num_documents, np.int64)
-    row_of_place[place] = np.arange(num_documents)
-    rows_BK = row_of_place[(np.uint64(0xFFFFFFFF) - (keys_BK & np.uint64(0xFFFFFFFF))).astype(np.int64)]
+    num_documents = scores_BN.shape[1]
+    place = np.arange(num_documents) if tie_order is None else np.asarray(tie_order)
+    rows_BK = np.empty((len(scores_BN), min(k, num_documents)), np.int64)
+    for rows_K, scores_N in zip(rows_BK, scores_BN, strict=True):
+        rows = _best_rows(scores_N, len(rows_K), place)
+        rows_K[:] = rows[np.lexsort((place[rows], -scores_N[rows]))]
     return rows_BK, np.take_along_axis(scores_BN, rows_BK, axis=1)
+
+
+def _best_rows(scores_N: np.ndarray, k: int, place: np.ndarray) -> np.ndarray:
+    """The k best documents of a query, unordered."""
+    kth = scores_N.min(initial=np.inf)
+    above = scores_N[scores_N > kth]  # of a query by words few are, and partition is slow with equal numbers
+    if len(above) >= k > 0:
+        kth = np.partition(above, len(above) - k)[len(above) - k]
+    better, equal = np.flatnonzero(scores_N > kth), np.flatnonzero(scores_N == kth)
+    needed = k - len(better)
+    if 0 < needed < len(equal):
+        equal = equal[np.argpartition(place[equal], needed - 1)]
+    return np.concatenate([better, equal[:needed]])
 
 
 class RandomOrder:

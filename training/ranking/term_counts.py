@@ -71,9 +71,9 @@ class SortedTerms:
             return None
 
     def _find(self, term: str) -> int:
-        wanted = term.encode("utf-8", "surrogatepass")
-        number = bisect_left(range(len(self)), wanted, key=self._encoded)
-        if number == len(self) or self._encoded(number) != wanted:
+        encoded = term.encode("utf-8", "surrogatepass")
+        number = bisect_left(range(len(self)), encoded, key=self._encoded)
+        if number == len(self) or self._encoded(number) != encoded:
             raise KeyError(term)
         return number
 

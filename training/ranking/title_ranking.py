@@ -11,8 +11,9 @@ relatives, L the very term, which no vector spells exactly. Every place that ran
 and promotion rank alike.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -223,7 +224,29 @@ class WordMatches:
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:
         """M of each query and title, float32 [queries, titles]."""
-        return np.stack([self._matches(query, self._vectors_VD, self._word_of, self._starts) for query in queries])
+        order, columns = self._by_length
+        matches_QN = np.zeros((len(queries), self.num_titles), np.float32)
+        for matches_N, query in zip(matches_QN, queries, strict=True):
+            sums_N = np.zeros(self.num_titles, np.float32)
+            for weight, cosines_V in self._weighed_cosines(query, self._vectors_VD):
+                best_N = cosines_V.take(columns[0])
+                for column in columns[1:]:
+                    part = best_N[: len(column)]
+                    np.maximum(part, cosines_V.take(column), out=part)
+                sums_N += weight * best_N
+            matches_N[order] = sums_N
+        return matches_QN
+
+    @cached_property
+    def _by_length(self) -> tuple[np.ndarray, list[np.ndarray]]:
+        """(the titles, those of most words first; their first words, their second words, ..., as far as they have so
+        many): the best of a word in all titles is then found in a third of the time of `np.maximum.reduceat`.
+        """
+        lengths = np.diff(self._starts)
+        order = np.argsort(-lengths, kind="stable")
+        starts, word_of = self._starts[order], self._word_of.astype(np.int64)
+        having = [np.count_nonzero(lengths > place) for place in range(lengths.max(initial=1))]
+        return order, [word_of[starts[:number] + place] for place, number in enumerate(having)]
 
     def scores_of(self, query: str, rows: np.ndarray) -> np.ndarray:
         """M of some titles for a query, float32 [rows], as in `scores`."""
@@ -248,14 +271,18 @@ class WordMatches:
 
     def _matches(self, query: str, vectors_VD: np.ndarray, word_of: np.ndarray, starts: np.ndarray) -> np.ndarray:
         """M of titles whose words have the vectors word_of[starts[t]:starts[t + 1]]."""
-        of_query = words(query)
         matches = np.zeros(len(starts) - 1, np.float32)
-        # Individually, so that titles with the same words have exactly the same score in any company.
-        vectors_QD = search_vectors(self._encoder, of_query, "query")
-        for weight, vector_D in zip(self._weights(of_query), vectors_QD, strict=True):
-            cosines_V = scores_one_by_one("cosine", vectors_VD, vector_D)
+        for weight, cosines_V in self._weighed_cosines(query, vectors_VD):
             matches += weight * np.maximum.reduceat(cosines_V[word_of], starts[:-1])
         return matches
+
+    def _weighed_cosines(self, query: str, vectors_VD: np.ndarray) -> Iterator[tuple[np.float32, np.ndarray]]:
+        """The weight of each word of a query, and its cosines with some words of titles."""
+        of_query = words(query)
+        vectors_QD = search_vectors(self._encoder, of_query, "query")
+        for weight, vector_D in zip(self._weights(of_query), vectors_QD, strict=True):
+            # Individually, so that titles with the same words have exactly the same score in any company.
+            yield weight, scores_one_by_one("cosine", vectors_VD, vector_D)
 
     def _weights(self, of_query: Sequence[str]) -> np.ndarray:
         """The share of each word of a query in M, float32 [words]."""

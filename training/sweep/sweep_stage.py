@@ -103,7 +103,7 @@ def sweep(
     require_workers(workers, min_workers, threads)
     if at_once is not None and at_once < 1:
         raise UsageError(f"The trials at once are {at_once}, and must be at least 1.", "Set at_once to 1 or more.")
-    judged = judged and Judged(**{what: storage.absolute(uri) for what, uri in asdict(judged).items()})
+    judged = judged and Judged(**{what: storage.absolute(uri) for what, uri in judged.named_files.items()})
     device = workers_device(device, engine == "ray" and "RAY_ADDRESS" in os.environ, path)
     where = {"workers": workers, "device": device, "path": path}
     requests, request = _requests(shards, points, measure, judged, halving, where, start, teacher)

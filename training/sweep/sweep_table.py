@@ -253,9 +253,9 @@ def _edge_fields(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         tried = {row["fields"].get(name) for row in rows}
         if len(tried) < 3 or not all(isinstance(value, int | float) for value in tried):
             continue
-        for edge, which, other in ((min(tried), "smallest", "smaller"), (max(tried), "largest", "larger")):
+        for edge, which, size in ((min(tried), "smallest", "smaller"), (max(tried), "largest", "larger")):
             if best == edge:
-                remarks.append(f"The best {name}, {value_text(best)}, is the {which} that was tried: try {other} ones.")
+                remarks.append(f"The best {name}, {value_text(best)}, is the {which} that was tried: try {size} ones.")
     return remarks
 
 

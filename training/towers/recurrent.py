@@ -2,7 +2,7 @@
 
 The RNN (eq. 1), whose G is d:
 
-    y(t) = tanh(W l(t) + W_rec y(t-1) + b)
+    y(t) = tanh(W l(t) + W_rec y(t-1) + b)        b = 0 in the paper's second version, a switch
 
 The LSTM (eq. 2), with forget gate and peepholes each on a switch; the paper trains it without (section V):
 
@@ -38,6 +38,7 @@ from clicktower.training.towers.tower_settings import LSTM, RNN, GatedRecurrent,
 @dataclass(frozen=True, slots=True)
 class RNNTower:
     cells: int
+    bias: bool = True
 
     @property
     def columns(self) -> int:
@@ -49,7 +50,8 @@ class RNNTower:
 
     @property
     def parts(self) -> Shapes:
-        return ("W_rec", (self.cells, self.columns)), ("b", (self.columns,))
+        recurrent: Shapes = (("W_rec", (self.cells, self.columns)),)
+        return (*recurrent, ("b", (self.columns,))) if self.bias else recurrent
 
     def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
         return self.states(word_UG, parts, batch, steps)[-1], 0.0
@@ -57,7 +59,7 @@ class RNNTower:
     def states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> list[torch.Tensor]:
         """y(t) of each step's texts."""
         active = [batch.active(step) for step in range(batch.num_steps)]
-        of_steps = packed_inputs(word_UG + parts["b"], batch).split(active)
+        of_steps = packed_inputs(word_UG + parts["b"] if self.bias else word_UG, batch).split(active)
         outputs = [of_steps[0].tanh()]
         for step, input_nG in enumerate(of_steps[1:], start=1):
             before = outputs[-1].detach() if step == batch.num_steps - steps else outputs[-1]
@@ -68,7 +70,7 @@ class RNNTower:
 
 def rnn(settings: RNN) -> RNNTower:
     """The tower of a recipe's settings."""
-    return RNNTower(settings.cells)
+    return RNNTower(settings.cells, settings.bias)
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,10 +117,15 @@ class PrintedLSTM(Truncated):
 
 @section
 class RNN(Truncated):
-    """A plain recurrent network; the last state is the embedding."""
+    """A plain recurrent network; the last state is the embedding.
+
+    Args:
+        bias: b, which the paper's second version does not have.
+    """
 
     code: ClassVar[str] = "clicktower.training.towers.recurrent:rnn"
     kind: Literal["rnn"] = "rnn"
+    bias: Annotated[bool, Unnamed(at=True)] = True
 
 
 @section

@@ -95,6 +95,7 @@ class ClickTask:
 
 
 _BLOCK_TITLES = 65_536  # counted at once, so that a large pool needs little memory
+_BLOCK_PAIRS = 65_536  # whose loss is measured at once
 
 
 def rarity(data: ShardData) -> np.ndarray:
@@ -139,13 +140,15 @@ class _Ranking:
 class WatchedClicks:
     """As objective.Watched: the loss of held-out pairs, and NDCG.
 
-    dev loss: mean of eq. 5 over the held-out pairs with the shards' own negatives, which never change.
+    dev loss: mean of eq. 5 over the held-out pairs with the shards' own negatives, which never change;
+    train_loss_after, if the recipe asks for it: that over the training pairs.
     dev NDCG: over judged documents where judgments are given; otherwise derived from held-out clicks: for each dev
     query its clicked titles (grade 1) among the negatives of its pairs (grade 0).
     """
 
     def __init__(self, data: ShardData, recipe: Recipe, judged: Judged | None) -> None:
         self._dev = [shard for shard in data.dev if len(shard)]
+        self._train = [shard for shard in data.train if len(shard)] if recipe.clicks.loss_after_epoch else []
         self._recipe = recipe
         if judged:
             self.source = "judgments"
@@ -156,23 +159,29 @@ class WatchedClicks:
 
     @property
     def table_rows(self) -> torch.Tensor:
-        tables = [shard.texts for shard in self._dev]
+        tables = [shard.texts for shard in (*self._dev, *self._train)]
         tables += [table for ranking in self._rankings for table in (ranking.queries, ranking.documents)]
         return touched_rows(table.trigrams.values for table in tables)
 
     def measure(self, encoder: Encoder) -> Measured:
         losses = [self._losses(encoder, shard) for shard in self._dev]
+        after = [
+            self._losses(encoder, shard, slice(start, start + _BLOCK_PAIRS))
+            for shard in self._train
+            for start in range(0, len(shard), _BLOCK_PAIRS)
+        ]
         values = [_ndcg(encoder, ranking) for ranking in self._rankings]
         ndcg = np.concatenate(values).mean(axis=0).tolist() if values else [None] * len(CUTOFFS)
         return {
             "dev_loss": float(np.concatenate(losses).mean()) if losses else None,
+            **({"train_loss_after": float(np.concatenate(after).mean())} if after else {}),
             **{f"dev_ndcg@{k}": value for k, value in zip(CUTOFFS, ndcg, strict=True)},
         }
 
-    def _losses(self, encoder: Encoder, shard: Shard) -> np.ndarray:
+    def _losses(self, encoder: Encoder, shard: Shard, rows: slice = slice(None)) -> np.ndarray:
         clicks = self._recipe.clicks
-        titles = np.concatenate([shard.clicked[:, None], shard.negatives[:, : clicks.num_negatives]], axis=1)
-        query_Bd = _encode_some(encoder, shard.texts, shard.query, "query")
+        titles = np.concatenate([shard.clicked[rows, None], shard.negatives[rows, : clicks.num_negatives]], axis=1)
+        query_Bd = _encode_some(encoder, shard.texts, shard.query[rows], "query")
         document_BCd = _encode_some(encoder, shard.texts, titles.ravel(), "document").reshape(*titles.shape, -1)
         similarity_BC = cosines(torch.from_numpy(query_Bd), torch.from_numpy(document_BCd))
         return click_losses(similarity_BC, clicks.gamma).numpy()

@@ -357,7 +357,7 @@ class KernelThreads(Owned):
 
     def make(self, result: str, stretches: Iterable[Stretch]) -> None:
         """One of TouchedRows' results, at some stretches of them."""
-        c_stretches = [_Stretch(ctypes.addressof(pointer), *rest) for pointer, *rest in stretches]
+        c_stretches = [_Stretch(ctypes.addressof(pointer), *bounds) for pointer, *bounds in stretches]
         code = library().rows_make(
             self.handle, (_Stretch * len(c_stretches))(*c_stretches), len(c_stretches), self._MADE.index(result)
         )

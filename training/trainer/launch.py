@@ -120,7 +120,7 @@ def train(
             word_vectors=word_vectors,
         )  # fmt: skip
     request = request_on(device)
-    watched = Judged(**{k: storage.absolute(v) for k, v in asdict(judged).items()}) if judged else None
+    watched = Judged(**{k: storage.absolute(v) for k, v in judged.named_files.items()}) if judged else None
     checkpoints = storage.join(storage.absolute(stage_folder(store, request)), "checkpoints")
     inside = f"{built.manifest.attempt}/"
 
@@ -282,10 +282,10 @@ def train_request(
 
 def fingerprints(judged: Judged | None) -> dict[str, str] | None:
     """The fingerprint of each of the judged files. Raises UsageError if one does not exist."""
-    for name, uri in asdict(judged).items() if judged else ():
+    for name, uri in judged.named_files.items() if judged else ():
         if not storage.exists(uri):
             raise UsageError(
                 f"There is no file {uri}, given as the {name} of the judged queries.",
                 "Check the path, or train without judged documents.",
             )
-    return {name: storage.fingerprint(uri) for name, uri in asdict(judged).items()} if judged else None
+    return {name: storage.fingerprint(uri) for name, uri in judged.named_files.items()} if judged else None

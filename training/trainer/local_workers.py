@@ -136,8 +136,8 @@ def _workers_to_their_end(
         reader, writer = Pipe(duplex=False)
         pid = os.fork()
         if not pid:
-            for other in (stage, reader, *workers):
-                other.close()
+            for connection in (stage, reader, *workers):
+                connection.close()
             _work(writer, job, meeting, rank, number)
         writer.close()
         workers[reader] = pid

@@ -34,7 +34,7 @@ class Watched(Protocol):
         """The rows of W that its texts touch, ascending."""
 
     def measure(self, encoder: Encoder) -> Measured:
-        """Figures by name, each beginning with `dev_`; None where there is nothing to measure on."""
+        """Figures by name, of held-out data beginning with `dev_`; None where there is nothing to measure on."""
 
 
 class Task(Protocol):

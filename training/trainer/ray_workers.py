@@ -128,8 +128,8 @@ class _ByFile(_TorchBackend):
         ])  # fmt: skip
 
 
-def _join(backend: str, found: str, number: int, workers: int) -> None:
-    torch.distributed.init_process_group(backend, init_method=found, rank=number, world_size=workers)
+def _join(backend: str, address: str, number: int, workers: int) -> None:
+    torch.distributed.init_process_group(backend, init_method=address, rank=number, world_size=workers)
 
 
 class RayGroup(ProcessGroup):

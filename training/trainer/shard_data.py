@@ -165,8 +165,8 @@ def open_catalogue(folder: str, name: str, version: str, *, stage: str, uri: str
     try:
         with open(f"{folder}/{name}", encoding="utf-8") as file:
             catalogue = from_bytes(file.read())
-        require_major(f"{folder}/{name}", catalogue.get("schema_version"), version)
-        require_major(f"the text contract of {folder}", catalogue.get("text_contract"), CONTRACT_VERSION)
+        require_major(f"{folder}/{name}", catalogue.get("schema_version"), version, stage=stage)
+        require_major(f"the text contract of {folder}", catalogue.get("text_contract"), CONTRACT_VERSION, stage=stage)
         yield catalogue
     except (OSError, pa.ArrowInvalid, ValueError, KeyError) as error:
         raise StageError(

@@ -13,7 +13,7 @@ from functools import cache
 from hashlib import sha256
 
 from clicktower.beam_jobs.ingest.bots import BotRules
-from clicktower.beam_jobs.ingest.content_filters import is_wordless
+from clicktower.schemas.content_filters import is_wordless
 from clicktower.schemas.text_contract import normalise
 
 KINDS = {"click": "click", "click_through": "click", "impression": "impression"}

@@ -2,7 +2,6 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clicktower.beam_jobs.ingest.content_filters import ADULT_ENGLISH, shipped_list
 from clicktower.beam_jobs.judgments.judge_clicks import (
     CELLS,
     FATES,
@@ -11,6 +10,7 @@ from clicktower.beam_jobs.judgments.judge_clicks import (
     number_groups,
     sample_of,
 )
+from clicktower.schemas.content_filters import ADULT_ENGLISH, shipped_list
 from clicktower.schemas.search_log import EXPOSURES, QUERIES
 
 TERMS = shipped_list(ADULT_ENGLISH).terms

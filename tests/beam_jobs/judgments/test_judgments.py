@@ -5,7 +5,6 @@ import pyarrow as pa
 import pytest
 
 from clicktower.beam_jobs.engine.beam_stage import Tally
-from clicktower.beam_jobs.ingest.content_filters import ADULT_ENGLISH, shipped_list
 from clicktower.beam_jobs.ingest.days import day_files, open_window, read_day_file
 from clicktower.beam_jobs.judgments.judge_clicks import (
     GRADE_SHARES,
@@ -19,6 +18,7 @@ from clicktower.beam_jobs.judgments.judge_clicks import (
 from clicktower.beam_jobs.judgments.judgments_job import require_impressions
 from clicktower.beam_jobs.judgments.judgments_stage import derive_judgments
 from clicktower.schemas import storage
+from clicktower.schemas.content_filters import ADULT_ENGLISH, shipped_list
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.judgments import are_click_derived, read_qrels, read_queries, read_run
 from clicktower.schemas.manifest import damaged_files

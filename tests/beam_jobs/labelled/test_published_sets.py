@@ -69,6 +69,14 @@ def test_a_split_as_published_keeps_training_lines_with_a_sentence_of_the_dev_fi
     assert made.manifest.outcome.ledger.to_json()["lines"] == {"labelled_train": 5, "labelled_dev": 2}
 
 
+def test_the_split_of_bimpm_keeps_training_lines_with_a_sentence_of_its_dev_file(tmp_path):
+    (tmp_path / "train.tsv").write_text(BIMPM, encoding="utf-8")
+    (tmp_path / "dev.tsv").write_text("1\twhat is ai ?\tone line ?\t7\n", encoding="utf-8")  # a sentence of each line
+    files = {"files": [str(tmp_path / "train.tsv")], "dev": [str(tmp_path / "dev.tsv")]}
+    made = build_labelled_shards(**files, store=str(tmp_path), config=PUBLISHED["quora-bimpm"])
+    assert dict(made.manifest.outcome.ledger.lines) == {"labelled_train": 2, "labelled_dev": 1}
+
+
 def test_what_was_built_before_there_were_these_choices_has_the_same_request():
     plain = labelled_request([], [], CONFIG).config
     assert not {"words", "keep_shared"} & set(plain)

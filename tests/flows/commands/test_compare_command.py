@@ -1,7 +1,6 @@
 """`clicktower compare` as a user and a program see it."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ QUICK = ["--evaluate", "num_resamples=200", "--threads", "1"]
 def words(tmp_path_factory) -> list[str]:
     folder = tmp_path_factory.mktemp("shop")
     shards, files = judged_shop(folder)
-    given = [word for name, path in asdict(files).items() for word in (f"--{name}", path)]
+    given = [word for name, path in files.named_files.items() for word in (f"--{name}", path)]
     return ["compare", "--shards", shards, *given, "--into", str(folder / "compared"), *QUICK]
 
 

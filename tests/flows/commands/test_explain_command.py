@@ -103,6 +103,33 @@ def test_two_models_stand_side_by_side(lstm, rnn, tmp_path, capsys):
     assert all(picture["role"] == "img" and picture["aria-label"] for picture in page.all("svg"))
 
 
+def test_the_papers_pairs_are_read_as_ten_words_beside_what_it_prints_of_them(rnn, tmp_path, capsys):
+    both_ways = folder_of(tmp_path, "bilstm", name="bilstm-12", same_start=False)
+    result = explain(capsys, "--model", both_ways, "--beside", rnn, "--printed", "--into", str(tmp_path / "out"))
+    model, beside = result["models"]
+    assert [len(text["words"]) for text in model["texts"]] == [3, 9, 8, 10]
+    assert [text["side"] for text in model["texts"]] == ["query", "document"] * 2
+    assert model["texts"][3]["words"][8:] == ["paint", "[5 words]"]
+    assert result["printed"][1]["title"]["counts"]["LSTM ←"] == [5, 9, 5, 4, 8, 4, 5, 5, 9, None]
+    # The last words are one bag of trigrams, so their order does not count.
+    encoder = load_model(both_ways)
+    limited = replace(encoder, recipe=varied(encoder.recipe, max_words=10, overflow="merge"))
+    turned = "how do you paint a bathtub and what paint answers yahoo use you should"
+    query, title = (
+        search_vectors(limited, [text], side)[0]
+        for text, side in (("how to fix bath tub wont turn off", "query"), (turned, "document"))
+    )
+    assert model["scores"][1] == pytest.approx(float(query @ title), abs=1e-6)
+    assert len(beside["scores"]) == 2
+    assert model["cosine"] is None
+    page = Page((tmp_path / "out" / "explain.html").read_text(encoding="utf-8"))
+    assert page.open == []
+    assert "“hotels in shanghai” and its title in the paper: LSTM 0.9161, RNN 0.8165, from 0 to 1" in page.words
+    assert page.words.count("paper, LSTM ← of 10") == 4
+    for more in (("a",), ("--label", "Good")):
+        assert "which have texts and labels of their own" in failure(capsys, 2, "--model", rnn, "--printed", *more)
+
+
 def test_a_folder_used_again_keeps_no_traces_of_another_text(lstm, rnn, tmp_path, capsys):
     explain(capsys, "--model", lstm, "--beside", rnn, QUERY, "--into", str(tmp_path))
     assert set(storage.list_files(str(tmp_path))) == {"explain.html", "traces.arrow", "traces-beside.arrow"}

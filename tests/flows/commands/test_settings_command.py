@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -11,6 +12,7 @@ import pytest
 from clicktower.flows.cli import run
 from clicktower.flows.config.settings_reference import CLASSES, REQUIRED, settings_class, settings_of
 from clicktower.schemas.section import changed, kinds_of_fields
+from clicktower.training.model.named_recipes import names, recipe
 from clicktower.training.model.recipe import Recipe
 from tests.documented import ROOT
 
@@ -26,6 +28,25 @@ def printed(*arguments: str, **environment: str) -> str:
 def test_the_page_is_what_the_command_writes():
     page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     assert printed("--markdown") == page, "write it again: clicktower settings --markdown > docs/settings.md"
+
+
+def test_each_click_recipe_is_in_one_row_with_what_it_trains_with():
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    rows = [line.strip("| ").split(" | ") for line in page.split("|---|---|---|---|---|---|---|\n")[1].splitlines()]
+    listed = [(name.strip("`"), row) for row in rows for name in row[0].split(", ")]
+    assert [name for name, _ in sorted(listed)] == sorted(n for n in names() if recipe(n).objective.kind == "clicks")
+    for name, (_, towers, start, negatives, momentum, most, step) in listed:
+        made = recipe(name)
+        assert towers == ("one" if made.clicks.tie_towers else "two")
+        assert start.startswith("by rarity" if made.clicks.start == "idf" else "uniform")
+        assert float(re.search(r"±([\d.]+)", start)[1]) == made.initial_range
+        assert ("shares" in negatives, "shards" in negatives) == (
+            made.clicks.negatives.kind == "pool", made.clicks.negatives.kind == "fixed"
+        )  # fmt: skip
+        optimiser = made.optimiser
+        assert {float(mu) for mu in momentum.split(" / ")} == {optimiser.momentum_edge, optimiser.momentum_middle}
+        assert most == (f"{optimiser.clip_norm:g}" if optimiser.clip_norm else "none")
+        assert float(step.partition(";")[0]) == optimiser.step
 
 
 @pytest.mark.parametrize("command", CLASSES)

@@ -1,6 +1,7 @@
 """sweep.toml -> points: what is tried, what is refused and how that is told."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -185,6 +186,25 @@ def test_the_sweeps_of_attention_are_grids_of_hops_and_penalties(name, measure):
     }
 
 
+@pytest.mark.parametrize("name", ["lin-age", "lin-snli"])
+def test_the_sweep_of_hops_varies_them_alone_at_the_printed_sizes(name, tmp_path):
+    (tmp_path / "benchmarks").mkdir()
+    columns = recipe(name).word_vectors.columns
+    (tmp_path / "vectors.txt").write_text(f"word{' 0.5' * columns}\n", encoding="utf-8")
+    text = (ROOT / "benchmarks" / "sweep-hops.toml").read_text(encoding="utf-8")
+    (tmp_path / "benchmarks" / "sweep.toml").write_text(text.replace('"lin-age"', f'"{name}"'), encoding="utf-8")
+    config = read_sweep(str(tmp_path / "benchmarks" / "sweep.toml"))
+    points = expand_points(config)
+    assert measure_of(config, points) == "dev_accuracy"
+    assert len(points) == 10
+    for point in points:
+        [made] = point.recipes
+        hops = made.tower.hops
+        assert 1 <= hops <= 30
+        assert made == replace(recipe(name), tower=replace(recipe(name).tower, hops=hops))
+    assert {1, 30} <= {point.recipes[0].tower.hops for point in points}
+
+
 def test_the_sweep_of_what_the_paper_does_not_print_gives_every_printed_row_the_same_trials():
     points = expand_points(read_sweep(str(ROOT / "benchmarks" / "sweep-printed.toml")))
     printed = [recipe(name) for name in names() if recipe(name).as_printed]
@@ -196,6 +216,25 @@ def test_the_sweep_of_what_the_paper_does_not_print_gives_every_printed_row_the_
     assert len({tuple(values) for values in tried.values()}) == 1
     for made in printed:
         assert (made.optimiser.step, made.clicks.gamma, made.initial_range, 4) in tried[made.name]
+
+
+def test_larger_th_g_are_tried_on_rows_as_printed_with_shorter_steps():
+    made = [point.recipes[0] for point in expand_points(read_sweep(str(ROOT / "benchmarks" / "sweep-clip.toml")))]
+    assert all(one.as_printed for one in made)
+    for name in {one.name for one in made}:
+        own = recipe(name).optimiser
+        tried = {(one.optimiser.clip_norm, one.optimiser.step) for one in made if one.name == name}
+        assert (own.clip_norm, own.step) in tried
+        assert any(most >= 500 and step * most <= own.step * own.clip_norm for most, step in tried)
+
+
+def test_the_printed_schedule_is_tried_on_a_tuned_lstm_whose_recurrence_moves_by_a_hundredth():
+    points = expand_points(read_sweep(str(ROOT / "benchmarks" / "sweep-schedule.toml")))
+    first, *others = [point.recipes[0] for point in points]
+    assert first == recipe("lstm-pool-192")
+    assert len(points) == 7
+    assert all(one.tower.recurrent_step == pytest.approx(one.optimiser.step / 100) for one in others)
+    assert sum(one.optimiser.momentum_middle == 0.995 and not one.clicks.tie_towers for one in others) == 3
 
 
 def test_points_of_different_objectives_are_not_compared_nor_by_what_their_objective_lacks():

@@ -27,6 +27,7 @@ RECIPES = {
     "bilstm": varied(recipe("bilstm-96"), cells=8),
     "bilstm with all gates": varied(recipe("bilstm-96"), cells=8, forget_gate=True, peepholes=True),
     "rnn": varied(recipe("rnn-288"), cells=8),
+    "rnn without b": varied(recipe("rnn-288"), cells=8, bias=False),
     "dssm": varied(recipe("dssm"), cells=8, hidden=12),
     "clsm of one word": varied(recipe("clsm-1"), cells=8, hidden=12),
     "clsm of three words": varied(recipe("clsm-3"), cells=8, hidden=12),

@@ -9,11 +9,13 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from clicktower.flows.serve import live as following
@@ -37,6 +39,7 @@ from clicktower.flows.cli import main
 from clicktower.flows.serve import endpoints, service
 from tests.waiting import SECONDS
 endpoints.BODY_SECONDS = service._HEAD_SECONDS = SECONDS
+service._BUSY_SECONDS = 2 * SECONDS
 main(sys.argv[1:])
 """
 
@@ -167,6 +170,27 @@ def test_workers_share_a_port_and_their_numbers_and_end_together(model, tmp_path
     assert "no authentication" in Path(tmp_path, "log").read_text()
     with pytest.raises(urllib.error.URLError):
         ask(url, "/healthz")
+
+
+@pytest.mark.engine
+def test_a_worker_that_is_killed_in_the_middle_of_a_health_check_is_replaced(model, tmp_path):
+    uri = str(tmp_path / "live")
+    publish_named(model, uri, "one", tmp_path)
+    with started(uri, tmp_path / "log", "--workers", "2") as (process, url):
+
+        def workers() -> set[psutil.Process]:
+            children = psutil.Process(process.pid).children()
+            return {child for child in children if "spawn_main" in " ".join(child.cmdline())}
+
+        wait_until(lambda: figure(url, "clicktower_release_documents") and len(workers()) == 2, "both workers")
+        before = workers()
+        killed = before.pop()
+        killed.suspend()
+        time.sleep(2)  # the parent begins a check every half second, and waits for this worker's answer
+        killed.kill()
+        wait_until(lambda: len(workers() - before) == 1, "another worker")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
 
 
 @contextmanager

@@ -441,6 +441,24 @@ def test_every_answer_tells_the_browser_what_it_may_do_with_it(client):
             assert answer.headers["Referrer-Policy"] == "no-referrer"
 
 
+@pytest.mark.parametrize(
+    ("method", "address", "status", "caching"),
+    [
+        ("GET", "/v1/search?q=copper+pipe", 200, "no-store"),
+        ("GET", "/v1/search?q=+", 422, "no-store"),
+        ("POST", "/v1/search", 415, "no-store"),
+        ("GET", "/?q=copper", 200, "no-store"),  # the address that the page makes of a query
+        ("GET", "/nowhere?q=copper", 404, "no-store"),
+        ("GET", "/", 200, "no-cache"),
+        ("GET", "/static/page.js", 200, "no-cache"),
+        ("GET", "/healthz", 200, "no-cache"),
+    ],
+)
+def test_no_cache_keeps_what_a_person_typed(client, method, address, status, caching):
+    answer = client.request(method, address)
+    assert (answer.status_code, answer.headers.get_list("Cache-Control")) == (status, [caching])
+
+
 def test_a_defect_is_an_answer_too_and_is_logged_without_the_text(client, monkeypatch, caplog):
     def broken(*args, **kwargs):
         raise RuntimeError("zanzibar")

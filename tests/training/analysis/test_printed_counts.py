@@ -5,6 +5,7 @@ import pytest
 
 from clicktower.training.analysis.explanation import explain_model, topics_json
 from clicktower.training.analysis.keywords import by_counts
+from clicktower.training.analysis.printed_pairs import MOST_WORDS, PRINTED_PAIRS
 from clicktower.training.evaluation.rows import all_rows
 from tests.training.analysis.small_models import small_model
 
@@ -28,8 +29,19 @@ OF_RNN = {
     BATH_TUB[0]: [None, 1, 10, 4, 6, 2, 7, 1],
     PAINT[0]: [None, 1, 4, 4, 3, 7, 2, 5, 4, 7],
 }
+# Scores of the LSTM and the RNN, and the human label, below Tables V to VIII.
+SCORES = [(0.9161, 0.8165, "Good"), (0.5944, 0.7016, "Bad")]
 # Words, from 0, that the texts on Fig. 5 and Fig. 10 call attenuated by the input gate.
 ATTENUATED = {ACCOMMODATION[0]: (2, 6, 8), PAINT[0]: (2, 3, 6, 8)}
+
+
+def test_the_pairs_that_explain_shows_have_the_printed_counts_and_scores():
+    texts = [text for pair in PRINTED_PAIRS for text in (pair.query, pair.title)]
+    for text, (name, to_right, to_left) in zip(texts, (HOTELS, ACCOMMODATION, BATH_TUB, PAINT), strict=True):
+        assert text.text.startswith(name.removesuffix("should..."))
+        assert [list(counts) for counts in text.counts.values()] == [to_right, to_left, OF_RNN[name]]
+        assert min(len(text.text.split()), MOST_WORDS) == len(to_right)
+    assert [(pair.scores["LSTM"], pair.scores["RNN"], pair.label) for pair in PRINTED_PAIRS] == SCORES
 
 
 @pytest.mark.parametrize(

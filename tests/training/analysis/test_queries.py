@@ -113,7 +113,7 @@ def test_the_score_is_that_of_a_search_and_queries_are_collected():
     pair = [("angle bracket", "query"), ("zinc angle", "document")]
     found = explain_model("it", model, pair, ["red lamp", " ", "oak rug oak"])
     # The served path multiplies unit vectors of float32.
-    assert found.score == rounded(float(TitleEmbeddings(model, ["zinc angle"]).scores(["angle bracket"])[0, 0]))
+    assert found.scores == (rounded(float(TitleEmbeddings(model, ["zinc angle"]).scores(["angle bracket"])[0, 0])),)
     assert found.topics.num_queries == 2  # one has no word
     value = json.loads(json.dumps(as_json(found)))  # plain values all through
     assert [text["words"] for text in value["texts"]] == [["angle", "bracket"], ["zinc", "angle"]]
@@ -141,13 +141,13 @@ def test_queries_without_any_word_are_an_error():
 def test_curves_are_read_where_they_are(tmp_path):
     points = [
         {"epoch": 1, "train_loss": 0.5, "dev_loss": None, "pairs_per_second": 9.0},
-        {"epoch": 2, "train_loss": 0.2},
+        {"epoch": 2, "train_loss": 0.2, "train_loss_after": 0.1},
     ]
     assert training_cost(str(tmp_path)) == []
     (tmp_path / "curves.json").write_text(json.dumps(points), encoding="utf-8")
     assert training_cost(str(tmp_path)) == [
         {"epoch": 1, "train_loss": 0.5, "dev_loss": None},
-        {"epoch": 2, "train_loss": 0.2, "dev_loss": None},
+        {"epoch": 2, "train_loss": 0.2, "dev_loss": None, "train_loss_after": 0.1},
     ]
     for damaged in ("[{", '[{"epoch": 1}]', '{"a": 1}', "[3]"):
         (tmp_path / "curves.json").write_text(damaged, encoding="utf-8")

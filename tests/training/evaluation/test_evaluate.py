@@ -6,19 +6,21 @@ import numpy as np
 import pytest
 import pytrec_eval
 
+from clicktower.schemas import storage
 from clicktower.schemas.documents import read_documents
 from clicktower.schemas.errors import StageError, UsageError
-from clicktower.schemas.judgments import read_qrels, read_queries, read_run
+from clicktower.schemas.judgments import Judged, read_qrels, read_queries, read_run
 from clicktower.schemas.section import changed
-from clicktower.schemas.stage import open_result, silent
+from clicktower.schemas.stage import StageResult, open_result, silent
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evaluate
 from clicktower.training.evaluation.measured_row import evaluate_model
-from clicktower.training.evaluation.rows import ComparisonInputs, Row
+from clicktower.training.evaluation.row import ComparisonInputs, Row
 from clicktower.training.model.embedding import TitleEmbeddings
 from clicktower.training.model.model import load_model
 from clicktower.training.model.named_recipes import recipe
-from clicktower.training.ranking.measure import judged_collection, measure
+from clicktower.training.ranking.measure import collection_of, judged_collection, measure
 from clicktower.training.ranking.title_ranking import TitleRanking
+from clicktower.training.trainer.launch import fingerprints
 from tests.recipes import varied
 from tests.rounding import rounded
 from tests.trained_model import trained_stage
@@ -34,7 +36,8 @@ def files(tmp_path_factory) -> dict[str, str]:
     rng = np.random.default_rng(0)
     titles = [" ".join(rng.choice(WORDS, 3)) for _ in range(60)]
     (folder / "documents.tsv").write_text("".join(f"d{i}\t{title}\n" for i, title in enumerate(titles)))
-    queries = [" ".join(rng.choice(WORDS, 2)) for _ in range(20)]
+    pairs = rng.choice(len(WORDS) ** 2, 20, replace=False)  # no text twice
+    queries = [f"{WORDS[pair // len(WORDS)]} {WORDS[pair % len(WORDS)]}" for pair in pairs]
     (folder / "queries.tsv").write_text("".join(f"q{i}\t{text}\n" for i, text in enumerate(queries)))
     lines = [f"q{q} 0 d{d} {rng.integers(0, 4)}\n" for q in range(20) for d in rng.permutation(60)[:8]]
     (folder / "qrels.txt").write_text("".join(lines))
@@ -67,6 +70,50 @@ def test_the_table_is_what_trec_eval_says_of_the_run_files(evaluated, files):
             for name, trec_name in measures.items():
                 expected = np.mean([values[q][trec_name.replace(".", "_")] for q in qrels])
                 assert metrics["systems"][system][name]["mean"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_second_model_stands_beside_the_baselines_that_the_store_has_and_other_judgments_make_them_anew(
+    files, model, tmp_path
+):
+    other, store = trained_stage(str(tmp_path / "models"), seed=2), str(tmp_path / "store")
+    titles = Path(files["documents"]).read_text() + "".join(f"d with space {word}\t{word}\n" for word in WORDS)
+    (tmp_path / "documents.tsv").write_text(titles)
+    files = files | {"documents": str(tmp_path / "documents.tsv")}
+    evaluate(model, **files, store=store, config=CONFIG)
+
+    def evaluated_in(store: str, **others: str) -> tuple[StageResult, set[str]]:
+        told = set[str]()
+        result = evaluate(
+            other, **files | others, store=store, config=replace(CONFIG, num_examples=5),
+            progress=lambda what, *_: told.add(what),
+        )  # fmt: skip
+        return result, told & {"rank with bm25", "rank with random"}
+
+    (beside, ranked), (alone, _) = evaluated_in(store), evaluated_in(str(tmp_path / "another"))
+    assert not ranked
+    names = list(storage.list_files(alone.data))
+    assert len(names) == 9
+    for name in names:
+        assert storage.read_bytes(f"{beside.data}/{name}") == storage.read_bytes(f"{alone.data}/{name}"), name
+    fewer = tmp_path / "qrels.txt"
+    fewer.write_text("".join(Path(files["qrels"]).read_text().splitlines(keepends=True)[8:]))
+    assert evaluated_in(store, qrels=str(fewer))[1] == {"rank with bm25", "rank with random"}
+
+
+@pytest.mark.slow
+def test_a_list_of_adult_words_of_ones_own_decides_and_names_the_result(files, model, evaluated, tmp_path):
+    (tmp_path / "own.txt").write_text("steel\n")
+    own = {"adult_list": str(tmp_path / "own.txt"), "store": str(tmp_path)}
+    found = evaluate(model, **files, **own, config=CONFIG)
+    adult = sum("steel" in text for text in read_queries(files["queries"]).values())
+    assert 0 < adult < 20
+    assert found.manifest.outcome.counts["queries_left_out_adult"] == adult
+    assert found.manifest.outcome.metrics["n"] == 20 - adult
+    assert found.manifest.digest != evaluated.manifest.digest
+    assert "adult_list" not in evaluated.manifest.request.inputs
+    judged = replace(Judged(**files), adult_list=own["adult_list"])
+    assert list(collection_of(judged).qrels) == json.loads(Path(found.data, "per_query.json").read_text())["query_ids"]
+    assert list(fingerprints(Judged(**files))) == ["documents", "queries", "qrels"]
 
 
 def test_words_and_terms_with_a_share_of_a_score_count_in_an_evaluation_and_in_a_comparison(files, tmp_path):

@@ -1,15 +1,18 @@
 """Bad input of an evaluation: a clear error and no output, or a stated rule; never a silent number."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from clicktower.schemas.errors import StageError
-from clicktower.schemas.manifest import Outcome, Request
+from clicktower.schemas.errors import StageError, TransientError
+from clicktower.schemas.manifest import Outcome, OutputFile, Request
+from clicktower.schemas.removal import Claims, remove_outputs
 from clicktower.schemas.stage import run_stage
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evaluate
+from clicktower.training.model import model_folder
 from clicktower.training.model.model import write_model
 from clicktower.training.model.named_recipes import recipe as named_recipe
 from clicktower.training.model.parameters import initial_parameters, layout_of
@@ -83,7 +86,7 @@ def test_a_model_whose_embeddings_are_not_finite_is_refused(evaluated, tmp_path)
     diverged = run_stage(str(tmp_path / "store"), request, produce).folder
     with pytest.raises(StageError, match="not finite"):
         evaluated(of=diverged)
-    assert not list(tmp_path.glob("evaluated/**/*.json"))
+    assert not list(tmp_path.glob("evaluated/evaluate/**/*.json"))
 
 
 def test_a_high_grade_is_welcome_where_the_gain_is_the_grade(evaluated):
@@ -126,3 +129,19 @@ def test_a_query_without_a_word_counts_zero_and_is_told(evaluated, query):
     metrics = evaluated(queries=f"q1\tangle bracket\nq2\t{query}\n").metrics
     assert metrics["systems"]["bm25"]["ndcg@10"]["mean"] == pytest.approx(1 / 2)
     assert any("1 queries have no word" in warning for warning in metrics["warnings"])
+
+
+@pytest.mark.parametrize("moment", ["its bytes are compared", "the evaluation claims it"])
+def test_a_model_that_is_removed_before_an_evaluation_claims_it_is_no_damage(evaluated, tmp_path, monkeypatch, moment):
+    model, compare = trained_stage(str(tmp_path / "store")), model_folder.damaged_files
+
+    def as_it_goes(folder: str, files: Sequence[OutputFile], *, hashes: bool) -> list[str]:
+        if moment == "its bytes are compared":
+            remove_outputs([model], lambda: Claims([]))
+        wrong = compare(folder, files, hashes=hashes)
+        remove_outputs([model], lambda: Claims([]))
+        return wrong
+
+    monkeypatch.setattr(model_folder, "damaged_files", as_it_goes)
+    with pytest.raises(TransientError, match=r"was removed as this stage began \(`clicktower prune`\)"):
+        evaluated(of=model)

@@ -13,7 +13,8 @@ from clicktower.schemas.judgments import read_qrels
 from clicktower.training.evaluation.compare_stage import UnfinishedComparison, compare
 from clicktower.training.evaluation.compare_table import orders
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
-from clicktower.training.evaluation.rows import Row, all_rows, select_rows
+from clicktower.training.evaluation.row import Row
+from clicktower.training.evaluation.rows import all_rows, select_rows
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.ranking.ndcg import ndcg
 from clicktower.training.ranking.significance import holm
@@ -242,6 +243,22 @@ def test_several_seeds_make_a_row_of_their_mean(inputs, compared):
     assert row["values"]["ndcg@10"]["mean"] == pytest.approx(np.mean(by_seed))
     first = next(row for row in result.manifest.outcome.metrics["rows"] if row["name"] == "dssm")
     assert by_seed[0] == pytest.approx(first["values"]["ndcg@10"]["mean"])
+
+
+@pytest.mark.slow
+def test_a_row_says_in_how_many_updates_its_gradients_were_scaled_down(inputs, tmp_path):
+    store = str(tmp_path)
+    asked = rows(["bm25", "paper-lstm-32"])
+    [of_model] = asked[1:]
+    trained = train(inputs["shards"], store=store, recipe=of_model.recipe, threads=1)
+    steps = [json.loads(line) for line in Path(trained.data, "steps.jsonl").read_text().splitlines()]
+    most = of_model.recipe.optimiser.clip_norm
+    scaled = [max(step["gradient_norm_query"], step["gradient_norm_document"]) > most for step in steps]
+    result = compare(asked, **inputs, store=store, config=CONFIG, threads=1)
+    bm25, tower = result.manifest.outcome.metrics["rows"]
+    assert bm25["notes"] == []
+    share = f"{np.mean(scaled):.0%}"
+    assert tower["notes"] == [f"gradients above th_G = 5 were scaled down to it in {share} of the updates"]
 
 
 @pytest.mark.slow

@@ -72,6 +72,7 @@ def state(towers: Towers) -> bytes:
         ("lstm", {}),
         ("full bilstm", {"recurrent_step": 0.004}),
         ("rnn", {"clip_norm": 0.8}),
+        ("rnn", {"bias": False, "clip_norm": 0.8}),
         ("lstm", {"tie_towers": True, "clip_norm": 0.8}),
         ("dssm", {"clip_norm": 0.8}),
         ("clsm", {"clip_norm": 0.8}),

@@ -81,9 +81,10 @@ def test_a_missing_text_is_refused():
         tokenised(pa.array(["a", None]), ROWS)
 
 
-def test_a_table_without_room_for_hashed_trigrams_is_refused():
-    with pytest.raises(ValueError, match="leaves no row for hashed trigrams"):
-        tokenised(["a"], 50_653)
+@pytest.mark.parametrize("rows", [1, 50_000, 50_653, 50_654])
+def test_a_table_without_a_row_beyond_the_computed_ids_hashes_every_trigram(rows):
+    texts = ["Angle bracket", "", "2 in. x 4 ft. angle", "café", "東京の金槌", "a"]
+    assert_follows_the_contract(texts, tokenised(texts, rows), rows)
 
 
 def test_the_same_table_comes_without_the_kernel():

@@ -149,4 +149,6 @@ def test_a_newer_setting_leaves_the_settings_that_name_earlier_models():
     # A part of the digest of each training of lstm-96.
     named = json.dumps(named_settings(recipe("lstm-96")), sort_keys=True)
     assert hashlib.sha256(named.encode()).hexdigest()[:16] == "2d01de652b587465"
+    assert "bias" not in json.dumps(named_settings(recipe("rnn-288")))
+    assert '"bias": false' in json.dumps(named_settings(changed(recipe("rnn-288"), {"tower.bias": False})))
     assert "appendix" in json.dumps(named_settings(changed(recipe("lstm-96"), {"tower.gradient": "appendix"})))

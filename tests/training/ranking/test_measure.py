@@ -2,14 +2,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import pytrec_eval
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clicktower.schemas.documents import DOCUMENT, Documents, read_documents
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.judgments import read_qrels, read_queries
-from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, examples
+from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, examples, warnings
 from clicktower.training.model.embedding import TitleEmbeddings
 from clicktower.training.ranking.bm25 import TitleBM25
-from clicktower.training.ranking.measure import RandomOrder, Rules, judged_collection, measure
+from clicktower.training.ranking.measure import RandomOrder, Rules, judged_collection, judged_qrels, measure
 from tests.training.ranking.projection_encoder import ProjectionEncoder
 
 TITLES = {
@@ -43,11 +45,66 @@ def test_what_cannot_be_measured_is_left_out_and_counted():
     assert collection.counts == {
         "queries": 5, "judgments": 11, "documents": 6, "documents_without_title": 0, "queries_of_one_grade": 3,
         "queries_without_relevant": 1, "queries_without_words": 1, "queries_left_out_without_text": 1,
+        "queries_left_out_adult": 0, "queries_left_out_spam": 0, "queries_of_equal_text": 0,
         "queries_left_out_below_min_judged": 0, "judgments_of_unknown_documents": 1, "judgments_of_several_grades": 0,
     }  # fmt: skip
     fewer = judged_collection(documents(), QUERIES, QRELS, min_judged=3)
     assert list(fewer.qrels) == ["q1", "q2"]
     assert fewer.counts["queries_left_out_below_min_judged"] == 3
+
+
+def test_adult_and_spam_queries_leave_the_judged_set_as_they_leave_a_log():
+    queries = QUERIES | {"adult": "free porn", "spam": "www.win.example now"}
+    qrels = QRELS | {"adult": {"d1": 3}, "spam": {"d2": 1, "d3": 2}}
+    collection = judged_collection(documents(), queries, qrels)
+    assert list(collection.qrels) == ["q1", "q2", "q3", "q4", "q5"]
+    assert (collection.counts["queries_left_out_adult"], collection.counts["queries_left_out_spam"]) == (1, 1)
+    assert "1 judged queries are adult and were left out, as they leave a log" in warnings(collection)
+    own = judged_collection(documents(), queries, qrels, adult_terms=("hose",))
+    assert list(own.qrels) == ["q1", "q3", "q4", "q5", "adult"]
+    with pytest.raises(StageError, match=r"All 1 judged queries are adult or spam.*--adult-list"):
+        judged_collection(documents(), {"q": "free porn"}, {"q": {"d1": 1}})
+
+
+_TEXTS = st.sampled_from(["hose", "Hose", " hose ", "hoses", "free porn", "", " ", "drill"])
+_JUDGMENTS = st.dictionaries(
+    st.integers(0, 7), st.dictionaries(st.sampled_from(["d1", "d2", "d3"]), st.integers(0, 3), min_size=1)
+)
+
+
+@given(st.dictionaries(st.integers(0, 7), _TEXTS), _JUDGMENTS, st.integers(1, 2))
+def test_queries_of_equal_text_are_one_with_the_judgments_of_all(texts, judged, min_judged):
+    queries, qrels = ({str(key): value for key, value in of.items()} for of in (texts, judged))
+    merged, kept = {}, {}
+    for query_id, grades in qrels.items():  # a query at a time, a grade at a time
+        text = queries.get(query_id)
+        if text is None or text == "free porn":
+            continue
+        same = text.strip().lower() or query_id
+        for document_id, grade in grades.items():
+            merged.setdefault(same, (query_id, {}))[1].setdefault(document_id, []).append(grade)
+    for query_id, of_pair in merged.values():
+        if len(of_pair) >= min_judged:
+            kept[query_id] = {d: sorted(grades)[(len(grades) - 1) // 2] for d, grades in of_pair.items()}
+    relevant = any(grade > 0 for grades in kept.values() for grade in grades.values())
+    if not relevant or not any(queries[query_id].strip() for query_id in kept):
+        with pytest.raises(StageError):
+            judged_qrels(queries, qrels, min_judged=min_judged)
+        return
+    found, counts = judged_qrels(queries, qrels, min_judged=min_judged)
+    assert found == kept
+    assert list(found) == list(kept)
+    with_text = [query_id for query_id in qrels if query_id in queries]
+    assert counts == {
+        "queries_left_out_without_text": len(qrels) - len(with_text),
+        "queries_left_out_adult": sum(queries[query_id] == "free porn" for query_id in with_text),
+        "queries_left_out_spam": 0,
+        "queries_of_equal_text": sum(queries[query_id] != "free porn" for query_id in with_text) - len(merged),
+        "queries_left_out_below_min_judged": len(merged) - len(kept),
+        "judgments_of_several_grades": sum(
+            len(set(grades)) > 1 for _, of_pair in merged.values() for grades in of_pair.values()
+        ),
+    }
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
+from clicktower.training.model.named_recipes import DEFAULT, recipe
 from clicktower.training.model.parameters import Device, Encoder, initial_parameters, layout_of, tower_of
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers import gpu_recurrent
@@ -156,8 +157,14 @@ def test_a_micro_batch_gives_the_same_gradient_and_loss_with_fused_towers(device
 
 def test_what_kernels_do_not_know_is_left_to_the_plain_tower(place):
     device = Device(place, fused=True)
-    for recipe in (of("full lstm", dtype="float64"), varied(RECIPE, cells=40), varied(RECIPE, tower="rnn")):
-        assert device.tower(recipe) == tower_of(recipe)
+    for other in (of("full lstm", dtype="float64"), varied(RECIPE, cells=40), varied(RECIPE, tower="rnn")):
+        assert device.tower(other) == tower_of(other)
+
+
+def test_the_recipe_that_runs_by_default_has_a_kernel_for_its_recurrence(place):
+    tower = Device(place, fused=True).tower(recipe(DEFAULT))
+    assert isinstance(tower, gpu_recurrent.FusedLSTM)
+    assert tower.cells == 192
 
 
 @triton.jit

@@ -32,7 +32,8 @@ LSTMS = {
     "bilstm": {"tower": "bilstm"},
     "full bilstm": {"tower": "bilstm", "forget_gate": True, "peepholes": True},
 }
-RECURRENT = {**LSTMS, "rnn": {"tower": "rnn"}, "gru": {"tower": "gru"}, "printed lstm": {"tower": "printed_lstm"}}
+RNNS = {"rnn": {"tower": "rnn"}, "rnn without b": {"tower": "rnn", "bias": False}}
+RECURRENT = {**LSTMS, **RNNS, "gru": {"tower": "gru"}, "printed lstm": {"tower": "printed_lstm"}}
 TOWERS = {
     **RECURRENT,
     "dssm": {"tower": "dssm", "hidden": 5},

@@ -19,7 +19,7 @@ from clicktower.schemas.manifest import to_bytes
 from clicktower.schemas.negatives import draw
 from clicktower.schemas.stage import open_result
 from clicktower.training.model.model import load_model
-from clicktower.training.trainer import shard_data
+from clicktower.training.trainer import clicks, shard_data
 from clicktower.training.trainer.launch import train
 from clicktower.training.trainer.shard_data import load_shards
 from tests.recipes import recipe_with, varied
@@ -62,6 +62,30 @@ def test_loss_goes_down_and_held_out_clicks_are_ranked_far_better_than_at_random
     assert points[-1]["dev_loss"] < points[0]["dev_loss"]
     # One clicked title among about five: a random order puts it first one time in five.
     assert points[-1]["dev_ndcg@1"] > 0.8
+
+
+def test_the_loss_after_an_epoch_is_that_of_the_finished_model_over_all_pairs_and_changes_none_of_its_bytes(tmp_path):
+    """Against eq. 5 in NumPy, of the texts as the model encodes them; two shards, of which one is measured in parts."""
+    first, (second, pool) = shop(40, seed=3)[0], shop(90)
+    build = write_build(str(tmp_path), {"train-00000": first, "train-00001": second}, pool)
+    recipe = varied(RECIPE, negatives="fixed", num_negatives=3, epochs=2)
+    plain = train(build, store=str(tmp_path), recipe=recipe, threads=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clicks, "_BLOCK_PAIRS", 64)
+        result = train(build, store=str(tmp_path), recipe=varied(recipe, loss_after_epoch=True), threads=1)
+    assert weights(result) == weights(plain)
+    assert result.manifest.digest != plain.manifest.digest
+    assert "loss_after_epoch" not in plain.manifest.request.config["recipe"]["objective"]  # as before it existed
+    assert all("train_loss_after" not in point for point in curves(plain))
+    model = load_model(result.data)
+    losses = []
+    for query, clicked, negatives in [*first, *second]:
+        (q,), documents = model.encode([query], "query"), model.encode([clicked, *negatives[:3]], "document")
+        r = documents @ q / np.linalg.norm(documents, axis=1) / np.linalg.norm(q)
+        losses.append(np.log1p(np.exp(-recipe.clicks.gamma * (r[0] - r[1:])).sum()))
+    before, last = (point["train_loss_after"] for point in curves(result))
+    assert last == pytest.approx(np.mean(losses), rel=1e-4)
+    assert last < before
 
 
 def test_the_same_request_is_answered_from_the_store(shop_shards, trained):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clicktower.beam_jobs.ingest.content_filters import (
+from clicktower.schemas.content_filters import (
     ADULT_ENGLISH,
     BOT_USER_AGENTS,
     by_first_run,

@@ -32,8 +32,8 @@ class TermList:
 
 @lru_cache(maxsize=8)
 def shipped_list(name: str) -> TermList:
-    """A built-in list, from beam_jobs/content_lists."""
-    return _parse(files("clicktower.beam_jobs").joinpath("content_lists", name).read_text("utf-8"), name)
+    """A built-in list, from schemas/content_lists."""
+    return _parse(files("clicktower.schemas").joinpath("content_lists", name).read_text("utf-8"), name)
 
 
 def read_list(uri: str) -> TermList:
