@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from clicktower.flows.config.guard_rules import DriftRules, PromotionRules  # noqa: E402
+from clicktower.flows.guards.compare_models import Evaluation, decide  # noqa: E402
 from clicktower.flows.guards.drift import Observation, alarms, watch  # noqa: E402
-from clicktower.flows.guards.promotion import Evaluation, decide  # noqa: E402
 
 NUM_QUERIES = 400
 WEEK = (1, 1.1, 1.05, 1, 0.9, 0.5, 0.33)

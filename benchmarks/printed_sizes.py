@@ -50,8 +50,9 @@ from clicktower.training.trainer.classify import batch as batch_of  # noqa: E402
 from clicktower.training.trainer.classify import classify_task  # noqa: E402
 from clicktower.training.trainer.job import arithmetic_of  # noqa: E402
 from clicktower.training.trainer.labelled_shards import LabelledShard, LabelledShards  # noqa: E402
-from clicktower.training.trainer.large_update import ReferencePath, Towers, large_update  # noqa: E402
+from clicktower.training.trainer.large_update import Towers, large_update  # noqa: E402
 from clicktower.training.trainer.optimisers import MomentumSchedule, start_state  # noqa: E402
+from clicktower.training.trainer.reference_path import ReferencePath  # noqa: E402
 from clicktower.training.trainer.shard_data import MicroBatch, Order, ShardData, pair_lengths  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "printed_sizes.json"

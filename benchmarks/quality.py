@@ -51,7 +51,8 @@ from clicktower.schemas.text_contract import normalise  # noqa: E402
 from clicktower.training.evaluation.compare_table import orders  # noqa: E402
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig  # noqa: E402
 from clicktower.training.evaluation.measured_row import evaluate_baseline  # noqa: E402
-from clicktower.training.evaluation.rows import ComparisonInputs, all_rows  # noqa: E402
+from clicktower.training.evaluation.row import ComparisonInputs  # noqa: E402
+from clicktower.training.evaluation.rows import all_rows  # noqa: E402
 from clicktower.training.evaluation.slices import training_clicks  # noqa: E402
 from clicktower.training.model.model import load_encoder  # noqa: E402
 from clicktower.training.model.named_recipes import recipe  # noqa: E402

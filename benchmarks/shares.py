@@ -51,8 +51,7 @@ from clicktower.schemas.documents import read_documents  # noqa: E402
 from clicktower.training.model.embedding import TextEncoder, TitleEmbeddings  # noqa: E402
 from clicktower.training.model.model import load_encoder  # noqa: E402
 from clicktower.training.ranking.measure import Measured  # noqa: E402
-from clicktower.training.ranking.title_ranking import mixed  # noqa: E402
-from clicktower.training.ranking.word_matches import WordMatches  # noqa: E402
+from clicktower.training.ranking.title_ranking import WordMatches, mixed  # noqa: E402
 
 # A recipe with words, and the same one without: shares are not trained, so one training serves both.
 TRAINED_AS = {"lstm-pool-192-words": "lstm-pool-192", "bag-pool-512-words": "bag-pool-512"}

@@ -16,8 +16,7 @@ from clicktower.schemas.text_contract import words
 if TYPE_CHECKING:
     from clicktower.flows.releases.document_filter import Filter
     from clicktower.flows.releases.search import Hit, Mode
-    from clicktower.training.model.embedding import Side
-    from clicktower.training.model.model import AnyEncoder
+    from clicktower.training.model.embedding import AnyEncoder, Side
 
 
 class Model:
@@ -93,7 +92,7 @@ class Model:
         return load_encoder(self.folder)
 
     def _encode(self, texts: Iterable[str], side: "Side", progress: Progress) -> np.ndarray:
-        from clicktower.flows.releases.encode_texts import encode
+        from clicktower.flows.releases.encode_lines import encode
 
         return encode(self._encoder, _text_list(texts), side, progress)[0]
 

@@ -20,7 +20,7 @@ from sentence_transformers import SentenceTransformer, SimilarityFunction
 from sentence_transformers.base.modules import InputModule
 
 from clicktower import Model
-from clicktower.flows.releases.encode_texts import encode
+from clicktower.flows.releases.encode_lines import encode
 from clicktower.schemas import storage
 from clicktower.training.model.embedding import Side
 from clicktower.training.model.model_folder import DESCRIPTION, WEIGHTS

@@ -10,7 +10,7 @@ It is run by hand (commands.pipelines), or as a flow on a Prefect server, with t
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict
 from datetime import timedelta
 from types import ModuleType
@@ -31,13 +31,10 @@ from clicktower.flows.config.pipeline_config import (
 )
 from clicktower.flows.config.toml_file import assignments
 from clicktower.flows.guards.drift import WatchedFigure, alarms_of_newest, require_usual, watch_figures
-from clicktower.flows.metrics import measured
-from clicktower.flows.retention import prune as remove_unneeded
 from clicktower.flows.show import present
 from clicktower.flows.show.console import progress_bar
 from clicktower.flows.show.json_lines import write_line
 from clicktower.flows.submit import planned_result, run_stage_command, send_progress
-from clicktower.flows.tracking import require_mlflow
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.content_filters import adult_list
 from clicktower.schemas.judgments import read_qrels, read_queries
@@ -70,9 +67,15 @@ def run(
     if until == "ingest":  # its figures would hide those of the last release
         _run_stages(config, date, until, results, wait, step, page)
         return results
-    with measured(config, date, results):
+    with _measured(config, date, results) if config.metrics else nullcontext():
         _run_stages(config, date, until, results, wait, step, page)
     return results
+
+
+def _measured(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> AbstractContextManager[None]:
+    from clicktower.flows.metrics import measured
+
+    return measured(config, date, results)
 
 
 def _run_stages(
@@ -117,6 +120,8 @@ def check(config: PipelineConfig, date: str, until: str = "report", *, minutes: 
     check_inputs(config, date)
     wait_for_log(config, date, minutes)
     if config.mlflow:
+        from clicktower.flows.tracking import require_mlflow
+
         require_mlflow()
     if until != "ingest":  # whether the documents are known is seen before training, where they are read
         queries, qrels = read_queries(config.judgments.queries), read_qrels(config.judgments.qrels)
@@ -255,7 +260,7 @@ def publish(config: PipelineConfig, model: dict, evaluation: dict) -> dict:
 def report(config: PipelineConfig, results: dict) -> str:
     """The path of the HTML report on a run's results."""
     from clicktower.flows.report.renderers import write_page
-    from clicktower.flows.report.run_page import read_run, run_page
+    from clicktower.flows.report.run_blocks import read_run, run_page
 
     commands = present.next_commands(config.publish.to, results["evaluate"], results["publish"])
     write_page(config.report, run_page(read_run(config.title, results, commands)))
@@ -276,6 +281,9 @@ def track(config: PipelineConfig, results: dict) -> None:
 
 def prune(config: PipelineConfig, results: Mapping[str, Any], date: str) -> dict:
     """What went from the store by [keep]. What this run made and read stays, as does the window up to its date."""
+    from clicktower.flows.retention import prune as remove_unneeded
+    from clicktower.flows.show.store_results import pruned_headline
+
     assert config.keep
     made = {result["digest"] for result in results.values() if isinstance(result, Mapping)}
     named = [config.train.start, config.train.teacher, config.train.word_vectors]
@@ -287,7 +295,7 @@ def prune(config: PipelineConfig, results: Mapping[str, Any], date: str) -> dict
     pruned = remove_unneeded(
         config.store, config.keep, releases=[config.publish.to], needed=needed, dates=window
     ).to_json()
-    present.stage_line("prune", present.pruned_headline(pruned))
+    present.stage_line("prune", pruned_headline(pruned))
     return pruned
 
 

@@ -13,6 +13,7 @@ from signal import SIGINT, Signals
 import cyclopts
 from cyclopts import App, CycloptsError
 
+from clicktower.flows.config.commands import COMMANDS
 from clicktower.schemas.process import asked_to_end_by, end_at_signals, signals_raising, use_scratch
 
 HELP = """Turn a search engine's click log into sentence embeddings that rank.
@@ -30,48 +31,6 @@ answers "reused" when its result is there already, and prints one JSON object
 with --json. Exit code: 0 done or reused, 1 failed, 2 wrong usage.
 """
 
-# The file in flows/commands that holds a command, and what the command does.
-COMMANDS = {
-    "demo": ("pipelines", "Simulate a log and run everything from it to a searchable release."),
-    "run": ("pipelines", "Run the whole pipeline that a TOML file describes."),
-    "backfill": ("pipelines", "Run it for a range of dates: missed nights, or the past."),
-    "simulate": ("preprocess", "Make a search log with known truth, labelled simulated."),
-    "check": ("check", "Report what a log contains and what looks wrong with it, from a sample."),
-    "ingest": ("preprocess", "Read a search log into a private daily aggregate."),
-    "build": ("preprocess", "Turn days and documents into training shards, behind the privacy gate."),
-    "build-labelled": ("preprocess", "Turn labelled pairs or texts into shards, split so that no sentence leaks."),
-    "texts": ("train_and_evaluate", "Write the texts that training meets, for your own teacher to encode."),
-    "train": ("train_and_evaluate", "Train the twin towers on shards."),
-    "import-encoder": ("train_and_evaluate", "Bring a transformer, to stand in the place of a model or beside one."),
-    "combine": ("train_and_evaluate", "Make an ensemble of models."),
-    "sweep": ("sweep", "Train many variants of a recipe, and rank them on held-out data."),
-    "judgments": ("preprocess", "Derive graded judgments from the clicks of a later period."),
-    "evaluate": ("train_and_evaluate", "Evaluate a model by NDCG, compared with BM25 and a random order."),
-    "evaluate-labelled": ("train_and_evaluate", "Evaluate a model on labelled texts, beside lexical baselines."),
-    "compare": ("compare", "Compare all rows of the paper's table on your data, with intervals and tests."),
-    "publish": ("publish_and_serve", "Encode all documents into a release and make it the live one."),
-    "releases": ("publish_and_serve", "List the releases that are kept: which is live, and why a candidate is not."),
-    "rollback": ("publish_and_serve", "Make the previous release live again, or any that is kept."),
-    "export": ("publish_and_serve", "Export the live release as Parquet, for OpenSearch, a hub or trec_eval."),
-    "explain": (
-        "explain",
-        "Show what makes the score of a query and a title, or what a recurrent model reads in a text.",
-    ),
-    "nearest-words": ("explain", "List the nearest words of a word, by Doc2Vec or by a trained tower."),
-    "search": ("publish_and_serve", "Rank the documents of the live release for a query."),
-    "serve": ("publish_and_serve", "Answer searches over HTTP from the live release, with a search page."),
-    "preference": ("publish_and_serve", "Say which of two interleaved releases people prefer, from their clicks."),
-    "encode": ("train_and_evaluate", "Turn lines of text into vectors."),
-    "erase": ("preprocess", "Erase people, on their request, from the private days of a store."),
-    "prune": ("prune", "Remove old days and models, and what dead processes left, from a store."),
-    "verify": ("publish_and_serve", "Check every byte of an output against its manifest."),
-    "settings": ("settings", "List every setting of a command, with its type, default and meaning."),
-    "doctor": ("doctor", "Report whether this machine can run everything, which path training takes, and what to fix."),
-}
-
-# They run Beam and Arrow, in a process of their own.
-ONLY_BEAM = frozenset({"ingest", "build", "build-labelled", "judgments"})
-
 
 def build_app(command: str) -> App:
     """The command line. The one-line helps above list the commands without importing them; `command` shows its own."""
@@ -83,9 +42,9 @@ def build_app(command: str) -> App:
         default_parameter=cyclopts.Parameter(negative=()),
         suppress_keyboard_interrupt=False,  # `run` explains what an interrupt leaves
     )
-    for order, (name, (file, line)) in enumerate(COMMANDS.items()):
-        where = f"clicktower.flows.commands.{file}:{name.replace('-', '_')}"
-        app.command(where, name=name, help=None if name == command else line, sort_key=order)
+    for order, (name, entry) in enumerate(COMMANDS.items()):
+        where = f"clicktower.flows.commands.{entry.file}:{name.replace('-', '_')}"
+        app.command(where, name=name, help=None if name == command else entry.help, sort_key=order)
     return app
 
 
@@ -96,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if command != "serve":  # it answers what it has taken on
         end_at_signals(partial(_say_ended, command, json))
     try:
-        if argv is None and command in ONLY_BEAM:
+        if argv is None and command in COMMANDS and COMMANDS[command].only_beam:
             from clicktower.beam_jobs import keep_out_unused_imports
 
             keep_out_unused_imports()

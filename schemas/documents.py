@@ -13,9 +13,9 @@ half of them are, the file is refused.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pkgutil import resolve_name
 from typing import IO, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,15 +26,9 @@ from clicktower.schemas.document_rows import (
     DocumentsBlock,
     RowCounts,
     add_up_rows,
-    cell_values,
-    is_moment,
     kept_rows,
     no_column,
-    open_parquet,
-    parse_csv,
-    parse_json,
     parse_tabs,
-    read_row_group,
 )
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.search_log import not_null
@@ -117,7 +111,7 @@ def read_documents(uri: str, columns: Sequence[str] = ()) -> Documents:
     if error := repeated_ids(uri, table["id"]):
         raise error
     for name in columns:
-        table = table.append_column(name, _column(uri, form, name, titled))
+        table = table.append_column(name, code_of_form("column_of")(uri, form, name, titled))
     more = [table.schema.field(name) for name in columns]
     return Documents(
         table=table.cast(pa.schema([*DOCUMENT, *more])),
@@ -163,14 +157,16 @@ def _empty(uri: str) -> StageError:
     return StageError(f"The file {uri} is empty.", "Give a file with at least one document.")
 
 
+def code_of_form(name: str) -> Any:
+    """A function of document_forms, which is loaded for forms other than tab-separated text, and for more columns."""
+    return resolve_name(f"clicktower.schemas.document_forms:{name}")
+
+
 def document_blocks(uri: str, columns: Sequence[str] = ()) -> Iterator[DocumentsBlock]:
     """The documents of a file in order, in blocks. Raises StageError as `read_documents` does."""
     form = _form_of(uri)
     if form == ".parquet":
-        with storage.open_read(uri) as file:
-            rows = open_parquet(uri, file)
-            for number in range(rows.num_row_groups):
-                yield from read_row_group(uri, rows, number, columns)
+        yield from code_of_form("parquet_blocks")(uri, columns)
         return
     with storage.open_read(uri) as file:
         try:
@@ -219,79 +215,12 @@ def parse_documents(
         if form in (".tsv", ".txt") and (header := _HEADER.match(content)):
             content, offset = content[header.end() :], offset + header.end()
     if form in _JSON:
-        return parse_json(content, offset, tuple(columns))
+        return code_of_form("parse_json")(content, offset, tuple(columns))
     if form == ".csv":
-        return parse_csv(uri, content, offset, columns)
+        return code_of_form("parse_csv")(uri, content, offset, columns)
     if columns:
         raise no_column(uri, columns[0])
     return parse_tabs(content, offset)
-
-
-# Other columns, whose type is that of the whole column.
-
-
-def _column(uri: str, form: str, name: str, blocks: Sequence[DocumentsBlock]) -> pa.ChunkedArray:
-    """A column by the values of all documents: text, whole numbers, numbers (if any is not whole), or booleans.
-
-    Parquet names its type. Raises StageError for other values, and for a mixture of these.
-    """
-    if form == ".parquet":
-        column = pa.chunked_array([block.more[name] for block in blocks])
-        column = column.cast(_type_of_column(uri, name, column.type))
-        try:
-            column.validate(full=True)
-        except pa.ArrowInvalid:
-            raise StageError(f"The column {name!r} of {uri} has text that is not UTF-8.", "Write it again.") from None
-        return column
-    values = [value for block in blocks for value in block.more[name]]
-    if form == ".csv":
-        values = cell_values(values)
-    first = next((type(value) for value in values if value is not None), None)
-    if first is None:
-        raise no_column(uri, name)
-    alike = (int, float) if first in (int, float) else (first,) if first in (str, bool) else ()
-    is_other = [value is not None and (type(value) not in alike or _is_over_64_bits(value)) for value in values]
-    if any(is_other):
-        places = np.concatenate([block.places for block in blocks])
-        [place] = _named_places(uri, [int(places[is_other.index(True)])])
-        raise StageError(
-            f"The column {name!r} holds values of several types, lists or objects, or whole numbers of over 64 bits"
-            f" (first at {place}).",
-            "Write all its values as text, as numbers, or as true and false.",
-        )
-    if float in set(map(type, values)):
-        return pa.chunked_array([pa.array([None if value is None else float(value) for value in values])])
-    return pa.chunked_array([pa.array(values, {str: pa.string(), int: pa.int64(), bool: pa.bool_()}[first])])
-
-
-def _is_over_64_bits(value: Any) -> bool:
-    return type(value) is int and not -(2**63) <= value < 2**63
-
-
-def _type_of_column(uri: str, name: str, kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if is_moment(kind) or kind in (pa.large_string(), pa.string_view()):
-        return pa.string()
-    if pa.types.is_decimal(kind):
-        return pa.float64()
-    if kind == pa.float16():  # which Arrow compares with nothing, and Python writes as no JSON
-        return pa.float32()
-    if kind == pa.string() or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-        return kind
-    raise StageError(
-        f"The column {name!r} of {uri} has the type {kind}.", "Keep columns of text, numbers, dates or true and false."
-    )
-
-
-def finite(documents: pa.RecordBatch) -> pa.RecordBatch:
-    """Documents with null in place of NaN and infinite numbers, which JSON does not know."""
-    for at, field in enumerate(documents.schema):
-        if pa.types.is_floating(field.type):
-            column = documents[field.name]
-            numbers = pc.if_else(pc.is_finite(column), column, pa.scalar(None, field.type))
-            documents = documents.set_column(at, field.with_nullable(True), numbers)
-    return documents
 
 
 # What is wrong with a file.
@@ -300,7 +229,7 @@ def finite(documents: pa.RecordBatch) -> pa.RecordBatch:
 def unfit_rows(uri: str, rows: RowCounts) -> tuple[UnfitRows, ...]:
     """The skipped rows of a file with their lines, which are counted up to the last place."""
     places = sorted({place for places in rows.places.values() for place in places})
-    name_of = dict(zip(places, _named_places(uri, places), strict=True))
+    name_of = dict(zip(places, named_places(uri, places), strict=True))
     return tuple(
         UnfitRows(reason=reason, count=count, places=tuple(name_of[place] for place in rows.places[reason]))
         for reason, count in sorted(rows.unfit.items(), key=lambda item: (-item[1], list(UNFIT).index(item[0])))
@@ -312,7 +241,7 @@ def skipped_rows(unfit: Sequence[UnfitRows]) -> dict[str, list[str]]:
     return {"skipped_rows": [rows.sentence for rows in unfit]} if unfit else {}
 
 
-def _named_places(uri: str, places: Sequence[int]) -> list[str]:
+def named_places(uri: str, places: Sequence[int]) -> list[str]:
     """file:line of ascending places, or file:row for Parquet. The file has no folder: results go to other people."""
     numbers = [place + 1 for place in places]
     if places and _form_of(uri) != ".parquet":

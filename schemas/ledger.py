@@ -48,7 +48,7 @@ FATES: Mapping[str, tuple[str, str]] = {
     "click_dev": ("kept", "click in the held-out pairs"),
     "conversion_train": ("kept", "conversion in the training pairs"),
     "conversion_dev": ("kept", "conversion in the held-out pairs"),
-    # Labelled pairs and texts (beam_jobs.labelled).
+    # Labelled pairs and texts (labelled.labelled_job).
     "sentence_empty": ("dropped", "sentence without a word"),
     "label_repeated": ("dropped", "same texts and label as another line"),
     "label_conflict": ("dropped", "same texts as another line, with another label"),

@@ -7,8 +7,8 @@ An output first loses its name: its manifest becomes `removed.json`, and no stag
 Otherwise its files go, `removed.json` last. So a removal that is killed is finished by the next one, and a stage that
 asks for the output meanwhile makes it again.
 
-A stage that had opened an output and only then makes its claim looks once more (require_present): either it sees that
-the output has lost its name, or the removal sees the claim.
+A stage that had opened an output and only then makes its claim looks once more (stage.require_present): either it sees
+that the output has lost its name, or the removal sees the claim.
 """
 
 import time
@@ -18,9 +18,8 @@ from contextlib import suppress
 from clicktower.schemas import manifest as manifests
 from clicktower.schemas import storage
 from clicktower.schemas.claim import claimed, read_holder
-from clicktower.schemas.errors import TransientError
 from clicktower.schemas.manifest import DIGEST
-from clicktower.schemas.stage import StageResult, silent
+from clicktower.schemas.stage import silent
 
 FILE_NAME = "removed.json"
 ABANDONED_SECONDS = 7 * 24 * 3600  # after which nobody goes on with a half-made output
@@ -82,15 +81,6 @@ def is_hidden(folder: str) -> bool:
     return storage.exists(storage.join(folder, FILE_NAME)) and not storage.exists(
         storage.join(folder, manifests.FILE_NAME)
     )
-
-
-def require_present(results: Sequence[StageResult]) -> None:
-    """Raise TransientError for outputs that were removed after a stage had opened them and before its claim."""
-    if gone := [r.folder for r in results if not storage.exists(storage.join(r.folder, manifests.FILE_NAME))]:
-        raise TransientError(
-            f"{', '.join(gone[:3])} was removed as this stage began (`clicktower prune`).",
-            "Run the same command again: it takes what the store has now.",
-        )
 
 
 def clear(folder: str) -> None:

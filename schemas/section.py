@@ -1,7 +1,8 @@
 """The building blocks of recipes and settings: sections, frozen dataclasses that pydantic checks when they are made.
 
-A kind is a subclass in a family (TowerSettings, ObjectiveSettings, ...) that states its `kind`; nothing else registers
-it. `changed` sets fields by name: `--set tower.cells=32`, a table of a TOML file, an axis of a sweep.
+A kind is a subclass in a family (TowerSettings, ObjectiveSettings, ...) that states its `kind` and where its code is;
+nothing else registers it. `changed` sets fields by name: `--set tower.cells=32`, a table of a TOML file, an axis of a
+sweep.
 """
 
 import dataclasses
@@ -9,6 +10,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from pkgutil import resolve_name
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_args, get_type_hints
 
 import pydantic
@@ -42,6 +44,7 @@ class SectionFamily:
     """A family of sections, of which a recipe has one kind. Raises ValueError for a repeated kind."""
 
     kinds: ClassVar[dict[str, type[Any]]]  # by name; each family has its own
+    code: ClassVar[str] = ""  # of a kind: "module" or "module:name", imported by code_of alone
     kind: str
 
     def __init_subclass__(cls) -> None:
@@ -51,6 +54,11 @@ class SectionFamily:
             if name in cls.kinds:
                 raise ValueError(f"there is a kind {name} of {cls.__mro__[-3].__name__} already")
             cls.kinds[name] = cls
+
+
+def code_of(settings: SectionFamily) -> Any:
+    """The code of a kind, which this imports: a process loads that of the kinds that it uses."""
+    return resolve_name(settings.code)
 
 
 def one_of(family: type[SectionFamily]) -> Any:

@@ -22,7 +22,7 @@ from typing import Any
 from clicktower.schemas import manifest as manifests
 from clicktower.schemas import storage
 from clicktower.schemas.claim import claimed
-from clicktower.schemas.errors import JobGoesOn, LaterVersionError, StageError, UsageError
+from clicktower.schemas.errors import JobGoesOn, LaterVersionError, StageError, TransientError, UsageError
 from clicktower.schemas.manifest import Manifest, Outcome, OutputFile, Request
 from clicktower.schemas.process import raise_if_asked_to_end
 from clicktower.schemas.section import named_settings
@@ -141,6 +141,15 @@ def open_result(folder: str, *stages: str, fix: str = "") -> StageResult:
         commands = " or ".join(f"`clicktower {name}`" for name in stages)
         raise UsageError(f"{folder} is the output of {stage}.", fix or f"Give the folder that {commands} printed.")
     return result
+
+
+def require_present(results: Sequence[StageResult]) -> None:
+    """Raise TransientError for outputs that were removed after a stage had opened them and before its claim."""
+    if gone := [r.folder for r in results if not storage.exists(storage.join(r.folder, manifests.FILE_NAME))]:
+        raise TransientError(
+            f"{', '.join(gone[:3])} was removed as this stage began (`clicktower prune`).",
+            "Run the same command again: it takes what the store has now.",
+        )
 
 
 def find_finished(store: str, request: Request) -> tuple[StageResult | None, list[str]]:

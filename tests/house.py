@@ -1,22 +1,15 @@
 """How large the house is: files, lines, folders, circles, names used twice, and the files of the main path.
 
-python -m tests.house            # counts, from the source alone
-python -m tests.house --path     # and a run from log to report in process: which files have code that ran (a minute)
+python -m tests.house            # counts
+python -m tests.house --path     # and the files that a plain run loads (main_path)
 """
 
 import argparse
 import ast
-import contextlib
-import inspect
-import io
-import json
-import shutil
 import subprocess
 import sys
-import tempfile
-import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -102,43 +95,9 @@ def types_named_twice() -> dict[str, int]:
     return {name: number for name, number in sorted(names.items()) if number > 1}
 
 
-def main_path() -> Iterator[Path]:
-    """The product's files of which a function ran between `clicktower run` and the release and report of that run."""
-    from clicktower.flows import chain
-    from clicktower.flows.cli import run
-
-    seen: set[str] = set()
-
-    def look(frame, event, argument):
-        if frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # a function, and not the body of a module or a class
-            seen.add(frame.f_code.co_filename)
-
-    def in_process(arguments, **_):
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            assert run([*arguments, "--json"]) == 0
-        return json.loads(out.getvalue())
-
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "clicktower.flows.cli", "demo", "--work", folder, "--searches", "20000"]
-        subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)  # its log is run once more, watched
-        shutil.rmtree(f"{folder}/store")
-        config = Path(folder, "pipeline.toml")
-        config.write_text(config.read_text().replace("workers = 2", "workers = 1"))  # Ray's processes are not watched
-        chain.run_stage_command = in_process
-        threading.setprofile(look)
-        sys.setprofile(look)
-        try:
-            in_process(["run", f"{folder}/pipeline.toml"])
-        finally:
-            sys.setprofile(None)
-            threading.setprofile(None)
-    return (file for file in product_files() if str(file) in seen)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--path", action="store_true", help="run the pipeline and count the files it goes through")
+    parser.add_argument("--path", action="store_true", help="and list the files that a plain run loads")
     asked = parser.parse_args()
     files = product_files()
     lines = {file: file.read_text(encoding="utf-8").count("\n") for file in files}
@@ -158,7 +117,9 @@ def main() -> int:
     print(f"file names used twice: {sorted(name for name, number in names.items() if number > 1)}")
     print(f"type names used twice: {types_named_twice()}")
     if asked.path:
-        path = list(main_path())
+        from tests.main_path import ENTRIES, loaded_from
+
+        path = sorted(loaded_from(ENTRIES))
         print(f"main path: {len(path)} files, {sum(lines[file] for file in path):,} lines")
         for file in path:
             print(f"  {file.relative_to(ROOT)}")

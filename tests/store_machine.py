@@ -380,7 +380,7 @@ class StoreMachine(RuleBasedStateMachine):
     def compare_releases(self) -> None:
         if not self.releases.kept:
             return
-        from clicktower.flows.releases.publish import list_releases
+        from clicktower.flows.releases.kept_releases import list_releases
 
         rows = forked(lambda: list_releases(self.release))
         assert {row["digest"] for row in rows} == set(self.releases.kept), (rows, vars(self.releases))

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from clicktower.beam_jobs.compiled.log_library import keyed_hashes
 from clicktower.beam_jobs.sources.read_lines import Unit, plan_reading, read_blocks
 from clicktower.schemas import storage
-from clicktower.schemas.document_rows import DocumentsBlock, open_parquet, read_row_group
-from clicktower.schemas.documents import document_blocks, parse_documents, require_documents
+from clicktower.schemas.document_rows import DocumentsBlock
+from clicktower.schemas.documents import code_of_form, document_blocks, parse_documents, require_documents
 from clicktower.schemas.search_log import COUNTS
 from clicktower.schemas.text_contract import normalise_column
 
@@ -196,7 +196,7 @@ def plan_documents(uri: str) -> list[DocumentsPart]:
     if form != ".parquet":
         return [DocumentsPart(uri=uri, form=form, lines=unit) for unit in plan_reading([uri]).units]
     with storage.open_read(uri) as file:
-        num_row_groups = open_parquet(uri, file).num_row_groups
+        num_row_groups = code_of_form("open_parquet")(uri, file).num_row_groups
     return [DocumentsPart(uri=uri, form=form, row_group=number) for number in range(num_row_groups)]
 
 
@@ -209,4 +209,5 @@ def read_documents_part(part: DocumentsPart) -> Iterator[DocumentsBlock]:
         yield from document_blocks(part.uri)
     else:
         with storage.open_read(part.uri) as file:
-            yield from read_row_group(part.uri, open_parquet(part.uri, file), part.row_group)
+            rows = code_of_form("open_parquet")(part.uri, file)
+            yield from code_of_form("read_row_group")(part.uri, rows, part.row_group)

@@ -18,46 +18,32 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 import apache_beam as beam
-import grpc
-from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, TestOptions, TypeOptions
-from apache_beam.runners.runner import PipelineResult, PipelineRunner
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, TestOptions, TypeOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.runner import PipelineRunner
 
 from clicktower.beam_jobs.engine.engine_options import runner_name
-from clicktower.beam_jobs.engine.engine_start import cancel, flink_job, name_job, started
-from clicktower.beam_jobs.engine.forked_workers import ForkedWorkers
 from clicktower.schemas.errors import (
-    JobGoesOn,
     LaterVersionError,
-    LostSight,
     StageError,
     TransientError,
     UnknownVersionError,
     UsageError,
     store_error,
 )
-from clicktower.schemas.process import asked_to_end_by, keep_folder, kept_path, raise_if_asked_to_end, signals_raising
+from clicktower.schemas.process import keep_folder, kept_path, signals_raising
 from clicktower.schemas.stage import Progress, silent
 
 OWN_LOG = "beam.log"
 LISTENER_SECONDS = 5.0
 _MARK = re.compile(r"clicktower-error:([A-Za-z0-9+/]+=*)")
-_ENDED = {
-    "FAILED": "The runner reports that the Beam job failed",
-    "CANCELLED": "The Beam job was cancelled from the runner's side",
-    "DRAINED": "The Beam job was drained from the runner's side",
-}
 _RAISED = (StageError, UsageError, TransientError, UnknownVersionError, LaterVersionError)  # by workers
 _KINDS = {kind.__name__: kind for kind in _RAISED}
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-class HandedOver(JobGoesOn):
-    """The job was described and left for another program to start: no failure (exit code 0), and no result yet."""
-
-    exit_code = 0
 
 
 def run_pipeline(
@@ -67,7 +53,7 @@ def run_pipeline(
     job_name: str = "",
     has_committed: Callable[[], bool] = lambda: False,
     progress: Progress = silent,
-    workers: ForkedWorkers | None = None,
+    workers: Any = None,
 ) -> None:
     """Run the pipeline that `build` makes to its end.
 
@@ -79,117 +65,25 @@ def run_pipeline(
     engine, StageError if the runner ends the job in any other way. If the caller is interrupted (Ctrl-C, SIGTERM) the
     job is cancelled; if it is killed, a job on a cluster goes on.
     """
-    name, options = runner_name(beam_options), _options(beam_options)
-    name_job(name, options, job_name)
-
-    def is_done() -> bool:
-        """Whether the request is committed, once no job of this name runs any more."""
-        if same := flink_job(name, options):
-            try:
-                same.wait(lambda activity: progress(activity, 0, None))
-            except (KeyboardInterrupt, SystemExit):  # an interrupt of our own job cancels this one too
-                cancel(None, name, options)
-                raise
-        return has_committed()
-
+    name, options = runner_name(beam_options), options_of(beam_options)
+    is_here = name == "FnApiRunner" and options.view_as(DirectOptions).direct_running_mode != "multi_processing"
     with signals_raising(), engine_log() as log:
-        if is_done():
-            return
-        with started(name, options, log.folder, workers) as runner:
-            pipeline = _pipeline(build, runner, options)
-            _refuse_dry_run(name, pipeline, options)
-            if is_done():  # a killed client's submission may have reached the cluster while the engine started
-                return
-            try:
-                if isinstance(runner, PipelineRunner):  # in this process: `run` returns at the end
-                    pipeline.run().wait_until_finish()
-                else:
-                    _submit_and_wait(pipeline, name, options, log)
-            except Exception as error:
-                if carried := _find_carried(error):
-                    raise carried from None
-                raise
-
-
-def _refuse_dry_run(name: str, pipeline: beam.Pipeline, options: PipelineOptions) -> None:
-    """With the option `--dry_run`, translate the job as for running and raise UsageError."""
-    if not options.view_as(TestOptions).dry_run:
-        return
-    if name == "DataflowRunner":
-        result: Any = pipeline.run()  # it stops before it talks to Google
-        proto = result.job.proto_pipeline
-    else:
-        proto = pipeline.to_runner_api()
-    names = [transform.unique_name for transform in proto.components.transforms.values()]
-    steps = dict.fromkeys(name.partition("/")[0] for name in names if name)
-    raise UsageError(
-        f"With --dry_run the job is only translated: it has {len(names)} transforms for {name}, in the steps"
-        f" {', '.join(steps)}. Nothing ran.",
-        "Leave out --dry_run to run it.",
-    )
-
-
-def _submit_and_wait(pipeline: beam.Pipeline, name: str, options: PipelineOptions, log: "EngineLog") -> None:
-    """Return when the runner reports DONE; cancel the job if this process is interrupted."""
-    result: PipelineResult | None = None
-    cause: Exception | None = None
-    try:
-        result = pipeline.run()
-        _leave_to_launcher(name, options)
-        state = str(result.wait_until_finish())
-    except HandedOver:
-        raise
-    except BaseException as error:
-        if asked_to_end_by() or not isinstance(error, Exception):  # Beam may make an error of an interrupt
-            cancel(result, name, options)
-            raise_if_asked_to_end()
+        try:
+            if not is_here or options.view_as(TestOptions).dry_run:
+                run_on_engine = resolve_name("clicktower.beam_jobs.engine.engine_start:run_on_engine")
+                run_on_engine(build, name, options, log, job_name, has_committed, progress, workers)
+            elif not has_committed():
+                new_pipeline(build, FnApiRunner(), options).run().wait_until_finish()
+        except Exception as error:
+            if carried := find_carried(error):
+                raise carried from None
             raise
-        cause, state = error, _last_state(result)  # RuntimeError, with the runner's text, for any end but DONE
-    if state == "DONE":
-        return
-    if carried := _find_carried(cause):
-        raise carried from None
-    where = log.keep_if_engines_wrote()
-    kept = f" (the engine's output, which may quote data, is in {where})" if where else ""
-    on_flink = flink_job(name, options)
-    if state not in _ENDED:
-        if result is None and cause and not isinstance(cause, grpc.RpcError):  # not submitted: not the engine's fault
-            raise cause
-        if on_flink:
-            raise LostSight(
-                f"The Beam job cannot be followed any more; its last known state: {state}. If it reached the cluster,"
-                " it goes on and commits its result.",
-                f"Run the same command again, which waits for it{kept}.",
-            )
-        cancel(result, name, options)
-    if on_flink and on_flink.was_cancelled():  # Beam cannot tell this from a failure
-        state = "CANCELLED"
-    ended = _ENDED.get(state, f"The Beam job cannot be followed any more; its last known state: {state}")
-    kind = StageError if state == "CANCELLED" else TransientError  # a user who cancelled it does not want a retry
-    raise kind(f"{ended}. Nothing was committed.", f"Run the same command again{kept}.")
 
 
-def _leave_to_launcher(name: str, options: PipelineOptions) -> None:
-    """If Dataflow's template launcher requested the job, its description is written: raise HandedOver."""
-    if name == "DataflowRunner" and options.view_as(GoogleCloudOptions).template_location:
-        raise HandedOver(
-            "The job is written down for Dataflow's template launcher (--template_location) and starts after this"
-            " command has ended. Its last step writes the manifest; the same command on any machine then answers"
-            " 'reused'.",
-            "Follow the job on Dataflow's own page.",
-        )
-
-
-def _last_state(result: PipelineResult | None) -> str:
-    try:
-        return str(result.state) if result else "not submitted"
-    except Exception:  # the server is gone
-        return "submitted"
-
-
-def _pipeline(
+def new_pipeline(
     build: Callable[[beam.Pipeline], None], runner: PipelineRunner | str, options: PipelineOptions
 ) -> beam.Pipeline:
+    """The pipeline that `build` makes. Raises UsageError for options or packages that its runner lacks."""
     try:
         pipeline = beam.Pipeline(runner=runner, options=options)
     except (ValueError, ImportError) as error:  # missing options or packages of this runner
@@ -201,7 +95,8 @@ def _pipeline(
     return pipeline
 
 
-def _options(beam_options: Sequence[str]) -> PipelineOptions:
+def options_of(beam_options: Sequence[str]) -> PipelineOptions:
+    """Beam's options. Raises UsageError for one that Beam refuses."""
     try:
         options = PipelineOptions(flags=list(beam_options))
         options.get_all_options()  # makes Beam check every option now
@@ -245,7 +140,8 @@ def _relaying_stage_errors() -> Iterator[None]:
         raise CarriedError(f"clicktower-error:{text}") from None
 
 
-def _find_carried(error: BaseException | None) -> StageError | None:
+def find_carried(error: BaseException | None) -> StageError | None:
+    """The StageError that an exception of a runner carries, or is."""
     while error is not None:
         if isinstance(error, StageError):
             return error

@@ -7,7 +7,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,12 +19,10 @@ from clicktower.beam_jobs.engine.engine_options import (
     exchange_scratch,
     with_local_workers,
 )
-from clicktower.beam_jobs.engine.forked_workers import forked_workers
 from clicktower.schemas import manifest, stage, storage
 from clicktower.schemas.manifest import Outcome, Request, from_bytes
-from clicktower.schemas.removal import require_present
 from clicktower.schemas.shard import LogicalDigest
-from clicktower.schemas.stage import Progress, StageResult, run_stage, scratch_folder
+from clicktower.schemas.stage import Progress, StageResult, require_present, run_stage, scratch_folder
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -178,10 +176,12 @@ def run_beam_stage(
     def produce(folder: str) -> None:
         require_present(reads)
         options = with_local_workers(beam_options, input_bytes, worth_bytes)
-        with (
-            forked_workers(job_class) if asks_for_processes(options) else nullcontext() as workers,
-            exchange_scratch(options, scratch_folder(folder)) as scratch,
-        ):
+        workers_of_job: AbstractContextManager[Any] = nullcontext()
+        if asks_for_processes(options):
+            from clicktower.beam_jobs.engine.forked_workers import forked_workers
+
+            workers_of_job = forked_workers(job_class)
+        with workers_of_job as workers, exchange_scratch(options, scratch_folder(folder)) as scratch:
             from clicktower.beam_jobs.engine.beam_engine import run_pipeline
             from clicktower.beam_jobs.engine.exchange import num_buckets_for
 

@@ -19,6 +19,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import apache_beam as beam
 import grpc
 from apache_beam.options.pipeline_options import (
     DebugOptions,
@@ -29,6 +30,7 @@ from apache_beam.options.pipeline_options import (
     PipelineOptions,
     PortableOptions,
     PrismRunnerOptions,
+    TestOptions,
     WorkerOptions,
 )
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
@@ -40,10 +42,12 @@ from apache_beam.runners.worker import data_plane
 from apache_beam.transforms.environments import Environment, python_sdk_capabilities
 from apache_beam.utils import thread_pool_executor
 
+from clicktower.beam_jobs.engine.beam_engine import EngineLog, find_carried, new_pipeline
 from clicktower.beam_jobs.engine.engine_options import LOOPBACK, MINI_CLUSTER
 from clicktower.beam_jobs.engine.forked_workers import ForkedWorkers, forked_workers
-from clicktower.schemas.errors import JobGoesOn, TransientError, UsageError
-from clicktower.schemas.process import make_socket_folder
+from clicktower.schemas.errors import JobGoesOn, LostSight, StageError, TransientError, UsageError
+from clicktower.schemas.process import asked_to_end_by, make_socket_folder, raise_if_asked_to_end
+from clicktower.schemas.stage import Progress
 
 # Beam would stage a list of the installed packages, which nothing reads; without it a cluster needs no file of this
 # machine, so a job survives the machine that submitted it.
@@ -54,7 +58,54 @@ TERM_SECONDS = 10.0
 CLUSTER_ANSWER_SECONDS = 10.0
 CANCEL_SECONDS = 60.0
 SILENCE_SECONDS = 60.0  # how long a cluster may be silent while a job on it is waited for
+_ENDED = {
+    "FAILED": "The runner reports that the Beam job failed",
+    "CANCELLED": "The Beam job was cancelled from the runner's side",
+    "DRAINED": "The Beam job was drained from the runner's side",
+}
 _ENDED_ON_FLINK = {"CANCELED", "FAILED", "FINISHED"}
+
+
+class HandedOver(JobGoesOn):
+    """The job was described and left for another program to start: no failure (exit code 0), and no result yet."""
+
+    exit_code = 0
+
+
+def run_on_engine(
+    build: Callable[[beam.Pipeline], None],
+    name: str,
+    options: PipelineOptions,
+    log: EngineLog,
+    job_name: str,
+    has_committed: Callable[[], bool],
+    progress: Progress,
+    workers: ForkedWorkers | None,
+) -> None:
+    """As beam_engine.run_pipeline, on the runner with this name, or in worker processes of this machine."""
+    name_job(name, options, job_name)
+
+    def is_done() -> bool:
+        """Whether the request is committed, once no job of this name runs any more."""
+        if same := flink_job(name, options):
+            try:
+                same.wait(lambda activity: progress(activity, 0, None))
+            except (KeyboardInterrupt, SystemExit):  # an interrupt of our own job cancels this one too
+                cancel(None, name, options)
+                raise
+        return has_committed()
+
+    if is_done():
+        return
+    with started(name, options, log.folder, workers) as runner:
+        pipeline = new_pipeline(build, runner, options)
+        _refuse_dry_run(name, pipeline, options)
+        if is_done():  # a killed client's submission may have reached the cluster while the engine started
+            return
+        if isinstance(runner, PipelineRunner):  # in this process: `run` returns at the end
+            pipeline.run().wait_until_finish()
+        else:
+            _submit_and_wait(pipeline, name, options, log)
 
 
 @contextmanager
@@ -71,7 +122,7 @@ def started(
     with ExitStack() as stack:
         if name == "FnApiRunner":
             direct = options.view_as(DirectOptions)
-            if direct.direct_running_mode != "multi_processing":
+            if direct.direct_running_mode != "multi_processing":  # only translated
                 yield FnApiRunner()
                 return
             direct.direct_running_mode = "in_memory"  # otherwise Beam uses its own processes, which import everything
@@ -98,6 +149,82 @@ def started(
             log = os.path.join(log_folder, "server.log")
             portable.job_endpoint = stack.enter_context(job_server(command, log, preload))
         yield name
+
+
+def _refuse_dry_run(name: str, pipeline: beam.Pipeline, options: PipelineOptions) -> None:
+    """With the option `--dry_run`, translate the job as for running and raise UsageError."""
+    if not options.view_as(TestOptions).dry_run:
+        return
+    if name == "DataflowRunner":
+        result: Any = pipeline.run()  # it stops before it talks to Google
+        proto = result.job.proto_pipeline
+    else:
+        proto = pipeline.to_runner_api()
+    names = [transform.unique_name for transform in proto.components.transforms.values()]
+    steps = dict.fromkeys(name.partition("/")[0] for name in names if name)
+    raise UsageError(
+        f"With --dry_run the job is only translated: it has {len(names)} transforms for {name}, in the steps"
+        f" {', '.join(steps)}. Nothing ran.",
+        "Leave out --dry_run to run it.",
+    )
+
+
+def _submit_and_wait(pipeline: beam.Pipeline, name: str, options: PipelineOptions, log: EngineLog) -> None:
+    """Return when the runner reports DONE; cancel the job if this process is interrupted."""
+    result: PipelineResult | None = None
+    cause: Exception | None = None
+    try:
+        result = pipeline.run()
+        _leave_to_launcher(name, options)
+        state = str(result.wait_until_finish())
+    except HandedOver:
+        raise
+    except BaseException as error:
+        if asked_to_end_by() or not isinstance(error, Exception):  # Beam may make an error of an interrupt
+            cancel(result, name, options)
+            raise_if_asked_to_end()
+            raise
+        cause, state = error, _last_state(result)  # RuntimeError, with the runner's text, for any end but DONE
+    if state == "DONE":
+        return
+    if carried := find_carried(cause):
+        raise carried from None
+    where = log.keep_if_engines_wrote()
+    kept = f" (the engine's output, which may quote data, is in {where})" if where else ""
+    on_flink = flink_job(name, options)
+    if state not in _ENDED:
+        if result is None and cause and not isinstance(cause, grpc.RpcError):  # not submitted: not the engine's fault
+            raise cause
+        if on_flink:
+            raise LostSight(
+                f"The Beam job cannot be followed any more; its last known state: {state}. If it reached the cluster,"
+                " it goes on and commits its result.",
+                f"Run the same command again, which waits for it{kept}.",
+            )
+        cancel(result, name, options)
+    if on_flink and on_flink.was_cancelled():  # Beam cannot tell this from a failure
+        state = "CANCELLED"
+    ended = _ENDED.get(state, f"The Beam job cannot be followed any more; its last known state: {state}")
+    kind = StageError if state == "CANCELLED" else TransientError  # a user who cancelled it does not want a retry
+    raise kind(f"{ended}. Nothing was committed.", f"Run the same command again{kept}.")
+
+
+def _leave_to_launcher(name: str, options: PipelineOptions) -> None:
+    """If Dataflow's template launcher requested the job, its description is written: raise HandedOver."""
+    if name == "DataflowRunner" and options.view_as(GoogleCloudOptions).template_location:
+        raise HandedOver(
+            "The job is written down for Dataflow's template launcher (--template_location) and starts after this"
+            " command has ended. Its last step writes the manifest; the same command on any machine then answers"
+            " 'reused'.",
+            "Follow the job on Dataflow's own page.",
+        )
+
+
+def _last_state(result: PipelineResult | None) -> str:
+    try:
+        return str(result.state) if result else "not submitted"
+    except Exception:  # the server is gone
+        return "submitted"
 
 
 def on_a_cluster(name: str, options: PipelineOptions) -> bool:

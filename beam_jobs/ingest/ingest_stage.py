@@ -14,7 +14,6 @@ from clicktower.beam_jobs.ingest.bots import BotRules
 from clicktower.beam_jobs.ingest.day_versions import find_held, is_covered, register
 from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.erased_people import is_listed_under, open_list
-from clicktower.beam_jobs.ingest.expired_keys import remove_expired_keys
 from clicktower.beam_jobs.ingest.person_key import MAX_OVERLAP_DAYS, ensure_key, ensure_store_key, key_paths, valid_keys
 from clicktower.beam_jobs.sources.forms import check_mapping, form_of
 from clicktower.beam_jobs.sources.log_files import find_files
@@ -92,7 +91,7 @@ class IngestConfig:
 
 def open_source(config: IngestConfig) -> Source:
     """The source of a config's format; it opens nothing yet."""
-    return form_of(config.format).open(config.mapping or Mapping())
+    return form_of(config.format).source(config.mapping or Mapping())
 
 
 def ingest_request(fingerprints: Sequence[str], key_id: str, config: IngestConfig) -> Request:
@@ -134,6 +133,8 @@ def ingest_log(
             keys = [(config.person_key, ensure_key(config.person_key, create=False, today=today))]
         else:
             if config.key_overlap and not is_planning():
+                from clicktower.beam_jobs.ingest.expired_keys import remove_expired_keys
+
                 remove_expired_keys(store, today, progress)
             newest = ensure_store_key(store, renew=config.renew_key, overlap=config.key_overlap, today=today)
             keys = valid_keys(store, today)

@@ -15,6 +15,7 @@ from functools import cache
 
 import numpy as np
 
+from clicktower.beam_jobs.sources.field_names import check_columns
 from clicktower.beam_jobs.sources.log_rows import mapped_log_rows
 from clicktower.beam_jobs.sources.mapping import ColumnMapping, Columns, Mapping
 from clicktower.beam_jobs.sources.read_lines import (
@@ -32,7 +33,7 @@ from clicktower.beam_jobs.sources.read_lines import (
     split_lines,
     without_returns,
 )
-from clicktower.beam_jobs.sources.source import BOM, LogForm, ParsedBlock, RowsOf, check_columns, parsed_lines
+from clicktower.beam_jobs.sources.source import BOM, ParsedBlock, RowsOf, parsed_lines
 from clicktower.schemas.errors import StageError, UsageError
 
 _HEADER_BYTES = 1 << 16
@@ -225,16 +226,11 @@ def _end_of_records(data: bytes, quote: bytes) -> int:
     return int(ends[-1]) + 1 if len(ends) else 0
 
 
-FORM = LogForm(
-    name="delimited", open=lambda mapping: DelimitedSource(mapping=mapping), mapping="columns", takes_delimiter=True
-)
-
-
 # ORCAS (https://microsoft.github.io/msmarco/ORCAS): query id, query, document id, url between tabs; each line a click.
 
 _ORCAS_MAPPING = Mapping(columns=Columns(query_id=1, query=2, document_id=3), header=False)
-ORCAS = LogForm(
-    name="orcas",
-    open=lambda _: DelimitedSource(mapping=_ORCAS_MAPPING, num_columns=4),  # the fourth is an address
-    mapping="none",
-)
+
+
+def orcas_source(mapping: Mapping) -> DelimitedSource:
+    """The source of ORCAS, whose columns are known."""
+    return DelimitedSource(mapping=_ORCAS_MAPPING, num_columns=4)  # the fourth is an address

@@ -7,7 +7,10 @@ below, or is what a user wrote in the mapping, or nearly so. The others are coun
 
 import difflib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from clicktower.beam_jobs.sources.mapping import ColumnMapping
+from clicktower.schemas.errors import UsageError
 
 # Our column -> its usual names, likeliest first. Two parts are a key within an object of that name. Names are compared
 # without case, `_`, `-`, `.`, `@` and spaces: `queryId`, `query_id` and `Query ID` are equal.
@@ -107,3 +110,39 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """A hint at the name that was probably meant, for an error; empty if no name that may be shown is similar."""
     near = difflib.get_close_matches(name, [candidate for candidate in names if may_be_shown(candidate, [name])], n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def check_columns(headers: Mapping[str, Sequence[str]], mapping: ColumnMapping) -> None:
+    """Raise UsageError if a mapped column is in no file, in only some of them, or in one twice.
+
+    `headers` holds the column names of each file.
+    """
+    typed = [column for column in mapping.columns.named().values() if isinstance(column, str)]
+    for ours, column in mapping.columns.named().items():
+        lacking = [
+            file
+            for file, header in headers.items()
+            if (column > len(header) if isinstance(column, int) else column not in header)
+        ]
+        having = [file for file in headers if file not in lacking]
+        if lacking and having:
+            raise UsageError(
+                f"The mapping gives {ours} the column {column!r}; {having[0]} has it and {lacking[0]} has not: that"
+                f" has only {listed(headers[lacking[0]], typed)}.",
+                "Give files of one form at a time, each with its mapping.",
+            )
+        if lacking:
+            header = headers[lacking[0]]
+            hint = nearest(column, header) if isinstance(column, str) else ""
+            raise UsageError(
+                f"The mapping gives {ours} the column {column!r}; {lacking[0]} has only the columns"
+                f" {listed(header, typed)}{hint}.",
+                "Name one of its columns in the mapping.",
+            )
+        for file, header in headers.items():
+            if isinstance(column, str) and header.count(column) > 1:
+                raise UsageError(
+                    f"The mapping gives {ours} the column {column!r}; {file} has {header.count(column)} columns of"
+                    " that name.",
+                    "Give its number, counted from 1.",
+                )

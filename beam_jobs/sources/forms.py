@@ -1,12 +1,47 @@
-"""The log formats of ingest and check: a new one is a file that defines a LogForm, and an entry below."""
+"""The log formats of ingest and check: a new one is a file that defines its source, and an entry below."""
 
-from clicktower.beam_jobs.sources import delimited, jsonl, parquet, ubi
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Literal
+
 from clicktower.beam_jobs.sources.mapping import UTF8, Events, Mapping
-from clicktower.beam_jobs.sources.source import LogForm
 from clicktower.schemas.errors import UsageError
 
-FORMS: dict[str, LogForm] = {
-    form.name: form for form in (ubi.FORM, delimited.ORCAS, delimited.FORM, jsonl.FORM, parquet.FORM)
+if TYPE_CHECKING:
+    from clicktower.beam_jobs.sources.source import Source
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogForm:
+    """A log format, as `--format` names it.
+
+    `code`: "module:name" of the class or function that makes its source of a mapping. `mapping`: what a user specifies:
+    the columns, or only the meaning of events.
+    """
+
+    name: str
+    code: str
+    mapping: Literal["columns", "events", "none"]
+    takes_delimiter: bool = False
+    takes_line_id: bool = False
+
+    def source(self, mapping: Mapping) -> "Source":
+        """The source, whose code this imports; it opens nothing yet."""
+        return resolve_name(self.code)(mapping=mapping)
+
+
+_SOURCES = "clicktower.beam_jobs.sources"
+FORMS = {
+    form.name: form
+    for form in (
+        LogForm(name="ubi", code=f"{_SOURCES}.ubi:ubi_source", mapping="events"),
+        LogForm(name="orcas", code=f"{_SOURCES}.delimited:orcas_source", mapping="none"),
+        LogForm(
+            name="delimited", code=f"{_SOURCES}.delimited:DelimitedSource", mapping="columns", takes_delimiter=True
+        ),
+        LogForm(name="jsonl", code=f"{_SOURCES}.jsonl:JsonSource", mapping="columns"),
+        LogForm(name="parquet", code=f"{_SOURCES}.parquet:ParquetSource", mapping="columns", takes_line_id=True),
+    )
 }
 
 

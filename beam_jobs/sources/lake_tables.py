@@ -5,7 +5,6 @@ Beside them lie the files of earlier versions, whose rows have been deleted or r
 by the number of its field, whatever it is called in a file; a column that is younger than a file is null in its rows.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,11 +12,10 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from clicktower.beam_jobs.sources.log_files import absolute
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
 
-_METADATA = re.compile(r"v?(\d+)(-.*)?(\.gz)?\.metadata\.json")
-_MARKS = re.compile(r"(.+)/(?:_delta_log/.+|metadata/[^/]+\.metadata\.json|\.hoodie/.+|\.hoodie_partition_metadata)")
 _FIELD_ID = b"PARQUET:field_id"
 
 
@@ -103,43 +101,8 @@ def _mapped_ids(file: str, schema: pa.Schema, name_mapping: Any) -> dict[int | N
     return {number: numbered.find_column_name(number) or "" for number in numbered.field_ids}
 
 
-def folder_marked_by(file: str) -> str | None:
-    """The folder of the table that has a file of this name, if only tables have such files."""
-    match = _MARKS.fullmatch(file)
-    return match[1] if match else None
-
-
-def table_of(folder: str) -> LakeTable | None:
-    """The table that a folder is, in its current version; None if it is no table, or may not be looked into.
-
-    Raises UsageError for a table whose rows are not those of its files, StageError for one that cannot be read.
-    """
-    try:
-        if storage.exists(storage.join(folder, "_delta_log")):
-            return _delta_table(folder)
-        if any(storage.exists(storage.join(folder, name)) for name in (".hoodie", ".hoodie_partition_metadata")):
-            raise UsageError(
-                f"{folder} is a Hudi table, or a partition of one: rows of earlier versions lie beside those of today,"
-                " and in logs of changes.",
-                "Write its current snapshot as Parquet files with its own engine, and give those.",
-            )
-        names = storage.list_names(storage.join(folder, "metadata"))
-    except PermissionError:  # a folder above the log, which its reader need not see
-        return None
-    versions = [(int(match[1]), name) for name in names if (match := _METADATA.fullmatch(name))]
-    if not versions:
-        return None
-    newest = [name for version, name in versions if version == max(versions)[0]]
-    if len(newest) > 1:
-        raise UsageError(
-            f"The Iceberg table {folder} has {len(newest)} newest versions ({', '.join(newest)}): one of them was never"
-            " committed.",
-            "Give the path of the metadata file that the table's catalogue names.",
-        )
-    return iceberg_table(storage.join(folder, "metadata", newest[0]), folder)
-
-
-def _delta_table(folder: str) -> LakeTable:
+def delta_table(folder: str) -> LakeTable:
+    """The current version of a Delta table. Errors: as log_files.expand."""
     try:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
@@ -172,7 +135,7 @@ def _delta_file(folder: str, path: str) -> str:
 
 
 def iceberg_table(metadata: str, folder: str | None = None) -> LakeTable:
-    """The version of an Iceberg table that a metadata file describes. Errors: as table_of."""
+    """The version of an Iceberg table that a metadata file describes. Errors: as log_files.expand."""
     try:
         from pyiceberg.exceptions import ValidationError
         from pyiceberg.table import StaticTable
@@ -210,11 +173,6 @@ def iceberg_table(metadata: str, folder: str | None = None) -> LakeTable:
         name_mapping=table.name_mapping(),
         has_evolved=len(schemas) > 1,
     )
-
-
-def absolute(uri: str) -> str:
-    """As storage.absolute: engines write `file:/log`, `file:///log` or `/log`, and `s3a://`, for the same file."""
-    return storage.absolute(re.sub("^s3[an]:", "s3:", uri))
 
 
 def _not_installed(table: str, kind: str, error: ModuleNotFoundError) -> UsageError:

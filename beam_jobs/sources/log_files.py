@@ -9,21 +9,36 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from pkgutil import resolve_name
+from typing import Protocol
 
-from clicktower.beam_jobs.sources import lake_tables
-from clicktower.beam_jobs.sources.lake_tables import LakeTable
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
 
+_READERS = "clicktower.beam_jobs.sources.lake_tables"
+_METADATA = re.compile(r"v?(\d+)(-.*)?(\.gz)?\.metadata\.json")
+_MARKS = re.compile(r"(.+)/(?:_delta_log/.+|metadata/[^/]+\.metadata\.json|\.hoodie/.+|\.hoodie_partition_metadata)")
+
+
+class LogTable(Protocol):
+    """A version of a table (lake_tables.LakeTable)."""
+
+    @property
+    def folder(self) -> str: ...
+
+    @property
+    def files(self) -> frozenset[str]: ...
+
+
 # By folder: its table, or None if it is no table.
-Tables = dict[str, LakeTable | None]
+Tables = dict[str, LogTable | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogFiles:
     """The files of a log in order, each once and with the table that it belongs to, and how many were `skipped`."""
 
-    tables: dict[str, LakeTable | None] = field(default_factory=dict)
+    tables: dict[str, LogTable | None] = field(default_factory=dict)
     skipped: frozenset[str] = frozenset()
 
     @property
@@ -34,7 +49,7 @@ class LogFiles:
 def find_files(logs: Sequence[str]) -> LogFiles:
     """The files that paths, patterns, folders, tables and URIs name. Raises UsageError and StageError."""
     tables: Tables = {}
-    files: dict[str, LakeTable | None] = {}
+    files: dict[str, LogTable | None] = {}
     skipped: frozenset[str] = frozenset()
     for log in logs:
         found = expand(log, tables)
@@ -71,10 +86,10 @@ def _expand(log: str, tables: Tables) -> LogFiles:
             f"{name} can be read once, and a log is read more often: to plan the work, and by several workers.",
             "Write it to a file first (`... > log.ndjson`), and give that file; `check` and `ingest` take `-`.",
         )
-    place = lake_tables.absolute(log).rstrip("/")
+    place = absolute(log).rstrip("/")
     if place.endswith(".metadata.json"):
-        return _whole(lake_tables.iceberg_table(place))
-    files: dict[str, LakeTable | None] = {}
+        return _whole(resolve_name(f"{_READERS}:iceberg_table")(place))
+    files: dict[str, LogTable | None] = {}
     skipped: list[str] = []
     for name in storage.expand(place):
         if _is_hidden(name.split("/"), place.split("/")) or storage.is_pipe(name):
@@ -100,30 +115,71 @@ def _expand(log: str, tables: Tables) -> LogFiles:
     return LogFiles(tables=dict(sorted(files.items())), skipped=frozenset(skipped))
 
 
-def _whole(table: LakeTable) -> LogFiles:
+def _whole(table: LogTable) -> LogFiles:
     return LogFiles(tables=dict.fromkeys(sorted(table.files), table))
 
 
-def _table_around(folder: str, tables: Tables) -> LakeTable | None:
+def _table_around(folder: str, tables: Tables) -> LogTable | None:
     """The table that a folder, or the nearest folder above it, is."""
     while folder and not folder.endswith(":/"):
         if folder not in tables:
-            tables[folder] = lake_tables.table_of(folder)
+            tables[folder] = table_of(folder)
         if (table := tables[folder]) is not None:
             return table
         folder = folder.rpartition("/")[0]
     return None
 
 
-def _tables_among(files: Sequence[str], folder: str, tables: Tables) -> list[LakeTable]:
+def _tables_among(files: Sequence[str], folder: str, tables: Tables) -> list[LogTable]:
     """The tables in a folder whose files are these; none in a hidden folder."""
     found = []
-    for root in dict.fromkeys(filter(None, map(lake_tables.folder_marked_by, files))):
+    for root in dict.fromkeys(filter(None, map(folder_marked_by, files))):
         if not _is_hidden(root[len(folder) :].split("/")):
             if root not in tables:
-                tables[root] = lake_tables.table_of(root)
+                tables[root] = table_of(root)
             found.append(tables[root])
     return [table for table in found if table is not None]
+
+
+def folder_marked_by(file: str) -> str | None:
+    """The folder of the table that has a file of this name, if only tables have such files."""
+    match = _MARKS.fullmatch(file)
+    return match[1] if match else None
+
+
+def table_of(folder: str) -> LogTable | None:
+    """The table that a folder is, in its current version; None if it is no table, or may not be looked into.
+
+    Raises UsageError for a table whose rows are not those of its files, StageError for one that cannot be read.
+    """
+    try:
+        if storage.exists(storage.join(folder, "_delta_log")):
+            return resolve_name(f"{_READERS}:delta_table")(folder)
+        if any(storage.exists(storage.join(folder, name)) for name in (".hoodie", ".hoodie_partition_metadata")):
+            raise UsageError(
+                f"{folder} is a Hudi table, or a partition of one: rows of earlier versions lie beside those of today,"
+                " and in logs of changes.",
+                "Write its current snapshot as Parquet files with its own engine, and give those.",
+            )
+        names = storage.list_names(storage.join(folder, "metadata"))
+    except PermissionError:  # a folder above the log, which its reader need not see
+        return None
+    versions = [(int(match[1]), name) for name in names if (match := _METADATA.fullmatch(name))]
+    if not versions:
+        return None
+    newest = [name for version, name in versions if version == max(versions)[0]]
+    if len(newest) > 1:
+        raise UsageError(
+            f"The Iceberg table {folder} has {len(newest)} newest versions ({', '.join(newest)}): one of them was never"
+            " committed.",
+            "Give the path of the metadata file that the table's catalogue names.",
+        )
+    return resolve_name(f"{_READERS}:iceberg_table")(storage.join(folder, "metadata", newest[0]), folder)
+
+
+def absolute(uri: str) -> str:
+    """As storage.absolute: engines write `file:/log`, `file:///log` or `/log`, and `s3a://`, for the same file."""
+    return storage.absolute(re.sub("^s3[an]:", "s3:", uri))
 
 
 # As Spark has it: a folder such as `_day=1` is a partition's.

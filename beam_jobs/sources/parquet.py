@@ -7,7 +7,7 @@ every mapped column; the mapping's `line_id` can name a column that distinguishe
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from clicktower.beam_jobs.sources import read_lines
+from clicktower.beam_jobs.sources.field_names import check_columns
 from clicktower.beam_jobs.sources.lake_tables import LakeTable, leaves
 from clicktower.beam_jobs.sources.log_files import find_files, unreadable
 from clicktower.beam_jobs.sources.log_rows import mapped_log_rows
 from clicktower.beam_jobs.sources.mapping import ColumnMapping
-from clicktower.beam_jobs.sources.source import LogForm, ParsedBlock, RowsOf, check_columns
+from clicktower.beam_jobs.sources.source import ParsedBlock, RowsOf
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
 
@@ -48,7 +49,7 @@ class ParquetSource:
                 groups[file] = [parquet.metadata.row_group(number) for number in range(parquet.num_row_groups)]
         if not schemas:
             raise read_lines.empty_input_error(logs, found.paths)
-        places = self._places(schemas, found.tables)
+        places = self._places(schemas, cast(Mapping[str, LakeTable | None], found.tables))
         sizes = {file: [group.total_byte_size for group in of_file] for file, of_file in groups.items()}
         return read_lines.ReadingPlan(
             files=found.paths,
@@ -267,8 +268,3 @@ def _damaged(file: str, error: Exception) -> StageError:
         + " Nothing of it was kept.",
         "Copy or write the file again, or leave it out.",
     )
-
-
-FORM = LogForm(
-    name="parquet", open=lambda mapping: ParquetSource(mapping=mapping), mapping="columns", takes_line_id=True
-)

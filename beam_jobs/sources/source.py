@@ -7,17 +7,16 @@ wherever that unit is read; a sample reads the first blocks of some units.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
-from clicktower.beam_jobs.sources.field_names import listed, nearest
-from clicktower.beam_jobs.sources.log_rows import Values, WrongValues
-from clicktower.beam_jobs.sources.mapping import UTF8, ColumnMapping
-from clicktower.beam_jobs.sources.mapping import Mapping as LogMapping
-from clicktower.beam_jobs.sources.read_lines import BLANK, ReadingPlan, Unit, plan_reading, read_blocks
-from clicktower.schemas.errors import StageError, UsageError
+from clicktower.beam_jobs.sources.log_rows import OPTIONAL, Values, WrongValues, kind_of_value
+from clicktower.beam_jobs.sources.mapping import UTF8
+from clicktower.beam_jobs.sources.read_lines import BLANK, FAILURES, ReadingPlan, Unit, plan_reading, read_blocks
+from clicktower.schemas.errors import StageError
 from clicktower.schemas.ledger import FATES
 
 # (line hashes, the mapped columns by our names, the mapping) -> (rows in the order of the lines, the numbers of the
@@ -75,6 +74,49 @@ def parsed_lines(
         num_blank_lines=len(rejects) - len(numbers),
         wrong_values=wrong_values,
     )
+
+
+Path = tuple[str, ...]  # the keys that lead to a value of a JSON object
+MAYBE_BOOLEAN = ("label",)  # of our columns; the others are text or numbers
+
+
+def usable_values(line: bytes, ways_of: Mapping[str, Sequence[Path]], wrong: WrongValues) -> dict[str, Any] | None:
+    """The values of a JSON object, by our columns, without those of a wrong type, which are counted; None if the line
+    needs one of them. `ways_of`: the paths to each column, the first with a value counts.
+    """
+    try:
+        fields = msgspec.json.decode(line)
+    except FAILURES:  # a number that no float holds, say
+        wrong["some field: a number out of range"] += 1
+        return None
+    result: dict[str, Any] = {}
+    is_lost = False
+    for name, paths_of_column in ways_of.items():
+        allowed = (str, int, float, bool) if name in MAYBE_BOOLEAN else (str, int, float)
+        found = [value for way in paths_of_column if (value := _along(fields, way)) is not None]
+        usable = [value for value in found if type(value) in allowed]
+        result[name] = usable[0] if usable else None
+        if found and not usable:
+            first = found[0].value if isinstance(found[0], _InTheWay) else found[0]
+            wrong[f"{name}: {kind_of_value(first)}"] += 1
+            is_lost |= name not in OPTIONAL
+    return None if is_lost else result
+
+
+@dataclass(frozen=True, slots=True)
+class _InTheWay:
+    """A value where a path of keys needs an object."""
+
+    value: Any
+
+
+def _along(value: Any, path: Path) -> Any:
+    """The value at the end of a path of keys, or what is in its way."""
+    for key in path:
+        if not isinstance(value, Mapping):
+            return None if value is None else _InTheWay(value)
+        value = value.get(key)
+    return value
 
 
 @runtime_checkable  # Beam checks arguments against their annotations
@@ -139,53 +181,3 @@ class FileByFile:
 def file_by_file(source: Source, plan: ReadingPlan, max_unreadable_share: float) -> Source:
     """The source, with its limit on unreadable lines; of a single file the limit of the whole log says more."""
     return FileByFile(source=source) if len(plan.files) > 1 and max_unreadable_share < 1 else source
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LogForm:
-    """A log format, as `--format` names it (forms.FORMS).
-
-    `open` returns its source. `mapping`: what a user specifies: the columns, or only the meaning of events.
-    """
-
-    name: str
-    open: Callable[[LogMapping], Source]
-    mapping: Literal["columns", "events", "none"]
-    takes_delimiter: bool = False
-    takes_line_id: bool = False
-
-
-def check_columns(headers: Mapping[str, Sequence[str]], mapping: ColumnMapping) -> None:
-    """Raise UsageError if a mapped column is in no file, in only some of them, or in one twice.
-
-    `headers` holds the column names of each file.
-    """
-    typed = [column for column in mapping.columns.named().values() if isinstance(column, str)]
-    for ours, column in mapping.columns.named().items():
-        lacking = [
-            file
-            for file, header in headers.items()
-            if (column > len(header) if isinstance(column, int) else column not in header)
-        ]
-        having = [file for file in headers if file not in lacking]
-        if lacking and having:
-            raise UsageError(
-                f"The mapping gives {ours} the column {column!r}; {having[0]} has it and {lacking[0]} has not: that"
-                f" has only {listed(headers[lacking[0]], typed)}.",
-                "Give files of one form at a time, each with its mapping.",
-            )
-        if lacking:
-            header = headers[lacking[0]]
-            hint = nearest(column, header) if isinstance(column, str) else ""
-            raise UsageError(
-                f"The mapping gives {ours} the column {column!r}; {lacking[0]} has only the columns"
-                f" {listed(header, typed)}{hint}.",
-                "Name one of its columns in the mapping.",
-            )
-        for file, header in headers.items():
-            if isinstance(column, str) and header.count(column) > 1:
-                raise UsageError(
-                    f"The mapping gives {ours} the column {column!r}; {file} has {header.count(column)} columns of"
-                    " that name.",
-                    "Give its number, counted from 1.",
-                )

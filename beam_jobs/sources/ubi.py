@@ -29,10 +29,9 @@ import pyarrow as pa
 
 from clicktower.beam_jobs.compiled.log_library import library
 from clicktower.beam_jobs.sources import read_lines
-from clicktower.beam_jobs.sources.jsonl import Path, usable_values
 from clicktower.beam_jobs.sources.log_rows import WrongValues, log_rows
-from clicktower.beam_jobs.sources.mapping import Events
-from clicktower.beam_jobs.sources.source import LineSource, LogForm, ParsedBlock, parsed_lines
+from clicktower.beam_jobs.sources.mapping import Events, Mapping
+from clicktower.beam_jobs.sources.source import LineSource, ParsedBlock, Path, parsed_lines, usable_values
 from clicktower.schemas.identifiers import MARKS_OF_NOTHING
 from clicktower.schemas.search_log import KINDS, LOG_ROW
 
@@ -353,10 +352,6 @@ def _document_id(item: _Object) -> Any:
     return item.internal_id if is_missing else named
 
 
-FORM = LogForm(
-    name="ubi",
-    open=lambda mapping: LineSource(
-        parse=partial(parse_block, kinds=kinds_of_actions(mapping.events)), encoding=mapping.encoding
-    ),
-    mapping="events",
-)
+def ubi_source(mapping: Mapping) -> LineSource:
+    """The source of a log with these events."""
+    return LineSource(parse=partial(parse_block, kinds=kinds_of_actions(mapping.events)), encoding=mapping.encoding)

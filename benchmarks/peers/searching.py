@@ -14,7 +14,7 @@ from clicktower.schemas.lexical_contract import Analyser
 from clicktower.schemas.release import QUERY_TOWER
 from clicktower.schemas.text_contract import trigram_ids, words
 from clicktower.training.ranking.bm25 import K1, B
-from clicktower.training.ranking.nearest import num_partitions_of
+from clicktower.training.ranking.partitioning import num_partitions_of
 
 RECALL = 0.98
 

@@ -10,8 +10,7 @@ from typing import Protocol
 
 import torch
 
-from clicktower.training.model.encoder import Encoder
-from clicktower.training.model.parameters import Layout
+from clicktower.training.model.parameters import Encoder, Layout
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.trainer.click_loss import pair_batch, pair_gradient
 from clicktower.training.trainer.shard_data import MicroBatch, ShardData, pairs_of

@@ -13,10 +13,9 @@ from benchmarks.speed.agreement import COMPARED_STEP, Parts, Trainee, parts_of, 
 from benchmarks.speed.contest import Tell
 from benchmarks.speed.trainer import Trainer
 from clicktower.schemas.section import changed
-from clicktower.training.model.encoder import CPU, Device
 from clicktower.training.model.kernel_towers import can_encode
 from clicktower.training.model.objective_settings import Clicks, Fixed
-from clicktower.training.model.parameters import initial_parameters, layout_of
+from clicktower.training.model.parameters import CPU, Device, initial_parameters, layout_of
 from clicktower.training.model.recipe import Nesterov, Recipe
 from clicktower.training.towers.tower_settings import LSTM
 from clicktower.training.trainer.job import arithmetic_of

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from rich.filesize import decimal as size
 
-from clicktower.flows.commands.options import Json, K
-from clicktower.flows.commands.standard_input import STANDARD_INPUT, log_files
+from clicktower.flows.commands.options import STANDARD_INPUT, Json, K, log_files
 from clicktower.flows.report.blocks import (
     Block,
     Cell,

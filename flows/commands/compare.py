@@ -8,9 +8,9 @@ from rich.text import Text
 
 from clicktower.flows.commands.options import AdultList, Documents, Into, Json, Qrels, Queries, Shards
 from clicktower.flows.config.toml_file import with_fields, with_options
-from clicktower.flows.report import renderers
 from clicktower.flows.report.blocks import duration
 from clicktower.flows.report.comparison_page import MEASURE, comparison_blocks, comparison_page, write_comparison
+from clicktower.flows.report.markdown import markdown_page
 from clicktower.flows.show import console, present
 from clicktower.flows.show.console import output, plain
 from clicktower.schemas.errors import UsageError
@@ -18,7 +18,7 @@ from clicktower.training.model.named_recipes import DEFAULT, recipe
 from clicktower.training.ranking.ndcg import measure_name
 
 if TYPE_CHECKING:
-    from clicktower.training.evaluation.measured_row import EndedRow
+    from clicktower.training.evaluation.row import EndedRow
 
 
 def compare(
@@ -182,4 +182,4 @@ def show_comparison(comparison: Mapping[str, Any]) -> None:
 def as_markdown(comparison: Mapping[str, Any]) -> str:
     """The page of a comparison in Markdown."""
     page = comparison_page({"metrics": comparison, "labels": comparison.get("labels", {}), "counts": {}})
-    return renderers.markdown_page(page)
+    return markdown_page(page)

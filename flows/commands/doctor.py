@@ -12,9 +12,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from clicktower.flows.commands.options import Json
+from clicktower.flows.config.commands import COMMANDS
 from clicktower.flows.report.blocks import Cell, Table, Text, finding_rows
 from clicktower.flows.show import console
-from clicktower.flows.show.console import NEEDS, emit, errors
+from clicktower.flows.show.console import emit, errors
 from clicktower.schemas.process import limited_groups
 from clicktower.schemas.storage import exists
 from clicktower.training.compute.device import count_gpus
@@ -148,7 +149,7 @@ def packages(requires: Sequence[str], versions: Mapping[str, str]) -> Finding:
     for requirement in map(Requirement, requires):
         named = re.search(r"""extra == ["']([\w-]+)["']""", str(requirement.marker or ""))
         extra, name = named[1] if named else "", canonicalize_name(requirement.name)
-        needed = {"", "cli"}.union(*NEEDS.values())
+        needed = {"", "cli"}.union(*(command.extras for command in COMMANDS.values()))
         if name == "clicktower" or extra not in needed:
             continue
         if name not in versions:
@@ -157,7 +158,7 @@ def packages(requires: Sequence[str], versions: Mapping[str, str]) -> Finding:
         elif not requirement.specifier.contains(versions[name], prereleases=True):
             mismatched.append(f"{name} {versions[name]} (declared: {requirement.specifier})")
     if missing:
-        commands = [command for command, extras_of_command in NEEDS.items() if extras & set(extras_of_command)]
+        commands = [name for name, command in COMMANDS.items() if extras & set(command.extras)]
         useless = "no command works" if extras & {"", "cli"} else f"these do not work: {', '.join(commands)}"
         to_install = ",".join(sorted(extras - {""}))
         fix = f"Run pip install 'clicktower[{to_install}]'." if to_install else "Install clicktower again."

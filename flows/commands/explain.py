@@ -33,7 +33,7 @@ def explain(
     lexical_share: float | None = None,
     side: Side | None = None,
     beside: str | None = None,
-    printed: bool = False,
+    printed: bool | None = None,
     queries: str | None = None,
     into: str | None = None,
     grid: int = 0,
@@ -293,9 +293,10 @@ def _printed_texts(text: str | None, label: str) -> list[tuple[str, Side]]:
             "--printed reads the paper's two pairs, which have texts and labels of their own.",
             "Leave --printed out, or the texts and the label.",
         )
-    return [
-        (read.text, side) for pair in PRINTED_PAIRS for read, side in ((pair.query, "query"), (pair.title, "document"))
-    ]
+    texts: list[tuple[str, Side]] = []
+    for pair in PRINTED_PAIRS:
+        texts += [(pair.query.text, "query"), (pair.title.text, "document")]
+    return texts
 
 
 def _model_folder(path: str) -> tuple[str, bool]:

@@ -6,7 +6,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from clicktower.flows.commands.options import Json
-from clicktower.flows.show import console, present
+from clicktower.flows.show import console, store_results
 
 AtLeastOne = Annotated[int, Parameter(validator=Number(gte=1))]
 
@@ -43,4 +43,4 @@ def prune(
 
     rules = KeepRules(days=keep_days, models=keep_models)
     result = remove(store, rules, releases=release or (), dry_run=dry_run)
-    console.emit(result.to_json(), json, present.pruning)
+    console.emit(result.to_json(), json, store_results.pruning)

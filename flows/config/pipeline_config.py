@@ -44,8 +44,7 @@ from clicktower.schemas.stage import open_result
 from clicktower.training.model.named_recipes import DEFAULT
 from clicktower.training.model.objective_settings import Clicks, Fixed
 from clicktower.training.model.recipe import Recipe, may_be_large
-from clicktower.training.model.teacher import require_teacher, teacher_source, with_teacher
-from clicktower.training.model.word_vectors import with_word_vectors
+from clicktower.training.trainer.job import completed
 from clicktower.training.trainer.launch import require_sum, require_workers
 
 # A recipe's name, or a TOML file.
@@ -431,8 +430,10 @@ def _check_contents(config: PipelineConfig) -> None:
     adult_list(config.build.get("adult_list"))
     named, its_vectors = recipe_named(section.recipe)
     recipe = with_fields(named, assignments(section.set))
-    recipe = with_teacher(with_word_vectors(recipe, section.word_vectors or its_vectors), section.teacher)
+    recipe = completed(recipe, section.word_vectors or its_vectors, section.teacher)
     if section.teacher:
+        from clicktower.training.model.teacher import require_teacher, teacher_source
+
         require_teacher(teacher_source(section.teacher, recipe))
     if section.start and section.start != LIVE:
         open_result(section.start, "train")

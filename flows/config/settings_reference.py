@@ -5,29 +5,16 @@ themselves. A meaning stands under `Args:` of the class that has the field, or o
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from importlib import import_module
 from typing import Any, get_args, get_type_hints
 
 import docstring_parser
 import pydantic
 
+from clicktower.flows.config.commands import COMMANDS, code
 from clicktower.schemas.section import SectionFamily, none_to_null, uri_fields
 
 # The class that holds the settings of a command. A recipe's are those of `compare --set` too.
-CLASSES = {
-    "run": "flows.config.pipeline_config:PipelineConfig",
-    "simulate": "flows.simulation.simulation_config:SimulationConfig",
-    "ingest": "beam_jobs.ingest.ingest_stage:IngestConfig",
-    "build": "beam_jobs.build.build_stage:BuildConfig",
-    "build-labelled": "beam_jobs.labelled.labelled_rows:LabelledConfig",
-    "judgments": "beam_jobs.judgments.judge_clicks:JudgmentsConfig",
-    "train": "training.model.recipe:Recipe",
-    "sweep": "flows.config.sweep_config:SweepConfig",
-    "evaluate": "training.evaluation.evaluate_stage:EvaluateConfig",
-    "evaluate-labelled": "training.evaluation.evaluate_labelled_stage:EvaluateLabelledConfig",
-    "publish": "flows.releases.release_folder:PublishConfig",
-    "explain": "training.analysis.keywords:CountingRule",
-}
+CLASSES = {name: command.settings for name, command in COMMANDS.items() if command.settings}
 
 REQUIRED = "required"
 MOST_NAMED = 10  # alternatives of a field: of more, the languages, docs/model.md has the list
@@ -49,8 +36,7 @@ class Setting:
 
 def settings_class(command: str) -> type[Any]:
     """The class of CLASSES, imported."""
-    module, name = CLASSES[command].split(":")
-    return getattr(import_module(f"clicktower.{module}"), name)
+    return code(CLASSES[command])
 
 
 def settings_of(kind: type[Any], before: str = "") -> Iterator[Setting]:

@@ -13,10 +13,9 @@ from clicktower.schemas.errors import UsageError
 from clicktower.schemas.section import Count, Seed, Uri, changed, section
 from clicktower.training.model.named_recipes import DEFAULT, recipe
 from clicktower.training.model.recipe import Recipe
-from clicktower.training.model.teacher import with_teacher
-from clicktower.training.model.word_vectors import with_word_vectors
 from clicktower.training.sweep.sweep_stage import Halving
 from clicktower.training.sweep.sweep_table import Point, measures, point_text, value_text
+from clicktower.training.trainer.job import completed
 from clicktower.training.trainer.launch import require_workers
 
 
@@ -237,7 +236,7 @@ def _point(config: SweepConfig, fields: Mapping[str, Any], seeds: Sequence[int])
     try:
         # A point with `none` is trained without the file, to see what the file is worth.
         vectors = config.word_vectors if changes.get("word_vectors") != "none" else None
-        first = with_teacher(with_word_vectors(with_fields(recipe(name), assignments), vectors), config.teacher)
+        first = completed(with_fields(recipe(name), assignments), vectors, config.teacher)
         recipes = tuple(changed(first, {"seed": seed}) for seed in seeds) or (first,)
     except UsageError as error:
         raise UsageError(

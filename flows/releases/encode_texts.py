@@ -1,4 +1,4 @@
-"""Vectors of a catalogue's titles, reused from an earlier release of the same model or encoded; vectors of any lines.
+"""Vectors of a catalogue's titles, reused from an earlier release of the same model or encoded.
 
 Titles are encoded in parts of PART_TITLES. A part is written, whole or not at all, to URI/encoding/NAME, and NAME is a
 hash of the model and the part's titles: a publisher that is killed leaves its finished parts, and the next one with the
@@ -10,16 +10,10 @@ tasks of a Ray cluster: each reads the model from the store and writes its part,
 the release URI. A part that is lost with its node is encoded again.
 """
 
-from __future__ import annotations
-
-import codecs
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import compress
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from pkgutil import resolve_name
 
 import numpy as np
 import pyarrow as pa
@@ -27,24 +21,15 @@ import pyarrow.compute as pc
 
 from clicktower.flows.releases.release_documents import EarlierRows, open_documents
 from clicktower.schemas import storage
-from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.errors import StageError
 from clicktower.schemas.manifest import damaged_files
-from clicktower.schemas.release import ENCODING, MODEL, Release, read_folder, read_pointer, read_release, release_folder
-from clicktower.schemas.stage import Progress, StageResult, open_result, silent
-from clicktower.schemas.text_contract import normalise, normalise_column, words
-from clicktower.training.model.embedding import Side, search_vectors
-from clicktower.training.model.text_encoder import load_text_encoder
-
-if TYPE_CHECKING:
-    from clicktower.training.model.compiled_model import CompiledModel
-    from clicktower.training.model.model import AnyEncoder
-
-    Encoder = CompiledModel | AnyEncoder
+from clicktower.schemas.release import ENCODING, Release, read_folder, read_pointer, release_folder
+from clicktower.schemas.stage import Progress, StageResult
+from clicktower.schemas.text_contract import normalise, normalise_column
+from clicktower.training.model.embedding import AnyEncoder, search_vectors
 
 PART_TITLES = 65_536
 _BLOCK_TITLES = 65_536  # normalised at once
-_TRIES = 3  # tries of workers at a part
-_BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -61,7 +46,7 @@ class TitleVectors:
 
 
 def encode_titles(
-    uri: str, trained: StageResult, model: Encoder, titles: Sequence[str], *, workers: int, progress: Progress
+    uri: str, trained: StageResult, model: AnyEncoder, titles: Sequence[str], *, workers: int, progress: Progress
 ) -> TitleVectors:
     """The vectors of all titles from the document tower, in the form that searches compare.
 
@@ -83,18 +68,16 @@ def encode_titles(
     names = [_part_name(uri, trained, part) for part in texts.values()] if len(rows) > 1 else []
     resumed = 0
     for at, name in enumerate(names):
-        if (part_vectors := _read_part(name, len(rows[at]), model.dimensions)) is not None:
+        if (part_vectors := read_part(name, len(rows[at]), model.dimensions)) is not None:
             vectors_TD[rows[at]] = part_vectors
             resumed += len(part_vectors)
             del texts[at]
     num_encoded = len(distinct) - len(missing) + resumed
     progress("encode titles", num_encoded, len(distinct))
-    encode = (
-        _by_workers(trained, texts, names, model, workers)
-        if workers > 1 and names
-        else _encode_locally(model, texts, names)
-    )
-    for at, vectors in encode:
+    encode = _encode_locally
+    if workers > 1 and names:
+        encode = resolve_name("clicktower.flows.releases.encode_on_ray:encode_on_ray")(trained, workers)
+    for at, vectors in encode(model, texts, names):
         vectors_TD[rows[at]] = vectors
         num_encoded += len(vectors)
         progress("encode titles", num_encoded, len(distinct))
@@ -108,63 +91,16 @@ def encode_titles(
 
 
 def _encode_locally(
-    model: Encoder, texts: Mapping[int, list[str]], names: Sequence[str]
+    model: AnyEncoder, texts: Mapping[int, list[str]], names: Sequence[str]
 ) -> Iterator[tuple[int, np.ndarray]]:
     for at, part in texts.items():
         vectors = search_vectors(model, part, "document")
         if names:
-            _write_part(names[at], vectors)
+            write_part(names[at], vectors)
         yield at, vectors
 
 
-def _by_workers(
-    trained: StageResult, texts: Mapping[int, list[str]], names: Sequence[str], model: Encoder, workers: int
-) -> Iterator[tuple[int, np.ndarray]]:
-    """The number and vectors of each part, in the order of completion.
-
-    It uses the cluster that this process is connected to or that RAY_ADDRESS names; without either it starts one and
-    ends it. Raises StageError if a part fails repeatedly.
-    """
-    import ray
-
-    from clicktower.training.trainer.ray_cluster import cluster
-
-    with cluster(workers):
-        try:
-            share = max(1, int(ray.cluster_resources().get("CPU", 1)) // workers)
-            task = cast(Any, ray.remote(num_cpus=share, max_retries=_TRIES, scheduling_strategy="SPREAD")(_encode_part))
-            where = storage.absolute(trained.data)
-            number = {task.remote(where, part, storage.absolute(names[at])): at for at, part in texts.items()}
-            running = list(number)
-            while running:
-                finished, running = ray.wait(running, num_returns=1)
-                ray.get(finished)
-                at = number[finished[0]]
-                vectors = _read_part(names[at], len(texts[at]), model.dimensions)
-                # Not visible from here (a folder on the worker's own machine), or removed by another publisher.
-                yield at, search_vectors(model, texts[at], "document") if vectors is None else vectors
-        except (ray.exceptions.RayTaskError, ray.exceptions.RayError) as error:
-            cause = getattr(error, "cause", None)
-            if isinstance(cause, StageError):
-                raise cause from None
-            raise StageError(
-                f"A worker of {workers} that encode titles failed again and again ({type(error).__name__}). Finished"
-                " parts are kept; what is live stays as it is.",
-                "Publish again, or with --workers 1 on this machine alone.",
-            ) from None
-
-
-def _encode_part(model: str, texts: Sequence[str], name: str) -> None:
-    """A worker's task."""
-    _write_part(name, search_vectors(_loaded(model), texts, "document"))
-
-
-@lru_cache(maxsize=1)
-def _loaded(model: str) -> Encoder:
-    return load_text_encoder(model)
-
-
-def _earlier_rows(uri: str, trained: StageResult, model: Encoder, distinct: Sequence[str]) -> EarlierRows | None:
+def _earlier_rows(uri: str, trained: StageResult, model: AnyEncoder, distinct: Sequence[str]) -> EarlierRows | None:
     """The rows of titles in an earlier release of the same model; None without one."""
     earlier = _release_of_model(uri, trained, model)
     if earlier is None:
@@ -179,7 +115,7 @@ def _earlier_rows(uri: str, trained: StageResult, model: Encoder, distinct: Sequ
     return EarlierRows(folder=folder, index=release.index, vectors_ND=vectors_ND, row_of_T=row_of_T)
 
 
-def _release_of_model(uri: str, trained: StageResult, model: Encoder) -> tuple[str, Release] | None:
+def _release_of_model(uri: str, trained: StageResult, model: AnyEncoder) -> tuple[str, Release] | None:
     """(folder, release): the live release if it has this model, otherwise the newest intact one that does; None without
     one.
     """
@@ -217,13 +153,13 @@ def _part_name(uri: str, trained: StageResult, texts: Sequence[str]) -> str:
     return storage.join(uri, ENCODING, f"{digest.hexdigest()[:32]}.part")
 
 
-def _write_part(name: str, vectors: np.ndarray) -> None:
+def write_part(name: str, vectors: np.ndarray) -> None:
     """Write a hash of the rest, then float32 [titles, dimensions]."""
     content = np.ascontiguousarray(vectors, "<f4").tobytes()
     storage.write_atomic(name, hashlib.sha256(content).digest() + content)
 
 
-def _read_part(name: str, num_titles: int, dimensions: int) -> np.ndarray | None:
+def read_part(name: str, num_titles: int, dimensions: int) -> np.ndarray | None:
     """The vectors of a finished part; None if it is missing or damaged."""
     try:
         content = storage.read_bytes(name)
@@ -233,72 +169,3 @@ def _read_part(name: str, num_titles: int, dimensions: int) -> np.ndarray | None
     if len(content_bytes) != 4 * num_titles * dimensions or hashlib.sha256(content_bytes).digest() != digest:
         return None
     return np.frombuffer(content_bytes, "<f4").reshape(num_titles, dimensions)
-
-
-def open_encoder(model: str | None, release: str | None) -> Encoder:
-    """The model of a stage's folder or of a live release. Raises UsageError unless exactly one is given."""
-    if model is not None and release is None:
-        return load_text_encoder(open_result(model).data)
-    if release is not None and model is None:
-        return load_text_encoder(f"{read_release(release)[0]}/{MODEL}")
-    raise UsageError(
-        f"Texts are encoded by one model, and {'two are' if model else 'none is'} named.",
-        "Give --model FOLDER or --release URI.",
-    )
-
-
-def encode(
-    encoder: Encoder, texts: Sequence[str], side: Side, progress: Progress = silent
-) -> tuple[np.ndarray, list[bool]]:
-    """(the search vectors of any texts, float32 [texts, dimensions]; whether each has a word, zero vectors if not)."""
-    has_word = [bool(words(text)) for text in texts]
-    vectors = np.zeros((len(texts), encoder.dimensions), "<f4")
-    if any(has_word):
-        vectors[has_word] = search_vectors(encoder, list(compress(texts, has_word)), side, progress=progress)
-    return vectors, has_word
-
-
-def encode_lines(
-    encoder: Encoder,
-    stream: BinaryIO,
-    side: Side,
-    *,
-    raw: bool = False,
-    objects: bool = False,
-    progress: Progress = silent,
-) -> Iterator[bytes]:
-    """The vectors of every line, in order, in blocks; it does not wait for a block to fill.
-
-    One line per vector, a JSON array or {"vector": array}, null if the text has no word; or with `raw` little-endian
-    float32, zeros for such a text. Raises StageError for bytes that are not UTF-8.
-    """
-    number = 0
-    for block in _blocks(stream):
-        texts = []
-        for line in block:
-            number += 1
-            line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
-            try:
-                texts.append(line.decode().removesuffix("\r"))
-            except UnicodeDecodeError:
-                raise StageError(
-                    f"Line {number:,} is not UTF-8: no line after it is encoded.", "Convert the text to UTF-8."
-                ) from None
-        vectors, has_word = encode(encoder, texts, side)
-        progress("encode lines", number, None)
-        if raw:
-            yield vectors.tobytes()
-            continue
-        rows = [row if is_known else None for row, is_known in zip(vectors.tolist(), has_word, strict=True)]
-        yield "".join(json.dumps({"vector": row} if objects else row, allow_nan=False) + "\n" for row in rows).encode()
-
-
-def _blocks(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """The lines of each read, without their ends."""
-    remainder = b""
-    while chunk := stream.read1(_BLOCK_BYTES):  # type: ignore[attr-defined]
-        *lines, remainder = (remainder + chunk).split(b"\n")
-        if lines:
-            yield lines
-    if remainder:
-        yield [remainder]

@@ -32,15 +32,12 @@ from clicktower.schemas.release import CARD, GOLDEN, MODEL, PER_QUERY, QUERY_TOW
 from clicktower.schemas.release import release_folder as release_folder_of
 from clicktower.schemas.stage import Progress, StageResult, open_result
 from clicktower.schemas.text_contract import keyed_digest, words
-from clicktower.training.model.embedding import search_vectors
-from clicktower.training.model.ensemble import Ensemble
-from clicktower.training.model.imported_encoder import ImportedEncoder
-from clicktower.training.model.model import AnyEncoder, Model, load_encoder
+from clicktower.training.model.embedding import AnyEncoder, members_of, search_vectors
+from clicktower.training.model.model import Model, load_encoder
 from clicktower.training.model.model_folder import DESCRIPTION, WEIGHTS
 from clicktower.training.ranking.bm25 import INDEX, TitleBM25
 from clicktower.training.ranking.ndcg import measure_name
-from clicktower.training.ranking.title_ranking import mixed, with_best_by_terms
-from clicktower.training.ranking.word_matches import WORDS, WordMatches
+from clicktower.training.ranking.title_ranking import WORDS, WordMatches, mixed, with_best_by_terms
 
 
 def make_release(
@@ -220,7 +217,7 @@ def model_card(release: Release, model: AnyEncoder, trained: StageResult) -> str
         "measure": measure_name,
         "interval": _interval,
     }
-    members = model.members if isinstance(model, Ensemble) else (model,)
+    members = members_of(model)
     names = [member.name for member in members]
     table, measured = release.evaluation, figures(release.evaluation, model)
     ours = measured.whole or {}
@@ -281,8 +278,8 @@ def _window(window: Mapping[str, Any], times: list[str]) -> str:
     return f"{times[0][:10]} to {times[-1][:10]}" if times else "not known: the log has no dates"
 
 
-def _tower(member: Model | ImportedEncoder) -> str:
-    if isinstance(member, ImportedEncoder):
+def _tower(member: Any) -> str:
+    if not isinstance(member, Model):
         return f"imported, {member.settings.pooling} of the tokens, of which it reads {member.settings.max_tokens:,}"
     tower = member.recipe.tower
     settings = asdict(tower)
@@ -291,8 +288,8 @@ def _tower(member: Model | ImportedEncoder) -> str:
     return f"{tower.kind}, {tower.cells} cells{''.join(sizes)}" + (f", with {' and '.join(gates)}" if gates else "")
 
 
-def _training(member: Model | ImportedEncoder) -> str:
-    if isinstance(member, ImportedEncoder):
+def _training(member: Any) -> str:
+    if not isinstance(member, Model):
         return "trained elsewhere"
     printed = "as printed in arXiv:1502.06922" if member.recipe.as_printed else "not those that arXiv:1502.06922 prints"
     return f"{member.recipe.epochs} epochs; settings {printed}"

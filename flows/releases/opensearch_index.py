@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from clicktower.flows.releases.release_documents import CANDIDATES
 from clicktower.schemas import storage
-from clicktower.schemas.documents import finite
+from clicktower.schemas.document_forms import finite
 from clicktower.schemas.languages import Language
 from clicktower.schemas.lexical_contract import ARTICLES
 from clicktower.schemas.manifest import to_bytes

@@ -25,6 +25,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -35,19 +36,15 @@ from onnx import TensorProto, helper, numpy_helper
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.text_contract import golden_cases
 from clicktower.schemas.text_contract import words as words_of
-from clicktower.training.model.embedding import search_vectors
-from clicktower.training.model.ensemble import Ensemble
-from clicktower.training.model.imported_encoder import ImportedEncoder
-from clicktower.training.model.model import AnyEncoder, Model
+from clicktower.training.model.embedding import AnyEncoder, members_of, search_vectors
+from clicktower.training.model.model import Model
 from clicktower.training.model.parameters import is_head_or_decoder
 from clicktower.training.model.recipe import Recipe, tower_name
 from clicktower.training.towers import tower_settings as towers
-from clicktower.training.towers.tower_settings import SIGMA_MIN
 
 OPSET = 17
 _LARGEST_BYTES = 2_000_000_000  # of a protobuf message
 _OPEN_FORGET_GATE = 100.0
-_LAST = np.iinfo(np.int64).max
 
 NUM_TITLES = 50
 NUM_LONG_WORDS = 60
@@ -63,27 +60,27 @@ class CannotExport(StageError):
 
 def query_onnx(model: AnyEncoder) -> bytes:
     """The serialised graph. Raises CannotExport."""
-    members = model.members if isinstance(model, Ensemble) else (model,)
-    if any(isinstance(member, ImportedEncoder) for member in members):
+    members = members_of(model)
+    if any(not isinstance(member, Model) for member in members):
         raise CannotExport("an imported encoder reads tokens of its own, and the graph knows only letter trigrams.")
     num_bytes = sum(4 * member.layout.table_rows * member.layout.columns for member in members)
     if num_bytes > _LARGEST_BYTES:
         raise CannotExport(f"its trigram table has {num_bytes:,} bytes, and an ONNX file holds {_LARGEST_BYTES:,}.")
     if any(member.layout.word_rows.words for member in members):
         raise CannotExport("some words have vectors of their own, and the graph knows only letter trigrams.")
-    graph = _Graph()
+    graph = Graph()
     vectors = [_tower(graph, member) for member in members]
     if model.similarity == "cosine":
         vectors = [_unit(graph, vector) for vector in vectors]
-    if isinstance(model, Ensemble):
-        scaled = zip(vectors, model.text_weights, strict=True)
+    if weights := getattr(model, "text_weights", None):  # of an ensemble
+        scaled = zip(vectors, weights, strict=True)
         vectors = [graph.add("Mul", vector, graph.constant(np.float32(sqrt(weight)))) for vector, weight in scaled]
         vectors = [graph.add("Concat", *vectors, axis=0)]
     graph.add("Identity", vectors[0], output="vector")
     return graph.model(model.dimensions).SerializeToString()
 
 
-class _Graph:
+class Graph:
     """A graph under construction: nodes and constants."""
 
     def __init__(self) -> None:
@@ -120,36 +117,23 @@ class _Graph:
         return proto
 
 
-def _tower(graph: _Graph, model: Model) -> str:
+def _tower(graph: Graph, model: Model) -> str:
     """The output of a model's embedding of the text, [dimensions], not normalised."""
     table, parts = model.layout.split(model.towers[tower_name(model.recipe, "query")])
     part = {name: _array(value) for name, value in parts.items() if not is_head_or_decoder(name)}
     words = _word_inputs(graph, model.recipe, _array(table))
     match tower := model.recipe.tower:
         case towers.LSTM():
-            return _lstm(graph, tower, words, part, "forward")
-        case towers.BiLSTM():
-            return _bilstm(graph, tower, words, part)
+            return lstm(graph, tower, words, part, "forward")
         case towers.RNN():
             return _rnn(graph, tower.cells, words, part)
         case towers.Bag():
-            return _sum(graph, words)
-        case towers.DSSM():
-            return _semantic(graph, _sum(graph, words), part)
-        case towers.CLSM():
-            return _clsm(graph, tower, words, part)
-        case towers.SelfAttentive():
-            return _self_attentive(graph, tower, words, part)
-        case towers.MaxPooled():
-            states_TD = _bilstm(graph, tower, words, part, every=True)
-            return graph.add("ReduceMax", states_TD, axes=[0], keepdims=0)
-        case towers.Variational():
-            return _variational(graph, tower, words, part)
+            return sum_of(graph, words)
         case _:
-            raise CannotExport(f"there is no graph for the tower {tower.kind}.")
+            return resolve_name("clicktower.flows.releases.tower_graphs:tower_graph")(graph, tower, words, part)
 
 
-def _word_inputs(graph: _Graph, recipe: Recipe, table: np.ndarray) -> str:
+def _word_inputs(graph: Graph, recipe: Recipe, table: np.ndarray) -> str:
     """W l of each word, [T, G]: the sum of its trigrams' rows."""
     rows = graph.add("Gather", graph.constant(table), "trigram_ids", axis=0)
     word = "word_of_trigram"
@@ -165,8 +149,8 @@ def _word_inputs(graph: _Graph, recipe: Recipe, table: np.ndarray) -> str:
     return graph.add("ScatterND", nothing, graph.add("Unsqueeze", word, graph.ints(1)), rows, reduction="add")
 
 
-def _lstm(
-    graph: _Graph,
+def lstm(
+    graph: Graph,
     tower: towers.GatedRecurrent,
     words: str,
     part: Mapping[str, np.ndarray],
@@ -195,20 +179,7 @@ def _lstm(
     return _states(graph, "LSTM", words, names, d, direction, every=every, outputs=3)
 
 
-def _bilstm(
-    graph: _Graph, tower: towers.GatedRecurrent, words: str, part: Mapping[str, np.ndarray], *, every: bool = False
-) -> str:
-    columns = part["b"].shape[0] // 2
-    halves = []
-    for at, direction in enumerate(("forward", "reverse")):
-        first = graph.ints(at * columns), graph.ints((at + 1) * columns), graph.ints(1)
-        of_one_way = {name: np.split(value, 2, axis=-1)[at] for name, value in part.items()}
-        sliced = graph.add("Slice", words, *first)
-        halves.append(_lstm(graph, tower, sliced, of_one_way, direction, every=every))
-    return graph.add("Concat", *halves, axis=-1)
-
-
-def _rnn(graph: _Graph, d: int, words: str, part: Mapping[str, np.ndarray]) -> str:
+def _rnn(graph: Graph, d: int, words: str, part: Mapping[str, np.ndarray]) -> str:
     inputs = np.eye(d, dtype=np.float32)
     none = np.zeros(d, np.float32)
     bias = np.concatenate([part.get("b", none), none])
@@ -217,7 +188,7 @@ def _rnn(graph: _Graph, d: int, words: str, part: Mapping[str, np.ndarray]) -> s
 
 
 def _states(
-    graph: _Graph,
+    graph: Graph,
     operator: str,
     words: str,
     weights: list[str],
@@ -237,59 +208,12 @@ def _states(
     return graph.add("Reshape", state, graph.ints(-1, d) if every else graph.ints(d))
 
 
-def _self_attentive(graph: _Graph, tower: towers.SelfAttentive, words: str, part: Mapping[str, np.ndarray]) -> str:
-    """The hops' sums of the states, concatenated or their mean; the softmax is over the T words."""
-    recurrent = {name: value for name, value in part.items() if name not in ("W_s1", "W_s2")}
-    states_TD = _bilstm(graph, tower, words, recurrent, every=True)
-    hidden = graph.add("Tanh", graph.add("MatMul", states_TD, graph.constant(part["W_s1"])))
-    weights_Tr = graph.add("Softmax", graph.add("MatMul", hidden, graph.constant(part["W_s2"])), axis=0)
-    sums_rD = graph.add("MatMul", graph.add("Transpose", weights_Tr, perm=[1, 0]), states_TD)
-    if tower.average_hops:
-        return graph.add("ReduceMean", sums_rD, axes=[0], keepdims=0)
-    return graph.add("Reshape", sums_rD, graph.ints(-1))
-
-
-def _variational(graph: _Graph, tower: towers.Variational, words: str, part: Mapping[str, np.ndarray]) -> str:
-    """μ and σ of the last states, concatenated."""
-    ours = ("W_mu", "b_mu", "W_sigma", "b_sigma")
-    recurrent = {name: value for name, value in part.items() if name not in ours}
-    state = graph.add("Unsqueeze", _bilstm(graph, tower, words, recurrent), graph.ints(0))
-
-    def layer(name: str) -> str:
-        row = graph.add("MatMul", state, graph.constant(part[f"W_{name}"]))
-        return graph.add("Add", graph.add("Reshape", row, graph.ints(-1)), graph.constant(part[f"b_{name}"]))
-
-    deviation = graph.add("Add", graph.add("Softplus", layer("sigma")), graph.constant(np.float32(SIGMA_MIN)))
-    return graph.add("Concat", layer("mu"), deviation, axis=0)
-
-
-def _clsm(graph: _Graph, tower: towers.CLSM, words: str, part: Mapping[str, np.ndarray]) -> str:
-    """The word k places to the right of each is in row t + k + w of the words with w rows of zeros at both ends."""
-    w, hidden = tower.window // 2, tower.hidden
-    padded = graph.add("Pad", words, graph.ints(w, 0, w, 0))
-    places = []
-    for at in range(tower.window):
-        until = at - 2 * w or _LAST
-        rows = graph.add("Slice", padded, graph.ints(at), graph.ints(until), graph.ints(0))
-        columns = graph.ints(at * hidden), graph.ints((at + 1) * hidden), graph.ints(1)
-        places.append(graph.add("Slice", rows, *columns))
-    windows = graph.add("Sum", *places)
-    return _semantic(graph, graph.add("ReduceMax", windows, axes=[0], keepdims=0), part)
-
-
-def _sum(graph: _Graph, words: str) -> str:
+def sum_of(graph: Graph, words: str) -> str:
+    """The sum over the words, [G]."""
     return graph.add("ReduceSum", words, graph.ints(0), keepdims=0)
 
 
-def _semantic(graph: _Graph, hidden_H: str, part: Mapping[str, np.ndarray]) -> str:
-    """tanh(W_s tanh(h + b) + b_s), [d]."""
-    hidden = graph.add("Tanh", graph.add("Add", hidden_H, graph.constant(part["b"])))
-    row = graph.add("MatMul", graph.add("Unsqueeze", hidden, graph.ints(0)), graph.constant(part["W_s"]))
-    argument = graph.add("Add", graph.add("Reshape", row, graph.ints(-1)), graph.constant(part["b_s"]))
-    return graph.add("Tanh", argument)
-
-
-def _unit(graph: _Graph, vector: str) -> str:
+def _unit(graph: Graph, vector: str) -> str:
     """The vector divided by its length; a zero vector stays zero."""
     length = graph.add("ReduceL2", vector, axes=[0], keepdims=1)
     return graph.add("Div", vector, graph.add("Max", length, graph.constant(np.array([1e-30], np.float32))))
@@ -331,7 +255,7 @@ def golden(model: AnyEncoder, titles: Sequence[str]) -> Golden:
     contract = [text for text, of_text, _ in golden_cases() if of_text]
     many = " ".join(word for title in titles for word in title.split())
     texts = list(dict.fromkeys([*contract, *titles, " ".join(many.split()[:NUM_LONG_WORDS])]))
-    members = model.members if isinstance(model, Ensemble) else (model,)
+    members = members_of(model)
     trained = [member for member in members if isinstance(member, Model)]  # all share one contract of trigrams
     rows, cut = trained[0].layout.word_rows if trained else None, [words_of(text) for text in texts]
     return Golden(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -12,22 +12,17 @@ import pyarrow.compute as pc
 from clicktower.flows.releases.document_filter import Filter, matching_rows, require_filter
 from clicktower.flows.releases.release_documents import CANDIDATES, IndexSearch, open_documents, open_index
 from clicktower.schemas import storage
-from clicktower.schemas.documents import finite
+from clicktower.schemas.document_forms import finite
 from clicktower.schemas.errors import StageError, UsageError, require_major
 from clicktower.schemas.manifest import damaged_files
 from clicktower.schemas.release import MODEL, kept_folder, read_folder, read_release, require_searchable
 from clicktower.schemas.text_contract import CONTRACT_VERSION, words
-from clicktower.training.model.embedding import search_vectors
-from clicktower.training.model.ensemble import Stored, encoder_of
-from clicktower.training.model.model_folder import read_model, reading_model
+from clicktower.training.model.embedding import AnyEncoder, search_vectors
+from clicktower.training.model.model_folder import Stored, encoder_of, read_model, reading_model
 from clicktower.training.model.text_encoder import text_encoder_of
 from clicktower.training.ranking.bm25 import INDEX, TitleBM25
 from clicktower.training.ranking.rerank import Confidence, rerank
-from clicktower.training.ranking.title_ranking import mixed, with_best_by_terms
-from clicktower.training.ranking.word_matches import WORDS, WordMatches
-
-if TYPE_CHECKING:
-    from clicktower.training.model.model import AnyEncoder
+from clicktower.training.ranking.title_ranking import WORDS, WordMatches, mixed, with_best_by_terms
 
 Mode = Literal["hybrid", "vector", "bm25"]
 
@@ -94,7 +89,7 @@ class OpenRelease:
         self._words = self._open_words() if self.word_share else None
 
     @cached_property
-    def model(self) -> "AnyEncoder":
+    def model(self) -> AnyEncoder:
         """The whole model, which explains and classifies; torch takes seconds to load."""
         from clicktower.training.model.model import trained_model
 

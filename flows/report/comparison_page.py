@@ -31,6 +31,7 @@ from clicktower.flows.report.blocks import (
     sentence,
 )
 from clicktower.flows.report.figures import WIDE, ChartRow, Dot, dot_of, row_chart
+from clicktower.flows.report.run_blocks import measurement_blocks
 from clicktower.training.evaluation import TABLES
 from clicktower.training.ranking.ndcg import measure_name
 
@@ -45,7 +46,6 @@ LEVEL = 0.05  # a corrected p below it is beyond chance
 STARS = ((0.001, "***"), (0.01, "**"), (LEVEL, "*"))
 MIN_PART_QUERIES = 20  # a mean over fewer is chance
 ALIKE = "≈"  # marks a row whose difference from the chosen one is not significant
-GAINS = {"exponential": "2^grade - 1", "linear": "the grade"}
 JUDGES = {
     "assessors": "Judgments: those of the qrels file.",
     "click-derived": "Judgments: derived from clicks, by no judge.",
@@ -198,8 +198,9 @@ def _answer(comparison: Comparison) -> list[Block]:
     return [Text(text=answer(comparison), tone=verdict(comparison)), picture, Items(items=notes)]
 
 
-def comparison_headline(comparison: Comparison) -> str:
-    """The comparison in one line: how many rows, and the best beside the chosen one."""
+def comparison_headline(result: Mapping[str, Any]) -> str:
+    """A compare stage's result in one line: how many rows, and the best beside the chosen one."""
+    comparison: Comparison = result["metrics"]
     rows, measured = comparison["rows"], finished_rows(comparison)
     top, base = best(comparison), reference_row(comparison)
     text = quantity(len(measured), "row") if len(measured) == len(rows) else f"{len(measured)} of {len(rows)} rows"
@@ -540,15 +541,3 @@ def _measurement(comparison: Comparison) -> list[Block]:
     notes = [f"{row['title']}: {note}" for row in comparison["rows"] for note in row.get("notes") or ()]
     folded = Section(title="Notes on rows", folded=True, blocks=[Items(items=notes)], only="page")
     return [Items(items=[judges]), *measurement_blocks(comparison), *([folded] if notes else [])]
-
-
-def measurement_blocks(metrics: Mapping[str, Any]) -> list[Block]:
-    """How a comparison or an evaluation was measured."""
-    uniform = metrics["n"] - metrics["n_informative"]
-    facts = [
-        f"{quantity(metrics['n'], 'query')}"
-        + (f", of which {uniform:,} cannot tell rankings apart: their documents have one grade." if uniform else "."),
-        f"Gain: {GAINS[metrics['gain']]}. Intervals: {metrics['confidence']:.0%}.",
-    ]
-    rules = [sentence(f"{name.replace('_', ' ')}: {rule}") for name, rule in metrics["rules"].items()]
-    return [Items(items=facts), Items(items=rules, only="page")]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from clicktower.flows.report import figures
+from clicktower.flows.report import figures, heat_maps
 from clicktower.flows.report.blocks import (
     SIMULATED,
     Beside,
@@ -45,7 +45,7 @@ ARROWS = {"left to right": "→", "right to left": "←"}
 TABLE_WORDS = 40  # of a text
 GRID_CELLS = 10  # with columns that fit side by side
 HOPS = 8  # with columns that fit side by side
-SHARED = figures.Scale(low=-1.0, high=1.0)  # everything but c lies within
+SHARED = heat_maps.Scale(low=-1.0, high=1.0)  # everything but c lies within
 SHADES = 5
 ONE_WORD = (
     "A text of one word is read in one step: no cell moves from word to word, so nothing is counted and no word can be"
@@ -104,8 +104,8 @@ def _scores(readings: Readings) -> list[Block]:
     for reading in readings.models:
         for number, score in enumerate(reading.scores):
             meaning = SCORES[reading.recipe.objective.similarity]
-            pair = f"“{reading.texts[2 * number].text}” and its title" if len(reading.scores) > 1 else "The pair"
-            blocks.append(Text(text=f"{pair} by {reading.name}: {score:.3f}, {meaning}.", tone="unknown"))
+            subject = f"“{reading.texts[2 * number].text}” and its title" if len(reading.scores) > 1 else "The pair"
+            blocks.append(Text(text=f"{subject} by {reading.name}: {score:.3f}, {meaning}.", tone="unknown"))
         for number, classes in enumerate(reading.classes):
             unit = "pair" if len(reading.classes) < len(reading.texts) else called(reading, number)
             shares = ", ".join(f"{name} {share:.3f}" for name, share in classes.items())
@@ -206,32 +206,32 @@ def _count(count: int | None, total: int) -> Cell:
 def _pictures(explanation: Explanation, text: TracedText, trace: Trace, readings: Readings) -> list[Block]:
     """The gates and states of one direction, and y of the most active cells alone (Fig. 6, 11, 12)."""
     cells, shared = readings.rule.top_cells, readings.colours == "shared"
-    columns, active, panels = figures.word_columns(text.words), most_active(trace, cells), []
+    columns, active, panels = heat_maps.word_columns(text.words), most_active(trace, cells), []
     for name, (title, meaning) in PANELS.items():
         if name not in trace.states:
             continue
         values = trace.states[name]
-        scale = SHARED if shared else figures.panel_scale(values)
+        scale = SHARED if shared else heat_maps.panel_scale(values)
         sentence = meaning
         if shared:
             beyond = "; beyond ±1 as ±1" if abs(values).max() > SHARED.high else ""
             sentence += f"; {values.min():.2f} to {values.max():.2f}{beyond}"
-        picture = partial(figures.heat_map, values, columns, active, scale, f"{title} {name}(t)")
+        picture = partial(heat_maps.heat_map, values, columns, active, scale, f"{title} {name}(t)")
         panels.append(Picture(picture=picture, remark=sentence, legend=[] if shared else _scale(scale)))
     y = trace.states["y"][:, active]
-    scale = figures.panel_scale(y)
+    scale = heat_maps.panel_scale(y)
     names = [f"{cell}  {value:+.2f}" for cell, value in zip(active, trace.vector[[*active]], strict=True)]
     apart = Picture(
         title="The most active cells alone",
         remark="y(t) on a scale of its own; beside a cell’s number the value by which it is one of them",
-        picture=partial(figures.heat_map, y, columns, range(len(active)), scale, "output y(t)", names),
+        picture=partial(heat_maps.heat_map, y, columns, range(len(active)), scale, "output y(t)", names),
         legend=_scale(scale),
     )  # fmt: skip
     of_all = f"Every gate and state: a column is a word, a row a cell, the {cells} most active on top in that order."
     notes = [f"{of_all} Colours: −1 orange, 0 none, 1 green." if shared else of_all]
     if columns.words_each > 1:
         notes.append(
-            f"The text has more than {figures.MOST} words, so a column is the mean over {columns.words_each} "
+            f"The text has more than {heat_maps.MOST} words, so a column is the mean over {columns.words_each} "
             "consecutive words. Every word is in traces.arrow."
         )
     return [
@@ -240,7 +240,7 @@ def _pictures(explanation: Explanation, text: TracedText, trace: Trace, readings
     ]  # fmt: skip
 
 
-def _scale(scale: figures.Scale) -> list[tuple[str, str]]:
+def _scale(scale: heat_maps.Scale) -> list[tuple[str, str]]:
     return [("both" if scale.around_zero else "scale", f"{scale.low:.2g} to {scale.high:.2g}")]
 
 
@@ -252,9 +252,11 @@ def attention_blocks(title: str, weights: Any, words: Sequence[str]) -> list[Blo
     weights_rT = np.asarray(weights)
     together, shared, several = overall(weights_rT), overlap(weights_rT), len(weights_rT) > 1
     shown = np.vstack([weights_rT, *([together] if several else [])])
-    scale = figures.Scale(low=0.0, high=float(shown.max()))
+    scale = heat_maps.Scale(low=0.0, high=float(shown.max()))
     numbers = [*map(str, range(1, len(weights_rT) + 1)), *(["overall"] if several else [])]
-    picture = partial(figures.heat_map, shown.T, figures.word_columns(words), range(len(shown)), scale, "hops", numbers)
+    picture = partial(
+        heat_maps.heat_map, shown.T, heat_maps.word_columns(words), range(len(shown)), scale, "hops", numbers
+    )
     shades = np.rint(SHADES * together / together.max()).astype(int).tolist()
     text = Words(words=[(words[at], shade, False, f"{together[at]:.1%}") for at, shade in enumerate(shades)])
     sentence = "The weights of each hop add up to 1; overall, which shades the words, is their mean"

@@ -21,7 +21,8 @@ from clicktower.flows.report.blocks import (
     sentence,
 )
 from clicktower.flows.report.explain_page import attention_blocks
-from clicktower.flows.report.figures import SERIES, histogram, interval_pictures, shorten
+from clicktower.flows.report.figures import SERIES, interval_pictures, shorten
+from clicktower.flows.report.heat_maps import histogram
 from clicktower.schemas import storage
 from clicktower.schemas.manifest import from_bytes
 from clicktower.training.evaluation.evaluate_labelled_stage import EXAMPLES

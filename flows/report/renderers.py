@@ -1,6 +1,5 @@
-"""Blocks as a page of HTML, as Markdown, and in a terminal. Foreign texts cannot break out of any of them."""
+"""Blocks as a page of HTML and in a terminal (markdown: as Markdown). Foreign texts cannot break out of any of them."""
 
-import re
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from textwrap import wrap
@@ -58,73 +57,15 @@ def write_page(path: str, page: Page) -> None:
     storage.write_atomic(path, html(page).encode("utf-8"))
 
 
-def markdown_page(page: Page) -> str:
-    """A whole page in Markdown."""
-    parts = [f"# {escaped(page.title)}", escaped(page.lead)]
-    parts += [f"**{escaped(bold)}** {escaped(text)}" for bold, text in page.banners]
-    return "\n\n".join(filter(None, [*parts, markdown(page.blocks)])) + "\n"
-
-
-def markdown(blocks: Sequence[Block], depth: int = 2) -> str:
-    """The blocks, a heading for each section, without figures, since tables have their numbers."""
-    return "\n\n".join(filter(None, (_markdown(block, depth) for block in shown(blocks, "page"))))
-
-
-def escaped(text: str) -> str:
-    """Text that Markdown shows literally: on one line, without markup of its own."""
-    html = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_\[\]|~#])", r"\\\1", html)
-
-
 def one_line(text: str) -> str:
     """Foreign text on one line, without invisible characters that have effects."""
     return visible(" ".join(text.split()))
 
 
-def _markdown(block: Block, depth: int) -> str:
-    match block:
-        case Section():
-            return f"{'#' * depth} {escaped(block.title)}\n\n{markdown(block.blocks, depth + 1)}"
-        case Beside():
-            return markdown(block.blocks, depth)
-        case Heading():
-            return f"{'#' * depth} {escaped(block.text)}"
-        case Text():
-            return f"**{escaped(block.text)}**" if block.tone not in ("", "quiet") else escaped(block.text)
-        case Items():
-            sign = "⚠ " if block.tone == "alarm" else ""
-            return "\n".join(f"- {sign}{escaped(item)}" for item in block.items)
-        case Code():
-            return f"    {visible(block.text)}"
-        case Words():
-            return " ".join(f"**{escaped(word)}**" if marked else escaped(word) for word, _, marked, _ in block.words)
-        case Table():
-            return _markdown_table(block)
-    return ""
-
-
-def _markdown_table(table: Table) -> str:
-    width = max(map(len, [table.header, *table.rows]))
-    header = [": ".join(filter(None, pair)) for pair in _names(table, width)]
-    left = table.left if table.header else range(width)
-    lines = [escaped(table.caption), "", f"| {' | '.join(map(escaped, header))} |"]
-    lines += [f"|{'|'.join('---' if at in left else '---:' for at in range(width))}|"]
-    for row in table.rows:
-        cells = [_markdown_cell(cell(value)) for value in row]
-        lines.append(f"| {' | '.join([*cells, *[''] * (width - len(cells))])} |")
-    return "\n".join(lines)
-
-
-def _names(table: Table, width: int) -> list[tuple[str, str]]:
+def column_names(table: Table, width: int) -> list[tuple[str, str]]:
     """(group, name) of each column; both may be empty."""
     groups = [name for name, columns in table.groups for _ in range(columns)]
     return list(zip(groups or [""] * width, table.header or [""] * width, strict=True))
-
-
-def _markdown_cell(cell: Cell) -> str:
-    text, aside = escaped(cell.text), cell.aside or cell.tip
-    text = f"**{text}**" if cell.strong else text
-    return " ".join(filter(None, [text, escaped(cell.mark), f"({escaped(aside)})" if aside else ""]))
 
 
 STYLES = {
@@ -177,7 +118,7 @@ def _grid(table: Table, width: int) -> Grid:
     rows = [[cell(value) for value in row] for row in table.rows]
     columns = max(map(len, [table.header, *rows]))
     needed = 0
-    for at, pair in enumerate(_names(table, columns)):
+    for at, pair in enumerate(column_names(table, columns)):
         name, column = one_line(" ".join(filter(None, pair))), [row[at] for row in rows if at < len(row)]
         text = at in table.left or not table.header
         # On a narrow terminal texts and column names shrink: rich would shrink figures too.

@@ -1,18 +1,41 @@
-"""A run's results as blocks: for its page, the terminal and its page in Prefect."""
+"""A run's results as blocks: for its page, the terminal and its page in Prefect; and its page."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from clicktower.flows.report.blocks import Beside, Block, Cell, Items, Table, Text
-from clicktower.flows.report.comparison_page import comparison_headline, measurement_blocks
+from clicktower.flows.config.commands import COMMANDS, code
+from clicktower.flows.report.blocks import (
+    BY_CLICKS,
+    SIMULATED,
+    Beside,
+    Block,
+    Cell,
+    Code,
+    Heading,
+    Items,
+    Page,
+    Section,
+    Table,
+    Text,
+    duration,
+    grade_legend,
+    quantity,
+    ranking_table,
+    record,
+    sentence,
+)
 from clicktower.flows.report.figures import interval_pictures
 from clicktower.schemas.day_version import KEY_ENDED, SECOND_KEY
 from clicktower.schemas.ledger import FATES, Ledger
+from clicktower.schemas.release import read_decision
+from clicktower.schemas.stage import open_result
 from clicktower.training.ranking.ndcg import measure_name
 
 NUM_EXAMPLES = 5  # of days
 KINDS = {"kept": "Kept", "dropped": "Dropped by a rule", "unreadable": "Unreadable"}
 SYSTEM_NAMES = {"model": "Ours", "vectors": "Vectors alone", "bm25": "BM25", "random": "Random"}
+GAINS = {"exponential": "2^grade - 1", "linear": "the grade"}
 MEASURES_DRAWN = ("ndcg@1", "ndcg@3", "ndcg@10", "collection_ndcg@10")
 HELD_OUT = {
     "dev_loss": "held-out loss {:.3f}",
@@ -210,76 +233,215 @@ def ranking(metrics: Metrics) -> list[Block]:
     ]
 
 
+def measurement_blocks(metrics: Mapping[str, Any]) -> list[Block]:
+    """How a comparison or an evaluation was measured."""
+    uniform = metrics["n"] - metrics["n_informative"]
+    facts = [
+        f"{quantity(metrics['n'], 'query')}"
+        + (f", of which {uniform:,} cannot tell rankings apart: their documents have one grade." if uniform else "."),
+        f"Gain: {GAINS[metrics['gain']]}. Intervals: {metrics['confidence']:.0%}.",
+    ]
+    rules = [sentence(f"{name.replace('_', ' ')}: {rule}") for name, rule in metrics["rules"].items()]
+    return [Items(items=facts), Items(items=rules, only="page")]
+
+
 def held_out(measured: Mapping[str, Any]) -> list[str]:
     """The last epoch of a training on held-out data, in a fixed order."""
     return [form.format(measured[name]) for name, form in HELD_OUT.items() if measured.get(name) is not None]
 
 
 def headline(result: Mapping[str, Any]) -> str:
-    """A stage's result in one line; empty for a stage without one."""
-    c, m = result.get("counts", {}), result.get("metrics", {})
-    match result["stage"]:
-        case "simulate":
-            return f"{c['lines']:,} lines of {c['searches']:,} searches over {c['documents']:,} documents, simulated"
-        case "ingest":
-            ledger = Ledger.from_json(result["ledger"])
-            lost = f"{ledger.of_kind('dropped'):,} lines dropped, {ledger.of_kind('unreadable'):,} unreadable"
-            return f"{ledger.total:,} lines -> {c['queries']:,} queries; {lost}"
-        case "build":
-            pool = f"a pool of {c['pool_documents']:,} titles"
-            return f"{c['train_pairs']:,} pairs to train on, {c['dev_pairs']:,} held out, {pool}"
-        case "build-labelled":
-            of_classes = f" of {c['classes']:,} classes" if c["classes"] else ""
-            return f"{c['train_rows']:,} labelled {m['unit']}{of_classes} to train on, {c['dev_rows']:,} held out"
-        case "train":
-            refused = "".join(f"; {why}: went on from before it" for why in m.get("refused_checkpoints", ()))
-            unit = "examples" if {"dev_accuracy", "dev_kl"} & set(m) else "pairs"
-            rate = f"{m['pairs_per_second']:,.0f} {unit}/s"
-            vectors_known = (
-                f", vectors for {m['known_words']:,} of {m['shard_words']:,} words" if "known_words" in m else ""
-            )
-            parts = [f"{m['epoch']} epochs", f"training loss {m['train_loss']:.3f}", *held_out(m), rate]
-            return ", ".join(parts) + vectors_known + refused
-        case "combine":
-            members = f"{len(m['members'])} models ({', '.join(m['members'])})"
-            figures = m.get("ndcg@10", {})
-            worth = ", ".join(f"{name.replace('_', '-')} {value:.3f}" for name, value in figures.items())
-            shares = f", shares {', '.join(f'{share:.3g}' for share in m['shares'])}" if "shares" in m else ""
-            return f"an ensemble of {members}, {m['dimensions']:,} dimensions{shares}" + (
-                f"; NDCG@10 of {m['chosen_on']:,} judged queries: {worth}" if worth else ""
-            )
-        case "import-encoder":
-            return f"{m['name']}: {c['parameters']:,} parameters, {m['dimensions']:,} dimensions"
-        case "sweep":
-            best = m["rows"][0]["mean"]
-            reused = f", {c['trials_reused']:,} of them there already" if c["trials_reused"] else ""
-            diverged = f", {c['trials_diverged']:,} diverged" if c["trials_diverged"] else ""
-            outcome = f"best {m['measure']} {best:.4f}" if best is not None else "none gave a model"
-            return f"{c['trials']:,} trials of {c['points']:,} points{reused}{diverged}; {outcome}"
-        case "judgments":
-            judged = f"{c['judgments']:,} click-derived judgments of {c['queries']:,} queries"
-            return f"{judged}, {m['click_model_name']}"
-        case "evaluate":
-            name, _ = _chosen(m)
-            ours, bm25 = (m["systems"][system][name]["mean"] for system in ("model", "bm25"))
-            return f"{measure_name(name)} {ours:.3f}, BM25 {bm25:.3f}, over {m['n']:,} queries"
-        case "evaluate-labelled":
-            ours = ", ".join(f"{name} {value['value']:.3f}" for name, value in m["systems"][m["ours"]].items())
-            return f"{ours.replace('auc', 'area under ROC')}, over {m['n']:,} {m['unit']}"
-        case "compare":
-            return comparison_headline(m)
-        case "publish":
-            encoded, reused = (m["encoded"].get(name, 0) for name in ("encoded", "reused"))
-            taken = f" ({encoded:,} titles encoded, {reused:,} reused)" if reused and not result["reused"] else ""
-            index, end = m["index"], "live" if m["live"] else "kept as a candidate"
-            search = "searched exactly"
-            if index["kind"] != "none":
-                search = f"recall@{index['recall_at']} of the index {m['recall']:.3f}"
-            return f"{m['num_documents']:,} documents{taken}, {search}, {end}"
-        case "rollback":
-            before = f"before it {m['previous'] or 'none'}"
-            return f"{result['digest']} is live, of {m['num_documents']:,} documents; {before}"
-        case "export":
-            text = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in c.items())
-            return f"{m['form']} of {result['digest']}: {text}. {m['sentence']}"
-    return ""
+    """A stage's result in one line, as its command says it; empty for a stage without one."""
+    command = COMMANDS.get(result["stage"])
+    return code(command.headline)(result) if command and command.headline else ""
+
+
+def ingest_headline(result: Mapping[str, Any]) -> str:
+    ledger, counts = Ledger.from_json(result["ledger"]), result["counts"]
+    lost = f"{ledger.of_kind('dropped'):,} lines dropped, {ledger.of_kind('unreadable'):,} unreadable"
+    return f"{ledger.total:,} lines -> {counts['queries']:,} queries; {lost}"
+
+
+def build_headline(result: Mapping[str, Any]) -> str:
+    counts = result["counts"]
+    pool = f"a pool of {counts['pool_documents']:,} titles"
+    return f"{counts['train_pairs']:,} pairs to train on, {counts['dev_pairs']:,} held out, {pool}"
+
+
+def train_headline(result: Mapping[str, Any]) -> str:
+    m = result["metrics"]
+    refused = "".join(f"; {why}: went on from before it" for why in m.get("refused_checkpoints", ()))
+    unit = "examples" if {"dev_accuracy", "dev_kl"} & set(m) else "pairs"
+    rate = f"{m['pairs_per_second']:,.0f} {unit}/s"
+    words = f", vectors for {m['known_words']:,} of {m['shard_words']:,} words" if "known_words" in m else ""
+    parts = [f"{m['epoch']} epochs", f"training loss {m['train_loss']:.3f}", *held_out(m), rate]
+    return ", ".join(parts) + words + refused
+
+
+def evaluate_headline(result: Mapping[str, Any]) -> str:
+    metrics = result["metrics"]
+    name, _ = _chosen(metrics)
+    ours, bm25 = (metrics["systems"][system][name]["mean"] for system in ("model", "bm25"))
+    return f"{measure_name(name)} {ours:.3f}, BM25 {bm25:.3f}, over {metrics['n']:,} queries"
+
+
+def publish_headline(result: Mapping[str, Any]) -> str:
+    m = result["metrics"]
+    encoded, reused = (m["encoded"].get(name, 0) for name in ("encoded", "reused"))
+    taken = f" ({encoded:,} titles encoded, {reused:,} reused)" if reused and not result["reused"] else ""
+    index, end = m["index"], "live" if m["live"] else "kept as a candidate"
+    search = "searched exactly"
+    if index["kind"] != "none":
+        search = f"recall@{index['recall_at']} of the index {m['recall']:.3f}"
+    return f"{m['num_documents']:,} documents{taken}, {search}, {end}"
+
+
+# The report.
+
+WHY = {
+    "gain": "among those where we gain most",
+    "loss": "among those where we lose most",
+    "no shared word": "shares no word with a relevant title",
+    "drawn": "drawn at random",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """The content of a run's report.
+
+    k: of the privacy gate. examples: examples.json of the evaluation. promotion: {"live", "reason", "figures"}, None
+    without a decision. commands: what to try next.
+    """
+
+    title: str
+    results: Results
+    k: int
+    training: Sequence[Block]
+    examples: Sequence[Mapping[str, Any]]
+    promotion: Mapping[str, Any] | None = None
+    commands: Sequence[str] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_run(title: str, results: Results, commands: Sequence[str] = ()) -> Run:
+    """A run from its results and the files that they name."""
+    from clicktower.flows.report.training_page import (  # numpy and the recipes take long to load
+        read_json,
+        training_blocks,
+    )
+    from clicktower.schemas.section import flat
+    from clicktower.training.model.recipe import Recipe
+
+    build, train, release = results["build"], results["train"], results["publish"]
+    manifest = open_result(train["path"]).manifest
+    return Run(
+        title=title,
+        results=results,
+        k=open_result(build["path"]).manifest.request.config["k"],
+        training=training_blocks(train),
+        examples=read_json(results["evaluate"], "examples.json"),
+        promotion=_promotion_of(release),
+        commands=commands,
+        settings=flat(manifest.request.config["recipe"], Recipe) | {"release": release["digest"]},
+        versions=manifest.software,
+    )
+
+
+def _promotion_of(release: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The decision about a run's release, now or when it went live; None without one."""
+    metrics = release["metrics"]
+    decision = metrics.get("decision")
+    if (
+        decision is None
+        and release["reused"]
+        and (earlier_decision := read_decision(metrics["release"], release["digest"]))
+    ):
+        decision = asdict(earlier_decision)
+    return decision and {"live": metrics["live"], **decision}
+
+
+def run_page(run: Run) -> Page:
+    """The report, section by section."""
+    results = run.results
+    evaluation, build = results["evaluate"], results["build"]
+    by_clicks = evaluation["labels"].get("judgments") == "click-derived"
+    stages = [result for result in results.values() if isinstance(result, Mapping)]
+    text = f"A query is learned from only if at least k people typed it; here k = {run.k}."
+    unusual = drift(results["drift"]) if num_compared(results["drift"]) else []
+    noted = [f"{stage['stage']}: {note}" for stage in stages for note in notes(stage)]
+    outputs = [[stage["stage"], stage["digest"], stage["path"]] for stage in stages]
+    blocks = [
+        Section(title="Result", blocks=_result(run)),
+        Section(title="Ranking", blocks=ranking(evaluation["metrics"])),
+        *([Section(title="Promotion", blocks=promotion(run.promotion, by_clicks))] if run.promotion else []),
+        *([Section(title="To look at", blocks=[Items(items=noted)])] if noted else []),
+        *([Section(title="Unusual since the last runs", blocks=unusual)] if unusual else []),
+        Section(title="How it was made", blocks=_stages(stages)),
+        Section(title="What became of every line", blocks=[ledger_table(Ledger.from_json(build["ledger"]))]),
+        Section(title="What privacy costs", blocks=[Text(text=text), gate_table(build["metrics"]["left_at_k"], run.k)]),
+        Section(title="Training", blocks=run.training),
+        *_comparison(results),
+        Section(title="Queries to look at", blocks=_examples(run.examples, by_clicks)),
+        record(run.settings, run.versions, outputs),
+    ]
+    simulated = bool(evaluation["labels"].get("simulated"))
+    banners = [BY_CLICKS] * by_clicks + [SIMULATED] * simulated
+    return Page(kind="report of a run", title=run.title, lead=_lead(results), banners=banners, blocks=blocks)
+
+
+def _comparison(results: Results) -> Sequence[Block]:
+    if "compare" not in results:
+        return ()
+    blocks: Sequence[Block] = code("flows.report.comparison_page:comparison_blocks")(results["compare"]["metrics"])
+    return blocks
+
+
+def _lead(results: Results) -> str:
+    ingest, build = results["ingest"], results["build"]
+    first, last = ingest["metrics"]["first_time"], ingest["metrics"]["last_time"]
+    when = f" from {first[:10]} to {last[:10]}" if first and last else ""  # a log may have no times (ORCAS)
+    queries, pairs = ingest["counts"]["queries"], build["counts"]["train_pairs"]
+    return f"{build['ledger']['total']:,} log lines{when}: {queries:,} different queries, {pairs:,} training pairs."
+
+
+def _result(run: Run) -> list[Block]:
+    metrics, release = run.results["evaluate"]["metrics"], run.results["publish"]["metrics"]
+    serves = "The release that serves it" if release["live"] else "It is a candidate; an earlier release stays live at"
+    return [
+        Text(text=result(metrics), tone=verdict(metrics)),
+        Text(text=f"{serves}: {release['release']}"),
+        *([Heading(text="Try next"), *(Code(text=command) for command in run.commands)] if run.commands else []),
+    ]
+
+
+def _stages(stages: Sequence[Mapping[str, Any]]) -> list[Block]:
+    longest = max(stage["duration_seconds"] or 0 for stage in stages)
+    worked = duration(sum(stage["duration_seconds"] or 0 for stage in stages if not stage["reused"]))
+    text = f"This run worked for {worked}."
+    if all(stage["reused"] for stage in stages):
+        text = "Every output was there already, so this run had nothing to do."
+    if any(stage["reused"] for stage in stages):
+        text += " What is marked reused was finished before; its time is that of the first run."
+    rows: list[list[Cell | str]] = [
+        [
+            stage["stage"],
+            Cell(text=duration(stage["duration_seconds"]), aside="reused" if stage["reused"] else ""),
+            Cell(share=(stage["duration_seconds"] or 0) / (longest or 1), tone="" if stage["reused"] else "kept"),
+            headline(stage),
+        ]
+        for stage in stages
+    ]
+    header = ("Stage", "Time", "", "Outcome")
+    return [Text(text=text), Table(caption="Stages and what each did", header=header, rows=rows, left=(0, 2, 3))]
+
+
+def _examples(examples: Sequence[Mapping[str, Any]], click_derived: bool) -> list[Block]:
+    blocks: list[Block] = [grade_legend(click_derived)]
+    for example in examples:
+        rankings = [ranking_table(SYSTEM_NAMES[system], example["rankings"][system]) for system in ("model", "bm25")]
+        blocks += [
+            Heading(text=example["query"]), Text(text=WHY[example["why"]], tone="quiet"), Beside(blocks=rankings),
+        ]  # fmt: skip
+    return blocks

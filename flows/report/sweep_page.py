@@ -20,6 +20,7 @@ from clicktower.flows.report.blocks import (
     quantity,
 )
 from clicktower.flows.report.figures import SERIES, WIDE, ChartRow, Dot, Line, line_chart, row_chart
+from clicktower.flows.report.markdown import markdown_page
 from clicktower.training.sweep.sweep_table import ALIKE, cells, chosen_row, direction, notes, point_text, train_options
 
 NAMED = ("1st", "2nd", "3rd")  # the points whose means stand out from the curves of the trials
@@ -30,7 +31,7 @@ MOST = {"dev_loss": float("inf")}  # an upper bound; 1 for an NDCG
 def pages(table: Mapping[str, Any]) -> dict[str, str]:
     """The files for people beside sweep.json."""
     page = sweep_page(table)
-    return {"sweep.html": renderers.html(page), "sweep.md": renderers.markdown_page(page)}
+    return {"sweep.html": renderers.html(page), "sweep.md": markdown_page(page)}
 
 
 def sweep_page(table: Mapping[str, Any]) -> Page:

@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
+from clicktower.flows.config.commands import COMMANDS
 from clicktower.flows.report import renderers
 from clicktower.flows.report.blocks import Block, visible
 from clicktower.schemas.errors import StageError, os_error_kind, place, store_error
@@ -183,16 +184,6 @@ _OS_REASONS = {
 }
 
 
-# The clicktower extra that a command needs, for an image installed with others.
-NEEDS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("demo", "run"), ("beam", "train", "publish", "flows")),
-    **dict.fromkeys(("check", "ingest", "build", "build-labelled", "judgments", "erase", "prune"), ("beam",)),
-    **dict.fromkeys(("texts", "train", "combine", "sweep", "evaluate", "explain", "encode"), ("train",)),
-    **dict.fromkeys(("evaluate-labelled", "compare"), ("train", "compare")),
-    **dict.fromkeys(("publish", "search", "preference"), ("publish",)),
-    "import-encoder": ("encoders",),
-    "serve": ("serve",),
-}
 EXTRA_OF_PACKAGE = {"tokenizers": "encoders", "mlflow": "mlflow"}  # which a setting needs in any command
 
 
@@ -202,7 +193,11 @@ def missing_package(error: BaseException, command: str) -> StageError | None:
     while at is not None:
         package = (at.name or "").partition(".")[0] if isinstance(at, ModuleNotFoundError) else ""
         if package not in ("", "clicktower"):
-            extras = EXTRA_OF_PACKAGE.get(package) or ",".join(NEEDS.get(command, ("all",)))
+            extras = (
+                EXTRA_OF_PACKAGE.get(package)
+                or ",".join(COMMANDS[command].extras if command in COMMANDS else ())
+                or "all"
+            )
             return StageError(
                 f"The package {package}, which `clicktower {command}` needs, is not installed here.",
                 f"Install it (pip install 'clicktower[{extras}]'), or run the command where it is installed.",

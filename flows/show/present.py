@@ -9,7 +9,8 @@ from typing import Any
 
 from rich.text import Text as Line
 
-from clicktower.flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text, duration
+from clicktower.flows.config.commands import COMMANDS, code
+from clicktower.flows.report.blocks import Block, Code, Heading, Text
 from clicktower.flows.report.run_blocks import drift, headline, ledger_table, notes, num_compared, promotion, ranking
 from clicktower.flows.show.console import ended, errors, output, plain, show
 from clicktower.flows.show.json_lines import write_line
@@ -47,34 +48,6 @@ def note(stage: str, text: str) -> None:
     errors.print(Line(f"  {text}", style="yellow"), soft_wrap=True)
 
 
-def pruning(result: Mapping[str, Any]) -> None:
-    """What went, or would go, by kind, and what stays."""
-    removed = result["removed"]
-    rows: list[list[Cell | str]] = []
-    for stage in sorted({*result["kept_bytes"], *(gone["stage"] for gone in removed)}):
-        of_stage = [gone for gone in removed if gone["stage"] == stage]
-        dates = sorted(gone["date"] for gone in of_stage if gone["date"])
-        which = f"{dates[0]} to {dates[-1]}" if dates else "; ".join(sorted({gone["reason"] for gone in of_stage}))
-        size = sum(gone["num_bytes"] for gone in of_stage)
-        kept = megabytes(result["kept_bytes"].get(stage, 0))
-        rows.append([stage, f"{len(of_stage):,}" if of_stage else "", megabytes(size) if of_stage else "", kept, which])
-    going = "would go" if result["dry_run"] else "removed"
-    header = ("", going, "MB", "MB kept", "")
-    show([Table(caption="", header=header, rows=rows, left=(0, 4)), *(Text(text=f"{w}.") for w in result["waits"])])
-
-
-def pruned_headline(result: Mapping[str, Any]) -> str:
-    """A removal in one line."""
-    removed = result["removed"]
-    kept = f"{megabytes(sum(result['kept_bytes'].values()))} MB stay"
-    went = f"{len(removed):,} outputs removed, {megabytes(result['removed_bytes'])} MB" if removed else "nothing to go"
-    return "; ".join([f"{went}, {kept}", *result["waits"]])
-
-
-def megabytes(num_bytes: int) -> str:
-    return f"{num_bytes / 1e6:,.1f}"
-
-
 def alarms(sentences: Sequence[str]) -> None:
     """What is unusual about the newest stage's figures."""
     for sentence in sentences:
@@ -97,7 +70,7 @@ def stage_with_details(result: dict) -> None:
 
 
 def details(result: Mapping[str, Any]) -> list[Block]:
-    """The ledger or the table of a stage's result."""
+    """The ledger or the table of a stage's result, and what its command adds."""
     metrics, blocks = result.get("metrics", {}), list[Block]()
     if "ledger" in result:
         blocks.append(ledger_table(Ledger.from_json(result["ledger"])))
@@ -105,33 +78,8 @@ def details(result: Mapping[str, Any]) -> list[Block]:
         blocks.append(Text(text=f"Privacy gate: {privacy_gate}"))
     if metrics.get("systems"):
         blocks += ranking(metrics)
-    if metrics.get("propensities"):
-        blocks += propensities(result)
-    return blocks
-
-
-def propensities(result: Mapping[str, Any]) -> list[Block]:
-    """The probability of looking at each rank, relative to the highest, with its relative standard error; how judgments
-    were derived from clicks, and their limits.
-    """
-    metrics, counts = result["metrics"], result["counts"]
-    grades = ", ".join(f"{counts[name]:,} of grade {name[6:]}" for name in sorted(counts) if name.startswith("grade_"))
-    lines = [
-        f"click-derived, {metrics['click_model_name']}; {grades}",
-        f"prior of {metrics['prior']['of'].replace('_', ' ')}, worth"
-        f" {metrics['prior']['strength_examined_impressions']:g} examined impressions",
-        f"the ranking that was shown: logged.run, {counts['logged_results']:,} results",
-    ]
-    if unmeasured := metrics["unmeasured_ranks"]:
-        lines.append(f"left out, too little is known of them: ranks {', '.join(map(str, unmeasured))}")
-    rows: list[list[Cell | str]] = [
-        [str(row["rank"]), f"{row['propensity']:.3f}", f"{row['relative_error']:.1%}", Cell(share=row["propensity"])]
-        for row in metrics["propensities"]
-    ]
-    return [
-        Table(caption="Propensities", header=("rank", "looked at", "error", ""), rows=rows, left=(3,)),
-        Items(items=lines),
-    ]
+    command = COMMANDS.get(result["stage"])
+    return blocks + code(command.details)(result) if command and command.details else blocks
 
 
 def run_results(results: dict) -> None:
@@ -161,25 +109,6 @@ def outcome_lines(results: Mapping[str, Any]) -> list[Block]:
     if decision := published.get("decision"):
         blocks += promotion({"live": published["live"], **decision}, False)[:1]
     return blocks + drift(rows)[:1] if num_compared(rows) else blocks
-
-
-def plan(result: Mapping[str, Any]) -> None:
-    """What each stage of a run would do and why, how long it took last time, and how long those that run took."""
-    rows: list[list[Cell | str]] = [
-        [
-            row["stage"],
-            Cell(text="runs", tone="open") if row["runs"] else Cell(text="reused", tone="quiet"),
-            row["because"],
-            "unknown" if row["seconds"] is None else duration(row["seconds"]),
-        ]
-        for row in result["plan"]
-    ]
-    number, unknown = sum(row["runs"] for row in result["plan"]), ", ".join(result["unknown"])
-    known = [duration(result["seconds"])] if number > len(result["unknown"]) else []
-    time = " and ".join([*known, *([f"an unknown time for {unknown}"] if unknown else [])])
-    total = f"{number} of {len(rows)} stages would run: {time}" if number else "No stage would run: all is reused"
-    header = ("stage", "", "because", "last time took")
-    show([Table(caption="", header=header, rows=rows, left=(0, 1, 2)), Text(text=f"{total}.")])
 
 
 def run_json(command: str, results: Mapping[str, Any]) -> dict:

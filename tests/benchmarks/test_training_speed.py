@@ -24,8 +24,7 @@ from benchmarks.speed.trainer import Trainer
 from benchmarks.speed.variants import Variant, base_recipe, compare, start_of, stock, trainers
 from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS, normalise_column, trigram_ids
 from clicktower.training.kernel.kernel_library import status
-from clicktower.training.model.encoder import CPU
-from clicktower.training.model.parameters import layout_of
+from clicktower.training.model.parameters import CPU, layout_of
 from clicktower.training.trainer.job import REFERENCE
 from clicktower.training.trainer.kernel_path import CompiledPath, compiled_batch
 from clicktower.training.trainer.shard_data import MicroBatch, Order, ShardData, pair_lengths

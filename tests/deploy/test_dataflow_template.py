@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clicktower.beam_jobs.engine.beam_engine import HandedOver, _leave_to_launcher, _options
+from clicktower.beam_jobs.engine.beam_engine import options_of
+from clicktower.beam_jobs.engine.engine_start import HandedOver, _leave_to_launcher
 from tests.beam_jobs.sources.ubi_lines import event, search
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,9 +76,9 @@ def test_a_template_describes_the_parameters_that_its_command_takes(template, re
 
 
 def test_a_job_that_a_launcher_will_start_is_no_failure():
-    launched = _options(["--runner=DataflowRunner", "--template_location=gs://bucket/job_object"])
+    launched = options_of(["--runner=DataflowRunner", "--template_location=gs://bucket/job_object"])
     with pytest.raises(HandedOver) as handed_over:
         _leave_to_launcher("DataflowRunner", launched)
     assert handed_over.value.exit_code == 0
-    _leave_to_launcher("DataflowRunner", _options(["--runner=DataflowRunner"]))
+    _leave_to_launcher("DataflowRunner", options_of(["--runner=DataflowRunner"]))
     _leave_to_launcher("FlinkRunner", launched)

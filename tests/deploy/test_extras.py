@@ -6,8 +6,6 @@ from ast import literal_eval
 
 import pytest
 
-from clicktower.flows.cli import COMMANDS
-from clicktower.flows.show.console import NEEDS
 from tests.deploy.isolated import ROOT, build_wheel, clicktower, declared, imports, install, python
 
 STORES = {"s3fs", "gcsfs", "adlfs"}
@@ -148,7 +146,3 @@ def test_the_isolated_environment_lacks_what_was_not_declared(sites):
     wanted = ["pyarrow", "cyclopts", "torch", "apache_beam", "pytest"]
     assert imports(sites / "cli", wanted) == ["pyarrow", "cyclopts"]
     assert imports(sites / "beam", wanted) == ["pyarrow", "cyclopts", "apache_beam"]
-
-
-def test_the_table_of_needs_names_commands_that_exist():
-    assert set(NEEDS) <= set(COMMANDS) | {"serve"}

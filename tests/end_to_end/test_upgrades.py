@@ -22,7 +22,8 @@ from clicktower.flows.config.pipeline_config import read_pipeline
 from clicktower.flows.guards import drift
 from clicktower.flows.plan import plan
 from clicktower.flows.releases import release_folder
-from clicktower.flows.releases.publish import PUBLISH, Published, list_releases, publish, rollback
+from clicktower.flows.releases.kept_releases import list_releases, rollback
+from clicktower.flows.releases.publish import PUBLISH, Published, publish
 from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.flows.releases.verify import verify
 from clicktower.flows.retention import Pruning, prune

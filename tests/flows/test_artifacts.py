@@ -9,7 +9,7 @@ import pytest
 from clicktower.flows import artifacts
 from clicktower.flows.config.pipeline_config import DocumentsSection, JudgmentsSection, LogSection, PipelineConfig
 from clicktower.flows.guards.drift import WatchedFigure
-from clicktower.flows.report.renderers import markdown
+from clicktower.flows.report.markdown import markdown
 from clicktower.flows.report.run_blocks import promotion
 from clicktower.schemas.errors import StageError
 

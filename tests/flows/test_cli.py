@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from clicktower.flows.cli import COMMANDS
+from clicktower.flows.config.commands import COMMANDS
 from clicktower.flows.show import console
 from clicktower.flows.submit import run_stage_command
 from clicktower.schemas.errors import StageError, UsageError

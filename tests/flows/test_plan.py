@@ -13,7 +13,7 @@ from clicktower.beam_jobs.ingest.person_key import ensure_store_key, key_paths
 from clicktower.flows.cli import run
 from clicktower.flows.plan import _earlier_releases, _last_seconds, differences
 from clicktower.flows.releases.publish import publish
-from clicktower.flows.show import present
+from clicktower.flows.show import store_results
 from clicktower.schemas.manifest import Outcome, Request
 from clicktower.schemas.release import read_pointer
 from clicktower.schemas.stage import WouldRun, commit, planning, stage_folder
@@ -116,14 +116,14 @@ def test_a_person_reads_what_runs_why_and_how_long_and_that_a_time_is_unknown(ca
     train = {"stage": "train", "runs": True, "because": "epochs 2 → 3", "seconds": 185.0, "digest": None}
     publish = {"stage": "publish", "runs": True, "because": "train runs", "seconds": None, "digest": None}
     build = {"stage": "build", "runs": False, "because": "", "seconds": 4.7, "digest": "d"}
-    present.plan({"plan": [build, train, publish], "seconds": 185.0, "unknown": ["publish"]})
+    store_results.plan({"plan": [build, train, publish], "seconds": 185.0, "unknown": ["publish"]})
     shown = capsys.readouterr().out
     lines = [" ".join(line.split()) for line in shown.splitlines()]
     assert "build reused 4.7 s" in lines
     assert "train runs epochs 2 → 3 3 min 05 s" in lines
     assert "publish runs train runs unknown" in lines
     assert "2 of 3 stages would run: 3 min 05 s and an unknown time for publish." in shown.replace(" \n", " ")
-    present.plan({"plan": [build], "seconds": 0.0, "unknown": []})
+    store_results.plan({"plan": [build], "seconds": 0.0, "unknown": []})
     assert "No stage would run" in capsys.readouterr().out
 
 

@@ -26,8 +26,7 @@ from clicktower.schemas.day_version import list_dates, newest_version
 from clicktower.schemas.errors import TransientError, UsageError
 from clicktower.schemas.manifest import Outcome, Request
 from clicktower.schemas.release import RELEASE, Release, release_folder
-from clicktower.schemas.removal import require_present
-from clicktower.schemas.stage import StageResult, open_result, run_stage, silent
+from clicktower.schemas.stage import StageResult, open_result, require_present, run_stage, silent
 from tests.flows.test_chain import PIPELINE
 
 FIRST = date(2026, 1, 1)

@@ -8,8 +8,9 @@ import torch
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.stage import Progress, silent
 from clicktower.training.compute.threads import alone
-from clicktower.training.model.model import AnyEncoder, Model
-from clicktower.training.model.parameters import head_of_model
+from clicktower.training.model.embedding import AnyEncoder
+from clicktower.training.model.head import head_of_model
+from clicktower.training.model.model import Model
 from clicktower.training.ranking.rerank import Confidence
 from clicktower.training.trainer.labelled_shards import LabelledData
 

@@ -17,9 +17,7 @@ from pydantic import Field
 from clicktower.schemas.section import Count, Share, section
 from clicktower.schemas.text_contract import words
 from clicktower.training.analysis.traces import Direction, Trace, has_gates, trace
-from clicktower.training.model.embedding import Side
-from clicktower.training.model.ensemble import Ensemble
-from clicktower.training.model.model import AnyEncoder
+from clicktower.training.model.embedding import AnyEncoder, Side, members_of
 
 SHARE = 0.4
 
@@ -149,7 +147,7 @@ class GateKeywords:
 
 def gate_keywords(encoder: AnyEncoder, text: str, side: Side) -> GateKeywords | None:
     """None for towers without gates or state, and for a text that is too long. Raises UsageError without a word."""
-    members = encoder.members if isinstance(encoder, Ensemble) else (encoder,)
+    members = members_of(encoder)
     recurrent = [member for member in members if has_gates(member)]
     if not recurrent or len(words(text)) > MOST_TRACED:
         return None

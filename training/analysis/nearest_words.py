@@ -16,7 +16,7 @@ from clicktower.schemas.stage import Progress, silent
 from clicktower.schemas.text_contract import words
 from clicktower.training.model.embedding import Side, TextEncoder, minus_distances, search_vectors, unit
 from clicktower.training.ranking.doc2vec import TitleDoc2Vec
-from clicktower.training.trainer.shard_data import distinct_texts_of
+from clicktower.training.trainer.shard_texts import distinct_texts_of
 
 
 def nearest_words(

@@ -25,8 +25,7 @@ from clicktower.training.ranking.bm25 import TitleBM25
 from clicktower.training.ranking.hybrid import best_weight, cross_fit, ndcg_of_weights
 from clicktower.training.ranking.measure import JudgedCollection, collection_of
 from clicktower.training.ranking.ndcg import JudgedPairs, judged_pairs, ndcg
-from clicktower.training.ranking.title_ranking import mixed
-from clicktower.training.ranking.word_matches import WordMatches
+from clicktower.training.ranking.title_ranking import WordMatches, mixed
 from clicktower.training.trainer.launch import fingerprints
 
 COMBINE = Stage("combine", version=2)

@@ -8,8 +8,7 @@ import numpy as np
 from clicktower.schemas.judgments import Run, are_click_derived, trec_field
 from clicktower.training.evaluation import TABLES
 from clicktower.training.evaluation.evaluate_stage import RULES, EvaluateConfig, ranked_titles, warnings
-from clicktower.training.evaluation.measured_row import EndedRow
-from clicktower.training.evaluation.rows import Row
+from clicktower.training.evaluation.row import EndedRow, Row
 from clicktower.training.evaluation.slices import Slice
 from clicktower.training.ranking.measure import JudgedCollection
 from clicktower.training.ranking.ndcg import CUTOFFS

@@ -23,9 +23,8 @@ from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.manifest import Outcome, to_bytes
-from clicktower.schemas.removal import require_present
 from clicktower.schemas.section import Confidence, Count, Seed, section
-from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, run_stage, silent
+from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, require_present, run_stage, silent
 from clicktower.training.evaluation.labelled_systems import (
     CLASSIFIER,
     COSINE,

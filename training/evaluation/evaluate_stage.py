@@ -26,12 +26,10 @@ from clicktower.schemas.documents import Documents, read_documents, require_docu
 from clicktower.schemas.judgments import are_click_derived, read_qrels, read_queries, run_lines
 from clicktower.schemas.lexical_contract import Analyser
 from clicktower.schemas.manifest import Outcome, to_bytes
-from clicktower.schemas.removal import require_present
-from clicktower.schemas.stage import Progress, Stage, StageResult, run_stage, silent
+from clicktower.schemas.stage import Progress, Stage, StageResult, require_present, run_stage, silent
 from clicktower.schemas.text_contract import keyed_digest
 from clicktower.training.evaluation.evaluation_settings import EvaluateConfig
-from clicktower.training.evaluation.measured_row import measured_baseline
-from clicktower.training.evaluation.rows import BASELINE, BM25_ROW, RANDOM_ORDER, ComparisonInputs
+from clicktower.training.evaluation.row import BASELINE, BM25_ROW, RANDOM_ORDER, ComparisonInputs, measured_baseline
 from clicktower.training.evaluation.slices import read_frequencies, slices
 from clicktower.training.model.model_folder import model_source
 from clicktower.training.ranking.bm25 import TitleBM25

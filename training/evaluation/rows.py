@@ -4,83 +4,22 @@ A new baseline is a file in training/ranking and an entry in `all_rows`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
-from clicktower.schemas.documents import Documents
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.section import changed
 from clicktower.schemas.stage import Progress
-from clicktower.training.evaluation import Table
-from clicktower.training.evaluation.evaluation_settings import EvaluateConfig
+from clicktower.training.evaluation.row import BM25_IN_THE_PAPER, BM25_ROW, RANDOM_ORDER, ComparisonInputs, Figures, Row
 from clicktower.training.model.named_recipes import PRINTED, recipe
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.ranking.bm25 import TitleBM25
 from clicktower.training.ranking.doc2vec import TitleDoc2Vec
 from clicktower.training.ranking.language_model import TitleLanguageModel
-from clicktower.training.ranking.measure import JudgedCollection, RandomOrder
-from clicktower.training.ranking.ndcg import CUTOFFS
 from clicktower.training.ranking.plsa import ITERATIONS, TitlePLSA
 
-HYBRID, BASELINE = "hybrid", "bm25"
-Family = Literal["floor", "logged", "lexical", "topics", "paragraph", "tower", "model", "hybrid", "run"]
-Figures = tuple[float, float, float]  # NDCG@1, @3 and @10 in percent
+HYBRID = "hybrid"
 Change = Callable[[Recipe], Recipe]
-BM25_IN_THE_PAPER: Figures = (30.5, 32.8, 38.8)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class ComparisonInputs:
-    """The inputs of baselines: the documents, the judged collection, and the training texts."""
-
-    documents: Documents
-    collection: JudgedCollection
-    training_queries: Sequence[str]
-    training_titles: Sequence[str]  # those that were clicked
-    config: EvaluateConfig
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-    """A system to evaluate.
-
-    `name`: what a user types; `title`: what a reader sees. `paper`: the paper's figures (Palangi et al., Table IV);
-    `table`: the table beside it in which the row stands, printed or tuned; in both if there is only one version.
-    `make`: makes a baseline, a `System`, which may have `parameters` and `dimensions`. `recipe`: of a tower.
-    `settings`: other settings that determine the row's figures. `source`: a model folder or a TREC run that the user
-    brings; `needs`: why the row is empty without it.
-    """
-
-    name: str
-    title: str
-    family: Family
-    paper: Figures | None = None
-    table: Table | None = None
-    make: Callable[[ComparisonInputs, Progress], Any] | None = None
-    learns_from_shards: bool = False  # from their queries or clicked titles
-    recipe: Recipe | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    source: str | None = None
-    needs: str | None = None
-
-    @property
-    def paper_to_baseline(self) -> dict[str, float] | None:
-        """The paper's figure of the row minus its figure of BM25, in points of NDCG by measure."""
-        if self.paper is None:
-            return None
-        return {f"ndcg@{k}": round(a - b, 1) for k, a, b in zip(CUTOFFS, self.paper, BM25_IN_THE_PAPER, strict=True)}
-
-
-# The baselines of every evaluation.
-RANDOM_ORDER = Row(
-    name="random", title="random order", family="floor",
-    make=lambda inputs, _: RandomOrder(inputs.documents.ids, seed=inputs.config.seed),
-)  # fmt: skip
-BM25_ROW = Row(
-    name=BASELINE, title="BM25", family="lexical", paper=BM25_IN_THE_PAPER, table="tuned",
-    make=lambda inputs, _: TitleBM25(inputs.documents.titles, inputs.config.language),
-)  # fmt: skip
 
 # The towers of Table IV, each printed and tuned, then those that the paper does not have.
 _TOWERS: Sequence[tuple[str, str, Figures]] = (

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -10,13 +10,11 @@ from clicktower.schemas.errors import UsageError
 from clicktower.schemas.release import Similarity
 from clicktower.schemas.text_contract import words
 from clicktower.training.kernel.kernel_library import status
-from clicktower.training.model.embedding import Side
-from clicktower.training.model.kernel_towers import CompiledTower, can_encode, kernel_shapes, tokenised
+from clicktower.training.model.embedding import Empty, Side
+from clicktower.training.model.kernel_towers import CompiledTower, can_encode, kernel_sizes, tokenised
 from clicktower.training.model.model_folder import ShapesDiffer
 from clicktower.training.model.recipe import Recipe, tower_name
 from clicktower.training.towers.text_table import Ragged, TextTable, WordRows, list_offsets
-
-Empty = Literal["error", "zero"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +59,11 @@ def compiled_model(description: Mapping[str, Any], weights: Mapping[str, np.ndar
     recipe = Recipe(**description["recipe"])
     if not can_encode(recipe):
         return None
-    table_rows, towers, shapes = description["text_contract"]["table_rows"], {}, kernel_shapes(recipe.tower)
+    table_rows, towers, sizes = description["text_contract"]["table_rows"], {}, kernel_sizes(recipe.tower)
     for name in recipe.objective.towers:
-        table_RG, parts = weights[f"{name}.W"], {part: weights[f"{name}.{part}"] for part in shapes}
-        sound = table_RG.shape == (table_rows, *shapes.get("b", (recipe.tower.cells,))) and all(
-            parts[part].shape == shape for part, shape in shapes.items()
+        table_RG, parts = weights[f"{name}.W"], {part: weights[f"{name}.{part}"] for part, _ in sizes.parts}
+        sound = table_RG.shape == (table_rows, sizes.columns) and all(
+            parts[part].shape == shape for part, shape in sizes.parts
         )
         if not sound or any(array.dtype != np.float32 for array in (table_RG, *parts.values())):
             raise ShapesDiffer

@@ -30,10 +30,14 @@ import numpy as np
 import torch
 
 from clicktower.schemas.text_contract import words
+from clicktower.training.model.objective_settings import Generate
+from clicktower.training.model.parameters import Outputs, tower_of
+from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.recurrent import LSTMTower
 from clicktower.training.towers.text_batch import OnDevice, TextBatch, text_batch
 from clicktower.training.towers.text_table import Ragged, TextTable, list_offsets
-from clicktower.training.towers.tower import Parts, Shapes, gather_rows
+from clicktower.training.towers.tower import Parts, gather_rows
+from clicktower.training.towers.tower_settings import Shapes
 
 END, UNKNOWN, FIRST_WORD = 0, 1, 2  # ids: the end of a text, a word outside the vocabulary, words[0]
 
@@ -142,6 +146,17 @@ class Decoder:
     @property
     def _lstm(self) -> LSTMTower:
         return LSTMTower(self.cells, forget_gate=True)
+
+
+def decoder_of_model(recipe: Recipe, outputs: Outputs) -> Decoder:
+    """The decoder for a text's words."""
+    assert isinstance(recipe.objective, Generate)
+    return Decoder(
+        latent=tower_of(recipe).dimensions // 2,
+        cells=recipe.objective.decoder_cells,
+        vocabulary=FIRST_WORD + len(outputs.vocabulary),
+        word_columns=recipe.objective.decoder_columns,
+    )
 
 
 BLOCK = 1 << 24  # scores computed at once: 64 MB of float32

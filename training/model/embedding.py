@@ -1,7 +1,7 @@
 """Titles as vectors, ranked over a whole collection by cosine, R(Q, D) of the paper, or by distance."""
 
-from collections.abc import Callable, Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from clicktower.schemas.stage import Progress, silent
 from clicktower.schemas.text_contract import normalise
 
 Side = Literal["query", "document"]
+Empty = Literal["error", "zero"]  # of a text without a word
 
 # Texts encoded between two reports of progress; an encoder makes its own batches within.
 _CHUNK_TEXTS = 32_768
@@ -37,6 +38,31 @@ class SharingEncoder(TextEncoder, Protocol):
 
     @property
     def lexical_share(self) -> float: ...
+
+
+class AnyEncoder(SharingEncoder, Protocol):
+    """The content of a model folder: a model, an ensemble of `members`, or an imported encoder."""
+
+    @property
+    def dimensions(self) -> int: ...
+
+    @property
+    def text_contract(self) -> Mapping[str, Any]: ...
+
+    def encode(self, texts: Sequence[str], side: Side, *, empty: Empty = "error") -> np.ndarray:
+        """As `model.Model.encode`."""
+
+
+class WholeEncoder(AnyEncoder, Protocol):
+    """An encoder with all of its parameters (model.load_encoder)."""
+
+    @property
+    def num_parameters(self) -> int: ...
+
+
+def members_of(encoder: AnyEncoder) -> tuple[Any, ...]:
+    """The members of an ensemble; another encoder alone."""
+    return getattr(encoder, "members", (encoder,))
 
 
 def search_vectors(

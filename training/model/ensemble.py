@@ -1,5 +1,4 @@
-"""Several models as one: their unit vectors side by side, whose cosine is a weighted mean of theirs; and which class
-of encoder a model folder holds.
+"""Several models as one: their unit vectors side by side, whose cosine is a weighted mean of theirs.
 
 The mean of m members that agree on a text's direction, each with errors of its own, errs less than each: other seeds of
 one recipe, even more so other towers, and most of all an encoder that learned from other texts
@@ -20,10 +19,8 @@ from typing import Any
 import numpy as np
 
 from clicktower.schemas.release import Similarity
-from clicktower.training.model.compiled_model import Empty
-from clicktower.training.model.embedding import Side, TextEncoder, unit
-from clicktower.training.model.imported_encoder import imported_encoder
-from clicktower.training.model.model_folder import SCHEMA_VERSION, ShapesDiffer
+from clicktower.training.model.embedding import Empty, Side, unit
+from clicktower.training.model.model_folder import SCHEMA_VERSION, ShapesDiffer, Stored, encoder_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,38 +99,14 @@ def _side_by_side(
     return np.concatenate(list(parts), axis=1)
 
 
-@dataclass(frozen=True, slots=True)
-class WordEncoder:
-    """An encoder of single words: an ensemble's members that match words, or the encoder itself."""
-
-    encoder: TextEncoder
-
-    @property
-    def similarity(self) -> Similarity:
-        return self.encoder.similarity
-
-    def encode(self, texts: Sequence[str], side: Side) -> np.ndarray:
-        if isinstance(self.encoder, Ensemble):
-            return self.encoder.encode_words(texts, side)
-        return self.encoder.encode(texts, side)
-
-
 # The files of an ensemble: the weights 0.query.W, ... of the first member, 1.query.W, ... of the second; `members`, the
 # description of each, and `shares`.
 
-Stored = tuple[Mapping[str, Any], Mapping[str, np.ndarray]]  # the description and the weights of a model folder
 
-
-def encoder_of(stored: Stored, trained: Callable[[Mapping[str, Any], Mapping[str, np.ndarray]], Any]) -> Any:
-    """The encoder in a model folder: an ensemble, an imported encoder or, as `trained` makes it, a trained model.
-
-    Raises ShapesDiffer, ValueError, KeyError and TypeError for other content.
-    """
+def ensemble(stored: Stored, trained: Callable[[Mapping[str, Any], Mapping[str, np.ndarray]], Any]) -> Ensemble:
+    """The ensemble in a model folder; `trained` makes a trained member. Raises as model_folder.encoder_of."""
     description, weights = stored
-    if "encoder" in description:
-        return imported_encoder(description, weights)
-    if (members := description.get("members")) is None:
-        return trained(description, weights)
+    members = description["members"]
     numbers = [str(at) for at in range(len(members))]
     shares = tuple(description.get("shares", ()))
     if not members or {name.partition(".")[0] for name in weights} != set(numbers):

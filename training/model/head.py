@@ -21,10 +21,13 @@ import numpy as np
 import torch
 
 from clicktower.schemas.errors import UsageError
-from clicktower.training.compute.reduction import in_blocks
+from clicktower.training.compute.gradient_sums import in_blocks
 from clicktower.training.compute.threads import empty
 from clicktower.training.model import objective_settings
-from clicktower.training.towers.tower import Parts, Shapes
+from clicktower.training.model.parameters import Outputs, tower_of
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.towers.tower import Parts
+from clicktower.training.towers.tower_settings import Shapes
 
 Vectors = tuple[torch.Tensor, ...]  # (x [B, d],) of labelled texts, (a [B, d], b [B, d]) of labelled pairs
 Unit = Literal["pairs", "texts"]
@@ -249,6 +252,18 @@ def penalise(gradient: Mapping[str, torch.Tensor], parts: Parts, l1: float, l2: 
                 total += l2 * weights.dot(weights)
                 by_weights.add_(weights, alpha=2 * l2)
     return total
+
+
+def head_of_model(recipe: Recipe, outputs: Outputs) -> Head:
+    """The head for a recipe's classes."""
+    assert isinstance(recipe.objective, objective_settings.Classify)
+    return head_of(
+        recipe.objective,
+        dimensions=tower_of(recipe).dimensions,
+        rows=recipe.tower.rows,
+        classes=len(outputs.classes),
+        unit=outputs.unit or "texts",
+    )
 
 
 def head_of(settings: objective_settings.Classify, *, dimensions: int, rows: int, classes: int, unit: Unit) -> Head:

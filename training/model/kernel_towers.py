@@ -11,6 +11,8 @@ import ctypes
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pkgutil import resolve_name
 
 import numpy as np
 import pyarrow as pa
@@ -28,18 +30,20 @@ from clicktower.training.towers.tower_settings import (
     Bag,
     BiLSTM,
     GatedRecurrent,
+    Shapes,
     TowerSettings,
     Variational,
 )
 
 TRAINED = (LSTM, BiLSTM, RNN, Bag, DSSM)
+SERVED = (*TRAINED, Variational)
 
 
 def can_encode(recipe: Recipe) -> bool:
     """Whether the compiled path encodes with this recipe's towers, on this machine."""
     return (
         status().available
-        and isinstance(recipe.tower, (*TRAINED, Variational))
+        and isinstance(recipe.tower, SERVED)
         and recipe.tower.cells % 16 == 0
         and (not isinstance(recipe.tower, DSSM) or recipe.tower.hidden % 16 == 0)
         and (not isinstance(recipe.tower, RNN) or recipe.tower.bias)
@@ -69,9 +73,8 @@ def moves_rows(recipe: Recipe) -> bool:
         and recipe.word_vectors is None
     ):
         return False
-    from clicktower.training.model.parameters import tower_of
-
-    return tower_of(recipe).columns % 16 == 0
+    columns: int = resolve_name("clicktower.training.model.parameters:sizes_of")(recipe).columns
+    return columns % 16 == 0
 
 
 def tokenised(texts: Sequence[str] | pa.StringArray | pa.LargeStringArray, table_rows: int) -> TextTable:
@@ -233,22 +236,35 @@ class TowerStruct(ctypes.Structure):
     _fields_ = fields(weights="p", table="p", place="p")
 
 
-def kernel_shapes(tower: TowerSettings) -> dict[str, tuple[int, ...]]:
-    """The shapes of all parts of a tower that the kernels serve, except its table W."""
+@dataclass(frozen=True, slots=True)
+class TowerSizes:
+    """The sizes of a tower (towers.tower): of W, of an embedding, and of all other parts."""
+
+    columns: int
+    dimensions: int
+    parts: Shapes
+
+
+def kernel_sizes(tower: TowerSettings) -> TowerSizes:
+    """The sizes of a tower that the kernels serve."""
     if isinstance(tower, Bag):
-        return {}
+        return TowerSizes(tower.cells, tower.cells, ())
     if isinstance(tower, DSSM):
-        return {"b": (tower.hidden,), "W_s": (tower.hidden, tower.cells), "b_s": (tower.cells,)}
+        parts: Shapes = (("b", (tower.hidden,)), ("W_s", (tower.hidden, tower.cells)), ("b_s", (tower.cells,)))
+        return TowerSizes(tower.hidden, tower.cells, parts)
     cells, ways, gates = tower.cells, 2 if isinstance(tower, BOTH_WAYS) else 1, 1
     if isinstance(tower, GatedRecurrent):
         gates = 4 if tower.forget_gate else 3
-    shapes: dict[str, tuple[int, ...]] = {"W_rec": (cells, ways * gates * cells), "b": (ways * gates * cells,)}
+    columns, dimensions = ways * gates * cells, ways * cells
+    parts = (("W_rec", (cells, columns)),)
+    if not isinstance(tower, RNN) or tower.bias:
+        parts += (("b", (columns,)),)
     if isinstance(tower, GatedRecurrent) and tower.peepholes:
-        shapes["W_peep"] = gates - 1, ways * cells
+        parts += (("W_peep", (gates - 1, ways * cells)),)
     if isinstance(tower, Variational):
-        weights, bias = (ways * cells, tower.latent), (tower.latent,)
-        shapes |= {"W_mu": weights, "b_mu": bias, "W_sigma": weights, "b_sigma": bias}
-    return shapes
+        weights, bias, dimensions = (ways * cells, tower.latent), (tower.latent,), 2 * tower.latent
+        parts += (("W_mu", weights), ("b_mu", bias), ("W_sigma", weights), ("b_sigma", bias))
+    return TowerSizes(columns, dimensions, parts)
 
 
 class TowerPoint:

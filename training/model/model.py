@@ -17,16 +17,19 @@ from clicktower.schemas.release import Similarity
 from clicktower.schemas.section import named_settings
 from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 from clicktower.training.compute.threads import alone, compute_threads
-from clicktower.training.model.compiled_model import CompiledModel, Empty, encodable, require_side
-from clicktower.training.model.embedding import Side
-from clicktower.training.model.encoder import CPU, Encoder, encode_batch
-from clicktower.training.model.ensemble import Ensemble, encoder_of
-from clicktower.training.model.imported_encoder import ImportedEncoder
+from clicktower.training.model.compiled_model import CompiledModel, encodable, require_side
+from clicktower.training.model.embedding import Empty, Side, WholeEncoder, members_of
 from clicktower.training.model.kernel_towers import CompiledTower, can_encode
-from clicktower.training.model.model_folder import SCHEMA_VERSION, ShapesDiffer, read_model, reading_model, write_files
-from clicktower.training.model.parameters import Layout, Outputs, layout_of, tower_of
+from clicktower.training.model.model_folder import (
+    SCHEMA_VERSION,
+    ShapesDiffer,
+    encoder_of,
+    read_model,
+    reading_model,
+    write_files,
+)
+from clicktower.training.model.parameters import CPU, Encoder, Layout, Outputs, layout_of, sizes_of
 from clicktower.training.model.recipe import Recipe, tower_name
-from clicktower.training.towers.text_batch import text_batch
 from clicktower.training.towers.text_table import CONTRACT_VERSION as WORDS_VERSION
 from clicktower.training.towers.text_table import TextTable, grouped_order
 
@@ -108,14 +111,12 @@ def load_model(folder: str) -> Model:
     model = load_encoder(folder)
     if isinstance(model, Model):
         return model
-    content = f"an ensemble of {len(model.members)} models" if isinstance(model, Ensemble) else "an imported encoder"
+    members = members_of(model)
+    content = "an imported encoder" if members == (model,) else f"an ensemble of {len(members)} models"
     raise StageError(f"The model in {folder} is {content}.", "Give the folder of a model that `train` made.")
 
 
-AnyEncoder = Model | Ensemble | ImportedEncoder
-
-
-def load_encoder(folder: str) -> AnyEncoder:
+def load_encoder(folder: str) -> WholeEncoder:
     """The content of a model folder. Raises as `load_model`."""
     with reading_model(folder):
         return encoder_of(read_model(folder), trained_model)
@@ -152,7 +153,7 @@ def write_model(folder: str, recipe: Recipe, layout: Layout, towers: Mapping[str
         "schema_version": SCHEMA_VERSION,
         "recipe": named_settings(recipe),  # a newer setting at its default leaves the file as it was
         "text_contract": contract | rows.text_contract(),
-        "dimensions": tower_of(recipe).dimensions,
+        "dimensions": sizes_of(recipe).dimensions,
         "outputs": asdict(layout.outputs),
         "parameters": sum(array.size for array in weights.values()),
         **({"words": rows.words} if rows.words else {}),
@@ -167,6 +168,9 @@ def encode_table(encoder: Encoder, table: TextTable, side: str) -> np.ndarray:
     """
     if can_encode(encoder.recipe) and encoder.device == CPU:
         return _compiled(encoder, table, side).encode(table)
+    from clicktower.training.model.forward import encode_batch
+    from clicktower.training.towers.text_batch import text_batch
+
     vectors = np.zeros((len(table), encoder.dimensions), np.float32)
     lengths = table.words.lengths
     by_length = grouped_order(lengths)

@@ -10,10 +10,11 @@ The folders of an ensemble (ensemble) and of an imported encoder (imported_encod
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from mmap import mmap
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,7 @@ from clicktower.schemas.errors import StageError, require_major
 from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.manifest import OutputFile, damaged_files, from_bytes
 from clicktower.schemas.release import MODEL, POINTER, RELEASE, Release, read_folder, read_release
-from clicktower.schemas.removal import require_present
-from clicktower.schemas.stage import StageResult, open_result
+from clicktower.schemas.stage import StageResult, open_result, require_present
 from clicktower.schemas.text_contract import CONTRACT_VERSION
 from clicktower.training.towers.text_table import WordRows
 
@@ -32,8 +32,24 @@ SCHEMA_VERSION = "2.1"  # 2.0 had no imported encoders and no shares; 1.2 had a 
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
 
 
+Stored = tuple[Mapping[str, Any], Mapping[str, np.ndarray]]  # the description and the weights of a model folder
+
+
 class ShapesDiffer(Exception):
     """The weights do not match the recipe beside them."""
+
+
+def encoder_of(stored: Stored, trained: Callable[[Mapping[str, Any], Mapping[str, np.ndarray]], Any]) -> Any:
+    """The encoder in a model folder: an ensemble, an imported encoder or, as `trained` makes it, a trained model.
+
+    Raises ShapesDiffer, ValueError, KeyError and TypeError for other content.
+    """
+    description, weights = stored
+    if "encoder" in description:
+        return resolve_name("clicktower.training.model.imported_encoder:imported_encoder")(description, weights)
+    if description.get("members") is not None:
+        return resolve_name("clicktower.training.model.ensemble:ensemble")(stored, trained)
+    return trained(description, weights)
 
 
 @contextmanager

@@ -22,12 +22,13 @@ from clicktower.training.towers.tower_settings import TowerSettings, Variational
 
 @section
 class ObjectiveSettings(SectionFamily):
-    """The settings of an objective. objective_registry.OBJECTIVES names the torch code of each class.
+    """The settings of an objective. `code` names the module of its torch code (trainer.objective).
 
-    An objective outside this package is a subclass and an entry in OBJECTIVES. Recipes may name it wherever its file
-    has been imported, as with a tower (tower_settings).
+    An objective outside this package is a subclass. Recipes may name it wherever its file has been imported, as with a
+    tower (tower_settings).
     """
 
+    layer: ClassVar[str] = ""  # "module:name" of what makes the parts that it adds to the tower (parameters.Layer)
     stages: ClassVar[tuple[str, ...]] = ("build-labelled",)  # the stages whose shards it trains on
     unit: ClassVar[str] = "example"  # a row of these shards
     learns: ClassVar[str] = "examples"
@@ -115,6 +116,7 @@ class Clicks(ObjectiveSettings):
             own negatives and without weights, as that of held-out pairs.
     """
 
+    code: ClassVar[str] = "clicktower.training.trainer.clicks"
     kind: Literal["clicks"] = "clicks"
     stages: ClassVar[tuple[str, ...]] = ("build",)
     unit: ClassVar[str] = "pair"
@@ -175,6 +177,8 @@ def _no_distribution(tower: TowerSettings, use: str) -> str:
 class Generate(ObjectiveSettings, Rephrasing):
     """Reconstruction and paraphrase of texts, from a sample of their distribution."""
 
+    code: ClassVar[str] = "clicktower.training.trainer.generate"
+    layer: ClassVar[str] = "clicktower.training.model.decoder:decoder_of_model"
     kind: Literal["generate"] = "generate"
     stages: ClassVar[tuple[str, ...]] = ("build", "build-labelled")
     learns: ClassVar[str] = "texts to reconstruct"
@@ -280,6 +284,8 @@ class Classify(ObjectiveSettings):
         pretrain: Train reconstruction first.
     """
 
+    code: ClassVar[str] = "clicktower.training.trainer.classify"
+    layer: ClassVar[str] = "clicktower.training.model.head:head_of_model"
     kind: Literal["classify"] = "classify"
     learns: ClassVar[str] = "labelled examples"
     measures: ClassVar[tuple[str, ...]] = ("dev_accuracy", "dev_area_under_roc")

@@ -9,25 +9,27 @@ adding gradients over workers, norms, checkpoints) is an operation on rows and i
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from clicktower.schemas.errors import UsageError
+from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.process import memory_bytes
-from clicktower.training.compute.reduction import RowGradient
-from clicktower.training.model.decoder import FIRST_WORD, Decoder
-from clicktower.training.model.head import Head, head_of
-from clicktower.training.model.objective_settings import Classify, Generate
+from clicktower.schemas.section import code_of
+from clicktower.training.compute.device import can_compile
+from clicktower.training.compute.reduction import Parts, RowGradient
+from clicktower.training.model.kernel_towers import SERVED, TowerSizes, kernel_sizes
 from clicktower.training.model.recipe import Frozen, Recipe
 from clicktower.training.towers.text_table import WordRows
-from clicktower.training.towers.tower import Parts, Projected, Shapes, Tower
-from clicktower.training.towers.tower_registry import make_tower
-from clicktower.training.towers.tower_settings import GatedRecurrent, Recurrent
+from clicktower.training.towers.tower_settings import GatedRecurrent, Recurrent, Shapes
+
+if TYPE_CHECKING:
+    from clicktower.training.towers.tower import Tower
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,14 +57,23 @@ NO_OUTPUTS = Outputs()
 Piece = tuple[torch.Tensor | slice, torch.Tensor, float]
 
 
-def head_or_decoder(recipe: Recipe, outputs: Outputs) -> Head | Decoder | None:
+class Layer(Protocol):
     """What an objective adds to the tower: a head above it, or a decoder.
 
     Its parts are in the tower's matrix after the tower's own, so every operation on parameters includes them.
     """
-    if outputs.classes:
-        return head_of_model(recipe, outputs)
-    return decoder_of_model(recipe, outputs) if outputs.vocabulary else None
+
+    @property
+    def parts(self) -> Shapes: ...
+
+    def initial(self, generator: np.random.Generator) -> Mapping[str, torch.Tensor]:
+        """Initial values of the parts, float64, drawn in their order."""
+
+
+def layer_of(recipe: Recipe, outputs: Outputs) -> Layer | None:
+    """The layer of a recipe's objective for these outputs; None if there are none."""
+    has_own = outputs.classes or outputs.vocabulary
+    return resolve_name(recipe.objective.layer)(recipe, outputs) if has_own else None
 
 
 def is_head_or_decoder(part: str) -> bool:
@@ -70,33 +81,19 @@ def is_head_or_decoder(part: str) -> bool:
     return part.startswith(("head.", "decoder."))
 
 
-def head_of_model(recipe: Recipe, outputs: Outputs) -> Head:
-    """The head for a recipe's classes."""
-    assert isinstance(recipe.objective, Classify)
-    return head_of(
-        recipe.objective,
-        dimensions=tower_of(recipe).dimensions,
-        rows=recipe.tower.rows,
-        classes=len(outputs.classes),
-        unit=outputs.unit or "texts",
-    )
-
-
-def decoder_of_model(recipe: Recipe, outputs: Outputs) -> Decoder:
-    """The decoder for a text's words."""
-    assert isinstance(recipe.objective, Generate)
-    return Decoder(
-        latent=tower_of(recipe).dimensions // 2,
-        cells=recipe.objective.decoder_cells,
-        vocabulary=FIRST_WORD + len(outputs.vocabulary),
-        word_columns=recipe.objective.decoder_columns,
-    )
-
-
-def tower_of(recipe: Recipe) -> Tower:
+def tower_of(recipe: Recipe) -> "Tower":
     """A recipe's tower, above word vectors if it has some."""
-    tower = make_tower(recipe.tower)
-    return Projected(tower, recipe.word_vectors.columns) if recipe.word_vectors else tower
+    tower: Tower = code_of(recipe.tower)(recipe.tower)
+    if not recipe.word_vectors:
+        return tower
+    projected: Tower = resolve_name("clicktower.training.towers.tower:Projected")(tower, recipe.word_vectors.columns)
+    return projected
+
+
+def sizes_of(recipe: Recipe) -> "TowerSizes | Tower":
+    """The sizes of a recipe's tower; its code in torch is not loaded for one that the kernels know."""
+    is_known = type(recipe.tower) in SERVED and not recipe.word_vectors
+    return kernel_sizes(recipe.tower) if is_known else tower_of(recipe)
 
 
 RECURRENT = {"W_rec", "b", "W_peep"}  # a recurrent tower's parts besides W
@@ -207,8 +204,8 @@ class Layout:
 
 def layout_of(recipe: Recipe, table_rows: int, outputs: Outputs = NO_OUTPUTS, words: Sequence[str] = ()) -> Layout:
     """`table_rows`: of letter trigrams. `words`: those that have a row of their own."""
-    tower = tower_of(recipe)
-    extra = head_or_decoder(recipe, outputs)
+    tower = sizes_of(recipe)
+    extra = layer_of(recipe, outputs)
     return Layout(
         word_rows=WordRows(table_rows, tuple(words)),
         columns=tower.columns,
@@ -235,7 +232,7 @@ def require_memory(recipe: Recipe, layout: Layout, workers: int = 1) -> None:
         return
 
     def is_too_large(cells: int) -> bool:
-        tower = tower_of(replace(recipe, tower=replace(recipe.tower, cells=cells)))
+        tower = sizes_of(replace(recipe, tower=replace(recipe.tower, cells=cells)))
         its_layout = replace(layout, columns=tower.columns, parts=tower.parts)
         return workers * training_bytes(recipe, its_layout) > there
 
@@ -286,7 +283,86 @@ def initial_parameters(
     if isinstance(tower, GatedRecurrent) and tower.forget_bias:
         # b is gates (o, f, i, y_g) times cells, of each direction.
         parts["b"].view(-1, 4, tower.cells)[:, 1] += tower.forget_bias
-    if extra := head_or_decoder(recipe, layout.outputs):
+    if extra := layer_of(recipe, layout.outputs):
         numbers = np.random.Generator(np.random.Philox(key=np.array([recipe.seed, 1 << 62], np.uint64)))
         parts = {**parts, **{part: values.to(matrix.dtype) for part, values in extra.initial(numbers).items()}}
     return layout.join(table_RG, parts)  # the padding has no random numbers
+
+
+# Where a run computes, and all parameters of a model at one point (forward: texts through its towers).
+#
+#     open_device("cuda")    the device of a request (training.compute.device), on this process's GPU
+#
+# A run computes on the CPU, or on a CUDA GPU with the recurrence step by step (eager) or in fused kernels. Float32 sums
+# depend on the order of addition, so each of the three is an arithmetic of its own. Within one of them (and one kind of
+# GPU, one build of torch and Triton) a model's bytes do not depend on the number of workers or threads or on restarts,
+# given exact reduction; between them models agree to a tolerance.
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where tensors are, and what computes the recurrence."""
+
+    place: torch.device
+    fused: bool = False
+
+    def tower(self, recipe: Recipe) -> "Tower":
+        """A recipe's tower on this device. The kernels know float32; everything else is computed eagerly."""
+        tower = tower_of(recipe)
+        if not self.fused or recipe.dtype != "float32":
+            return tower
+        from clicktower.training.towers.gpu_recurrent import fused  # imports Triton, which no other run needs
+
+        return fused(tower)
+
+
+CPU = Device(torch.device("cpu"))
+
+
+def open_device(name: str) -> Device:
+    """The named device in this process: its current GPU, which Ray sets for each worker.
+
+    Turns TF32 off, which would keep 10 of 23 bits. Raises StageError if this process has no GPU, or cannot compile the
+    kernels.
+    """
+    if name == "cpu":
+        return CPU
+    if not torch.cuda.is_available():
+        raise StageError(
+            f"There is no CUDA GPU for the device {name} here, or this build of torch has no CUDA.",
+            "Run it where there is one, or train with device=cpu.",
+        )
+    if name == "cuda" and not can_compile():
+        raise StageError(
+            "The fused kernels of the device cuda need Triton, and the C compiler (gcc or clang) that starts them;"
+            " one of the two is not installed.",
+            "Install both (torch's wheels for Linux bring Triton), or train with device=cuda-eager.",
+        )
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False  # on by default, whatever the precision of products
+    return Device(torch.device("cuda", torch.cuda.current_device()), fused=name == "cuda")
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """All parameters at one point: where a gradient is taken, the published Λ, or a model's.
+
+    `table_at(name, rows)` gives some rows [R, G] of a tower's W; `parts` are its other parameters.
+    """
+
+    recipe: Recipe
+    layout: Layout
+    table_at: Callable[[str, torch.Tensor], torch.Tensor]
+    parts: Mapping[str, Parts]
+    device: Device = CPU
+
+    @staticmethod
+    def of(recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor], device: Device = CPU) -> "Encoder":
+        """Of whole matrices [rows, G], by the towers' names."""
+        split = {name: layout.split(matrix) for name, matrix in towers.items()}
+        parts = {name: parts for name, (_, parts) in split.items()}
+        return Encoder(recipe, layout, lambda name, rows: split[name][0].index_select(0, rows), parts, device)
+
+    @property
+    def dimensions(self) -> int:
+        return sizes_of(self.recipe).dimensions

@@ -1,7 +1,7 @@
 """A recipe: everything that determines a model's numbers, as one frozen value. recipes.toml has the named ones."""
 
 from dataclasses import asdict, replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator
 
@@ -48,7 +48,7 @@ class Frozen(WordVectorSettings):
 
 @section
 class OptimiserSettings(SectionFamily):
-    """How a large update changes the parameters.
+    """How a large update changes the parameters. `code` names the class of a tower's rows (trainer.optimisers).
 
     Args:
         step: ε of eq. 6, with L summed over the minibatch; for adam the step's length.
@@ -68,6 +68,7 @@ class Nesterov(OptimiserSettings):
         momentum_middle: μ in between; the paper's 0.995 remembers 200 updates.
     """
 
+    code: ClassVar[str] = "clicktower.training.trainer.optimisers:LazyRows"
     kind: Literal["nesterov"] = "nesterov"
     momentum_edge: Share = 0.9
     momentum_middle: Share = 0.9
@@ -81,6 +82,7 @@ class SGD(OptimiserSettings):
         clip_value: The largest size of a number of the gradient, which is a sum; 0 is any.
     """
 
+    code: ClassVar[str] = "clicktower.training.trainer.optimisers:RowState"
     kind: Literal["sgd"] = "sgd"
     clip_value: Factor = 0.0
 
@@ -89,6 +91,7 @@ class SGD(OptimiserSettings):
 class Adam(OptimiserSettings):
     """Adam (Kingma and Ba)."""
 
+    code: ClassVar[str] = "clicktower.training.trainer.adaptive_optimisers:AdamRows"
     kind: Literal["adam"] = "adam"
 
 
@@ -102,6 +105,7 @@ PRINTED_OPTIMISER = Nesterov(momentum_middle=0.995)
 class AdaGrad(OptimiserSettings):
     """AdaGrad (Duchi et al.)."""
 
+    code: ClassVar[str] = "clicktower.training.trainer.adaptive_optimisers:AdaGradRows"
     kind: Literal["adagrad"] = "adagrad"
 
 

@@ -34,13 +34,13 @@ from clicktower.training.model.recipe import Recipe, Tuned
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WordVectors:
-    words: tuple[str, ...] = ()
-    vectors_KD: np.ndarray | None = None  # float32
-    num_shard_words: int = 0
+    words: tuple[str, ...]
+    vectors_KD: np.ndarray  # float32
+    num_shard_words: int
 
     def metrics(self) -> dict[str, int]:
-        """How many of the shards' words the file has; empty without a file."""
-        return {"known_words": len(self.words), "shard_words": self.num_shard_words} if self.words else {}
+        """How many of the shards' words the file has."""
+        return {"known_words": len(self.words), "shard_words": self.num_shard_words}
 
 
 def with_word_vectors(recipe: Recipe, path: str | None) -> Recipe:
@@ -64,13 +64,11 @@ def with_word_vectors(recipe: Recipe, path: str | None) -> Recipe:
     return replace(recipe, word_vectors=replace(settings, columns=columns))
 
 
-def vectors_of_shards(folder: str, path: str | None) -> WordVectors:
-    """The vectors of the words in a build's data folder (training, held-out and pool); none without a file.
+def vectors_of_shards(folder: str, path: str) -> WordVectors:
+    """The vectors of the words in a build's data folder (training, held-out and pool).
 
     Raises StageError for a damaged file, one without any of the words, or shards without words.
     """
-    if path is None:
-        return WordVectors()
     vocabulary: set[str] = set()
     try:
         for table in Path(folder).glob("*/words.arrow"):

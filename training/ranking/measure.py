@@ -5,10 +5,8 @@ Ranking only judged documents hides failures of retrieval, so recall, reciprocal
 collection are measured as well (docs/model.md section 7).
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from statistics import median_low
 from typing import Protocol
 
@@ -98,9 +96,9 @@ def judged_qrels(
 
 def _unite(texts: Mapping[str, str], qrels: Qrels) -> tuple[Qrels, int]:
     """(qrels with one query for each text, the number of judgments that differ within one)."""
-    ids_of_text: dict[str, list[str]] = {}
+    ids_of_text: dict[tuple[str, str], list[str]] = {}
     for query_id, text in texts.items():
-        ids_of_text.setdefault(text or query_id, []).append(query_id)  # texts without words are not equal
+        ids_of_text.setdefault((text, "" if text else query_id), []).append(query_id)  # blank texts are not equal
     united, num_different = {}, 0
     for first, *others in ids_of_text.values():
         united[first] = qrels[first]
@@ -269,55 +267,6 @@ def measure_runs(judged: Run, retrieved: Run, collection: JudgedCollection, rule
             "collection_ndcg@10": of_retrieved[10],
         },
     )
-
-
-def measure_run(run: Run, collection: JudgedCollection, rules: Rules = DEFAULT_RULES) -> tuple[Measured, list[str]]:
-    """The value of a ranking from outside, and what to know about it, one sentence each.
-
-    The run is taken as it is, by trec_eval's rules: its scores determine the order, as 32-bit floats, ties by
-    descending document id. Over the collection the run's best k results count; among the judged documents those that it
-    returned, in its order: a judged document that it lacks has no rank and gains nothing. So a run of ten results per
-    query can score below a system that orders all judged documents, and the notes say how much was missing.
-
-    Raises StageError for a score that is not finite, and if no judged query has a result.
-    """
-    for query_id, results in run.items():
-        for document_id, score in results.items():
-            if not math.isfinite(score):
-                raise StageError(
-                    f"The query {query_id} of the run has the document {document_id} with the score {score}, which has"
-                    " no place in a ranking.",
-                    "Give that result a finite score, or leave it out.",
-                )
-    ranked = {query_id: rank_results(run.get(query_id, {})) for query_id in collection.qrels}
-    if not any(ranked.values()):
-        raise StageError(
-            f"The run of {len(run):,} queries has results for none of the {len(collection.qrels):,} judged queries.",
-            "Check that the run and the judgments have the same query ids.",
-        )
-    judged = {
-        query_id: {d: score for d, score in results.items() if d in collection.qrels[query_id]}
-        for query_id, results in ranked.items()
-    }
-    retrieved = {query_id: dict(islice(results.items(), rules.top_k)) for query_id, results in ranked.items()}
-    num_judged = sum(len(grades) for grades in collection.qrels.values())
-    notes = [
-        (sum(not results for results in ranked.values()), "judged queries have no results in the run: they count 0"),
-        (
-            num_judged - sum(len(results) for results in judged.values()),
-            "judged documents are not in the run: they have no rank and gain nothing",
-        ),
-        (
-            sum(d not in collection.row_of for results in ranked.values() for d in results),
-            "results are outside the collection: they keep their places and their grades, as in trec_eval",
-        ),
-        (
-            sum(query_id not in collection.qrels for query_id in run),
-            "queries of the run are not among the judged ones: they were not looked at",
-        ),
-    ]
-    figures = measure_runs(judged, retrieved, collection, rules)
-    return figures, [f"{count:,} {sentence}" for count, sentence in notes if count]
 
 
 def rank_results(results: Mapping[str, float]) -> dict[str, float]:

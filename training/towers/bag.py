@@ -19,17 +19,8 @@ from dataclasses import dataclass
 import torch
 
 from clicktower.training.towers.text_batch import TextBatch
-from clicktower.training.towers.tower import (
-    Embedded,
-    Parts,
-    Shapes,
-    gather_rows,
-    highest,
-    neighbour,
-    packed_inputs,
-    text_sums,
-)
-from clicktower.training.towers.tower_settings import CLSM, DSSM, Bag
+from clicktower.training.towers.tower import Embedded, Parts, gather_rows, highest, neighbour, packed_inputs, text_sums
+from clicktower.training.towers.tower_settings import CLSM, DSSM, Bag, Shapes
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ from torch.nn.functional import pad
 
 from clicktower.training.compute.threads import empty
 from clicktower.training.towers.text_batch import TextBatch
-from clicktower.training.towers.tower import Embedded, Parts, Shapes, packed_inputs, sum_by_word
-from clicktower.training.towers.tower_settings import LSTM, RNN, GatedRecurrent
+from clicktower.training.towers.tower import Embedded, Parts, packed_inputs, sum_by_word
+from clicktower.training.towers.tower_settings import LSTM, RNN, GatedRecurrent, Shapes
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ import torch
 from torch.nn.functional import embedding_bag
 
 from clicktower.training.towers.text_batch import TextBatch, copied
+from clicktower.training.towers.tower_settings import Shapes
 
-Shapes = tuple[tuple[str, tuple[int, ...]], ...]  # names and shapes of parameters, in the order they are stored in
 Parts = Mapping[str, torch.Tensor]  # those parameters, or their gradients
 # The embedding of each sorted text [N, d], and what the tower adds to the loss of the whole batch.
 Embedded = tuple[torch.Tensor, torch.Tensor | float]

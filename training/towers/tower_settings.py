@@ -1,11 +1,12 @@
 """The settings of every tower, free of torch, so that naming and checking a recipe stays fast."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
 from clicktower.schemas.section import Count, Factor, Natural, SectionFamily, Unnamed, section
 
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]  # names and shapes of parameters, in the order they are stored in
 SIGMA_MIN = 1e-3  # of a variational tower's deviations
 
 
@@ -20,11 +21,11 @@ Window = Annotated[Count, AfterValidator(_odd)]  # words
 
 @section
 class TowerSettings(SectionFamily):
-    """The settings of a tower. tower_registry.TOWERS names the torch code of each class.
+    """The settings of a tower. `code` names the function that makes the tower (towers.tower) of them, in torch.
 
-    A tower outside this package is a subclass and an entry in TOWERS. Once its file has been imported, recipes may name
-    it, and it trains, encodes and is evaluated. Nothing is ever imported because a model or a recipe names it: with
-    several workers, Ray's must import it too.
+    A tower outside this package is a subclass. Once its file has been imported, recipes may name it, and it trains,
+    encodes and is evaluated. No class is ever imported because a model or a recipe names it: with several workers,
+    Ray's must import it too.
 
     Args:
         cells: Recurrent units of one direction; of dssm, clsm and bag, the embedding's dimensions.
@@ -93,6 +94,7 @@ class LSTM(GatedRecurrent, Truncated):
             (docs/model.md section 4).
     """
 
+    code: ClassVar[str] = "clicktower.training.towers.recurrent:lstm"
     kind: Literal["lstm"] = "lstm"
     gradient: Annotated[Literal["exact", "appendix"], Unnamed(at="exact")] = "exact"
 
@@ -101,6 +103,7 @@ class LSTM(GatedRecurrent, Truncated):
 class BiLSTM(GatedRecurrent, Truncated):
     """An LSTM in each direction; their last states are the embedding."""
 
+    code: ClassVar[str] = "clicktower.training.towers.bilstm:bilstm"
     kind: Literal["bilstm"] = "bilstm"
 
 
@@ -108,6 +111,7 @@ class BiLSTM(GatedRecurrent, Truncated):
 class PrintedLSTM(Truncated):
     """The LSTM by the paper's equations as they are printed."""
 
+    code: ClassVar[str] = "clicktower.training.towers.printed_lstm:printed_lstm"
     kind: Literal["printed_lstm"] = "printed_lstm"
 
 
@@ -119,6 +123,7 @@ class RNN(Truncated):
         bias: b, which the paper's second version does not have.
     """
 
+    code: ClassVar[str] = "clicktower.training.towers.recurrent:rnn"
     kind: Literal["rnn"] = "rnn"
     bias: Annotated[bool, Unnamed(at=True)] = True
 
@@ -127,6 +132,7 @@ class RNN(Truncated):
 class GRU(Truncated):
     """Gated recurrent units; the last state is the embedding."""
 
+    code: ClassVar[str] = "clicktower.training.towers.gru:gru"
     kind: Literal["gru"] = "gru"
 
 
@@ -138,6 +144,7 @@ class DSSM(TowerSettings):
         hidden: tanh units below the embedding.
     """
 
+    code: ClassVar[str] = "clicktower.training.towers.bag:dssm"
     kind: Literal["dssm"] = "dssm"
     hidden: Count = 288
 
@@ -151,6 +158,7 @@ class CLSM(TowerSettings):
         window: Words of a window; odd.
     """
 
+    code: ClassVar[str] = "clicktower.training.towers.bag:clsm"
     kind: Literal["clsm"] = "clsm"
     hidden: Count = 288
     window: Window = 3
@@ -164,6 +172,7 @@ class CNN(TowerSettings):
         window: Words of a window; odd.
     """
 
+    code: ClassVar[str] = "clicktower.training.towers.pooled:cnn"
     kind: Literal["cnn"] = "cnn"
     window: Window = 3
 
@@ -176,6 +185,7 @@ class SWEM(TowerSettings):
         aggregate: The pooling: mean, maximum, or both.
     """
 
+    code: ClassVar[str] = "clicktower.training.towers.pooled:swem"
     kind: Literal["swem"] = "swem"
     aggregate: Literal["aver", "max", "concat"] = "concat"
 
@@ -184,6 +194,7 @@ class SWEM(TowerSettings):
 class Bag(TowerSettings):
     """The sum of letter trigrams."""
 
+    code: ClassVar[str] = "clicktower.training.towers.bag:bag"
     kind: Literal["bag"] = "bag"
 
 
@@ -198,6 +209,7 @@ class SelfAttentive(GatedRecurrent):
         penalty: The weight of ||A Aᵀ - I||² of each text in the loss.
     """
 
+    code: ClassVar[str] = "clicktower.training.towers.bilstm:self_attentive"
     kind: Literal["self_attentive"] = "self_attentive"
     attention_units: Count = 32
     hops: Count = 4
@@ -213,6 +225,7 @@ class SelfAttentive(GatedRecurrent):
 class MaxPooled(GatedRecurrent):
     """The maximum over the states of a bidirectional LSTM (InferSent)."""
 
+    code: ClassVar[str] = "clicktower.training.towers.bilstm:max_pooled"
     kind: Literal["max_pooled"] = "max_pooled"
 
 
@@ -224,5 +237,6 @@ class Variational(GatedRecurrent, Truncated):
         latent: h, dimensions of a text's distribution.
     """
 
+    code: ClassVar[str] = "clicktower.training.towers.bilstm:variational"
     kind: Literal["variational"] = "variational"
     latent: Count = 96

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 import torch
 
 from clicktower.training.compute.reduction import RowGradient
-from clicktower.training.model.encoder import Encoder, encoded, gradients
+from clicktower.training.model.forward import encoded, gradients
+from clicktower.training.model.parameters import Encoder
 from clicktower.training.towers.text_batch import OnDevice, TextBatch, text_batch
 from clicktower.training.towers.tower import gather_rows
+from clicktower.training.trainer.clicks import click_losses, unit_vectors
 from clicktower.training.trainer.shard_data import Pairs
 
 DENSE = 1 / 16  # the share of all B x N similarities above which computing every one is faster
@@ -29,17 +31,6 @@ class Taught:
 
     probability_BC: torch.Tensor
     share: float
-
-
-def cosines(query_Bd: torch.Tensor, document_BCd: torch.Tensor) -> torch.Tensor:
-    """R of each query and each of its candidates, [B, C]; 0 where a vector is zero."""
-    return torch.einsum("bd,bcd->bc", _unit(query_Bd), _unit(document_BCd))
-
-
-def click_losses(similarity_BC: torch.Tensor, gamma: float) -> torch.Tensor:
-    """l of each pair, [B]. A similarity of minus infinity is no candidate."""
-    scaled = similarity_BC * gamma
-    return torch.logsumexp(scaled, dim=1) - scaled[:, 0]
 
 
 def teacher_losses(similarity_BC: torch.Tensor, gamma: float, probability_BC: torch.Tensor) -> torch.Tensor:
@@ -66,7 +57,7 @@ def pair_losses(
     dl/dR of candidate c comes out as γ (softmax(γR)_c - [c is the clicked one]): for c = j unclicked this is -α_j, with
     α_j = -γ exp(-γΔ_j) / (1 + Σ exp(-γΔ)) of eq. 7.
     """
-    query_unit, document_unit, absent = _unit(query_Bd), _unit(document_Nd), candidates_BC < 0
+    query_unit, document_unit, absent = unit_vectors(query_Bd), unit_vectors(document_Nd), candidates_BC < 0
     candidates_BC = candidates_BC.long().clamp(min=0)  # the index of an absent one does not matter
     if candidates_BC.numel() >= DENSE * len(query_Bd) * len(document_Nd):
         similarity_BC = (query_unit @ document_unit.T).gather(1, candidates_BC)
@@ -79,12 +70,6 @@ def pair_losses(
         theirs = teacher_losses(similarity_BC, gamma, taught.probability_BC)
         losses = (1 - taught.share) * losses + taught.share * theirs
     return losses if weight_B is None else losses * weight_B
-
-
-def _unit(vectors: torch.Tensor) -> torch.Tensor:
-    """Vectors of length 1; a zero vector, whose similarity to anything is 0, stays unchanged and has no gradient."""
-    length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return vectors * ((length > 0) / length.masked_fill(length == 0, 1))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,48 +1,30 @@
 """The click objective (eq. 3 to 5): click shards, their pairs and negatives, judged by held-out loss and NDCG.
 
-A teacher, whose ranking a model also learns, is a trained model, an ensemble, or another encoder's vectors:
-
-    p(c) = exp(γ_t R_t(Q, D_c)) / Σ_k exp(γ_t R_t(Q, D_k))
-
-over the candidates of a pair's own loss, including the clicked one; R_t is the teacher's cosine. click_loss defines how
-far a loss follows p. Every text of training is encoded once, before it begins, by every worker: p is a function of the
-teacher and the micro-batch alone.
-
-Shapes: B pairs, C candidates, N documents, D dimensions of the teacher.
+Shapes: B pairs, C candidates, N documents.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pkgutil import resolve_name
 
 import numpy as np
-import pyarrow as pa
 import torch
 
-from clicktower.schemas.errors import UsageError
 from clicktower.schemas.judgments import Judged
 from clicktower.training.model.compiled_model import text_table
-from clicktower.training.model.embedding import unit
-from clicktower.training.model.encoder import Encoder
-from clicktower.training.model.ensemble import Ensemble
-from clicktower.training.model.imported_encoder import ImportedEncoder
-from clicktower.training.model.model import Model, encode_table, load_encoder
-from clicktower.training.model.objective_settings import Fixed, Teaching
-from clicktower.training.model.parameters import NO_OUTPUTS, Outputs
+from clicktower.training.model.model import encode_table
+from clicktower.training.model.parameters import NO_OUTPUTS, Encoder, Outputs
 from clicktower.training.model.recipe import Recipe
-from clicktower.training.model.teacher import SUFFIX, TextVectors, read_text_vectors
 from clicktower.training.ranking.measure import collection_of
 from clicktower.training.ranking.ndcg import CUTOFFS, JudgedPairs, judged_pairs, ndcg_of_judged
 from clicktower.training.towers.text_table import TextTable, WordRows
-from clicktower.training.trainer.click_loss import click_losses, cosines, pair_batch
+from clicktower.training.trainer.large_update import LossBatch
 from clicktower.training.trainer.objective import Measured, touched_rows
 from clicktower.training.trainer.shard_data import (
     MicroBatch,
     Pairs,
     Shard,
     ShardData,
-    Texts,
     ln,
     load_shards,
     pair_lengths,
@@ -52,10 +34,32 @@ from clicktower.training.trainer.shard_data import (
 
 def load(folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None) -> "ClickTask":
     data = load_shards(folder, recipe, words)
-    return ClickTask(data, recipe, teacher_of(teacher, data, recipe) if teacher else None)
+    if not teacher:
+        return ClickTask(data, recipe)
+    from clicktower.training.trainer.click_teacher import teacher_of
+
+    return ClickTask(data, recipe, teacher_of(teacher, data, recipe).taught)
 
 
-batch = pair_batch
+def batch(pairs: Pairs) -> LossBatch:
+    return resolve_name("clicktower.training.trainer.click_loss:pair_batch")(pairs)
+
+
+def click_losses(similarity_BC: torch.Tensor, gamma: float) -> torch.Tensor:
+    """l of each pair, [B]. A similarity of minus infinity is no candidate."""
+    scaled = similarity_BC * gamma
+    return torch.logsumexp(scaled, dim=1) - scaled[:, 0]
+
+
+def cosines(query_Bd: torch.Tensor, document_BCd: torch.Tensor) -> torch.Tensor:
+    """R of each query and each of its candidates, [B, C]; 0 where a vector is zero."""
+    return torch.einsum("bd,bcd->bc", unit_vectors(query_Bd), unit_vectors(document_BCd))
+
+
+def unit_vectors(vectors: torch.Tensor) -> torch.Tensor:
+    """Vectors of length 1; a zero vector, whose similarity to anything is 0, stays unchanged and has no gradient."""
+    length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors * ((length > 0) / length.masked_fill(length == 0, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ class ClickTask:
 
     data: ShardData
     recipe: Recipe
-    teacher: "Teacher | None" = None
+    taught: Callable[[Pairs], Pairs] | None = None  # adds what a teacher says of them
     outputs: Outputs = NO_OUTPUTS
 
     @property
@@ -84,7 +88,7 @@ class ClickTask:
 
     def examples(self, micro_batch: MicroBatch, epoch: int) -> Pairs:
         pairs = pairs_of(micro_batch, self.data, self.recipe, epoch)
-        return self.teacher.taught(pairs) if self.teacher else pairs
+        return self.taught(pairs) if self.taught else pairs
 
     def watched(self, judged: Judged | None) -> "WatchedClicks":
         return WatchedClicks(self.data, self.recipe, judged)
@@ -117,79 +121,6 @@ def rarity(data: ShardData) -> np.ndarray:
     idf = ln(1 + (len(titles) - df + 0.5) / (df + 0.5))
     mean_square = (idf**2 * occurrences).sum() / occurrences.sum()
     return (idf / np.sqrt(mean_square)).astype(np.float32)
-
-
-Vectors = tuple[TextTable, np.ndarray]  # float32 [its texts, D] of length 1; zero for a text that is never requested
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Teacher:
-    """The teacher's vectors of the texts of the training shards and of the pool."""
-
-    queries: Sequence[Vectors]
-    titles: Sequence[Vectors]
-    gamma: float  # γ_t
-
-    def taught(self, pairs: Pairs) -> Pairs:
-        """These pairs, with p of their candidates; 0 for absent ones."""
-        query_BD = _vectors(self.queries, pairs.queries)
-        document_ND = np.concatenate([_vectors(self.titles, part) for part in pairs.documents])
-        # Not a library's matrix product, whose rounding may depend on its threads.
-        score_BC = np.einsum("bd,bcd->bc", query_BD, document_ND[pairs.candidates], optimize=False)
-        return replace(pairs, taught=probabilities(np.where(pairs.candidates < 0, -np.inf, score_BC), self.gamma))
-
-
-def probabilities(score_BC: np.ndarray, gamma: float) -> np.ndarray:
-    """softmax(γ_t R_t), float32 [B, C]. A score of minus infinity is no candidate: 0."""
-    scaled_BC = score_BC.astype(np.float64) * gamma
-    exponentials_BC = np.exp(scaled_BC - scaled_BC.max(axis=1, keepdims=True))
-    shares_BC: np.ndarray = exponentials_BC / exponentials_BC.sum(axis=1, keepdims=True)
-    return shares_BC.astype(np.float32)
-
-
-def teacher_of(path: str, data: ShardData, recipe: Recipe) -> Teacher:
-    """The teacher in a model folder or a file of vectors (model.teacher).
-
-    Raises as model.load_encoder and read_text_vectors, and UsageError for a model that compares by distance.
-    """
-    taught = recipe.clicks.teacher or Teaching()
-    model = read_text_vectors(path) if path.endswith(SUFFIX) else load_encoder(path)
-    if model.similarity != "cosine":
-        raise UsageError(
-            f"The teacher in {path} compares by distance: its scores are unlike the cosines that {recipe.name} learns.",
-            "Give a teacher that compares by cosine, trained on clicks.",
-        )
-    encode = partial(_encoded, model)
-    has_own_negatives = isinstance(recipe.clicks.negatives, Fixed)  # the others are in the pool
-    titles = [np.append(shard.clicked, shard.negatives) if has_own_negatives else shard.clicked for shard in data.train]
-    return Teacher(
-        queries=[(shard.texts, encode(shard.strings, shard.query, "query")) for shard in data.train],
-        titles=[
-            (data.pool_texts, encode(data.pool_strings, data.pool, "document")),
-            *((s.texts, encode(s.strings, rows, "document")) for s, rows in zip(data.train, titles, strict=True)),
-        ],
-        gamma=taught.gamma,
-    )
-
-
-def _encoded(
-    model: Model | Ensemble | ImportedEncoder | TextVectors,
-    strings: pa.ChunkedArray | None,
-    rows: np.ndarray,
-    side: Literal["query", "document"],
-) -> np.ndarray:
-    """The unit vectors of some rows of texts, zero elsewhere (of which nothing is kept in memory)."""
-    assert strings is not None, "read from shards"
-    rows = np.unique(rows)
-    vectors = np.zeros((len(strings), model.dimensions), np.float32)
-    vectors[rows] = unit(model.encode(strings.take(rows).to_pylist(), side, empty="zero"))
-    return vectors
-
-
-def _vectors(encoded: Sequence[Vectors], texts: Texts) -> np.ndarray:
-    """The vectors of some texts of one of the tables."""
-    table, rows = texts
-    return next(vectors for table_known, vectors in encoded if table_known is table)[rows]
 
 
 UNSEEN = -2.0  # below every cosine: a judged document outside the collection comes last

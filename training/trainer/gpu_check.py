@@ -23,9 +23,8 @@ from clicktower.schemas.errors import StageError
 from clicktower.schemas.stage import Progress, silent
 from clicktower.training.compute.device import can_compile
 from clicktower.training.compute.reduction import Workers
-from clicktower.training.model.encoder import CPU, Device, Encoder, open_device
 from clicktower.training.model.named_recipes import recipe as named_recipe
-from clicktower.training.model.parameters import initial_parameters, layout_of
+from clicktower.training.model.parameters import CPU, Device, Encoder, initial_parameters, layout_of, open_device
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_table import Ragged, TextTable, list_offsets
 from clicktower.training.towers.tower_settings import LSTM, BiLSTM

@@ -45,10 +45,25 @@ class TrainingJob:
     output: str
     checkpoint_seconds: float
     word_vectors: str | None = None  # a file (model.word_vectors)
-    teacher: str | None = None  # a model folder or a file of vectors (trainer.clicks)
+    teacher: str | None = None  # a model folder or a file of vectors (trainer.click_teacher)
     device: str = "cpu"  # cpu, cuda or cuda-eager
     arithmetic: str = REFERENCE  # the arithmetic of every worker
     stop_after: int | None = None  # stop after so many epochs with a checkpoint instead of a model
+
+
+def completed(recipe: Recipe, word_vectors: str | None, teacher: str | None) -> Recipe:
+    """A recipe for a file of word vectors and a teacher's folder, or without. Raises UsageError and StageError as
+    with_word_vectors and with_teacher.
+    """
+    if word_vectors or recipe.word_vectors:
+        from clicktower.training.model.word_vectors import with_word_vectors
+
+        recipe = with_word_vectors(recipe, word_vectors)
+    if teacher or recipe.clicks.teacher:
+        from clicktower.training.model.teacher import with_teacher
+
+        recipe = with_teacher(recipe, teacher)
+    return recipe
 
 
 def arithmetic_of(path: str, recipe: Recipe, device: str) -> str:

@@ -18,8 +18,8 @@ import torch
 
 from clicktower.training.compute.reduction import UNIT, Workers, fixed_point_limit, require_fit
 from clicktower.training.kernel.kernel_library import Owned, fields, library, require_memory
-from clicktower.training.model.encoder import Encoder
 from clicktower.training.model.kernel_towers import CHUNK_TEXTS, BatchIndex, TowerPoint, TowerStruct, kernel_batch
+from clicktower.training.model.parameters import Encoder
 from clicktower.training.model.recipe import tower_name
 from clicktower.training.towers.tower_settings import Truncated
 from clicktower.training.trainer.large_update import GradientSum, LossBatch, Towers, WorkerShare

@@ -16,7 +16,6 @@ from clicktower.schemas import storage
 from clicktower.schemas.errors import StoppedEarly, UsageError
 from clicktower.schemas.judgments import Judged
 from clicktower.schemas.manifest import Outcome, Request
-from clicktower.schemas.removal import require_present
 from clicktower.schemas.stage import (
     Progress,
     Stage,
@@ -24,6 +23,7 @@ from clicktower.schemas.stage import (
     find_finished,
     is_planning,
     open_result,
+    require_present,
     run_stage,
     silent,
     stage_folder,
@@ -32,10 +32,8 @@ from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS
 from clicktower.training.compute.device import DEVICES, count_gpus
 from clicktower.training.model.objective_settings import Classify, Clicks, Generate
 from clicktower.training.model.recipe import Recipe
-from clicktower.training.model.teacher import teacher_source, with_teacher
-from clicktower.training.model.word_vectors import with_word_vectors
 from clicktower.training.ranking.measure import collection_of
-from clicktower.training.trainer.job import TrainingJob, arithmetic_of
+from clicktower.training.trainer.job import TrainingJob, arithmetic_of, completed
 from clicktower.training.trainer.local_workers import local_workers
 
 TRAIN = Stage("train", version=2)  # 2: the recipe is written in sections; the model is the same
@@ -95,8 +93,11 @@ def train(
             "Set objective.pretrain=none, or leave --start out.",
         )
     word_vectors = storage.absolute(word_vectors) if word_vectors else None
-    recipe = with_teacher(with_word_vectors(recipe, word_vectors), teacher)
-    taught_by = teacher_source(teacher, recipe) if teacher else None
+    recipe, taught_by = completed(recipe, word_vectors, teacher), None
+    if teacher:
+        from clicktower.training.model.teacher import teacher_source
+
+        taught_by = teacher_source(teacher, recipe)
     started = open_result(start, "train") if start else None
 
     def request_on(device: str) -> Request:

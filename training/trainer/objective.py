@@ -14,8 +14,7 @@ import numpy as np
 import torch
 
 from clicktower.schemas.judgments import Judged
-from clicktower.training.model.encoder import Encoder
-from clicktower.training.model.parameters import Outputs
+from clicktower.training.model.parameters import Encoder, Outputs
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.trainer.large_update import LossBatch
 from clicktower.training.trainer.shard_data import MicroBatch

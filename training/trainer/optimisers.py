@@ -10,13 +10,14 @@ to v μ^m, so a row is brought up to date in closed form, piece by piece of the 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cache
-from typing import Any, Self
+from pkgutil import resolve_name
+from typing import Self
 
 import numpy as np
 import torch
 
-from clicktower.training.model.recipe import SGD, AdaGrad, Adam, Recipe
+from clicktower.schemas.section import code_of
+from clicktower.training.model.recipe import OptimiserSettings, Recipe
 
 
 class MomentumSchedule:
@@ -153,7 +154,7 @@ class LazyRows(RowState):
     def start(parameters: torch.Tensor) -> "LazyRows":
         matrix = parameters.numpy().copy()  # NumPy's memory is in large pages: rows anywhere in it are found sooner
         velocity = np.zeros_like(matrix)
-        return LazyRows(torch.from_numpy(matrix), torch.from_numpy(velocity), _none(parameters))
+        return LazyRows(torch.from_numpy(matrix), torch.from_numpy(velocity), no_update(parameters))
 
     def published(self, rows: Rows, update: int, schedule: MomentumSchedule) -> torch.Tensor:
         gain, _ = schedule.drift(take_rows(self.last, rows), update)
@@ -182,84 +183,20 @@ class LazyRows(RowState):
         return (take_rows(self.velocity, rows) * self._column(by_velocity)).add_(take_rows(self.parameters, rows))
 
 
-@dataclass(frozen=True, slots=True)
-class AdaGradRows(RowState):
-    """Under AdaGrad (Duchi et al., JMLR 2011): s = s + g², Λ = Λ - ε g / (sqrt(s) + 1e-10)."""
-
-    total: torch.Tensor  # s, [rows, columns]
-
-    @staticmethod
-    def start(parameters: torch.Tensor) -> "AdaGradRows":
-        return AdaGradRows(parameters, torch.zeros_like(parameters))
-
-    def apply(self, rows: Rows, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float) -> None:
-        total = take_rows(self.total, rows).addcmul_(gradient, gradient)
-        put_rows(self.total, rows, total)
-        parameters = take_rows(self.parameters, rows).addcdiv_(gradient, total.sqrt().add_(1e-10), value=-step)
-        put_rows(self.parameters, rows, parameters)
-
-
-BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
-
-
-@dataclass(frozen=True, slots=True)
-class AdamRows(RowState):
-    """Under Adam (Kingma and Ba, arXiv:1412.6980, Algorithm 1); rows without a gradient stand still.
-
-        m = β₁ m + (1 - β₁) g        v = β₂ v + (1 - β₂) g²
-        Λ = Λ - ε (m / (1 - β₁^t)) / (sqrt(v / (1 - β₂^t)) + 1e-8)
-
-    β₁ = 0.9, β₂ = 0.999; t counts the row's own updates, so that a rare row's first step is as long as a common row's
-    was. Every operation rounds once for each number, so a row's value never depends on the rows beside it.
-    """
-
-    moment: torch.Tensor  # m, [rows, columns]
-    square: torch.Tensor  # v, [rows, columns]
-    count: torch.Tensor  # t, int32 [rows]
-
-    @staticmethod
-    def start(parameters: torch.Tensor) -> "AdamRows":
-        nothing = torch.zeros_like(parameters)
-        return AdamRows(parameters, nothing, nothing.clone(), _none(parameters))
-
-    def apply(self, rows: Rows, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float) -> None:
-        count = take_rows(self.count, rows).add_(1)
-        put_rows(self.count, rows, count)
-        corrected_1, corrected_2 = (
-            self._column(table.index_select(0, count)) for table in _corrections(schedule.total, self.count.device)
-        )
-        moment = take_rows(self.moment, rows).mul_(BETA_1).add_(gradient * (1 - BETA_1))
-        square = take_rows(self.square, rows).mul_(BETA_2).add_((gradient * gradient).mul_(1 - BETA_2))
-        put_rows(self.moment, rows, moment)
-        put_rows(self.square, rows, square)
-        length = (square / corrected_2).sqrt_().add_(EPSILON)
-        RowState.apply(self, rows, (moment / corrected_1).div_(length), update, schedule, step)
-
-
-@cache
-def _corrections(total: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """1 - β^t for t up to `total`. Tables, because a power in a vector of another length may round differently."""
-    counts = np.arange(total + 1, dtype=np.float64)
-    return torch.from_numpy(1 - BETA_1**counts).to(device), torch.from_numpy(1 - BETA_2**counts).to(device)
-
-
-def _none(parameters: torch.Tensor) -> torch.Tensor:
+def no_update(parameters: torch.Tensor) -> torch.Tensor:
     """No update yet of each row."""
     return torch.zeros(len(parameters), dtype=torch.int32)
 
 
-_ROWS: Mapping[type, Any] = {Adam: AdamRows, AdaGrad: AdaGradRows, SGD: RowState}
-
-
 def start_state(recipe: Recipe, parameters: torch.Tensor) -> RowState:
-    """The state before the first update."""
-    return _ROWS.get(type(recipe.optimiser), LazyRows).start(parameters)
+    """The state before the first update, by the rule of the recipe's optimiser."""
+    state: RowState = code_of(recipe.optimiser).start(parameters)
+    return state
 
 
 def restored_state(arrays: Mapping[str, np.ndarray]) -> RowState:
     """The inverse of `RowState.arrays`. Raises KeyError if some are missing."""
-    kind: Any = next(
-        (kind for kind in _ROWS.values() if {attribute.name for attribute in fields(kind)} == set(arrays)), LazyRows
-    )
+    kinds = (resolve_name(settings.code) for settings in OptimiserSettings.kinds.values())
+    kind = next((kind for kind in kinds if {field.name for field in fields(kind)} == set(arrays)), LazyRows)
     arrays_of_state = {field.name: arrays[field.name] for field in fields(kind)}
     return kind(**{name: torch.from_numpy(array) for name, array in arrays_of_state.items()})

@@ -22,7 +22,7 @@ from clicktower.schemas import storage
 from clicktower.schemas.manifest import to_bytes
 from clicktower.schemas.process import make_scratch
 from clicktower.schemas.stage import Progress
-from clicktower.training.model.encoder import Encoder
+from clicktower.training.model.parameters import Encoder
 from clicktower.training.trainer.checkpoint import Position, write_checkpoint, writing
 from clicktower.training.trainer.job import TrainingJob
 from clicktower.training.trainer.large_update import Towers, UpdateReport, diverged

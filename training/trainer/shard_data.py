@@ -1,7 +1,6 @@
 """Shards for the trainer: flat arrays over the memory-mapped Arrow files of a build (schemas.shard), and micro-batches
 of their pairs."""
 
-import io
 import math
 import os
 import shutil
@@ -12,16 +11,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from clicktower.schemas import storage
-from clicktower.schemas.errors import StageError, UsageError, require_major
+from clicktower.schemas.errors import StageError, require_major
 from clicktower.schemas.manifest import OutputFile, damaged_files, from_bytes
 from clicktower.schemas.negatives import ListedExclusions, absorb, draw_allowed, pair_keys
 from clicktower.schemas.process import make_scratch
 from clicktower.schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS, open_table, require_within
-from clicktower.schemas.stage import open_result
 from clicktower.schemas.text_contract import CONTRACT_VERSION
 from clicktower.training.model.objective_settings import Clicks, Fixed, Pool, Redrawn
 from clicktower.training.model.recipe import Recipe
@@ -331,38 +327,6 @@ class ShardFiles:
         return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-# The texts of training, for another kind of encoder to read (model.teacher).
-
-
-def write_texts(shards: str, to: str) -> int:
-    """Write each text of a build's training shards and pool once, normalised, as the column `text` of a Parquet file.
-
-    Returns their number. Existing files are not overwritten. Raises UsageError and StageError.
-    """
-    distinct = distinct_texts_of(shards)
-    buffer = io.BytesIO()
-    pq.write_table(pa.table({"text": distinct}), buffer)
-    if not storage.write_new(to, buffer.getvalue()):
-        raise UsageError(f"The file {to} is there already, and would be lost.", "Give another --to, or remove it.")
-    return len(distinct)
-
-
-def distinct_texts_of(shards: str, *, held_out: bool = False) -> pa.Array:
-    """Each text of a build's training shards and pool once, normalised; with `held_out` those held out too.
-
-    Raises UsageError and StageError.
-    """
-    built = open_result(shards, "build")
-    folder = local_folder(built.data)
-    names = {file.path.split("/")[-2] for file in built.manifest.files if file.path.endswith("/texts.arrow")}
-    taught = sorted(name for name in names if held_out or not name.startswith("dev"))
-    texts = pa.chunked_array(
-        [chunk for name in taught for chunk in open_table(f"{folder}/{name}/texts.arrow", TEXTS)["text"].chunks],
-        pa.string(),
-    )
-    return pc.unique(texts)
-
-
 # Micro-batches: which pairs are computed together, and which documents are each query's candidates.
 #
 #     Order.epoch -> MicroBatch -> pairs_of -> Pairs
@@ -449,7 +413,7 @@ class Pairs:
     documents: tuple[Texts, ...]  # [N] numbered from 0, one part after the other
     candidates: np.ndarray  # int32 [B, C] numbers of documents, the clicked one first; -1: none
     weights: np.ndarray | None  # float32 [B]; None: each pair counts once
-    taught: np.ndarray | None = None  # float32 [B, C], a teacher's probabilities (trainer.clicks)
+    taught: np.ndarray | None = None  # float32 [B, C], a teacher's probabilities (trainer.click_teacher)
 
 
 def pairs_of(micro_batch: MicroBatch, data: ShardData, recipe: Recipe, epoch: int) -> Pairs:

@@ -18,22 +18,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from clicktower.schemas.errors import Diverged, StageError, UsageError
+from clicktower.schemas.errors import Diverged, StageError
+from clicktower.schemas.section import code_of
 from clicktower.schemas.stage import Progress, silent
 from clicktower.training.compute.reduction import Workers
 from clicktower.training.compute.threads import compute_threads
 from clicktower.training.kernel.kernel_library import status
-from clicktower.training.model.encoder import Device, open_device
-from clicktower.training.model.model import Model, load_model, write_model
+from clicktower.training.model.model import write_model
 from clicktower.training.model.parameters import (
+    Device,
     Layout,
     initial_parameters,
-    is_head_or_decoder,
     layout_of,
+    open_device,
     require_memory,
 )
-from clicktower.training.model.recipe import Nesterov, Recipe, tower_name
-from clicktower.training.model.word_vectors import vectors_of_shards
+from clicktower.training.model.recipe import Nesterov, Recipe
 from clicktower.training.towers.tower_settings import BiLSTM, Truncated
 from clicktower.training.trainer.checkpoint import (
     Position,
@@ -41,12 +41,10 @@ from clicktower.training.trainer.checkpoint import (
     read_checkpoint,
     remove_checkpoints_after,
 )
-from clicktower.training.trainer.gpu_check import gpu_kind, kinds_of_workers, require_right_gpu
 from clicktower.training.trainer.job import COMPILED, ROWS, TrainingJob, require_served
 from clicktower.training.trainer.kernel_path import CompiledPath, compiled_batch
-from clicktower.training.trainer.large_update import LossBatch, Path, ReferencePath, Towers, large_update, name_culprit
-from clicktower.training.trainer.objective import Task
-from clicktower.training.trainer.objective_registry import OBJECTIVES
+from clicktower.training.trainer.large_update import LossBatch, Path, Towers, large_update, name_culprit, reference_path
+from clicktower.training.trainer.objective import Objective, Task
 from clicktower.training.trainer.optimisers import MomentumSchedule, RowState, start_state
 from clicktower.training.trainer.run_report import Report
 from clicktower.training.trainer.shard_data import MicroBatch, Order, ShardFiles, local_folder
@@ -64,34 +62,42 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     show_step("reading the shards", 0, None)
     torch.set_num_threads(1)  # threads compute the share's micro-batches in parallel
     device = open_device(job.device)
+    kinds: list[str] = []
     if job.device != "cpu":
+        from clicktower.training.trainer.gpu_check import gpu_kind, kinds_of_workers, require_right_gpu
+
         show_step("checking the GPU", 0, None)
         require_right_gpu(job.device)
+        kinds = kinds_of_workers(gpu_kind(job.device), workers)
     threads = compute_threads(job.threads if device.place.type == "cpu" else 1)  # a GPU has one queue
     recipe = job.recipe
     require_served(job.arithmetic, recipe)
     files = ShardFiles(local_folder(job.shards), job.shard_files)
     files.compare("Before training")
-    objective = OBJECTIVES[type(recipe.objective)]
+    objective: Objective = code_of(recipe.objective)
+    words: tuple[str, ...] = ()
+    vectors_KD, known_words = None, dict[str, int]()
     if job.word_vectors:
+        from clicktower.training.model.word_vectors import vectors_of_shards
+
         show_step("reading the word vectors", 0, None)
-    word_vectors = vectors_of_shards(files.folder, job.word_vectors)
+        word_vectors = vectors_of_shards(files.folder, job.word_vectors)
+        words, vectors_KD, known_words = word_vectors.words, word_vectors.vectors_KD, word_vectors.metrics()
     if job.teacher:
         show_step("the teacher reads the texts", 0, None)
-    task = objective.load(files.folder, recipe, word_vectors.words, job.teacher)
+    task = objective.load(files.folder, recipe, words, job.teacher)
     watch = task.watched(job.judged)
     order = Order(lengths=task.lengths, micro_batch=recipe.micro_batch, minibatch=recipe.minibatch, seed=recipe.seed)
-    layout = layout_of(recipe, task.table_rows, task.outputs, word_vectors.words)
+    layout = layout_of(recipe, task.table_rows, task.outputs, words)
     require_memory(recipe, layout)
     rule = recipe.optimiser if isinstance(recipe.optimiser, Nesterov) else Nesterov()
     schedule = MomentumSchedule(rule.momentum_edge, rule.momentum_middle, recipe.epochs * order.num_minibatches)
 
     # Restore.
     position, rows = _restore(job, workers)
-    kinds = kinds_of_workers(gpu_kind(job.device), workers)
     position = replace(position, gpus=[*position.gpus, *(kind for kind in kinds if kind not in position.gpus)])
     if not rows:
-        start = start_of(recipe, layout, task.row_weights(), job.start, word_vectors.vectors_KD)
+        start = start_of(recipe, layout, task.row_weights(), job.start, vectors_KD)
         # One after the other: a state is a copy, and there may not be room for two of each tower.
         rows = {tower: start_state(recipe, start.pop(tower)) for tower in list(start)}
     rows = {tower: state.to(device.place) for tower, state in rows.items()}
@@ -166,7 +172,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         "workers": workers.size,
         "threads": job.threads,
         "instructions": status().instructions if job.arithmetic in (COMPILED, ROWS) else "",
-        **word_vectors.metrics(),
+        **known_words,
         **report.last,
     }
 
@@ -198,7 +204,7 @@ def path_of(
     if arithmetic == ROWS:
         return CompiledPath(num_threads, batch_of)
     if arithmetic != COMPILED:
-        return ReferencePath(device, batch_of)
+        return reference_path()(device, batch_of)
     return CompiledPath(
         num_threads,
         partial(
@@ -245,46 +251,9 @@ def start_of(
     start = {name: initial_parameters(recipe, layout, name, row_weights, word_vectors) for name in names}
     if model is None:
         return start
-    before = load_model(model)
-    _require_same_towers(recipe, layout, before, model)
-    for name, matrix in start.items():
-        source = before.towers[tower_name(before.recipe, "query" if name == "shared" else name)]
-        its_table_RG, parts = before.layout.split(source)
-        table_RG, fresh = layout.split(matrix)
-        rows, source_rows = _matching_rows(layout, before.layout)
-        table_RG[rows] = its_table_RG[source_rows].to(matrix.dtype)
-        of_tower = {part: values for part, values in parts.items() if not is_head_or_decoder(part)}
-        start[name] = layout.join(table_RG, {**fresh, **of_tower}).to(matrix.dtype)
-    return start
+    from clicktower.training.trainer.earlier_model import started_from
 
-
-def _matching_rows(layout: Layout, before: Layout) -> tuple[torch.Tensor, torch.Tensor]:
-    """(rows of W, the rows of an earlier model's W) for the same trigram or word."""
-    trigrams, source_row_of = torch.arange(layout.word_rows.trigram_rows), before.word_rows.row_of
-    row_pairs = [(row, source_row_of[word]) for word, row in layout.word_rows.row_of.items() if word in source_row_of]
-    rows, source_rows = torch.tensor(row_pairs, dtype=torch.int64).view(-1, 2).unbind(1)
-    return torch.cat([trigrams, rows]), torch.cat([trigrams, source_rows])
-
-
-def _require_same_towers(recipe: Recipe, layout: Layout, before: Model, model: str) -> None:
-    shapes, source_shapes = (_shapes_of_tower(layout_of_tower) for layout_of_tower in (layout, before.layout))
-    if shapes != source_shapes or recipe.tower.kind != before.recipe.tower.kind:
-        differing = [part for part in {**shapes, **source_shapes} if shapes.get(part) != source_shapes.get(part)]
-        raise UsageError(
-            f"The recipe {recipe.name} cannot start from {model}: its recipe {before.recipe.name} has other towers"
-            + (
-                f" ({differing[0]}: {source_shapes.get(differing[0])}, not {shapes.get(differing[0])})."
-                if differing
-                else "."
-            ),
-            "Start from a model with the same tower, cells and table rows, or from none.",
-        )
-
-
-def _shapes_of_tower(layout: Layout) -> dict[str, tuple[int, ...]]:
-    """The shapes without an objective's parts, and W without the rows of words: these may differ."""
-    shapes = {part: shape for part, shape in layout.shapes.items() if not is_head_or_decoder(part)}
-    return shapes | {"W": (layout.word_rows.trigram_rows, layout.columns)}
+    return started_from(model, recipe, layout, start)
 
 
 BITS = {4: np.int32, 8: np.int64}  # by the bytes of a number

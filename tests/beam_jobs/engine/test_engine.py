@@ -50,5 +50,6 @@ def test_nothing_is_submitted_where_another_job_commits_while_the_engine_starts(
     """As that of a client that was killed right after it had sent its job to the cluster."""
     committed = iter([False, True])
     job = lambda pipeline: pipeline | beam.Create([1]) | beam.Map(_refuse)  # noqa: E731
-    run_pipeline(job, [], has_committed=lambda: next(committed))
+    processes = ["--direct_running_mode=multi_processing", "--direct_num_workers=1"]
+    run_pipeline(job, processes, has_committed=lambda: next(committed))
     assert list(committed) == []

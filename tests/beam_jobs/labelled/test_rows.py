@@ -64,7 +64,7 @@ def test_a_class_that_was_not_named_is_unreadable():
 @pytest.mark.parametrize(
     "config",
     [{"lowest": 0}, {"label": "value", "classes": ("a",)}, {"label": "value", "lowest": 5, "highest": 0},
-     {"dev_share": 0.95}, {"table_rows": 10}, {"split_salt": "s" * 65}],
+     {"dev_share": 0.95}, {"table_rows": 0}, {"split_salt": "s" * 65}],
 )  # fmt: skip
 def test_settings_that_cannot_be_are_refused(config):
     with pytest.raises(UsageError):

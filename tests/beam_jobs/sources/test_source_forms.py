@@ -7,20 +7,19 @@ import pytest
 from clicktower.beam_jobs.checking.check_log import check_log
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from clicktower.beam_jobs.sources.delimited import DelimitedSource
-from clicktower.beam_jobs.sources.forms import FORMS
+from clicktower.beam_jobs.sources.forms import FORMS, LogForm
 from clicktower.beam_jobs.sources.mapping import Columns, Mapping
-from clicktower.beam_jobs.sources.source import LogForm
 from clicktower.schemas.errors import StageError, UsageError
 
 COLUMNS = ("mark", "who", "query", "document")
-KIOSK = LogForm(
-    name="kiosk",
-    open=lambda _: DelimitedSource(
+KIOSK = LogForm(name="kiosk", code=f"{__name__}:kiosk_source", mapping="none")
+
+
+def kiosk_source(mapping):
+    return DelimitedSource(
         mapping=Mapping(columns=Columns(client_id=2, query=3, document_id=4), delimiter="~", header=False),
         num_columns=len(COLUMNS),
-    ),
-    mapping="none",
-)
+    )
 
 
 @pytest.fixture

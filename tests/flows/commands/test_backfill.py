@@ -5,7 +5,7 @@ from datetime import date
 import pytest
 
 from clicktower.flows.cli import run
-from clicktower.flows.commands.pipelines import dates, missing_dates, require_date_in_log, run_dates
+from clicktower.flows.commands.backfill import dates, missing_dates, require_date_in_log, run_dates
 from clicktower.flows.config.pipeline_config import read_pipeline
 from clicktower.schemas.day_version import FIRST, DayPart, DayVersion, write_version
 from clicktower.schemas.errors import StageError, UsageError

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from clicktower.flows.cli import run
-from clicktower.flows.releases.encode_texts import encode_lines, open_encoder
+from clicktower.flows.releases.encode_lines import encode_lines, open_encoder
 from clicktower.flows.show import console
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.training.model.embedding import search_vectors

@@ -8,7 +8,7 @@ import pytest
 
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from clicktower.flows.cli import run
-from clicktower.flows.commands.preprocess import read_client_ids
+from clicktower.flows.commands.erase import read_client_ids
 from clicktower.schemas.errors import UsageError
 from tests.beam_jobs.ingest.dated_logs import day_lines, write_lines
 

@@ -6,7 +6,8 @@ from importlib import import_module
 
 import pytest
 
-from clicktower.flows.cli import COMMANDS, run
+from clicktower.flows.cli import run
+from clicktower.flows.config.commands import COMMANDS
 
 JUDGED = ["--documents", "d.tsv", "--queries", "q.tsv", "--qrels", "r.txt"]
 COLUMNS = ["--text", "text", "--label", "label"]
@@ -55,9 +56,9 @@ def test_no_option_beside_set_has_a_default_that_could_override_it():
         "if_better", "json", "json_logs", "plan", "recipe", "no_header", "renew_key", "replace_day", "dates",
         "host", "port", "poll_seconds", "drain_seconds",
     }  # fmt: skip
-    for name, (file, _) in COMMANDS.items():
+    for name, command in COMMANDS.items():
         parameters = inspect.signature(
-            getattr(import_module(f"clicktower.flows.commands.{file}"), name.replace("-", "_"))
+            getattr(import_module(f"clicktower.flows.commands.{command.file}"), name.replace("-", "_"))
         ).parameters
         if not {"set", "flags", "rule", "evaluate"} & parameters.keys():
             continue

@@ -130,7 +130,7 @@ word_vectors = "w"
 start = "t"
 teacher = "v"
 mlflow = "m"
-judged = {documents = "d", queries = "q", qrels = "r"}
+judged = {documents = "d", queries = "q", qrels = "r", adult_list = "a"}
 seeds = [1, 2]
 """
     (tmp_path / "sweep.toml").write_text(text, encoding="utf-8")
@@ -139,9 +139,9 @@ seeds = [1, 2]
     assert judged
     paths = (
         config.shards, config.into, config.word_vectors, config.start, config.teacher, config.mlflow,
-        judged.documents, judged.queries, judged.qrels,
+        judged.documents, judged.queries, judged.qrels, judged.adult_list,
     )  # fmt: skip
-    assert [str(path).removeprefix(f"{tmp_path}/") for path in paths] == list("bswtvmdqr")
+    assert [str(path).removeprefix(f"{tmp_path}/") for path in paths] == list("bswtvmdqra")
     assert len(paths) == len(uri_fields(SweepConfig))
 
 

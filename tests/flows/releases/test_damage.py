@@ -6,7 +6,8 @@ import pytest
 
 from clicktower.flows.releases import make_release as making
 from clicktower.flows.releases.export_release import export
-from clicktower.flows.releases.publish import list_releases, publish, rollback
+from clicktower.flows.releases.kept_releases import list_releases, rollback
+from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.search import search
 from clicktower.flows.releases.verify import _pointer_damage, verify
 from clicktower.schemas.errors import StageError, UnknownVersionError

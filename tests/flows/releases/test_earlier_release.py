@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from clicktower.flows.releases.publish import list_releases, publish, rollback
+from clicktower.flows.releases.kept_releases import list_releases, rollback
+from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.search import OpenRelease, search
 from clicktower.flows.releases.verify import verify
 from clicktower.schemas import storage

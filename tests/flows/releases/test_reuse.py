@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from clicktower.flows.releases import encode_texts as encoding
-from clicktower.flows.releases import index_recall
+from clicktower.flows.releases import ivf_index
 from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.release_documents import open_documents, read_ivf
 from clicktower.flows.releases.verify import verify
@@ -19,7 +19,7 @@ from clicktower.schemas.stage import open_result
 from clicktower.schemas.text_contract import normalise
 from clicktower.training.model.model import load_model
 from clicktower.training.model.named_recipes import recipe as named_recipe
-from clicktower.training.ranking.nearest import partition
+from clicktower.training.ranking.partitioning import partition
 from tests.flows.releases.catalogue import CONFIG
 from tests.recipes import varied
 from tests.trained_model import trained_stage
@@ -86,7 +86,7 @@ def test_partitions_are_continued_while_few_titles_are_new(model, documents, tmp
         made_anew.append(1)
         return partition(*rest, **named)
 
-    monkeypatch.setattr(index_recall, "partition", counted)
+    monkeypatch.setattr(ivf_index, "partition", counted)
     uri, config = str(tmp_path / "live"), replace(CONFIG, index="ivf", min_recall=0.5)
     first = publish(model, documents=documents, to=uri, config=config)
     lines = Path(documents).read_text().splitlines(keepends=True)

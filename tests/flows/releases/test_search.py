@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clicktower.flows.commands.train_and_evaluate import evaluate as evaluate_command
-from clicktower.flows.releases import index_recall
+from clicktower.flows.releases import index_recall, ivf_index
 from clicktower.flows.releases import make_release as making
 from clicktower.flows.releases import search as searching
 from clicktower.flows.releases.publish import publish
@@ -183,7 +183,7 @@ def test_the_recall_of_an_index_is_that_of_searches_for_two_words_of_titles(docu
     for module in (index_recall, making, searching):
         monkeypatch.setattr(module, "CANDIDATES", 5)
     monkeypatch.setattr(searching, "PAGED", 5)
-    monkeypatch.setattr(index_recall, "_NUM_PROBES", (1,))  # so few that it misses some
+    monkeypatch.setattr(ivf_index, "_NUM_PROBES", (1,))  # so few that it misses some
     trained = trained_stage(str(tmp_path), recipe=varied(recipe("lstm-96"), cells=8, word_share=0.4))
     config = replace(CONFIG, index="ivf", min_recall=0.5, recall_at=5)
     published = publish(trained, documents=documents, to=str(tmp_path / "live"), config=config)

@@ -4,7 +4,7 @@ from math import sin
 from typing import Any
 
 from clicktower.flows.report.blocks import Beside, Table
-from clicktower.flows.report.run_page import Run
+from clicktower.flows.report.run_blocks import Run
 from clicktower.flows.report.training_page import pictures, training_facts
 from clicktower.training.model.named_recipes import recipe
 from tests.recipes import varied

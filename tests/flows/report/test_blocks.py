@@ -23,6 +23,7 @@ from clicktower.flows.report.blocks import (
     Words,
     ranking_table,
 )
+from clicktower.flows.report.markdown import markdown
 from clicktower.flows.show import console
 from tests.flows.report.test_report import Page as Seen
 from tests.flows.report.test_report import loads_nothing
@@ -68,7 +69,7 @@ def in_terminal(monkeypatch, *blocks: Block, width: int = 80) -> str:
 def test_a_block_says_the_same_everywhere(block, words, monkeypatch):
     page = renderers.html(page_of(block))
     loads_nothing(page)
-    as_markdown = re.sub(r"\\(.)", r"\1", renderers.markdown([block]))
+    as_markdown = re.sub(r"\\(.)", r"\1", markdown([block]))
     for word in words:
         assert word in Seen(page).words
         assert word in as_markdown
@@ -82,7 +83,7 @@ def test_foreign_texts_stay_texts_everywhere(monkeypatch):
     page = renderers.html(page_of(*blocks))
     loads_nothing(page)
     assert Seen(page).words.count(SEEN) == 8
-    output = renderers.markdown(blocks)
+    output = markdown(blocks)
     assert "<script" not in output
     assert all(char.isprintable() or char == "\n" for char in output)
     shown = in_terminal(monkeypatch, *blocks, width=200)
@@ -95,7 +96,7 @@ def test_a_block_of_one_place_is_shown_there_alone(monkeypatch):
     page, output = Seen(renderers.html(page_of(*blocks))).words, in_terminal(monkeypatch, *blocks)
     assert ("for paper" in page, "for screens" in page) == (True, False)
     assert ("for paper" in output, "for screens" in output) == (False, True)
-    assert renderers.markdown(blocks) == "for paper"
+    assert markdown(blocks) == "for paper"
 
 
 def test_a_picture_of_which_nothing_came_leaves_no_trace():

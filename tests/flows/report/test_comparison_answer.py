@@ -81,7 +81,7 @@ def test_one_row_has_nothing_to_be_compared_with():
 def test_where_no_row_is_done_no_figure_is_told():
     comparison = sample_comparison("skip-thought", "plsa-500")
     assert answer(comparison) == "No row could be measured: there is nothing to compare."
-    assert comparison_headline(comparison) == "0 of 2 rows measured"
+    assert comparison_headline({"metrics": comparison}) == "0 of 2 rows measured"
     assert verdict(comparison) == "unknown"
     assert legend(comparison) == ""
 

@@ -7,7 +7,7 @@ import pytest
 from clicktower.flows.commands.compare import as_markdown as page
 from clicktower.flows.report.blocks import Table
 from clicktower.flows.report.comparison_page import comparison_blocks
-from clicktower.flows.report.renderers import escaped
+from clicktower.flows.report.markdown import escaped
 from tests.training.evaluation.sample_comparison import NASTY, UNSEEN, sample_comparison, without
 
 

@@ -9,21 +9,8 @@ import pytest
 from PIL import Image
 
 from clicktower.flows.report import figures
-from clicktower.flows.report.figures import (
-    MOST,
-    ChartRow,
-    Dot,
-    Line,
-    Scale,
-    heat_map,
-    histogram,
-    line_chart,
-    panel_scale,
-    row_chart,
-    scale_of,
-    shorten,
-    word_columns,
-)
+from clicktower.flows.report.figures import ChartRow, Dot, Line, line_chart, row_chart, scale_of, shorten
+from clicktower.flows.report.heat_maps import MOST, Scale, heat_map, histogram, panel_scale, word_columns
 from tests.flows.report.test_report import loads_nothing
 
 NASTY = '"><script>$x$ \u202e'

@@ -10,8 +10,7 @@ import pytest
 
 from clicktower.flows.report import renderers
 from clicktower.flows.report.blocks import duration
-from clicktower.flows.report.run_blocks import ledger_table, percent, result, verdict
-from clicktower.flows.report.run_page import Run, run_page
+from clicktower.flows.report.run_blocks import Run, ledger_table, percent, result, run_page, verdict
 from clicktower.flows.report.training_page import pictures
 from clicktower.schemas.ledger import FATES, Ledger
 from clicktower.training.ranking.ndcg import measure_name

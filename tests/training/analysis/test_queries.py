@@ -113,7 +113,7 @@ def test_the_score_is_that_of_a_search_and_queries_are_collected():
     pair = [("angle bracket", "query"), ("zinc angle", "document")]
     found = explain_model("it", model, pair, ["red lamp", " ", "oak rug oak"])
     # The served path multiplies unit vectors of float32.
-    assert found.score == rounded(float(TitleEmbeddings(model, ["zinc angle"]).scores(["angle bracket"])[0, 0]))
+    assert found.scores == (rounded(float(TitleEmbeddings(model, ["zinc angle"]).scores(["angle bracket"])[0, 0])),)
     assert found.topics.num_queries == 2  # one has no word
     value = json.loads(json.dumps(as_json(found)))  # plain values all through
     assert [text["words"] for text in value["texts"]] == [["angle", "bracket"], ["zinc", "angle"]]

@@ -7,8 +7,8 @@ import torch
 
 from clicktower.schemas.errors import UsageError
 from clicktower.training.compute.device import DEVICES, gpu_share, process_group_backend
-from clicktower.training.model.encoder import CPU, open_device
 from clicktower.training.model.named_recipes import recipe
+from clicktower.training.model.parameters import CPU, open_device
 from clicktower.training.trainer.job import arithmetic_of
 from clicktower.training.trainer.launch import workers_device
 
@@ -36,7 +36,7 @@ def test_an_unknown_device_is_refused():
 def test_a_gpu_that_is_not_there_is_refused_by_the_process_that_would_use_it():
     """In a process that sees no GPU, whatever this machine has. The one that asks may be another machine's."""
     script = (
-        "from clicktower.training.model.encoder import open_device\n"
+        "from clicktower.training.model.parameters import open_device\n"
         "from clicktower.training.trainer.launch import workers_device\n"
         "for name in ('cuda', 'cuda-eager'):\n"
         "    try: open_device(workers_device(name, False))\n"

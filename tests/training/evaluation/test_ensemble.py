@@ -31,8 +31,7 @@ from clicktower.training.model.text_encoder import load_text_encoder
 from clicktower.training.ranking.bm25 import TitleBM25
 from clicktower.training.ranking.hybrid import query_half
 from clicktower.training.ranking.ndcg import ndcg
-from clicktower.training.ranking.title_ranking import TitleRanking
-from clicktower.training.ranking.word_matches import WordMatches
+from clicktower.training.ranking.title_ranking import TitleRanking, WordMatches
 from clicktower.training.trainer.launch import train
 from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding, rounded

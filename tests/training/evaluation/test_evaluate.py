@@ -14,7 +14,7 @@ from clicktower.schemas.section import changed
 from clicktower.schemas.stage import StageResult, open_result, silent
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evaluate
 from clicktower.training.evaluation.measured_row import evaluate_model
-from clicktower.training.evaluation.rows import ComparisonInputs, Row
+from clicktower.training.evaluation.row import ComparisonInputs, Row
 from clicktower.training.model.embedding import TitleEmbeddings
 from clicktower.training.model.model import load_model
 from clicktower.training.model.named_recipes import recipe

@@ -13,7 +13,8 @@ from clicktower.schemas.judgments import read_qrels
 from clicktower.training.evaluation.compare_stage import UnfinishedComparison, compare
 from clicktower.training.evaluation.compare_table import orders
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
-from clicktower.training.evaluation.rows import Row, all_rows, select_rows
+from clicktower.training.evaluation.row import Row
+from clicktower.training.evaluation.rows import all_rows, select_rows
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.ranking.ndcg import ndcg
 from clicktower.training.ranking.significance import holm

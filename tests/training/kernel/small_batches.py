@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from clicktower.training.model.encoder import CPU, Encoder
 from clicktower.training.model.kernel_towers import can_train
-from clicktower.training.model.parameters import Layout, initial_parameters, layout_of
+from clicktower.training.model.parameters import CPU, Encoder, Layout, initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.trainer.click_loss import PairBatch, pair_batch
 from clicktower.training.trainer.job import COMPILED, ROWS

@@ -15,7 +15,7 @@ from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.text_contract import trigram_ids, words
 from clicktower.training.kernel.kernel_library import status
 from clicktower.training.model.compiled_model import CompiledModel, text_table
-from clicktower.training.model.encoder import encode_batch
+from clicktower.training.model.forward import encode_batch
 from clicktower.training.model.kernel_towers import MOST_TEXTS, SHORT_BYTES
 from clicktower.training.model.model import BATCH_TEXTS, Model, encode_table, write_model
 from clicktower.training.model.parameters import initial_parameters, layout_of

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from clicktower.schemas.release import Similarity
 from clicktower.training.kernel.kernel_library import library, status
 from clicktower.training.kernel.kernel_search import Int8Rows
-from clicktower.training.ranking.nearest import Nearest, Partitions, partition
+from clicktower.training.ranking.nearest import Nearest, Partitions
+from clicktower.training.ranking.partitioning import partition
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
 

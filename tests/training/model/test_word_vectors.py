@@ -18,9 +18,9 @@ from clicktower.schemas.shard import LABELLED_CATALOGUE, LABELLED_VERSION, label
 from clicktower.schemas.stage import open_result, run_stage
 from clicktower.schemas.text_contract import CONTRACT_VERSION, trigram_ids, words
 from clicktower.training.analysis.traces import trace
-from clicktower.training.model.encoder import Encoder, encoded, gradients
+from clicktower.training.model.forward import encoded, gradients
 from clicktower.training.model.model import Model, encode_table, load_model, write_model
-from clicktower.training.model.parameters import initial_parameters, layout_of, tower_of
+from clicktower.training.model.parameters import Encoder, initial_parameters, layout_of, tower_of
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_batch import text_batch
 from clicktower.training.towers.text_table import WordRows

@@ -66,6 +66,11 @@ def test_adult_and_spam_queries_leave_the_judged_set_as_they_leave_a_log():
         judged_collection(documents(), {"q": "free porn"}, {"q": {"d1": 1}})
 
 
+def test_a_blank_query_is_none_of_those_whose_text_is_its_id():
+    kept, _ = judged_qrels({"hose": " ", "q": "hose", "": ""}, {"hose": {"d1": 1}, "q": {"d2": 2}, "": {"d3": 1}})
+    assert kept == {"hose": {"d1": 1}, "q": {"d2": 2}, "": {"d3": 1}}
+
+
 _TEXTS = st.sampled_from(["hose", "Hose", " hose ", "hoses", "free porn", "", " ", "drill"])
 _JUDGMENTS = st.dictionaries(
     st.integers(0, 7), st.dictionaries(st.sampled_from(["d1", "d2", "d3"]), st.integers(0, 3), min_size=1)

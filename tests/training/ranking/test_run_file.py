@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clicktower.schemas.errors import StageError
-from clicktower.training.ranking.measure import RandomOrder, Rules, judged_collection, measure, measure_run
+from clicktower.training.evaluation.measured_row import measure_run
+from clicktower.training.ranking.measure import RandomOrder, Rules, judged_collection, measure
 from tests.training.ranking.test_measure import documents
 
 TITLES = {f"d{i}": f"title {i}" for i in range(12)}

@@ -5,8 +5,7 @@ import pytest
 
 from clicktower.training.model.embedding import TitleEmbeddings
 from clicktower.training.ranking.bm25 import TitleBM25
-from clicktower.training.ranking.title_ranking import TitleRanking, mixed
-from clicktower.training.ranking.word_matches import WordMatches
+from clicktower.training.ranking.title_ranking import TitleRanking, WordMatches, mixed
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training.ranking.projection_encoder import ProjectionEncoder
 

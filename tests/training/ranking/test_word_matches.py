@@ -1,4 +1,4 @@
-"""Each word of a query against each word of a title (training/ranking/word_matches.py)."""
+"""Each word of a query against each word of a title (training/ranking/title_ranking.py)."""
 
 import math
 from pathlib import Path
@@ -10,7 +10,7 @@ from clicktower.schemas import storage
 from clicktower.schemas.text_contract import words
 from clicktower.training.model.embedding import search_vectors
 from clicktower.training.model.model_folder import read_arrays, safetensors_pieces
-from clicktower.training.ranking.word_matches import WordMatches
+from clicktower.training.ranking.title_ranking import WordMatches
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.training.ranking.projection_encoder import ProjectionEncoder
 

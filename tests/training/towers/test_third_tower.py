@@ -5,7 +5,7 @@ y = tanh(1/T Σ_t W l(t) + b)
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -20,9 +20,8 @@ from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evalua
 from clicktower.training.model.model import load_model
 from clicktower.training.model.recipe import Nesterov, Recipe
 from clicktower.training.towers.text_batch import TextBatch
-from clicktower.training.towers.tower import Parts, Shapes, text_of_row, text_sums
-from clicktower.training.towers.tower_registry import TOWERS
-from clicktower.training.towers.tower_settings import TowerSettings
+from clicktower.training.towers.tower import Parts, text_of_row, text_sums
+from clicktower.training.towers.tower_settings import Shapes, TowerSettings
 from clicktower.training.trainer.launch import train
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training.small_shards import TABLE_ROWS, shop, write_build
@@ -57,11 +56,13 @@ class MeanSettings(TowerSettings):
         units: The dimensions of the embedding.
     """
 
+    code: ClassVar[str] = f"{__name__}:tower"
     kind: Literal["tanh_of_mean"] = "tanh_of_mean"
     units: Count = 8
 
 
-TOWERS[MeanSettings] = lambda settings: TanhOfMean(settings.units)
+def tower(settings: MeanSettings) -> TanhOfMean:
+    return TanhOfMean(settings.units)
 
 
 RECIPE = Recipe(

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from clicktower.training.model.encoder import Encoder
-from clicktower.training.model.head import draw_masks
-from clicktower.training.model.parameters import Layout, Outputs, decoder_of_model, head_of_model, layout_of
+from clicktower.training.model.decoder import decoder_of_model
+from clicktower.training.model.head import draw_masks, head_of_model
+from clicktower.training.model.parameters import Encoder, Layout, Outputs, layout_of
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_table import Ragged, list_offsets
 from clicktower.training.trainer import classify, generate

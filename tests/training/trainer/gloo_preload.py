@@ -5,7 +5,7 @@ from importlib import metadata
 
 import pyarrow as pa
 
-import clicktower.training.trainer.objective_registry  # noqa: F401
+from clicktower.training.trainer import classify, clicks, generate  # noqa: F401
 
 pa.array([1]).to_numpy()  # imports pandas' side of it
 # Every process group asks which packages bring backends, and reads what all that are installed say of themselves.

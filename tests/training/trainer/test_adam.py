@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.optim._functional import sparse_adam
 
-from clicktower.training.trainer.optimisers import AdamRows, MomentumSchedule, restored_state
+from clicktower.training.trainer.adaptive_optimisers import AdamRows
+from clicktower.training.trainer.optimisers import MomentumSchedule, restored_state
 
 torch.set_num_threads(1)
 TOTAL = 12

@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from clicktower.training.trainer.click_loss import DENSE, click_losses, cosines, pair_losses
+from clicktower.training.trainer.click_loss import DENSE, pair_losses
+from clicktower.training.trainer.clicks import click_losses, cosines
 from tests.training.finite_differences import by_autograd, require_gradient
 
 DOCUMENTS = torch.tensor([[1.0, 1.0], [0.0, 2.0], [-3.0, 0.0]], dtype=torch.float64)

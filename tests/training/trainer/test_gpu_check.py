@@ -6,7 +6,7 @@ import torch
 
 from clicktower.schemas.errors import StageError
 from clicktower.training.compute.reduction import Workers
-from clicktower.training.model.encoder import CPU, Device
+from clicktower.training.model.parameters import CPU, Device
 from clicktower.training.trainer import gpu_check
 from clicktower.training.trainer.gpu_check import (
     device_of_gpu,

@@ -8,14 +8,15 @@ import pytest
 import torch
 
 from clicktower.schemas.errors import StageError
-from clicktower.training.compute import reduction
+from clicktower.training.compute import gradient_sums
 from clicktower.training.compute.reduction import Workers
 from clicktower.training.compute.threads import compute_threads
 from clicktower.training.model.parameters import initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.trainer.click_loss import PairBatch, pair_batch
-from clicktower.training.trainer.large_update import Towers, blocks_of, large_update
+from clicktower.training.trainer.large_update import Towers, large_update
 from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
+from clicktower.training.trainer.reference_path import blocks_of
 from clicktower.training.trainer.shard_data import apart
 from tests.recipes import recipe_with, varied
 from tests.training import reference
@@ -253,8 +254,8 @@ def test_parameters_that_are_not_finite_end_the_run_on_every_worker(reduction):
 
 @pytest.mark.parametrize("rows", [slice(6, 17), torch.tensor([0, 3, 4, 8, 9, 15, 16, 20, 21, 23, 29])])
 def test_blocks_of_rows_are_each_row_once_with_its_values(monkeypatch, rows):
-    monkeypatch.setattr(reduction, "BLOCK", 4)
-    monkeypatch.setattr(reduction, "BLOCKS_AT_ONCE", 3)  # rows
+    monkeypatch.setattr(gradient_sums, "BLOCK", 4)
+    monkeypatch.setattr(gradient_sums, "BLOCKS_AT_ONCE", 3)  # rows
     matrix = torch.arange(120.0).reshape(30, 4)
     values, visited = matrix[rows].clone(), torch.zeros(30, dtype=torch.int64)
     blocks = list(blocks_of(rows, values))

@@ -16,10 +16,10 @@ from clicktower.schemas.shard import labelled_schema, open_table
 from clicktower.schemas.stage import open_result
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.tower_settings import SIGMA_MIN
+from clicktower.training.trainer import classify, generate
 from clicktower.training.trainer.generate import divergence
 from clicktower.training.trainer.labelled_shards import load_labelled
 from clicktower.training.trainer.launch import train
-from clicktower.training.trainer.objective_registry import OBJECTIVES
 from clicktower.training.trainer.shard_data import MicroBatch, Order
 from tests.recipes import recipe_with, varied
 from tests.training.towers.dense import dense
@@ -128,14 +128,14 @@ def test_rows_that_are_all_one_pair_are_one_text_and_one_class(copied):
     """A micro-batch of duplicates encodes two texts; one of a single class has a finite gradient."""
     rewrite(copied, lambda first, second, label: [np.full_like(first, first[0]), np.full_like(second, second[0]),
                                                   np.zeros_like(label)])  # fmt: skip
-    task = OBJECTIVES[type(PAIRS.objective)].load(str(copied), PAIRS)
-    batch = OBJECTIVES[type(PAIRS.objective)].batch(task.examples(MicroBatch(0, np.arange(8), 0), epoch=0))
+    task = classify.load(str(copied), PAIRS)
+    batch = classify.batch(task.examples(MicroBatch(0, np.arange(8), 0), epoch=0))
     assert len(batch.texts.order) == 2
     assert [len(side) for side in batch.sides] == [8, 8]
     assert not batch.labels.any()
 
-    generate = OBJECTIVES[type(GENERATE.objective)].load(str(copied), GENERATE)
-    order = Order(lengths=generate.lengths, micro_batch=8, minibatch=32, seed=1)
+    task = generate.load(str(copied), GENERATE)
+    order = Order(lengths=task.lengths, micro_batch=8, minibatch=32, seed=1)
     assert order.num_pairs == 2  # each text as itself, once
     assert [len(micro_batch.pairs) for minibatch in order.epoch(0) for micro_batch in minibatch] == [2]
 
@@ -144,13 +144,11 @@ def test_a_pair_of_one_text_with_itself_and_one_class_alone_have_finite_gradient
     recipe = varied(PAIRS, dtype="float64", dropout=0.0)
     case = labelled_case(recipe)
     same = replace(case.examples, sides=(np.zeros(5, int), np.zeros(5, int)), labels=np.zeros(5, int), masks=None)
-    ((_, gradient),), loss = OBJECTIVES[type(recipe.objective)].batch(same).gradient(case.encoder(), 1)
+    ((_, gradient),), loss = classify.batch(same).gradient(case.encoder(), 1)
     assert torch.isfinite(dense(gradient, case.layout)).all()
     # Five times the loss of one, since all are alike.
     one = replace(same, sides=(np.zeros(1, int), np.zeros(1, int)), labels=np.zeros(1, int))
-    assert float(loss) == pytest.approx(
-        5 * float(OBJECTIVES[type(recipe.objective)].batch(one).gradient(case.encoder(), 1)[1])
-    )
+    assert float(loss) == pytest.approx(5 * float(classify.batch(one).gradient(case.encoder(), 1)[1]))
 
 
 def test_a_deviation_that_underflows_is_the_least_one_and_its_divergence_finite():

@@ -10,8 +10,8 @@ import safetensors.torch
 import torch
 
 from clicktower.schemas import storage
-from clicktower.training.model.encoder import CPU, Device, Encoder, encode_batch, open_device
-from clicktower.training.model.parameters import initial_parameters, layout_of
+from clicktower.training.model.forward import encode_batch
+from clicktower.training.model.parameters import CPU, Device, Encoder, initial_parameters, layout_of, open_device
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_batch import text_batch
 from clicktower.training.trainer.click_loss import PairBatch, pair_batch, pair_gradient

@@ -13,8 +13,7 @@ from numpy.testing import assert_array_equal
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, open_table
 from clicktower.schemas.stage import open_result
-from clicktower.training.model.encoder import Encoder
-from clicktower.training.model.parameters import initial_parameters, layout_of
+from clicktower.training.model.parameters import Encoder, initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.trainer.click_loss import pair_batch, pair_gradient
 from clicktower.training.trainer.shard_data import Order, Pairs, ShardData, apart, load_shards, pair_lengths, pairs_of

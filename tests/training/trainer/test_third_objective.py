@@ -4,7 +4,6 @@ L = Σ over pairs of (1 - cos(query, title)); no unclicked title is looked at.
 """
 
 import json
-import sys
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -15,14 +14,14 @@ from clicktower.schemas import storage
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.section import Positive, changed, section
 from clicktower.training.compute.reduction import RowGradient
-from clicktower.training.model.encoder import Encoder, encoded, gradients
+from clicktower.training.model.forward import encoded, gradients
 from clicktower.training.model.objective_settings import ObjectiveSettings
+from clicktower.training.model.parameters import Encoder
 from clicktower.training.model.recipe import Nesterov, Recipe
 from clicktower.training.towers.tower_settings import LSTM
 from clicktower.training.trainer import clicks
 from clicktower.training.trainer.click_loss import PairBatch
 from clicktower.training.trainer.launch import train
-from clicktower.training.trainer.objective_registry import OBJECTIVES
 from tests.training.small_shards import shop, write_build
 
 torch.set_num_threads(1)
@@ -37,12 +36,10 @@ class Nearness(ObjectiveSettings):
         weight: The factor of the loss.
     """
 
+    code: ClassVar[str] = __name__
     kind: Literal["nearness"] = "nearness"
     stages: ClassVar[tuple[str, ...]] = ("build",)
     weight: Positive = 1.0
-
-
-OBJECTIVES[Nearness] = sys.modules[__name__]
 
 
 @dataclass(frozen=True, slots=True)

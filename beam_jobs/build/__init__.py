@@ -1,1 +1,0 @@
-"""Days and documents -> training shards: click pairs behind the privacy gate, random negatives, hashed words."""

@@ -1,1 +1,0 @@
-"""What every job shares on Beam: runners and their services, exchanges of Arrow rows, progress, counters."""

@@ -1,1 +1,0 @@
-"""Labelled pairs and texts -> labelled shards, split so that no sentence is on both sides."""

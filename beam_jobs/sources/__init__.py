@@ -1,1 +1,0 @@
-"""Log formats: each source turns lines into search_log.LOG_ROW."""

@@ -1,1 +1,0 @@
-"""One file per subcommand: its arguments, its help, its result for people."""

@@ -1,1 +1,0 @@
-"""Guards against worse search results: promotion of a model, and drift between days."""

@@ -1,1 +1,0 @@
-"""Releases of embeddings: build, check, publish, list, roll back, export."""

@@ -1,0 +1,107 @@
+"""The releases that are kept, and an earlier one made live again (publish).
+
+    list_releases("release")                newest first, with why a candidate is not live
+    rollback("release")                     the one that was live before
+    rollback("release", release="DIGEST")   any that is kept, a candidate too
+
+`rollback` checks every byte of the release first. The pointer moves by compare-and-swap, so a concurrent publisher
+reports that the pointer moved. Rolling back twice returns to the start.
+"""
+
+from dataclasses import asdict
+from typing import Any
+
+from clicktower.flows.releases.publish import Published, record_decision
+from clicktower.flows.releases.release_folder import find, swap
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError, UsageError, require_major
+from clicktower.schemas.manifest import damaged_files
+from clicktower.schemas.release import (
+    Decision,
+    kept_folder,
+    read_decision,
+    read_folder,
+    read_pointer,
+    release_folder,
+    require_searchable,
+)
+from clicktower.schemas.text_contract import CONTRACT_VERSION
+
+
+def list_releases(uri: str) -> list[dict[str, Any]]:
+    """All kept releases, newest first, as `clicktower releases --json` lists them.
+
+    `state`: live, previous, candidate (made and not promoted), kept (it was live once, or is older than the previous
+    one) or damaged. `ndcg@10`: of its model with its interval, from its evaluation. Raises UsageError if there is no
+    release, StageError for a damaged pointer.
+    """
+    pointer = read_pointer(uri)
+    folders = storage.list_folders(storage.join(uri, "releases"))
+    digests = [name for name in folders if not name.startswith(".") and ".damaged-" not in name]
+    if not digests:
+        raise UsageError(f"Nothing is published at {uri} yet.", "Run `clicktower publish` first, or check the URI.")
+    states = {pointer.release: "live", pointer.previous: "previous"} if pointer else {}
+    kept = [_kept_release(uri, digest, states.get(digest)) for digest in digests]
+    return sorted(kept, key=lambda row: row["created"] or "", reverse=True)
+
+
+def _kept_release(uri: str, digest: str, state: str | None) -> dict[str, Any]:
+    release, decision, wrong, is_whole = None, None, list[str](), True
+    try:
+        release, wrong = find(release_folder(uri, digest))
+        is_whole = release is not None
+        decision = read_decision(uri, digest)
+    except StageError as error:  # perhaps it is of a later version
+        wrong = [*wrong, error.problem]
+    if not is_whole:
+        state, wrong = "damaged", wrong or ["it is not finished"]
+    elif release and not release.is_searchable:
+        wrong = [*wrong, "it is of an earlier version, and is not searched"]
+    if not state:
+        state = "candidate" if decision and not decision.promote else "kept"
+    return {
+        "digest": digest,
+        "state": state,
+        "created": release and release.created,
+        "num_documents": release and release.num_documents,
+        "model": release and release.inputs.get("model"),
+        "ndcg@10": release and release.evaluation.get("systems", {}).get("model", {}).get("ndcg@10"),
+        "index": release and release.index["kind"],
+        "recall": release and release.index["recall"],
+        "labels": dict(release.labels) if release else {},
+        "decision": decision and asdict(decision),
+        "wrong": "; ".join(wrong[:3]),
+    }
+
+
+def rollback(uri: str, *, release: str | None = None) -> Published:
+    """Make `release`, or the previously live one, live again; returns it.
+
+    Raises UsageError (nothing was published there, no such release, no previous one) and StageError (it is damaged, of
+    an unknown version, or the pointer moved meanwhile); the pointer then stays unchanged.
+    """
+    before = read_pointer(uri)
+    if before is None:
+        raise UsageError(f"Nothing is published at {uri} yet.", "Check the URI.")
+    digest = release or before.previous
+    if digest is None:
+        raise UsageError(
+            f"The release {before.release} is the first that was live at {uri}.",
+            "Name another with --release; `clicktower releases` lists those that are kept.",
+        )
+    folder = kept_folder(uri, digest)
+    release_there = read_folder(folder)
+    require_searchable(uri, release_there)
+    contract = release_there.text_contract.get("trigrams")
+    require_major(f"the text contract of {digest}", contract, CONTRACT_VERSION, stage="publish")
+    if wrong := damaged_files(folder, release_there.files, hashes=True):
+        raise StageError(
+            f"The release {digest} cannot go live: {'; '.join(wrong[:3])}. The live release stays.",
+            "Name another release, or publish again: that repairs it.",
+        )
+    is_live = before.release == digest
+    if not is_live:
+        reason = f"made live by a rollback from {before.release}"
+        record_decision(uri, digest, Decision(promote=True, reason=reason), before)
+    pointer = swap(uri, expected=before, release=digest)
+    return Published(stage="rollback", uri=uri, folder=folder, release=release_there, pointer=pointer, reused=is_live)

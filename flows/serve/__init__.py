@@ -1,1 +1,0 @@
-"""The search service: its HTTP API and its page."""

@@ -1,1 +1,0 @@
-"""What a command shows in the terminal."""
