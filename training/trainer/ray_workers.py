@@ -43,6 +43,7 @@ from clicktower.schemas.errors import StageError, TransientError
 from clicktower.schemas.stage import Progress, scratch_folder
 from clicktower.training.compute.device import gpu_share, process_group_backend
 from clicktower.training.compute.reduction import ProcessGroup
+from clicktower.training.model.encoder import open_device
 from clicktower.training.model.model_folder import WEIGHTS
 from clicktower.training.trainer.job import TrainingJob
 from clicktower.training.trainer.local_workers import LossesInVain, is_lasting
@@ -76,8 +77,8 @@ def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_worker
         trainer: Any = TorchTrainer(
             cast(Any, _ray_worker),
             train_loop_config={"job": job, "board": board},
-            torch_config=(_OnOneMachine if is_of_this_machine_alone() else TorchConfig)(
-                backend=process_group_backend(workers, num_gpus)
+            torch_config=(_OnOneMachine if is_of_this_machine_alone() else _OnNodes)(
+                backend=process_group_backend(workers, num_gpus), device=job.device
             ),
             scaling_config=v2.ScalingConfig(
                 num_workers=workers if min_workers in (None, workers) else (min_workers, workers),
@@ -107,7 +108,29 @@ def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_worker
 
 
 @dataclass
-class _OnOneMachine(TorchConfig):
+class _OnNodes(TorchConfig):
+    """Refuses nodes that announce GPUs and have none for torch, which NCCL would do in its own words."""
+
+    device: str = "cpu"
+
+    @property
+    def backend_cls(self) -> type[Any]:
+        return _WithDevice
+
+
+class _WithDevice(_TorchBackend):
+    def on_start(self, worker_group: Any, backend_config: Any) -> None:
+        if "nccl" in backend_config.backend:
+            worker_group.execute(_require_device, backend_config.device)
+        super().on_start(worker_group, backend_config)
+
+
+def _require_device(name: str) -> None:
+    open_device(name)
+
+
+@dataclass
+class _OnOneMachine(_OnNodes):
     """Lets the workers of one machine find each other through a file, since torch's store listens on all networks.
     Ray's TorchConfig has no setting for that, so this class replaces the backend behind it.
     """
