@@ -28,7 +28,7 @@ from clicktower.training.ranking.ndcg import JudgedPairs, judged_pairs, ndcg
 from clicktower.training.ranking.title_ranking import WordMatches, mixed
 from clicktower.training.trainer.launch import fingerprints
 
-COMBINE = Stage("combine", version=2)
+COMBINE = Stage("combine", version=3)
 SECOND_SHARES = tuple(step / 20 for step in range(1, 20))  # of the second model
 MIN_JUDGED = 2  # judgments of a query that tells two rankings apart
 

@@ -39,7 +39,7 @@ from clicktower.training.ranking.ndcg import CUTOFFS, gains_of, judged_pairs
 from clicktower.training.sweep.trial_process import TrialProcess, TrialStatus
 from clicktower.training.trainer.launch import fingerprints, require_workers, train_request, workers_device
 
-COMPARE = Stage("compare", version=6)
+COMPARE = Stage("compare", version=7)
 _LISTEN_SECONDS = 0.5
 
 # Called with each finished row, the number of finished rows, and the total.

@@ -37,7 +37,7 @@ from clicktower.training.ranking.measure import JudgedCollection, Measured, Syst
 from clicktower.training.ranking.ndcg import gains_of, judged_pairs
 from clicktower.training.ranking.title_ranking import TitleRanking
 
-EVALUATE = Stage("evaluate", version=5)
+EVALUATE = Stage("evaluate", version=6)
 OURS, VECTORS = "model", "vectors"
 
 RULES = {
