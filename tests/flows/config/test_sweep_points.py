@@ -231,7 +231,7 @@ def test_larger_th_g_are_tried_on_rows_as_printed_with_shorter_steps():
 def test_the_printed_schedule_is_tried_on_a_tuned_lstm_whose_recurrence_moves_by_a_hundredth():
     points = expand_points(read_sweep(str(ROOT / "benchmarks" / "sweep-schedule.toml")))
     first, *others = [point.recipes[0] for point in points]
-    assert first == recipe("lstm-pool-192")
+    assert first == recipe("lstm-96")
     assert len(points) == 7
     assert all(one.tower.recurrent_step == pytest.approx(one.optimiser.step / 100) for one in others)
     assert sum(one.optimiser.momentum_middle == 0.995 and not one.clicks.tie_towers for one in others) == 3

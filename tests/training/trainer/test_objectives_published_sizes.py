@@ -95,7 +95,8 @@ def vectors(tmp_path_factory) -> str:
 
 SMALL = {
     "word_vectors.columns": 6, "minibatch": 16, "micro_batch": 16, "tower.cells": 6, "tower.attention_units": 5,
-    "tower.hops": 3, "tower.latent": 5, "objective.head.units": 12, "objective.decoder_cells": 6,
+    "tower.hops": 3, "tower.latent": 5, "objective.head.units": 12,
+    "objective.head.row_units": 4, "objective.head.column_units": 2, "objective.decoder_cells": 6,
     "objective.decoder_columns": 5, "objective.vocabulary": 30, "objective.paraphrase": "same", "initial_range": 0.3,
     "tower.penalty": 0.01,
 }  # fmt: skip
@@ -105,7 +106,8 @@ def small(name: str, **more):
     made = recipe(name)
     allowed = {f"tower.{key}" for key in type(made.tower).__dataclass_fields__}
     allowed |= {f"objective.{key}" for key in type(made.objective).__dataclass_fields__}
-    allowed |= {"objective.head.units"} if isinstance(made.objective, Classify) else set()
+    if isinstance(made.objective, Classify):
+        allowed |= {f"objective.head.{key}" for key in type(made.objective.head).__dataclass_fields__}
     fields = {key: value for key, value in SMALL.items() if "." not in key or key.startswith("word_") or key in allowed}
     if name == "deudon-vae-repeat":
         fields.pop("objective.paraphrase")
