@@ -27,7 +27,7 @@ from benchmarks.speed.variants import MOMENTUM, STEP, base_recipe, compare, trai
 from benchmarks.training import NUM_NEGATIVES, RESULTS, entrant, machine, minibatches_of_rounds, num_pairs  # noqa: E402
 from clicktower.schemas.section import changed  # noqa: E402
 from clicktower.training.kernel.kernel_library import status  # noqa: E402
-from clicktower.training.model.encoder import CPU  # noqa: E402
+from clicktower.training.model.parameters import CPU  # noqa: E402
 
 CELLS, MINIBATCH, THREADS = 96, 1_024, 1
 GATES = {

@@ -248,11 +248,11 @@ def cpu_for_gpu(config: dict[str, Any]) -> dict[str, Any]:
     """A worker on a node whose GPU the CPU stands in for."""
     import ray
 
-    from clicktower.training.model import encoder
+    from clicktower.training.model import parameters
     from clicktower.training.trainer import ray_workers, worker
 
     assert ray.get_gpu_ids(), "Ray gave the worker a GPU"
-    worker.open_device = lambda _: encoder.CPU
+    worker.open_device = lambda _: parameters.CPU
     return ray_workers._ray_worker(config)
 
 
