@@ -15,7 +15,7 @@ import numpy as np
 from clicktower.schemas.process import load_compiled
 
 # Incremented with every change of the C++ interface: an older library is not called.
-INTERFACE = 12
+INTERFACE = 13
 _NAME = "clicktower.training.kernel._kernel"
 
 # A function's result and arguments, a letter each: p a pointer, s bytes, i and q integers of 32 and 64 bits, Q an
