@@ -4,17 +4,17 @@ import datetime
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from clicktower.beam_jobs.ingest import days as ingested_days
 from clicktower.flows.commands.pipelines import run_locally
-from clicktower.flows.config.pipeline_config import LateLog, PipelineConfig, read_pipeline, require_log
-from clicktower.flows.config.settings import Surroundings
 from clicktower.flows.show import console
 from clicktower.schemas.day_version import list_dates
 from clicktower.schemas.errors import StageError, UsageError
+
+if TYPE_CHECKING:
+    from clicktower.flows.config.pipeline_config import PipelineConfig
 
 
 def backfill(
@@ -59,6 +59,8 @@ def backfill(
         raise UsageError(
             "--every makes everything for each date, and --ingest-only makes nothing but ingests.", "Give one of them."
         )
+    from clicktower.flows.config.pipeline_config import read_pipeline
+
     pipeline = read_pipeline(config)
     require_date_in_log(pipeline.log.files, config)
     how = run_on_server if server else run_locally
@@ -89,17 +91,22 @@ class DateResult:
 
 def dates(first: str, until: str) -> list[str]:
     """All dates from the first to the last, ISO 8601. Raises UsageError."""
+    from clicktower.beam_jobs.ingest import days as ingested_days
+
     if not (result := ingested_days.dates(first, until)):
         raise UsageError(f"The first date, {first}, is after the last, {until}.", "Give --from the earlier of them.")
     return result
 
 
-def missing_dates(config: PipelineConfig, *, ingest_only: bool, today: datetime.date | None = None) -> list[str]:
+def missing_dates(config: "PipelineConfig", *, ingest_only: bool, today: datetime.date | None = None) -> list[str]:
     """The holes of a store until yesterday whose logs are there, and its newest date, unless only ingests are to be
     made. Says which holes stay.
     """
     found, still_missing = list[str](), list[str]()
-    for date in ingested_days.list_holes(config.store, today):
+    from clicktower.beam_jobs.ingest.days import list_holes
+    from clicktower.flows.config.pipeline_config import LateLog, require_log
+
+    for date in list_holes(config.store, today):
         try:
             require_log(config, date)
         except LateLog:
@@ -187,6 +194,8 @@ def run_on_server(config_file: str, date: str, until: str = "report") -> dict:
 
     Raises UsageError where no server or no deployment is there, StageError with what the run's page says otherwise.
     """
+    from clicktower.flows.config.settings import Surroundings
+
     if not Surroundings().prefect_api_url:
         raise UsageError(
             "No server is named by PREFECT_API_URL.",

@@ -57,10 +57,14 @@ def write_pipeline(shop: Path, name: str) -> str:
     return f"{name}.toml"
 
 
+def finished(server: S3Server, name: str) -> list[Path]:
+    """The manifests of a store; of rows that evaluations share there are several."""
+    return [path for path in server.files() if path.name == "manifest.json" and f"/bucket/{name}/store/" in str(path)]
+
+
 def manifests(server: S3Server, name: str) -> dict[str, dict]:
     """The manifest of each stage that is finished."""
-    found = [path for path in server.files() if path.name == "manifest.json" and f"/bucket/{name}/store/" in str(path)]
-    return {path.parent.parent.name: json.loads(path.read_text()) for path in found}
+    return {path.parent.parent.name: json.loads(path.read_text()) for path in finished(server, name)}
 
 
 def sizes(server: S3Server, name: str, stage: str) -> dict[str, tuple[int, str]]:
@@ -84,7 +88,7 @@ def require_the_same(server: S3Server, shop: Path, name: str, reported: object =
         require_whole(server, shop, f"s3://bucket/{name}/{place}", reported)
     attempt = re.compile(rf"/{name}/store/\w+/\w+/(attempt-[^/]+)/")
     attempts = {found[1] for path in server.files() if (found := attempt.search(str(path)))}
-    assert len(attempts) == len(manifests(server, name)), "what was half-made is gone"
+    assert len(attempts) == len(finished(server, name)), "what was half-made is gone"
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from clicktower.schemas.content_filters import adult_list, content_fates
+from clicktower.schemas.content_filters import ADULT_ENGLISH, adult_list, by_first_run, content_fate, shipped_list
 from clicktower.schemas.documents import Documents, UnfitRows, read_documents
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.judgments import Judged, Qrels, Run, read_qrels, read_queries
@@ -59,7 +59,9 @@ def judged_qrels(
             "Check that the queries and the qrels belong together.",
         )
     texts = [normalise(queries[query_id]) for query_id in with_text]
-    fates = content_fates(texts, adult_terms)
+    # One after the other, since they are few: all at once would load pandas, by way of Arrow.
+    adult = by_first_run(adult_terms or shipped_list(ADULT_ENGLISH).terms)
+    fates = [content_fate(text, adult) for text in texts]
     fit = {query_id: text for query_id, text, fate in zip(with_text, texts, fates, strict=True) if fate not in LEFT_OUT}
     if not fit:
         raise StageError(
