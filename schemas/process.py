@@ -198,11 +198,11 @@ def signals_held() -> Iterator[None]:
     """
     global _is_held
     with signals_raising():
-        before, _is_held = _is_held, True
+        _is_held = True
         try:
             yield
         finally:
-            _is_held = before
+            _is_held = False
 
 
 @contextmanager

@@ -18,12 +18,12 @@ from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import ray
-from ray._private import ray_constants, worker
+from ray._private import ray_constants
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]  # compiled
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from clicktower.schemas.errors import StageError, TransientError
-from clicktower.schemas.process import keeping_signal_handlers, make_socket_folder, raise_if_asked_to_end, signals_held
+from clicktower.schemas.process import keeping_signal_handlers, make_socket_folder
 from clicktower.schemas.stage import Progress
 
 # Ray gives a node 30 seconds to start, with no option for more. A slow or busy machine may need another try, which
@@ -160,7 +160,7 @@ def _start(**options: Any) -> None:
                 ray.init(address="local", include_dashboard=False, **options)
             return
         except Exception as error:  # Ray raises no narrower kind
-            _shut_down()
+            ray.shutdown()
             if "timed out during startup" not in str(error):
                 raise
             if start == STARTS:
@@ -171,19 +171,9 @@ def _start(**options: Any) -> None:
 
 
 def _shut_down() -> None:
-    """Disconnect, and end the processes that Ray started here. A signal is held until then, since Ray does not go on
-    with a shutdown that was interrupted.
-
-    Ray's core leaves SIGTERM to the system when it ends, which would end this process without a word in the seconds
-    that the processes take. So the core ends first, and the handlers come back.
-    """
-    with signals_held():
-        with keeping_signal_handlers():
-            worker.disconnect()
-            if core := getattr(worker.global_worker, "core_worker", None):
-                core.shutdown_driver()
+    """Disconnect. Ray's own way leaves SIGTERM to the system, which would end this process without a word."""
+    with keeping_signal_handlers():
         ray.shutdown()
-        raise_if_asked_to_end()
 
 
 # The progress of a run on Ray: its first worker posts it, the process that started the run reads it. Free of torch,

@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -179,8 +179,12 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_health_check_is_replaced(mod
     with started(uri, tmp_path / "log", "--workers", "2") as (process, url):
 
         def workers() -> set[psutil.Process]:
-            children = psutil.Process(process.pid).children()
-            return {child for child in children if "spawn_main" in " ".join(child.cmdline())}
+            living = set[psutil.Process]()
+            for child in psutil.Process(process.pid).children():
+                with suppress(psutil.NoSuchProcess):  # or one that waits to be reaped
+                    if "spawn_main" in " ".join(child.cmdline()):
+                        living.add(child)
+            return living
 
         wait_until(lambda: figure(url, "clicktower_release_documents") and len(workers()) == 2, "both workers")
         before = workers()

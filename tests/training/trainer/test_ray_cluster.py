@@ -6,21 +6,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
 from pathlib import Path
-from unittest.mock import ANY
 
-import psutil
 import pytest
 
 from clicktower.schemas import process
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.process import signals_raising
-from tests.trained_model import trained_stage
-from tests.waiting import wait_until
 
 ray_cluster = pytest.importorskip("clicktower.training.trainer.ray_cluster")
-PART_TITLES = 65_536  # flows.releases.encode_texts
 TOO_SLOW = Exception("The current node timed out during startup. This could happen because ...")
 
 
@@ -66,57 +60,6 @@ def test_nobody_else_gets_into_a_ray_of_this_machine_and_its_sockets_fit_whereve
     assert "is in" not in entered.stdout
     assert "RAY_AUTH_TOKEN" not in os.environ
     assert not session.parent.exists()
-
-
-ENDING = """
-import os, signal, sys
-from clicktower.flows.cli import main
-
-def send(frame, event, argument):
-    if frame.f_code.co_name == "{function}" and event == "call" and frame.f_globals["__name__"] == "{module}":
-        sys.setprofile(None)
-        os.kill(os.getpid(), signal.{number})
-
-sys.setprofile(send)
-main(sys.argv[1:])
-"""
-
-
-@pytest.mark.engine
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "module", "function"),
-    [
-        ("SIGTERM", "ray._private.worker", "disconnect"),
-        ("SIGTERM", "ray._private.node", "kill_all_processes"),
-        ("SIGINT", "ray._private.node", "kill_all_processes"),
-    ],
-)
-def test_a_signal_while_ray_shuts_down_ends_the_command_with_a_sentence_and_all_that_ray_started(
-    tmp_path, monkeypatch, number, module, function
-):
-    """More titles than a part has, so that a cluster of this machine encodes them."""
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    documents = tmp_path / "documents.tsv"
-    documents.write_text("".join(f"d{at}\tpipe {at}\n" for at in range(PART_TITLES + 1)))
-    command = ["publish", "--model", trained_stage(str(tmp_path)), "--documents", str(documents), "--workers", "2"]
-    code, mark = ENDING.format(number=number, module=module, function=function), {"CLICKTOWER_TEST": str(tmp_path)}
-    words = [sys.executable, "-c", code, *command, "--to", str(tmp_path / "release")]
-    ended = subprocess.run(words, env=os.environ | mark, capture_output=True, text=True, check=False)
-    assert ended.returncode == 128 + signal.Signals[number]
-    assert [line for line in ended.stderr.splitlines() if not line.startswith("publish: ")] == [ANY]
-    assert "what was finished is kept" in ended.stderr
-    wait_until(lambda: not started_by(mark), lambda: f"{started_by(mark)} to end")
-
-
-def started_by(mark: dict[str, str]) -> list[str]:
-    """The processes that live with something in their environment."""
-    living = []
-    for one in psutil.process_iter():
-        with suppress(psutil.Error):
-            if mark.items() <= one.environ().items() and one.status() != psutil.STATUS_ZOMBIE:
-                living.append(" ".join(one.cmdline())[:120])
-    return living
 
 
 def is_handled(number: signal.Signals) -> bool:
