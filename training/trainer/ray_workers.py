@@ -77,8 +77,8 @@ def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_worker
         trainer: Any = TorchTrainer(
             cast(Any, _ray_worker),
             train_loop_config={"job": job, "board": board},
-            torch_config=(_OnOneMachine if is_of_this_machine_alone() else _OnNodes)(
-                backend=process_group_backend(workers, num_gpus), device=job.device
+            torch_config=(_OnOneMachine if is_of_this_machine_alone() else TorchConfig)(
+                backend=process_group_backend(workers, num_gpus)
             ),
             scaling_config=v2.ScalingConfig(
                 num_workers=workers if min_workers in (None, workers) else (min_workers, workers),
@@ -108,29 +108,7 @@ def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_worker
 
 
 @dataclass
-class _OnNodes(TorchConfig):
-    """Refuses nodes that announce GPUs and have none for torch, which NCCL would do in its own words."""
-
-    device: str = "cpu"
-
-    @property
-    def backend_cls(self) -> type[Any]:
-        return _WithDevice
-
-
-class _WithDevice(_TorchBackend):
-    def on_start(self, worker_group: Any, backend_config: Any) -> None:
-        if "nccl" in backend_config.backend:
-            worker_group.execute(_require_device, backend_config.device)
-        super().on_start(worker_group, backend_config)
-
-
-def _require_device(name: str) -> None:
-    open_device(name)
-
-
-@dataclass
-class _OnOneMachine(_OnNodes):
+class _OnOneMachine(TorchConfig):
     """Lets the workers of one machine find each other through a file, since torch's store listens on all networks.
     Ray's TorchConfig has no setting for that, so this class replaces the backend behind it.
     """

@@ -283,15 +283,6 @@ def test_a_machine_without_a_gpu_trains_on_those_of_the_cluster(shop_shards, exp
 @pytest.mark.rehearsal
 @pytest.mark.engine
 @pytest.mark.several_machines
-def test_nodes_that_announce_gpus_and_have_none_are_refused_in_two_parts(shop_shards, tmp_path, nodes):
-    nodes.be(2)
-    with pytest.raises(StageError, match=r"There is no CUDA GPU for the device cuda here.*train with device=cpu"):
-        train(shop_shards, store=str(tmp_path), recipe=RECIPE, workers=2, in_cluster=True, device="cuda")
-
-
-@pytest.mark.rehearsal
-@pytest.mark.engine
-@pytest.mark.several_machines
 def test_a_worker_and_a_node_are_lost_and_come_back_and_the_bytes_stay(
     shop_shards, expected, tmp_path, nodes, monkeypatch
 ):
