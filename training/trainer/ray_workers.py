@@ -44,7 +44,6 @@ from clicktower.schemas.stage import Progress, scratch_folder
 from clicktower.training.compute.device import gpu_share, process_group_backend
 from clicktower.training.compute.reduction import ProcessGroup
 from clicktower.training.model.model_folder import WEIGHTS
-from clicktower.training.model.parameters import open_device
 from clicktower.training.trainer.job import TrainingJob
 from clicktower.training.trainer.local_workers import LossesInVain, is_lasting
 from clicktower.training.trainer.ray_cluster import (
