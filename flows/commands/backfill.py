@@ -102,10 +102,10 @@ def missing_dates(config: "PipelineConfig", *, ingest_only: bool, today: datetim
     """The holes of a store until yesterday whose logs are there, and its newest date, unless only ingests are to be
     made. Says which holes stay.
     """
-    found, still_missing = list[str](), list[str]()
     from clicktower.beam_jobs.ingest.days import list_holes
     from clicktower.flows.config.pipeline_config import LateLog, require_log
 
+    found, still_missing = list[str](), list[str]()
     for date in list_holes(config.store, today):
         try:
             require_log(config, date)
