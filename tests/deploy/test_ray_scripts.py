@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import psutil
@@ -101,6 +103,17 @@ def test_a_taken_port_is_named_with_its_variable_before_anything_starts(name, tm
     assert f"port {ports[name]} cannot be had" in said
     assert f"{name}=..." in said
     assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_stop_needs_no_ps_which_small_images_lack(tmp_path: Path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "ps").symlink_to("/bin/false")
+    node = subprocess.Popen(["ray start", "600"], executable=shutil.which("sleep"))
+    (tmp_path / "node-1.pid").write_text(str(node.pid))
+    environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    threading.Thread(target=node.wait).start()  # a parent reaps its child, or the process stays in the table
+    assert script("stop", str(tmp_path), ports=environment).wait() == 0
+    assert not runs(node.pid)
 
 
 def test_stop_ends_no_foreign_process_of_a_number_that_was_given_anew(tmp_path: Path):
