@@ -33,6 +33,7 @@ from pathlib import Path
 
 from clicktower.flows import cli
 from clicktower.schemas import claim
+from clicktower.schemas.process import use_scratch
 
 # What the commands load: here once, and not anew in every forked process.
 MODULES = (
@@ -61,6 +62,7 @@ def forked(command: list[str], output: Path, prepare: Callable[[], None]) -> int
     printed = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(printed, 1)
     os.dup2(printed, 2)
+    use_scratch()  # as of a command: what a killed one leaves in the folder of temporary files goes with the next one
     prepare()
     code = 1
     try:

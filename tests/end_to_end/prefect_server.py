@@ -29,7 +29,8 @@ class PrefectServer(Services):
 
     def __init__(self, work: Path, **environment: str) -> None:
         super().__init__()
-        self._work = work
+        self._work, self.temporary = work, work / "tmp"
+        self.temporary.mkdir()
         [port] = free_ports(1)
         self._commands = {
             "server": ["server", "start", "--host", "127.0.0.1", "--port", str(port)],
@@ -41,6 +42,7 @@ class PrefectServer(Services):
             | environment
             | {
                 "PREFECT_HOME": str(work / "prefect"),
+                "TMPDIR": str(self.temporary),
                 "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
                 "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
                 "PREFECT_WORKER_QUERY_SECONDS": "1",

@@ -119,6 +119,8 @@ def test_the_nightly_deployment_runs_the_pipeline(server, shop):
     wait_until(lambda: "clicktower.release.live" in [e["event"] for e in server.events_of(run)], "the event of it")
     limits = server.ask("POST", "/v2/concurrency_limits/filter", {})
     assert [found["limit"] for found in limits if found["name"].startswith("clicktower-pointer-")] == [1]
+    # Of every night that a folder is left the disk would fill; the worker's own one is there while it lives.
+    wait_until(lambda: os.listdir(server.temporary) == ["runner_storage"], lambda: str(os.listdir(server.temporary)))
 
 
 @pytest.mark.rehearsal

@@ -31,12 +31,18 @@ def shop(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def first(shop) -> dict:
-    return run(shop)
+def temporary(tmp_path_factory) -> Path:
+    """The folder of temporary files of the first run."""
+    return tmp_path_factory.mktemp("temporary")
 
 
-def run(shop: Path) -> dict:
-    done = ended_well(shop)
+@pytest.fixture(scope="module")
+def first(shop, temporary) -> dict:
+    return run(shop, env=os.environ | {"TMPDIR": str(temporary)})
+
+
+def run(shop: Path, **options) -> dict:
+    done = ended_well(shop, **options)
     return json.loads(done.stdout)
 
 
@@ -60,6 +66,11 @@ def test_a_run_ends_in_a_release_that_answers_and_a_report(shop, first):
     assert [hit["rank"] for hit in hits] == list(range(1, 11))
     assert [hit["score"] for hit in hits] == sorted((hit["score"] for hit in hits), reverse=True)
     assert "<html" in (shop / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.engine
+def test_a_run_leaves_nothing_among_temporary_files(temporary, first):
+    assert os.listdir(temporary) == []
 
 
 @pytest.mark.engine
