@@ -37,7 +37,7 @@ def newest(config: PipelineConfig, results: Mapping[str, Any]) -> None:
 
 
 def _ledger(config: PipelineConfig, shards: Mapping[str, Any]) -> None:
-    ledger = Ledger.from_json(shards["ledger"])
+    ledger = Ledger(**shards["ledger"])
     about = f"The fate of all {ledger.total:,} lines. Privacy gate: {shards['metrics']['privacy_gate']}."
     _keep(config, "ledger", "Ledger", [ledger_table(ledger)], about)
 

@@ -88,7 +88,7 @@ def write(config: PipelineConfig, date: str, results: Mapping[str, Any], *, star
 
 def _put_results(put: Any, results: Mapping[str, Any]) -> None:
     if "ingest" in results:
-        ledger = Ledger.from_json(results["ingest"]["ledger"])
+        ledger = Ledger(**results["ingest"]["ledger"])
         put("log_lines", ledger.total)
         for kind in ("dropped", "unreadable"):
             put("log_rejected_lines", ledger.of_kind(kind), kind=kind)

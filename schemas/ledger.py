@@ -66,7 +66,9 @@ FATES: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ledger:
-    """Lines by fate. `total` is counted independently, where lines are read, so that `check` can fail."""
+    """Lines by fate, in the order of FATES; those without a line are left out. `total` is counted independently, where
+    lines are read, so that `check` can fail.
+    """
 
     total: int
     lines: Mapping[str, int] = field(default_factory=dict)
@@ -75,6 +77,7 @@ class Ledger:
         unknown = sorted(set(self.lines) - set(FATES))
         if unknown:
             raise ValueError(f"fates without a name in FATES: {unknown}")
+        object.__setattr__(self, "lines", {fate: self.lines[fate] for fate in FATES if self.lines.get(fate)})
 
     def of_kind(self, kind: str) -> int:
         """The number of lines with a kind of fate: kept, dropped or unreadable."""
@@ -95,13 +98,6 @@ class Ledger:
                 "Report this as a defect; nothing was published.",
             )
         return self
-
-    def to_json(self) -> dict:
-        return {"total": self.total, "lines": {fate: self.lines[fate] for fate in FATES if self.lines.get(fate)}}
-
-    @staticmethod
-    def from_json(value: Mapping) -> "Ledger":
-        return Ledger(total=int(value["total"]), lines={k: int(v) for k, v in value["lines"].items()})
 
 
 def merge_ledgers(ledgers: Iterable[Ledger]) -> Ledger:

@@ -79,15 +79,6 @@ class Outcome:
     ledger: Ledger | None = None
     logical_digest: str = ""
 
-    def to_json(self) -> dict:
-        return {
-            "counts": dict(self.counts),
-            "metrics": dict(self.metrics),
-            "labels": dict(self.labels),
-            "ledger": self.ledger.to_json() if self.ledger else None,
-            "logical_digest": self.logical_digest,
-        }
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
@@ -104,17 +95,7 @@ class Manifest:
         return self.request.digest
 
     def to_json(self) -> dict:
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "digest": self.digest,
-            "request": asdict(self.request),
-            "outcome": self.outcome.to_json(),
-            "files": [asdict(file) for file in self.files],
-            "attempt": self.attempt,
-            "created": self.created,
-            "duration_seconds": self.duration_seconds,
-            "software": dict(self.software),
-        }
+        return {"schema_version": SCHEMA_VERSION, "digest": self.digest, **_MANIFEST.dump_python(self)}
 
 
 _MANIFEST = TypeAdapter(Manifest)
@@ -126,9 +107,7 @@ def from_json(value: Mapping[str, Any], where: str = "a manifest") -> Manifest:
     Raises UnknownVersionError for another major version, ValueError for an invalid manifest.
     """
     require_major(where, value.get("schema_version"), SCHEMA_VERSION)
-    outcome = dict(value["outcome"])
-    outcome["ledger"] = Ledger.from_json(outcome["ledger"]) if outcome.get("ledger") else None
-    return _MANIFEST.validate_python({**value, "outcome": outcome})
+    return _MANIFEST.validate_python(value)
 
 
 def read(folder: str) -> Manifest:

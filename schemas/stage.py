@@ -111,7 +111,7 @@ class StageResult:
             "data": self.data,
             "reused": self.reused,
             "repaired": list(self.repaired),
-            **self.manifest.outcome.to_json(),
+            **self.manifest.to_json()["outcome"],
             "duration_seconds": self.manifest.duration_seconds,
         }
         if value["ledger"] is None:

@@ -6,7 +6,7 @@ one of them.
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -193,7 +193,7 @@ def _facts_of_lines(
         },
         "lines": log_sample.lines_of(rows),
         "simulated_lines": log_sample.count_simulated(rows),
-        "ledger": log_sample.ledger_of(sample, day).to_json(),
+        "ledger": asdict(log_sample.ledger_of(sample, day)),
         "joins": log_sample.joins_of(rows),
         "clients": log_sample.clients_of(rows),
         "times": log_sample.times_of(rows),

@@ -252,7 +252,7 @@ def useless_result(facts: Mapping[str, Any]) -> Iterator[LogFinding]:
             fix="Give the documents of the time of the log, with ids written as in the log, letter by letter.",
         )
     pairs = {row["k"]: row["pairs"] for row in facts["kept"]}
-    ledger = Ledger.from_json(facts["ledger"])
+    ledger = Ledger(**facts["ledger"])
     if "click" in facts["lines"] and not ledger.lines.get("day_click") and is_whole:
         error = no_pairs(ledger)
         yield LogFinding(level=LOOK, code="no_pairs", problem=error.problem, fix=error.fix)

@@ -117,7 +117,7 @@ class LabelledJob:
         if self.attempt.has_committed():
             return
         tally = add_up(result for result in results if isinstance(result, Tally))
-        ledger = Ledger(total=tally.lines, lines={fate: count for fate, count in tally.fates.items() if count})
+        ledger = Ledger(total=tally.lines, lines=tally.fates)
         rejects = sorted(place for result in results if isinstance(result, Rejects) for place in result.places)
         decision = next((result for result in results if isinstance(result, labelled_rows.SplitDecision)), None)
         _require_readable(ledger, rejects, self)

@@ -122,7 +122,7 @@ def report(result: Mapping[str, Any]) -> list[Block]:
     if "ledger" in result:
         of_sample = "" if result["sample"]["is_whole"] else " of the sample"
         blocks += [
-            replace(ledger_table(Ledger.from_json(result["ledger"])), caption=f"The fate of every line{of_sample}"),
+            replace(ledger_table(Ledger(**result["ledger"])), caption=f"The fate of every line{of_sample}"),
             Table(caption="", rows=[(Cell(text=name, tone="strong"), fact) for name, fact in _facts(result)]),
             gate_table(result["kept"], result["k"]),
             _pair_gate(result["kept_at_pair_k"], result["k"]),

@@ -136,7 +136,7 @@ def observe(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> Ob
         bots=sum(ledger.lines.get(fate, 0) for fate in BOTS) / max(ledger.total, 1),
     )
     if shards:
-        ledger, counts = Ledger.from_json(shards["ledger"]), shards["counts"]
+        ledger, counts = Ledger(**shards["ledger"]), shards["counts"]
         below_k = ledger.lines.get("query_below_k", 0)
         see(
             _digest(open_result(shards["path"]).manifest.request.config),

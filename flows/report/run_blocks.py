@@ -257,7 +257,7 @@ def headline(result: Mapping[str, Any]) -> str:
 
 
 def ingest_headline(result: Mapping[str, Any]) -> str:
-    ledger, counts = Ledger.from_json(result["ledger"]), result["counts"]
+    ledger, counts = Ledger(**result["ledger"]), result["counts"]
     lost = f"{ledger.of_kind('dropped'):,} lines dropped, {ledger.of_kind('unreadable'):,} unreadable"
     return f"{ledger.total:,} lines -> {counts['queries']:,} queries; {lost}"
 
@@ -379,7 +379,7 @@ def run_page(run: Run) -> Page:
         *([Section(title="To look at", blocks=[Items(items=noted)])] if noted else []),
         *([Section(title="Unusual since the last runs", blocks=unusual)] if unusual else []),
         Section(title="How it was made", blocks=_stages(stages)),
-        Section(title="What became of every line", blocks=[ledger_table(Ledger.from_json(build["ledger"]))]),
+        Section(title="What became of every line", blocks=[ledger_table(Ledger(**build["ledger"]))]),
         Section(title="What privacy costs", blocks=[Text(text=text), gate_table(build["metrics"]["left_at_k"], run.k)]),
         Section(title="Training", blocks=run.training),
         *_comparison(results),

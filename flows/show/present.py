@@ -73,7 +73,7 @@ def details(result: Mapping[str, Any]) -> list[Block]:
     """The ledger or the table of a stage's result, and what its command adds."""
     metrics, blocks = result.get("metrics", {}), list[Block]()
     if "ledger" in result:
-        blocks.append(ledger_table(Ledger.from_json(result["ledger"])))
+        blocks.append(ledger_table(Ledger(**result["ledger"])))
     if privacy_gate := metrics.get("privacy_gate"):
         blocks.append(Text(text=f"Privacy gate: {privacy_gate}"))
     if metrics.get("systems"):

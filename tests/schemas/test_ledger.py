@@ -1,3 +1,5 @@
+from dataclasses import asdict
+
 import pytest
 
 from clicktower.schemas.errors import StageError
@@ -31,6 +33,7 @@ def test_build_brings_every_line_of_the_days_to_an_end():
         continue_with(days, {"click_train": 2, "search": 2})  # one click was lost on the way
 
 
-def test_json_keeps_a_ledger():
-    ledger = Ledger(total=3, lines={"search": 1, "repeat": 2})
-    assert Ledger.from_json(ledger.to_json()) == ledger
+def test_fates_have_their_order_and_those_without_a_line_are_left_out():
+    ledger = Ledger(total=3, lines={"search": 1, "blank_line": 0, "repeat": 2})
+    assert list(ledger.lines.items()) == [("repeat", 2), ("search", 1)]
+    assert Ledger(**asdict(ledger)) == ledger

@@ -307,7 +307,7 @@ def test_adult_and_spam_queries_end_in_build_and_another_list_decides_and_names_
     lines = mine.manifest.outcome.ledger.lines
     # "judged one", 3 + 1 searches, 3 impressions and a click, is adult before it is judged; "screw", 9 and 4 lines.
     assert lines["query_adult"] == 8 + 13
-    assert "query_judged" not in mine.manifest.outcome.ledger.to_json()["lines"]
+    assert "query_judged" not in mine.manifest.outcome.ledger.lines
     assert {row["query"] for row in read_pairs(mine)} == {"angle", "free porn videos"}
     assert mine.manifest.digest != shipped.manifest.digest
     own.rename(tmp_path / "renamed.txt")

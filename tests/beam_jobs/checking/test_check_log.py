@@ -14,6 +14,7 @@ from clicktower.beam_jobs.sources.mapping import Columns, Mapping
 from clicktower.flows.simulation.simulation_config import SimulationConfig
 from clicktower.flows.simulation.write_simulation import simulate
 from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.ledger import Ledger
 from tests.beam_jobs.sources.ubi_lines import CRAWLER, event, search
 
 
@@ -71,7 +72,7 @@ def test_check_counts_what_ingest_and_build_count(tmp_path):
         build_shards([day.folder], documents=documents, store=store, config=config)
         for config in (BuildConfig(k=3), of_few)
     )
-    assert facts["ledger"] == day.manifest.outcome.ledger.to_json()
+    assert Ledger(**facts["ledger"]) == day.manifest.outcome.ledger
     assert facts["ledger"]["lines"]["bot_behaviour"] > 0
     counts = shards.manifest.outcome.ledger.lines
     kept = next(row for row in facts["kept"] if row["k"] == 3)

@@ -55,8 +55,7 @@ def assert_holds_its_manifest_and_nothing_else(result: StageResult) -> None:
 
 def _facts(result: StageResult) -> Any:
     outcome = result.manifest.outcome
-    ledger = outcome.ledger.to_json() if outcome.ledger else None
-    return {"counts": dict(outcome.counts), "metrics": dict(outcome.metrics), "ledger": ledger}
+    return {"counts": dict(outcome.counts), "metrics": dict(outcome.metrics), "ledger": outcome.ledger}
 
 
 def _filled_in(options: Sequence[str]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from clicktower.beam_jobs.ingest.ingest_job import distinct_rows
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from clicktower.beam_jobs.sources import ubi
 from clicktower.beam_jobs.sources.mapping import Events
+from clicktower.schemas.ledger import Ledger
 from tests.beam_jobs.sources.ubi_lines import event, search
 
 KINDS = ubi.kinds_of_actions(Events())
@@ -43,5 +44,5 @@ def test_every_repeat_is_counted_however_blocks_and_files_are_cut(tmp_path, monk
         monkeypatch.setattr("clicktower.beam_jobs.sources.read_lines.RANGE_BYTES", range_bytes)
         store = str(tmp_path / f"store-{range_bytes}")
         day = ingest_log([str(tmp_path / "*.ndjson")], store=store, config=IngestConfig())
-        ledgers.add(str(day.manifest.outcome.ledger.to_json()))
-    assert ledgers == {str({"total": 4402, "lines": {"repeat": 4399, "day_search": 1, "day_click": 2}})}
+        ledgers.add(str(day.manifest.outcome.ledger))
+    assert ledgers == {str(Ledger(total=4402, lines={"repeat": 4399, "day_search": 1, "day_click": 2}))}

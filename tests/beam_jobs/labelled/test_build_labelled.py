@@ -10,6 +10,7 @@ from clicktower.beam_jobs.labelled.labelled_rows import LabelledColumns, Labelle
 from clicktower.beam_jobs.labelled.labelled_stage import build_labelled_shards
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.manifest import damaged_files
 from clicktower.schemas.shard import TEXTS, WORDS, labelled_schema, open_table
 from clicktower.schemas.text_contract import trigram_ids, words
@@ -111,9 +112,9 @@ def test_a_given_dev_file_takes_its_sentences_out_of_training(tmp_path):
     catalogue, rows = _read(result)
     # a-b and b-c share b with dev, f-g shares f. No training line is of class 2.
     assert rows == [("dev", "b", "x", "1"), ("dev", "y", "f", "0"), ("train", "d", "e", "1"), ("train", "h", "i", "0")]
-    assert result.manifest.outcome.ledger.to_json() == {
-        "total": 8, "lines": {"sentence_in_dev": 3, "label_untrained": 1, "labelled_train": 2, "labelled_dev": 2},
-    }  # fmt: skip
+    assert result.manifest.outcome.ledger == Ledger(
+        total=8, lines={"sentence_in_dev": 3, "label_untrained": 1, "labelled_train": 2, "labelled_dev": 2}
+    )
     assert (catalogue["split"]["by"], catalogue["classes"]) == ("dev file", ["0", "1"])
     assert build_labelled_shards(**files, store=str(tmp_path), config=CONFIG).reused
 

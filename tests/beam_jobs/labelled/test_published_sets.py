@@ -66,7 +66,7 @@ def test_a_split_as_published_keeps_training_lines_with_a_sentence_of_the_dev_fi
     made = build_labelled_shards(**files, store=str(tmp_path), config=replace(CONFIG, keep_shared=True))
     rows = [("dev", "b", "x", "1"), ("dev", "y", "f", "0"), *(("train", a, b, str(label)) for a, b, label in train)]
     assert _read(made)[1] == sorted(rows)
-    assert made.manifest.outcome.ledger.to_json()["lines"] == {"labelled_train": 5, "labelled_dev": 2}
+    assert made.manifest.outcome.ledger.lines == {"labelled_train": 5, "labelled_dev": 2}
 
 
 def test_the_split_of_bimpm_keeps_training_lines_with_a_sentence_of_its_dev_file(tmp_path):

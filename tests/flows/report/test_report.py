@@ -118,7 +118,7 @@ def test_texts_of_the_log_are_escaped(html, page):
 
 
 def test_the_ledger_is_told_in_plain_words_and_adds_up(page):
-    for fate, lines in Ledger.from_json(LEDGER).check().lines.items():
+    for fate, lines in Ledger(**LEDGER).check().lines.items():
         assert f"{FATES[fate][1]} {lines:,}" in page.words
     # 15,000 + 118,000 + 18,005 + 950 = 151,955 kept; 269 unreadable; the rest of 328,728 is 176,504.
     for text in ("Kept 151,955 46.2%", "Dropped by a rule 176,504 53.7%", "Unreadable 269 0.08%", "All lines 328,728"):

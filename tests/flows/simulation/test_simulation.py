@@ -100,7 +100,7 @@ def test_a_document_does_not_depend_on_how_many_there_are():
 @pytest.mark.slow
 def test_every_line_has_one_fate_at_its_place_and_the_ledger_adds_up(shop, raw_lines, fate_of):
     made = json.loads((shop / "SIMULATED.json").read_text())
-    ledger = Ledger.from_json(made["ledger"]).check()
+    ledger = Ledger(**made["ledger"]).check()
     assert fate_of.keys() == raw_lines.keys()
     assert len(raw_lines) == ledger.total == made["counts"]["lines"]
     assert dict(Counter(fate_of.values())) == dict(ledger.lines)
@@ -437,7 +437,7 @@ def test_a_config_that_cannot_be_is_refused(wrong):
 ])  # fmt: skip
 def test_extreme_configs_still_add_up(tmp_path, config):
     made = simulate(str(tmp_path / "shop"), config=config)
-    Ledger.from_json(made["ledger"]).check()
+    Ledger(**made["ledger"]).check()
     assert made["counts"]["searches"] == config.num_searches
     assert made["labels"] == {"simulated": True}
 
