@@ -20,6 +20,8 @@ for _name in (None, "apache_beam.io.filesystems"):
 
 
 class _Unused(MetaPathFinder):
+    # Beam imports pandas wherever it is installed; Arrow does at the first conversion of an array, by itself
+    # (https://github.com/apache/arrow/pull/3893), and would take None in sys.modules for pandas.
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         if fullname in ("pandas", "pymongo"):
             raise ModuleNotFoundError(f"{fullname} is kept out of this process (beam_jobs)")

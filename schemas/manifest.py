@@ -126,6 +126,17 @@ def read(folder: str) -> Manifest:
         ) from None
 
 
+def output_files(folder: str, below: str = "") -> list[OutputFile]:
+    """Every file below a folder with its size and hash; `below`: what comes before its path in the record."""
+    names = storage.list_files(folder)
+    uris = [storage.join(folder, name) for name in names]
+    sizes, hashes = storage.map_files(storage.size_bytes, uris), storage.map_files(storage.sha256, uris)
+    return [
+        OutputFile(path=f"{below}{name}", size_bytes=size or 0, sha256=sha256)
+        for name, size, sha256 in zip(names, sizes, hashes, strict=True)
+    ]
+
+
 def damaged_files(folder: str, files: Sequence[OutputFile], *, hashes: bool = False) -> list[str]:
     """The damage of files below a folder, one sentence each; empty if there is none.
 

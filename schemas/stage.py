@@ -23,7 +23,7 @@ from clicktower.schemas import manifest as manifests
 from clicktower.schemas import storage
 from clicktower.schemas.claim import claimed
 from clicktower.schemas.errors import JobGoesOn, LaterVersionError, StageError, TransientError, UsageError
-from clicktower.schemas.manifest import Manifest, Outcome, OutputFile, Request
+from clicktower.schemas.manifest import Manifest, Outcome, Request
 from clicktower.schemas.process import raise_if_asked_to_end
 from clicktower.schemas.section import named_settings
 
@@ -257,18 +257,10 @@ def commit(folder: str, request: Request, attempt: str, outcome: Outcome, starte
     """
     if outcome.ledger:
         outcome.ledger.check()
-    base = storage.join(folder, attempt)
-    names = list(storage.list_files(base))
-    uris = [storage.join(base, name) for name in names]
-    sizes, hashes = storage.map_files(storage.size_bytes, uris), storage.map_files(storage.sha256, uris)
-    files = [
-        OutputFile(path=f"{attempt}/{name}", size_bytes=size or 0, sha256=sha256)
-        for name, size, sha256 in zip(names, sizes, hashes, strict=True)
-    ]
     manifest = Manifest(
         request=request,
         outcome=outcome,
-        files=files,
+        files=manifests.output_files(storage.join(folder, attempt), f"{attempt}/"),
         attempt=attempt,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         duration_seconds=round(time.time() - started, 3),

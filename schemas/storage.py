@@ -1,8 +1,8 @@
 """Storage by URI: a local folder by default, or any fsspec file system (s3://, gs://, memory://).
 
-Three guarantees: a file under its final name is complete (`write_atomic`); of two writers of one name exactly one wins
-(`write_new`); and on this machine everything below a private folder (`make_folder`) is private too. The rest of the
-project relies on these.
+Three guarantees: a file or folder under its final name is complete (`write_atomic`, `building`); of two writers of one
+name exactly one wins (`write_new`); and on this machine everything below a private folder (`make_folder`) is private
+too. The rest of the project relies on these.
 """
 
 import errno
@@ -12,10 +12,11 @@ import logging
 import mmap
 import os
 import stat
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import IO, TypeVar
 
 import fsspec
@@ -24,6 +25,8 @@ from fsspec.implementations.local import LocalFileSystem
 
 from clicktower.schemas.errors import StageError, UsageError
 
+BUILDING = ".building-"  # what the name of an unfinished file or folder begins with
+ABANDONED_SECONDS = 24 * 3600  # after which nobody works at it any more
 REMOVE_TRIES = 10
 _MARKS = set("*?[")  # of a pattern
 _NO_FOLDERS = {"s3", "gs", "abfs"}
@@ -304,6 +307,43 @@ def write_new(uri: str, content: bytes) -> bool:
     return True
 
 
+@contextmanager
+def building(uri: str, *, abandoned_seconds: float = ABANDONED_SECONDS) -> Iterator[str]:
+    """A name beside `uri` under which the block makes a file or a folder, to be given its own name by `place`; removed
+    at the end of the block.
+
+    What a killed process left of the same on this machine, at least so long ago, is removed first.
+    """
+    folder, _, name = absolute(uri).rstrip("/").rpartition("/")
+    begin = f"{folder}/{BUILDING}{name}-"
+    if is_local(uri):
+        for left_behind in glob.glob(f"{glob.escape(begin)}*"):
+            with suppress(OSError):
+                if time.time() - os.path.getmtime(left_behind) >= abandoned_seconds:
+                    remove(left_behind)
+    built = f"{begin}{uuid.uuid4().hex[:12]}"
+    try:
+        yield built
+    finally:
+        with suppress(OSError):
+            remove(built)
+
+
+def place(built: str, uri: str) -> None:
+    """Rename a file or a folder from `building`, once its files are on the disk. An object store copies them.
+
+    Raises OSError if a folder with that name has anything in it.
+    """
+    fs, path = filesystem(built)
+    to = filesystem(uri)[1]
+    if not is_local(uri):
+        fs.mv(path, to, recursive=is_folder(built))
+        return
+    for file in walk(path) if os.path.isdir(path) else [path]:
+        _sync(file)
+    os.rename(path, to)
+
+
 def _make(fs: fsspec.AbstractFileSystem, path: str) -> None:
     """Make a folder and its parents; below a private one each is private. An object store has none."""
     if _NO_FOLDERS & set(_protocols(fs)):
@@ -325,9 +365,9 @@ def _mode_below(path: str) -> int:
     return os.stat(os.path.dirname(path) or ".").st_mode & 0o777 | 0o700
 
 
-def _sync(folder: str) -> None:
-    """Sync the folder's entries to the disk: otherwise a new name may be lost in a power failure."""
-    entries = os.open(folder, os.O_RDONLY)
+def _sync(path: str) -> None:
+    """Sync a file, or a folder's entries, to the disk: otherwise a power failure may lose them, or a new name."""
+    entries = os.open(path, os.O_RDONLY)
     try:
         os.fsync(entries)
     finally:

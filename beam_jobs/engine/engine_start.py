@@ -311,20 +311,7 @@ def _cache_bytes(options: PipelineOptions) -> int:
 # is killed too. It has a session of its own, so an interrupt typed at the terminal reaches only this process, which can
 # still use the server to cancel the job.
 
-# `cat` ends when the other end of the pipe closes: when this process ends, in any way. On Linux the server ends with
-# the shell too.
-_UNTIL_THE_PIPE_CLOSES = """
-exec 3<&0
-setpriv --pdeathsig KILL true 2>/dev/null && set -- setpriv --pdeathsig KILL "$@"
-"$@" 3<&- </dev/null &
-server=$!
-(cat <&3 >/dev/null; kill -9 $server) 2>/dev/null &
-watcher=$!
-trap 'kill $server 2>/dev/null' TERM
-while wait $server; code=$?; kill -0 $server 2>/dev/null; do :; done
-kill $watcher 2>/dev/null
-exit $code
-"""
+_SUPERVISE = os.path.join(os.path.dirname(__file__), "supervise.sh")
 
 
 @contextmanager
@@ -339,7 +326,7 @@ def job_server(command: Sequence[str], log: str, preload: str = "") -> Iterator[
     command = [word.replace(PORT, str(port)) for word in command]
     with open(log, "ab") as output:
         process = subprocess.Popen(
-            ["sh", "-c", _UNTIL_THE_PIPE_CLOSES, "sh", *command],
+            ["sh", _SUPERVISE, *command],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -492,7 +479,8 @@ class ForkedEnvironment(Environment):
 class _PrivateServer(worker_handlers.GrpcServer):
     """The server that a runner's workers connect to: one unix socket, in a folder that only this user can enter.
 
-    Beam's own listens on four ports of every interface, and serves any file that this user can read.
+    Beam's own listens on four ports of every interface, and serves any file that this user can read. No option chooses
+    another address (https://github.com/apache/beam/issues/21087).
     """
 
     def __init__(self, state: Any, provision_info: Any, worker_manager: Any) -> None:
@@ -526,7 +514,7 @@ class _PrivateServer(worker_handlers.GrpcServer):
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-worker_handlers.GrpcServer = _PrivateServer  # type: ignore[misc]  # where Beam looks for it, and offers no choice
+worker_handlers.GrpcServer = _PrivateServer  # type: ignore[misc]  # where Beam looks for it
 
 
 @WorkerHandler.register_environment(_URN, bytes)

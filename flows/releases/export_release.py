@@ -9,7 +9,6 @@ All forms but the TREC run hold the vectors alone, and say what these reach besi
 import json
 import re
 import time
-import uuid
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any, Literal, get_args
@@ -31,7 +30,6 @@ from clicktower.schemas.text_contract import words
 from clicktower.training.model.model_folder import DESCRIPTION, WEIGHTS
 
 Form = Literal["parquet", "lancedb", "opensearch", "trec", "hub"]
-FOLDERS = "lancedb", "opensearch", "hub"
 _BATCH_ROWS = 8_192
 _TABLE = "documents"
 _COMPARED = {"cosine": "dot product = cosine", "euclidean": "Euclidean distance"}
@@ -66,25 +64,20 @@ def export(
             "Publish again, which repairs it.",
         )
     measured = figures(opened.release.evaluation, opened.encoder)
-    partial = f"{into.rstrip('/')}.partial-{uuid.uuid4().hex[:12]}"
     try:
-        if queries is not None:
-            counts = write_trec(partial, opened, queries, k, progress)
-        elif form == "hub":
-            counts = write_hub(partial, opened, measured)
-        else:
-            counts = _write_documents(partial, opened, measured, form, progress)
-        fs, path = storage.filesystem(partial)
-        fs.mv(path, storage.filesystem(into)[1], recursive=form in FOLDERS)
+        with storage.building(into) as built:
+            if queries is not None:
+                counts = write_trec(built, opened, queries, k, progress)
+            elif form == "hub":
+                counts = write_hub(built, opened, measured)
+            else:
+                counts = _write_documents(built, opened, measured, form, progress)
+            storage.place(built, into)
     except (OSError, RuntimeError) as error:  # LanceDB raises RuntimeError for a full disk
-        storage.remove(partial)
         kind = os_error_kind(error) if isinstance(error, OSError) else StageError
         reason = (isinstance(error, OSError) and error.strerror) or str(error).splitlines()[0][:200]
         problem = f"The release cannot be exported to {into}: {reason}. Nothing was exported."
         raise kind(problem, "Make room, or give a place that can be written.") from None
-    except BaseException:
-        storage.remove(partial)
-        raise
     return {
         "stage": "export",
         "digest": opened.release.digest,

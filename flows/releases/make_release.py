@@ -27,7 +27,7 @@ from clicktower.schemas import storage
 from clicktower.schemas.documents import Documents, UnfitRows, read_documents
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.lexical_contract import Analyser
-from clicktower.schemas.manifest import Manifest, Request
+from clicktower.schemas.manifest import Manifest, Request, output_files
 from clicktower.schemas.release import CARD, GOLDEN, MODEL, PER_QUERY, QUERY_TOWER, Release, read_folder
 from clicktower.schemas.release import release_folder as release_folder_of
 from clicktower.schemas.stage import Progress, StageResult, open_result
@@ -55,7 +55,7 @@ def make_release(
     started = time.monotonic()
     digest, catalogue = request.digest, read_documents(documents, config.columns)
     folder = release_folder_of(to, digest)
-    with release_folder.building(to, digest) as built:
+    with release_folder.building(folder) as built:
         for name in (WEIGHTS, DESCRIPTION):
             _copy(trained, name, storage.join(built, MODEL, name))
         model = load_encoder(storage.join(built, MODEL))
@@ -101,7 +101,7 @@ def make_release(
         )
         card = model_card(release, model, trained)
         storage.write_atomic(storage.join(built, CARD), card.encode("utf-8", "replace"))
-        files = release_folder.list_built(built)
+        files = output_files(built)
         release = replace(release, files=files, duration_seconds=round(time.monotonic() - started, 3))
         release_folder.place(built, release, folder)
     for part in titles.parts:

@@ -8,12 +8,10 @@ pointer names; publishing the same request again removes them.
 
 import os
 import re
-import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -24,12 +22,10 @@ from clicktower.schemas import storage
 from clicktower.schemas.claim import claimed
 from clicktower.schemas.errors import LaterVersionError, StageError
 from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
-from clicktower.schemas.manifest import OutputFile, damaged_files, to_bytes
+from clicktower.schemas.manifest import damaged_files, to_bytes
 from clicktower.schemas.section import Count, Natural, Seed, Unnamed, section
 from clicktower.schemas.stage import silent
 
-_BUILDING = ".building-"
-_ABANDONED_SECONDS = 24 * 3600
 _UNFIT = re.compile(r"[.`]|^_row|^$")  # LanceDB's rules for names, in whose form a release can be exported
 
 
@@ -73,37 +69,14 @@ class PublishConfig:
     keep: Annotated[Natural, Unnamed()] = 7
 
 
-@contextmanager
-def building(uri: str, digest: str) -> Iterator[str]:
-    """A new local folder to build a release in; always removed afterwards.
+def building(folder: str) -> AbstractContextManager[str]:
+    """The name of a local folder to build a release in; removed at the end of the context.
 
     The caller holds the claim on the digest, so the remains of a killed publisher are removed first.
     """
-    prefix, releases = f"{_BUILDING}{digest}-", storage.join(uri, "releases")
-    name = f"{prefix}{uuid.uuid4().hex[:12]}"
-    if storage.is_local(uri):
-        for left_behind in storage.list_folders(releases):
-            if left_behind.startswith(prefix):
-                storage.remove(storage.join(releases, left_behind))
-        folder = storage.filesystem(storage.join(releases, name))[1]
-        os.makedirs(folder)
-    else:
-        folder = tempfile.mkdtemp(prefix=name)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def list_built(folder: str) -> list[OutputFile]:
-    """Every file below a local folder with its size and hash, synced to the disk."""
-    files = []
-    for name in storage.list_files(folder):
-        path = os.path.join(folder, name)
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())
-        files.append(OutputFile(path=name, size_bytes=os.path.getsize(path), sha256=storage.sha256(path)))
-    return files
+    if storage.is_local(folder):
+        return storage.building(folder, abandoned_seconds=0)
+    return tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 
 
 def place(built: str, release: contract.Release, folder: str) -> None:
@@ -125,7 +98,7 @@ def place(built: str, release: contract.Release, folder: str) -> None:
     if storage.is_local(folder):
         storage.write_atomic(os.path.join(built, contract.RELEASE), content)
         try:
-            os.rename(built, storage.filesystem(folder)[1])
+            storage.place(built, folder)
         except OSError:
             if find(folder)[0] is None:
                 raise
@@ -175,7 +148,7 @@ def prune(uri: str, keep: int, *, made: str = "") -> list[str]:
                         with suppress(OSError):
                             storage.remove(storage.join(folder, name))
         for name in storage.list_folders(releases):
-            if name.startswith(_BUILDING):  # only a local publisher builds in the folder
+            if name.startswith(storage.BUILDING):  # only a local publisher builds in the folder
                 abandoned.append(storage.join(releases, name))
             elif name not in spared:
                 with suppress(LaterVersionError):  # it stays
@@ -188,7 +161,7 @@ def prune(uri: str, keep: int, *, made: str = "") -> list[str]:
                 removed.append(name)
         for path in abandoned:
             with suppress(OSError):
-                if time.time() - os.path.getmtime(storage.filesystem(path)[1]) > _ABANDONED_SECONDS:
+                if time.time() - os.path.getmtime(storage.filesystem(path)[1]) > storage.ABANDONED_SECONDS:
                     storage.remove(path)
     return removed
 

@@ -13,8 +13,6 @@ Memory holds the catalogue and two blocks of searches, however long the log is.
 import dataclasses
 import gzip
 import json
-import os
-import shutil
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -71,22 +69,18 @@ def simulate(out: str, *, config: SimulationConfig, progress: Progress = silent)
             f"There is something else in {out}, which a simulation would overwrite.",
             "Name another folder, or remove that one.",
         )
-    attempt = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
     try:
-        for part in ("log", "judgments", "truth"):
-            (attempt / part).mkdir(parents=True)
-        record = _write(attempt, config, progress)
-        if folder.exists():
-            folder.rmdir()  # an empty folder was in the way
-        attempt.rename(folder)
+        with storage.building(str(folder)) as built:
+            for part in ("log", "judgments", "truth"):
+                Path(built, part).mkdir(parents=True)
+            record = _write(Path(built), config, progress)
+            storage.place(built, str(folder))
     except OSError as error:
         raise StageError(
             f"The simulation cannot be written to {out} ({error.strerror or type(error).__name__}). Nothing was left"
             " behind.",
             "Check the space and the rights of that folder.",
         ) from error
-    finally:
-        shutil.rmtree(attempt, ignore_errors=True)
     return _result(record, out, config, reused=False)
 
 

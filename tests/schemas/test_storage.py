@@ -1,10 +1,11 @@
 import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
 import tomllib
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
@@ -44,6 +45,56 @@ def test_a_name_is_created_once(tmp_path, base):
     assert storage.write_new(name, b"first")
     assert not storage.write_new(name, b"second")
     assert storage.read_bytes(name) == b"first"
+
+
+@pytest.mark.parametrize("base", ["", "memory://building"])
+@pytest.mark.parametrize("inner", ["", "/part/a.bin", "/b.bin"])
+def test_what_is_built_is_there_whole_or_not_at_all(tmp_path, base, inner):
+    folder = base or str(tmp_path)
+    uri = storage.join(folder, f"made{len(inner)}")
+    for ends_well in False, True:
+        with pytest.raises(KeyboardInterrupt) if not ends_well else nullcontext(), storage.building(uri) as built:
+            storage.write_atomic(f"{built}{inner}", b"0123456789")
+            assert not storage.exists(uri)
+            if not ends_well:
+                raise KeyboardInterrupt
+            storage.place(built, uri)
+        assert storage.exists(uri) == ends_well
+    assert storage.read_bytes(f"{uri}{inner}") == b"0123456789"
+    assert not [name for name in storage.list_files(folder) if storage.BUILDING in name]
+
+
+def test_of_two_that_build_a_folder_the_first_stays(tmp_path):
+    uri = str(tmp_path / "made")
+    with storage.building(uri) as first, storage.building(uri) as second:
+        for built in first, second:
+            storage.write_atomic(f"{built}/name", built.encode())
+        storage.place(first, uri)
+        with pytest.raises(OSError, match="not empty"):
+            storage.place(second, uri)
+    assert (tmp_path / "made/name").read_text() == first
+    assert os.listdir(tmp_path) == ["made"]
+
+
+def test_what_a_killed_process_was_building_goes_with_the_next_that_builds_the_same(tmp_path):
+    killed = """
+import os, signal, sys
+from clicktower.schemas import storage
+with storage.building(sys.argv[1]) as built:
+    storage.write_atomic(f"{built}/part/a.bin", b"0123456789")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    uri = str(tmp_path / "made [1]")  # a name with a pattern's marks
+    assert subprocess.run([sys.executable, "-c", killed, uri], check=False).returncode == -signal.SIGKILL
+    [left] = tmp_path.iterdir()
+    (tmp_path / f"{storage.BUILDING}other-0").mkdir()
+    with storage.building(uri):
+        assert left.exists(), "another process may be at it"
+    two_days_ago = left.stat().st_mtime - 2 * storage.ABANDONED_SECONDS
+    for path in tmp_path.iterdir():
+        os.utime(path, (two_days_ago, two_days_ago))
+    with storage.building(uri):
+        assert [path.name for path in tmp_path.iterdir()] == [f"{storage.BUILDING}other-0"]
 
 
 def test_a_full_disk_keeps_the_old_file_and_leaves_no_other(tmp_path):

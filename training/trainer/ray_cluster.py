@@ -110,7 +110,9 @@ def on_this_node() -> dict[str, Any]:
 
 
 # Ray's processes read this from the environment, and this process read it when it imported Ray. ray.init takes neither
-# this nor a token, so ray_constants, Config and AuthenticationTokenLoader are set directly.
+# an interface to listen on (https://github.com/ray-project/ray/issues/22732; it replaces 127.0.0.1 by an address of the
+# network) nor a token (since https://github.com/ray-project/ray/pull/64755 it makes one for all clusters of a user), so
+# ray_constants, Config and AuthenticationTokenLoader are set directly.
 _NO_CLUSTER = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 

@@ -30,13 +30,7 @@ import torch
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.torch.config import _TorchBackend
 from ray.train.v2._internal.execution.callback import ControllerCallback
-from ray.train.v2._internal.execution.controller.state import (
-    InitializingState,
-    ReschedulingState,
-    ResizingState,
-    RestartingState,
-    SchedulingState,
-)
+from ray.train.v2._internal.execution.controller.state import RunningState
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, TransientError
@@ -108,8 +102,9 @@ def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_worker
 
 @dataclass
 class _OnOneMachine(TorchConfig):
-    """Lets the workers of one machine find each other through a file, since torch's store listens on all networks.
-    Ray's TorchConfig has no setting for that, so this class replaces the backend behind it.
+    """Lets the workers of one machine find each other through a file, since torch's store listens on all networks
+    (https://github.com/pytorch/pytorch/issues/173909). Ray's TorchConfig has no setting for that, so this class
+    replaces the backend behind it.
     """
 
     @property
@@ -187,13 +182,13 @@ def storage_of(uri: str) -> dict[str, Any]:
 
 
 SECONDS_IN_VAIN = 60.0  # until Ray notices a dead node, it may start workers there repeatedly
-WAITING = (InitializingState, SchedulingState, ReschedulingState, RestartingState, ResizingState)
 WAIT_SECONDS = 1.0
 
 
 # Ray Train limits the total number of losses, which a long healthy run reaches too, but not the wait for room. Its
 # controller calls these two before it starts the workers again; their errors end the run. A public callback
-# (ray.train.UserCallback) does not see the wait, so EndWithoutRoom is of Ray's internal kind.
+# (ray.train.UserCallback) does not see the wait, so EndWithoutRoom is of Ray's internal kind; more hooks are asked for
+# (https://github.com/ray-project/ray/issues/64252).
 
 
 class EndInVain(ray.train.UserCallback):
@@ -217,7 +212,7 @@ class EndWithoutRoom(ControllerCallback):
         self._since: float | None = None
 
     def after_controller_state_update(self, previous_state: Any, current_state: Any) -> None:
-        if not isinstance(current_state, WAITING):
+        if isinstance(current_state, RunningState) or current_state.is_terminal():
             self._since = None
             return
         self._since = self._since or time.monotonic()
