@@ -50,9 +50,6 @@ class DayPart:
     settings: str
 
 
-_PART = TypeAdapter(DayPart)  # it ignores what a later version adds
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DayVersion:
     date: str  # ISO 8601
@@ -83,6 +80,9 @@ class DayVersion:
             "parts": [asdict(part) | {"logs": list(part.logs)} for part in self.parts],
             "created": self.created,
         }
+
+
+_VERSION = TypeAdapter(DayVersion)  # it ignores what a later version adds
 
 
 def list_dates(store: str) -> list[str]:
@@ -123,13 +123,7 @@ def read_version(uri: str) -> DayVersion:
     try:
         value: Mapping[str, Any] = from_bytes(storage.read_bytes(uri))
         require_major(uri, value["schema_version"], _VERSION_SCHEMA, stage="ingest")
-        return DayVersion(
-            date=value["date"],
-            version=value["version"],
-            parts=tuple(map(_PART.validate_python, value["parts"])),
-            because=value["because"],
-            created=value["created"],
-        )
+        return _VERSION.validate_python(value)
     except (ValueError, KeyError, TypeError, FileNotFoundError):
         raise StageError(
             f"The file {uri} does not exist, or holds no version of a day.",
