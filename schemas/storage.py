@@ -312,14 +312,15 @@ def building(uri: str, *, abandoned_seconds: float = ABANDONED_SECONDS) -> Itera
     """A name beside `uri` under which the block makes a file or a folder, to be given its own name by `place`; removed
     at the end of the block.
 
-    What a killed process left of the same on this machine, at least so long ago, is removed first.
+    What a killed process left of the same on this machine, so long ago, is removed first; with 0 all of it, as a caller
+    may that has a claim.
     """
     folder, _, name = absolute(uri).rstrip("/").rpartition("/")
     begin = f"{folder}/{BUILDING}{name}-"
     if is_local(uri):
         for left_behind in glob.glob(f"{glob.escape(begin)}*"):
             with suppress(OSError):
-                if time.time() - os.path.getmtime(left_behind) >= abandoned_seconds:
+                if not abandoned_seconds or time.time() - os.path.getmtime(left_behind) > abandoned_seconds:
                     remove(left_behind)
     built = f"{begin}{uuid.uuid4().hex[:12]}"
     try:
