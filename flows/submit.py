@@ -21,11 +21,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from contextvars import ContextVar
-from os import killpg
 from typing import IO
 
 from clicktower.schemas import errors
 from clicktower.schemas.errors import StageError, TransientError
+from clicktower.schemas.process import end_session
 
 TERM_SECONDS = 20.0  # Prefect's worker gives the flow 30 before it kills it
 LOOK_SECONDS = 0.5
@@ -159,10 +159,7 @@ def _result(stage: str, output: str, returncode: int) -> dict:
 
 def _end(process: subprocess.Popen) -> None:
     with _sigterm_ignored():
-        for sign in (signal.SIGTERM, signal.SIGKILL):  # the second signal also ends the stage's remaining children
-            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                killpg(process.pid, sign)
-                process.wait(TERM_SECONDS)
+        end_session(process, TERM_SECONDS)
 
 
 @contextmanager

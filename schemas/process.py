@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -239,6 +240,14 @@ def _handle(number: int, frame: object) -> None:
 def _note(number: int) -> None:
     global _asked_by
     _asked_by = _asked_by or signal.Signals(number)
+
+
+def end_session(process: subprocess.Popen, seconds: float) -> None:
+    """End a process that began a session, and all in it: by SIGTERM, after so many seconds by SIGKILL."""
+    for number in (signal.SIGTERM, signal.SIGKILL):  # the second one also ends what the process leaves behind
+        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(process.pid, number)
+            process.wait(seconds)
 
 
 def load_compiled(name: str, interface_of: str, interface: int) -> tuple[ctypes.CDLL | None, str]:

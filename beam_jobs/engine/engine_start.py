@@ -7,7 +7,6 @@ started here unless `--job_endpoint` names one.
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -46,7 +45,7 @@ from clicktower.beam_jobs.engine.beam_engine import EngineLog, find_carried, new
 from clicktower.beam_jobs.engine.engine_options import LOOPBACK, MINI_CLUSTER
 from clicktower.beam_jobs.engine.forked_workers import ForkedWorkers, forked_workers
 from clicktower.schemas.errors import JobGoesOn, LostSight, StageError, TransientError, UsageError
-from clicktower.schemas.process import asked_to_end_by, make_socket_folder, raise_if_asked_to_end
+from clicktower.schemas.process import asked_to_end_by, end_session, make_socket_folder, raise_if_asked_to_end
 from clicktower.schemas.stage import Progress
 
 # Beam would stage a list of the installed packages, which nothing reads; without it a cluster needs no file of this
@@ -337,7 +336,9 @@ def job_server(command: Sequence[str], log: str, preload: str = "") -> Iterator[
         _wait_until_it_answers(process, port, command, log)
         yield f"localhost:{port}"
     finally:
-        _end(process)
+        end_session(process, TERM_SECONDS)
+        assert process.stdin
+        process.stdin.close()
 
 
 def _wait_until_it_answers(process: subprocess.Popen, port: int, command: Sequence[str], log: str) -> None:
@@ -354,21 +355,6 @@ def _wait_until_it_answers(process: subprocess.Popen, port: int, command: Sequen
         + (f"ended with code {process.returncode}." if ended else f"does not answer after {START_SECONDS:.0f} s."),
         f"Read its output in {log}; start it by hand to see more: {' '.join(command)}.",
     )
-
-
-def _end(process: subprocess.Popen) -> None:
-    assert process.stdin
-    with suppress(subprocess.TimeoutExpired):
-        process.terminate()
-        process.wait(TERM_SECONDS)
-    with suppress(OSError):
-        process.stdin.close()  # the watcher kills what is left
-    with suppress(subprocess.TimeoutExpired, ProcessLookupError):
-        process.wait(TERM_SECONDS)
-        return
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 # A job on a Flink cluster, as the cluster's REST API reports it.
