@@ -95,7 +95,7 @@ class Manifest:
         return self.request.digest
 
     def to_json(self) -> dict:
-        return {"schema_version": SCHEMA_VERSION, "digest": self.digest, **_MANIFEST.dump_python(self)}
+        return {"schema_version": SCHEMA_VERSION, "digest": self.digest, **_MANIFEST.dump_python(self, warnings=False)}
 
 
 _MANIFEST = TypeAdapter(Manifest)
