@@ -22,7 +22,6 @@ from clicktower.flows.config.pipeline_config import (
     LIVE,
     LateLog,
     PipelineConfig,
-    TrainSection,
     check_inputs,
     dated,
     ingest_fields,
@@ -39,7 +38,10 @@ from clicktower.schemas import manifest, storage
 from clicktower.schemas.content_filters import adult_list
 from clicktower.schemas.judgments import read_qrels, read_queries
 from clicktower.schemas.release import read_pointer, read_release
+from clicktower.schemas.section import take_fields
 from clicktower.schemas.stage import Progress, is_planning, open_result
+from clicktower.training.compute.device import Compute
+from clicktower.training.model.recipe import Sources
 from clicktower.training.ranking.measure import judged_qrels
 
 LOOK_SECONDS = 20.0  # between two looks for a log
@@ -194,10 +196,9 @@ def train(config: PipelineConfig, shards: dict) -> dict:
     options = {
         "shards": shards["path"],
         "recipe": section.recipe,
-        **_workers(section),
+        **asdict(take_fields(Compute, {**vars(section)})),
+        **asdict(take_fields(Sources, {**vars(section)})),
         "start": start,
-        "teacher": section.teacher,
-        "word-vectors": section.word_vectors,
         "documents": config.documents.file,
         "queries": judgments.queries,
         "qrels": judgments.qrels,
@@ -233,7 +234,7 @@ def compare(config: PipelineConfig, shards: dict) -> dict:
         "rows": section.rows,
         "seeds": section.seeds,
         "logged": section.logged,
-        **_workers(config.train),
+        **asdict(take_fields(Compute, {**vars(config.train)})),
         "evaluate": assignments({**config.evaluate, **_language(config)}),
         "into": config.store,
     }
@@ -299,15 +300,6 @@ def prune(config: PipelineConfig, results: Mapping[str, Any], date: str) -> dict
     return pruned
 
 
-def _workers(section: TrainSection) -> dict[str, Any]:
-    return {
-        "workers": section.workers,
-        "min-workers": section.min_workers,
-        "threads": section.threads,
-        "device": section.device,
-    }
-
-
 def _live_start(config: PipelineConfig, shards: dict) -> tuple[str | None, str]:
     """(the training whose model is live, or None for random numbers; why there is none).
 
@@ -357,9 +349,9 @@ def _run(
     for name, value in {**options, "set": sets}.items():
         for item in value if isinstance(value, list | tuple) else [value]:
             if item is True:
-                arguments.append(f"--{name}")
+                arguments.append(f"--{name.replace('_', '-')}")
             elif item is not None and item is not False and item != "":
-                arguments += [f"--{name}", str(item)]
+                arguments += [f"--{name.replace('_', '-')}", str(item)]
     arguments += ["--", *beam_options] if beam_options else []
     if is_planning():
         return planned_result(arguments)

@@ -84,6 +84,12 @@ def none_to_null(value: Any) -> Any:
 Config = TypeVar("Config")
 
 
+def take_fields(kind: type[Config], values: dict[str, Any]) -> Config:
+    """A dataclass from those of the values that have the names of its fields. They leave `values`."""
+    names = [field.name for field in fields(cast(Any, kind)) if field.name in values]
+    return kind(**{name: values.pop(name) for name in names})
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unnamed:
     """Marks a setting that does not identify the result: for example a path, if the file's content is an input instead.

@@ -41,11 +41,12 @@ from clicktower.schemas.section import (
     with_uris_beside_file,
 )
 from clicktower.schemas.stage import open_result
+from clicktower.training.compute.device import Compute
 from clicktower.training.model.named_recipes import DEFAULT
 from clicktower.training.model.objective_settings import Clicks, Fixed
-from clicktower.training.model.recipe import Recipe, may_be_large
+from clicktower.training.model.recipe import Recipe, Sources, may_be_large
 from clicktower.training.trainer.job import completed
-from clicktower.training.trainer.launch import require_sum, require_workers
+from clicktower.training.trainer.launch import require_sum
 
 # A recipe's name, or a TOML file.
 RecipeName = Annotated[str, AfterValidator(lambda name, info: beside_file(name, info) if is_file(name) else name)]
@@ -124,31 +125,18 @@ class JudgmentsSection:
 
 
 @section
-class TrainSection:
-    """What `train` takes. `workers`, `min_workers`, `threads` and `device` are those of `compare` too.
+class TrainSection(Compute, Sources):
+    """What `train` takes. Where it computes is that of `compare` too.
 
     Args:
         recipe: A recipe's name, or a TOML file such as a sweep's best.
-        word_vectors: A file of word vectors that words start from.
         start: Another training's folder, or "live", the model of the live release; without it from random numbers. If
             the live model was trained on the same shards, it is what that one started from.
-        teacher: A training's folder, or another encoder's vectors, to learn from.
-        workers: Data-parallel workers; auto is one for each GPU of the Ray cluster, or without one of this machine, and
-            one where there is no GPU.
-        min_workers: Continue with as few when nodes are lost, with more again when they are back.
-        threads: Threads of each worker; by default the cores divided by the workers.
-        device: What to train on; auto is a GPU where the workers have one.
         set: Fields of the recipe, as of the command `train`.
     """
 
     recipe: RecipeName = DEFAULT
-    word_vectors: Uri | None = None
     start: StartName | None = None
-    teacher: Uri | None = None
-    workers: Count | Literal["auto"] = 1
-    min_workers: Count | None = None
-    threads: Count | None = None
-    device: Literal["auto", "cpu", "cuda", "cuda-eager"] = "auto"
     set: RecipeFields = field(default_factory=dict)
 
 
@@ -343,8 +331,7 @@ def _check_training(section: TrainSection, recipe: Recipe, build: BuildConfig) -
             f"{recipe.name} reads {wanted} fixed negatives of each pair, and [build] makes {build.num_negatives}.",
             f"Set num_negatives = {wanted} in [build], or fewer in [train.set].",
         )
-    require_workers(section.workers, section.min_workers, section.threads)
-    require_sum(recipe, section.workers, section.min_workers)
+    require_sum(recipe, section)
     if may_be_large(recipe, build.table_rows) and not Surroundings().ray_address:
         from clicktower.training.model.parameters import layout_of, require_memory  # torch takes seconds to load
 

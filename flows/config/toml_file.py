@@ -101,6 +101,8 @@ def read_toml(path: str, kind: type[Parsed], *, what: str, see: str, assignments
             problems[name] = f"{problems[name].rstrip(')')}, or {reason_of(problem)})" if name in problems else reason
         fields = "; ".join(f"the field {name} {reason}" for name, reason in problems.items())
         raise UsageError(f"{path}: {fields}.", f"See {see} for the fields.") from None
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.problem}", error.fix) from None
 
 
 _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}?")
