@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from clicktower.flows.config.toml_file import RecipeFields, check_names, read_toml, with_fields
+from clicktower.flows.config.toml_file import RecipeFields, VariedFields, read_toml, with_fields
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.section import Count, Seed, Uri, changed, section
 from clicktower.training.compute.device import Compute
@@ -89,9 +89,9 @@ class SweepConfig(Compute, Sources):
     halving: Halving | None = None
     judged: JudgedSection | None = None
     set: RecipeFields = field(default_factory=dict)
-    fields: RecipeFields = field(default_factory=dict)
+    fields: VariedFields = field(default_factory=dict)
     sample: SampleSection | None = None
-    trial: tuple[RecipeFields, ...] = ()
+    trial: tuple[VariedFields, ...] = ()
 
 
 def read_sweep(path: str) -> SweepConfig:
@@ -109,10 +109,6 @@ def read_sweep(path: str) -> SweepConfig:
         raise UsageError(
             f"The sweep in {path} has epochs = {config.epochs}, and others in [set].", "Leave out one of the two."
         )
-    check_names(path, "set", config.set, Recipe)
-    check_names(path, "fields", config.fields, Recipe, also=["recipe"])
-    for point in config.trial:
-        check_names(path, "trial", point, Recipe, also=["recipe"])
     return config
 
 

@@ -301,7 +301,7 @@ def best_toml(table: Mapping[str, Any], recipe: Recipe, word_vectors: str | None
 
     `table`: the JSON of the sweep; `recipe`: of its first row, and the file that its words start from.
     """
-    fields = flat(asdict(recipe), Recipe)
+    fields = flat(asdict(recipe))
     name = fields.pop("name")
     if name not in names():  # a user's own recipe: all of it is set
         fields, name = {"name": name, **fields}, names()[0]
