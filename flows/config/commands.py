@@ -163,5 +163,5 @@ def call_command(command: str, options: str) -> object:
 
     function, values = code(function_of(command)), json.loads(options)
     kinds = get_type_hints(function).items()
-    groups = {name: take_fields(kind, values) for name, kind in kinds if is_dataclass(kind)}
+    groups = {name: take_fields(kind, values) for name, kind in kinds if isinstance(kind, type) and is_dataclass(kind)}
     return function(**groups, **values)
