@@ -225,7 +225,8 @@ def train(
     """Train towers on the shards that `build` printed, and load them; a finished training is reused.
 
     recipe: a name or a TOML file, by default that of `clicktower train`. fields: its fields by dotted name.
-    options: those of training.trainer.launch.train, such as workers, device, teacher or progress.
+    options: those of training.trainer.launch.train, and of its Compute and Sources, such as workers, device, teacher
+    or progress.
     Raises UsageError and StageError.
 
     >>> model = train("store/build/DIGEST", into="store", fields={"tower.cells": 8, "epochs": 1})
@@ -233,12 +234,15 @@ def train(
     8
     """
     from clicktower.flows.config.toml_file import recipe_named
-    from clicktower.schemas.section import changed
+    from clicktower.schemas.section import changed, take_fields
+    from clicktower.training.compute.device import Compute
     from clicktower.training.model.named_recipes import DEFAULT
+    from clicktower.training.model.recipe import Sources
     from clicktower.training.trainer import launch
 
     named, word_vectors = recipe_named(recipe or DEFAULT)
     options = {"word_vectors": word_vectors, **options}
+    options |= {"compute": take_fields(Compute, options), "sources": take_fields(Sources, options)}
     return Model(launch.train(shards, store=into, recipe=changed(named, fields or {}), **options).folder)
 
 

@@ -1,35 +1,31 @@
 """The chain of stages: log -> day -> shards -> model -> evaluation [-> comparison] -> release -> report [-> prune].
 
-Every stage runs in a process of its own (submit): its section of the config becomes the arguments of its command, and
-its JSON result is passed on; nothing heavy happens here. A stage whose request is unchanged answers "reused", so
-running the chain again is cheap and safe; if another process is making the output, the stage waits for it
-(schemas.claim).
+Every stage runs in a process of its own (submit): its section of the config becomes the options of its command, as
+JSON, and its JSON result is passed on; nothing heavy happens here. A stage whose request is unchanged answers
+"reused", so running the chain again is cheap and safe; if another process is making the output, the stage waits for
+it (schemas.claim).
 
 It is run by hand (commands.pipelines), or as a flow on a Prefect server, with tasks, retries and pages (pipeline).
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
 from clicktower.beam_jobs.ingest.days import parse_date
-from clicktower.flows.config.guard_rules import PromotionRules
 from clicktower.flows.config.pipeline_config import (
     LIVE,
     LateLog,
     PipelineConfig,
-    TrainSection,
     check_inputs,
     dated,
-    ingest_fields,
     is_dated,
     require_log,
 )
-from clicktower.flows.config.toml_file import assignments
 from clicktower.flows.guards.drift import WatchedFigure, alarms_of_newest, require_usual, watch_figures
 from clicktower.flows.show import present
 from clicktower.flows.show.console import progress_bar
@@ -39,7 +35,9 @@ from clicktower.schemas import manifest, storage
 from clicktower.schemas.content_filters import adult_list
 from clicktower.schemas.judgments import read_qrels, read_queries
 from clicktower.schemas.release import read_pointer, read_release
+from clicktower.schemas.section import take_fields
 from clicktower.schemas.stage import Progress, is_planning, open_result
+from clicktower.training.compute.device import Compute
 from clicktower.training.ranking.measure import judged_qrels
 
 LOOK_SECONDS = 20.0  # between two looks for a log
@@ -125,7 +123,7 @@ def check(config: PipelineConfig, date: str, until: str = "report", *, minutes: 
         require_mlflow()
     if until != "ingest":  # whether the documents are known is seen before training, where they are read
         queries, qrels = read_queries(config.judgments.queries), read_qrels(config.judgments.qrels)
-        judged_qrels(queries, qrels, adult_terms=adult_list(config.build.get("adult_list")).terms)
+        judged_qrels(queries, qrels, adult_terms=adult_list(config.build.adult_list).terms)
 
 
 def wait_for_log(config: PipelineConfig, date: str, minutes: float) -> None:
@@ -165,24 +163,23 @@ def _compare_with_earlier_runs(
 
 def ingest(config: PipelineConfig, date: str) -> dict:
     """The private daily aggregate of the log."""
-    options = {"format": config.log.format, "date": date if is_dated(config) else None, "into": config.store}
+    settings = replace(config.ingest, date=date) if is_dated(config) else config.ingest
     logs = dated(config.log.files, date)
-    return _run(config, ["ingest", *logs], options, ingest_fields(config), config.beam_options)
+    return _run(config, "ingest", logs=logs, set=settings, beam_options=config.beam_options)
 
 
 def build(config: PipelineConfig, day: dict, date: str) -> dict:
     """Training shards from the day; for a dated log from the days of the store, or the last of them up to the date."""
-    window = config.window
-    options = {
-        "days": config.store if is_dated(config) else day["path"],
-        "to": date if window.last else None,
-        "last": window.last or None,
-        "allow-missing-days": window.allow_missing_days or None,
-        "documents": config.documents.file,
-        "judged-queries": config.judgments.queries,
-        "into": config.store,
-    }
-    return _run(config, ["build"], options, config.build, config.beam_options)
+    return _run(
+        config, "build",
+        days=[config.store if is_dated(config) else day["path"]],
+        until=date if config.window.last else None,
+        **vars(config.window),
+        documents=config.documents.file,
+        judged_queries=config.judgments.queries,
+        set=config.build,
+        beam_options=config.beam_options,
+    )  # fmt: skip
 
 
 def train(config: PipelineConfig, shards: dict) -> dict:
@@ -191,70 +188,48 @@ def train(config: PipelineConfig, shards: dict) -> dict:
     start, missing = _live_start(config, shards) if section.start == LIVE else (section.start, "")
     if not start and missing and not is_planning():
         present.note("train", f'start = "live": {missing}, so this training starts from random numbers')
-    options = {
-        "shards": shards["path"],
-        "recipe": section.recipe,
-        **_workers(section),
-        "start": start,
-        "teacher": section.teacher,
-        "word-vectors": section.word_vectors,
-        "documents": config.documents.file,
-        "queries": judgments.queries,
-        "qrels": judgments.qrels,
-        "adult-list": config.build.get("adult_list"),
-        "into": config.store,
-    }
-    return _run(config, ["train"], options, section.set)
+    return _run(
+        config, "train",
+        **{**vars(section), "start": start},
+        shards=shards["path"],
+        documents=config.documents.file,
+        queries=judgments.queries,
+        qrels=judgments.qrels,
+        adult_list=config.build.adult_list,
+    )  # fmt: skip
 
 
 def evaluate(config: PipelineConfig, model: dict) -> dict:
     """The NDCG table and TREC run files."""
-    options = {
-        "model": model["path"],
-        "documents": config.documents.file,
-        **_judged(config),
-        "adult-list": config.build.get("adult_list"),
-        "into": config.store,
-    }
-    return _run(config, ["evaluate"], options, {**config.evaluate, **_language(config)})
+    settings = replace(config.evaluate, language=config.documents.language)
+    return _run(config, "evaluate", model=model["path"], **_judged(config), set=settings)
 
 
 def compare(config: PipelineConfig, shards: dict) -> dict:
     """The model among all baselines and towers."""
-    section = config.compare
-    assert section
-    options = {
-        "shards": shards["path"],
-        "documents": config.documents.file,
-        **_judged(config),
-        "adult-list": config.build.get("adult_list"),
-        "frequencies": section.frequencies,
-        "against": section.against,
-        "rows": section.rows,
-        "seeds": section.seeds,
-        "logged": section.logged,
-        **_workers(config.train),
-        "evaluate": assignments({**config.evaluate, **_language(config)}),
-        "into": config.store,
-    }
-    return _run(config, ["compare"], options, section.set)
+    assert config.compare
+    return _run(
+        config, "compare",
+        **{**_judged(config), **vars(config.compare)},
+        **vars(take_fields(Compute, {**vars(config.train)})),
+        shards=shards["path"],
+        evaluate=replace(config.evaluate, language=config.documents.language),
+    )  # fmt: skip
 
 
 def publish(config: PipelineConfig, model: dict, evaluation: dict) -> dict:
     """The live release, or by the promotion rules a candidate beside it."""
-    defaults = asdict(PromotionRules())
-    changed = {name: value for name, value in asdict(config.promotion).items() if value != defaults[name]}
-    options = {
-        "model": model["path"],
-        "documents": config.documents.file,
-        "to": config.publish.to,
-        "evaluation": evaluation["path"],
-        "if-better": True,
-        **_judged(config),
-        "into": config.store,
-        "rule": assignments(changed),
-    }
-    return _run(config, ["publish"], options, {**config.publish.set, **_language(config)})
+    return _run(
+        config, "publish",
+        model=model["path"],
+        documents=config.documents.file,
+        to=config.publish.to,
+        evaluation=evaluation["path"],
+        if_better=True,
+        **vars(config.judgments),
+        rule=config.promotion,
+        set=replace(config.publish.set, language=config.documents.language),
+    )  # fmt: skip
 
 
 def report(config: PipelineConfig, results: dict) -> str:
@@ -299,15 +274,6 @@ def prune(config: PipelineConfig, results: Mapping[str, Any], date: str) -> dict
     return pruned
 
 
-def _workers(section: TrainSection) -> dict[str, Any]:
-    return {
-        "workers": section.workers,
-        "min-workers": section.min_workers,
-        "threads": section.threads,
-        "device": section.device,
-    }
-
-
 def _live_start(config: PipelineConfig, shards: dict) -> tuple[str | None, str]:
     """(the training whose model is live, or None for random numbers; why there is none).
 
@@ -336,37 +302,21 @@ def _training(config: PipelineConfig, digest: str | None) -> str | None:
     return folder if storage.exists(storage.join(folder, manifest.FILE_NAME)) else None
 
 
-def _language(config: PipelineConfig) -> dict[str, str]:
-    return {"language": config.documents.language}
-
-
 def _judged(config: PipelineConfig) -> dict[str, Any]:
-    return asdict(config.judgments)
+    return {
+        "documents": config.documents.file, **vars(config.judgments), "adult_list": config.build.adult_list,
+    }  # fmt: skip
 
 
-def _run(
-    config: PipelineConfig,
-    command: Sequence[str],
-    options: Mapping[str, Any],
-    fields: Mapping[str, Any],
-    beam_options: Sequence[str] = (),
-) -> dict:
-    """The JSON result of a command with options by name. Options that are None, False or empty are omitted."""
-    stage, arguments = command[0], list(command)
-    sets = assignments(fields)
-    for name, value in {**options, "set": sets}.items():
-        for item in value if isinstance(value, list | tuple) else [value]:
-            if item is True:
-                arguments.append(f"--{name}")
-            elif item is not None and item is not False and item != "":
-                arguments += [f"--{name}", str(item)]
-    arguments += ["--", *beam_options] if beam_options else []
+def _run(config: PipelineConfig, stage: str, **options: Any) -> dict:
+    """The JSON result of a stage's command with these options by name, and in the run's store."""
+    options["into"] = config.store
     if is_planning():
-        return planned_result(arguments)
+        return planned_result(stage, options)
     limits: Mapping[Any, float] = config.limits.timeout_minutes
     minutes = limits.get(stage)
     write_line("started", stage)
-    result = run_stage_command(arguments, timeout_seconds=minutes and 60 * minutes)
+    result = run_stage_command(stage, options, timeout_seconds=minutes and 60 * minutes)
     present.stage_result(result)
     for line in (f"{'reused' if result.get('reused') else 'done'}, {present.headline(result)}", *present.notes(result)):
         send_progress(f"{stage}: {line}")

@@ -13,7 +13,7 @@ from signal import SIGINT, Signals
 import cyclopts
 from cyclopts import App, CycloptsError
 
-from clicktower.flows.config.commands import COMMANDS
+from clicktower.flows.config.commands import COMMANDS, OPTIONS, call_command, function_of
 from clicktower.schemas.process import asked_to_end_by, end_at_signals, signals_raising, use_scratch
 
 HELP = """Turn a search engine's click log into sentence embeddings that rank.
@@ -43,8 +43,8 @@ def build_app(command: str) -> App:
         suppress_keyboard_interrupt=False,  # `run` explains what an interrupt leaves
     )
     for order, (name, entry) in enumerate(COMMANDS.items()):
-        where = f"clicktower.flows.commands.{entry.file}:{name.replace('-', '_')}"
-        app.command(where, name=name, help=None if name == command else entry.help, sort_key=order)
+        where, shown = f"clicktower.{function_of(name)}", None if name == command else entry.help
+        app.command(where, name=name, help=shown, sort_key=order)
     return app
 
 
@@ -98,6 +98,8 @@ def run(arguments: list[str]) -> int:
 def call(arguments: list[str]) -> object:
     """What a command's function returns for a command line. Raises what it raises, and CycloptsError."""
     command = _command(arguments)
+    if OPTIONS in arguments:
+        return call_command(command, arguments[-1])
     words = _engine_options(_standard_input(command, arguments))
     return build_app(command)(words, exit_on_error=False, print_error=False, result_action="return_value")
 

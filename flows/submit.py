@@ -1,6 +1,6 @@
 """Run a stage as a process and return its result: the flow's process does no heavy work.
 
-The command line is the interface: `clicktower STAGE ... --json` prints one JSON object, progress goes to stderr.
+A command is the interface, with its options as one JSON object: it prints another, and progress goes to stderr.
 
 - A stage that is cancelled, or takes too long, ends with all that it started: SIGTERM comes first, so that it can
   cancel its job on an engine, then SIGKILL.
@@ -18,11 +18,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
 from contextvars import ContextVar
-from typing import IO
+from dataclasses import asdict
+from typing import IO, Any
 
+from clicktower.flows.config.commands import OPTIONS, call_command
 from clicktower.schemas import errors
 from clicktower.schemas.errors import StageError, TransientError
 from clicktower.schemas.process import end_session
@@ -51,14 +53,13 @@ def send_progress(line: str) -> None:
         listener(line)
 
 
-def run_stage_command(arguments: Sequence[str], *, timeout_seconds: float | None = None) -> dict:
-    """The JSON result of `clicktower ARGUMENTS --json`.
+def run_stage_command(stage: str, options: Mapping[str, Any], *, timeout_seconds: float | None = None) -> dict:
+    """The JSON result of a command with options by name.
 
     Raises the stage's own error, rebuilt here; TransientError where a signal ended it, StageError where it took longer
     than `timeout_seconds`.
     """
-    stage, *options = arguments
-    command = [sys.executable, "-m", "clicktower.flows.cli", stage, "--json", *options]
+    command = [sys.executable, "-m", "clicktower.flows.cli", stage, "--json", OPTIONS, _to_json(options)]
     with tempfile.TemporaryFile("w+") as output, _Progress(stage, _listener.get()) as progress:
         process = None
         try:
@@ -79,17 +80,18 @@ def run_stage_command(arguments: Sequence[str], *, timeout_seconds: float | None
         return _result(stage, output.read(), process.returncode)
 
 
-def planned_result(arguments: Sequence[str]) -> dict:
+def planned_result(stage: str, options: Mapping[str, Any]) -> dict:
     """The JSON result of a command within schemas.stage.planning: in this process, since it does no work.
 
     Raises WouldRun, and what the command raises.
     """
-    from clicktower.flows.cli import call
-
-    stage, *options = arguments
     with redirect_stdout(io.StringIO()) as output:
-        call([stage, "--json", *options])
+        call_command(stage, _to_json(options))
     return json.loads(output.getvalue())
+
+
+def _to_json(options: Mapping[str, Any]) -> str:
+    return json.dumps({**options, "json": True}, default=asdict)
 
 
 class _Progress:

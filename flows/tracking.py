@@ -17,6 +17,7 @@ from typing import Any
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.manifest import Manifest, from_bytes
+from clicktower.schemas.section import flat
 from clicktower.schemas.stage import StageResult, open_result
 
 EXPERIMENT = "clicktower"
@@ -61,7 +62,7 @@ def track(uri: str, trainings: Sequence[str], *, figures: Mapping[str, float] | 
                 client.create_run(number, start_time=at, run_name=digest, tags=tags)
             ]
             if run.info.status != "FINISHED":  # a new one, or one whose logging was cut off
-                parameters = [Param(name, str(value)) for name, value in _settings(manifest)]
+                parameters = [Param(name, str(value)) for name, value in _settings(manifest).items()]
                 client.log_batch(run.info.run_id, params=parameters)
                 curve = [Metric(name, value, at, epoch) for epoch, name, value in _curves(trained)]
                 for start in range(0, len(curve), _MOST_AT_ONCE):
@@ -78,18 +79,9 @@ def track(uri: str, trainings: Sequence[str], *, figures: Mapping[str, float] | 
         ) from None
 
 
-def _settings(manifest: Manifest) -> Iterator[tuple[str, Any]]:
+def _settings(manifest: Manifest) -> dict[str, Any]:
     """The settings of a training by dotted name, with its inputs."""
-
-    def flat(fields: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
-        for name, value in fields.items():
-            if isinstance(value, Mapping):
-                yield from flat(value, f"{before}{name}.")
-            else:
-                yield f"{before}{name}", value
-
-    yield from flat(manifest.request.config, "")
-    yield from flat(manifest.request.inputs, "inputs.")
+    return flat({**manifest.request.config, "inputs": manifest.request.inputs})
 
 
 def _curves(trained: StageResult) -> Iterator[tuple[int, str, float]]:

@@ -8,7 +8,7 @@ sweep.
 import dataclasses
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from pkgutil import resolve_name
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_args, get_type_hints
@@ -84,6 +84,12 @@ def none_to_null(value: Any) -> Any:
 Config = TypeVar("Config")
 
 
+def take_fields(kind: type[Config], values: dict[str, Any]) -> Config:
+    """A dataclass from those of the values that have the names of its fields. They leave `values`."""
+    names = [field.name for field in fields(cast(Any, kind)) if field.name in values]
+    return kind(**{name: values.pop(name) for name in names})
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unnamed:
     """Marks a setting that does not identify the result: for example a path, if the file's content is an input instead.
@@ -139,24 +145,6 @@ def _holds_uri(hint: Any) -> bool:
     return any(map(_holds_uri, get_args(hint)))
 
 
-def with_uris_beside_file(fields: Mapping[str, Any], kind: type, info: pydantic.ValidationInfo) -> dict[str, Any]:
-    """A table of a TOML file with fields of a config, in which each Uri is relative to the file. Raises ValueError for
-    one that is no path.
-    """
-    names = uri_fields(kind)
-
-    def read(value: Any, name: str) -> Any:
-        if isinstance(value, Mapping):
-            return {inner: read(entry, f"{name}.{inner}" if name else inner) for inner, entry in value.items()}
-        if name not in names:
-            return value
-        if not isinstance(value, str):
-            raise ValueError(f"{name} must be a path")
-        return beside_file(value, info)
-
-    return cast(dict[str, Any], read(fields, ""))
-
-
 def are_equal(config: object, name: str, *values: Any) -> bool:
     """Whether a field of a config, by dotted name, takes these values for one. A value that it refuses equals itself
     alone.
@@ -202,21 +190,12 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
         raise _refused(f"{str(error).rstrip('.')}.") from None
 
 
-def flat(fields: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    """Tables of a file as fields by dotted name, as deep as `kind` has sections: `{"tower": {"cells": 32}}` as
-    above.
-    """
-    kinds = kinds_of_fields(kind)
-
-    def pairs(fields: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
-        for name, value in fields.items():
-            is_section = any(field.startswith(f"{before}{name}.") for field in kinds)
-            if is_section and isinstance(value, Mapping):
-                yield from pairs(value, f"{before}{name}.")
-            else:
-                yield f"{before}{name}", value
-
-    return dict(pairs(fields, ""))
+def flat(fields: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Tables of a file as fields by dotted name: `{"tower": {"cells": 32}}` as above."""
+    names: dict[str, Any] = {}
+    for name, value in fields.items():
+        names |= flat(value, f"{before}{name}.") if isinstance(value, Mapping) else {f"{before}{name}": value}
+    return names
 
 
 def kinds_of_fields(kind: type) -> dict[str, list[str]]:

@@ -1,12 +1,12 @@
 """clicktower compare"""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from rich.text import Text
 
-from clicktower.flows.commands.options import AdultList, Documents, Into, Json, Qrels, Queries, Shards
+from clicktower.flows.commands.options import AdultList, ComputeOptions, Documents, Into, Json, Qrels, Queries, Shards
 from clicktower.flows.config.toml_file import with_fields, with_options
 from clicktower.flows.report.blocks import duration
 from clicktower.flows.report.comparison_page import MEASURE, comparison_blocks, comparison_page, write_comparison
@@ -14,6 +14,7 @@ from clicktower.flows.report.markdown import markdown_page
 from clicktower.flows.show import console, present
 from clicktower.flows.show.console import output, plain
 from clicktower.schemas.errors import UsageError
+from clicktower.training.compute.device import ONE_WORKER
 from clicktower.training.model.named_recipes import DEFAULT, recipe
 from clicktower.training.ranking.ndcg import measure_name
 
@@ -41,10 +42,7 @@ def compare(
     topics: int = 500,
     word_prior: float = 0.01,
     frequencies: str | None = None,
-    threads: int | None = None,
-    workers: int | Literal["auto"] = 1,
-    min_workers: int | None = None,
-    device: Literal["auto", "cpu", "cuda", "cuda-eager"] = "auto",
+    compute: ComputeOptions = ONE_WORKER,
     report: str | None = None,
     json: Json = False,
 ) -> None:
@@ -81,11 +79,6 @@ def compare(
         topics: Topics of PLSA; the paper has 100 to 500. Fewer are faster, and find less in the whole collection.
         word_prior: The Dirichlet prior of each topic's words in plsa-printed, as a count added to each word; 0: none.
         frequencies: How often each query was asked, `query id<TAB>count`: defines head, torso and tail.
-        threads: Threads of a training; by default the cores of this machine.
-        workers: Data-parallel workers of a training, as in `train`.
-        min_workers: Continue a training with as few workers when nodes are lost, as in `train`.
-        device: What towers are trained on, as in `train`: with RAY_ADDRESS set, auto is a GPU where the Ray cluster has
-            one.
         report: The file for a page about the comparison (self-contained HTML).
     """
     from clicktower.flows.config.settings import Surroundings
@@ -116,10 +109,7 @@ def compare(
                 seeds=seeds or [],
                 against=against,
                 frequencies=frequencies,
-                threads=threads,
-                workers=workers,
-                min_workers=min_workers,
-                device=device,
+                compute=compute,
                 in_cluster=bool(Surroundings().ray_address),
                 progress=progress,
                 render=as_markdown,

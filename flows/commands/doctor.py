@@ -222,14 +222,13 @@ def engine(name: str, folder: Path, files: Sequence[str]) -> Finding:
 def person_key(pipeline: "PipelineConfig") -> Finding:
     """When the key that hashes client ids expires, and whether another follows by itself."""
     from clicktower.beam_jobs.ingest.person_key import default_path, key_state
-    from clicktower.flows.config.pipeline_config import ingest_fields
 
-    fields = ingest_fields(pipeline)
-    if "person_key" in fields:
+    settings = pipeline.ingest
+    if settings.person_key:
         return Finding("key", "note", "a file of your own, which nothing renews")
     if not exists(default_path(pipeline.store)):
         return Finding("key", "note", "of people: none yet, the first ingest makes it")
-    renews = bool(fields.get("renew_key") or fields.get("key_overlap"))
+    renews = bool(settings.renew_key or settings.key_overlap)
     key = key_state(pipeline.store, renews=renews)
     if notice := key["notice"]:
         problem, _, fix = notice.partition(": ")

@@ -12,10 +12,12 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from clicktower.schemas.errors import UsageError
+from clicktower.training.compute.device import Compute
 
 AdultList = Annotated[
     str | None, Parameter(help="Your own list of adult words, one per line, instead of the built-in one.")
 ]
+ComputeOptions = Annotated[Compute, Parameter(name="*")]
 Documents = Annotated[
     str,
     Parameter(

@@ -50,7 +50,7 @@ def demo(*, work: str = "clicktower-demo", searches: int = 30_000, seed: Seed = 
     """
     folder = Path(work)
     folder.mkdir(parents=True, exist_ok=True)
-    simulated = run_stage_command(["simulate", str(folder / "data"), "--searches", str(searches), "--seed", str(seed)])
+    simulated = run_stage_command("simulate", {"out": str(folder / "data"), "searches": searches, "seed": seed})
     present.stage_result(simulated)
     config = folder / "pipeline.toml"
     config.write_bytes((resources.files("clicktower.flows.commands") / "demo.toml").read_bytes())

@@ -14,8 +14,11 @@ from clicktower.flows.show.console import output, plain
 from clicktower.flows.tracking import require_mlflow
 from clicktower.schemas import storage
 from clicktower.schemas.manifest import FILE_NAME
+from clicktower.schemas.section import take_fields
 from clicktower.schemas.stage import StageResult
+from clicktower.training.compute.device import Compute
 from clicktower.training.model.objective_settings import Classify
+from clicktower.training.model.recipe import Sources
 from clicktower.training.sweep.sweep_table import Point, Trial, chosen_row, direction, point_text, train_options
 
 if TYPE_CHECKING:
@@ -69,11 +72,8 @@ def sweep(config: str, *, plan: bool = False, json: Json = False) -> int:
         "store": settings.into,
         "measure": measure,
         "judged": Judged(**asdict(settings.judged)) if settings.judged else None,
-        "workers": settings.workers,
-        "start": settings.start,
-        "teacher": settings.teacher,
-        "device": settings.device,
-        "path": settings.path,
+        "compute": take_fields(Compute, {**vars(settings)}),
+        "sources": take_fields(Sources, {**vars(settings)}),
         "engine": around if settings.engine == "auto" else settings.engine,
     }
     if plan:
@@ -87,8 +87,6 @@ def sweep(config: str, *, plan: bool = False, json: Json = False) -> int:
                 points,
                 **arguments,
                 halving=settings.halving,
-                min_workers=settings.min_workers,
-                threads=settings.threads,
                 at_once=settings.at_once,
                 progress=progress,
                 trial_ended=trial_line(measure),

@@ -1,14 +1,29 @@
 """clicktower train, evaluate: from shards to a model and its figures."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from clicktower.flows.commands.options import AdultList, Documents, Into, Json, Model, Qrels, Queries, Set, Shards
+from cyclopts import Parameter
+
+from clicktower.flows.commands.options import (
+    AdultList,
+    ComputeOptions,
+    Documents,
+    Into,
+    Json,
+    Model,
+    Qrels,
+    Queries,
+    Set,
+    Shards,
+)
 from clicktower.flows.config.toml_file import recipe_named, with_options
 from clicktower.flows.show import console, present
 from clicktower.schemas import storage
 from clicktower.schemas.errors import UsageError
+from clicktower.training.compute.device import ONE_WORKER
 from clicktower.training.model.named_recipes import DEFAULT
+from clicktower.training.model.recipe import NO_SOURCES, Sources
 
 if TYPE_CHECKING:
     from clicktower.schemas.judgments import Judged
@@ -19,20 +34,14 @@ def train(
     shards: Shards,
     into: Into,
     recipe: str = DEFAULT,
-    start: str | None = None,
+    sources: Annotated[Sources, Parameter(name="*")] = NO_SOURCES,
     epochs: int | None = None,
     reduction: Literal["exact", "fast"] | None = None,
-    workers: int | Literal["auto"] = 1,
-    min_workers: int | None = None,
-    threads: int | None = None,
-    path: Literal["auto", "compiled", "torch"] = "auto",
-    device: Literal["auto", "cpu", "cuda", "cuda-eager"] = "auto",
+    compute: ComputeOptions = ONE_WORKER,
     documents: str | None = None,
     queries: Queries | None = None,
     qrels: Qrels | None = None,
     adult_list: AdultList = None,
-    word_vectors: str | None = None,
-    teacher: str | None = None,
     loss_after_epoch: bool | None = None,
     set: list[str] | None = None,
     report: str | None = None,
@@ -62,26 +71,9 @@ def train(
             (docs/model.md): lin-yelp, lin-age, lin-max, lin-cnn, lin-snli, lin-yelp-pruned, lin-age-pruned,
             lin-snli-pruned, deudon-vae, deudon-vae-repeat, deudon. Or a TOML file: the best.toml of a sweep, or your
             own, with `objective` classify (labels) or generate (reconstruction, paraphrase) among its settings.
-        start: The folder of another training whose towers this one starts from, instead of from random numbers.
         epochs: Epochs, instead of the recipe's.
         reduction: How workers' gradients are summed: exact (the same bytes for any number of workers) or fast.
-        workers: Data-parallel workers; auto: one for each GPU of the Ray cluster, or without one of this machine, and
-            one where there is no GPU.
-        min_workers: In a Ray cluster, continue with as few workers when nodes are lost, and with more again when they
-            come back; without it the run waits ten minutes for a replacement.
-        threads: Threads of each worker; by default the cores of this machine, or of the Ray cluster, divided by the
-            workers.
-        path: On a CPU: compiled (which towers, and whether it is available, `clicktower doctor` says) or torch, the
-            reference. auto: compiled where it supports the recipe. The two round differently.
-        device: cpu; cuda (the recurrence in fused kernels), cuda-eager (step by step); auto: a GPU that passes its
-            check (`clicktower doctor`), on this machine or, with RAY_ADDRESS set, on a node of the Ray cluster. They
-            round differently, so each gives a different model.
         documents: With queries and qrels: report NDCG on judgments after every epoch. It is shown, and chooses nothing.
-        word_vectors: A file of word vectors (GloVe text, word2vec text or binary): words in it start from their
-            vectors, all others are read by their letter trigrams. They are trained further unless you --set
-            word_vectors=frozen.
-        teacher: The model to distil, with half of the loss or what you --set objective.teacher.share=: the folder that
-            `train` or `combine` printed, or a Parquet file of another encoder's vectors (see `texts`).
         loss_after_epoch: Measure the training pairs' loss once more when each epoch has ended, as the paper's Fig. 7
             has it: one more pass. The curve of training is the mean of an epoch's pairs as they train.
         set: field=value for any field of the recipe (`clicktower settings train`); may be repeated.
@@ -98,17 +90,11 @@ def train(
             recipe=with_options(
                 named, {"epochs": epochs, "reduction": reduction, "objective.loss_after_epoch": loss_after_epoch}, set
             ),
-            workers=workers,
-            min_workers=min_workers,
-            threads=threads,
+            compute=compute,
+            sources=replace(sources, word_vectors=sources.word_vectors or its_vectors),
             in_cluster=bool(Surroundings().ray_address),
-            path=path,
-            device=device,
             judged=judged_files(documents, queries, qrels, adult_list),
-            start=start,
             progress=progress,
-            word_vectors=word_vectors or its_vectors,
-            teacher=teacher,
         )
     value = result.to_json()
     if report:

@@ -1,8 +1,9 @@
 """Every command: what it does, what it needs, and where its code is; none of that code is loaded before it is used."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, is_dataclass
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, get_type_hints
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,6 +142,26 @@ COMMANDS = {
 }  # fmt: skip
 
 
+OPTIONS = "--options"  # before a JSON object of them: how a flow calls a command
+
+
 def code(place: str) -> Any:
     """What a "module:name" below clicktower names; this imports it."""
     return resolve_name(f"clicktower.{place}")
+
+
+def function_of(command: str) -> str:
+    """Where a command's function is."""
+    return f"flows.commands.{COMMANDS[command].file}:{command.replace('-', '_')}"
+
+
+def call_command(command: str, options: str) -> object:
+    """What a command's function returns for a JSON object of its options, by the names of its parameters and of the
+    fields of those that are a group; they are checked already.
+    """
+    from clicktower.schemas.section import take_fields  # pydantic takes time to load
+
+    function, values = code(function_of(command)), json.loads(options)
+    kinds = get_type_hints(function).items()
+    groups = {name: take_fields(kind, values) for name, kind in kinds if isinstance(kind, type) and is_dataclass(kind)}
+    return function(**groups, **values)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from clicktower.beam_jobs.build.build_stage import BuildConfig
 from clicktower.beam_jobs.ingest.days import parse_date
@@ -13,51 +13,28 @@ from clicktower.beam_jobs.ingest.person_key import MAX_OVERLAP_DAYS
 from clicktower.beam_jobs.sources import log_files
 from clicktower.flows.config.guard_rules import DriftRules, KeepRules, PromotionRules
 from clicktower.flows.config.settings import Surroundings
-from clicktower.flows.config.toml_file import (
-    RecipeFields,
-    assignments,
-    check_fields,
-    check_names,
-    checking,
-    is_file,
-    read_toml,
-    recipe_named,
-    with_fields,
-)
+from clicktower.flows.config.toml_file import RecipeFields, checking, is_file, read_toml, recipe_named
 from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.schemas import storage
 from clicktower.schemas.content_filters import adult_list
 from clicktower.schemas.documents import read_documents, require_documents
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
-from clicktower.schemas.section import (
-    Count,
-    Natural,
-    Seed,
-    Uri,
-    beside_file,
-    section,
-    uri_fields,
-    with_uris_beside_file,
-)
+from clicktower.schemas.section import Count, Natural, Seed, Uri, beside_file, changed, section
 from clicktower.schemas.stage import open_result
+from clicktower.training.compute.device import Compute
+from clicktower.training.evaluation.evaluation_settings import EvaluateConfig
 from clicktower.training.model.named_recipes import DEFAULT
 from clicktower.training.model.objective_settings import Clicks, Fixed
-from clicktower.training.model.recipe import Recipe, may_be_large
+from clicktower.training.model.recipe import Recipe, Sources, may_be_large
 from clicktower.training.trainer.job import completed
-from clicktower.training.trainer.launch import require_sum, require_workers
+from clicktower.training.trainer.launch import require_sum
 
 # A recipe's name, or a TOML file.
 RecipeName = Annotated[str, AfterValidator(lambda name, info: beside_file(name, info) if is_file(name) else name)]
 LIVE = "live"
+RENEWAL = {"person_key", "renew_key", "key_overlap"}  # each says how keys of people are renewed, or that they are not
 StartName = Annotated[str, AfterValidator(lambda name, info: name if name == LIVE else beside_file(name, info))]
-# Fields of a stage's settings, by name, in tables as deep as its sections.
-IngestFields = Annotated[
-    Mapping[str, Any], AfterValidator(lambda fields, info: with_uris_beside_file(fields, IngestConfig, info))
-]
-BuildFields = Annotated[
-    Mapping[str, Any], AfterValidator(lambda fields, info: with_uris_beside_file(fields, BuildConfig, info))
-]
 StageName = Literal["ingest", "build", "train", "evaluate", "compare", "publish"]
 
 
@@ -124,31 +101,18 @@ class JudgmentsSection:
 
 
 @section
-class TrainSection:
-    """What `train` takes. `workers`, `min_workers`, `threads` and `device` are those of `compare` too.
+class TrainSection(Compute, Sources):
+    """What `train` takes. Where it computes is that of `compare` too.
 
     Args:
         recipe: A recipe's name, or a TOML file such as a sweep's best.
-        word_vectors: A file of word vectors that words start from.
         start: Another training's folder, or "live", the model of the live release; without it from random numbers. If
             the live model was trained on the same shards, it is what that one started from.
-        teacher: A training's folder, or another encoder's vectors, to learn from.
-        workers: Data-parallel workers; auto is one for each GPU of the Ray cluster, or without one of this machine, and
-            one where there is no GPU.
-        min_workers: Continue with as few when nodes are lost, with more again when they are back.
-        threads: Threads of each worker; by default the cores divided by the workers.
-        device: What to train on; auto is a GPU where the workers have one.
         set: Fields of the recipe, as of the command `train`.
     """
 
     recipe: RecipeName = DEFAULT
-    word_vectors: Uri | None = None
     start: StartName | None = None
-    teacher: Uri | None = None
-    workers: Count | Literal["auto"] = 1
-    min_workers: Count | None = None
-    threads: Count | None = None
-    device: Literal["auto", "cpu", "cuda", "cuda-eager"] = "auto"
     set: RecipeFields = field(default_factory=dict)
 
 
@@ -183,7 +147,7 @@ class PublishSection:
     """
 
     to: Uri = Field("release", validate_default=True)
-    set: Mapping[str, Any] = field(default_factory=dict)
+    set: PublishConfig = field(default_factory=PublishConfig)
 
 
 @section
@@ -210,6 +174,34 @@ class LimitsSection:
     retries: Natural = 2
     retry_seconds: Annotated[float, Field(ge=0)] = 60.0
     timeout_minutes: Mapping[StageName, Annotated[float, Field(gt=0)]] = field(default_factory=dict)
+
+
+def _shared(tables: Any) -> Any:
+    """A file's tables, and in [ingest] what others say for it: the log's format, and keys of people that overlap for
+    the window, unless [ingest] says how they are renewed. For a window that is too long, or none, nothing renews them.
+
+    Raises UsageError where the same is said twice and differs.
+    """
+
+    def table(name: str, tables: Any = tables) -> Mapping[str, Any]:
+        value = tables.get(name) if isinstance(tables, Mapping) else None
+        return value if isinstance(value, Mapping) else {}
+
+    ingest = dict(table("ingest"))
+    for name, fields in (("evaluate", table("evaluate")), ("publish.set", table("set", table("publish")))):
+        if "language" in fields:
+            raise UsageError(
+                f"[{name}]: the language is that of the documents.",
+                f'Set language = "{fields["language"]}" in [documents] instead.',
+            )
+    if (form := table("log").get("format")) is not None and ingest.setdefault("format", form) != form:
+        raise UsageError(
+            "The field format is set to different values, in [log] and in [ingest].", "Leave out one of the two."
+        )
+    last = str(table("window").get("last", ""))
+    if last.isdigit() and 0 < int(last) <= MAX_OVERLAP_DAYS and not RENEWAL & ingest.keys():
+        ingest["key_overlap"] = last
+    return {**tables, "ingest": ingest} if ingest != table("ingest") else tables
 
 
 @section
@@ -251,10 +243,10 @@ class PipelineConfig:
     title: str = "clicktower run"
     mlflow: Uri | None = None
     window: WindowSection = field(default_factory=WindowSection)
-    ingest: IngestFields = field(default_factory=dict)
-    build: BuildFields = field(default_factory=dict)
+    ingest: IngestConfig = field(default_factory=IngestConfig)
+    build: BuildConfig = field(default_factory=BuildConfig)
     train: TrainSection = field(default_factory=TrainSection)
-    evaluate: Mapping[str, Any] = field(default_factory=dict)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     compare: CompareSection | None = None
     promotion: PromotionRules = field(default_factory=PromotionRules)
     drift: DriftRules = field(default_factory=DriftRules)
@@ -263,6 +255,7 @@ class PipelineConfig:
     keep: KeepRules | None = None
     metrics: MetricsSection | None = None
     beam_options: tuple[str, ...] = ()
+    share = model_validator(mode="before")(_shared)
 
 
 def read_pipeline(path: str, assignments: Sequence[str] = ()) -> PipelineConfig:
@@ -281,7 +274,7 @@ def read_pipeline(path: str, assignments: Sequence[str] = ()) -> PipelineConfig:
             f"The pipeline in {path} has a window, and its log has no date.",
             'Write {date} into log.files, or set log.date = "2026-09-01".',
         )
-    if is_dated(config) and config.ingest.get("date", config.log.date) != config.log.date:
+    if is_dated(config) and config.ingest.date not in (None, config.log.date):
         raise UsageError(
             f"{path}, [ingest]: date fixes the day of a log whose date is another, or that of each run.",
             "Leave it out; log.date is the place for it.",
@@ -298,34 +291,20 @@ def read_pipeline(path: str, assignments: Sequence[str] = ()) -> PipelineConfig:
 
 def _check_settings(config: PipelineConfig, path: str) -> None:
     """Raise UsageError before any stage starts if a stage would refuse its settings."""
-    ingest = {"format": config.log.format, "date": config.log.date}
-    check_fields(path, "ingest", config.ingest, IngestConfig(), ingest)
-    build = check_fields(path, "build", config.build, BuildConfig())
-    recipe = check_fields(path, "train.set", config.train.set, recipe_named(config.train.recipe)[0])
-    check_fields(path, "publish.set", config.publish.set, PublishConfig())
-    for name, fields in (("evaluate", config.evaluate), ("publish.set", config.publish.set)):
-        if "language" in fields:
-            raise UsageError(
-                f"{path}, [{name}]: the language is that of the documents.",
-                f'Set language = "{fields["language"]}" in [documents] instead.',
-            )
+    with checking(f"{path}, [train.set]: "):
+        recipe = changed(recipe_named(config.train.recipe)[0], config.train.set)
     with checking(f"{path}, [train]: "):
-        _check_training(config.train, recipe, build)
+        _check_training(config.train, recipe, config.build)
     with checking(f"{path}, [drift]: "):
         for date in config.drift.accept:
             parse_date(date)
-    # The import of evaluations takes half a second.
-    if config.evaluate or config.promotion != PromotionRules():
-        from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
-
-        measures = check_fields(path, "evaluate", config.evaluate, EvaluateConfig()).rules.measures
+    measures = config.evaluate.rules.measures
+    with checking(f"{path}, [promotion]: "):
         if config.promotion.measure not in measures:
-            with checking(f"{path}, [promotion]: "):
-                raise UsageError(
-                    f"nothing measures {config.promotion.measure}.", f"Set measure to one of {', '.join(measures)}."
-                )
+            raise UsageError(
+                f"nothing measures {config.promotion.measure}.", f"Set measure to one of {', '.join(measures)}."
+            )
     if config.compare:
-        check_names(path, "compare.set", config.compare.set, Recipe)  # a row's own recipe may refuse some values
         with checking(f"{path}, [compare]: "):
             _check_comparison(config.compare)
 
@@ -343,8 +322,7 @@ def _check_training(section: TrainSection, recipe: Recipe, build: BuildConfig) -
             f"{recipe.name} reads {wanted} fixed negatives of each pair, and [build] makes {build.num_negatives}.",
             f"Set num_negatives = {wanted} in [build], or fewer in [train.set].",
         )
-    require_workers(section.workers, section.min_workers, section.threads)
-    require_sum(recipe, section.workers, section.min_workers)
+    require_sum(recipe, section)
     if may_be_large(recipe, build.table_rows) and not Surroundings().ray_address:
         from clicktower.training.model.parameters import layout_of, require_memory  # torch takes seconds to load
 
@@ -374,15 +352,6 @@ def is_dated(config: PipelineConfig) -> bool:
 def dated(files: tuple[str, ...], date: str) -> tuple[str, ...]:
     """The log files of a data date (ISO 8601): `{date}` filled in."""
     return tuple(name.replace("{date}", date) for name in files)
-
-
-def ingest_fields(config: PipelineConfig) -> Mapping[str, Any]:
-    """The fields of [ingest]. Unless they say how keys of people are renewed, keys overlap for the window, so that they
-    renew themselves; for a window that is too long, or none, nothing renews them.
-    """
-    last = config.window.last or 0
-    says_how = {"person_key", "renew_key", "key_overlap"} & config.ingest.keys()
-    return config.ingest if says_how or not 0 < last <= MAX_OVERLAP_DAYS else {"key_overlap": last, **config.ingest}
 
 
 def require_log(config: PipelineConfig, date: str) -> None:
@@ -425,12 +394,11 @@ def _check_contents(config: PipelineConfig) -> None:
     """Raise StageError for an input that a later stage would refuse."""
     section = config.train
     require_documents(config.documents.file)
-    if columns := config.publish.set.get("columns"):
-        read_documents(config.documents.file, columns)
-    adult_list(config.build.get("adult_list"))
+    if config.publish.set.columns:
+        read_documents(config.documents.file, config.publish.set.columns)
+    adult_list(config.build.adult_list)
     named, its_vectors = recipe_named(section.recipe)
-    recipe = with_fields(named, assignments(section.set))
-    recipe = completed(recipe, section.word_vectors or its_vectors, section.teacher)
+    recipe = completed(changed(named, section.set), section.word_vectors or its_vectors, section.teacher)
     if section.teacher:
         from clicktower.training.model.teacher import require_teacher, teacher_source
 
@@ -445,6 +413,5 @@ def _named_inputs(config: PipelineConfig) -> Sequence[str]:
     names = [config.documents.file, config.judgments.queries, config.judgments.qrels, config.judgments.frequencies]
     names += [compare.logged, compare.frequencies] if compare else []
     names += [train.word_vectors, train.teacher, train.start if train.start != LIVE else None]
-    for fields, kind in ((config.ingest, IngestConfig), (config.build, BuildConfig)):
-        names += [fields.get(name) for name in uri_fields(kind)]
+    names += [config.ingest.person_key, config.build.adult_list]
     return [name for name in names if name]

@@ -57,8 +57,12 @@ def settings_of(kind: type[Any], before: str = "") -> Iterator[Setting]:
         )
         if kinds:
             yield from _settings_of_kinds(kinds, f"{before}{name}.")
-        elif inner:
+        elif inner and not _is_of_another_command(inner):
             yield from settings_of(inner, f"{before}{name}.")
+
+
+def _is_of_another_command(kind: type[Any]) -> bool:
+    return f"{kind.__module__}:{kind.__name__}".removeprefix("clicktower.") in CLASSES.values()
 
 
 def _settings_of_kinds(kinds: Mapping[str, type[Any]], before: str) -> Iterator[Setting]:

@@ -8,15 +8,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from clicktower.flows.config.toml_file import RecipeFields, check_names, read_toml, with_fields
+from clicktower.flows.config.toml_file import RecipeFields, VariedFields, read_toml, with_fields
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.section import Count, Seed, Uri, changed, section
+from clicktower.training.compute.device import Compute
 from clicktower.training.model.named_recipes import DEFAULT, recipe
-from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.recipe import Recipe, Sources
 from clicktower.training.sweep.sweep_stage import Halving
 from clicktower.training.sweep.sweep_table import Point, measures, point_text, value_text
 from clicktower.training.trainer.job import completed
-from clicktower.training.trainer.launch import require_workers
 
 
 @section
@@ -50,7 +50,7 @@ class SampleSection:
 
 
 @section
-class SweepConfig:
+class SweepConfig(Compute, Sources):
     """One sweep, as a sweep.toml describes it. Relative paths are relative to the TOML file's folder.
 
     Args:
@@ -63,13 +63,7 @@ class SweepConfig:
         measure: What decides: dev_loss, dev_ndcg@10 and so on; by default NDCG with [judged], otherwise the loss of the
             held-out pairs where it can compare.
         max_trials: The most trials, points times seeds; more are refused.
-        start: The folder of another training that all trials start from.
-        teacher: As in `train`.
-        workers: Workers of a trial, as in `train`.
-        min_workers: As in `train`.
-        threads: Threads of each worker.
-        device: What to train on, as in `train`.
-        path: The arithmetic, as in `train`.
+        workers: Workers of a trial.
         engine: processes of this machine, ray, or auto for Ray if RAY_ADDRESS names a cluster.
         at_once: Concurrent trials, which share the cores; by default one, on Ray as many as there is room for.
         mlflow: A folder or a tracking server, for the finished trials.
@@ -84,27 +78,20 @@ class SweepConfig:
     shards: Uri
     into: Uri
     recipe: str = DEFAULT
-    word_vectors: Uri | None = None
+    workers: Count = 1
     epochs: Count | None = None
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = ()
     measure: str | None = None
     max_trials: Count = 100
-    start: Uri | None = None
-    teacher: Uri | None = None
-    workers: Count = 1
-    min_workers: Count | None = None
-    threads: Count | None = None
-    device: Literal["auto", "cpu", "cuda", "cuda-eager"] = "auto"
-    path: Literal["auto", "compiled", "torch"] = "auto"
     engine: Literal["auto", "processes", "ray"] = "auto"
     at_once: Count | None = None
     mlflow: Uri | None = None
     halving: Halving | None = None
     judged: JudgedSection | None = None
     set: RecipeFields = field(default_factory=dict)
-    fields: RecipeFields = field(default_factory=dict)
+    fields: VariedFields = field(default_factory=dict)
     sample: SampleSection | None = None
-    trial: tuple[RecipeFields, ...] = ()
+    trial: tuple[VariedFields, ...] = ()
 
 
 def read_sweep(path: str) -> SweepConfig:
@@ -118,15 +105,10 @@ def read_sweep(path: str) -> SweepConfig:
             f"The sweep in {path} chooses by {config.measure!r}, which nothing measures.",
             f"Use one of {', '.join(measures())}.",
         )
-    require_workers(config.workers, config.min_workers, config.threads)
     if config.epochs is not None and config.set.get("epochs", config.epochs) != config.epochs:
         raise UsageError(
             f"The sweep in {path} has epochs = {config.epochs}, and others in [set].", "Leave out one of the two."
         )
-    check_names(path, "set", config.set, Recipe)
-    check_names(path, "fields", config.fields, Recipe, also=["recipe"])
-    for point in config.trial:
-        check_names(path, "trial", point, Recipe, also=["recipe"])
     return config
 
 

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
@@ -19,10 +19,11 @@ from clicktower.training.model.named_recipes import recipe
 from clicktower.training.model.recipe import Recipe
 
 Config = TypeVar("Config")
+Assignments = Sequence[str] | Mapping[str, Any]  # `field=value`, or values by field, in tables as deep as sections
 Parsed = TypeVar("Parsed")
 
 
-def with_fields(config: Config, assignments: Sequence[str]) -> Config:
+def with_fields(config: Config, assignments: Assignments) -> Config:
     """The config with `field=value` assignments applied; `section.field=value` for a field of a section.
 
     Values are read as the field's type, lists and tables as JSON. Raises UsageError for other assignments, and as
@@ -31,7 +32,7 @@ def with_fields(config: Config, assignments: Sequence[str]) -> Config:
     return changed(config, _changes(config, assignments))
 
 
-def with_options(config: Config, options: Mapping[str, Any], assignments: Sequence[str] | None = None) -> Config:
+def with_options(config: Config, options: Mapping[str, Any], assignments: Assignments | None = None) -> Config:
     """The config with fields set by options of their own, and by `--set field=value`.
 
     `options`: by field; None is an option that was not given, so a default overrides nothing. Raises UsageError where
@@ -44,8 +45,10 @@ def with_options(config: Config, options: Mapping[str, Any], assignments: Sequen
     return changed(config, changes | given)
 
 
-def _changes(config: object, assignments: Sequence[str]) -> dict[str, Any]:
+def _changes(config: object, assignments: Assignments) -> dict[str, Any]:
     """The value of each field that assignments set."""
+    if isinstance(assignments, Mapping):
+        return dict(assignments)
     changes: dict[str, Any] = {}
     for name, value in map(_assignment, assignments):
         if name in changes:
@@ -68,12 +71,6 @@ def _assignment(text: str) -> tuple[str, Any]:
 def _require_equal(config: object, name: str, one: Any, other: Any, where: str) -> None:
     if not are_equal(config, name, one, other):
         raise UsageError(f"The field {name} is set to different values, {where}.", "Leave out one of the two.")
-
-
-def assignments(fields: Mapping[str, Any]) -> list[str]:
-    """`field=value` as `with_fields` reads it: text unchanged, other values as JSON; None is omitted."""
-    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
-    return [f"{name}={text}" for name, text in texts.items() if fields[name] is not None]
 
 
 def read_toml(path: str, kind: type[Parsed], *, what: str, see: str, assignments: Sequence[str] = ()) -> Parsed:
@@ -101,6 +98,8 @@ def read_toml(path: str, kind: type[Parsed], *, what: str, see: str, assignments
             problems[name] = f"{problems[name].rstrip(')')}, or {reason_of(problem)})" if name in problems else reason
         fields = "; ".join(f"the field {name} {reason}" for name, reason in problems.items())
         raise UsageError(f"{path}: {fields}.", f"See {see} for the fields.") from None
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.problem}", error.fix) from None
 
 
 _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}?")
@@ -157,8 +156,18 @@ def _replace_fields(tables: dict[str, Any], assignments: Sequence[str]) -> None:
         table[field_name] = value
 
 
-# Fields of a recipe, by dotted name.
-RecipeFields = Annotated[Mapping[str, Any], pydantic.AfterValidator(lambda fields: flat(fields, Recipe))]
+def _recipe_fields(fields: Mapping[str, Any], also: Sequence[str] = ()) -> dict[str, Any]:
+    """Tables of a file as fields of a recipe by dotted name. Raises ValueError for names beside those and `also`."""
+    by_name, known = flat(fields), {*also, *kinds_of_fields(Recipe)}
+    for name in by_name:
+        if name not in known:
+            raise ValueError(f"there is no field {name}{nearest(name, Recipe)}")
+    return by_name
+
+
+RecipeFields = Annotated[Mapping[str, Any], pydantic.AfterValidator(lambda fields: _recipe_fields(fields))]
+# Those of a sweep, which also varies the recipe.
+VariedFields = Annotated[Mapping[str, Any], pydantic.AfterValidator(lambda fields: _recipe_fields(fields, ["recipe"]))]
 
 
 # A recipe as users give it: by name, or as a TOML file, such as a sweep's best.
@@ -196,17 +205,6 @@ def recipe_named(name: str) -> tuple[Recipe, str | None]:
         raise UsageError(f"{name}: {error.problem}", error.fix) from None
 
 
-def check_fields(
-    path: str, section: str, fields: Mapping[str, Any], config: Config, options: Mapping[str, Any] | None = None
-) -> Config:
-    """`config` with the `fields` that a section of the file sets, and `options` that are set elsewhere in it.
-
-    Raises UsageError if it refuses them, or if the two give one field different values.
-    """
-    with checking(f"{path}, [{section}]: "):
-        return with_options(config, options or {}, assignments(flat(fields, type(config))))
-
-
 @contextmanager
 def checking(where: str = "") -> Iterator[None]:
     """Within, what a stage would refuse is an error of the file, found before any stage starts."""
@@ -216,17 +214,6 @@ def checking(where: str = "") -> Iterator[None]:
         raise
     except StageError as error:
         raise UsageError(f"{where}{error.problem} No stage was started.", error.fix) from None
-
-
-def check_names(path: str, section: str, names: Iterable[str], kind: type, also: Sequence[str] = ()) -> None:
-    """Raise UsageError for a name in a section that is neither a field of a dataclass nor in `also`."""
-    names_of_fields = [*also, *kinds_of_fields(kind)]
-    for name in names:
-        if name not in names_of_fields:
-            with checking(f"{path}, [{section}]: "):
-                raise UsageError(
-                    f"there is no field {name}{nearest(name, kind)}.", f"Use one of {', '.join(names_of_fields)}."
-                )
 
 
 _VARIANT = re.compile(r"constrained-\w+|literal\[.*\]|\[key\]|int")  # pydantic's names for the forms of one field

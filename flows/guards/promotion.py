@@ -1,11 +1,10 @@
 """The decision whether a candidate's model replaces the live one. Two models are compared by compare_models."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pkgutil import resolve_name
 
 from clicktower.flows.config.guard_rules import PromotionRules
-from clicktower.flows.config.toml_file import with_fields
+from clicktower.flows.config.toml_file import Assignments, with_fields
 from clicktower.schemas.errors import StageError, TransientError, UsageError
 from clicktower.schemas.judgments import Judged
 from clicktower.schemas.release import Decide, Decision, Release, read_pointer
@@ -39,7 +38,7 @@ class Judgments(Judged):
 
 
 def decide_if_better(
-    rules: Sequence[str],
+    rules: Assignments,
     to: str,
     evaluation: str | None,
     documents: str,

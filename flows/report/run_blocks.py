@@ -332,7 +332,6 @@ def read_run(title: str, results: Results, commands: Sequence[str] = ()) -> Run:
         training_blocks,
     )
     from clicktower.schemas.section import flat
-    from clicktower.training.model.recipe import Recipe
 
     build, train, release = results["build"], results["train"], results["publish"]
     manifest = open_result(train["path"]).manifest
@@ -344,7 +343,7 @@ def read_run(title: str, results: Results, commands: Sequence[str] = ()) -> Run:
         examples=read_json(results["evaluate"], "examples.json"),
         promotion=_promotion_of(release),
         commands=commands,
-        settings=flat(manifest.request.config["recipe"], Recipe) | {"release": release["digest"]},
+        settings=flat(manifest.request.config["recipe"]) | {"release": release["digest"]},
         versions=manifest.software,
     )
 

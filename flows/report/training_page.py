@@ -52,7 +52,7 @@ def write_training_page(path: str, result: Mapping[str, Any]) -> None:
         banners=[SIMULATED] * bool(result["labels"].get("simulated")),
         blocks=[
             Section(title="Training", blocks=training_blocks(result)),
-            record(flat(settings, Recipe) | {"model": result["data"], "digest": result["digest"]}, manifest.software),
+            record(flat(settings) | {"model": result["data"], "digest": result["digest"]}, manifest.software),
         ],
     )
     renderers.write_page(path, page)

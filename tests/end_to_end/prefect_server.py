@@ -221,7 +221,7 @@ def is_stage(process: psutil.Process) -> bool:
 def running_stages(store: Path) -> list[int]:
     """The stages that run on a store, as the machine's own list of processes has them."""
     words = [(process.pid, words_of(process)) for process in psutil.process_iter()]
-    return [pid for pid, said in words if "clicktower.flows.cli" in said and str(store) in said]
+    return [pid for pid, said in words if "clicktower.flows.cli" in said and any(f'"{store}"' in word for word in said)]
 
 
 def claim(store: Path, stage: str) -> dict[str, Any] | None:

@@ -1,17 +1,19 @@
-"""What the sections of a pipeline become: the arguments of the stages' commands."""
+"""What the sections of a pipeline become: the options of the stages' commands."""
 
 import json
 import shutil
 from dataclasses import replace
-from itertools import pairwise
 from threading import Timer
+from typing import Any
 
 import pytest
 
 from clicktower.flows import chain
 from clicktower.flows.config.pipeline_config import LateLog, read_pipeline
 from clicktower.flows.releases.publish import publish
+from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.schemas.errors import StageError, UsageError
+from clicktower.training.evaluation.evaluation_settings import EvaluateConfig
 from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.trained_model import trained_stage
 
@@ -32,13 +34,13 @@ to = "release"
 
 
 @pytest.fixture
-def commands(monkeypatch) -> list[list[str]]:
-    """The command of every stage that ran."""
-    ran: list[list[str]] = []
+def commands(monkeypatch) -> list[dict[str, Any]]:
+    """The stage and the options of every command that ran."""
+    ran: list[dict[str, Any]] = []
 
-    def run_stage_command(arguments, **_):
-        ran.append(arguments)
-        return {"stage": arguments[0], "path": "p", "metrics": {}, "counts": {}}
+    def run_stage_command(stage, options, **_):
+        ran.append({"stage": stage, **options})
+        return {"stage": stage, "path": "p", "metrics": {}, "counts": {}}
 
     monkeypatch.setattr(chain, "run_stage_command", run_stage_command)
     monkeypatch.setattr(chain.present, "stage_result", lambda _: None)
@@ -51,10 +53,6 @@ def pipeline(tmp_path, train: str):
     return read_pipeline(str(tmp_path / "pipeline.toml"))
 
 
-def options(command: list[str]) -> dict[str, str]:
-    return {name: value for name, value in pairwise(command) if name.startswith("--")}
-
-
 def test_a_scheduled_training_asks_for_gpus_workers_a_start_and_a_teacher(tmp_path, commands):
     config = pipeline(
         tmp_path,
@@ -63,13 +61,13 @@ def test_a_scheduled_training_asks_for_gpus_workers_a_start_and_a_teacher(tmp_pa
     )
     chain.train(config, {"path": "shards", "digest": "d"})
     chain.compare(config, {"path": "shards"})
-    trained, compared = map(options, commands)
-    where = {"--device": "cuda", "--workers": "auto", "--min-workers": "2", "--threads": "3"}
+    trained, compared = commands
+    where = {"device": "cuda", "workers": "auto", "min_workers": 2, "threads": 3, "path": "auto"}
     assert trained.items() >= where.items()
     assert compared.items() >= where.items()
-    assert trained["--start"] == str(tmp_path / "store/train/a")
-    assert trained["--teacher"] == str(tmp_path / "vectors.parquet")
-    assert not {"--start", "--teacher"} & compared.keys()
+    assert trained["start"] == str(tmp_path / "store/train/a")
+    assert trained["teacher"] == str(tmp_path / "vectors.parquet")
+    assert not {"start", "teacher"} & compared.keys()
 
 
 @pytest.mark.parametrize("language", [None, "german"])
@@ -80,9 +78,9 @@ def test_the_language_of_the_documents_is_that_of_every_stage_that_reads_their_t
     chain.evaluate(config, {"path": "model"})
     chain.compare(config, {"path": "shards"})
     chain.publish(config, {"path": "model"}, {"path": "evaluation"})
-    sets = [[value for name, value in pairwise(command) if name in ("--set", "--evaluate")] for command in commands]
-    expected = f"language={language or 'english'}"
-    assert sets == [["min_judged=3", expected], ["min_judged=3", expected], [expected]]
+    evaluated, compared, published = commands
+    assert evaluated["set"] == compared["evaluate"] == EvaluateConfig(min_judged=3, language=language or "english")
+    assert published["set"] == PublishConfig(language=language or "english")
 
 
 def test_the_list_of_adult_words_is_that_of_every_stage_that_measures_queries(tmp_path, commands):
@@ -90,7 +88,7 @@ def test_the_list_of_adult_words_is_that_of_every_stage_that_measures_queries(tm
     chain.train(config, {"path": "shards", "digest": "d"})
     chain.evaluate(config, {"path": "model"})
     chain.compare(config, {"path": "shards"})
-    assert [options(command)["--adult-list"] for command in commands] == [str(tmp_path / "words.txt")] * 3
+    assert [command["adult_list"] for command in commands] == [str(tmp_path / "words.txt")] * 3
 
 
 @pytest.mark.parametrize("wrong", ['device = "tpu"', 'workers = "many"', 'min_workers = "two"', "devices = 1"])
@@ -105,7 +103,7 @@ def test_a_run_starts_from_the_live_model_and_repeated_from_where_that_began(tmp
 
     def start(shards: dict = shards) -> str | None:
         chain.train(config, shards)
-        return options(commands[-1]).get("--start")
+        return commands[-1]["start"]
 
     def said() -> str:
         return " ".join(capsys.readouterr().err.split())
@@ -172,4 +170,4 @@ def test_only_a_run_that_may_wait_does(tmp_path, monkeypatch, commands, wait):
     monkeypatch.setattr(chain, "_compare_with_earlier_runs", lambda *_: [])
     chain.run(read_pipeline(str(tmp_path / "pipeline.toml")), "2026-09-01", "ingest", wait=wait)
     assert waited == [5.0 if wait else 0.0]
-    assert [command[0] for command in commands] == ["ingest"]
+    assert [command["stage"] for command in commands] == ["ingest"]

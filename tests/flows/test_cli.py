@@ -71,13 +71,13 @@ def test_a_failure_with_json_is_one_object_on_stdout(tmp_path):
 
 def test_a_stage_process_raises_the_stage_s_own_error(tmp_path):
     with pytest.raises(UsageError, match=r"(?i)There is no pipeline file"):
-        run_stage_command(["run", str(tmp_path / "nowhere.toml")])
+        run_stage_command("run", {"config": str(tmp_path / "nowhere.toml")})
 
 
 def test_a_killed_stage_process_is_told_apart_from_a_failed_one(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(StageError, match="ended with code 1 and no result"):
-        run_stage_command(["verify", "x"])
+        run_stage_command("verify", {"folder": "x"})
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EFBIG])
@@ -110,7 +110,7 @@ def test_an_interrupted_submitter_takes_its_stage_with_it(tmp_path):
     code = (
         f"import signal, sys; sys.executable = {str(fake)!r}\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs do without
-        "from clicktower.flows.submit import run_stage_command\nrun_stage_command(['verify', 'x'])"
+        "from clicktower.flows.submit import run_stage_command\nrun_stage_command('verify', {'folder': 'x'})"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     wait_until(lambda: marker.exists() and marker.read_text(), "the stage to begin")

@@ -24,8 +24,8 @@ def test_the_error_of_a_stage_is_rebuilt_as_its_kind(kind):
 
 def test_a_stage_that_is_not_possible_says_so_through_its_process(tmp_path):
     with pytest.raises(StageError) as caught:
-        run_stage_command(["evaluate", "--model", str(tmp_path), "--documents", "d", "--queries", "q", "--qrels", "r",
-                           "--into", str(tmp_path)])  # fmt: skip
+        run_stage_command("evaluate", {"model": str(tmp_path), "documents": "d", "queries": "q", "qrels": "r",
+                                       "into": str(tmp_path)})  # fmt: skip
     assert "manifest.json" in caught.value.problem
     assert not isinstance(caught.value, TransientError), "trying again would not help"
 
@@ -33,7 +33,7 @@ def test_a_stage_that_is_not_possible_says_so_through_its_process(tmp_path):
 @pytest.mark.slow
 def test_a_stage_that_takes_too_long_is_ended_with_a_sentence(tmp_path):
     with pytest.raises(StageError, match="why it is slow") as caught:
-        run_stage_command(["simulate", str(tmp_path / "data"), "--searches", "900000"], timeout_seconds=1.0)
+        run_stage_command("simulate", {"out": str(tmp_path / "data"), "searches": 900_000}, timeout_seconds=1.0)
     assert "Stage simulate timed out after 0.01667 minutes" in caught.value.problem
     assert running_stages(tmp_path / "data") == []
 
@@ -47,7 +47,7 @@ def test_a_stage_that_a_signal_ends_may_be_tried_again(tmp_path):
     killer = threading.Thread(target=kill_it)
     killer.start()
     with pytest.raises(TransientError, match="process of the stage simulate was ended by SIGKILL"):
-        run_stage_command(["simulate", str(tmp_path / "data"), "--searches", "900000"])
+        run_stage_command("simulate", {"out": str(tmp_path / "data"), "searches": 900_000})
     killer.join()
 
 

@@ -14,9 +14,9 @@ from clicktower.flows.config.pipeline_config import read_pipeline
 from clicktower.flows.tracking import EXPERIMENT, track
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.stage import open_result
-from clicktower.training.trainer.launch import train
 from tests.flows.test_chain import PIPELINE
 from tests.training.small_shards import shop, write_build
+from tests.training.trainings import train
 
 pytestmark = pytest.mark.slow
 

@@ -9,13 +9,12 @@ row again.
 Writes to STORE/compare/DIGEST: comparison.json, and compare.md, the output of `render` for people.
 """
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from multiprocessing.connection import wait
-from typing import Any, Literal
+from typing import Any
 
 from clicktower.schemas import storage
 from clicktower.schemas.content_filters import adult_list
@@ -26,6 +25,7 @@ from clicktower.schemas.manifest import Outcome, Request, to_bytes
 from clicktower.schemas.process import raise_if_asked_to_end, signals_held
 from clicktower.schemas.section import changed
 from clicktower.schemas.stage import Progress, Stage, StageResult, find_finished, open_result, run_stage, silent
+from clicktower.training.compute.device import ONE_WORKER, Compute
 from clicktower.training.evaluation.compare_table import comparison, difference
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
 from clicktower.training.evaluation.measured_row import evaluate_baseline, evaluate_hybrid, evaluate_model
@@ -37,7 +37,7 @@ from clicktower.training.model.recipe import Recipe
 from clicktower.training.ranking.measure import judged_collection
 from clicktower.training.ranking.ndcg import CUTOFFS, gains_of, judged_pairs
 from clicktower.training.sweep.trial_process import TrialProcess, TrialStatus
-from clicktower.training.trainer.launch import fingerprints, require_workers, train_request, workers_device
+from clicktower.training.trainer.launch import fingerprints, train_request, workers_device
 
 COMPARE = Stage("compare", version=7)
 _LISTEN_SECONDS = 0.5
@@ -64,10 +64,7 @@ def compare(
     seeds: Sequence[int] = (),
     against: str = BASELINE,
     frequencies: str | None = None,
-    threads: int | None = None,
-    workers: int | Literal["auto"] = 1,
-    min_workers: int | None = None,
-    device: str = "auto",
+    compute: Compute = ONE_WORKER,
     in_cluster: bool = False,
     progress: Progress = silent,
     row_ended: RowEnded = lambda *_: None,
@@ -76,10 +73,10 @@ def compare(
     """The comparison of some rows (rows) on one set of judgments.
 
     `seeds`: of each tower; its values are the mean over them, its recipe's own seed where none is given. `against`: the
-    row that the others are tested against. `frequencies`: a file of how often each query was asked. `threads` (None:
-    as many as there are cores), `workers`, `min_workers`, `device` and `in_cluster`: of each training, as in
-    launch.train. `render`: a page of the comparison's JSON, with its labels. Raises UsageError and StageError for
-    inputs that cannot be measured; UnfinishedComparison where rows failed, once all others are done.
+    row that the others are tested against. `frequencies`: a file of how often each query was asked.
+    `compute`, `in_cluster`: of each training, as in launch.train. `render`: a page of the comparison's JSON, with its
+    labels. Raises UsageError and StageError for inputs that cannot be measured; UnfinishedComparison where rows failed,
+    once all others are done.
     """
     config = config or EvaluateConfig()
     if tuple(config.cutoffs) != CUTOFFS:
@@ -93,15 +90,8 @@ def compare(
             f"There is no row {against} to test the others against.",
             f"Add it to --rows, or set --against to one of {', '.join(row.name for row in rows)}.",
         )
-    require_workers(workers, min_workers, threads)
-    training = {
-        "workers": workers,
-        "min_workers": min_workers,
-        "threads": threads or (None if in_cluster or workers != 1 else len(os.sched_getaffinity(0))),
-        "device": workers_device(device, in_cluster),
-        "in_cluster": in_cluster,
-    }
-    work = _Work(rows, shards, files, store, config, tuple(seeds), frequencies, training)
+    compute = replace(compute, device=workers_device(compute.device, in_cluster, compute.path))
+    work = _Work(rows, shards, files, store, config, tuple(seeds), frequencies, compute, in_cluster)
 
     def produce(attempt: str) -> Outcome:
         ended: list[EndedRow] = []
@@ -155,7 +145,8 @@ class _Work:
     config: EvaluateConfig
     seeds: tuple[int, ...]
     frequencies: str | None
-    training: Mapping[str, Any]  # arguments of launch.train
+    compute: Compute  # of each training
+    in_cluster: bool
 
     @cached_property
     def built(self) -> StageResult:
@@ -275,8 +266,7 @@ class _Work:
         return [open_result(row.source)]
 
     def _train_request(self, recipe: Recipe, judged: Mapping[str, str] | None = None) -> Request:
-        where = {name: self.training[name] for name in ("workers", "device")}
-        return train_request(self.built, recipe, judged=judged, **where)
+        return train_request(self.built, recipe, self.compute, judged=judged)
 
     def _seed_recipes(self, recipe: Recipe) -> list[Recipe]:
         return [changed(recipe, {"seed": seed}) for seed in self.seeds] or [recipe]
@@ -292,7 +282,8 @@ class _Work:
             finished, _ = find_finished(self.store, self._train_request(recipe, judged=watched))
             if finished:
                 return finished
-        arguments = {"shards": self.shards, "store": self.store, "recipe": recipe, **self.training}
+        arguments = {"shards": self.shards, "store": self.store, "recipe": recipe}
+        arguments |= {"compute": self.compute, "in_cluster": self.in_cluster}
         with signals_held(), TrialProcess(arguments) as process:
             while True:
                 raise_if_asked_to_end()

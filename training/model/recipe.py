@@ -1,6 +1,6 @@
 """A recipe: everything that determines a model's numbers, as one frozen value. recipes.toml has the named ones."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator
@@ -13,12 +13,34 @@ from clicktower.schemas.section import (
     SectionFamily,
     Seed,
     Share,
+    Uri,
     none_to_null,
     one_of,
     section,
 )
 from clicktower.training.model.objective_settings import Clicks, Fixed, ObjectiveSettings, Pool
 from clicktower.training.towers.tower_settings import CLSM, DSSM, LSTM, RNN, BiLSTM, TowerSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """What a training begins with, and learns from besides its shards.
+
+    Args:
+        start: The folder of another training whose towers this one starts from, instead of from random numbers.
+        word_vectors: A file of word vectors (GloVe text, word2vec text or binary): words in it start from their
+            vectors, all others are read by their letter trigrams. They are trained further unless you --set
+            word_vectors=frozen.
+        teacher: The model to distil, with half of the loss or what you --set objective.teacher.share=: the folder that
+            `train` or `combine` printed, or a Parquet file of another encoder's vectors (see `texts`).
+    """
+
+    start: Uri | None = None
+    word_vectors: Uri | None = None
+    teacher: Uri | None = None
+
+
+NO_SOURCES = Sources()
 
 
 @section

@@ -43,23 +43,17 @@ from clicktower.schemas.stage import (
     silent,
     stage_folder,
 )
-from clicktower.training.compute.device import count_gpus
+from clicktower.training.compute.device import ONE_WORKER, Compute, count_gpus
 from clicktower.training.model.named_recipes import names
 from clicktower.training.model.objective_settings import Classify
-from clicktower.training.model.recipe import Recipe, may_be_large
+from clicktower.training.model.recipe import NO_SOURCES, Recipe, Sources, may_be_large
 from clicktower.training.model.teacher import require_teacher, teacher_source
 from clicktower.training.ranking.measure import collection_of
 from clicktower.training.sweep.sweep_table import Point, SweepRow, Trial, chosen_row, measures, point_text, rank_points
 from clicktower.training.sweep.trial_process import Key, Processes, TrialOutcome, TrialStatus
 from clicktower.training.trainer.checkpoint import read_curve
 from clicktower.training.trainer.job import ONLY_PATH, arithmetic_of
-from clicktower.training.trainer.launch import (
-    fingerprints,
-    require_workers,
-    table_rows_of,
-    train_request,
-    workers_device,
-)
+from clicktower.training.trainer.launch import fingerprints, table_rows_of, train_request, workers_device
 
 SWEEP = Stage("sweep", version=4)
 
@@ -80,13 +74,8 @@ def sweep(
     measure: str,
     judged: Judged | None = None,
     halving: Halving | None = None,
-    workers: int = 1,
-    min_workers: int | None = None,
-    threads: int | None = None,
-    start: str | None = None,
-    teacher: str | None = None,
-    device: str = "auto",
-    path: str = "auto",
+    compute: Compute = ONE_WORKER,
+    sources: Sources = NO_SOURCES,
     engine: Literal["processes", "ray"] = "processes",
     at_once: int | None = None,
     progress: Progress = silent,
@@ -95,54 +84,47 @@ def sweep(
 ) -> StageResult:
     """The table of all points on the shards of a build, ranked by `measure` (of sweep_table.measures).
 
-    `at_once` trials run concurrently (by default one, on Ray as many as there is room for), each with `workers` of
-    `threads` threads (by default an equal share of the cores, on Ray one); these, `min_workers`, `start`, `teacher` and
-    `device` are as in launch.train. `render` makes the files for people, by name, from the table's JSON. Raises
-    UsageError; UnfinishedSweep if a trial failed, after all others have ended (with halving, those of its rung).
+    `at_once` trials run concurrently (by default one, on Ray as many as there is room for); the threads of a worker are
+    by default an equal share of the cores, on Ray one. A point has its own word vectors. `render` makes the files for
+    people, by name, from the table's JSON. Raises UsageError; UnfinishedSweep if a trial failed, after all others have
+    ended (with halving, those of its rung).
     """
-    require_workers(workers, min_workers, threads)
     if at_once is not None and at_once < 1:
         raise UsageError(f"The trials at once are {at_once}, and must be at least 1.", "Set at_once to 1 or more.")
     judged = judged and Judged(**{what: storage.absolute(uri) for what, uri in judged.named_files.items()})
-    device = workers_device(device, engine == "ray" and "RAY_ADDRESS" in os.environ, path)
-    where = {"workers": workers, "device": device, "path": path}
-    requests, request = _requests(shards, points, measure, judged, halving, where, start, teacher)
+    compute, workers = _on_device(compute, engine), compute.workers
+    assert workers != "auto"
+    requests, request = _requests(shards, points, measure, judged, halving, compute, sources)
     rungs = rungs_of(halving, len(points), max(recipe.epochs for point in points for recipe in point.recipes))
-    num_cores = len(os.sched_getaffinity(0))
-    threads = threads or (1 if engine == "ray" else max(1, num_cores // (workers * (at_once or 1))))
+    on_gpu, num_cores = compute.device != "cpu", len(os.sched_getaffinity(0))
+    threads = compute.threads or (1 if engine == "ray" else max(1, num_cores // (workers * (at_once or 1))))
 
     def arguments(point: Point, recipe: Recipe, epochs: int) -> dict[str, Any]:
         # By the path itself, so that a node without it says so instead of making another model.
-        named = ONLY_PATH.get(arithmetic_of(path, recipe, device), path)
+        path: Any = ONLY_PATH.get(arithmetic_of(compute.path, recipe, compute.device), compute.path)
         return {
             "shards": storage.absolute(shards),
             "store": storage.absolute(store),
             "judged": judged,
             "recipe": recipe,
-            "word_vectors": point.word_vectors,
-            "workers": workers,
-            "min_workers": min_workers,
-            "threads": threads,
+            "compute": replace(compute, threads=threads, path=path),
+            "sources": replace(sources, word_vectors=point.word_vectors),
             "in_cluster": engine == "ray" and workers > 1,
-            "start": start,
-            "teacher": teacher,
-            "device": device,
-            "path": named,
             "stop_after": epochs if epochs < recipe.epochs else None,
         }
 
     def executor() -> AbstractContextManager[TrialExecutor]:
         if engine == "processes":
-            return Processes(at_once or 1, range(count_gpus()) if device != "cpu" and workers == 1 else ())
+            return Processes(at_once or 1, range(count_gpus()) if on_gpu and workers == 1 else ())
         from clicktower.training.sweep.sweep_on_ray import ray_executor
 
-        return ray_executor(workers=workers, threads=threads, on_gpu=device != "cpu", at_once=at_once)
+        return ray_executor(workers=workers, threads=threads, on_gpu=on_gpu, at_once=at_once)
 
     def produce(attempt: str) -> Outcome:
         if judged:
             _require_telling(judged, measure)
-        if teacher:
-            require_teacher(teacher_source(teacher, points[0].recipes[0]))
+        if sources.teacher:
+            require_teacher(teacher_source(sources.teacher, points[0].recipes[0]))
         if engine == "processes":
             _require_memory(shards, points, workers)
         trials = Trials(points, requests, store=store, measure=measure, progress=progress, trial_ended=trial_ended)
@@ -171,24 +153,25 @@ def plan(
     store: str,
     measure: str,
     judged: Judged | None = None,
-    workers: int = 1,
-    start: str | None = None,
-    teacher: str | None = None,
-    device: str = "auto",
-    path: str = "auto",
+    compute: Compute = ONE_WORKER,
+    sources: Sources = NO_SOURCES,
     engine: Literal["processes", "ray"] = "processes",
 ) -> list[tuple[Point, list[tuple[str, bool]]]]:
     """What `sweep` would train: for each point the digest of every recipe's training, and whether it exists.
 
     Raises UsageError as `sweep`.
     """
-    device = workers_device(device, engine == "ray" and "RAY_ADDRESS" in os.environ, path)
-    where = {"workers": workers, "device": device, "path": path}
-    requests, _ = _requests(shards, points, measure, judged, None, where, start, teacher)
+    requests, _ = _requests(shards, points, measure, judged, None, _on_device(compute, engine), sources)
     return [
         (point, [(r.digest, find_finished(store, r)[0] is not None) for r in of_point])
         for point, of_point in zip(points, requests, strict=True)
     ]
+
+
+def _on_device(compute: Compute, engine: str) -> Compute:
+    """The same on the device that `auto` is."""
+    in_cluster = engine == "ray" and "RAY_ADDRESS" in os.environ
+    return replace(compute, device=workers_device(compute.device, in_cluster, compute.path))
 
 
 def _require_telling(judged: Judged, measure: str) -> None:
@@ -208,11 +191,10 @@ def _requests(
     measure: str,
     judged: Judged | None,
     halving: Halving | None,
-    where: Mapping[str, Any],
-    start: str | None,
-    teacher: str | None,
+    compute: Compute,
+    sources: Sources,
 ) -> tuple[list[list[Request]], Request]:
-    """The requests of all trials, by point, and of the sweep. `where`: workers, device and path of a trial."""
+    """The requests of all trials, by point, and of the sweep."""
     built = open_result(shards)
     counts = built.manifest.outcome.counts
     if 0 in (counts.get("dev_pairs"), counts.get("dev_rows")) and (measure == "dev_loss" or not judged):
@@ -222,18 +204,18 @@ def _requests(
             "Build with a dev_share above 0, or give judged files and choose by dev_ndcg@10.",
         )
     watched = fingerprints(judged)
-    started = open_result(start, "train").manifest.digest if start else None
+    started = open_result(sources.start, "train").manifest.digest if sources.start else None
     vectors = {file: storage.fingerprint(file) for file in {point.word_vectors for point in points} if file}
     trials = [
         [
             train_request(
                 built,
                 recipe,
-                **where,
+                compute,
                 judged=watched,
                 word_vectors=vectors.get(point.word_vectors or ""),
                 start=started,
-                teacher=teacher_source(teacher, recipe).digest if teacher else None,
+                teacher=teacher_source(sources.teacher, recipe).digest if sources.teacher else None,
             )
             for recipe in point.recipes
         ]
@@ -319,7 +301,7 @@ def best_toml(table: Mapping[str, Any], recipe: Recipe, word_vectors: str | None
 
     `table`: the JSON of the sweep; `recipe`: of its first row, and the file that its words start from.
     """
-    fields = flat(asdict(recipe), Recipe)
+    fields = flat(asdict(recipe))
     name = fields.pop("name")
     if name not in names():  # a user's own recipe: all of it is set
         fields, name = {"name": name, **fields}, names()[0]

@@ -21,7 +21,7 @@ import torch
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.stage import Progress, silent
-from clicktower.training.compute.device import can_compile
+from clicktower.training.compute.device import DeviceName, can_compile
 from clicktower.training.compute.reduction import Workers
 from clicktower.training.model.named_recipes import recipe as named_recipe
 from clicktower.training.model.parameters import CPU, Device, Encoder, initial_parameters, layout_of, open_device
@@ -37,9 +37,10 @@ CHECKED = (LSTM(), BiLSTM(forget_gate=True, peepholes=True))
 NUM_ROWS, NUM_PAIRS, NUM_NEGATIVES, LONGEST = 500, 48, 4, 24  # of the micro-batch
 
 
-def device_of_gpu(progress: Progress = silent) -> str:
+def device_of_gpu(progress: Progress = silent) -> DeviceName:
     """The fastest device of this process's GPU that passes its check; cpu if none does. Reports those that fail."""
-    for name in ("cuda", "cuda-eager") if can_compile() else ("cuda-eager",):
+    names: tuple[DeviceName, ...] = ("cuda", "cuda-eager") if can_compile() else ("cuda-eager",)
+    for name in names:
         progress(f"checking the GPU ({name})", 0, None)
         if not (problem := gpu_problem(name)):
             return name

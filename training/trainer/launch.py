@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, replace
-from typing import Any, Literal
+from typing import Any
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StoppedEarly, UsageError
@@ -29,9 +29,9 @@ from clicktower.schemas.stage import (
     stage_folder,
 )
 from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS
-from clicktower.training.compute.device import DEVICES, count_gpus
+from clicktower.training.compute.device import DEVICES, ONE_WORKER, Compute, DeviceName, count_gpus
 from clicktower.training.model.objective_settings import Classify, Clicks, Generate
-from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.recipe import NO_SOURCES, Recipe, Sources
 from clicktower.training.ranking.measure import collection_of
 from clicktower.training.trainer.job import TrainingJob, arithmetic_of, completed
 from clicktower.training.trainer.local_workers import local_workers
@@ -44,40 +44,23 @@ def train(
     *,
     store: str,
     recipe: Recipe,
-    workers: int | Literal["auto"] = 1,
-    min_workers: int | None = None,
-    threads: int | None = None,
+    compute: Compute = ONE_WORKER,
+    sources: Sources = NO_SOURCES,
     in_cluster: bool = False,
     judged: Judged | None = None,
     progress: Progress = silent,
     checkpoint_seconds: float = 60.0,
-    device: str = "auto",
-    path: str = "auto",
     stop_after: int | None = None,
-    start: str | None = None,
-    word_vectors: str | None = None,
-    teacher: str | None = None,
 ) -> StageResult:
     """Train a model on the shards in a build's folder.
-    `workers`: processes; auto for one on each GPU, or one without a GPU. `threads`: of each of them, by default
-    the cores divided by the workers. `in_cluster`: workers, GPUs and cores are those of a Ray cluster, and Ray Train
-    starts them; `min_workers`: continue there with as few when nodes are lost, and with more again when they come back
-    (by default, wait for them). With exact reduction none of these changes a byte of the model. `judged`:
-    documents to watch NDCG on after each epoch; they choose nothing. `checkpoint_seconds`: how much work a kill may
-    cost. `device`: cpu, cuda, cuda-eager, or auto for a GPU where the workers have one; `path`, on a CPU: torch,
-    compiled, or auto for the compiled one where it serves the recipe. Each adds up in its own way and is another
-    request (job).
+
+    `in_cluster`: workers, GPUs and cores are those of a Ray cluster, and Ray Train starts them. `judged`: documents to
+    watch NDCG on after each epoch; they choose nothing. `checkpoint_seconds`: how much work a kill may cost.
     `stop_after`: after this many epochs keep a checkpoint and raise StoppedEarly; the request stays the same, and
-    without it goes on to the end.
-    `start`: the folder of a training whose towers this one starts from. `word_vectors`: a file that words start from
-    (model.word_vectors); they are tuned unless the recipe says frozen. `teacher`: the folder of a training, or of
-    models side by side, or a file of vectors, that this one is to agree with (trainer.clicks), by half of the loss
-    unless the recipe says `objective.teacher.share`. A recipe with `objective.pretrain` first trains such a model, a
-    request of its own in the same store.
-    Raises UsageError and StageError.
+    without it goes on to the end. A recipe with `objective.pretrain` first trains a model on texts, a request of its
+    own in the same store. Raises UsageError and StageError.
     """
-    require_workers(workers, min_workers, threads)
-    require_sum(recipe, workers, min_workers)
+    require_sum(recipe, compute)
     built = open_result(shards, *recipe.objective.stages)
     if judged and not isinstance(recipe.objective, Clicks):
         raise UsageError(
@@ -86,38 +69,40 @@ def train(
             "Leave the judged files out; `clicktower evaluate` measures NDCG of the finished model.",
         )
     before = pretraining(recipe)
-    if before and start:
+    if before and sources.start:
         raise UsageError(
-            f"{recipe.name} cannot start from {start}: it begins with {before.epochs} epochs of its own on texts"
-            " (objective.pretrain).",
+            f"{recipe.name} cannot start from {sources.start}: it begins with {before.epochs} epochs of its own on"
+            " texts (objective.pretrain).",
             "Set objective.pretrain=none, or leave --start out.",
         )
-    word_vectors = storage.absolute(word_vectors) if word_vectors else None
-    recipe, taught_by = completed(recipe, word_vectors, teacher), None
-    if teacher:
+    word_vectors = storage.absolute(sources.word_vectors) if sources.word_vectors else None
+    recipe, taught_by = completed(recipe, word_vectors, sources.teacher), None
+    if sources.teacher:
         from clicktower.training.model.teacher import teacher_source
 
-        taught_by = teacher_source(teacher, recipe)
-    started = open_result(start, "train") if start else None
+        taught_by = teacher_source(sources.teacher, recipe)
+    started = open_result(sources.start, "train") if sources.start else None
 
-    def request_on(device: str) -> Request:
+    def request_on(device: DeviceName) -> Request:
         return train_request(
-            built, recipe, workers=workers, judged=fingerprints(judged), device=device, path=path,
+            built, recipe, replace(compute, device=device), judged=fingerprints(judged),
             start=started.manifest.digest if started else None,
             word_vectors=storage.fingerprint(word_vectors) if word_vectors else None,
             teacher=taught_by.digest if taught_by else None,
         )  # fmt: skip
 
-    if device == "auto" and in_cluster and path in ("auto", "torch"):
+    device = compute.device
+    if device == "auto" and in_cluster and compute.path in ("auto", "torch"):
         # A finished model, of any device, is returned even if the cluster is down.
-        finished = (name for name in ("cuda", "cuda-eager", "cpu") if find_finished(store, request_on(name))[0])
+        on_devices: tuple[DeviceName, ...] = ("cuda", "cuda-eager", "cpu")
+        finished = (name for name in on_devices if find_finished(store, request_on(name))[0])
         device = next(finished, "cpu" if is_planning() else device)  # a plan asks no cluster
-    device = workers_device(device, in_cluster, path, progress)
+    device = workers_device(device, in_cluster, compute.path, progress)
     if before:
         started = train(
-            shards, store=store, recipe=before, workers=workers, min_workers=min_workers, threads=threads,
-            in_cluster=in_cluster, progress=progress, checkpoint_seconds=checkpoint_seconds, device=device, path=path,
-            word_vectors=word_vectors,
+            shards, store=store, recipe=before, compute=replace(compute, device=device),
+            sources=Sources(word_vectors=word_vectors), in_cluster=in_cluster, progress=progress,
+            checkpoint_seconds=checkpoint_seconds,
         )  # fmt: skip
     request = request_on(device)
     watched = Judged(**{k: storage.absolute(v) for k, v in judged.named_files.items()}) if judged else None
@@ -129,13 +114,13 @@ def train(
         if watched:
             collection_of(watched)  # here, and not after the workers have started: it refuses files that do not join
         # Values left to the cluster are 0 until they are known.
-        number = workers if workers != "auto" else 0 if in_cluster else max(1, count_gpus())
+        number = compute.workers if compute.workers != "auto" else 0 if in_cluster else max(1, count_gpus())
         job = TrainingJob(
             shards=storage.absolute(built.data),
             shard_files=tuple(replace(f, path=f.path.removeprefix(inside)) for f in built.manifest.files),
             recipe=recipe,
             judged=watched,
-            threads=threads or (0 if in_cluster else max(1, len(os.sched_getaffinity(0)) // number)),
+            threads=compute.threads or (0 if in_cluster else max(1, len(os.sched_getaffinity(0)) // number)),
             start=storage.absolute(started.data) if started else None,
             word_vectors=word_vectors,
             teacher=taught_by.path if taught_by else None,
@@ -150,7 +135,7 @@ def train(
         if in_cluster:
             from clicktower.training.trainer.ray_workers import run_on_ray  # Ray takes seconds to load
 
-            metrics = run_on_ray(job, number, progress, min_workers=min_workers)
+            metrics = run_on_ray(job, number, progress, min_workers=compute.min_workers)
         else:
             with local_workers(number) if number > 1 else nullcontext(_work_alone) as run:
                 from clicktower.training.model.parameters import layout_of, require_memory  # so does torch
@@ -186,32 +171,17 @@ def table_rows_of(built: StageResult) -> int:
     return int(built.manifest.request.config.get("table_rows", DEFAULT_TABLE_ROWS))
 
 
-def require_workers(workers: int | Literal["auto"], min_workers: int | None, threads: int | None) -> None:
-    """Raise UsageError for a number of workers or threads that is no number of any."""
-    for what, option, number in (
-        ("workers", "--workers", workers),
-        ("workers to continue with", "--min-workers", min_workers),
-        ("threads of each worker", "--threads", threads),
-    ):
-        if isinstance(number, int) and number < 1:
-            raise UsageError(f"The {what} are {number}, and must be at least 1.", f"Give {option} 1 or more.")
-    if min_workers is not None and isinstance(workers, int) and min_workers > workers:
-        raise UsageError(
-            f"At least {min_workers} workers are to continue, which is more than the {workers} that there are.",
-            f"Give --min-workers {workers} or fewer.",
-        )
-
-
-def require_sum(recipe: Recipe, workers: int | Literal["auto"], min_workers: int | None) -> None:
+def require_sum(recipe: Recipe, compute: Compute) -> None:
     """Raise UsageError for a fast sum of gradients, which depends on the number of workers, where that may change."""
-    if recipe.reduction == "fast" and (workers == "auto" or min_workers is not None):
+    workers, least = compute.workers, compute.min_workers
+    if recipe.reduction == "fast" and (workers == "auto" or least is not None):
         raise UsageError(
-            f"Workers may be {workers}, at least {min_workers or 1} of them, and a fast sum depends on their number.",
+            f"Workers may be {workers}, at least {least or 1} of them, and a fast sum depends on their number.",
             "Use the exact reduction, or give the number and leave --min-workers out.",
         )
 
 
-def workers_device(device: str, in_cluster: bool, path: str = "auto", progress: Progress = silent) -> str:
+def workers_device(device: DeviceName, in_cluster: bool, path: str = "auto", progress: Progress = silent) -> DeviceName:
     """The device that a run's workers compute on: `auto` is that of the Ray cluster's nodes, or of this machine; the
     CPU for a path that only the CPU has.
 
@@ -248,11 +218,9 @@ def pretraining(recipe: Recipe) -> Recipe | None:
 def train_request(
     built: StageResult,
     recipe: Recipe,
+    compute: Compute = ONE_WORKER,
     *,
-    workers: int | Literal["auto"] = 1,
     judged: Mapping[str, str] | None = None,
-    device: str = "auto",
-    path: str = "auto",
     start: str | None = None,
     word_vectors: str | None = None,
     teacher: str | None = None,
@@ -264,9 +232,7 @@ def train_request(
     or its file's.
     """
     if before := pretraining(recipe):
-        start = train_request(
-            built, before, workers=workers, device=device, path=path, word_vectors=word_vectors
-        ).digest
+        start = train_request(built, before, compute, word_vectors=word_vectors).digest
     inputs = {"shards": built.manifest.digest, "judged": judged, "start": start}
     inputs |= {
         name: fingerprint for name, fingerprint in (("word_vectors", word_vectors), ("teacher", teacher)) if fingerprint
@@ -274,8 +240,8 @@ def train_request(
     settings = {
         "recipe": recipe,
         # The bytes are the same for any number of workers and threads; only a fast sum depends on its grouping.
-        "workers": "any" if recipe.reduction == "exact" else workers,
-        "arithmetic": arithmetic_of(path, recipe, workers_device(device, False, path)),
+        "workers": "any" if recipe.reduction == "exact" else compute.workers,
+        "arithmetic": arithmetic_of(compute.path, recipe, workers_device(compute.device, False, compute.path)),
     }
     return TRAIN.request(settings, inputs, seed=recipe.seed)
 

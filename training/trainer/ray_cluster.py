@@ -25,6 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from clicktower.schemas.errors import StageError, TransientError
 from clicktower.schemas.process import keeping_signal_handlers, make_socket_folder
 from clicktower.schemas.stage import Progress
+from clicktower.training.compute.device import DeviceName
 
 # Ray gives a node 30 seconds to start, with no option for more. A slow or busy machine may need another try, which
 # finds in memory what the first one read from disk.
@@ -72,7 +73,7 @@ def cluster_lost_error(error: BaseException) -> TransientError:
     )
 
 
-def device_of_cluster() -> str:
+def device_of_cluster() -> DeviceName:
     """The device that `auto` means on the nodes of the cluster at RAY_ADDRESS: a GPU if a node has one, with the fused
     kernels if they pass their check on every such node. This process may have no GPU; if all GPUs are in use it waits
     for one, as training would. Raises TransientError.
@@ -92,10 +93,11 @@ def device_of_cluster() -> str:
                     answers.append(ray.get(question))
     except (ray.exceptions.RayError, ConnectionError) as error:
         raise cluster_lost_error(error) from None
-    return next((device for device in ("cpu", "cuda-eager", "cuda") if device in answers), "cpu")
+    devices: tuple[DeviceName, ...] = ("cpu", "cuda-eager", "cuda")
+    return next((device for device in devices if device in answers), "cpu")
 
 
-def _device_of_node() -> str:
+def _device_of_node() -> DeviceName:
     from clicktower.training.trainer.gpu_check import (
         device_of_gpu,  # torch, which a process that only asks does not need
     )

@@ -52,7 +52,9 @@ def test_each_click_recipe_is_in_one_row_with_what_it_trains_with():
 @pytest.mark.parametrize("command", CLASSES)
 def test_every_field_is_listed_with_its_type_and_its_meaning(command):
     listed = list(settings_of(settings_class(command)))
-    fields = {name for name in kinds_of_fields(settings_class(command)) if name.rpartition(".")[2] != "kind"}
+    others = ("ingest.", "build.", "evaluate.", "publish.set.") if command == "run" else ()  # commands list their own
+    known = (name for name in kinds_of_fields(settings_class(command)) if not name.startswith(others))
+    fields = {name for name in known if name.rpartition(".")[2] != "kind"}
     assert {setting.name for setting in listed} == fields
     for setting in listed:
         assert setting.type, setting.name

@@ -2,15 +2,9 @@ import json
 
 import pytest
 
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
 from clicktower.flows.cli import run
-from clicktower.flows.config.pipeline_config import (
-    LateLog,
-    check_inputs,
-    dated,
-    ingest_fields,
-    read_pipeline,
-    require_log,
-)
+from clicktower.flows.config.pipeline_config import LateLog, check_inputs, dated, read_pipeline, require_log
 from clicktower.schemas.errors import UsageError
 
 LEAST = """
@@ -78,24 +72,22 @@ def test_a_wrong_file_is_refused_and_the_place_named(tmp_path, text, words):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ("[ingest]\nmax_unreadable = 0.1\n", r"did you mean max_unreadable_share.."),
-        ("[build]\nk = 5\ndev_shar = 0.1\n", r"did you mean dev_share.."),
-        ("[build]\nk = 'many'\n", r"Set an existing field to a value that it"),
+        ("[ingest]\nmax_unreadable = 0.1\n", r"did you mean ingest.max_unreadable_share.."),
+        ("[build]\nk = 5\ndev_shar = 0.1\n", r"did you mean build.dev_share.."),
+        ("[build]\nk = 'many'\n", r"the field build.k is wrong .it must be a valid integer"),
         ("[train.set]\n# the step\nstepp = 0.1\n", r"did you mean optimiser.step.."),
-        ("[train]\nset = {stepp = 0.1}\n", r"Recipe has no field stepp"),
-        ("[evaluate]\ncutofs = [1]\n", r"did you mean cutoffs.."),
+        ("[train]\nset = {stepp = 0.1}\n", r"train.set is wrong .there is no field stepp"),
+        ("[evaluate]\ncutofs = [1]\n", r"did you mean evaluate.cutoffs.."),
         ("[compare.set]\nepoch = 1\n", r"did you mean epochs.."),
-        ("[publish.set]\nkeeps = 1\n", r"did you mean keep.."),
+        ("[publish.set]\nkeeps = 1\n", r"did you mean (publish.set.)?keep.."),
         ("[train]\nrecip = 'dssm'\n", r"did you mean train.recipe."),
         ("[train]\nrecipe = 'dsm'\n", "dssm"),
         ("[promotion]\nrul = 'never'\n", r"did you mean promotion.rule."),
         ("[windw]\nlast = 3\n", r"did you mean window."),
         ("[window]\nlast = 0\n", r"window.last is wrong"),
-        (
-            "[train]\nworkers = -1\n",
-            r"train.workers is wrong .it must be greater than or equal to 1, or it must be 'auto'",
-        ),
-        ("[train]\nthreads = 0\n", r"train.threads is wrong"),
+        ("[train]\nworkers = -1\n", r"The workers are -1, and must be at least 1"),
+        ("[train]\nworkers = 'many'\n", r"train.workers is wrong .it must be a valid integer.*, or it must be 'auto'"),
+        ("[train]\nthreads = 0\n", r"The threads of each worker are 0, and must be at least 1"),
         ("[train]\nworkers = 2\nmin_workers = 3\n", r"At least 3 workers are to continue, which is more than the 2"),
         ("[train]\nworkers = 'auto'\nset = {reduction = 'fast'}\n", r"a fast sum depends on their number"),
         ("[train]\ndevice = 'tpu'\n", r"train.device is wrong"),
@@ -121,7 +113,7 @@ def test_a_field_that_a_stage_would_refuse_is_refused_with_its_line_before_any_s
 def test_a_format_in_the_settings_of_ingest_counts(tmp_path):
     """No default of [log] overrides it."""
     config = read_pipeline(write(tmp_path, LEAST + "[ingest]\nformat = 'orcas'\n"))
-    assert (config.log.format, config.ingest["format"]) == (None, "orcas")
+    assert (config.log.format, config.ingest.format) == (None, "orcas")
 
 
 def test_what_a_promotion_may_measure_is_what_an_evaluation_has(tmp_path):
@@ -216,7 +208,12 @@ def test_a_log_that_is_late_is_named_with_its_date_and_no_wrong_path(tmp_path):
     ],
 )
 def test_keys_overlap_for_the_window_unless_the_file_says_how_they_are_renewed(tmp_path, more, fields):
-    assert ingest_fields(read_pipeline(write(tmp_path, DATED + more))) == fields
+    assert read_pipeline(write(tmp_path, DATED + more)).ingest == IngestConfig(**fields)
+
+
+def test_a_window_from_the_environment_is_a_number_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("LAST", "30")
+    assert read_pipeline(write(tmp_path, DATED + "[window]\nlast = '${LAST}'\n")).ingest.key_overlap == 30
 
 
 def test_the_data_date_is_filled_in():
@@ -229,18 +226,18 @@ DATED = LEAST.replace("logs/*.gz", "logs/{date}.gz")
 @pytest.mark.parametrize(
     ("text", "ingest", "build"),
     [
-        (LEAST, [], ["--days", "DAY"]),
-        (DATED, ["--date", "2026-09-01"], ["--days", "STORE"]),
-        (LEAST.replace("[log]", "[log]\ndate = '2026-08-31'"), ["--date", "2026-08-31"], ["--days", "STORE"]),
+        (LEAST, {}, (["DAY"], None, None, False)),
+        (DATED, {"date": "2026-09-01"}, (["STORE"], None, None, False)),
+        (LEAST.replace("[log]", "[log]\ndate = '2026-08-31'"), {"date": "2026-08-31"}, (["STORE"], None, None, False)),
         (
             DATED + "[window]\nlast = 30\nallow_missing_days = true\n",
-            ["--date", "2026-09-01"],
-            ["--days", "STORE", "--to", "2026-09-01", "--last", "30", "--allow-missing-days"],
+            {"date": "2026-09-01", "key_overlap": 30},
+            (["STORE"], "2026-09-01", 30, True),
         ),
         (
             DATED + "[window]\nlast = 30\nallow_missing_days = 2\n",
-            ["key_overlap=30"],
-            ["--days", "STORE", "--to", "2026-09-01", "--last", "30", "--allow-missing-days", "2"],
+            {"date": "2026-09-01", "key_overlap": 30},
+            (["STORE"], "2026-09-01", 30, 2),
         ),
     ],
 )
@@ -250,9 +247,9 @@ def test_a_dated_log_is_ingested_for_its_date_and_built_from_the_window_that_end
     config = read_pipeline(write(tmp_path, text))
     commands = []
 
-    def run(arguments, **_):
-        commands.append(list(arguments))
-        return {"stage": arguments[0], "path": "DAY", "counts": {"queries": 0}, "ledger": {"total": 0, "lines": {}}}
+    def run(stage, options, **_):
+        commands.append(options)
+        return {"stage": stage, "path": "DAY", "counts": {"queries": 0}, "ledger": {"total": 0, "lines": {}}}
 
     monkeypatch.setattr("clicktower.flows.chain.run_stage_command", run)
     monkeypatch.setattr("clicktower.flows.show.present.stage_result", lambda result: None)
@@ -262,8 +259,6 @@ def test_a_dated_log_is_ingested_for_its_date_and_built_from_the_window_that_end
     date = config.log.date or "2026-09-01"
     chain.build(config, chain.ingest(config, date), date)
     first, second = commands
-    assert [word for word in ingest if word not in first] == []
-    assert ("--date" in first) == bool(ingest)
-    begin = second.index("--days")
-    end = second.index("--documents")
-    assert [word.replace(config.store, "STORE") for word in second[begin:end]] == build
+    assert first["set"] == IngestConfig(**ingest)
+    days, *window = (second[name] for name in ("days", "until", "last", "allow_missing_days"))
+    assert ([name.replace(config.store, "STORE") for name in days], *window) == build

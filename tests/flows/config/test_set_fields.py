@@ -2,7 +2,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from clicktower.flows.config.toml_file import assignments, with_fields, with_options
+from clicktower.flows.config.toml_file import with_fields, with_options
 from clicktower.schemas.errors import UsageError
 from tests.recipes import recipe_with
 
@@ -45,7 +45,8 @@ def test_a_wrong_assignment_says_why(assignment, words):
 def test_a_table_of_a_pipeline_file_reaches_the_config_inside_a_config():
     from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
 
-    made = with_fields(IngestConfig(), [*assignments({"bots": {"searches_per_hour": 90}}), "max_unreadable_share=0.1"])
+    made = with_fields(IngestConfig(), {"bots": {"searches_per_hour": 90}, "max_unreadable_share": 0.1})
+    assert made.max_unreadable_share == 0.1
     assert made.bots == replace(IngestConfig().bots, searches_per_hour=90)
 
 

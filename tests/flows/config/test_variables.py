@@ -75,11 +75,11 @@ def test_a_field_set_beside_the_file_is_checked_as_in_it(tmp_path, monkeypatch):
         path, ["store=other", "train.workers=2", "train.set.epochs=7", "build.k=9", 'log.files=["a.gz"]']
     )
     assert (config.store, config.log.files) == (str(tmp_path / "other"), (str(tmp_path / "a.gz"),))
-    assert (config.train.workers, config.train.set["epochs"], config.build["k"]) == (2, "7", "9")
+    assert (config.train.workers, config.train.set["epochs"], config.build.k) == (2, "7", 9)
     assert config.judgments == read_pipeline(path).judgments, "the rest stays"
     for assignment, words in {
         "train.workers=many": r"train\.workers",
-        "build.k=many": "No stage was started",
+        "build.k=many": r"build\.k is wrong",
         "trian.workers=2": "trian",
         "store.to=x": "store is a field, not a section",
         "store": "There is no = in --set store",

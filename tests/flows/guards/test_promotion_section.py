@@ -1,5 +1,7 @@
 """Sections [promotion] and [drift] of a pipeline.toml: what they hold arrives where it decides."""
 
+from dataclasses import asdict
+
 import pytest
 
 from clicktower.flows import chain
@@ -37,21 +39,19 @@ def read(folder, text: str):
 def test_the_rules_of_the_file_are_those_that_publish_is_given(tmp_path, monkeypatch, text):
     config, commands = read(tmp_path, text), []
 
-    def run(arguments, **_):
-        commands.append(list(arguments))
-        return {"stage": arguments[0]}
+    def run(stage, options, **_):
+        commands.append(options)
+        return {"stage": stage}
 
     monkeypatch.setattr(chain, "run_stage_command", run)
     monkeypatch.setattr(chain.present, "stage_result", lambda result: None)
     monkeypatch.setattr(chain.present, "headline", lambda result: "")
     chain.publish(config, {"path": "MODEL"}, {"path": "EVALUATION"})
-    (words,) = commands
-    rules = [words[at + 1] for at, word in enumerate(words) if word == "--rule"]
-    assert with_fields(PromotionRules(), rules) == config.promotion
-    assert bool(rules) == bool(text), "what is as by default is not repeated"
-    assert "--if-better" in words
-    for option, value in (("--qrels", "qrels.txt"), ("--frequencies", "asked.tsv"), ("--into", "store")):
-        assert words[words.index(option) + 1] == str(tmp_path / value)
+    (options,) = commands
+    assert with_fields(PromotionRules(), asdict(options["rule"])) == config.promotion
+    assert options["if_better"]
+    for option, value in (("qrels", "qrels.txt"), ("frequencies", "asked.tsv"), ("into", "store")):
+        assert options[option] == str(tmp_path / value)
 
 
 def test_without_a_section_a_release_has_to_be_better_and_nothing_stops_a_run(tmp_path):

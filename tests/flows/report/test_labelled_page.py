@@ -21,10 +21,10 @@ from clicktower.training.evaluation.evaluate_labelled_stage import RULES, Evalua
 from clicktower.training.model.model import load_model
 from clicktower.training.model.named_recipes import recipe
 from clicktower.training.trainer.labelled_shards import read_labelled
-from clicktower.training.trainer.launch import train
 from tests.flows.report.test_report import Page, loads_nothing
 from tests.recipes import varied
 from tests.trained_model import trained_stage
+from tests.training.trainings import train
 
 
 def render(result, examples) -> str:

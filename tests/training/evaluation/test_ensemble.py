@@ -32,12 +32,12 @@ from clicktower.training.ranking.bm25 import TitleBM25
 from clicktower.training.ranking.hybrid import query_half
 from clicktower.training.ranking.ndcg import ndcg
 from clicktower.training.ranking.title_ranking import TitleRanking, WordMatches
-from clicktower.training.trainer.launch import train
 from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.tiny_transformer import write_transformer
 from tests.trained_model import trained_stage, untrained
 from tests.training.small_shards import write_shop
+from tests.training.trainings import train
 
 TEXTS = ["angle bracket", "2 in. x 4 ft. plank", "東京の金槌", "a"]
 

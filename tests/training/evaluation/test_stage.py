@@ -10,6 +10,7 @@ from scipy import stats
 
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.judgments import read_qrels
+from clicktower.training.compute.device import Compute
 from clicktower.training.evaluation.compare_stage import UnfinishedComparison, compare
 from clicktower.training.evaluation.compare_table import orders
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
@@ -18,9 +19,9 @@ from clicktower.training.evaluation.rows import all_rows, select_rows
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.ranking.ndcg import ndcg
 from clicktower.training.ranking.significance import holm
-from clicktower.training.trainer.launch import train
 from tests.recipes import varied
 from tests.training.evaluation.judged_shop import judged_shop
+from tests.training.trainings import train
 
 CONFIG = EvaluateConfig(num_resamples=200, top_k=10, num_examples=4)
 NAMES = ["random", "ulm", "bm25", "dssm", "lstm-32"]
@@ -69,7 +70,7 @@ def compared(inputs, tmp_path_factory):
     [dssm] = rows(["dssm"])
     train_here(inputs, store, dssm)
     ended = []
-    result = compare(rows(), **inputs, store=store, config=CONFIG, threads=1, render=str,
+    result = compare(rows(), **inputs, store=store, config=CONFIG, compute=Compute(threads=1), render=str,
                      row_ended=lambda one, done, total: ended.append((one.row.name, done, total)))  # fmt: skip
     assert len(list(Path(store, "train").iterdir())) == 2, "what is in the store counts"
     return store, result, ended
@@ -191,11 +192,11 @@ def test_slices_hold_each_query_once_but_those_of_unknown_frequency(compared):
 @pytest.mark.slow
 def test_the_same_comparison_is_reused_and_another_reuses_its_rows(compared, inputs):
     store, result, _ = compared
-    again = compare(rows(), **inputs, store=store, config=CONFIG, threads=1)
+    again = compare(rows(), **inputs, store=store, config=CONFIG, compute=Compute(threads=1))
     assert again.reused
     assert again.manifest.digest == result.manifest.digest
     against = compare(rows(["random", "bm25", "dssm"]), **inputs, store=store, config=CONFIG, against="random",
-                      threads=1)  # fmt: skip
+                      compute=Compute(threads=1))  # fmt: skip
     assert not against.reused
     assert all(row["reused"] for row in against.manifest.outcome.metrics["rows"])
     values = {row["name"]: row["values"] for row in result.manifest.outcome.metrics["rows"]}
@@ -210,7 +211,7 @@ def test_a_finished_row_needs_its_model_no_more(inputs, compared, tmp_path):
     store = tmp_path / "store"
     shutil.copytree(compared[0], store)
     shutil.rmtree(store / "train")
-    compare(rows(["ulm", "bm25", "dssm"]), **inputs, store=str(store), config=CONFIG, threads=1)
+    compare(rows(["ulm", "bm25", "dssm"]), **inputs, store=str(store), config=CONFIG, compute=Compute(threads=1))
     assert not (store / "train").exists()
 
 
@@ -235,7 +236,9 @@ def test_a_row_that_fails_stops_no_other_and_is_tried_again(inputs, compared, tm
 def test_several_seeds_make_a_row_of_their_mean(inputs, compared):
     store, result, _ = compared
     train_here(inputs, store, rows(["dssm"])[0], seed=2)
-    two = compare(rows(["bm25", "dssm"]), **inputs, store=store, config=CONFIG, seeds=[1, 2], threads=1)
+    two = compare(
+        rows(["bm25", "dssm"]), **inputs, store=store, config=CONFIG, seeds=[1, 2], compute=Compute(threads=1)
+    )
     row = two.manifest.outcome.metrics["rows"][1]
     manifest = json.loads(Path(store, "measure", row["digest"], "manifest.json").read_text())
     by_seed = [one["ndcg@10"] for one in manifest["outcome"]["metrics"]["by_seed"]]
@@ -254,7 +257,7 @@ def test_a_row_says_in_how_many_updates_its_gradients_were_scaled_down(inputs, t
     steps = [json.loads(line) for line in Path(trained.data, "steps.jsonl").read_text().splitlines()]
     most = of_model.recipe.optimiser.clip_norm
     scaled = [max(step["gradient_norm_query"], step["gradient_norm_document"]) > most for step in steps]
-    result = compare(asked, **inputs, store=store, config=CONFIG, threads=1)
+    result = compare(asked, **inputs, store=store, config=CONFIG, compute=Compute(threads=1))
     bm25, tower = result.manifest.outcome.metrics["rows"]
     assert bm25["notes"] == []
     share = f"{np.mean(scaled):.0%}"
@@ -265,7 +268,7 @@ def test_a_row_says_in_how_many_updates_its_gradients_were_scaled_down(inputs, t
 def test_the_hybrid_is_made_from_the_best_tower_with_weights_of_the_other_half(inputs, compared):
     store, _, _ = compared
     result = compare(rows(["bm25", "dssm", "lstm-32", "hybrid"]), **inputs, store=store, config=CONFIG,
-                     threads=1)  # fmt: skip
+                     compute=Compute(threads=1))  # fmt: skip
     found = {row["name"]: row for row in result.manifest.outcome.metrics["rows"]}
     best = max(("dssm", "lstm-32"), key=lambda name: found[name]["values"]["ndcg@10"]["mean"])
     assert found["hybrid"]["made_from"] == [best, "bm25"]

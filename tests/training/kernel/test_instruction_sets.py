@@ -19,11 +19,11 @@ from clicktower.schemas import storage
 from clicktower.training.model.kernel_towers import can_encode
 from clicktower.training.model.model import load_model
 from clicktower.training.model.named_recipes import recipe as named_recipe
-from clicktower.training.trainer.launch import train
 from tests.beam_jobs.build.day_folders import write_documents
 from tests.beam_jobs.ingest.dated_logs import day_lines, write_lines
 from tests.instruction_sets import forced, sets_here
 from tests.recipes import varied
+from tests.training.trainings import train
 
 # Started by how rare trigrams are, one tower, a shared pool, weights by the logarithm of clicks: all that is computed
 # before the first update is in it.

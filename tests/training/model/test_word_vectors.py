@@ -25,7 +25,6 @@ from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_batch import text_batch
 from clicktower.training.towers.text_table import WordRows
 from clicktower.training.trainer.job import arithmetic_of
-from clicktower.training.trainer.launch import train
 from clicktower.training.trainer.shard_data import load_shards
 from clicktower.training.trainer.worker import start_of
 from tests.recipes import recipe_with, varied
@@ -35,6 +34,7 @@ from tests.training.finite_differences import STEP
 from tests.training.small_shards import TABLE_ROWS, write_shop, write_texts
 from tests.training.texts import random_texts
 from tests.training.towers.dense import dense
+from tests.training.trainings import train
 
 pytest.importorskip("gensim")
 torch.set_num_threads(1)

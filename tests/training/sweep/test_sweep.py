@@ -14,14 +14,15 @@ from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.judgments import Judged
 from clicktower.schemas.manifest import Outcome, Request
 from clicktower.schemas.stage import open_result, run_stage
+from clicktower.training.compute.device import Compute
 from clicktower.training.sweep.sweep_stage import UnfinishedSweep, plan, sweep
 from clicktower.training.sweep.sweep_table import Point, Trial
 from clicktower.training.sweep.trial_process import Processes, TrialOutcome, TrialProcess, TrialStatus
-from clicktower.training.trainer.launch import train
 from tests.recipes import recipe_with, varied
 from tests.training.small_shards import shop, write_build, write_shop
 from tests.training.sweep.dying_trial import die
 from tests.training.sweep.trials_here import here
+from tests.training.trainings import train
 from tests.waiting import SECONDS
 
 RECIPE = recipe_with(name="small", cells=8, epochs=2, minibatch=32, micro_batch=32, step=0.02)
@@ -51,7 +52,7 @@ def swept(shop_shards, tmp_path_factory):
         POINTS,
         store=store,
         measure="dev_ndcg@10",
-        threads=1,
+        compute=Compute(threads=1),
         at_once=2,
         trial_ended=lambda point, *rest: reported.append((dict(point.fields), *rest)),
     )
@@ -135,13 +136,13 @@ def test_a_trial_that_dies_leaves_the_sweep_unfinished_with_the_others_kept(shop
     points = [*POINTS[1:], point(step=0.004)]
     monkeypatch.setattr("clicktower.training.sweep.trial_process._work", die)
     with pytest.raises(UnfinishedSweep, match="The training of the trial was ended by signal") as caught:
-        sweep(shop_shards, points, store=store, measure="dev_ndcg@10", threads=1)
+        sweep(shop_shards, points, store=store, measure="dev_ndcg@10", compute=Compute(threads=1))
     monkeypatch.setattr("clicktower.training.sweep.sweep_stage.Processes", lambda at_once, gpus: here())
     assert [row.fields for row in caught.value.rows if row.mean is not None] == [
         row["fields"] for row in _rows(swept[0])[:-1]
     ]
     assert os.listdir(f"{store}/sweep") == [swept[0].manifest.digest]
-    done = sweep(shop_shards, points, store=store, measure="dev_ndcg@10", threads=1)
+    done = sweep(shop_shards, points, store=store, measure="dev_ndcg@10", compute=Compute(threads=1))
     assert done.manifest.outcome.counts["trials_reused"] == 2
     assert all(row["mean"] is not None for row in _rows(done))
 

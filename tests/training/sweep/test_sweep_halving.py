@@ -9,13 +9,15 @@ from clicktower.schemas import storage
 from clicktower.schemas.errors import StoppedEarly, UsageError
 from clicktower.schemas.section import changed
 from clicktower.schemas.stage import open_result, stage_folder
+from clicktower.training.compute.device import Compute
 from clicktower.training.sweep.sweep_stage import Halving, Rung, UnfinishedSweep, rungs_of, sweep
 from clicktower.training.sweep.sweep_table import Point, cells, notes
 from clicktower.training.trainer.checkpoint import read_curve
-from clicktower.training.trainer.launch import train, train_request
+from clicktower.training.trainer.launch import train_request
 from tests.recipes import recipe_with, varied
 from tests.training.small_shards import write_shop
 from tests.training.sweep.trials_here import here
+from tests.training.trainings import train
 
 RECIPE = recipe_with(name="small", cells=8, epochs=4, minibatch=32, micro_batch=32, step=0.02)
 STEPS = (0.002, 0.02, 0.001, 0.008, 0.0005)
@@ -90,7 +92,9 @@ def halved(shop_shards, monkeypatch):
 
     def sweep_into(store: str, **settings: Any) -> list:
         monkeypatch.setattr("clicktower.training.sweep.sweep_stage.Processes", lambda at_once, gpus: here(**settings))
-        result = sweep(shop_shards, POINTS, store=store, measure="dev_loss", halving=HALVING, threads=1)
+        result = sweep(
+            shop_shards, POINTS, store=store, measure="dev_loss", halving=HALVING, compute=Compute(threads=1)
+        )
         return _told(result.manifest.outcome.metrics["rows"])
 
     return sweep_into
@@ -159,7 +163,9 @@ def test_a_point_that_diverges_does_not_go_on(shop_shards, tmp_path, monkeypatch
     # A gradient is γ times a difference: with γ = 1e6 it leaves the fixed point of the exact sum at the first update.
     wild = [varied(RECIPE, gamma=gamma) for gamma in (1e6, 0.9e6)]
     points = [Point(fields={"gamma": recipe.clicks.gamma}, recipes=[recipe]) for recipe in [*wild, RECIPE]]
-    result = sweep(shop_shards, points, store=str(tmp_path), measure="dev_ndcg@10", halving=HALVING, threads=1)
+    result = sweep(
+        shop_shards, points, store=str(tmp_path), measure="dev_ndcg@10", halving=HALVING, compute=Compute(threads=1)
+    )
     rows = result.manifest.outcome.metrics["rows"]
     assert [(row["fields"]["gamma"], row["rung"], row["mean"] is None) for row in rows] == [
         (5.0, 2, False),

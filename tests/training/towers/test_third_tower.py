@@ -22,9 +22,9 @@ from clicktower.training.model.recipe import Nesterov, Recipe
 from clicktower.training.towers.text_batch import TextBatch
 from clicktower.training.towers.tower import Parts, text_of_row, text_sums
 from clicktower.training.towers.tower_settings import Shapes, TowerSettings
-from clicktower.training.trainer.launch import train
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training.small_shards import TABLE_ROWS, shop, write_build
+from tests.training.trainings import train
 
 torch.set_num_threads(1)
 

@@ -24,7 +24,6 @@ from clicktower.training.trainer.checkpoint import Position, WriteError, list_up
 from clicktower.training.trainer.clicks import WatchedClicks
 from clicktower.training.trainer.job import COMPILED, REFERENCE, ROWS, arithmetic_of, require_served
 from clicktower.training.trainer.large_update import Towers, name_culprit, require_sane
-from clicktower.training.trainer.launch import train
 from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
 from clicktower.training.trainer.reference_path import ReferencePath
 from clicktower.training.trainer.shard_data import Order, load_shards, pair_lengths, pairs_of
@@ -32,6 +31,7 @@ from clicktower.training.trainer.worker import require_equal, state_sums
 from tests.recipes import recipe_with, varied
 from tests.training.small_shards import write_shop
 from tests.training.trainer.test_large_update import Together
+from tests.training.trainings import train
 from tests.waiting import SECONDS
 
 torch.set_num_threads(1)
@@ -366,7 +366,7 @@ def test_the_same_request_is_answered_without_starting_workers(intact_shards, tm
     script = (
         "import json, sys\n"
         "from clicktower.training.model.recipe import Recipe\n"
-        "from clicktower.training.trainer.launch import train\n"
+        "from tests.training.trainings import train\n"
         "recipe = Recipe(**json.loads(sys.argv[3]))\n"
         "for workers in (1, 2, 'auto'):\n"
         "    assert train(sys.argv[1], store=sys.argv[2], recipe=recipe, workers=workers, in_cluster=True).reused\n"

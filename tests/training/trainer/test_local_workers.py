@@ -14,9 +14,9 @@ from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, TransientError
 from clicktower.training.trainer import local_workers
 from clicktower.training.trainer.checkpoint import list_updates
-from clicktower.training.trainer.launch import train
 from tests.recipes import recipe_with
 from tests.training.small_shards import shop, write_build
+from tests.training.trainings import train
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.engine

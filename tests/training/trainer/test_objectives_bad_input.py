@@ -19,13 +19,13 @@ from clicktower.training.towers.tower_settings import SIGMA_MIN
 from clicktower.training.trainer import classify, generate
 from clicktower.training.trainer.generate import divergence
 from clicktower.training.trainer.labelled_shards import load_labelled
-from clicktower.training.trainer.launch import train
 from clicktower.training.trainer.shard_data import MicroBatch, Order
 from tests.recipes import recipe_with, varied
 from tests.training.towers.dense import dense
 from tests.training.trainer.examples import labelled_case, rephrasing_case
 from tests.training.trainer.labelled_builds import built, questions
 from tests.training.trainer.objective_recipes import GENERATE, PAIRS, TEXTS
+from tests.training.trainings import train
 
 torch.set_num_threads(1)
 REFORMULATE = varied(GENERATE, reformulate=True, paraphrase="same")

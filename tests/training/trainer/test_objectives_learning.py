@@ -10,10 +10,11 @@ import torch
 from clicktower.schemas import storage
 from clicktower.schemas.stage import open_result
 from clicktower.training.model.model import load_model
-from clicktower.training.trainer.launch import pretraining, train
+from clicktower.training.trainer.launch import pretraining
 from tests.recipes import varied
 from tests.training.trainer import objective_recipes as recipes
 from tests.training.trainer.labelled_builds import built, statements
+from tests.training.trainings import train
 
 pytestmark = pytest.mark.slow
 

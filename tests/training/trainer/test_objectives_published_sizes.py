@@ -14,8 +14,8 @@ from clicktower.schemas.section import changed
 from clicktower.training.model.named_recipes import names, recipe
 from clicktower.training.model.objective_settings import Classify
 from clicktower.training.model.parameters import Outputs, layout_of
-from clicktower.training.trainer.launch import train
 from tests.training.small_shards import KINDS, THINGS
+from tests.training.trainings import train
 
 torch.set_num_threads(1)
 PAIRS, TEXTS = Outputs(unit="pairs", classes=("0", "1", "2")), Outputs(unit="texts", classes=tuple("12345"))

@@ -15,12 +15,12 @@ from clicktower.training.model.parameters import CPU, Device, Encoder, initial_p
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_batch import text_batch
 from clicktower.training.trainer.click_loss import PairBatch, pair_batch, pair_gradient
-from clicktower.training.trainer.launch import train
 from clicktower.training.trainer.shard_data import apart
 from tests.recipes import recipe_with
 from tests.training.small_shards import write_shop
 from tests.training.texts import random_texts
 from tests.training.towers.dense import dense
+from tests.training.trainings import train
 
 pytestmark = pytest.mark.gpu
 TRIGRAMS = 400

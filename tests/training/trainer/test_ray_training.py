@@ -29,9 +29,9 @@ from clicktower.schemas.errors import StageError
 from clicktower.training.compute.device import can_compile
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.trainer.checkpoint import Position, list_updates, write_checkpoint
-from clicktower.training.trainer.launch import train
 from tests.recipes import recipe_with
 from tests.training.small_shards import write_shop
+from tests.training.trainings import train
 from tests.waiting import SECONDS, wait_until
 
 torch.set_num_threads(1)
@@ -184,7 +184,7 @@ def weights(result) -> bytes:
 
 JOB = (
     "import os, sys; from tests.training.trainer.test_ray_training import RECIPE\n"
-    "from clicktower.training.trainer.launch import train\n"
+    "from tests.training.trainings import train\n"
     "train(sys.argv[1], store=sys.argv[2], recipe=RECIPE, threads=1, checkpoint_seconds=0.0)"
 )
 

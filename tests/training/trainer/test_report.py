@@ -8,10 +8,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import Diverged
-from clicktower.training.trainer.launch import train
 from clicktower.training.trainer.run_report import require_finite
 from tests.recipes import recipe_with, varied
 from tests.training.small_shards import write_shop
+from tests.training.trainings import train
 
 torch.set_num_threads(1)
 RECIPE = recipe_with(name="small", cells=8, epochs=3, minibatch=32, micro_batch=8, step=0.02, clip_norm=12.0)

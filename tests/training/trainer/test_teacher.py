@@ -17,7 +17,6 @@ from clicktower.training.trainer import clicks
 from clicktower.training.trainer.click_loss import DENSE, Taught, teacher_losses
 from clicktower.training.trainer.click_teacher import probabilities
 from clicktower.training.trainer.job import REFERENCE, ROWS, arithmetic_of
-from clicktower.training.trainer.launch import train
 from clicktower.training.trainer.shard_data import MicroBatch
 from tests.recipes import recipe_with, varied
 from tests.rounding import gamma
@@ -26,6 +25,7 @@ from tests.training.small_shards import write_shop
 from tests.training.trainer.gloo_workers import Death, run_workers
 from tests.training.trainer.test_click_loss import loss_and_gradients
 from tests.training.trainer.test_exactness import alone, job, sha256
+from tests.training.trainings import train
 
 torch.set_num_threads(1)
 RECIPE = recipe_with(name="small", cells=16, epochs=2, minibatch=48, micro_batch=8, step=0.01)

@@ -14,11 +14,11 @@ from clicktower.training.evaluation.combine_stage import combine
 from clicktower.training.model.model import load_encoder
 from clicktower.training.model.teacher import read_text_vectors
 from clicktower.training.trainer import clicks
-from clicktower.training.trainer.launch import train
 from clicktower.training.trainer.shard_data import MicroBatch
 from tests.recipes import recipe_with, varied
 from tests.training.small_shards import write_shop
 from tests.training.trainer.test_exactness import alone, job, sha256
+from tests.training.trainings import train
 
 RECIPE = recipe_with(name="small", cells=16, epochs=1, minibatch=48, micro_batch=8, step=0.01)
 TAUGHT = varied(RECIPE, teacher_share=0.5, teacher_gamma=8.0)

@@ -21,8 +21,8 @@ from clicktower.training.model.recipe import Nesterov, Recipe
 from clicktower.training.towers.tower_settings import LSTM
 from clicktower.training.trainer import clicks
 from clicktower.training.trainer.click_loss import PairBatch
-from clicktower.training.trainer.launch import train
 from tests.training.small_shards import shop, write_build
+from tests.training.trainings import train
 
 torch.set_num_threads(1)
 load = clicks.load

@@ -20,10 +20,10 @@ from clicktower.schemas.negatives import draw
 from clicktower.schemas.stage import open_result
 from clicktower.training.model.model import load_model
 from clicktower.training.trainer import clicks, shard_data
-from clicktower.training.trainer.launch import train
 from clicktower.training.trainer.shard_data import load_shards
 from tests.recipes import recipe_with, varied
 from tests.training.small_shards import shop, write_build, write_shop
+from tests.training.trainings import train
 
 torch.set_num_threads(1)
 RECIPE = recipe_with(name="small", cells=8, epochs=4, minibatch=32, micro_batch=8, step=0.02, clip_norm=20.0)
