@@ -234,7 +234,7 @@ def train(
     """
     from clicktower.flows.config.toml_file import recipe_named
     from clicktower.schemas.section import changed
-    from clicktower.training.model.named_recipes import DEFAULT
+    from clicktower.training.model.recipe import DEFAULT
     from clicktower.training.trainer import launch
 
     named, word_vectors = recipe_named(recipe or DEFAULT)

@@ -20,7 +20,7 @@ from statistics import median_low
 from urllib.parse import quote
 
 from clicktower.schemas.errors import StageError, UsageError
-from clicktower.schemas.identifiers import id_of
+from clicktower.schemas.text_contract import id_of
 from clicktower.schemas.text_file import ending, lines, read_text
 
 Qrels = dict[str, dict[str, int]]  # query id -> document id -> grade

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from pkgutil import resolve_name
-from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast, dataclass_transform, get_args, get_type_hints
 
 import pydantic
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
@@ -296,3 +296,14 @@ def _problem(config: object, name: str, problem: Any) -> str:
 
 def _refused(problem: str) -> UsageError:
     return UsageError(problem, "Set an existing field to a value that it allows.")
+
+
+# The languages whose terms the lexical contract knows: here, so that a setting which names one loads no stemmer.
+Language = Literal[
+    "none",  # words as they are
+    "arabic", "armenian", "basque", "catalan", "czech", "danish", "dutch", "english", "esperanto", "estonian",
+    "finnish", "french", "german", "greek", "hindi", "hungarian", "indonesian", "irish", "italian", "lithuanian",
+    "nepali", "norwegian", "persian", "polish", "portuguese", "romanian", "russian", "serbian", "sesotho", "spanish",
+    "swedish", "tamil", "turkish", "yiddish",
+]  # fmt: skip
+DEFAULT_LANGUAGE: Language = "english"

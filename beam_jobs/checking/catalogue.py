@@ -6,8 +6,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from clicktower.schemas.document_rows import DocumentsBlock, RowCounts, add_up_rows
-from clicktower.schemas.documents import unfit_rows
+from clicktower.schemas.documents import DocumentsBlock, RowCounts, add_up_rows, unfit_rows
 
 _ENTITY = "&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,30});"
 _REPLACEMENT = "\ufffd"  # what a decoder writes for bytes that are no letter

@@ -37,12 +37,12 @@ from clicktower.beam_jobs.ingest.person_key import ensure_store_key, hash_people
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.day_version import list_dates, newest_version
 from clicktower.schemas.errors import StageError, UsageError
-from clicktower.schemas.identifiers import person_ids
 from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.manifest import Manifest, Outcome
 from clicktower.schemas.search_log import DAY_FATES
 from clicktower.schemas.shard import LogicalDigest
 from clicktower.schemas.stage import Progress, StageResult, open_result, run_stage, silent, stage_folder
+from clicktower.schemas.text_contract import person_ids
 
 BEGUN = "erasing"  # in the folder of the remainder: the start of a killed erasure belongs to nobody else
 

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from clicktower.beam_jobs.sources.mapping import NO_QUERY
 from clicktower.beam_jobs.sources.mapping import Mapping as LogMapping
-from clicktower.schemas.identifiers import MARKS_OF_NOTHING, ids
 from clicktower.schemas.search_log import CLICK_WEIGHT, KINDS, LINE_HASH_BYTES, LOG_ROW
+from clicktower.schemas.text_contract import MARKS_OF_NOTHING, ids
 
 _SEARCH, _CLICK, _OTHER = (KINDS.index(kind) for kind in ("search", "click", "other"))
 # The prefix of ids made for lines without one: such a line is in a group by itself, with its exact repeats.
@@ -240,7 +240,7 @@ _EXACT_FLOATS = {pa.float64(): 2**53, pa.float32(): 2**24, pa.float16(): 2**11} 
 
 
 def id_texts(values: Values, marks: Sequence[str] = MARKS_OF_NOTHING) -> tuple[pa.Array, np.ndarray]:
-    """(ids as they were meant (schemas.identifiers), null for a missing one; whether each value cannot be an id: a
+    """(ids as they were meant (schemas.text_contract), null for a missing one; whether each value cannot be an id: a
     float with a fraction, or beyond the integers that floats tell apart).
 
     A NaN is a missing value.

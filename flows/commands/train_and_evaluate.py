@@ -8,7 +8,7 @@ from clicktower.flows.config.toml_file import recipe_named, with_options
 from clicktower.flows.show import console, present
 from clicktower.schemas import storage
 from clicktower.schemas.errors import UsageError
-from clicktower.training.model.named_recipes import DEFAULT
+from clicktower.training.model.recipe import DEFAULT
 
 if TYPE_CHECKING:
     from clicktower.schemas.judgments import Judged

@@ -15,8 +15,7 @@ import pydantic
 from clicktower.schemas.errors import StageError, TransientError, UsageError
 from clicktower.schemas.section import Uri, are_equal, changed, flat, kinds_of_fields, nearest, reason_of, section
 from clicktower.schemas.text_file import read_text
-from clicktower.training.model.named_recipes import recipe
-from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.recipe import Recipe, recipe
 
 Config = TypeVar("Config")
 Parsed = TypeVar("Parsed")

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from clicktower.flows.releases import index_recall
-from clicktower.flows.releases.index_recall import RecallQueries
+from clicktower.flows.releases import make_release
+from clicktower.flows.releases.make_release import RecallQueries
 from clicktower.flows.releases.release_documents import IVF, EarlierRows, IndexSearch, Rows, read_ivf
 from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.schemas import storage
@@ -38,7 +38,7 @@ def build_ivf(
     progress: Progress,
     earlier: EarlierRows | None,
 ) -> tuple[dict[str, Any], IndexSearch] | None:
-    """As index_recall.build_index; None, and no file, if no number of partitions reaches the recall.
+    """As make_release.build_index; None, and no file, if no number of partitions reaches the recall.
 
     `limits`: (a number of results, the exact score of each query's last one). `tried` gets every attempt.
     """
@@ -107,7 +107,7 @@ def _fewest_partitions(
     reached: dict[int, float] = {}
 
     def is_enough(num_probes: int) -> bool:
-        reached[num_probes] = index_recall.recall(queries.scores(search, k, num_probes), limits_Q, k)
+        reached[num_probes] = make_release.recall(queries.scores(search, k, num_probes), limits_Q, k)
         tried.append({"recall_at": k, "num_probes": num_probes, "recall": reached[num_probes]})
         return reached[num_probes] >= min_recall
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from clicktower.flows.report import renderers
+from clicktower.flows.report import blocks
 from clicktower.flows.report.blocks import (
     BY_CLICKS,
     SIMULATED,
@@ -58,7 +58,7 @@ def write_comparison(path: str, result: Mapping[str, Any]) -> None:
 
     Raises OSError if it cannot be written.
     """
-    renderers.write_page(path, comparison_page(result))
+    blocks.write_page(path, comparison_page(result))
 
 
 def comparison_page(result: Mapping[str, Any]) -> Page:

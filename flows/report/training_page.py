@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from clicktower.flows.report import renderers
+from clicktower.flows.report import blocks
 from clicktower.flows.report.blocks import (
     SIMULATED,
     Beside,
@@ -55,7 +55,7 @@ def write_training_page(path: str, result: Mapping[str, Any]) -> None:
             record(flat(settings, Recipe) | {"model": result["data"], "digest": result["digest"]}, manifest.software),
         ],
     )
-    renderers.write_page(path, page)
+    blocks.write_page(path, page)
 
 
 def training_blocks(result: Mapping[str, Any]) -> list[Block]:

@@ -16,7 +16,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from clicktower.flows.config.commands import COMMANDS
-from clicktower.flows.report import renderers
+from clicktower.flows.report import blocks
 from clicktower.flows.report.blocks import Block, visible
 from clicktower.schemas.errors import StageError, os_error_kind, place, store_error
 from clicktower.schemas.stage import Progress as Tell
@@ -67,7 +67,7 @@ class _TwoLines(bars.Progress):
 
 def show(blocks: Sequence[Block]) -> None:
     """Print blocks on stdout."""
-    for line in renderers.terminal(blocks, output.width):
+    for line in blocks.terminal(blocks, output.width):
         output.print(line, soft_wrap=isinstance(line, Text) and bool(line.no_wrap))  # a command is not wrapped
 
 
@@ -81,7 +81,7 @@ ENDED = {
 
 def ended(state: str, name: str, time: str, text: str) -> None:
     """Print one line about a finished stage, row, trial or date on stderr, so that stdout is left to the result."""
-    line = Text.assemble(ENDED[state], (f"{name:<9}", "bold"), (f"{time:>9}  ", "dim"), renderers.one_line(text))
+    line = Text.assemble(ENDED[state], (f"{name:<9}", "bold"), (f"{time:>9}  ", "dim"), blocks.one_line(text))
     errors.print(line, soft_wrap=True)
 
 

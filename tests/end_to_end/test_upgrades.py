@@ -34,7 +34,7 @@ from clicktower.schemas.manifest import SEAL, seal, to_bytes
 from clicktower.schemas.release import Decision
 from clicktower.schemas.stage import Stage, StageResult, find_finished_in, open_result
 from clicktower.training.evaluation.evaluate_stage import EVALUATE, evaluate
-from clicktower.training.evaluation.evaluation_settings import EvaluateConfig
+from clicktower.training.evaluation.row import EvaluateConfig
 from clicktower.training.model.model import load_encoder
 from clicktower.training.trainer.launch import TRAIN
 from tests.end_to_end.shop import clicktower as command

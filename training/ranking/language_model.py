@@ -21,8 +21,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
-from clicktower.training.ranking.term_counts import count_terms, known_words
+from clicktower.schemas.section import DEFAULT_LANGUAGE, Language
+from clicktower.training.ranking.bm25 import count_terms, known_words
 
 MU = 10.0
 

@@ -33,9 +33,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
+from clicktower.schemas.section import DEFAULT_LANGUAGE, Language
 from clicktower.training.model.embedding import distinct_texts
-from clicktower.training.ranking.term_counts import TermCounts, count_terms, known_words
+from clicktower.training.ranking.bm25 import TermCounts, count_terms, known_words
 
 TOPICS = 500  # the paper's row; it tried 100 to 500
 ITERATIONS = 50

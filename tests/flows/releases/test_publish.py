@@ -20,7 +20,7 @@ from clicktower.schemas.stage import open_result, run_stage
 from clicktower.training.evaluation.combine_stage import combine
 from clicktower.training.model.embedding import TitleEmbeddings
 from clicktower.training.model.model import load_encoder, load_model
-from clicktower.training.model.named_recipes import recipe
+from clicktower.training.model.recipe import recipe
 from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.recipes import varied
 from tests.rounding import rounded

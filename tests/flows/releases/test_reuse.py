@@ -18,7 +18,7 @@ from clicktower.flows.releases.verify import verify
 from clicktower.schemas.stage import open_result
 from clicktower.schemas.text_contract import normalise
 from clicktower.training.model.model import load_model
-from clicktower.training.model.named_recipes import recipe as named_recipe
+from clicktower.training.model.recipe import recipe as named_recipe
 from clicktower.training.ranking.partitioning import partition
 from tests.flows.releases.catalogue import CONFIG
 from tests.recipes import varied

@@ -11,7 +11,7 @@ import pytest
 from clicktower.beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping
 from clicktower.beam_jobs.labelled.labelled_stage import build_labelled_shards
 from clicktower.flows.cli import run
-from clicktower.flows.report import renderers
+from clicktower.flows.report import blocks
 from clicktower.flows.report.blocks import Words
 from clicktower.flows.report.explain_page import attention_blocks
 from clicktower.flows.report.labelled_page import labelled_page
@@ -19,7 +19,7 @@ from clicktower.schemas.stage import open_result
 from clicktower.training.analysis.traces import overlap, trace
 from clicktower.training.evaluation.evaluate_labelled_stage import RULES, EvaluateLabelledConfig, evaluate_labelled
 from clicktower.training.model.model import load_model
-from clicktower.training.model.named_recipes import recipe
+from clicktower.training.model.recipe import recipe
 from clicktower.training.trainer.labelled_shards import read_labelled
 from clicktower.training.trainer.launch import train
 from tests.flows.report.test_report import Page, loads_nothing
@@ -28,7 +28,7 @@ from tests.trained_model import trained_stage
 
 
 def render(result, examples) -> str:
-    return renderers.html(labelled_page(result, examples))
+    return blocks.html(labelled_page(result, examples))
 
 
 NASTY = "<script>alert(1)</script>"

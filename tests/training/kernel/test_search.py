@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clicktower.schemas.release import Similarity
-from clicktower.training.kernel.kernel_library import library, status
-from clicktower.training.kernel.kernel_search import Int8Rows
+from clicktower.training.kernel.kernel_library import Int8Rows, library, status
 from clicktower.training.ranking.nearest import Nearest, Partitions
 from clicktower.training.ranking.partitioning import partition
 
