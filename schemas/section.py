@@ -43,7 +43,8 @@ Confidence = Annotated[float, Field(gt=0, lt=1)]
 class SectionFamily:
     """A family of sections, of which a recipe has one kind. Raises ValueError for a repeated kind."""
 
-    kinds: ClassVar[dict[str, type[Any]]]  # by name; each family has its own
+    kinds: ClassVar[dict[str, type[Any]]]  # by name, those that have been imported; each family has its own
+    elsewhere: ClassVar[str] = ""  # of a family: a module with more kinds, imported when one of them is named
     code: ClassVar[str] = ""  # of a kind: "module" or "module:name", imported by code_of alone
     kind: str
 
@@ -54,6 +55,17 @@ class SectionFamily:
             if name in cls.kinds:
                 raise ValueError(f"there is a kind {name} of {cls.__mro__[-3].__name__} already")
             cls.kinds[name] = cls
+
+    @classmethod
+    def all_kinds(cls) -> dict[str, type[Any]]:
+        """Every kind of the family by name, with those of `elsewhere`."""
+        if cls.elsewhere:
+            resolve_name(cls.elsewhere)
+        return cls.kinds
+
+    @classmethod
+    def kind_named(cls, name: str) -> type[Any] | None:
+        return cls.kinds.get(name) or cls.all_kinds().get(name)
 
 
 def code_of(settings: SectionFamily) -> Any:
@@ -69,9 +81,9 @@ def one_of(family: type[SectionFamily]) -> Any:
             value = {"kind": value}
         if not isinstance(value, Mapping):
             return value
-        if (kind := value.get("kind", "")) not in family.kinds:
-            raise ValueError(f"its kind {kind!r} must be one of {', '.join(family.kinds)}")
-        return family.kinds[kind](**value)
+        if (kind := family.kind_named(value.get("kind", ""))) is None:
+            raise ValueError(f"its kind {value.get('kind', '')!r} must be one of {', '.join(family.kinds)}")
+        return kind(**value)
 
     return BeforeValidator(read)
 
@@ -206,12 +218,14 @@ def flat(fields: Mapping[str, Any], kind: type) -> dict[str, Any]:
     """Tables of a file as fields by dotted name, as deep as `kind` has sections: `{"tower": {"cells": 32}}` as
     above.
     """
-    kinds = kinds_of_fields(kind)
+
+    def is_section(place: str) -> bool:
+        """Whether there are fields below a place: mostly those of kinds that have been imported."""
+        return any(field.startswith(place) for every in (False, True) for field in kinds_of_fields(kind, every=every))
 
     def pairs(fields: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
         for name, value in fields.items():
-            is_section = any(field.startswith(f"{before}{name}.") for field in kinds)
-            if is_section and isinstance(value, Mapping):
+            if isinstance(value, Mapping) and is_section(f"{before}{name}."):
                 yield from pairs(value, f"{before}{name}.")
             else:
                 yield f"{before}{name}", value
@@ -219,8 +233,10 @@ def flat(fields: Mapping[str, Any], kind: type) -> dict[str, Any]:
     return dict(pairs(fields, ""))
 
 
-def kinds_of_fields(kind: type) -> dict[str, list[str]]:
-    """Every possible field of a config, by dotted name, with the kinds of its section that have it."""
+def kinds_of_fields(kind: type, *, every: bool = True) -> dict[str, list[str]]:
+    """Every possible field of a config, by dotted name, with the kinds of its section that have it. Without `every`
+    only of those kinds that have been imported.
+    """
     result: dict[str, list[str]] = {}
 
     def add(kind: Any, before: str) -> None:
@@ -229,7 +245,9 @@ def kinds_of_fields(kind: type) -> dict[str, list[str]]:
             result.setdefault(f"{before}{name}", []).append(getattr(kind, "kind", ""))
             inner: Any
             for inner in filter(is_dataclass, (hints[name], *get_args(hints[name]))):
-                for section_kind in inner.kinds.values() if issubclass(inner, SectionFamily) else [inner]:
+                of_family = inner if issubclass(inner, SectionFamily) else None
+                kinds = (of_family.all_kinds() if every else of_family.kinds).values() if of_family else [inner]
+                for section_kind in kinds:
                     add(section_kind, f"{before}{name}.")
 
     add(kind, "")
@@ -272,7 +290,7 @@ def _merged(old: Any, change: Any) -> Any:
         change = {"kind": change}
     if not isinstance(change, Mapping):
         return change
-    kind: Any = old.kinds.get(change.get("kind", old.kind)) if isinstance(old, SectionFamily) else type(old)
+    kind: Any = old.kind_named(change.get("kind", old.kind)) if isinstance(old, SectionFamily) else type(old)
     start = {field.name: getattr(old, field.name, field.default) for field in fields(kind)} if kind else {}
     return start | {name: _merged(start.get(name), value) for name, value in change.items()}
 

@@ -15,7 +15,7 @@ from clicktower.flows.tracking import require_mlflow
 from clicktower.schemas import storage
 from clicktower.schemas.manifest import FILE_NAME
 from clicktower.schemas.stage import StageResult
-from clicktower.training.model.objective_settings import Classify
+from clicktower.training.model.label_settings import Classify
 from clicktower.training.sweep.sweep_table import Point, Trial, chosen_row, direction, point_text, train_options
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ from clicktower.training.ranking.labelled_measures import (
     spearman,
 )
 from clicktower.training.ranking.significance import percentiles, resample
-from clicktower.training.towers.tower_settings import SelfAttentive
+from clicktower.training.towers.tower_kinds import SelfAttentive
 from clicktower.training.trainer.labelled_shards import LabelledData, LabelledRows, read_labelled
 
 if TYPE_CHECKING:

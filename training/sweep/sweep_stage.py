@@ -44,7 +44,7 @@ from clicktower.schemas.stage import (
     stage_folder,
 )
 from clicktower.training.compute.device import count_gpus
-from clicktower.training.model.objective_settings import Classify
+from clicktower.training.model.label_settings import Classify
 from clicktower.training.model.recipe import Recipe, may_be_large, names
 from clicktower.training.model.teacher import require_teacher, teacher_source
 from clicktower.training.ranking.measure import collection_of

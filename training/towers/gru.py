@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from clicktower.training.towers.recurrent import RNNTower
 from clicktower.training.towers.text_batch import TextBatch
 from clicktower.training.towers.tower import Parts, packed_inputs
-from clicktower.training.towers.tower_settings import GRU
+from clicktower.training.towers.tower_kinds import GRU
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ import torch
 from clicktower.training.towers.bag import CLSMTower
 from clicktower.training.towers.text_batch import TextBatch
 from clicktower.training.towers.tower import Embedded, Parts, highest, packed_inputs, reading_order, text_sums
-from clicktower.training.towers.tower_settings import CNN, SWEM, Shapes
+from clicktower.training.towers.tower_kinds import CNN, SWEM
+from clicktower.training.towers.tower_settings import Shapes
 
 
 @dataclass(frozen=True, slots=True)

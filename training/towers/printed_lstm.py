@@ -14,7 +14,8 @@ from torch.nn.functional import pad
 from clicktower.training.towers.recurrent import LSTMTrace, RNNTower
 from clicktower.training.towers.text_batch import TextBatch
 from clicktower.training.towers.tower import Parts, packed_inputs
-from clicktower.training.towers.tower_settings import PrintedLSTM, Shapes
+from clicktower.training.towers.tower_kinds import PrintedLSTM
+from clicktower.training.towers.tower_settings import Shapes
 
 
 @dataclass(frozen=True, slots=True)

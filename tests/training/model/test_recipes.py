@@ -10,7 +10,7 @@ import pytest
 
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.section import changed, named_settings
-from clicktower.training.model.objective_settings import Generate
+from clicktower.training.model.label_settings import Generate
 from clicktower.training.model.parameters import layout_of
 from clicktower.training.model.recipe import Recipe, names, recipe
 from clicktower.training.towers.tower_settings import RNN

@@ -11,7 +11,7 @@ import torch
 
 from clicktower.schemas import storage
 from clicktower.schemas.section import changed
-from clicktower.training.model.objective_settings import Classify
+from clicktower.training.model.label_settings import Classify
 from clicktower.training.model.parameters import Outputs, layout_of
 from clicktower.training.model.recipe import names, recipe
 from clicktower.training.trainer.launch import train
