@@ -214,7 +214,7 @@ def load(path: str | os.PathLike[str]) -> Model:
     except (StageError, ImportError):
         raise
     except Exception as error:  # of the file system or of a store's client
-        from clicktower.flows.show.console import explain
+        from clicktower.flows.show.failures import explain
 
         raise explain(error) from error
 

@@ -9,7 +9,7 @@ so that whatever is cut off is finished by the next ingest. Shards, models and r
 from contextlib import suppress
 from datetime import date, timedelta
 
-from clicktower.beam_jobs.ingest import day_versions, erased_people
+from clicktower.beam_jobs.ingest import dated_days, erased_list
 from clicktower.beam_jobs.ingest.person_key import FOLDER, PersonKey, current_date, key_paths, read_key
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.claim import claimed
@@ -39,7 +39,7 @@ def _remove(store: str, path: str, key: PersonKey, progress: Progress) -> None:
     dates = list_dates(store)
     for number, day in enumerate(dates):
         progress("removing an expired key: days", number, len(dates))
-        day_versions.remove_key(store, day, key.id)
+        dated_days.remove_key(store, day, key.id)
     for stage in STAGES_WITH_PEOPLE:
         for name in storage.list_folders(storage.join(store, stage)):
             folder = storage.join(store, stage, name)
@@ -56,7 +56,7 @@ def _remove(store: str, path: str, key: PersonKey, progress: Progress) -> None:
                 for inside in storage.list_folders(folder):  # the manifest goes last: it says whose hashes these are
                     storage.remove(storage.join(folder, inside))
                 storage.remove(folder)
-    if erased_people.remove_key(store, key.id):
+    if erased_list.remove_key(store, key.id):
         storage.remove(path)
 
 

@@ -67,10 +67,12 @@ def as_json_lines(*, json: bool) -> Iterator[None]:
         write_line("interrupted", seconds=_seconds_since(started))
         raise SystemExit(130) from None
     except Exception as error:
-        facts = console.explain(error)
+        from clicktower.flows.show import failures  # a run that fails
+
+        facts = failures.explain(error)
         write_line("failed", seconds=_seconds_since(started), problem=facts.problem, fix=facts.fix)
         if json:
-            console.report_error(error, "run", json)
+            failures.report_error(error, "run", json)
         raise SystemExit(facts.exit_code) from None
     except SystemExit:
         write_line("interrupted", seconds=_seconds_since(started))

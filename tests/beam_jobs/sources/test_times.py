@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from clicktower.beam_jobs.sources.log_rows import ImplausibleTime, position_of, positions, time_of, times
+from clicktower.beam_jobs.sources.log_rows import ImplausibleTime, position_of, positions, times
+from clicktower.beam_jobs.sources.log_times import time_of
 from clicktower.beam_jobs.sources.mapping import TimeFormat
 from clicktower.schemas.text_contract import MARKS_OF_NOTHING
 
