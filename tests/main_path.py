@@ -29,7 +29,7 @@ BESIDE = (
     "beam_jobs/ingest/erased_list.py", "beam_jobs/ingest/expired_keys.py", "beam_jobs/sources/delimited.py",
     "beam_jobs/sources/field_names.py", "beam_jobs/sources/jsonl.py", "beam_jobs/sources/lake_tables.py",
     "beam_jobs/sources/log_times.py", "beam_jobs/sources/parquet.py", "schemas/document_forms.py",
-    "schemas/object_claim.py", "schemas/removal.py", "training/compute/gradient_sums.py",
+    "schemas/judgment_forms.py", "schemas/object_claim.py", "schemas/removal.py", "training/compute/gradient_sums.py",
     "training/evaluation/combine_stage.py", "training/evaluation/compare_stage.py",
     "training/evaluation/evaluate_labelled_stage.py", "training/evaluation/labelled_systems.py",
     "training/evaluation/measured_row.py", "training/evaluation/rows.py", "training/model/decoder.py",

@@ -30,11 +30,10 @@ from clicktower.beam_jobs.checking.findings import (
     wrong_time_unit,
 )
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, open_source
-from clicktower.beam_jobs.sources.forms import form_of
 from clicktower.beam_jobs.sources.log_files import find_files
 from clicktower.beam_jobs.sources.mapping import UTF8, Events, Mapping
 from clicktower.beam_jobs.sources.read_lines import ReadingPlan
-from clicktower.beam_jobs.sources.source import file_by_file
+from clicktower.beam_jobs.sources.source import file_by_file, form_of
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.stage import Progress, silent

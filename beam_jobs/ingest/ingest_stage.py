@@ -15,10 +15,9 @@ from clicktower.beam_jobs.ingest.bots import BotRules
 from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.erased_people import open_list
 from clicktower.beam_jobs.ingest.person_key import MAX_OVERLAP_DAYS, ensure_key, ensure_store_key, key_paths, valid_keys
-from clicktower.beam_jobs.sources.forms import check_mapping, form_of
 from clicktower.beam_jobs.sources.log_files import find_files
 from clicktower.beam_jobs.sources.mapping import Mapping
-from clicktower.beam_jobs.sources.source import Source
+from clicktower.beam_jobs.sources.source import Source, check_mapping, form_of
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.claim import claimed
 from clicktower.schemas.content_filters import BOT_USER_AGENTS, shipped_list
