@@ -42,7 +42,7 @@ from clicktower.training.model.label_settings import MLP, Classify, W2Features  
 from clicktower.training.model.model import write_model  # noqa: E402
 from clicktower.training.model.parameters import Outputs, initial_parameters, layout_of  # noqa: E402
 from clicktower.training.model.recipe import Recipe  # noqa: E402
-from clicktower.training.ranking.rerank import Confidence  # noqa: E402
+from clicktower.training.ranking.hybrid import Confidence  # noqa: E402
 from clicktower.training.towers.tower_settings import Variational  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "duplicates.json"

@@ -41,7 +41,7 @@ MODULES = (
     "clicktower.flows.retention", "clicktower.training.evaluation.evaluate_stage", "clicktower.training.model.model",
     "clicktower.training.trainer.worker",
 )  # fmt: skip
-S3_MODULES = ("s3fs", "clicktower.flows.releases.verify")
+S3_MODULES = ("s3fs", "clicktower.flows.releases.kept_releases")
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.truncate"}
 KILLED = 137
 FORGOTTEN_SECONDS = 2.0

@@ -36,8 +36,7 @@ def part_of(request: Request) -> versions.DayPart:
 
 def is_covered(store: str, request: Request, *, replace_day: bool = False) -> bool:
     """Whether these files, with those that a date already has under the request's key, are all of the date's."""
-    date = data_date(request)
-    newest = versions.newest_version(store, date) if date else None
+    newest = versions.newest_version(store, str(data_date(request)))
     return newest is None or replace_day or _is_covered(newest, part_of(request))
 
 
@@ -48,8 +47,7 @@ def find_held(store: str, request: Request, *, replace_day: bool = False) -> str
     of them, unless they are to replace all others (`replace_day`). Raises StageError if the date certainly cannot take
     these files (see `_next_parts`).
     """
-    date = data_date(request)
-    newest = versions.newest_version(store, date) if date else None
+    newest = versions.newest_version(store, str(data_date(request)))
     if newest is None or replace_day:
         return None
     part = part_of(request)

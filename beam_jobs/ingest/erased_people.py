@@ -17,7 +17,6 @@ people of such a file any more.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pkgutil import resolve_name
-from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -46,7 +45,7 @@ class ErasedPeople:
         """The hashes, under the job's key, of the listed people who may be clients of some LOG_ROW records."""
         if not self.digest:
             return pa.array([], pa.uint64())
-        return cast(pa.Array, resolve_name(f"{_LIST}:people_among")(self, records, key_path, key_id))
+        return resolve_name(f"{_LIST}:people_among")(self, records, key_path, key_id)
 
 
 def open_list(store: str, key_path: str) -> ErasedPeople:

@@ -13,8 +13,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
-from clicktower.flows.report import blocks
-from clicktower.flows.report.blocks import Block, visible
+from clicktower.flows.report.blocks import Block, one_line, terminal, visible
 from clicktower.schemas.stage import Progress as Tell
 
 PLAIN_SECONDS = 10.0  # seconds between lines in a log file, which has no bar
@@ -63,7 +62,7 @@ class _TwoLines(bars.Progress):
 
 def show(blocks: Sequence[Block]) -> None:
     """Print blocks on stdout."""
-    for line in blocks.terminal(blocks, output.width):
+    for line in terminal(blocks, output.width):
         output.print(line, soft_wrap=isinstance(line, Text) and bool(line.no_wrap))  # a command is not wrapped
 
 
@@ -77,7 +76,7 @@ ENDED = {
 
 def ended(state: str, name: str, time: str, text: str) -> None:
     """Print one line about a finished stage, row, trial or date on stderr, so that stdout is left to the result."""
-    line = Text.assemble(ENDED[state], (f"{name:<9}", "bold"), (f"{time:>9}  ", "dim"), blocks.one_line(text))
+    line = Text.assemble(ENDED[state], (f"{name:<9}", "bold"), (f"{time:>9}  ", "dim"), one_line(text))
     errors.print(line, soft_wrap=True)
 
 

@@ -22,10 +22,9 @@ from clicktower.flows.config.pipeline_config import read_pipeline
 from clicktower.flows.guards import drift
 from clicktower.flows.plan import plan
 from clicktower.flows.releases import release_folder
-from clicktower.flows.releases.kept_releases import list_releases, rollback
+from clicktower.flows.releases.kept_releases import list_releases, rollback, verify
 from clicktower.flows.releases.publish import PUBLISH, Published, publish
 from clicktower.flows.releases.release_folder import PublishConfig
-from clicktower.flows.releases.verify import verify
 from clicktower.flows.retention import Pruning, prune
 from clicktower.flows.serve.live import Live
 from clicktower.schemas.day_version import list_dates, newest_version

@@ -37,8 +37,7 @@ from clicktower.training.model.model import BATCH_TEXTS, Model
 from clicktower.training.model.parameters import tower_of
 from clicktower.training.model.recipe import Recipe, tower_name
 from clicktower.training.towers.bilstm import BidirectionalLSTM, MaxPooledTower, SelfAttentiveTower, VariationalTower
-from clicktower.training.towers.printed_lstm import PrintedLSTMTower
-from clicktower.training.towers.recurrent import LSTMTower, RNNTower
+from clicktower.training.towers.recurrent import LSTMTower, PrintedLSTMTower, RNNTower
 from clicktower.training.towers.text_batch import TextBatch, text_batch
 from clicktower.training.towers.text_table import grouped_order
 from clicktower.training.towers.tower import Parts, Projected, word_inputs

@@ -14,8 +14,7 @@ from clicktower.training.evaluation.row import BM25_IN_THE_PAPER, BM25_ROW, RAND
 from clicktower.training.model.recipe import PRINTED, Recipe, recipe
 from clicktower.training.ranking.bm25 import TitleBM25
 from clicktower.training.ranking.doc2vec import TitleDoc2Vec
-from clicktower.training.ranking.language_model import TitleLanguageModel
-from clicktower.training.ranking.plsa import ITERATIONS, TitlePLSA
+from clicktower.training.ranking.plsa import ITERATIONS, TitleLanguageModel, TitlePLSA
 
 HYBRID = "hybrid"
 Change = Callable[[Recipe], Recipe]

@@ -1,7 +1,7 @@
 """Nearest-neighbour search in memory: over all vectors, or over the partitions nearest to the query (IVF).
 
 The metric is the cosine of vectors of length 1, or the distance (schemas.release). A search compares the query with
-every centre of partitions (partitioning) and then with all vectors of the nearest ones. Equal vectors are always in one
+every centre of partitions (ivf_index) and then with all vectors of the nearest ones. Equal vectors are always in one
 partition, so documents with the same title are found together.
 
 Comparing takes two steps: a scan over all vectors of those partitions selects the few that may be among the k nearest,

@@ -10,7 +10,7 @@ from clicktower.training.towers.tower_settings import GatedRecurrent, TowerSetti
 class PrintedLSTM(Truncated):
     """The LSTM by the paper's equations as they are printed."""
 
-    code: ClassVar[str] = "clicktower.training.towers.printed_lstm:printed_lstm"
+    code: ClassVar[str] = "clicktower.training.towers.recurrent:printed_lstm"
     kind: Literal["printed_lstm"] = "printed_lstm"
 
 
@@ -18,7 +18,7 @@ class PrintedLSTM(Truncated):
 class GRU(Truncated):
     """Gated recurrent units; the last state is the embedding."""
 
-    code: ClassVar[str] = "clicktower.training.towers.gru:gru"
+    code: ClassVar[str] = "clicktower.training.towers.recurrent:gru"
     kind: Literal["gru"] = "gru"
 
 
@@ -30,7 +30,7 @@ class CNN(TowerSettings):
         window: Words of a window; odd.
     """
 
-    code: ClassVar[str] = "clicktower.training.towers.pooled:cnn"
+    code: ClassVar[str] = "clicktower.training.towers.bag:cnn"
     kind: Literal["cnn"] = "cnn"
     window: Window = 3
 
@@ -43,7 +43,7 @@ class SWEM(TowerSettings):
         aggregate: The pooling: mean, maximum, or both.
     """
 
-    code: ClassVar[str] = "clicktower.training.towers.pooled:swem"
+    code: ClassVar[str] = "clicktower.training.towers.bag:swem"
     kind: Literal["swem"] = "swem"
     aggregate: Literal["aver", "max", "concat"] = "concat"
 

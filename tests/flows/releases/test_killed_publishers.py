@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
+from clicktower.flows.releases.kept_releases import verify
 from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.search import OpenRelease
-from clicktower.flows.releases.verify import verify
 from clicktower.schemas import claim, storage
 from clicktower.schemas.release import read_pointer
 from clicktower.training.model.recipe import recipe as named_recipe

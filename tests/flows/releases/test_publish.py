@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import clicktower
-from clicktower.flows.releases.kept_releases import list_releases, rollback
+from clicktower.flows.releases.kept_releases import list_releases, rollback, verify
 from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.search import OpenRelease, search
-from clicktower.flows.releases.verify import verify
 from clicktower.flows.show.present import notes
 from clicktower.schemas import storage
 from clicktower.schemas.documents import read_documents

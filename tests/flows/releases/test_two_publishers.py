@@ -10,9 +10,8 @@ from clicktower.flows.releases import make_release as making
 from clicktower.flows.releases import publish as publishing
 from clicktower.flows.releases import release_folder
 from clicktower.flows.releases import release_folder as pointer
-from clicktower.flows.releases.kept_releases import rollback
+from clicktower.flows.releases.kept_releases import rollback, verify
 from clicktower.flows.releases.publish import Published, publish
-from clicktower.flows.releases.verify import verify
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.manifest import to_bytes

@@ -11,8 +11,7 @@ import pytest
 from clicktower.beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping
 from clicktower.beam_jobs.labelled.labelled_stage import build_labelled_shards
 from clicktower.flows.cli import run
-from clicktower.flows.report import blocks
-from clicktower.flows.report.blocks import Words
+from clicktower.flows.report.blocks import Words, html
 from clicktower.flows.report.explain_page import attention_blocks
 from clicktower.flows.report.labelled_page import labelled_page
 from clicktower.schemas.stage import open_result
@@ -28,7 +27,7 @@ from tests.trained_model import trained_stage
 
 
 def render(result, examples) -> str:
-    return blocks.html(labelled_page(result, examples))
+    return html(labelled_page(result, examples))
 
 
 NASTY = "<script>alert(1)</script>"
