@@ -34,7 +34,7 @@ from clicktower.schemas.documents import read_documents  # noqa: E402
 from clicktower.schemas.judgments import read_run  # noqa: E402
 from clicktower.training.model.embedding import TitleEmbeddings  # noqa: E402
 from clicktower.training.model.model import load_encoder  # noqa: E402
-from clicktower.training.model.named_recipes import DEFAULT, recipe  # noqa: E402
+from clicktower.training.model.recipe import DEFAULT, recipe  # noqa: E402
 from clicktower.training.ranking.bm25 import RelativeBM25  # noqa: E402
 from clicktower.training.ranking.hybrid import cross_fit, scores_of_pairs  # noqa: E402
 from clicktower.training.ranking.measure import System  # noqa: E402

@@ -36,9 +36,9 @@ from benchmarks.real_questions import QuestionPair, occurring_rows, read_questio
 from benchmarks.speed.contest import Entrant, in_turns, rounded  # noqa: E402
 from benchmarks.speed.step import figures, repeated, require_same, rows_of, run, step_arguments, tell  # noqa: E402
 from clicktower.schemas.section import changed  # noqa: E402
-from clicktower.training.model.named_recipes import recipe as named_recipe  # noqa: E402
 from clicktower.training.model.parameters import Encoder, layout_of  # noqa: E402
 from clicktower.training.model.recipe import Recipe  # noqa: E402
+from clicktower.training.model.recipe import recipe as named_recipe  # noqa: E402
 from clicktower.training.towers.text_table import WordRows  # noqa: E402
 from clicktower.training.trainer.classify import batch as batch_of  # noqa: E402
 from clicktower.training.trainer.classify import classify_task  # noqa: E402

@@ -32,7 +32,7 @@ from benchmarks.shares import MEASURES, RECORD, TRAINED_AS, Scores, add_options,
 from clicktower.schemas.documents import read_documents  # noqa: E402
 from clicktower.training.model.embedding import TitleEmbeddings  # noqa: E402
 from clicktower.training.model.model import load_encoder  # noqa: E402
-from clicktower.training.model.named_recipes import DEFAULT, recipe  # noqa: E402
+from clicktower.training.model.recipe import DEFAULT, recipe  # noqa: E402
 from clicktower.training.ranking.bm25 import TitleBM25  # noqa: E402
 
 WITHOUT_WORDS = "lstm-96"

@@ -38,11 +38,11 @@ from clicktower.schemas.manifest import Outcome, Request  # noqa: E402
 from clicktower.schemas.stage import run_stage  # noqa: E402
 from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS, normalise, words  # noqa: E402
 from clicktower.training.analysis.classifying import confidence_of  # noqa: E402
+from clicktower.training.model.label_settings import MLP, Classify, W2Features  # noqa: E402
 from clicktower.training.model.model import write_model  # noqa: E402
-from clicktower.training.model.objective_settings import MLP, Classify, W2Features  # noqa: E402
 from clicktower.training.model.parameters import Outputs, initial_parameters, layout_of  # noqa: E402
 from clicktower.training.model.recipe import Recipe  # noqa: E402
-from clicktower.training.ranking.rerank import Confidence  # noqa: E402
+from clicktower.training.ranking.hybrid import Confidence  # noqa: E402
 from clicktower.training.towers.tower_settings import Variational  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "duplicates.json"

@@ -27,7 +27,7 @@ from clicktower.schemas.documents import read_documents  # noqa: E402
 from clicktower.schemas.judgments import read_queries  # noqa: E402
 from clicktower.schemas.text_contract import normalise  # noqa: E402
 from clicktower.training.model.model import load_encoder  # noqa: E402
-from clicktower.training.model.named_recipes import DEFAULT, recipe  # noqa: E402
+from clicktower.training.model.recipe import DEFAULT, recipe  # noqa: E402
 
 
 def main() -> None:

@@ -27,11 +27,17 @@ from benchmarks.machine import machine  # noqa: E402
 from benchmarks.peers import scipy_lexical  # noqa: E402
 from benchmarks.real_pairs import read_queries, read_titles  # noqa: E402
 from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE  # noqa: E402
-from clicktower.training.ranking.bm25 import K1, B, TitleBM25  # noqa: E402
-from clicktower.training.ranking.language_model import MU, TitleLanguageModel  # noqa: E402
+from clicktower.training.ranking.bm25 import K1, B, TitleBM25, count_terms  # noqa: E402
 from clicktower.training.ranking.measure import score_blocks  # noqa: E402
-from clicktower.training.ranking.plsa import BACKGROUND, ITERATIONS, TITLE_PRIOR, TitlePLSA, train_topics  # noqa: E402
-from clicktower.training.ranking.term_counts import count_terms  # noqa: E402
+from clicktower.training.ranking.plsa import (  # noqa: E402  # noqa: E402
+    BACKGROUND,
+    ITERATIONS,
+    MU,
+    TITLE_PRIOR,
+    TitleLanguageModel,
+    TitlePLSA,
+    train_topics,
+)
 
 RESULTS = ROOT / "benchmarks" / "results"
 Scores = Callable[[Sequence[str]], np.ndarray]

@@ -49,13 +49,12 @@ from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Language  # no
 from clicktower.schemas.stage import silent  # noqa: E402
 from clicktower.schemas.text_contract import normalise  # noqa: E402
 from clicktower.training.evaluation.compare_table import orders  # noqa: E402
-from clicktower.training.evaluation.evaluate_stage import EvaluateConfig  # noqa: E402
+from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, training_clicks  # noqa: E402
 from clicktower.training.evaluation.measured_row import evaluate_baseline  # noqa: E402
 from clicktower.training.evaluation.row import ComparisonInputs  # noqa: E402
 from clicktower.training.evaluation.rows import all_rows  # noqa: E402
-from clicktower.training.evaluation.slices import training_clicks  # noqa: E402
 from clicktower.training.model.model import load_encoder  # noqa: E402
-from clicktower.training.model.named_recipes import recipe  # noqa: E402
+from clicktower.training.model.recipe import recipe  # noqa: E402
 from clicktower.training.ranking.bm25 import RelativeBM25, TitleBM25  # noqa: E402
 from clicktower.training.ranking.hybrid import scores_of_pairs  # noqa: E402
 from clicktower.training.ranking.measure import Measured, System, judged_collection, measure  # noqa: E402

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from clicktower.schemas.negatives import draw, pair_keys
+from clicktower.schemas.shard import draw, pair_keys
 from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS, normalise_column, trigram_ids, words_of_column
 from clicktower.training.towers.text_table import Ragged, TextTable, WordRows, list_offsets
 from clicktower.training.trainer.shard_data import ExcludedBy, Shard, ShardData

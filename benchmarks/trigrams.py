@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from benchmarks.machine import processor  # noqa: E402
 from clicktower.beam_jobs.build.click_shards import index_words  # noqa: E402
-from clicktower.schemas.text_contract import (  # noqa: E402  # noqa: E402  # noqa: E402
+from clicktower.schemas.text_contract import (  # noqa: E402
     COMPUTED_IDS,
     DEFAULT_TABLE_ROWS,
     normalise,

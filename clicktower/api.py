@@ -214,7 +214,7 @@ def load(path: str | os.PathLike[str]) -> Model:
     except (StageError, ImportError):
         raise
     except Exception as error:  # of the file system or of a store's client
-        from clicktower.flows.show.console import explain
+        from clicktower.flows.show.failures import explain
 
         raise explain(error) from error
 
@@ -236,8 +236,7 @@ def train(
     from clicktower.flows.config.toml_file import recipe_named
     from clicktower.schemas.section import changed, take_fields
     from clicktower.training.compute.device import Compute
-    from clicktower.training.model.named_recipes import DEFAULT
-    from clicktower.training.model.recipe import Sources
+    from clicktower.training.model.recipe import DEFAULT, Sources
     from clicktower.training.trainer import launch
 
     named, word_vectors = recipe_named(recipe or DEFAULT)

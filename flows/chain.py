@@ -29,7 +29,7 @@ from clicktower.flows.config.pipeline_config import (
 from clicktower.flows.guards.drift import WatchedFigure, alarms_of_newest, require_usual, watch_figures
 from clicktower.flows.show import present
 from clicktower.flows.show.console import progress_bar
-from clicktower.flows.show.json_lines import write_line
+from clicktower.flows.show.present import write_line
 from clicktower.flows.submit import planned_result, run_stage_command, send_progress
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.content_filters import adult_list
@@ -234,7 +234,7 @@ def publish(config: PipelineConfig, model: dict, evaluation: dict) -> dict:
 
 def report(config: PipelineConfig, results: dict) -> str:
     """The path of the HTML report on a run's results."""
-    from clicktower.flows.report.renderers import write_page
+    from clicktower.flows.report.blocks import write_page
     from clicktower.flows.report.run_blocks import read_run, run_page
 
     commands = present.next_commands(config.publish.to, results["evaluate"], results["publish"])

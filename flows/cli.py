@@ -73,8 +73,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run a command line; the exit code."""
-    from clicktower.flows.show.console import report_error
-
     command = _command(arguments)
     json = "--json" in arguments
     with signals_raising():
@@ -85,12 +83,12 @@ def run(arguments: list[str]) -> int:
             from clicktower.schemas.errors import UsageError
 
             see = " ".join(["clicktower", *[command] * (command in COMMANDS), "--help"])
-            return report_error(UsageError(" ".join(str(error).split()), f"See `{see}`."), command, json)
+            return _report_error(UsageError(" ".join(str(error).split()), f"See `{see}`."), command, json)
         except BrokenPipeError:  # `clicktower search ... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except Exception as error:
-            return _ended(command, json) if asked_to_end_by() else report_error(error, command, json)
+            return _ended(command, json) if asked_to_end_by() else _report_error(error, command, json)
         except (KeyboardInterrupt, SystemExit):
             return _ended(command, json)
 
@@ -104,6 +102,12 @@ def call(arguments: list[str]) -> object:
     return build_app(command)(words, exit_on_error=False, print_error=False, result_action="return_value")
 
 
+def _report_error(error: Exception, command: str, json: bool) -> int:
+    from clicktower.flows.show.failures import report_error  # what a command loads that fails
+
+    return report_error(error, command, json)
+
+
 def _ended(command: str, json: bool) -> int:
     """The exit code after a signal. Raises the current exception if there was none."""
     number = asked_to_end_by() or (SIGINT if isinstance(sys.exception(), KeyboardInterrupt) else None)
@@ -115,7 +119,7 @@ def _ended(command: str, json: bool) -> int:
 
 @cache  # a command that says so once may still take too long to end
 def _say_ended(command: str, json: bool, number: Signals) -> None:
-    from clicktower.flows.show.console import report_end
+    from clicktower.flows.show.failures import report_end
 
     report_end(number, command, json)
 

@@ -31,7 +31,7 @@ from prefect.states import AwaitingRetry, Failed
 
 from clicktower.flows import artifacts, chain
 from clicktower.flows.config.pipeline_config import LateLog, PipelineConfig, read_pipeline
-from clicktower.flows.show.console import explain
+from clicktower.flows.show.failures import explain
 from clicktower.flows.submit import progress_to, send_progress
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, TransientError

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from clicktower.beam_jobs.ingest.day_removal import ingests_of_dates, remove_days
+from clicktower.beam_jobs.ingest.expired_keys import ingests_of_dates, remove_days
 from clicktower.flows.config.guard_rules import KeepRules
 from clicktower.schemas import manifest as manifests
 from clicktower.schemas import storage

@@ -16,19 +16,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from clicktower.schemas import storage
-from clicktower.schemas.document_rows import (
+from clicktower.schemas.documents import (
     CODES,
     FORM,
     MAX_TEXT_BYTES,
     DocumentsBlock,
     decoded,
     is_utf8,
+    named_places,
     new_block,
     no_column,
 )
-from clicktower.schemas.documents import named_places
 from clicktower.schemas.errors import StageError
-from clicktower.schemas.identifiers import ids
+from clicktower.schemas.text_contract import ids
 
 _MOST_EXACT = 2.0**53  # a whole float beyond it has lost digits
 

@@ -9,18 +9,16 @@ OpenSearch's Search Relevance Workbench, where the text of a query identifies it
      "judgmentRatings": [{"query": "angle bracket", "ratings": [{"docId": "P1", "rating": "3"}]}]}
 """
 
-import hashlib
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from operator import itemgetter
+from pkgutil import resolve_name
 from statistics import median_low
 from urllib.parse import quote
 
 from clicktower.schemas.errors import StageError, UsageError
-from clicktower.schemas.identifiers import id_of
+from clicktower.schemas.text_contract import id_of
 from clicktower.schemas.text_file import ending, lines, read_text
 
 Qrels = dict[str, dict[str, int]]  # query id -> document id -> grade
@@ -37,6 +35,7 @@ class ReadQrels(Qrels):
 # part of the qrels, and no run made with them, can lose it.
 CLICK_DERIVED = "click-derived-"
 
+_FORMS = "clicktower.schemas.judgment_forms"  # of .json and .jsonl, loaded where there is such a file
 MAX_GRADE = 1_000_000  # a larger number is not a grade but another column
 _BEIR_HEADER = ["query-id", "corpus-id", "score"]
 _GRADE = re.compile(r"-?[0-9]{1,9}", re.ASCII)
@@ -51,15 +50,15 @@ def are_click_derived(query_ids: Iterable[str]) -> bool:
 def read_queries(uri: str) -> dict[str, str]:
     """Query texts by id, in file order. Raises UsageError or StageError (a malformed line, a repeated id)."""
     if ending(uri) == ".json":
-        return {query_id: text for query_id, text, _ in _workbench(uri)}
-    read = _beir_query if ending(uri) == ".jsonl" else _query
-    rows = [(number, *read(uri, number, line)) for number, line in _lines(uri, "queries")]
+        return {query_id: text for query_id, text, _ in resolve_name(f"{_FORMS}:workbench")(uri)}
+    read = resolve_name(f"{_FORMS}:beir_query") if ending(uri) == ".jsonl" else _query
+    rows = [(number, *read(uri, number, line)) for number, line in lines_of(uri, "queries")]
     queries: dict[str, str] = {}
     for (number, _, text), query_id in zip(rows, _ids(written for _, written, _ in rows), strict=True):
         if not query_id:
-            raise _bad_line(uri, number, "a query id", "has a blank one")
+            raise bad_line(uri, number, "a query id", "has a blank one")
         if query_id in queries:
-            raise _bad_line(uri, number, "each query id once", f"repeats the id {query_id}")
+            raise bad_line(uri, number, "each query id once", f"repeats the id {query_id}")
         queries[query_id] = text
     return queries
 
@@ -71,18 +70,7 @@ def _ids(written: Iterable[str]) -> list[str]:
 def _query(uri: str, number: int, line: str) -> tuple[str, str]:
     query_id, tab, text = line.partition("\t")
     if not tab or not query_id:
-        raise _bad_line(uri, number, "a query id, a tab and the query", "has no tab")
-    return query_id, text
-
-
-def _beir_query(uri: str, number: int, line: str) -> tuple[str, str]:
-    try:
-        query_id, text = itemgetter("_id", "text")(json.loads(line))
-        f"{query_id}{text}".encode()  # half of a surrogate pair is no text
-    except (ValueError, RecursionError, KeyError, TypeError):
-        query_id = text = None
-    if not isinstance(query_id, str) or not isinstance(text, str):
-        raise _bad_line(uri, number, "a JSON object with the texts _id and text", "is no such object")
+        raise bad_line(uri, number, "a query id, a tab and the query", "has no tab")
     return query_id, text
 
 
@@ -94,7 +82,7 @@ def read_qrels(uri: str) -> ReadQrels:
     """
     qrels = ReadQrels()
     if ending(uri) == ".json":
-        rated = _workbench(uri)
+        rated = resolve_name(f"{_FORMS}:workbench")(uri)
         qrels.update((query_id, {}) for query_id, _, _ in rated)  # one without ratings too
         judgments = [(query_id, *rating) for query_id, _, ratings in rated for rating in ratings]
     else:
@@ -119,7 +107,7 @@ def read_qrels(uri: str) -> ReadQrels:
 def _judgments(uri: str) -> Iterable[tuple[str, str, int]]:
     """(query id, document id, grade) of each line."""
     is_beir = False
-    for at, (number, line) in enumerate(_lines(uri, "qrels")):
+    for at, (number, line) in enumerate(lines_of(uri, "qrels")):
         parts = _FIELD.findall(line)
         if not at and parts == _BEIR_HEADER:
             is_beir = True
@@ -128,63 +116,12 @@ def _judgments(uri: str) -> Iterable[tuple[str, str, int]]:
             parts.insert(1, "0")
         if len(parts) != 4:
             form = "query id, 0, document id and a whole-number grade"
-            raise _bad_line(uri, number, form, f"has {len(parts)} fields")
+            raise bad_line(uri, number, form, f"has {len(parts)} fields")
         query_id, _, document_id, grade = parts
         if not _GRADE.fullmatch(grade) or abs(int(grade)) > MAX_GRADE:
             limits = f"a whole-number grade from -{MAX_GRADE:,} to {MAX_GRADE:,}"
-            raise _bad_line(uri, number, limits, "has another in its place")
+            raise bad_line(uri, number, limits, "has another in its place")
         yield query_id, document_id, int(grade)
-
-
-class _Number(str):
-    """A number of JSON as it is written: as an id it keeps its digits."""
-
-
-def _workbench(uri: str) -> list[tuple[str, str, list[tuple[str, int]]]]:
-    """(id, text, documents with grades) of each query of a query set or judgment list. The id is derived from the
-    text.
-    """
-    content = "\n".join(line for _, line in _lines(uri, "queries or judgments"))
-    try:
-        lists = json.loads(content, parse_int=_Number, parse_float=_Number)
-        prefix = CLICK_DERIVED if str(lists["name"]).startswith(CLICK_DERIVED) else "query-"
-        of_queries = lists.get("judgmentRatings")
-        texts = [
-            entry["query"] if of_queries else entry["queryText"] for entry in of_queries or lists["querySetQueries"]
-        ]
-        if any(isinstance(text, _Number) for text in texts):
-            raise TypeError
-        rated = [
-            [(row.get("docId"), _rating(uri, row["rating"])) for row in entry["ratings"]] for entry in of_queries or ()
-        ]
-        query_ids = [prefix + hashlib.sha256(text.encode()).hexdigest()[:12] for text in texts]
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-        raise StageError(
-            f"{uri} is neither a query set nor a judgment list of the Search Relevance Workbench.",
-            "Give a JSON object with name and querySetQueries or judgmentRatings, or the lines of TREC's formats.",
-        ) from None
-    document_ids = [document_id for ratings in rated for document_id, _ in ratings]
-    if num_bad := sum(not _is_id(document_id) for document_id in document_ids):
-        raise StageError(
-            f"{num_bad:,} of the {len(document_ids):,} ratings of {uri} name no document.",
-            "Give each rating a docId, as text.",
-        )
-    return list(zip(query_ids, texts, rated or [[]] * len(texts), strict=True))
-
-
-def _is_id(value: object) -> bool:
-    """Whether a value of JSON is an id: text that is not blank and has no half of a surrogate pair, or a number."""
-    return isinstance(value, str) and bool(value.strip()) and value.encode(errors="ignore").decode() == value
-
-
-def _rating(uri: str, rating: object) -> int:
-    grade = float(str(rating))
-    if not grade.is_integer() or abs(grade) > MAX_GRADE:
-        raise StageError(
-            f"{uri} has the rating {rating}, and grades are whole numbers up to {MAX_GRADE:,}.",
-            "Multiply or round the ratings.",
-        )
-    return int(grade)
 
 
 def run_lines(run: Run, tag: str) -> Iterable[str]:
@@ -215,16 +152,16 @@ def read_run(uri: str) -> dict[str, dict[str, float]]:
     query.
     """
     rows: list[tuple[int, str, str, float]] = []
-    for number, line in _lines(uri, "scores"):
+    for number, line in lines_of(uri, "scores"):
         parts = _FIELD.findall(line)
         try:
             query_id, _, document_id, _, score, _ = parts
             value = float(score)
         except ValueError:
             form = "query id, Q0, document id, rank, score and tag"
-            raise _bad_line(uri, number, form, f"has {len(parts)} fields, or a score that is no number") from None
+            raise bad_line(uri, number, form, f"has {len(parts)} fields, or a score that is no number") from None
         if not math.isfinite(value):
-            raise _bad_line(uri, number, "a finite score", f"has the score {value}")
+            raise bad_line(uri, number, "a finite score", f"has the score {value}")
         rows.append((number, query_id, document_id, value))
     query_ids = _ids(query_id for _, query_id, _, _ in rows)
     document_ids = _ids(document_id for _, _, document_id, _ in rows)
@@ -233,7 +170,7 @@ def read_run(uri: str) -> dict[str, dict[str, float]]:
         results = run.setdefault(query_id, {})
         if document_id in results:
             again = f"gives {query_id} the document {document_id} again"
-            raise _bad_line(uri, number, "a document once for each query", again)
+            raise bad_line(uri, number, "a document once for each query", again)
         results[document_id] = value
     return run
 
@@ -248,7 +185,7 @@ def _require_one_kind(uri: str, qrels: Qrels) -> None:
         )
 
 
-def _lines(uri: str, subject: str) -> list[tuple[int, str]]:
+def lines_of(uri: str, subject: str) -> list[tuple[int, str]]:
     try:
         found = lines(read_text(uri))
     except FileNotFoundError:
@@ -258,7 +195,7 @@ def _lines(uri: str, subject: str) -> list[tuple[int, str]]:
     return found
 
 
-def _bad_line(uri: str, number: int, form: str, problem: str) -> StageError:
+def bad_line(uri: str, number: int, form: str, problem: str) -> StageError:
     return StageError(f"Line {number:,} of {uri} {problem}.", f"Let each line hold {form}.")
 
 

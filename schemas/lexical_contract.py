@@ -22,7 +22,7 @@ import pyarrow as pa
 import regex
 import Stemmer
 
-from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
+from clicktower.schemas.section import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.text_contract import (
     CONTRACT_VERSION,
     UNSPACED_RANGES,

@@ -27,9 +27,8 @@ from pydantic import AfterValidator, Field, TypeAdapter
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError, require_major
-from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.manifest import OutputFile, from_bytes, is_broken, seal, to_bytes
-from clicktower.schemas.section import Count, Natural
+from clicktower.schemas.section import DEFAULT_LANGUAGE, Count, Language, Natural
 
 SCHEMA_VERSION = "2.1"  # of release.json; version 1 had a LanceDB table in place of DOCUMENTS
 _RECORD_VERSION = "1.3"  # of pointers and decisions

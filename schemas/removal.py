@@ -11,19 +11,26 @@ A stage that had opened an output and only then makes its claim looks once more 
 that the output has lost its name, or the removal sees the claim.
 """
 
+import fcntl
+import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
 
 from clicktower.schemas import manifest as manifests
 from clicktower.schemas import storage
-from clicktower.schemas.claim import claimed, read_holder
-from clicktower.schemas.manifest import DIGEST
+from clicktower.schemas.claim import FILE_NAME as CLAIM
+from clicktower.schemas.claim import NO_LOCKS_HERE, claimed
+from clicktower.schemas.manifest import DIGEST, from_bytes
+from clicktower.schemas.object_claim import claims, read_claim
 from clicktower.schemas.stage import silent
 
 FILE_NAME = "removed.json"
 ABANDONED_SECONDS = 7 * 24 * 3600  # after which nobody goes on with a half-made output
 KEPT_NAMES = frozenset({"erased.json"})  # where people were erased (day_versions), it outlives its ingest
+FORGOTTEN_SECONDS = 24 * 3600  # after its last beat, by any clock, no holder is taken to live
 BEGUN_SECONDS = 2.0  # in which a process that has just taken a claim says what it reads
 
 
@@ -157,3 +164,40 @@ def _written(paths: Sequence[str]) -> float:
         return max(map(storage.modified, [*files, *filter(storage.is_local, paths)]), default=time.time())
     except FileNotFoundError:
         return time.time()
+
+
+def read_holder(folder: str) -> dict[str, Any] | None:
+    """What the claim on a folder says while a process holds it: {"process": ..., "reads": [digest, ...]}; empty if it
+    has only begun. None if nobody holds it.
+    """
+    if not storage.is_local(folder):
+        text = read_claim(storage.join(folder, newest)) if (newest := max(claims(folder), default="")) else None
+        return _if_recent(_parse(text)) if text is not None else None
+    try:
+        file = os.open(storage.filesystem(storage.join(folder, CLAIM))[1], os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    with open(file, "rb") as claim:
+        try:
+            fcntl.flock(claim, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return None  # its holder is dead
+        except BlockingIOError:
+            return _parse(claim.read())
+        except OSError as error:
+            if error.errno not in NO_LOCKS_HERE:
+                raise
+            return _if_recent(_parse(claim.read()))
+
+
+def _if_recent(holder: dict[str, Any]) -> dict[str, Any] | None:
+    with suppress(KeyError, ValueError, TypeError):
+        age = datetime.now(UTC) - datetime.fromisoformat(holder["at"])
+        return None if age.total_seconds() > FORGOTTEN_SECONDS else holder
+    return holder
+
+
+def _parse(signature: bytes) -> dict[str, Any]:
+    with suppress(ValueError):
+        value = from_bytes(signature)
+        return value if isinstance(value, dict) else {}
+    return {}

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from pkgutil import resolve_name
-from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast, dataclass_transform, get_args, get_type_hints
 
 import pydantic
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
@@ -43,7 +43,8 @@ Confidence = Annotated[float, Field(gt=0, lt=1)]
 class SectionFamily:
     """A family of sections, of which a recipe has one kind. Raises ValueError for a repeated kind."""
 
-    kinds: ClassVar[dict[str, type[Any]]]  # by name; each family has its own
+    kinds: ClassVar[dict[str, type[Any]]]  # by name, those that have been imported; each family has its own
+    elsewhere: ClassVar[str] = ""  # of a family: a module with more kinds, imported when one of them is named
     code: ClassVar[str] = ""  # of a kind: "module" or "module:name", imported by code_of alone
     kind: str
 
@@ -54,6 +55,17 @@ class SectionFamily:
             if name in cls.kinds:
                 raise ValueError(f"there is a kind {name} of {cls.__mro__[-3].__name__} already")
             cls.kinds[name] = cls
+
+    @classmethod
+    def all_kinds(cls) -> dict[str, type[Any]]:
+        """Every kind of the family by name, with those of `elsewhere`."""
+        if cls.elsewhere:
+            resolve_name(cls.elsewhere)
+        return cls.kinds
+
+    @classmethod
+    def kind_named(cls, name: str) -> type[Any] | None:
+        return cls.kinds.get(name) or cls.all_kinds().get(name)
 
 
 def code_of(settings: SectionFamily) -> Any:
@@ -69,9 +81,9 @@ def one_of(family: type[SectionFamily]) -> Any:
             value = {"kind": value}
         if not isinstance(value, Mapping):
             return value
-        if (kind := value.get("kind", "")) not in family.kinds:
-            raise ValueError(f"its kind {kind!r} must be one of {', '.join(family.kinds)}")
-        return family.kinds[kind](**value)
+        if (kind := family.kind_named(value.get("kind", ""))) is None:
+            raise ValueError(f"its kind {value.get('kind', '')!r} must be one of {', '.join(family.kinds)}")
+        return kind(**value)
 
     return BeforeValidator(read)
 
@@ -198,8 +210,10 @@ def flat(fields: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     return names
 
 
-def kinds_of_fields(kind: type) -> dict[str, list[str]]:
-    """Every possible field of a config, by dotted name, with the kinds of its section that have it."""
+def kinds_of_fields(kind: type, *, every: bool = True) -> dict[str, list[str]]:
+    """Every possible field of a config, by dotted name, with the kinds of its section that have it. Without `every`
+    only of those kinds that have been imported.
+    """
     result: dict[str, list[str]] = {}
 
     def add(kind: Any, before: str) -> None:
@@ -208,7 +222,9 @@ def kinds_of_fields(kind: type) -> dict[str, list[str]]:
             result.setdefault(f"{before}{name}", []).append(getattr(kind, "kind", ""))
             inner: Any
             for inner in filter(is_dataclass, (hints[name], *get_args(hints[name]))):
-                for section_kind in inner.kinds.values() if issubclass(inner, SectionFamily) else [inner]:
+                of_family = inner if issubclass(inner, SectionFamily) else None
+                kinds = (of_family.all_kinds() if every else of_family.kinds).values() if of_family else [inner]
+                for section_kind in kinds:
                     add(section_kind, f"{before}{name}.")
 
     add(kind, "")
@@ -251,7 +267,7 @@ def _merged(old: Any, change: Any) -> Any:
         change = {"kind": change}
     if not isinstance(change, Mapping):
         return change
-    kind: Any = old.kinds.get(change.get("kind", old.kind)) if isinstance(old, SectionFamily) else type(old)
+    kind: Any = old.kind_named(change.get("kind", old.kind)) if isinstance(old, SectionFamily) else type(old)
     start = {field.name: getattr(old, field.name, field.default) for field in fields(kind)} if kind else {}
     return start | {name: _merged(start.get(name), value) for name, value in change.items()}
 
@@ -275,3 +291,14 @@ def _problem(config: object, name: str, problem: Any) -> str:
 
 def _refused(problem: str) -> UsageError:
     return UsageError(problem, "Set an existing field to a value that it allows.")
+
+
+# The languages whose terms the lexical contract knows: here, so that a setting which names one loads no stemmer.
+Language = Literal[
+    "none",  # words as they are
+    "arabic", "armenian", "basque", "catalan", "czech", "danish", "dutch", "english", "esperanto", "estonian",
+    "finnish", "french", "german", "greek", "hindi", "hungarian", "indonesian", "irish", "italian", "lithuanian",
+    "nepali", "norwegian", "persian", "polish", "portuguese", "romanian", "russian", "serbian", "sesotho", "spanish",
+    "swedish", "tamil", "turkish", "yiddish",
+]  # fmt: skip
+DEFAULT_LANGUAGE: Language = "english"

@@ -10,12 +10,28 @@ L trigrams, and l(t) is the vector of their counts.
 A trigram of marks, a-z and 0-9 has the id 37² a + 37 b + c < 50,653 with mark 0, a-z 1-26 and 0-9 27-36: no vocabulary,
 no state, no collision. Any other is hashed into the rest of the table, from its three code points (mark:
 0x110000) as 64-bit unsigned numbers: FNV-1a over the three, then the finaliser of MurmurHash3, modulo the rest's size.
+
+Queries have a form in which they are compared, one for all spellings of a question (`comparison_forms`).
+
+    LED-Bulb,    led_bulb    bulb led    lеd bulb (a Cyrillic е)    ->    bulb led
+
+A log contains such spellings by accident: another order, a slash, a keyboard, a page that text was copied from. A
+reader, or a model with a bag of words, cannot tell them apart: a judged query keeps all of them out of training, and
+all of them are on one side of the split.
+
+Ids and texts as they were meant, whatever a program on the way wrote around them.
+
+Ids that passed through floating point come out as `10.0` or `1.2E7`; text that was copied from a page brings characters
+that nobody sees. Two spellings of one person would count as two behind k, and an id that the log and the catalogue
+spell differently joins nothing. So every reader of ids calls this module.
 """
 
 import hashlib
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from functools import lru_cache
 from importlib import resources
 
 import numpy as np
@@ -267,3 +283,173 @@ def _bytes_of(texts: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, np.ndarray, 
     offsets = np.frombuffer(offset_buffer, np.int32)[texts.offset : texts.offset + len(texts) + 1]
     data = np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]]
     return texts, data, offsets - offsets[0]
+
+
+def comparison_forms(queries: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The form of each normalised query: its bare words in ascending order, with spaces between them.
+
+    Bare words consist of letters, digits and the marks on them, and all else separates them. They are the contract's
+    words: a run of an unspaced script is its pairs of characters, so two texts of characters have one form if their
+    bags are equal and not because one is an anagram of the other. Look-alike letters are as `_latin_form` says. A query
+    without a bare word keeps its text. The form of a form is itself. `queries`: string, without nulls, normalised,
+    those of earlier days perhaps by an earlier version of the text contract.
+    """
+    if isinstance(queries, pa.ChunkedArray):
+        queries = queries.combine_chunks()
+    texts = _changed(queries, r"[^ -~]", normalise_column)
+    bare = _changed(texts, r"[^a-z0-9 ]", _bare)
+    offsets, words = words_of_column(bare)
+    seen = _changed(words.dictionary, r"[^ -~]", _latin_forms).dictionary_encode()
+    # The words of each text are sorted as numbers: text, then the word's place among all words.
+    order = pc.sort_indices(seen.dictionary).to_numpy()
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    text_of_word = np.repeat(np.arange(len(bare)), np.diff(offsets)) * len(order)
+    keys = text_of_word + place[seen.indices.to_numpy()[words.indices.to_numpy()]]
+    keys.sort()
+    in_order = seen.dictionary.take(pa.array(order[keys - text_of_word]))
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), in_order), " ")
+    return pc.if_else(pc.equal(joined, ""), texts, joined)
+
+
+def _changed(texts: pa.Array, pattern: str, change: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """The texts, those that match the pattern changed: on an ordinary log few do."""
+    matches = pc.match_substring_regex(texts, pattern)
+    if not pc.any(matches).as_py():
+        return texts
+    return pc.replace_with_mask(texts, matches, change(texts.filter(matches)))
+
+
+def _bare(texts: pa.Array) -> pa.Array:
+    return pc.utf8_trim(pc.replace_substring_regex(texts, r"[^\p{L}\p{N}\p{M}]+", " "), " ")
+
+
+def _latin_forms(words: pa.Array) -> pa.Array:
+    return pa.array(map(_latin_form, words.to_pylist()), pa.string())
+
+
+def _latin_form(word: str) -> str:
+    """A normalised word with the letters of other alphabets that look like a-z as those letters.
+
+    A word that then is Latin as a whole is what a reader takes for a Latin one. In any other, such as a Russian word
+    with one letter from another keyboard, only the letters of _SAME_EVERYWHERE change, so that its own letters stay
+    distinct. ASCII never changes: 1 is not l, and rn is not m.
+    """
+    seen = word.translate(_look_alikes())
+    seen = seen if all(map(_is_latin, seen)) else word.translate(_SAME_EVERYWHERE)
+    return unicodedata.normalize("NFC", seen)  # with its accents as one letter has them
+
+
+# Letters of Cyrillic, Greek and phonetics that differ from Latin ones in name alone. A Greek υ is taken for the capital
+# that it comes from.
+_SAME_EVERYWHERE = str.maketrans("авеікмнорстухһјѕԁԛԝαεικνορτυχγıɑɡ", "abeikmhopctyxhjsdqwaeikvoptuxyiag")
+# UTS #39 lists few of them, since they look like capitals and not like the letters that they are.
+_SMALL_CAPITALS = str.maketrans("ɢɪɴʀʏʙʜʟᴀᴄᴅᴇᴊᴋᴍᴏᴘᴛᴜᴠᴡᴢꜰꜱꞯ", "ginrybhlacdejkmoptuvwzfsq")
+
+
+def _is_latin(character: str) -> bool:
+    is_letter = not character.isascii() and unicodedata.category(character)[0] == "L"
+    return not is_letter or unicodedata.name(character, "").startswith("LATIN ")
+
+
+@lru_cache(maxsize=1)
+def _look_alikes() -> Mapping[int, int]:
+    """The letter a-z that each letter of another alphabet looks like, in its small form or as a capital.
+
+    After confusables.txt of UTS #39, which the library confusable-homoglyphs holds as lists of look-alikes.
+    """
+    from confusable_homoglyphs.confusables import confusables_data
+
+    def twin(letter: str) -> str:
+        shapes = (entry["c"] for entry in confusables_data.get(letter, ()))
+        return next((shape for shape in shapes if len(shape) == 1 and shape.isascii() and shape.isalpha()), "")
+
+    unspaced = {point for first, last in UNSPACED_RANGES for point in range(first, last + 1)}
+    result = {}
+    for letter in confusables_data:
+        small = normalise(letter)
+        if len(small) != 1 or small.isascii() or not small.isalpha() or ord(small) in unspaced:
+            continue
+        if same := twin(small) or twin(small.upper()):
+            is_stroke = same == "l" and not _is_latin(small)  # of capitals: to UTS #39 I and l are one
+            result[ord(small)] = ord("i" if is_stroke else same.lower())
+    return result | _SMALL_CAPITALS | _SAME_EVERYWHERE
+
+
+# What programs write where there is no value: Hive and MySQL, SQL clients, Python, pandas, R, JavaScript. None of them
+# is an id, a rank or a time.
+MARKS_OF_NOTHING = (
+    "", "\\N", "NULL", "Null", "null", "(null)", "None", "none", "NaN", "nan", "NaT", "NA", "N/A", "<NA>", "undefined",
+)  # fmt: skip
+
+# Classes of characters, for Arrow's RE2. Unicode's White_Space, the separators U+001C to U+001F, which Python counts as
+# white space too, and the Braille pattern without dots, which looks like a space.
+_BLANKS = "[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\u2800]+"
+_UNSEEN_CLASS = "[" + "".join(rf"\x{{{first:X}}}-\x{{{last:X}}}" for first, last in UNSEEN_RANGES) + "]+"
+
+_MAY_BE_FLOAT = r"^-?[0-9]+(?:\.|[eE]\+)"  # one search in a column instead of two
+_POINT_ZERO = r"^(-?(?:0|[1-9][0-9]*))\.0*$"
+# Powers of ten as Java (`1.2345678E7`), Python and C (`1e+16`) print them. A bare `12E5` is more often a part number.
+_PRINTED_POWER = r"^-?[0-9](?:\.[0-9]+[eE]\+?|[eE]\+)[0-9]{1,2}$"
+_ANY_POWER = r"^-?[0-9]+(?:\.[0-9]*)?[eE]\+?[0-9]{1,2}$"
+
+
+_MAY_BE_NOISE = r"[^!-~]|^-?[0-9]+[.eE]"  # in the id of a person
+
+
+def visible(texts: pa.Array) -> pa.Array:
+    """The visible form of texts: without characters that nobody sees, each run of white space as one space, trimmed.
+
+    `texts`: string, may hold nulls.
+    """
+    if not pc.any(pc.match_substring_regex(texts, r"[^!-~]")).as_py():
+        return texts
+    spaced = pc.replace_substring_regex(texts, _BLANKS, " ")
+    return pc.utf8_trim(
+        pc.replace_substring_regex(pc.replace_substring_regex(spaced, _UNSEEN_CLASS, ""), " +", " "), " "
+    )
+
+
+def ids(texts: pa.Array) -> pa.Array:
+    """Ids of documents and queries: trimmed, and whole numbers where a float was printed (`10.0`, `1.2E7`).
+
+    `texts`: string, may hold nulls. An empty id stays empty.
+    """
+    trimmed = pc.utf8_trim_whitespace(texts)
+    if not pc.any(pc.match_substring_regex(trimmed, _MAY_BE_FLOAT)).as_py():
+        return trimmed
+    return _whole(pc.replace_substring_regex(trimmed, _POINT_ZERO, r"\1"), _PRINTED_POWER)
+
+
+def person_ids(texts: pa.Array) -> pa.Array:
+    """Ids of people in the one form that is hashed: visible, composed (NFC), floats as whole numbers, `1e1` included.
+
+    `texts`: string, may hold nulls. Case is kept, since ids in base64 differ in it. What only looks or counts like
+    white space (the blank Braille pattern, NEL, the separators U+001C to U+001F) is noise in an id.
+    """
+    if not pc.any(pc.match_substring_regex(texts, _MAY_BE_NOISE)).as_py():
+        return texts
+    if not pc.all(pc.string_is_ascii(texts)).as_py():
+        texts = pc.utf8_normalize(texts, "NFC")
+    texts = pc.replace_substring_regex(texts, "[\x1c-\x1f\x85\u2800]+", "")
+    return _whole(pc.replace_substring_regex(visible(texts), _POINT_ZERO, r"\1"), _ANY_POWER)
+
+
+def id_of(text: str) -> str:
+    """`ids` of one text."""
+    return ids(pa.array([text], pa.string()))[0].as_py() if _MAY_CHANGE.search(text) else text
+
+
+_MAY_CHANGE = re.compile(r"^\s|\s$|^-?[0-9]+(\.[0-9]*([eE]\+?[0-9]{1,2})?|[eE]\+[0-9]{1,2})$")
+
+
+def _whole(texts: pa.Array, powers: str) -> pa.Array:
+    """The texts with those that match `powers` written out, if they are whole numbers."""
+    matches = pc.match_substring_regex(texts, powers)
+    if not pc.any(matches).as_py():
+        return texts
+    written = []
+    for text in texts.filter(matches.fill_null(False)).to_pylist():
+        number = Decimal(text)
+        written.append(f"{number:.0f}" if number == number.to_integral_value() else text)
+    return pc.replace_with_mask(texts, matches.fill_null(False), pa.array(written, pa.string()))

@@ -32,7 +32,7 @@ from importlib import import_module
 from pathlib import Path
 
 from clicktower.flows import cli
-from clicktower.schemas import claim
+from clicktower.schemas import object_claim, removal
 from clicktower.schemas.process import use_scratch
 
 # What the commands load: here once, and not anew in every forked process.
@@ -42,7 +42,7 @@ MODULES = (
     "clicktower.flows.retention", "clicktower.training.evaluation.evaluate_stage", "clicktower.training.model.model",
     "clicktower.training.trainer.worker",
 )  # fmt: skip
-S3_MODULES = ("s3fs", "clicktower.flows.releases.verify")
+S3_MODULES = ("s3fs", "clicktower.flows.releases.kept_releases")
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.truncate"}
 KILLED = 137
 FORGOTTEN_SECONDS = 2.0
@@ -178,8 +178,8 @@ class Bucket:
         self.folder, self.uri = root / "data" / "bucket", "s3://bucket"
         os.environ |= self.server.environment
         # A holder that is gone is taken for dead sooner: these tests have no slow holder.
-        claim.BEAT_SECONDS, claim.TAKE_OVER_SECONDS, claim.LOOK_SECONDS = 0.3, 1.0, 0.1
-        claim.FORGOTTEN_SECONDS = FORGOTTEN_SECONDS
+        object_claim.BEAT_SECONDS, object_claim.TAKE_OVER_SECONDS, object_claim.LOOK_SECONDS = 0.3, 1.0, 0.1
+        removal.FORGOTTEN_SECONDS = FORGOTTEN_SECONDS
         read, write = os.pipe()
         self.proxy = os.fork()
         if not self.proxy:

@@ -3,7 +3,8 @@
 from typing import Any
 
 from clicktower.schemas.section import changed, kinds_of_fields
-from clicktower.training.model.objective_settings import ObjectiveSettings, Rephrasing
+from clicktower.training.model.label_settings import Rephrasing
+from clicktower.training.model.objective_settings import ObjectiveSettings
 from clicktower.training.model.recipe import Recipe
 
 OTHERS = {

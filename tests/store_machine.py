@@ -429,7 +429,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shrink", action="store_true", help="look for a shorter way to a failure")
     arguments = parser.parse_args()
-    for module in (*MODULES, "clicktower.flows.releases.verify"):
+    for module in (*MODULES, "clicktower.flows.releases.kept_releases"):
         import_module(module)
     length = min(arguments.steps, 40)
     chosen = settings(

@@ -10,7 +10,7 @@ import pytest
 from clicktower.flows.cli import COMMANDS, _engine_options, build_app
 from clicktower.flows.config.pipeline_config import read_pipeline
 from clicktower.flows.config.toml_file import recipe_named
-from clicktower.schemas.languages import Language
+from clicktower.schemas.section import Language
 from clicktower.training.evaluation.rows import all_rows
 from tests import documented
 from tests.documented import ROOT

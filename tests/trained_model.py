@@ -4,9 +4,9 @@ from clicktower.schemas.manifest import Outcome, Request
 from clicktower.schemas.stage import run_stage
 from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 from clicktower.training.model.model import Model, write_model
-from clicktower.training.model.named_recipes import recipe as named_recipe
 from clicktower.training.model.parameters import NO_OUTPUTS, Outputs, initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.recipe import recipe as named_recipe
 from tests.recipes import varied
 
 TABLE_ROWS = 51_000

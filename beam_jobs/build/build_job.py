@@ -47,15 +47,21 @@ from clicktower.beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, a
 from clicktower.beam_jobs.engine.exchange import Bucket, CommitAll, Exchange, JointExchange, Side, bucket_of, read_parts
 from clicktower.beam_jobs.ingest.days import DayFile, read_day_file
 from clicktower.schemas import shard, storage
-from clicktower.schemas.comparison_forms import comparison_forms
-from clicktower.schemas.document_rows import RowCounts, add_up_rows
-from clicktower.schemas.documents import mostly_unfit, no_title, repeated_ids, skipped_rows, unfit_rows
+from clicktower.schemas.documents import (
+    RowCounts,
+    add_up_rows,
+    mostly_unfit,
+    no_title,
+    repeated_ids,
+    skipped_rows,
+    unfit_rows,
+)
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.judgments import read_queries
 from clicktower.schemas.ledger import Ledger, continue_with
 from clicktower.schemas.manifest import Outcome
 from clicktower.schemas.search_log import CLICKERS, QUERIES
-from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION, normalise_column
+from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION, comparison_forms, normalise_column
 
 READING, PAIRING = "reading the days (files)", "pairing queries with titles (buckets)"
 # Pairs with the number of their shard: twice its index within its split, plus one for dev.

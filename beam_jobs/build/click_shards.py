@@ -11,14 +11,22 @@ from pydantic import AfterValidator, Field
 from clicktower.beam_jobs.compiled.log_library import keyed_hashes, row_digest
 from clicktower.beam_jobs.engine.arrow_files import BATCH_ROWS, write_tables
 from clicktower.beam_jobs.engine.beam_stage import FolderMade, Tally
-from clicktower.schemas.comparison_forms import comparison_forms
 from clicktower.schemas.content_filters import CONTENT_FATES, content_fates
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.ledger import FATES, Ledger
-from clicktower.schemas.negatives import draw, pair_keys, sampling_probability
 from clicktower.schemas.search_log import CLICK_WEIGHT, COUNTS, PEOPLE_CAP
-from clicktower.schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, LogicalDigest
-from clicktower.schemas.text_contract import trigram_ids, words_of_column
+from clicktower.schemas.shard import (
+    EXCLUSIONS,
+    PAIRS,
+    POOL,
+    TEXTS,
+    WORDS,
+    LogicalDigest,
+    draw,
+    pair_keys,
+    sampling_probability,
+)
+from clicktower.schemas.text_contract import comparison_forms, trigram_ids, words_of_column
 
 # A pair is unique by query and title: if a query has clicks on two documents with one title, they are one pair with the
 # sum of the clicks. `weight`: what its clicks and conversions count, in thousandths of a click. `excluded`: pool rows

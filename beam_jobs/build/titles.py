@@ -18,8 +18,13 @@ import pyarrow.compute as pc
 from clicktower.beam_jobs.compiled.log_library import keyed_hashes
 from clicktower.beam_jobs.sources.read_lines import Unit, plan_reading, read_blocks
 from clicktower.schemas import storage
-from clicktower.schemas.document_rows import DocumentsBlock
-from clicktower.schemas.documents import code_of_form, document_blocks, parse_documents, require_documents
+from clicktower.schemas.documents import (
+    DocumentsBlock,
+    code_of_form,
+    document_blocks,
+    parse_documents,
+    require_documents,
+)
 from clicktower.schemas.search_log import COUNTS
 from clicktower.schemas.text_contract import normalise_column
 

@@ -2,6 +2,8 @@
 
 It writes nothing, and no result contains a line, a query, a client id, a user agent, or a name of a field that may be
 one of them.
+
+A documents file has its problems named too, each with a remedy.
 """
 
 import json
@@ -11,10 +13,11 @@ from functools import partial
 from typing import Any
 
 from clicktower.beam_jobs.checking import log_sample
-from clicktower.beam_jobs.checking.document_findings import wrong_documents
 from clicktower.beam_jobs.checking.fields import Fields, read_fields, suggest_mapping
 from clicktower.beam_jobs.checking.findings import (
     FAILS,
+    LOOK,
+    NOTE,
     LogFinding,
     damaged,
     lacks_mapping,
@@ -30,11 +33,10 @@ from clicktower.beam_jobs.checking.findings import (
     wrong_time_unit,
 )
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, open_source
-from clicktower.beam_jobs.sources.forms import form_of
 from clicktower.beam_jobs.sources.log_files import find_files
 from clicktower.beam_jobs.sources.mapping import UTF8, Events, Mapping
 from clicktower.beam_jobs.sources.read_lines import ReadingPlan
-from clicktower.beam_jobs.sources.source import file_by_file
+from clicktower.beam_jobs.sources.source import file_by_file, form_of
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.stage import Progress, silent
@@ -219,3 +221,43 @@ def mapping_toml(mapping: Mapping) -> str:
     lines += ["", "[events]"] if events else []
     lines += [f"{kind} = {value(getattr(mapping.events, kind))}" for kind in events]
     return "\n".join(lines) + "\n"
+
+
+_SHARE_TO_LOOK_AT = 0.01
+
+
+def wrong_documents(documents: dict[str, Any]) -> Iterator[LogFinding]:
+    """Skipped rows, HTML in titles, broken letters, ids with white space inside, of CatalogueFacts."""
+    skipped = documents.get("skipped", ())
+    total = documents["num_documents"] + sum(rows["rows"] for rows in skipped)
+    for rows in skipped:
+        yield LogFinding(
+            level=LOOK if rows["rows"] > _SHARE_TO_LOOK_AT * total else NOTE,
+            code=f"documents_{rows['reason']}",
+            problem=f"{rows['problem']}.",
+            fix=rows["fix"],
+        )
+    if documents.get("entities"):
+        yield LogFinding(
+            level=LOOK,
+            code="documents_entities",
+            problem=f"{documents['entities']:,} titles hold HTML, such as `&amp;` or `&#39;`: the model learns it as"
+            " words, and people see it.",
+            fix="Unescape the titles where they are exported (Python: html.unescape).",
+        )
+    if documents.get("broken_letters"):
+        yield LogFinding(
+            level=LOOK,
+            code="documents_broken_letters",
+            problem=f"{documents['broken_letters']:,} titles hold the mark U+FFFD, which a program wrote where it could"
+            " not read a letter.",
+            fix="Export the titles again, read in the encoding that they were written in.",
+        )
+    if documents.get("spaced_ids"):
+        yield LogFinding(
+            level=NOTE,
+            code="documents_spaced_ids",
+            problem=f"{documents['spaced_ids']:,} ids have white space inside, which TREC's qrels cannot hold; the runs"
+            " of `evaluate` write it as %20.",
+            fix="Leave it if no qrels name these documents, or write the ids without it in the documents and the log.",
+        )

@@ -10,9 +10,9 @@ from clicktower.beam_jobs.build.click_shards import no_pairs
 from clicktower.beam_jobs.checking.fields import Fields, best_name, event_kind, suggest_events
 from clicktower.beam_jobs.checking.log_sample import Sample
 from clicktower.beam_jobs.sources.field_names import plain_name
-from clicktower.beam_jobs.sources.forms import FORMS
 from clicktower.beam_jobs.sources.mapping import REMEDIES
 from clicktower.beam_jobs.sources.mapping import Mapping as LogMapping
+from clicktower.beam_jobs.sources.source import FORMS
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.ledger import FATES, Ledger
 

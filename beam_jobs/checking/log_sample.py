@@ -2,6 +2,8 @@
 
 The sample is whole blocks from a few places, spread evenly over the files and over ranges of large plain ones; a
 compressed file is read from its start. A small log is read whole.
+
+Of a documents file it counts rows that are no documents, and texts that a program on the way spoilt.
 """
 
 import secrets
@@ -24,7 +26,6 @@ from clicktower.beam_jobs.build.titles import (
     sum_positions,
     title_clickers,
 )
-from clicktower.beam_jobs.checking.catalogue import CatalogueFacts
 from clicktower.beam_jobs.engine.engine_options import with_local_workers
 from clicktower.beam_jobs.ingest.bots import (
     BotRules,
@@ -49,12 +50,52 @@ from clicktower.beam_jobs.ingest.day_rows import (
 from clicktower.beam_jobs.ingest.person_key import KEY_BYTES
 from clicktower.beam_jobs.sources.read_lines import BLANK, ReadingPlan, Unit
 from clicktower.beam_jobs.sources.source import ParsedBlock, Source
-from clicktower.schemas.documents import mostly_unfit
+from clicktower.schemas.documents import DocumentsBlock, RowCounts, add_up_rows, mostly_unfit, unfit_rows
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.search_log import COUNTS, DAY_FATES, EXPOSURES, KINDS, LOG_ROW, QUERIES, SIMULATED_APPLICATION
 from clicktower.schemas.stage import Progress, silent
 from clicktower.schemas.text_contract import normalise_column
+
+_ENTITY = "&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,30});"
+_REPLACEMENT = "\ufffd"  # what a decoder writes for bytes that are no letter
+
+
+@dataclass(kw_only=True, slots=True)
+class CatalogueFacts:
+    """What has been read of a documents file so far."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    row_counts: list[RowCounts] = field(default_factory=list)
+
+    @property
+    def rows(self) -> RowCounts:
+        return add_up_rows(self.row_counts)
+
+    def add(self, block: DocumentsBlock) -> None:
+        ids, titles = block.table["id"], block.table["title"]
+        self.counts.update({
+            "entities": _count(pc.match_substring_regex(titles, _ENTITY)),
+            "broken_letters": _count(pc.match_substring(titles, _REPLACEMENT)),
+            "spaced_ids": _count(pc.match_substring_regex(ids, r"[\s\p{Z}]")),
+        })  # fmt: skip
+        self.row_counts.append(block.rows)
+
+    def to_json(self, uri: str) -> dict[str, Any]:
+        """`num_documents`, how many have spoilt texts, if any, and the `skipped` rows. Reads the file up to their
+        places.
+        """
+        skipped = [
+            {"reason": rows.reason, "rows": rows.count, "problem": rows.sentence, "fix": rows.fix}
+            for rows in unfit_rows(uri, self.rows)
+        ]
+        spoilt = {name: count for name, count in self.counts.items() if count}
+        return {"num_documents": self.rows.documents, **spoilt, **({"skipped": skipped} if skipped else {})}
+
+
+def _count(mask: Any) -> int:
+    return pc.sum(mask).as_py() or 0
+
 
 SAMPLE_LINES = 500_000
 MAX_PLACES = 16

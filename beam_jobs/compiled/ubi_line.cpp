@@ -9,7 +9,7 @@
 namespace {
 
 constexpr int64_t FIRST_MS = 631152000000, END_MS = 4102444800000;  // the years 1990 to 2099
-constexpr std::string_view MARKS_OF_NOTHING[] = {  // schemas.identifiers
+constexpr std::string_view MARKS_OF_NOTHING[] = {  // schemas.text_contract
     "\\N", "NULL", "Null", "null", "(null)", "None", "none", "NaN", "nan", "NaT", "NA", "N/A", "<NA>", "undefined",
 };
 constexpr size_t LONGEST_MARK = 9;

@@ -21,7 +21,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from clicktower.beam_jobs.compiled.log_library import NO_TEXT, text_hashes
 from clicktower.beam_jobs.engine.arrow_files import Record, get, put, to_ipc, writing_errors
 from clicktower.beam_jobs.engine.beam_engine import relay_stage_errors
-from clicktower.schemas.negatives import absorb
+from clicktower.schemas.shard import absorb
 
 # A bucket is in memory as a whole, several times: with this many bytes of input each, a worker stays below 1 GiB.
 BUCKET_BYTES = 32 << 20

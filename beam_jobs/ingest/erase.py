@@ -29,20 +29,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clicktower.beam_jobs.engine.arrow_files import write_table, writing_errors
-from clicktower.beam_jobs.ingest import day_versions
+from clicktower.beam_jobs.ingest import dated_days, day_versions
 from clicktower.beam_jobs.ingest.day_rows import clickers_digest, count_lines, logical_digest
 from clicktower.beam_jobs.ingest.days import DayFile, day_files, read_day_file
-from clicktower.beam_jobs.ingest.erased_people import add_to_list, ensure_list_key, read_list
+from clicktower.beam_jobs.ingest.erased_list import add_to_list, ensure_list_key, read_list
 from clicktower.beam_jobs.ingest.person_key import ensure_store_key, hash_people, key_paths, read_key
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.day_version import list_dates, newest_version
 from clicktower.schemas.errors import StageError, UsageError
-from clicktower.schemas.identifiers import person_ids
 from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.manifest import Manifest, Outcome
 from clicktower.schemas.search_log import DAY_FATES
 from clicktower.schemas.shard import LogicalDigest
 from clicktower.schemas.stage import Progress, StageResult, open_result, run_stage, silent, stage_folder
+from clicktower.schemas.text_contract import person_ids
 
 BEGUN = "erasing"  # in the folder of the remainder: the start of a killed erasure belongs to nobody else
 
@@ -125,7 +125,7 @@ def erase(
                     pending = True
                 elif gone.taken["people"]:
                     num_ingests += 1
-                    part = day_versions.part_of(result.manifest.request)
+                    part = dated_days.part_of(result.manifest.request)
                     if counted.setdefault((part.logs, part.settings), key_id) == key_id:
                         taken.update(gone.taken)
                     if key_id in hashes:
@@ -331,7 +331,7 @@ def _versions(store: str) -> dict[str, int]:
 def _finish(store: str) -> None:
     """Finish what this or an earlier erasure began."""
     for date in list_dates(store):
-        day_versions.replace_erased(store, date)
+        dated_days.replace_erased(store, date)
     for folder in _ingests(store):
         if day_versions.successor(folder):
             day_versions.clear(folder)

@@ -4,18 +4,67 @@ By then every window has another key that covers all of its days (person_key), s
 still take. What goes: the parts of days under the key, with their versions; their ingests, undated ones too; the hashes
 under it in the list of erased people; the remains of killed jobs, which may hold people. The file of the key goes last,
 so that whatever is cut off is finished by the next ingest. Shards, models and releases hold nobody, and stay.
+
+Days are removed from a store (`remove_days`) with a date's versions and every ingest with its data, older and replaced
+ones too.
+
+With an ingest go its people's hashes, which is why days have a retention. The key, and the list of erased people, stay
+(person_key, erased_people).
 """
 
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from datetime import date, timedelta
 
-from clicktower.beam_jobs.ingest import day_versions, erased_people
+from clicktower.beam_jobs.ingest import dated_days, day_versions, erased_list
 from clicktower.beam_jobs.ingest.person_key import FOLDER, PersonKey, current_date, key_paths, read_key
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.claim import claimed
-from clicktower.schemas.day_version import list_dates
+from clicktower.schemas.day_version import list_dates, remove_versions
 from clicktower.schemas.errors import StageError
+from clicktower.schemas.removal import Claims, is_hidden, remove_outputs
 from clicktower.schemas.stage import Progress, clear_others, open_result, silent
+
+
+def ingests_of_dates(store: str) -> Iterator[tuple[str, str, str]]:
+    """(date, digest, folder) of every finished ingest, whether it counts or not; of an undated one the date on which
+    it was made.
+    """
+    for folder in _folders(store):
+        if result := day_versions.open_finished(folder):
+            record = result.manifest
+            yield day_versions.data_date(record.request) or record.created[:10], record.digest, folder
+
+
+def remove_days(store: str, dates: Collection[str], look: Callable[[], Claims]) -> list[str]:
+    """Remove everything of these dates; returns the folders of the ingests that went.
+
+    The dates are hidden first, so that no window finds them any more. An ingest that a stage reads (`look`: the claims
+    on the store now) stays until the next removal, and no window finds it.
+    """
+    for day in sorted(set(list_dates(store)) & set(dates)):
+        remove_versions(store, day)
+    folders = [folder for day, _, folder in ingests_of_dates(store) if day in dates]
+    hidden = [folder for folder in _folders(store) if is_hidden(folder)]
+    removed = remove_outputs([*folders, *hidden], look)
+    _remove_marks(store)
+    return removed
+
+
+def _remove_marks(store: str) -> None:
+    """Remove the marks of erasures whose remainder is gone. That of an erasure without a list of people stays: the log,
+    ingested once more, would bring them back.
+    """
+    for folder in _folders(store):
+        last, is_mark = day_versions.follow(folder), storage.list_files(folder) == [day_versions.FILE_NAME]
+        if is_mark and not storage.list_files(last) and day_versions.may_be_made_again(folder):
+            storage.remove(folder)
+
+
+def _folders(store: str) -> list[str]:
+    ingests = storage.join(store, "ingest")
+    return [storage.join(ingests, name) for name in storage.list_folders(ingests)]
+
 
 LAST_DAY = timedelta(days=1)  # a job that began before midnight ends in peace
 STAGES_WITH_PEOPLE = ("ingest", "build", "judgments")  # in their days or in the scratch files of their jobs
@@ -39,7 +88,7 @@ def _remove(store: str, path: str, key: PersonKey, progress: Progress) -> None:
     dates = list_dates(store)
     for number, day in enumerate(dates):
         progress("removing an expired key: days", number, len(dates))
-        day_versions.remove_key(store, day, key.id)
+        dated_days.remove_key(store, day, key.id)
     for stage in STAGES_WITH_PEOPLE:
         for name in storage.list_folders(storage.join(store, stage)):
             folder = storage.join(store, stage, name)
@@ -56,7 +105,7 @@ def _remove(store: str, path: str, key: PersonKey, progress: Progress) -> None:
                 for inside in storage.list_folders(folder):  # the manifest goes last: it says whose hashes these are
                     storage.remove(storage.join(folder, inside))
                 storage.remove(folder)
-    if erased_people.remove_key(store, key.id):
+    if erased_list.remove_key(store, key.id):
         storage.remove(path)
 
 

@@ -69,7 +69,7 @@ from clicktower.beam_jobs.ingest.day_rows import (
     logical_digest,
     merge_bucket,
 )
-from clicktower.beam_jobs.ingest.day_versions import register, sampled, write_sample, zero_bits_for
+from clicktower.beam_jobs.ingest.day_versions import sampled, write_sample, zero_bits_for
 from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.erased_people import ErasedPeople, open_list, without_people
 from clicktower.beam_jobs.ingest.person_key import worker_key
@@ -190,7 +190,8 @@ class IngestJob:
             counts = day_versions.take_place(open_result(folder)) == folder
             if counts and open_list(store, self.key_path).digest == self.erased.digest:
                 day_versions.end_commit(folder)
-                register(store, self.attempt.request, replace_day=self.replace_day, keys=self.key_ids)
+                if dates := day_versions.of_date(self.attempt.request):
+                    dates.register(store, self.attempt.request, replace_day=self.replace_day, keys=self.key_ids)
 
 
 # The types of elements. A function with tagged outputs returns Any: Beam takes annotations for the types of its main

@@ -3,6 +3,7 @@
 import datetime
 from collections.abc import Sequence
 from dataclasses import field, replace
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -11,14 +12,12 @@ from clicktower.beam_jobs.engine.arrow_files import writing_errors
 from clicktower.beam_jobs.engine.beam_stage import run_beam_stage
 from clicktower.beam_jobs.ingest import day_versions
 from clicktower.beam_jobs.ingest.bots import BotRules
-from clicktower.beam_jobs.ingest.day_versions import find_held, is_covered, register
 from clicktower.beam_jobs.ingest.days import parse_date
-from clicktower.beam_jobs.ingest.erased_people import is_listed_under, open_list
+from clicktower.beam_jobs.ingest.erased_people import open_list
 from clicktower.beam_jobs.ingest.person_key import MAX_OVERLAP_DAYS, ensure_key, ensure_store_key, key_paths, valid_keys
-from clicktower.beam_jobs.sources.forms import check_mapping, form_of
 from clicktower.beam_jobs.sources.log_files import find_files
 from clicktower.beam_jobs.sources.mapping import Mapping
-from clicktower.beam_jobs.sources.source import Source
+from clicktower.beam_jobs.sources.source import Source, check_mapping, form_of
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.claim import claimed
 from clicktower.schemas.content_filters import BOT_USER_AGENTS, shipped_list
@@ -121,7 +120,7 @@ def ingest_log(
     under the oldest. `today`: by default from the clock. Raises UsageError or StageError: no files, files that cannot
     be read completely or that change meanwhile, too many unreadable lines, an expired person key, a store that is not
     writable; and for a date that was ingested before: files with some lines that the day already has, or another person
-    key (see day_versions).
+    key (see dated_days).
     """
     files = find_files(logs).paths
     # Taken before the files are read, so that any later write is noticed.
@@ -143,7 +142,10 @@ def ingest_log(
         requests = {path: ingest_request(plan.fingerprints(), key.id, config) for path, key in keys}
         # Late files alone make no date under a key that has nothing of it.
         paths = [
-            path for path in requests if is_covered(store, requests[path], replace_day=config.replace_day)
+            path
+            for path, request in requests.items()
+            if not (dates := day_versions.of_date(request))
+            or dates.is_covered(store, request, replace_day=config.replace_day)
         ] or keys[0][:1]
         if is_planning() and not storage.exists(paths[0]):
             raise WouldRun(requests[paths[0]], [])
@@ -176,7 +178,8 @@ def _ingest_under(
     erased = open_list(store, key_path)
     whole = stage_folder(store, request)
     left = day_versions.follow(whole)  # what erasures left of it
-    if left == whole and (held := find_held(store, request, replace_day=config.replace_day)):
+    dates = day_versions.of_date(request)
+    if dates and left == whole and (held := dates.find_held(store, request, replace_day=config.replace_day)):
         return open_result(held)
     wrong: list[str] = []
     key_id, key_ids = request.inputs["person_key"], fields["key_ids"]
@@ -237,7 +240,8 @@ def _complete(
             storage.remove(result.folder)  # another process made the same with another list, and was first
         return _complete(store, open_result(counting), key_path, key_ids, config, progress)
     day_versions.clear_behind(result)
-    register(store, result.manifest.request, replace_day=config.replace_day, keys=key_ids)
+    if dates := day_versions.of_date(result.manifest.request):
+        dates.register(store, result.manifest.request, replace_day=config.replace_day, keys=key_ids)
     return result
 
 
@@ -258,6 +262,7 @@ def _clear_attempts(folder: str, progress: Progress) -> bool:
 
 def _can_erase(store: str, key_path: str, key_id: str) -> bool:
     """Whether all listed people are known by an ingest's own key: it is the store's, and was there at each erasure."""
+    is_listed_under = resolve_name("clicktower.beam_jobs.ingest.erased_list:is_listed_under")
     return key_path in key_paths(store) and is_listed_under(store, key_id)
 
 

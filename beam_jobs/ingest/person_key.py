@@ -29,9 +29,9 @@ import pyarrow.compute as pc
 from clicktower.beam_jobs.compiled.log_library import keyed_hashes
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError, require_major
-from clicktower.schemas.identifiers import person_ids
 from clicktower.schemas.manifest import from_bytes
 from clicktower.schemas.stage import is_planning
+from clicktower.schemas.text_contract import person_ids
 
 KEY_BYTES = 32
 PERSON = b"clicktower-people"[:16]  # BLAKE2b's personalisation: this use of the key and no other
@@ -217,8 +217,8 @@ def _refuse_if_others_can_read(path: str) -> None:
 def hash_people(client_ids: pa.Array, key: bytes) -> pa.Array:
     """A keyed 64-bit BLAKE2b hash of each client id, as uint64; null for null: a line without a client is nobody's.
 
-    All spellings of an id are one person (identifiers.person_ids), and an id of which nothing is left is nobody's. Ids
-    that differ in case are two people, since base64 ids do.
+    All spellings of an id are one person (text_contract.person_ids), and an id of which nothing is left is nobody's.
+    Ids that differ in case are two people, since base64 ids do.
     """
     encoded = client_ids.dictionary_encode()
     names = person_ids(encoded.dictionary)

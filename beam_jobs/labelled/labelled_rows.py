@@ -35,9 +35,8 @@ from clicktower.beam_jobs.sources.parquet import ParquetSource
 from clicktower.beam_jobs.sources.source import Source, Values
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.manifest import Request
-from clicktower.schemas.negatives import absorb
 from clicktower.schemas.section import Part, Unnamed, section
-from clicktower.schemas.shard import LabelKind, Unit
+from clicktower.schemas.shard import LabelKind, Unit, absorb
 from clicktower.schemas.stage import Stage
 from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS, normalise_column
 

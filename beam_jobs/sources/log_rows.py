@@ -8,8 +8,8 @@ one: a value of another kind loses the line. What a line can do without (OPTIONA
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from functools import partial
+from pkgutil import resolve_name
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from clicktower.beam_jobs.sources.mapping import NO_QUERY
 from clicktower.beam_jobs.sources.mapping import Mapping as LogMapping
-from clicktower.schemas.identifiers import MARKS_OF_NOTHING, ids
 from clicktower.schemas.search_log import CLICK_WEIGHT, KINDS, LINE_HASH_BYTES, LOG_ROW
+from clicktower.schemas.text_contract import MARKS_OF_NOTHING, ids
 
 _SEARCH, _CLICK, _OTHER = (KINDS.index(kind) for kind in ("search", "click", "other"))
 # The prefix of ids made for lines without one: such a line is in a group by itself, with its exact repeats.
@@ -92,7 +92,9 @@ def log_rows(
     time, bad_time, bad_year = times(columns.get("time", pa.nulls(num_lines)), time_format, marks)
     wrong.update(_kinds_of_wrong("time", columns.get("time"), bad_time))
     if min_dwell is not None:
-        is_short, bad_dwell = _parse_distinct(columns["dwell"], lambda dwell: int(_number(dwell) < min_dwell), 0, marks)
+        is_short, bad_dwell = _parse_distinct(
+            columns["dwell"], lambda dwell: int(number_in(dwell) < min_dwell), 0, marks
+        )
         weight = np.where((kind == _CLICK) & is_short.to_numpy().astype(bool), 0, weight)
         wrong.update(_kinds_of_wrong("dwell", columns["dwell"], bad_dwell))
 
@@ -189,7 +191,7 @@ def _numpy(array: pa.Array) -> np.ndarray:
 
 
 MAX_POSITION = 2**31 - 1
-_NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{0,20})?([eE][+-]?[0-9]{1,2})?", re.ASCII)
+NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{0,20})?([eE][+-]?[0-9]{1,2})?", re.ASCII)
 _KINDS_OF_VALUES = {
     bool: "true or false",
     int: "a number",
@@ -240,7 +242,7 @@ _EXACT_FLOATS = {pa.float64(): 2**53, pa.float32(): 2**24, pa.float16(): 2**11} 
 
 
 def id_texts(values: Values, marks: Sequence[str] = MARKS_OF_NOTHING) -> tuple[pa.Array, np.ndarray]:
-    """(ids as they were meant (schemas.identifiers), null for a missing one; whether each value cannot be an id: a
+    """(ids as they were meant (schemas.text_contract), null for a missing one; whether each value cannot be an id: a
     float with a fraction, or beyond the integers that floats tell apart).
 
     A NaN is a missing value.
@@ -281,7 +283,7 @@ def empty_as_null(column: pa.Array) -> pa.Array:
 
 def position_of(value: str | int | float) -> int:
     """A rank, 0 or more, also as text, or as a float without a fraction. ValueError for anything else."""
-    number = _number(value)
+    number = number_in(value)
     if number != int(number) or not 0 <= number <= MAX_POSITION:
         raise ValueError("no rank")
     return int(number)
@@ -298,11 +300,11 @@ def positions(values: Values, marks: Sequence[str] = MARKS_OF_NOTHING) -> tuple[
     return values_of_rows.cast(pa.int32()), is_bad
 
 
-def _number(value: str | int | float) -> int | float:
+def number_in(value: str | int | float) -> int | float:
     """A number, also from decimal text with at most 20 digits on each side of the point."""
     if not isinstance(value, str):
         return value
-    if not _NUMBER.fullmatch(value):
+    if not NUMBER.fullmatch(value):
         raise ValueError("no number")
     return int(value) if value.lstrip("+-").isdigit() else float(value)
 
@@ -362,100 +364,16 @@ def _parsed(
 
 # Times as logs write them -> milliseconds since 1970, UTC.
 #
-# `time_of` defines the meaning of a value. `times` parses whole columns: values that Arrow's parser accepts mean the
-# same as in `time_of`. A column that it does not accept completely goes through `time_of`.
-#
-# A bare number may be seconds, milliseconds, microseconds or nanoseconds since 1970, or a date and a time of day
-# without marks. No log of searches is older than 1990 or from after 2099, and within these years no number has two
-# readings, but for ten digits such as 2026090110, which would be an hour, and a second of 2034. Neither is assumed.
+# `times` parses whole columns: values that Arrow's parser accepts mean the same as in `log_times.time_of`, which
+# defines the meaning of a value. A column that it does not accept completely goes through that.
 
 
 TIME = LOG_ROW.field("time").type
 FIRST_MS, END_MS = 631_152_000_000, 4_102_444_800_000  # the years 1990 to 2099
 PER_SECOND = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000, "epoch_ns": 1_000_000_000}
-_COMPACT = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}  # by number of digits
-_HOURS = range(1_990_010_100, 2_099_123_124)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+HOURS = range(1_990_010_100, 2_099_123_124)
 _LOOK_AT = 1000
-
-_DAY_FIRST = re.compile(r"\[?(\d\d?)/([A-Z][a-z]{2})/(\d{4}):(\d\d:\d\d:\d\d[^\s\]]*)\]?", re.ASCII)
-_MONTH_FIRST = re.compile(r"([A-Z][a-z]{2})[a-z]* (\d\d?)(?:st|nd|rd|th)?, (\d{4}) @ (\d\d:\d\d\S*)", re.ASCII)
-_YEAR_FIRST = re.compile(r"(\d{4})([-/])(\d\d?)\2(\d\d?)(?:[Tt ] *(\d\d?):(\S+))?", re.ASCII)
-_OF_MAIL = re.compile(r"[A-Z][a-z]{2}, \d\d? [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d (?:[+-]\d{4}|GMT|UTC)", re.ASCII)
-_REGION = re.compile(r"(?<=[0-9Zz])\[[A-Za-z_/]+\]$")  # beside an offset
-_ZONE = re.compile(r" *(?:UTC|GMT|[zZ])$| +(?=[+-]\d\d)", re.ASCII)
-_LEAP_SECOND = re.compile(r"(?<=[T ]\d\d:\d\d:)60(?=[.,Z+-]|$)", re.ASCII)
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-
-
-def time_of(value: str | int | float, time_format: str) -> int:
-    """Milliseconds since 1970. Raises ImplausibleTime for a time outside the years 1990 to 2099, and ValueError,
-    TypeError or OverflowError for anything but a time.
-
-    iso: ISO 8601, UTC by default, also with slashes, and the forms of web servers (`01/Sep/2026:10:00:00 +0000`),
-    Kibana (`Sep 1, 2026 @ 10:00:00.000`) and mail; a number, also as text, means what is plausible. The other formats:
-    a number, also as text, in their unit. Fractions of a millisecond are cut off.
-    """
-    if time_format == "iso" and isinstance(value, str) and not _NUMBER.fullmatch(value):
-        moment, leap_seconds = _moment(value)
-        since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
-        milliseconds = (since.days * 86_400 + since.seconds + leap_seconds) * 1000 + since.microseconds // 1000
-        if leap_seconds and milliseconds // 1000 % 86_400:
-            raise ValueError("a leap second ends a day")
-        return _plausible(milliseconds)
-    number = _number(value)
-    if isinstance(number, float) and number.is_integer():
-        number = int(number)
-    if time_format != "iso":
-        return _plausible(_milliseconds(number, PER_SECOND[time_format]))
-    for per_second in PER_SECOND.values():
-        if FIRST_MS * per_second <= number * 1000 < END_MS * per_second:
-            if per_second == 1 and int(number) in _HOURS and _compact(int(number), "%Y%m%d%H") is not None:
-                break
-            return _milliseconds(number, per_second)
-    form = _COMPACT.get(len(str(number)))
-    day = _compact(number, form) if form and isinstance(number, int) else None
-    if day is None:
-        raise ImplausibleTime
-    return _plausible(round((day - _EPOCH) / timedelta(milliseconds=1)))
-
-
-def _plausible(milliseconds: int) -> int:
-    if not FIRST_MS <= milliseconds < END_MS:
-        raise ImplausibleTime
-    return milliseconds
-
-
-def _milliseconds(number: int | float, per_second: int) -> int:
-    if isinstance(number, int):
-        return number * 1000 // per_second
-    # A float is cut at its shortest decimal form, not its binary one: 1.001 s is 1001 ms.
-    return int(np.floor(round(number * 1000 / per_second, 3)))
-
-
-def _compact(number: int, form: str) -> datetime | None:
-    try:
-        return datetime.strptime(str(number), form).replace(tzinfo=UTC)
-    except ValueError:
-        return None
-
-
-def _moment(text: str) -> tuple[datetime, int]:
-    """(a time in one of the forms; 1 if its leap second is still to be added, else 0). Raises ValueError."""
-    if _OF_MAIL.fullmatch(text):
-        return parsedate_to_datetime(text), 0
-    text = _ZONE.sub(lambda zone: "" if zone[0].isspace() else "Z", _REGION.sub("", text))
-    if match := _DAY_FIRST.fullmatch(text):
-        day, month, year, clock = match.groups()
-        text = f"{year}-{_MONTHS.index(month) + 1:02d}-{int(day):02d}T{clock}"
-    elif match := _MONTH_FIRST.fullmatch(text):
-        month, day, year, clock = match.groups()
-        text = f"{year}-{_MONTHS.index(month) + 1:02d}-{int(day):02d}T{clock}"
-    elif match := _YEAR_FIRST.fullmatch(text):
-        year, _, month, day, hour, clock = match.groups()
-        text = f"{year}-{int(month):02d}-{int(day):02d}" + (f"T{int(hour):02d}:{clock}" if hour else "")
-    text, leap_seconds = _LEAP_SECOND.subn("59", text)
-    return datetime.fromisoformat(text), leap_seconds
+_ONE_BY_ONE = "clicktower.beam_jobs.sources.log_times"
 
 
 def times(
@@ -469,9 +387,11 @@ def times(
     if moments is not None:
         return moments, np.zeros(len(moments), bool), np.zeros(len(moments), bool)
     if column is not None and (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
-        moments, is_implausible = _arrow_times(column)
+        moments, is_implausible = resolve_name(f"{_ONE_BY_ONE}:arrow_times")(column)
         return moments, np.zeros(len(moments), bool), is_implausible
-    milliseconds, faults = _parsed(values, lambda value: time_of(value, time_format), None, marks)
+    milliseconds, faults = _parsed(
+        values, partial(resolve_name(f"{_ONE_BY_ONE}:time_of"), time_format=time_format), None, marks
+    )
     return milliseconds.cast(TIME), faults == _BAD, faults == _IMPLAUSIBLE
 
 
@@ -503,24 +423,10 @@ def _whole_numbers(column: pa.Array, time_format: str) -> pa.Array | None:
     for name, per_second in PER_SECOND.items():
         first, last = FIRST_MS * per_second // 1000, END_MS * per_second // 1000 - 1
         if time_format == "iso" and name == "epoch_s":
-            last = _HOURS.start - 1
+            last = HOURS.start - 1
         if time_format in ("iso", name) and _is_within(column, first, last):
             numbers = column.cast(pa.int64())
             if per_second <= 1000:
                 return pc.multiply(numbers, 1000 // per_second)
             return pc.divide(numbers, per_second // 1000)
     return None
-
-
-def _arrow_times(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
-    """The times of Arrow's own timestamps and dates, UTC if they have no zone, and whether each is implausible."""
-    if pa.types.is_date(column.type):
-        column = column.cast(pa.date32()).cast(pa.timestamp("s"))
-    is_valid = column.is_valid().to_numpy(zero_copy_only=False)
-    count = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    if column.type.unit == "s":
-        milliseconds = np.clip(count, -(2**52), 2**52) * 1000
-    else:
-        milliseconds = count // {"ms": 1, "us": 1000, "ns": 1_000_000}[column.type.unit]
-    is_implausible = is_valid & ((milliseconds < FIRST_MS) | (milliseconds >= END_MS))
-    return pa.array(milliseconds, pa.int64(), mask=~is_valid | is_implausible).cast(TIME), is_implausible

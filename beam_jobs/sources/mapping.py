@@ -56,7 +56,7 @@ REMEDIES = {
 }
 Column = str | int | None
 
-# A person may search for `null`, so of MARKS_OF_NOTHING (schemas.identifiers) only these are no query.
+# A person may search for `null`, so of MARKS_OF_NOTHING (schemas.text_contract) only these are no query.
 NO_QUERY = ("", "\\N")
 
 

@@ -32,8 +32,8 @@ from clicktower.beam_jobs.sources import read_lines
 from clicktower.beam_jobs.sources.log_rows import WrongValues, log_rows
 from clicktower.beam_jobs.sources.mapping import Events, Mapping
 from clicktower.beam_jobs.sources.source import LineSource, ParsedBlock, Path, parsed_lines, usable_values
-from clicktower.schemas.identifiers import MARKS_OF_NOTHING
 from clicktower.schemas.search_log import KINDS, LOG_ROW
+from clicktower.schemas.text_contract import MARKS_OF_NOTHING
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

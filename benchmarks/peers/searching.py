@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from clicktower.flows.releases.ivf_index import num_partitions_of
 from clicktower.flows.releases.query_onnx import onnx_inputs
 from clicktower.flows.releases.release_documents import IndexSearch
 from clicktower.flows.releases.search import OpenRelease
@@ -14,7 +15,6 @@ from clicktower.schemas.lexical_contract import Analyser
 from clicktower.schemas.release import QUERY_TOWER
 from clicktower.schemas.text_contract import trigram_ids, words
 from clicktower.training.ranking.bm25 import K1, B
-from clicktower.training.ranking.partitioning import num_partitions_of
 
 RECALL = 0.98
 

@@ -26,9 +26,8 @@ from clicktower.beam_jobs.ingest.bots import (
     find_crowds,
     merge_bots,
 )
-from clicktower.schemas.comparison_forms import comparison_forms
 from clicktower.schemas.content_filters import BOT_USER_AGENTS, content_fates, shipped_list
-from clicktower.schemas.text_contract import normalise_column
+from clicktower.schemas.text_contract import comparison_forms, normalise_column
 
 __all__ = ["MAX_HOURS", "MS_PER_HOUR", "NO_QUERY", "NO_TIME", "RANKS", "STATISTICS"]
 

@@ -15,7 +15,7 @@ from clicktower.flows.show import console, present
 from clicktower.flows.show.console import output, plain
 from clicktower.schemas.errors import UsageError
 from clicktower.training.compute.device import ONE_WORKER
-from clicktower.training.model.named_recipes import DEFAULT, recipe
+from clicktower.training.model.recipe import DEFAULT, recipe
 from clicktower.training.ranking.ndcg import measure_name
 
 if TYPE_CHECKING:

@@ -311,8 +311,8 @@ def _model_folder(path: str) -> tuple[str, bool]:
 
 def _write(into: str, readings: "Readings") -> dict[str, str]:
     """Write the page, and the traces and the attention of each model; where each file is."""
+    from clicktower.flows.report.blocks import write_page
     from clicktower.flows.report.explain_page import explain_page
-    from clicktower.flows.report.renderers import write_page
     from clicktower.training.analysis.traces import attention_table, trace_table, write_table
 
     files = {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from clicktower.flows.commands.options import Json, SetInFile
 from clicktower.flows.show import console, present
-from clicktower.flows.show.json_lines import as_json_lines, write_progress
+from clicktower.flows.show.present import as_json_lines, write_progress
 from clicktower.flows.submit import progress_to
 from clicktower.schemas.errors import UsageError
 

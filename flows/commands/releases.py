@@ -71,10 +71,10 @@ def verify(folder: str, *, json: Json = False) -> None:
     Args:
         folder: A folder that a stage printed, a store, or a release.
     """
-    from clicktower.flows.releases import verify
+    from clicktower.flows.releases import kept_releases
 
     with console.progress_bar("verify") as progress:
-        findings = verify.verify(folder, progress=progress)
+        findings = kept_releases.verify(folder, progress=progress)
     if findings:
         shown = "; ".join(finding.rstrip(".") for finding in findings[:10])
         raise StageError(

@@ -11,9 +11,8 @@ from clicktower.flows.commands.options import Json
 from clicktower.flows.config.settings_reference import CLASSES, REQUIRED, Setting, settings_class, settings_of, summary
 from clicktower.flows.show.console import emit, output
 from clicktower.schemas.errors import UsageError
-from clicktower.training.model.named_recipes import DEFAULT, names, recipe
 from clicktower.training.model.objective_settings import Clicks, Fixed, NegativeSettings, Pool
-from clicktower.training.model.recipe import Nesterov, Recipe
+from clicktower.training.model.recipe import DEFAULT, Nesterov, Recipe, names, recipe
 
 LEAD = """\
 # Settings

@@ -17,7 +17,7 @@ from clicktower.schemas.manifest import FILE_NAME
 from clicktower.schemas.section import take_fields
 from clicktower.schemas.stage import StageResult
 from clicktower.training.compute.device import Compute
-from clicktower.training.model.objective_settings import Classify
+from clicktower.training.model.label_settings import Classify
 from clicktower.training.model.recipe import Sources
 from clicktower.training.sweep.sweep_table import Point, Trial, chosen_row, direction, point_text, train_options
 

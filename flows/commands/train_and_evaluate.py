@@ -22,8 +22,7 @@ from clicktower.flows.show import console, present
 from clicktower.schemas import storage
 from clicktower.schemas.errors import UsageError
 from clicktower.training.compute.device import ONE_WORKER
-from clicktower.training.model.named_recipes import DEFAULT
-from clicktower.training.model.recipe import NO_SOURCES, Sources
+from clicktower.training.model.recipe import DEFAULT, NO_SOURCES, Sources
 
 if TYPE_CHECKING:
     from clicktower.schemas.judgments import Judged

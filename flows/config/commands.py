@@ -82,7 +82,7 @@ COMMANDS = {
     ),
     "evaluate": Command(
         file="train_and_evaluate", help="Evaluate a model by NDCG, compared with BM25 and a random order.",
-        extras=_TRAIN, settings="training.evaluation.evaluation_settings:EvaluateConfig",
+        extras=_TRAIN, settings="training.evaluation.row:EvaluateConfig",
         headline=f"{_CORE}:evaluate_headline",
     ),
     "evaluate-labelled": Command(

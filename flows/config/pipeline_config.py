@@ -19,14 +19,22 @@ from clicktower.schemas import storage
 from clicktower.schemas.content_filters import adult_list
 from clicktower.schemas.documents import read_documents, require_documents
 from clicktower.schemas.errors import StageError, UsageError
-from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
-from clicktower.schemas.section import Count, Natural, Seed, Uri, beside_file, changed, section
+from clicktower.schemas.section import (
+    DEFAULT_LANGUAGE,
+    Count,
+    Language,
+    Natural,
+    Seed,
+    Uri,
+    beside_file,
+    changed,
+    section,
+)
 from clicktower.schemas.stage import open_result
 from clicktower.training.compute.device import Compute
 from clicktower.training.evaluation.evaluation_settings import EvaluateConfig
-from clicktower.training.model.named_recipes import DEFAULT
 from clicktower.training.model.objective_settings import Clicks, Fixed
-from clicktower.training.model.recipe import Recipe, Sources, may_be_large
+from clicktower.training.model.recipe import DEFAULT, Recipe, Sources, may_be_large
 from clicktower.training.trainer.job import completed
 from clicktower.training.trainer.launch import require_sum
 

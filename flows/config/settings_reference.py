@@ -47,7 +47,7 @@ def settings_of(kind: type[Any], before: str = "") -> Iterator[Setting]:
             continue
         parts = (hints[name], *get_args(hints[name]))
         inner = next((part for part in parts if isinstance(part, type) and is_dataclass(part)), None)
-        kinds = inner.kinds if inner and issubclass(inner, SectionFamily) else {}
+        kinds = inner.all_kinds() if inner and issubclass(inner, SectionFamily) else {}
         yield Setting(
             name=f"{before}{name}",
             type=_type(kind, name, inner, is_uri=name in uris),

@@ -12,8 +12,7 @@ from clicktower.flows.config.toml_file import RecipeFields, VariedFields, read_t
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.section import Count, Seed, Uri, changed, section
 from clicktower.training.compute.device import Compute
-from clicktower.training.model.named_recipes import DEFAULT, recipe
-from clicktower.training.model.recipe import Recipe, Sources
+from clicktower.training.model.recipe import DEFAULT, Recipe, Sources, recipe
 from clicktower.training.sweep.sweep_stage import Halving
 from clicktower.training.sweep.sweep_table import Point, measures, point_text, value_text
 from clicktower.training.trainer.job import completed

@@ -15,8 +15,7 @@ import pydantic
 from clicktower.schemas.errors import StageError, TransientError, UsageError
 from clicktower.schemas.section import Uri, are_equal, changed, flat, kinds_of_fields, nearest, reason_of, section
 from clicktower.schemas.text_file import read_text
-from clicktower.training.model.named_recipes import recipe
-from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.recipe import Recipe, recipe
 
 Config = TypeVar("Config")
 Assignments = Sequence[str] | Mapping[str, Any]  # `field=value`, or values by field, in tables as deep as sections
@@ -158,10 +157,10 @@ def _replace_fields(tables: dict[str, Any], assignments: Sequence[str]) -> None:
 
 def _recipe_fields(fields: Mapping[str, Any], also: Sequence[str] = ()) -> dict[str, Any]:
     """Tables of a file as fields of a recipe by dotted name. Raises ValueError for names beside those and `also`."""
-    by_name, known = flat(fields), {*also, *kinds_of_fields(Recipe)}
-    for name in by_name:
-        if name not in known:
-            raise ValueError(f"there is no field {name}{nearest(name, Recipe)}")
+    by_name = flat(fields)
+    unknown = by_name.keys() - {*also, *kinds_of_fields(Recipe, every=False)}  # of kinds that have been imported
+    for name in sorted(unknown - kinds_of_fields(Recipe).keys()) if unknown else ():
+        raise ValueError(f"there is no field {name}{nearest(name, Recipe)}")
     return by_name
 
 

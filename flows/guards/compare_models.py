@@ -23,7 +23,7 @@ from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evalua
 from clicktower.training.ranking.ndcg import measure_name
 from clicktower.training.ranking.significance import bootstrap_interval
 
-# A slice's parts in order, and the index of each query's part, or None (slices).
+# A slice's parts in order, and the index of each query's part, or None (evaluate_stage.slices).
 Parts = tuple[Sequence[str], Sequence[int | None]]
 
 

@@ -3,7 +3,7 @@
     export("release", form="parquet", into="titles.parquet")
 
 All forms but the TREC run hold the vectors alone, and say what these reach beside the score that is served
-(measured_figures). An existing target is never overwritten, and a failed export leaves nothing under its name.
+(make_release.Figures). An existing target is never overwritten, and a failed export leaves nothing under its name.
 """
 
 import json
@@ -16,11 +16,11 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clicktower.flows.releases.measured_figures import Figures, figures
+from clicktower.flows.releases.kept_releases import output_damage
+from clicktower.flows.releases.make_release import Figures, figures
 from clicktower.flows.releases.opensearch_index import write_opensearch
 from clicktower.flows.releases.release_documents import VECTOR
 from clicktower.flows.releases.search import OpenRelease
-from clicktower.flows.releases.verify import output_damage
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError, os_error_kind
 from clicktower.schemas.judgments import read_queries, run_lines

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 from clicktower.flows.releases.search import Hit, OpenRelease, require_search
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
-from clicktower.schemas.identifiers import MARKS_OF_NOTHING, ids
 from clicktower.schemas.search_log import not_null
+from clicktower.schemas.text_contract import MARKS_OF_NOTHING, ids
 from clicktower.schemas.text_file import ending, lines, read_text
 
 CLICK = not_null(query_id=pa.string(), release=pa.string())

@@ -1,16 +1,19 @@
 """Making a release: encode the titles, write and read back everything, measure its searches against exact ones.
 
-The release is not live yet.
+The release is not live yet. Its figures are what its evaluation measured of the vectors alone, and of the whole score
+it serves; the recall of its searches is against those that compare every document.
 """
 
 import hashlib
 import json
 import random
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from heapq import nsmallest
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -19,25 +22,207 @@ from jinja2 import Environment, PackageLoader
 from clicktower.flows.releases import query_onnx as in_onnx
 from clicktower.flows.releases import release_folder
 from clicktower.flows.releases.encode_texts import encode_titles
-from clicktower.flows.releases.index_recall import RecallQueries, build_index
-from clicktower.flows.releases.measured_figures import figures
-from clicktower.flows.releases.release_documents import CANDIDATES, Rows, write_rows
+from clicktower.flows.releases.release_documents import CANDIDATES, EarlierRows, IndexSearch, Rows, write_rows
 from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.schemas import storage
 from clicktower.schemas.documents import Documents, UnfitRows, read_documents
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.lexical_contract import Analyser
 from clicktower.schemas.manifest import Manifest, Request, output_files
-from clicktower.schemas.release import CARD, GOLDEN, MODEL, PER_QUERY, QUERY_TOWER, Release, read_folder
+from clicktower.schemas.release import CARD, GOLDEN, MODEL, PER_QUERY, QUERY_TOWER, Release, Similarity, read_folder
 from clicktower.schemas.release import release_folder as release_folder_of
 from clicktower.schemas.stage import Progress, StageResult, open_result
 from clicktower.schemas.text_contract import keyed_digest, words
-from clicktower.training.model.embedding import AnyEncoder, members_of, search_vectors
+from clicktower.training.evaluation.evaluate_stage import OURS, VECTORS
+from clicktower.training.model.embedding import (
+    AnyEncoder,
+    SharingEncoder,
+    keys_at_once,
+    members_of,
+    scores_one_by_one,
+    search_vectors,
+)
 from clicktower.training.model.model import Model, load_encoder
 from clicktower.training.model.model_folder import DESCRIPTION, WEIGHTS
 from clicktower.training.ranking.bm25 import INDEX, TitleBM25
+from clicktower.training.ranking.measure import score_blocks, top_k
 from clicktower.training.ranking.ndcg import measure_name
 from clicktower.training.ranking.title_ranking import WORDS, WordMatches, mixed, with_best_by_terms
+
+DEEP = 10  # an index is also measured, and used, at this multiple of `recall_at` results
+
+# (the number of a query, the rows nearest to it, how near rows are) -> the scores by which a search ranks documents.
+Rank = Callable[[int, np.ndarray, Callable[[np.ndarray], np.ndarray]], np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class RecallQueries:
+    """Queries on which searches are measured. `rank`: of a model whose words or terms have a share of a score."""
+
+    vectors_QD: np.ndarray
+    rank: Rank | None = None
+
+    def __len__(self) -> int:
+        return len(self.vectors_QD)
+
+    @property
+    def num_nearest(self) -> int:
+        """How many documents a search ranks at least."""
+        return CANDIDATES if self.rank else 1
+
+    def scores(self, search: IndexSearch, k: int, num_probes: int | None = None) -> list[np.ndarray]:
+        """The scores of each query's k best documents, and of some others."""
+        depth = max(k, self.num_nearest)
+        ranked = []
+        for number, query_D in enumerate(self.vectors_QD):
+            rows, nearness = search.best(query_D, depth, num_probes, results=k)
+            ranked.append(self.rank(number, rows, partial(search.scores_of, query_D)) if self.rank else nearness)
+        return ranked
+
+
+def build_index(
+    folder: str,
+    rows: Rows,
+    vectors_ND: np.ndarray,
+    queries: RecallQueries,
+    config: PublishConfig,
+    *,
+    similarity: Similarity,
+    progress: Progress,
+    earlier: EarlierRows | None = None,
+) -> tuple[dict[str, Any], IndexSearch]:
+    """(the index as recorded in a release, the search that a release has).
+
+    The index visits as few partitions as reach `min_recall` against exact search, at `recall_at` results and at ten
+    times as many; if no number of partitions does, the search is exact, and `note` says so. Recall is measured on the
+    given queries. vectors_ND: of the documents, as `write_rows` read them. earlier: a release whose partitions are
+    continued while few texts are new (`new_texts` of the record counts them since the centres were made).
+
+    Raises StageError if even the exact search misses documents, which means that the vectors are not those that were
+    encoded.
+    """
+    depths = sorted({min(depth, len(rows)) for depth in (config.recall_at, DEEP * config.recall_at)})
+    limits_QK = _kth_scores(rows, queries, depths, similarity)
+    facts: dict[str, Any] = {"min_recall": config.min_recall, "num_queries": len(queries)}
+    if queries.rank:
+        facts["candidates"] = CANDIDATES
+    tried: list[dict[str, Any]] = []
+    if config.index == "ivf" or (config.index == "auto" and len(rows) > config.index_above):
+        build_ivf = resolve_name("clicktower.flows.releases.ivf_index:build_ivf")
+        if built := build_ivf(
+            folder, rows, vectors_ND, queries, config, list(zip(depths, limits_QK.T, strict=True)), facts, tried,
+            similarity=similarity, progress=progress, earlier=earlier,
+        ):  # fmt: skip
+            return built
+    exact = IndexSearch(vectors_ND, similarity=similarity)
+    reached = recall(queries.scores(exact, depths[0]), limits_QK[:, 0], depths[0])
+    if reached < config.min_recall:
+        raise StageError(
+            f"Even exact search has a recall@{depths[0]} of only {reached:.3f}, below {config.min_recall}. What is"
+            " live stays as it is.",
+            "Check the disk, and publish again.",
+        )
+    record = {"kind": "none", "recall": reached, "recall_at": config.recall_at, **facts, "tried": tried}
+    if tried:
+        best = max(attempt["recall"] for attempt in tried)
+        record["note"] = f"the ivf index found at most {best:.3f} of the nearest: searches are exact, and slower"
+    return record, exact
+
+
+def _kth_scores(rows: Rows, queries: RecallQueries, depths: Sequence[int], similarity: Similarity) -> np.ndarray:
+    """The exact score of each query's k-th best document, for each k of `depths`, float32 [queries, depths].
+
+    All documents are compared at once, with rounding; the scores of the nearest are then recomputed as searches do.
+    """
+    of_texts, limits = keys_at_once(similarity, rows.vectors_TD), []
+    num_ranked = [max(depth, queries.num_nearest) for depth in depths]
+
+    def keys(block: slice) -> np.ndarray:
+        return of_texts(queries.vectors_QD[block])[:, rows.text_of_N]
+
+    for start, key_BN in score_blocks(len(queries), len(rows), keys):
+        nearest_BK, _ = top_k(key_BN, min(max(num_ranked), len(rows)))
+        for number, nearest_K in enumerate(nearest_BK, start):
+            near = partial(_nearness, rows, similarity, queries.vectors_QD[number])
+            rank = partial(queries.rank, number) if queries.rank else lambda rows_K, near: near(rows_K)
+            scores = {size: rank(nearest_K[:size], near) for size in set(num_ranked)}
+            limits.append([np.sort(scores[size])[-depth] for size, depth in zip(num_ranked, depths, strict=True)])
+    return np.array(limits)
+
+
+def _nearness(rows: Rows, similarity: Similarity, query_D: np.ndarray, rows_K: np.ndarray) -> np.ndarray:
+    return scores_one_by_one(similarity, rows.vectors_TD[rows.text_of_N[rows_K]], query_D)
+
+
+def recall(scores: Sequence[np.ndarray], limits_Q: np.ndarray, k: int) -> float:
+    """The share of the k nearest that searches found. Any document as near as the k-th counts, since titles repeat."""
+    hits = [min(k, int((hits >= limit).sum())) for hits, limit in zip(scores, limits_Q, strict=True)]
+    return sum(hits) / (k * len(hits))
+
+
+_IN_WORDS = {
+    "ndcg@10": "NDCG@10 {:.3f} among judged documents",
+    "collection_ndcg@10": "NDCG@10 {:.3f} among all",
+    "collection_recall@100": "recall@100 {:.3f}",
+}
+
+Measures = Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figures:
+    """`whole` and `vectors`: each measure's mean and interval; None if it was not measured."""
+
+    n: int  # judged queries
+    whole: Measures | None
+    vectors: Measures | None
+    more: tuple[str, ...]  # what the whole score counts besides the vectors
+
+    def of_vectors(self) -> str:
+        """What the vectors of an export reach, in a sentence, and what the service does beside them."""
+        if self.whole is None:
+            return "The release was published without an evaluation: what its vectors reach was not measured."
+        more = " and ".join(self.more)
+        if self.vectors is None:
+            return (
+                f"These vectors alone were not measured: {_means(self.whole)} are of the service's whole score, which"
+                f" also counts {more}."
+            )
+        alone = f"These vectors alone reach {_means(self.vectors)} ({self.n:,} queries)"
+        if not more:
+            return f"{alone}, and so does the service, which ranks by them."
+        return f"{alone}; the service's whole score, which also counts {more}, reaches {_means(self.whole)}."
+
+    def of_service(self) -> str:
+        """What the service reaches, in a sentence."""
+        if self.whole is None:
+            return "The release was published without an evaluation: what its searches reach was not measured."
+        return f"Ranked as the service does: {_means(self.whole)} ({self.n:,} queries)."
+
+    def to_json(self) -> dict[str, Any]:
+        """The means, and the sentence about the vectors."""
+        by_system = {"vectors": _by_measure(self.vectors), "whole_score": _by_measure(self.whole)}
+        return {"queries": self.n, **by_system, "sentence": self.of_vectors()}
+
+
+def figures(evaluation: Mapping[str, Any], encoder: SharingEncoder) -> Figures:
+    """The figures of a release's evaluation, which is empty if there was none, and lacks vectors before version 4."""
+    systems = evaluation.get("systems", {})
+    shares = {
+        "each word's best match in a title": encoder.word_share,
+        "the terms that query and title share (BM25)": encoder.lexical_share,
+    }
+    more = tuple(name for name, share in shares.items() if share)
+    whole = systems.get(OURS) or None
+    return Figures(n=evaluation.get("n", 0), whole=whole, vectors=systems.get(VECTORS) if more else whole, more=more)
+
+
+def _by_measure(measures: Measures | None) -> dict[str, float] | None:
+    return None if measures is None else {name: value["mean"] for name, value in measures.items()}
+
+
+def _means(measures: Measures) -> str:
+    return ", ".join(words.format(measures[name]["mean"]) for name, words in _IN_WORDS.items() if name in measures)
 
 
 def make_release(

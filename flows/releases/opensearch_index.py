@@ -30,10 +30,10 @@ import pyarrow.compute as pc
 from clicktower.flows.releases.release_documents import CANDIDATES
 from clicktower.schemas import storage
 from clicktower.schemas.document_forms import finite
-from clicktower.schemas.languages import Language
 from clicktower.schemas.lexical_contract import ARTICLES
 from clicktower.schemas.manifest import to_bytes
 from clicktower.schemas.release import Release
+from clicktower.schemas.section import Language
 from clicktower.training.ranking.bm25 import K1, B
 
 INDEX, SEARCH = "index.json", "search.json"

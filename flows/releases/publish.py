@@ -20,7 +20,6 @@ from clicktower.schemas import storage
 from clicktower.schemas.claim import claimed
 from clicktower.schemas.documents import UnfitRows, skipped_rows
 from clicktower.schemas.errors import LaterVersionError, StageError, UsageError, os_error_kind
-from clicktower.schemas.languages import Language
 from clicktower.schemas.release import (
     ENCODING,
     Decide,
@@ -33,6 +32,7 @@ from clicktower.schemas.release import (
     remove_decision,
     write_decision,
 )
+from clicktower.schemas.section import Language
 from clicktower.schemas.stage import (
     Progress,
     Stage,

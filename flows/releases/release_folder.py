@@ -21,9 +21,8 @@ from clicktower.schemas import release as contract
 from clicktower.schemas import storage
 from clicktower.schemas.claim import claimed
 from clicktower.schemas.errors import LaterVersionError, StageError
-from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.manifest import damaged_files, to_bytes
-from clicktower.schemas.section import Count, Natural, Seed, Unnamed, section
+from clicktower.schemas.section import DEFAULT_LANGUAGE, Count, Language, Natural, Seed, Unnamed, section
 from clicktower.schemas.stage import silent
 
 _UNFIT = re.compile(r"[.`]|^_row|^$")  # LanceDB's rules for names, in whose form a release can be exported

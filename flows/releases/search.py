@@ -21,7 +21,7 @@ from clicktower.training.model.embedding import AnyEncoder, search_vectors
 from clicktower.training.model.model_folder import Stored, encoder_of, read_model, reading_model
 from clicktower.training.model.text_encoder import text_encoder_of
 from clicktower.training.ranking.bm25 import INDEX, TitleBM25
-from clicktower.training.ranking.rerank import Confidence, rerank
+from clicktower.training.ranking.hybrid import Confidence, rerank
 from clicktower.training.ranking.title_ranking import WORDS, WordMatches, mixed, with_best_by_terms
 
 Mode = Literal["hybrid", "vector", "bm25"]
@@ -237,7 +237,7 @@ class OpenRelease:
         offset: int = 0,
         where: Filter | None = None,
     ) -> list[Hit]:
-        """The k documents with the highest confidence of a second scorer among the `depth` nearest (rerank).
+        """The k documents with the highest confidence of a second scorer among the `depth` nearest (hybrid).
 
         offset, where: as in `search`. Raises UsageError as it does, and for a depth out of range, StageError for an
         invalid confidence.

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from clicktower.flows.releases.query_onnx import CannotExport, Graph, lstm, sum_of
+from clicktower.training.towers import tower_kinds
 from clicktower.training.towers import tower_settings as towers
 from clicktower.training.towers.tower_settings import SIGMA_MIN
 
@@ -23,9 +24,9 @@ def tower_graph(graph: Graph, tower: towers.TowerSettings, words: str, part: Map
             return _semantic(graph, sum_of(graph, words), part)
         case towers.CLSM():
             return _clsm(graph, tower, words, part)
-        case towers.SelfAttentive():
+        case tower_kinds.SelfAttentive():
             return _self_attentive(graph, tower, words, part)
-        case towers.MaxPooled():
+        case tower_kinds.MaxPooled():
             states_TD = _bilstm(graph, tower, words, part, every=True)
             return graph.add("ReduceMax", states_TD, axes=[0], keepdims=0)
         case towers.Variational():
@@ -46,7 +47,7 @@ def _bilstm(
     return graph.add("Concat", *halves, axis=-1)
 
 
-def _self_attentive(graph: Graph, tower: towers.SelfAttentive, words: str, part: Mapping[str, np.ndarray]) -> str:
+def _self_attentive(graph: Graph, tower: tower_kinds.SelfAttentive, words: str, part: Mapping[str, np.ndarray]) -> str:
     """The hops' sums of the states, concatenated or their mean; the softmax is over the T words."""
     recurrent = {name: value for name, value in part.items() if name not in ("W_s1", "W_s2")}
     states_TD = _bilstm(graph, tower, words, recurrent, every=True)

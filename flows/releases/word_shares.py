@@ -14,7 +14,7 @@ from clicktower.schemas.release import Similarity
 from clicktower.schemas.text_contract import normalise, split_normalised, words
 from clicktower.training.analysis.keywords import gate_keywords
 from clicktower.training.model.embedding import AnyEncoder, Side, scores_one_by_one, search_vectors
-from clicktower.training.ranking.term_counts import terms_of
+from clicktower.training.ranking.bm25 import terms_of
 from clicktower.training.ranking.title_ranking import best_matches, mixed
 
 MOST_WORDS = 100  # words of a text that are left out in turn

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from clicktower.flows.report import renderers
 from clicktower.flows.report.blocks import (
     BY_CLICKS,
     SIMULATED,
@@ -29,6 +28,7 @@ from clicktower.flows.report.blocks import (
     quantity,
     ranking_table,
     sentence,
+    write_page,
 )
 from clicktower.flows.report.figures import WIDE, ChartRow, Dot, dot_of, row_chart
 from clicktower.flows.report.run_blocks import measurement_blocks
@@ -58,7 +58,7 @@ def write_comparison(path: str, result: Mapping[str, Any]) -> None:
 
     Raises OSError if it cannot be written.
     """
-    renderers.write_page(path, comparison_page(result))
+    write_page(path, comparison_page(result))
 
 
 def comparison_page(result: Mapping[str, Any]) -> Page:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from clicktower.flows.report import renderers
 from clicktower.flows.report.blocks import (
     SIMULATED,
     Beside,
@@ -19,6 +18,7 @@ from clicktower.flows.report.blocks import (
     Text,
     capital,
     sentence,
+    write_page,
 )
 from clicktower.flows.report.explain_page import attention_blocks
 from clicktower.flows.report.figures import SERIES, interval_pictures, shorten
@@ -65,7 +65,7 @@ def write_labelled_page(path: str, result: Mapping[str, Any]) -> None:
     examples: Examples = {}
     if result["metrics"]["classifier"]:
         examples = from_bytes(storage.read_bytes(storage.join(result["data"], EXAMPLES)))
-    renderers.write_page(path, labelled_page(result, examples))
+    write_page(path, labelled_page(result, examples))
 
 
 def labelled_page(result: Mapping[str, Any], examples: Examples) -> Page:

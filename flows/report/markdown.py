@@ -15,9 +15,12 @@ from clicktower.flows.report.blocks import (
     Table,
     Text,
     Words,
+    cell,
+    column_names,
+    one_line,
+    shown,
     visible,
 )
-from clicktower.flows.report.renderers import cell, column_names, one_line, shown
 
 
 def markdown_page(page: Page) -> str:

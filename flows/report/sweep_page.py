@@ -5,7 +5,6 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from clicktower.flows.report import renderers
 from clicktower.flows.report.blocks import (
     SIMULATED,
     Block,
@@ -17,6 +16,7 @@ from clicktower.flows.report.blocks import (
     Section,
     Table,
     Text,
+    html,
     quantity,
 )
 from clicktower.flows.report.figures import SERIES, WIDE, ChartRow, Dot, Line, line_chart, row_chart
@@ -31,7 +31,7 @@ MOST = {"dev_loss": float("inf")}  # an upper bound; 1 for an NDCG
 def pages(table: Mapping[str, Any]) -> dict[str, str]:
     """The files for people beside sweep.json."""
     page = sweep_page(table)
-    return {"sweep.html": renderers.html(page), "sweep.md": markdown_page(page)}
+    return {"sweep.html": html(page), "sweep.md": markdown_page(page)}
 
 
 def sweep_page(table: Mapping[str, Any]) -> Page:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from clicktower.flows.report import renderers
 from clicktower.flows.report.blocks import (
     SIMULATED,
     Beside,
@@ -22,6 +21,7 @@ from clicktower.flows.report.blocks import (
     Text,
     duration,
     record,
+    write_page,
 )
 from clicktower.flows.report.figures import Line, line_chart
 from clicktower.schemas import storage
@@ -55,7 +55,7 @@ def write_training_page(path: str, result: Mapping[str, Any]) -> None:
             record(flat(settings) | {"model": result["data"], "digest": result["digest"]}, manifest.software),
         ],
     )
-    renderers.write_page(path, page)
+    write_page(path, page)
 
 
 def training_blocks(result: Mapping[str, Any]) -> list[Block]:

@@ -1,12 +1,10 @@
 """What a person sees of a command: progress on stderr, the result on stdout, errors as one readable paragraph."""
 
-import errno
 import json as json_module
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from signal import SIGINT, Signals
 from typing import Any
 
 from rich import progress as bars
@@ -15,10 +13,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
-from clicktower.flows.config.commands import COMMANDS
-from clicktower.flows.report import renderers
-from clicktower.flows.report.blocks import Block, visible
-from clicktower.schemas.errors import StageError, os_error_kind, place, store_error
+from clicktower.flows.report.blocks import Block, one_line, terminal, visible
 from clicktower.schemas.stage import Progress as Tell
 
 PLAIN_SECONDS = 10.0  # seconds between lines in a log file, which has no bar
@@ -67,7 +62,7 @@ class _TwoLines(bars.Progress):
 
 def show(blocks: Sequence[Block]) -> None:
     """Print blocks on stdout."""
-    for line in renderers.terminal(blocks, output.width):
+    for line in terminal(blocks, output.width):
         output.print(line, soft_wrap=isinstance(line, Text) and bool(line.no_wrap))  # a command is not wrapped
 
 
@@ -81,7 +76,7 @@ ENDED = {
 
 def ended(state: str, name: str, time: str, text: str) -> None:
     """Print one line about a finished stage, row, trial or date on stderr, so that stdout is left to the result."""
-    line = Text.assemble(ENDED[state], (f"{name:<9}", "bold"), (f"{time:>9}  ", "dim"), renderers.one_line(text))
+    line = Text.assemble(ENDED[state], (f"{name:<9}", "bold"), (f"{time:>9}  ", "dim"), one_line(text))
     errors.print(line, soft_wrap=True)
 
 
@@ -110,97 +105,3 @@ def emit(result: dict, json: bool, show: Callable[[dict], Any]) -> None:
         sys.stdout.flush()
     else:
         show(result)
-
-
-def report_error(error: BaseException, stage: str, json: bool) -> int:
-    """Tell a person, or with `json` a program, what went wrong; returns the exit code. No traceback unless
-    requested.
-    """
-    facts = missing_package(error, stage) or explain(error)
-    if json:
-        kind = type(facts).__name__  # a scheduler retries only a TransientError
-        value = {"kind": kind, "problem": facts.problem, "fix": facts.fix}
-        sys.stdout.write(json_module.dumps({"stage": stage, "error": value}, ensure_ascii=False) + "\n")
-    else:
-        errors.print(f"[bold red]clicktower {stage}:[/] {plain(str(facts))}", soft_wrap=True)
-    if error.__traceback__:  # there is none if the command line itself is wrong
-        from clicktower.flows.config.settings import Settings  # loads longer than everything else in a short command
-
-        if Settings().debug:
-            errors.print_exception()
-    return facts.exit_code
-
-
-def report_end(number: Signals, stage: str, json: bool) -> None:
-    """Tell a person, or with `json` a program, that a signal ended the command; a scheduler starts it again."""
-    cause = "interrupted" if number == SIGINT else f"ended by {number.name}"
-    if json:
-        problem = f"The stage {stage} was {cause}. What was finished is kept."
-        value = {"kind": "TransientError", "problem": problem, "fix": "Run it again: it continues from there."}
-        sys.stdout.write(json_module.dumps({"stage": stage, "error": value}) + "\n")
-        sys.stdout.flush()
-    else:
-        sys.stderr.write(f"{cause}; what was finished is kept, and the same command continues from there\n")
-        sys.stderr.flush()
-
-
-def explain(error: BaseException) -> StageError:
-    """Any error as one that a user can act on."""
-    if isinstance(error, StageError):
-        return error
-    if of_a_store := store_error(error):
-        return of_a_store
-    if isinstance(error, OSError) and error.errno in _OS_REASONS:
-        problem, fix = _OS_REASONS[error.errno]
-        where = f" ({error.filename})" if error.filename else ""
-        return os_error_kind(error)(f"{problem}{where}. Nothing half-written is left under a final name.", fix)
-    if isinstance(error, MemoryError):
-        return StageError(
-            f"This machine has not enough memory ({place(error)}). No output was published under a final name.",
-            "Ask for smaller sizes, or for fewer processes at once, or use a machine with more memory.",
-        )
-    kind = os_error_kind(error) if isinstance(error, OSError) else StageError
-    return kind(
-        f"Something unexpected happened: {type(error).__name__} in {place(error)}. No output was published under a"
-        " final name.",
-        "Report this defect; CLICKTOWER_DEBUG=1 shows where it is (the trace may quote data).",
-    )
-
-
-_OS_REASONS = {
-    errno.ENOSPC: ("The disk is full", "Free some space and run the same command again."),
-    errno.EDQUOT: ("The disk quota is used up", "Free some space and run the same command again."),
-    errno.EIO: ("The disk reports an input/output error", "Check the disk, then run the same command again."),
-    errno.EFBIG: ("A file grew past the limit set for this process", "Raise the limit (ulimit -f) and run again."),
-    errno.EACCES: ("Permission is denied", "Check who owns the folder, or choose another."),
-    errno.EPERM: ("The operation is not permitted", "Check who owns the folder, or choose another."),
-    errno.EROFS: ("The file system is read-only", "Choose a folder that can be written."),
-    errno.ENOENT: ("There is no such file", "Check the path."),
-    errno.ENOTDIR: ("A part of the path is a file, not a folder", "Check the path."),
-    errno.EISDIR: ("A folder is where a file should be", "Check the path."),
-    errno.EEXIST: ("A file is where a folder should be", "Choose another folder."),
-    errno.ENAMETOOLONG: ("A name in the path is too long", "Check the path."),
-    errno.EMFILE: ("Too many files are open", "Raise the limit (ulimit -n) and run again."),
-}
-
-
-EXTRA_OF_PACKAGE = {"tokenizers": "encoders", "mlflow": "mlflow"}  # which a setting needs in any command
-
-
-def missing_package(error: BaseException, command: str) -> StageError | None:
-    """The error that a user can act on, if `error` is about a package that is not installed; None otherwise."""
-    at = None if isinstance(error, StageError) else error
-    while at is not None:
-        package = (at.name or "").partition(".")[0] if isinstance(at, ModuleNotFoundError) else ""
-        if package not in ("", "clicktower"):
-            extras = (
-                EXTRA_OF_PACKAGE.get(package)
-                or ",".join(COMMANDS[command].extras if command in COMMANDS else ())
-                or "all"
-            )
-            return StageError(
-                f"The package {package}, which `clicktower {command}` needs, is not installed here.",
-                f"Install it (pip install 'clicktower[{extras}]'), or run the command where it is installed.",
-            )
-        at = at.__cause__ or at.__context__
-    return None

@@ -1,22 +1,110 @@
-"""Results in a terminal: a line per stage, the ledger, the NDCG table, next steps."""
+"""Results in a terminal: a line per stage, the ledger, the NDCG table, next steps.
 
+For what collects logs, a run is JSON lines on stderr: one object a line, with the same fields in every one.
+
+    {"time": "2026-09-02T03:31:07.412Z", "stage": "ingest", "event": "done", "seconds": 12.4, "digest": "0f3a..."}
+
+time      ISO 8601, UTC
+stage     a stage of the chain, or "run" for the whole
+event     started; progress and note (`text`); done, reused; promoted, or kept as a candidate (`text`: why); drift
+          (`text`); output, a line that a library printed (`text`); failed (`problem`, `fix`); interrupted
+seconds   of making a stage's output, or of the run
+digest    of the stage's output
+
+Other fields depend on the event. No field quotes the log: texts are those that the terminal shows.
+"""
+
+import io
+import json
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rich.text import Text as Line
 
 from clicktower.flows.config.commands import COMMANDS, code
 from clicktower.flows.report.blocks import Block, Code, Heading, Text
 from clicktower.flows.report.run_blocks import drift, headline, ledger_table, notes, num_compared, promotion, ranking
+from clicktower.flows.show import console
 from clicktower.flows.show.console import ended, errors, output, plain, show
-from clicktower.flows.show.json_lines import write_line
 from clicktower.schemas.day_version import newest_version, version_uri
 from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.stage import StageResult
+
+_stream: TextIO | None = None  # where the lines go; None: nobody asked for them
+
+
+def write_line(event: str, stage: str = "run", **facts: Any) -> None:
+    """Write a line about an event, if lines were asked for."""
+    if _stream is None:
+        return
+    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    value = {"time": now, "stage": stage, "event": event, "seconds": None, "digest": None, **facts}
+    _stream.write(json.dumps(value, ensure_ascii=False) + "\n")
+    _stream.flush()
+
+
+@contextmanager
+def as_json_lines(*, json: bool) -> Iterator[None]:
+    """Within, a run tells of itself in JSON lines on stderr, and of nothing else there. An error ends the process with
+    its code; with `json` it is printed on stdout too, as always.
+    """
+    global _stream
+    started, shown = time.monotonic(), console.errors.quiet
+    _stream, console.errors.quiet = sys.stderr, True
+    try:
+        with redirect_stderr(_Lines()):
+            write_line("started")
+            yield
+        write_line("done", seconds=_seconds_since(started))
+    except KeyboardInterrupt:
+        write_line("interrupted", seconds=_seconds_since(started))
+        raise SystemExit(130) from None
+    except Exception as error:
+        from clicktower.flows.show import failures  # a run that fails
+
+        facts = failures.explain(error)
+        write_line("failed", seconds=_seconds_since(started), problem=facts.problem, fix=facts.fix)
+        if json:
+            failures.report_error(error, "run", json)
+        raise SystemExit(facts.exit_code) from None
+    except SystemExit:
+        write_line("interrupted", seconds=_seconds_since(started))
+        raise
+    finally:
+        _stream, console.errors.quiet = None, shown
+
+
+def _seconds_since(started: float) -> float:
+    return round(time.monotonic() - started, 3)
+
+
+def write_progress(line: str) -> None:
+    """Write a line of a stage's progress, `stage: activity`."""
+    stage, _, text = line.partition(": ")
+    write_line("progress", stage, text=text)
+
+
+class _Lines(io.TextIOBase):
+    """What anything else prints on stderr, line by line."""
+
+    def __init__(self) -> None:
+        self._begun = ""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        *lines, self._begun = (self._begun + text).split("\n")
+        for line in filter(str.strip, lines):
+            write_line("output", text=line)
+        return len(text)
 
 
 def stage_line(

@@ -10,7 +10,7 @@ from benchmarks.real_questions import QuestionPair
 from benchmarks.speed.step import TOLERANCE
 from benchmarks.speed.variants import start_of
 from clicktower.schemas.section import changed
-from clicktower.training.model.named_recipes import recipe as named_recipe
+from clicktower.training.model.recipe import recipe as named_recipe
 from clicktower.training.trainer.shard_data import MicroBatch
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 from benchmarks import quality
 from benchmarks.quality import MIN_JUDGED, Choosing, differences, with_settings, write_choosing
 from clicktower.schemas.judgments import read_qrels, read_queries
-from clicktower.training.model.named_recipes import recipe
+from clicktower.training.model.recipe import recipe
 
 
 def lines(path, written):

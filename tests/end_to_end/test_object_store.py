@@ -295,8 +295,8 @@ def test_days_are_backfilled_as_on_a_disk_and_people_erased_from_them(server, sh
 
 TAKES_TURNS = """
 import os, sys, time
-from clicktower.schemas import claim
-claim.BEAT_SECONDS, claim.LOOK_SECONDS, claim.TAKE_OVER_SECONDS = 0.2, 0.1, 10.0
+from clicktower.schemas import claim, object_claim
+object_claim.BEAT_SECONDS, object_claim.LOOK_SECONDS, object_claim.TAKE_OVER_SECONDS = 0.2, 0.1, 10.0
 with claim.claimed("BUCKET/turns", lambda *told: print(*told)):
     for step in ("in", "out"):
         with open(sys.argv[1], "a") as log:

@@ -18,7 +18,7 @@ from clicktower.flows.config.pipeline_config import read_pipeline
 from clicktower.flows.guards import drift
 from clicktower.flows.guards.drift import alarms, require_usual, watch_figures
 from clicktower.schemas.errors import StageError
-from clicktower.training.model.named_recipes import DEFAULT
+from clicktower.training.model.recipe import DEFAULT
 from tests.end_to_end.shop import clicktower, make_shop, write_pipeline
 from tests.imported import ENGINES, TOLD, imported
 

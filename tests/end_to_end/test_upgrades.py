@@ -22,10 +22,9 @@ from clicktower.flows.config.pipeline_config import read_pipeline
 from clicktower.flows.guards import drift
 from clicktower.flows.plan import plan
 from clicktower.flows.releases import release_folder
-from clicktower.flows.releases.kept_releases import list_releases, rollback
+from clicktower.flows.releases.kept_releases import list_releases, rollback, verify
 from clicktower.flows.releases.publish import PUBLISH, Published, publish
 from clicktower.flows.releases.release_folder import PublishConfig
-from clicktower.flows.releases.verify import verify
 from clicktower.flows.retention import Pruning, prune
 from clicktower.flows.serve.live import Live
 from clicktower.schemas.day_version import list_dates, newest_version
@@ -34,7 +33,7 @@ from clicktower.schemas.manifest import SEAL, seal, to_bytes
 from clicktower.schemas.release import Decision
 from clicktower.schemas.stage import Stage, StageResult, find_finished_in, open_result
 from clicktower.training.evaluation.evaluate_stage import EVALUATE, evaluate
-from clicktower.training.evaluation.evaluation_settings import EvaluateConfig
+from clicktower.training.evaluation.row import EvaluateConfig
 from clicktower.training.model.model import load_encoder
 from clicktower.training.trainer.launch import TRAIN
 from tests.end_to_end.shop import clicktower as command

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from clicktower.flows.config.commands import COMMANDS
-from clicktower.flows.show import console
+from clicktower.flows.show import console, failures
 from clicktower.flows.submit import run_stage_command
 from clicktower.schemas.errors import StageError, UsageError
 from tests.imported import ENGINES
@@ -82,13 +82,13 @@ def test_a_killed_stage_process_is_told_apart_from_a_failed_one(monkeypatch):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EFBIG])
 def test_operating_system_errors_become_sentences(number):
-    facts = console.explain(OSError(number, os.strerror(number), "store/x"))
+    facts = failures.explain(OSError(number, os.strerror(number), "store/x"))
     assert "store/x" in facts.problem
     assert "defect" not in facts.fix
 
 
 def test_an_unexpected_error_quotes_nothing():
-    assert "private" not in str(console.explain(KeyError("a private query")))
+    assert "private" not in str(failures.explain(KeyError("a private query")))
 
 
 def test_foreign_text_cannot_write_markup_or_escapes_to_a_terminal():
@@ -96,7 +96,7 @@ def test_foreign_text_cannot_write_markup_or_escapes_to_a_terminal():
 
 
 def test_an_error_that_names_a_strangers_file_writes_no_escape_to_a_terminal(capsys):
-    assert console.report_error(StageError("Line 2 repeats q\x1b[31m1.", "Look at\nit."), "evaluate", False) == 1
+    assert failures.report_error(StageError("Line 2 repeats q\x1b[31m1.", "Look at\nit."), "evaluate", False) == 1
     assert "repeats q�[31m1. Look at\nit." in capsys.readouterr().err
 
 

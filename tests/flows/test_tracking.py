@@ -31,7 +31,7 @@ def shards(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="module")
 def trained(shards, tmp_path_factory):
-    from clicktower.training.model.named_recipes import recipe as named_recipe
+    from clicktower.training.model.recipe import recipe as named_recipe
     from tests.recipes import varied
 
     recipe = varied(named_recipe("lstm-96"), cells=8, epochs=2, minibatch=32, micro_batch=8)

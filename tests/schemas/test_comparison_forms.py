@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clicktower.schemas.comparison_forms import comparison_forms
-from clicktower.schemas.text_contract import normalise, words
+from clicktower.schemas.text_contract import comparison_forms, normalise, words
 
 # Ordinary words, many of them one letter apart in shape or in an accent.
 ORDINARY = [

@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clicktower.schemas.document_rows import MAX_TEXT_BYTES
-from clicktower.schemas.documents import read_documents
+from clicktower.schemas.documents import MAX_TEXT_BYTES, read_documents
 from clicktower.schemas.errors import StageError, UsageError
-from clicktower.schemas.identifiers import MARKS_OF_NOTHING, id_of
-from clicktower.schemas.text_contract import normalise
+from clicktower.schemas.text_contract import MARKS_OF_NOTHING, id_of, normalise
 
 ROWS = [("d1", "Angle bracket, 3 in."), ("d2", 'The "quoted" hammer'), ("d3", "漢字")]
 TSV = "".join(f"{i}\t{t}\n" for i, t in ROWS)

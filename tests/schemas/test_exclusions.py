@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clicktower.schemas.negatives import ListedExclusions
+from clicktower.schemas.shard import ListedExclusions
 
 
 @st.composite

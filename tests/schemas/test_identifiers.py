@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 import regex
 
-from clicktower.schemas.identifiers import id_of, ids, person_ids, visible
+from clicktower.schemas.text_contract import id_of, ids, person_ids, visible
 
 
 def forms_of(function, texts):

@@ -9,8 +9,8 @@ import Stemmer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clicktower.schemas.languages import Language
 from clicktower.schemas.lexical_contract import Analyser, golden_terms
+from clicktower.schemas.section import Language
 from clicktower.schemas.text_contract import CONTRACT_VERSION
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clicktower.schemas.errors import StageError
-from clicktower.schemas.negatives import draw, pair_keys, sampling_probability
+from clicktower.schemas.shard import draw, pair_keys, sampling_probability
 
 MASK = (1 << 64) - 1
 MAX_RETRIES = 64  # shards that exist hold what they gave

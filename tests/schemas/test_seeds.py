@@ -9,6 +9,7 @@ from clicktower.beam_jobs.build.build_stage import BuildConfig
 from clicktower.flows.cli import run
 from clicktower.flows.config.guard_rules import PromotionRules
 from clicktower.flows.config.sweep_config import SampleSection
+from clicktower.flows.releases.ivf_index import partition
 from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.flows.simulation.simulation_config import SimulationConfig, bits
 from clicktower.schemas.errors import UsageError
@@ -18,7 +19,6 @@ from clicktower.training.evaluation.evaluate_labelled_stage import EvaluateLabel
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
 from clicktower.training.model.parameters import initial_parameters, layout_of
 from clicktower.training.ranking.doc2vec import TitleDoc2Vec
-from clicktower.training.ranking.partitioning import partition
 from clicktower.training.ranking.plsa import TitlePLSA
 from clicktower.training.ranking.significance import bootstrap_interval
 from clicktower.training.trainer.shard_data import Order, shared_pool

@@ -15,8 +15,8 @@ import regex
 
 from clicktower.schemas.documents import read_documents
 from clicktower.schemas.judgments import read_queries
-from clicktower.schemas.languages import Language
 from clicktower.schemas.lexical_contract import Analyser, golden_terms
+from clicktower.schemas.section import Language
 from clicktower.schemas.text_contract import UNSPACED_RANGES, normalise
 
 pytestmark = pytest.mark.slow

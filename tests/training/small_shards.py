@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from clicktower.schemas import storage
 from clicktower.schemas.manifest import Outcome, Request
-from clicktower.schemas.negatives import sampling_probability
-from clicktower.schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS
+from clicktower.schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS, sampling_probability
 from clicktower.schemas.stage import run_stage
 from clicktower.schemas.text_contract import CONTRACT_VERSION, trigram_ids, words
 

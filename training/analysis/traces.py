@@ -37,12 +37,12 @@ from clicktower.training.model.model import BATCH_TEXTS, Model
 from clicktower.training.model.parameters import tower_of
 from clicktower.training.model.recipe import Recipe, tower_name
 from clicktower.training.towers.bilstm import BidirectionalLSTM, MaxPooledTower, SelfAttentiveTower, VariationalTower
-from clicktower.training.towers.printed_lstm import PrintedLSTMTower
-from clicktower.training.towers.recurrent import LSTMTower, RNNTower
+from clicktower.training.towers.recurrent import LSTMTower, PrintedLSTMTower, RNNTower
 from clicktower.training.towers.text_batch import TextBatch, text_batch
 from clicktower.training.towers.text_table import grouped_order
 from clicktower.training.towers.tower import Parts, Projected, word_inputs
-from clicktower.training.towers.tower_settings import Recurrent, SelfAttentive, TowerSettings
+from clicktower.training.towers.tower_kinds import SelfAttentive
+from clicktower.training.towers.tower_settings import Recurrent, TowerSettings
 
 Direction = Literal["left to right", "right to left"]
 STATES = ("i", "f", "o", "y_g", "c", "y")
@@ -178,7 +178,7 @@ def has_gates(encoder: AnyEncoder) -> TypeGuard[Model]:
 def require_traces(recipe: Recipe) -> None:
     """Raises UsageError for a tower that has no state from word to word."""
     if not isinstance(recipe.tower, Recurrent):
-        recurrent = (name for name, kind in TowerSettings.kinds.items() if issubclass(kind, Recurrent))
+        recurrent = (name for name, kind in TowerSettings.all_kinds().items() if issubclass(kind, Recurrent))
         raise UsageError(
             f"The tower {recipe.tower.kind} of the recipe {recipe.name} has no known gates and no state that change"
             " from word to word: there is no trace to show and no keyword to count.",

@@ -14,8 +14,8 @@ import numpy as np
 
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.judgments import Judged
-from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.manifest import Outcome
+from clicktower.schemas.section import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, run_stage, silent
 from clicktower.schemas.text_contract import words
 from clicktower.training.model.embedding import search_vectors

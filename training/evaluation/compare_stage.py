@@ -27,11 +27,16 @@ from clicktower.schemas.section import changed
 from clicktower.schemas.stage import Progress, Stage, StageResult, find_finished, open_result, run_stage, silent
 from clicktower.training.compute.device import ONE_WORKER, Compute
 from clicktower.training.evaluation.compare_table import comparison, difference
-from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
+from clicktower.training.evaluation.evaluate_stage import (
+    EvaluateConfig,
+    Slice,
+    read_frequencies,
+    slices,
+    training_clicks,
+)
 from clicktower.training.evaluation.measured_row import evaluate_baseline, evaluate_hybrid, evaluate_model
 from clicktower.training.evaluation.row import BASELINE, ComparisonInputs, EndedRow, Row, measure_request, write_row
 from clicktower.training.evaluation.rows import HYBRID
-from clicktower.training.evaluation.slices import Slice, read_frequencies, slices, training_clicks
 from clicktower.training.model.objective_settings import Fixed
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.ranking.measure import judged_collection

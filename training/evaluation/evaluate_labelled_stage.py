@@ -21,9 +21,8 @@ import pyarrow as pa
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
-from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.manifest import Outcome, to_bytes
-from clicktower.schemas.section import Confidence, Count, Seed, section
+from clicktower.schemas.section import DEFAULT_LANGUAGE, Confidence, Count, Language, Seed, section
 from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, require_present, run_stage, silent
 from clicktower.training.evaluation.labelled_systems import (
     CLASSIFIER,
@@ -47,7 +46,7 @@ from clicktower.training.ranking.labelled_measures import (
     spearman,
 )
 from clicktower.training.ranking.significance import percentiles, resample
-from clicktower.training.towers.tower_settings import SelfAttentive
+from clicktower.training.towers.tower_kinds import SelfAttentive
 from clicktower.training.trainer.labelled_shards import LabelledData, LabelledRows, read_labelled
 
 if TYPE_CHECKING:

@@ -17,15 +17,14 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.naive_bayes import MultinomialNB
 
 from clicktower.schemas.errors import UsageError
-from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
+from clicktower.schemas.section import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.stage import Progress, silent
 from clicktower.schemas.text_contract import trigram_ids, words
 from clicktower.training.analysis.classifying import encoded_sides, probabilities, refusal
 from clicktower.training.model.embedding import Side, TextEncoder, search_vectors
 from clicktower.training.model.model import Model
 from clicktower.training.model.word_vectors import read_vectors
-from clicktower.training.ranking.bm25 import K1, B
-from clicktower.training.ranking.term_counts import count_terms
+from clicktower.training.ranking.bm25 import K1, B, count_terms
 from clicktower.training.towers.tower_settings import Variational
 from clicktower.training.trainer.labelled_shards import LabelledData, LabelledRows
 

@@ -2,28 +2,87 @@
 
 Writes to STORE/measure/DIGEST: per_query.json (each measure of each query), judged.run and collection.run in TREC's
 form. `metrics` of its manifest: the means, and the cost of the row.
+
+The settings of an evaluation say which intervals and tests its figures have.
 """
 
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from clicktower.schemas import storage
 from clicktower.schemas.documents import Documents
 from clicktower.schemas.judgments import Run, read_run, run_lines, trec_field
 from clicktower.schemas.manifest import Outcome, Request, from_bytes
-from clicktower.schemas.section import named_settings
+from clicktower.schemas.section import (
+    DEFAULT_LANGUAGE,
+    Confidence,
+    Count,
+    Language,
+    Natural,
+    Seed,
+    named_settings,
+    section,
+)
 from clicktower.schemas.stage import Progress, Stage, StageResult, find_finished, run_stage
 from clicktower.training.evaluation import Table
-from clicktower.training.evaluation.evaluation_settings import EvaluateConfig
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.ranking.bm25 import TitleBM25
-from clicktower.training.ranking.measure import JudgedCollection, Measured, RandomOrder, System, measure
-from clicktower.training.ranking.ndcg import CUTOFFS
+from clicktower.training.ranking.measure import JudgedCollection, Measured, RandomOrder, Rules, System, measure
+from clicktower.training.ranking.ndcg import CUTOFFS, Gain
+from clicktower.training.ranking.significance import bootstrap_interval, holm, randomisation_p
+
+
+@section
+class EvaluateConfig:
+    """How models are evaluated.
+
+    Args:
+        cutoffs: The ranks of NDCG: 10 is NDCG@10.
+        gain: exponential, 2^grade - 1, or linear, the grade.
+        min_judged: Queries with fewer judged documents are left out.
+        relevant_grade: The grade from which on a document is relevant, for recall and reciprocal rank.
+        language: The language of the words of BM25 and of the lexical share of a score (docs/model.md).
+        top_k: Results of each query over the full collection, for NDCG@10 over it too.
+        num_examples: The queries whose rankings are shown.
+        confidence: The confidence of intervals.
+        num_resamples: Resamples of the bootstrap and of the randomisation test.
+        seed: The seed of the resamples.
+    """
+
+    cutoffs: Annotated[tuple[Count, ...], Field(min_length=1)] = CUTOFFS
+    gain: Gain = "exponential"
+    min_judged: Count = 1
+    relevant_grade: Count = 1
+    language: Language = DEFAULT_LANGUAGE
+    top_k: Annotated[int, Field(ge=10)] = 100
+    num_examples: Natural = 10
+    confidence: Confidence = 0.95
+    num_resamples: Count = 10_000
+    seed: Seed = 0
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(cutoffs=self.cutoffs, gain=self.gain, relevant_grade=self.relevant_grade, top_k=self.top_k)
+
+    def intervals(self, values_QM: np.ndarray) -> list[dict[str, float]]:
+        """The mean of each measure over the queries, and its interval."""
+        low_M, high_M = bootstrap_interval(
+            values_QM, confidence=self.confidence, num_resamples=self.num_resamples, seed=self.seed
+        )
+        rows = zip(values_QM.mean(axis=0).tolist(), low_M.tolist(), high_M.tolist(), strict=True)
+        return [{"mean": mean, "low": low, "high": high} for mean, low, high in rows]
+
+    def p_values(self, differences_QM: np.ndarray) -> list[dict[str, float]]:
+        """The p of each measure's mean difference, and corrected over the measures."""
+        p_values = randomisation_p(differences_QM, num_resamples=self.num_resamples, seed=self.seed).tolist()
+        return [{"p": p, "p_holm": corrected} for p, corrected in zip(p_values, holm(p_values), strict=True)]
+
 
 BASELINE = "bm25"
 Family = Literal["floor", "logged", "lexical", "topics", "paragraph", "tower", "model", "hybrid", "run"]

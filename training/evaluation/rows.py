@@ -11,12 +11,10 @@ from clicktower.schemas.errors import UsageError
 from clicktower.schemas.section import changed
 from clicktower.schemas.stage import Progress
 from clicktower.training.evaluation.row import BM25_IN_THE_PAPER, BM25_ROW, RANDOM_ORDER, ComparisonInputs, Figures, Row
-from clicktower.training.model.named_recipes import PRINTED, recipe
-from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.recipe import PRINTED, Recipe, recipe
 from clicktower.training.ranking.bm25 import TitleBM25
 from clicktower.training.ranking.doc2vec import TitleDoc2Vec
-from clicktower.training.ranking.language_model import TitleLanguageModel
-from clicktower.training.ranking.plsa import ITERATIONS, TitlePLSA
+from clicktower.training.ranking.plsa import ITERATIONS, TitleLanguageModel, TitlePLSA
 
 HYBRID = "hybrid"
 Change = Callable[[Recipe], Recipe]

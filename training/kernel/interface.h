@@ -48,7 +48,7 @@ struct PairTask {
     const int64_t* pair_ends;  // [groups]
 };
 
-// Vectors in eight bits (kernel_search.py): row r is about scales[r] * codes[r], and its distance from that is at most
+// Vectors in eight bits (kernel_library.py): row r is about scales[r] * codes[r], and its distance from that is at most
 // errors[r]. It is ranked by its dot product with the query, less half_squares[r] where there are such.
 struct Int8Rows {
     const int8_t* codes;  // [rows, dimensions]
@@ -64,7 +64,7 @@ struct Int16Query {
     float per_error, always, per_half_square;
 };
 
-// What each word of a collection adds to the scores of the titles that have it (kernel_search.py): a word's entries lie side
+// What each word of a collection adds to the scores of the titles that have it (kernel_library.py): a word's entries lie side
 // by side, its titles ascending.
 struct Postings {
     const int32_t* titles;

@@ -30,7 +30,7 @@ import numpy as np
 import torch
 
 from clicktower.schemas.text_contract import words
-from clicktower.training.model.objective_settings import Generate
+from clicktower.training.model.label_settings import Generate
 from clicktower.training.model.parameters import Outputs, tower_of
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.recurrent import LSTMTower

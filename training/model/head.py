@@ -23,7 +23,7 @@ import torch
 from clicktower.schemas.errors import UsageError
 from clicktower.training.compute.gradient_sums import in_blocks
 from clicktower.training.compute.threads import empty
-from clicktower.training.model import objective_settings
+from clicktower.training.model import label_settings
 from clicktower.training.model.parameters import Outputs, tower_of
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.tower import Parts
@@ -44,7 +44,7 @@ class Masks(NamedTuple):
 class Head:
     """Features of the embeddings, one hidden layer of ReLU units, a softmax layer."""
 
-    settings: objective_settings.Classify
+    settings: label_settings.Classify
     vector_rows: int  # r
     vector_width: int  # w
     classes: int
@@ -54,13 +54,13 @@ class Head:
         """(rows, numbers in a row) of the matrix of features; F is their product."""
         r, w = self.vector_rows, self.vector_width
         match self.settings.features:
-            case objective_settings.PlainFeatures():
+            case label_settings.PlainFeatures():
                 return r, w
-            case objective_settings.SiameseFeatures():
+            case label_settings.SiameseFeatures():
                 return 4 * r, w
-            case objective_settings.W2Features():
+            case label_settings.W2Features():
                 return 3, r * w // 2
-            case objective_settings.GatedFeatures(factors=factors):
+            case label_settings.GatedFeatures(factors=factors):
                 return r, factors or w
         raise AssertionError(self.settings.features)
 
@@ -68,9 +68,9 @@ class Head:
     def hidden(self) -> int:
         """H."""
         (rows, width), head = self.features, self.settings.head
-        if isinstance(head, objective_settings.Pruned):
+        if isinstance(head, label_settings.Pruned):
             return rows * head.row_units + width * head.column_units
-        assert isinstance(head, objective_settings.MLP)
+        assert isinstance(head, label_settings.MLP)
         return head.units
 
     @property
@@ -78,9 +78,9 @@ class Head:
         """All parameters. Each name begins with `head.`."""
         (rows, width), settings = self.features, self.settings
         shapes: list[tuple[str, tuple[int, ...]]] = []
-        if isinstance(settings.features, objective_settings.GatedFeatures):
+        if isinstance(settings.features, label_settings.GatedFeatures):
             shapes += [(name, (rows, self.vector_width, width)) for name in ("head.W_fh", "head.W_fp")]
-        if isinstance(settings.head, objective_settings.Pruned):
+        if isinstance(settings.head, label_settings.Pruned):
             shapes += [
                 ("head.W_v", (rows, width, settings.head.row_units)),
                 ("head.W_h", (width, rows, settings.head.column_units)),
@@ -110,7 +110,7 @@ class Head:
         features_BF = self._features(vectors, parts)
         if masks is not None:
             features_BF = dropped(features_BF, masks.features, self.settings.dropout)
-        if isinstance(self.settings.head, objective_settings.Pruned):
+        if isinstance(self.settings.head, label_settings.Pruned):
             arriving_BH = pruned(features_BF, parts["head.W_v"], parts["head.W_h"])
         else:
             arriving_BH = _Product.apply(features_BF, parts["head.W_1"])
@@ -120,13 +120,13 @@ class Head:
         return torch.addmm(parts["head.b_2"], hidden_BH, parts["head.W_2"])
 
     def _features(self, vectors: Vectors, parts: Parts) -> torch.Tensor:
-        if isinstance(self.settings.features, objective_settings.PlainFeatures):
+        if isinstance(self.settings.features, label_settings.PlainFeatures):
             return vectors[0]
         a_Bd, b_Bd = vectors
         match self.settings.features:
-            case objective_settings.SiameseFeatures():
+            case label_settings.SiameseFeatures():
                 return siamese(a_Bd, b_Bd)
-            case objective_settings.W2Features():
+            case label_settings.W2Features():
                 return w2(a_Bd, b_Bd)
         return gated(a_Bd, b_Bd, parts["head.W_fp"], parts["head.W_fh"])
 
@@ -256,7 +256,7 @@ def penalise(gradient: Mapping[str, torch.Tensor], parts: Parts, l1: float, l2: 
 
 def head_of_model(recipe: Recipe, outputs: Outputs) -> Head:
     """The head for a recipe's classes."""
-    assert isinstance(recipe.objective, objective_settings.Classify)
+    assert isinstance(recipe.objective, label_settings.Classify)
     return head_of(
         recipe.objective,
         dimensions=tower_of(recipe).dimensions,
@@ -266,21 +266,21 @@ def head_of_model(recipe: Recipe, outputs: Outputs) -> Head:
     )
 
 
-def head_of(settings: objective_settings.Classify, *, dimensions: int, rows: int, classes: int, unit: Unit) -> Head:
+def head_of(settings: label_settings.Classify, *, dimensions: int, rows: int, classes: int, unit: Unit) -> Head:
     """The head for labelled pairs or texts whose embeddings have `dimensions` numbers in `rows` equal rows.
 
     Raises UsageError for features that do not fit the unit, for w2 with an odd number of dimensions, and for fewer than
     two classes.
     """
     assert dimensions % rows == 0, f"{dimensions} dimensions are not {rows} equal rows"
-    of_pairs = not isinstance(settings.features, objective_settings.PlainFeatures)
+    of_pairs = not isinstance(settings.features, label_settings.PlainFeatures)
     if of_pairs != (unit == "pairs"):
         raise UsageError(
             f"The features {settings.features.kind} are those of {'two embeddings' if of_pairs else 'one embedding'},"
             f" and the labelled data are {unit}.",
             "Use plain for texts, and w2, siamese or gated for pairs.",
         )
-    if isinstance(settings.features, objective_settings.W2Features) and dimensions % 2:
+    if isinstance(settings.features, label_settings.W2Features) and dimensions % 2:
         raise UsageError(
             f"The features w2 need an embedding of two halves, μ and σ, and this one has {dimensions} dimensions.",
             "Use a tower that gives both (variational), or the features siamese.",

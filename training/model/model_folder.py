@@ -21,9 +21,9 @@ import numpy as np
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, require_major
-from clicktower.schemas.languages import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.manifest import OutputFile, damaged_files, from_bytes
 from clicktower.schemas.release import MODEL, POINTER, RELEASE, Release, read_folder, read_release
+from clicktower.schemas.section import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.stage import StageResult, open_result, require_present
 from clicktower.schemas.text_contract import CONTRACT_VERSION
 from clicktower.training.towers.text_table import WordRows

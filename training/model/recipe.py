@@ -1,10 +1,15 @@
 """A recipe: everything that determines a model's numbers, as one frozen value. recipes.toml has the named ones."""
 
+import tomllib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator
 
+from clicktower.schemas.errors import UsageError
 from clicktower.schemas.section import (
     Count,
     Factor,
@@ -14,6 +19,7 @@ from clicktower.schemas.section import (
     Seed,
     Share,
     Uri,
+    changed,
     none_to_null,
     one_of,
     section,
@@ -210,3 +216,27 @@ def may_be_large(recipe: Recipe, table_rows: int) -> bool:
 def tower_name(recipe: Recipe, side: str) -> str:
     """The parameter set that encodes a side, `query` or `document`."""
     return side if side in recipe.objective.towers else "shared"
+
+
+DEFAULT = "lstm-pool-192-words"  # of `train`: the paper's model, and `explain` has gates to show
+PRINTED = "paper-"  # begins the names of the towers as the paper prints them
+
+
+@cache
+def _tables() -> Mapping[str, Any]:
+    return tomllib.loads((files("clicktower.training.model") / "recipes.toml").read_text(encoding="utf-8"))
+
+
+def names() -> list[str]:
+    """The names `recipe` knows."""
+    return list(_tables())
+
+
+@cache
+def recipe(name: str) -> Recipe:
+    """The recipe with that name. Raises UsageError for an unknown one."""
+    if name not in _tables():
+        raise UsageError(f"There is no recipe {name!r}.", f"Use one of {', '.join(names())}.")
+    table = _tables()[name]
+    start = recipe(table["recipe"]) if "recipe" in table else Recipe(name=name)
+    return changed(start, {**table["set"], "name": name})

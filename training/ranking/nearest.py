@@ -1,11 +1,11 @@
 """Nearest-neighbour search in memory: over all vectors, or over the partitions nearest to the query (IVF).
 
 The metric is the cosine of vectors of length 1, or the distance (schemas.release). A search compares the query with
-every centre of partitions (partitioning) and then with all vectors of the nearest ones. Equal vectors are always in one
+every centre of partitions (ivf_index) and then with all vectors of the nearest ones. Equal vectors are always in one
 partition, so documents with the same title are found together.
 
 Comparing takes two steps: a scan over all vectors of those partitions selects the few that may be among the k nearest,
-and their scores are computed one by one. The kernel scans 8-bit copies (kernel_search), NumPy the vectors themselves;
+and their scores are computed one by one. The kernel scans 8-bit copies (kernel_library), NumPy the vectors themselves;
 the result is the same.
 
 Suffixes: N vectors, D dimensions, P partitions, K results.
@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from clicktower.schemas.release import Similarity
-from clicktower.training.kernel.kernel_library import status
-from clicktower.training.kernel.kernel_search import Int8Rows
+from clicktower.training.kernel.kernel_library import Int8Rows, status
 from clicktower.training.model.embedding import half_squares, scores_one_by_one
 
 # Rows of a matrix product may round differently, so equal vectors get equal scores only if the few best are computed

@@ -19,8 +19,8 @@ from typing import Self
 import numpy as np
 
 from clicktower.schemas import storage
-from clicktower.schemas.languages import Language
 from clicktower.schemas.release import Similarity
+from clicktower.schemas.section import Language
 from clicktower.schemas.stage import Progress, silent
 from clicktower.schemas.text_contract import words
 from clicktower.training.model.embedding import (
@@ -32,8 +32,7 @@ from clicktower.training.model.embedding import (
     search_vectors,
 )
 from clicktower.training.model.model_folder import read_arrays, safetensors_pieces
-from clicktower.training.ranking.bm25 import TitleBM25
-from clicktower.training.ranking.term_counts import SortedTerms, Titles, count_terms, idf
+from clicktower.training.ranking.bm25 import SortedTerms, TitleBM25, Titles, count_terms, idf
 
 
 def mixed(
@@ -195,7 +194,7 @@ class WordMatches:
     def write(self, uri: str) -> None:
         """Write a safetensors file.
 
-        characters, bounds   the distinct words in the order of their UTF-8 bytes (term_counts.SortedTerms)
+        characters, bounds   the distinct words in the order of their UTF-8 bytes (bm25.SortedTerms)
         titles_with          int64: the number of titles with each word
         vectors              float32 [words, dimensions]
         word_of, starts      int32, int64: title t has the words word_of[starts[t]:starts[t + 1]]

@@ -44,9 +44,8 @@ from clicktower.schemas.stage import (
     stage_folder,
 )
 from clicktower.training.compute.device import ONE_WORKER, Compute, count_gpus
-from clicktower.training.model.named_recipes import names
-from clicktower.training.model.objective_settings import Classify
-from clicktower.training.model.recipe import NO_SOURCES, Recipe, Sources, may_be_large
+from clicktower.training.model.label_settings import Classify
+from clicktower.training.model.recipe import NO_SOURCES, Recipe, Sources, may_be_large, names
 from clicktower.training.model.teacher import require_teacher, teacher_source
 from clicktower.training.ranking.measure import collection_of
 from clicktower.training.sweep.sweep_table import Point, SweepRow, Trial, chosen_row, measures, point_text, rank_points

@@ -18,7 +18,9 @@ from clicktower.training.model.recipe import Recipe
 
 def measures() -> dict[str, bool]:
     """The figures after each epoch, of every objective, and whether higher is better."""
-    return {"dev_loss": False} | {name: True for kind in ObjectiveSettings.kinds.values() for name in kind.measures}
+    return {"dev_loss": False} | {
+        name: True for kind in ObjectiveSettings.all_kinds().values() for name in kind.measures
+    }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -35,7 +35,8 @@ import torch
 from clicktower.training.towers import tower
 from clicktower.training.towers.recurrent import LSTMTower, lstm
 from clicktower.training.towers.text_batch import TextBatch
-from clicktower.training.towers.tower_settings import SIGMA_MIN, BiLSTM, MaxPooled, SelfAttentive, Variational
+from clicktower.training.towers.tower_kinds import MaxPooled, SelfAttentive
+from clicktower.training.towers.tower_settings import SIGMA_MIN, BiLSTM, Variational
 
 
 @dataclass(frozen=True, slots=True)

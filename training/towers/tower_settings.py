@@ -31,6 +31,7 @@ class TowerSettings(SectionFamily):
         cells: Recurrent units of one direction; of dssm, clsm and bag, the embedding's dimensions.
     """
 
+    elsewhere: ClassVar[str] = "clicktower.training.towers.tower_kinds"
     cells: Count = 96
 
     @property
@@ -108,14 +109,6 @@ class BiLSTM(GatedRecurrent, Truncated):
 
 
 @section
-class PrintedLSTM(Truncated):
-    """The LSTM by the paper's equations as they are printed."""
-
-    code: ClassVar[str] = "clicktower.training.towers.printed_lstm:printed_lstm"
-    kind: Literal["printed_lstm"] = "printed_lstm"
-
-
-@section
 class RNN(Truncated):
     """A plain recurrent network; the last state is the embedding.
 
@@ -126,14 +119,6 @@ class RNN(Truncated):
     code: ClassVar[str] = "clicktower.training.towers.recurrent:rnn"
     kind: Literal["rnn"] = "rnn"
     bias: Annotated[bool, Unnamed(at=True)] = True
-
-
-@section
-class GRU(Truncated):
-    """Gated recurrent units; the last state is the embedding."""
-
-    code: ClassVar[str] = "clicktower.training.towers.gru:gru"
-    kind: Literal["gru"] = "gru"
 
 
 @section
@@ -165,68 +150,11 @@ class CLSM(TowerSettings):
 
 
 @section
-class CNN(TowerSettings):
-    """Convolution over word windows, max-pooled.
-
-    Args:
-        window: Words of a window; odd.
-    """
-
-    code: ClassVar[str] = "clicktower.training.towers.pooled:cnn"
-    kind: Literal["cnn"] = "cnn"
-    window: Window = 3
-
-
-@section
-class SWEM(TowerSettings):
-    """Pooled word vectors (Shen et al.).
-
-    Args:
-        aggregate: The pooling: mean, maximum, or both.
-    """
-
-    code: ClassVar[str] = "clicktower.training.towers.pooled:swem"
-    kind: Literal["swem"] = "swem"
-    aggregate: Literal["aver", "max", "concat"] = "concat"
-
-
-@section
 class Bag(TowerSettings):
     """The sum of letter trigrams."""
 
     code: ClassVar[str] = "clicktower.training.towers.bag:bag"
     kind: Literal["bag"] = "bag"
-
-
-@section
-class SelfAttentive(GatedRecurrent):
-    """Weighted sums of the states of a bidirectional LSTM (Lin et al.).
-
-    Args:
-        attention_units: d_a, the units of the attention.
-        hops: r, weighted sums of the states.
-        average_hops: The embedding is the mean of its hops, not their concatenation.
-        penalty: The weight of ||A Aᵀ - I||² of each text in the loss.
-    """
-
-    code: ClassVar[str] = "clicktower.training.towers.bilstm:self_attentive"
-    kind: Literal["self_attentive"] = "self_attentive"
-    attention_units: Count = 32
-    hops: Count = 4
-    average_hops: bool = False
-    penalty: Factor = 0.0
-
-    @property
-    def rows(self) -> int:
-        return 1 if self.average_hops else self.hops
-
-
-@section
-class MaxPooled(GatedRecurrent):
-    """The maximum over the states of a bidirectional LSTM (InferSent)."""
-
-    code: ClassVar[str] = "clicktower.training.towers.bilstm:max_pooled"
-    kind: Literal["max_pooled"] = "max_pooled"
 
 
 @section

@@ -23,9 +23,9 @@ from clicktower.schemas.errors import StageError
 from clicktower.schemas.stage import Progress, silent
 from clicktower.training.compute.device import DeviceName, can_compile
 from clicktower.training.compute.reduction import Workers
-from clicktower.training.model.named_recipes import recipe as named_recipe
 from clicktower.training.model.parameters import CPU, Device, Encoder, initial_parameters, layout_of, open_device
 from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.recipe import recipe as named_recipe
 from clicktower.training.towers.text_table import Ragged, TextTable, list_offsets
 from clicktower.training.towers.tower_settings import LSTM, BiLSTM
 from clicktower.training.trainer.click_loss import pair_batch, pair_gradient

@@ -9,7 +9,7 @@ STORE/train/DIGEST/checkpoints: the same request started again after a kill cont
 import os
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from clicktower.schemas import storage
@@ -30,7 +30,7 @@ from clicktower.schemas.stage import (
 )
 from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS
 from clicktower.training.compute.device import DEVICES, ONE_WORKER, Compute, DeviceName, count_gpus
-from clicktower.training.model.objective_settings import Classify, Clicks, Generate
+from clicktower.training.model.objective_settings import Clicks
 from clicktower.training.model.recipe import NO_SOURCES, Recipe, Sources
 from clicktower.training.ranking.measure import collection_of
 from clicktower.training.trainer.job import TrainingJob, arithmetic_of, completed
@@ -209,10 +209,10 @@ def pretraining(recipe: Recipe) -> Recipe | None:
     """The recipe that a recipe with `objective.pretrain` trains first, on texts alone, for its tower. None for any
     other.
     """
-    if not isinstance(recipe.objective, Classify) or not recipe.objective.pretrain:
+    if not (first := recipe.objective.pretraining):
         return None
-    settings = asdict(recipe.objective.pretrain)
-    return replace(recipe, epochs=settings.pop("epochs"), objective=Generate(**settings))
+    epochs, objective = first
+    return replace(recipe, epochs=epochs, objective=objective)
 
 
 def train_request(

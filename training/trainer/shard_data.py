@@ -15,9 +15,21 @@ import pyarrow as pa
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, require_major
 from clicktower.schemas.manifest import OutputFile, damaged_files, from_bytes
-from clicktower.schemas.negatives import ListedExclusions, absorb, draw_allowed, pair_keys
 from clicktower.schemas.process import make_scratch
-from clicktower.schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS, open_table, require_within
+from clicktower.schemas.shard import (
+    EXCLUSIONS,
+    PAIRS,
+    POOL,
+    SCHEMA_VERSION,
+    TEXTS,
+    WORDS,
+    ListedExclusions,
+    absorb,
+    draw_allowed,
+    open_table,
+    pair_keys,
+    require_within,
+)
 from clicktower.schemas.text_contract import CONTRACT_VERSION
 from clicktower.training.model.objective_settings import Clicks, Fixed, Pool, Redrawn
 from clicktower.training.model.recipe import Recipe
@@ -474,7 +486,7 @@ def shared_pool(num_rows: int, size: int, *, seed: int, epoch: int, place: int) 
     """The rows of the build's pool that a micro-batch shares, int64 [S]: distinct; all of them for a size that large.
 
     The first distinct ones of hash(seed, epoch, place, k) mod num_rows for k = 0, 1, ..., with the hash of
-    schemas.negatives. `place`: the micro-batch's place in the order of the epoch.
+    schemas.shard. `place`: the micro-batch's place in the order of the epoch.
     """
     size = min(size, num_rows)
     state = absorb(absorb(absorb(np.array([_KEY], np.uint64), seed), epoch), place)

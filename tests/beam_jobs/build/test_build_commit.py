@@ -9,8 +9,7 @@ from clicktower.beam_jobs.build.build_stage import BuildConfig
 from clicktower.beam_jobs.build.click_shards import CLICK_PAIRS, write_pool, write_shard
 from clicktower.beam_jobs.engine.beam_stage import Attempt, Tally
 from clicktower.schemas import manifest, storage
-from clicktower.schemas.document_rows import RowCounts
-from clicktower.schemas.documents import DOCUMENT
+from clicktower.schemas.documents import DOCUMENT, RowCounts
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.manifest import Request

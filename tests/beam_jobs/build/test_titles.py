@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from clicktower.beam_jobs.build import titles as steps
 from clicktower.beam_jobs.build.titles import ANSWERED, SHOWN, WANTED, answer_titles, title_rows, wanted_titles
 from clicktower.beam_jobs.sources import read_lines
-from clicktower.schemas.document_rows import add_up_rows
-from clicktower.schemas.documents import read_documents, unfit_rows
+from clicktower.schemas.documents import add_up_rows, read_documents, unfit_rows
 from clicktower.schemas.text_contract import normalise
 from tests.beam_jobs.build.pools import documents_of, pool_of, titled
 

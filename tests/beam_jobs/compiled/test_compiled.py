@@ -18,8 +18,8 @@ from clicktower.beam_jobs.compiled.log_library import first_rows, keyed_hashes, 
 from clicktower.beam_jobs.sources import ubi
 from clicktower.beam_jobs.sources.mapping import Events
 from clicktower.beam_jobs.sources.ubi import everyday_rows
-from clicktower.schemas.identifiers import MARKS_OF_NOTHING
 from clicktower.schemas.shard import LogicalDigest
+from clicktower.schemas.text_contract import MARKS_OF_NOTHING
 from tests.beam_jobs.ingest.fuzzed_lines import DAMAGES, fuzzed_line, good_line
 from tests.beam_jobs.sources.test_ubi import LINES
 from tests.beam_jobs.sources.ubi_lines import event, search

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clicktower.beam_jobs.build.build_stage import BuildConfig, build_request, build_shards
-from clicktower.beam_jobs.ingest import day_versions
+from clicktower.beam_jobs.ingest import dated_days
 from clicktower.beam_jobs.ingest.bots import BotRules
 from clicktower.beam_jobs.ingest.day_versions import finished_ingests
 from clicktower.beam_jobs.ingest.days import Window, open_window
@@ -40,7 +40,7 @@ def _put(store, date_: str, logs: list[str], *, keys=(), **more) -> str:
     """A finished ingest without rows for a date, registered as its job would; its digest."""
     request = _dated_request(date_, logs, **more)
     result = run_stage(str(store), request, lambda folder: Outcome())
-    day_versions.register(str(store), request, keys=keys)
+    dated_days.register(str(store), request, keys=keys)
     return result.manifest.digest
 
 
@@ -89,7 +89,7 @@ def test_all_files_of_a_date_together_make_it_anew(tmp_path):
 def test_what_would_count_lines_twice_or_mix_keys_is_refused_before_the_job(tmp_path, logs, more, words):
     first = _put(tmp_path, "2026-09-01", ["a", "b"])
     with pytest.raises(StageError, match=words):
-        day_versions.find_held(str(tmp_path), _dated_request("2026-09-01", logs, **more))
+        dated_days.find_held(str(tmp_path), _dated_request("2026-09-01", logs, **more))
     with pytest.raises(StageError, match=words):
         _put(tmp_path, "2026-09-01", logs, **more)
     assert _parts(tmp_path, "2026-09-01")[:2] == (1, {first})
@@ -100,7 +100,7 @@ def test_late_files_at_the_same_moment_all_end_up_in_the_day(tmp_path):
     for request in requests:
         run_stage(str(tmp_path), request, lambda folder: Outcome())
     with ThreadPoolExecutor(12) as pool:
-        list(pool.map(lambda request: day_versions.register(str(tmp_path), request), requests))
+        list(pool.map(lambda request: dated_days.register(str(tmp_path), request), requests))
     version, parts, _ = _parts(tmp_path, "2026-09-01")
     assert (version, parts) == (12, {request.digest for request in requests})
     names = [f"version-{number:05d}.json" for number in range(1, 13)]
@@ -225,8 +225,8 @@ def test_while_two_keys_overlap_a_date_has_parts_under_both_and_a_window_those_o
     assert key_of(Window(last=3)) == {"key-2"}, "of two that cover all of it the newest, which stays longest"
 
     late = _put(tmp_path, "2026-09-03", ["late"], keys=keys)
-    assert not day_versions.is_covered(store, _dated_request("2026-09-03", ["later"], person_key="key-2"))
-    assert day_versions.is_covered(store, _dated_request("2026-09-03", ["log-3", "late"], person_key="key-2"))
+    assert not dated_days.is_covered(store, _dated_request("2026-09-03", ["later"], person_key="key-2"))
+    assert dated_days.is_covered(store, _dated_request("2026-09-03", ["log-3", "late"], person_key="key-2"))
     assert late in _parts(tmp_path, "2026-09-03")[1]
     for key in keys[::-1]:
         _put(tmp_path, "2026-09-06", ["late-6"], person_key=key, keys=keys)
@@ -255,7 +255,7 @@ def test_a_day_that_changed_under_a_running_job_refuses_it_and_keeps_what_it_mad
     one, two, three = (
         write_lines(tmp_path / f"{n}.ndjson", day_lines("2026-09-01", n, num_searches=3)) for n in range(3)
     )
-    real = day_versions.find_held
+    real = dated_days.find_held
 
     def overtaken(where, request, **options):
         found = real(where, request, **options)

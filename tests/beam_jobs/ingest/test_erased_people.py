@@ -18,7 +18,8 @@ from clicktower.beam_jobs.ingest import day_versions, ingest_job, ingest_stage
 from clicktower.beam_jobs.ingest.bots import BotRules
 from clicktower.beam_jobs.ingest.days import open_window
 from clicktower.beam_jobs.ingest.erase import erase
-from clicktower.beam_jobs.ingest.erased_people import add_to_list, open_list, read_list
+from clicktower.beam_jobs.ingest.erased_list import add_to_list, read_list
+from clicktower.beam_jobs.ingest.erased_people import open_list
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from clicktower.beam_jobs.ingest.person_key import default_path, hash_people, key_paths, read_key
 from clicktower.schemas import storage

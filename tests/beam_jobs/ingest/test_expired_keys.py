@@ -6,9 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from clicktower.beam_jobs.ingest import day_versions
+from clicktower.beam_jobs.ingest import dated_days
 from clicktower.beam_jobs.ingest.days import Window, list_holes, open_window
-from clicktower.beam_jobs.ingest.erased_people import add_to_list, ensure_list_key, open_list, read_list
+from clicktower.beam_jobs.ingest.erased_list import add_to_list, ensure_list_key, read_list
+from clicktower.beam_jobs.ingest.erased_people import open_list
 from clicktower.beam_jobs.ingest.expired_keys import remove_expired_keys
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
 from clicktower.beam_jobs.ingest.person_key import (
@@ -99,7 +100,7 @@ def _put(store: str, day: int, key: str, keys: tuple[str, ...]) -> str:
         return Outcome()
 
     result = run_stage(store, request, produce)
-    day_versions.register(store, request, keys=keys)
+    dated_days.register(store, request, keys=keys)
     return result.folder
 
 

@@ -15,8 +15,8 @@ from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
 from clicktower.beam_jobs.sources.delimited import split_fields
 from clicktower.beam_jobs.sources.mapping import Columns, Events, Mapping
 from clicktower.schemas.errors import StageError, UsageError
-from clicktower.schemas.identifiers import MARKS_OF_NOTHING
 from clicktower.schemas.section import changed
+from clicktower.schemas.text_contract import MARKS_OF_NOTHING
 from tests.beam_jobs.ingest.source_rows import NAMES, as_set, read_all
 
 AOL = Mapping(

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, open_source
-from clicktower.beam_jobs.sources.forms import FORMS
 from clicktower.beam_jobs.sources.mapping import Columns, Events, Mapping
+from clicktower.beam_jobs.sources.source import FORMS
 from clicktower.flows.config.toml_file import read_toml, with_fields
 from clicktower.schemas.errors import UsageError
 

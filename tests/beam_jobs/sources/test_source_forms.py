@@ -7,8 +7,8 @@ import pytest
 from clicktower.beam_jobs.checking.check_log import check_log
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from clicktower.beam_jobs.sources.delimited import DelimitedSource
-from clicktower.beam_jobs.sources.forms import FORMS, LogForm
 from clicktower.beam_jobs.sources.mapping import Columns, Mapping
+from clicktower.beam_jobs.sources.source import FORMS, LogForm
 from clicktower.schemas.errors import StageError, UsageError
 
 COLUMNS = ("mark", "who", "query", "document")

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from clicktower.beam_jobs.sources.log_rows import ImplausibleTime, position_of, positions, time_of, times
+from clicktower.beam_jobs.sources.log_rows import ImplausibleTime, position_of, positions, times
+from clicktower.beam_jobs.sources.log_times import time_of
 from clicktower.beam_jobs.sources.mapping import TimeFormat
-from clicktower.schemas.identifiers import MARKS_OF_NOTHING
+from clicktower.schemas.text_contract import MARKS_OF_NOTHING
 
 PLAIN = ["2026-09-01T10:00:00.123Z", "2026-09-01 10:00:00Z", "2026-09-01T10:00Z", "2026-09-01T10:00:00+02:00"]
 ODD = ["2026-09-01T10Z", "2026-09-01T100000Z", "0000-01-01T00:00:00Z", "2026-02-29T00:00:00Z", "2026-09-01T24:00:00Z",

@@ -20,7 +20,7 @@ from clicktower.training.analysis.keywords import most_active
 from clicktower.training.analysis.traces import trace
 from clicktower.training.model.embedding import search_vectors
 from clicktower.training.model.model import load_model, write_model
-from clicktower.training.model.named_recipes import recipe
+from clicktower.training.model.recipe import recipe
 from tests.flows.report.test_report import Page, loads_nothing
 from tests.flows.serve.page_release import write_page_release
 from tests.recipes import recipe_with, varied

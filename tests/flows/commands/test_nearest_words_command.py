@@ -10,7 +10,7 @@ from clicktower.flows.cli import run
 from clicktower.schemas.shard import TEXTS, open_table
 from clicktower.schemas.stage import open_result
 from clicktower.training.model.model import load_model
-from clicktower.training.model.named_recipes import recipe
+from clicktower.training.model.recipe import recipe
 from tests.recipes import varied
 from tests.trained_model import trained_stage
 from tests.training.small_shards import write_build

@@ -12,8 +12,7 @@ import pytest
 from clicktower.flows.cli import run
 from clicktower.flows.config.settings_reference import CLASSES, REQUIRED, settings_class, settings_of
 from clicktower.schemas.section import changed, kinds_of_fields
-from clicktower.training.model.named_recipes import names, recipe
-from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.recipe import Recipe, names, recipe
 from tests.documented import ROOT
 
 

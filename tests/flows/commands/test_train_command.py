@@ -9,7 +9,7 @@ from rich.console import Console
 
 from clicktower.flows.cli import run
 from clicktower.flows.show import console, present
-from clicktower.training.model.named_recipes import DEFAULT
+from clicktower.training.model.recipe import DEFAULT
 from tests.training.small_shards import write_shop
 from tests.training.trainer.labelled_builds import built, questions
 

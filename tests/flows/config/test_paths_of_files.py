@@ -43,7 +43,7 @@ def texts(kind: Any, seen: set[Any]) -> set[str]:
             found.add(f"{kind.__name__}.{name}")
         for inner in (hint, *get_args(hint)):
             if isinstance(inner, type) and is_dataclass(inner):
-                of_family = inner.kinds.values() if issubclass(inner, SectionFamily) else ()
+                of_family = inner.all_kinds().values() if issubclass(inner, SectionFamily) else ()
                 for section in (inner, *of_family):
                     found |= texts(section, seen)
     return found

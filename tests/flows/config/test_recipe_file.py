@@ -9,8 +9,7 @@ from clicktower.flows.commands.train_and_evaluate import train
 from clicktower.flows.config.pipeline_config import read_pipeline
 from clicktower.flows.config.toml_file import recipe_named
 from clicktower.schemas.errors import UsageError
-from clicktower.training.model.named_recipes import names, recipe
-from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.recipe import Recipe, names, recipe
 from clicktower.training.sweep.sweep_stage import best_toml
 from tests.recipes import recipe_with, varied
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clicktower.flows.config.sweep_config import SampleSection, SweepConfig, expand_points, measure_of, read_sweep
 from clicktower.schemas.errors import UsageError
-from clicktower.training.model.named_recipes import DEFAULT, names, recipe
+from clicktower.training.model.recipe import DEFAULT, names, recipe
 
 ROOT = Path(__file__).parents[3]
 

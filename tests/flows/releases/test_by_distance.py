@@ -11,9 +11,9 @@ from starlette.testclient import TestClient
 
 from clicktower.flows.cli import run as clicktower
 from clicktower.flows.releases.export_release import export
+from clicktower.flows.releases.kept_releases import verify
 from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.search import OpenRelease
-from clicktower.flows.releases.verify import verify
 from clicktower.flows.serve.service import ServeConfig, make_app
 from clicktower.schemas.documents import read_documents
 from clicktower.schemas.errors import StageError, UsageError

@@ -19,7 +19,7 @@ from clicktower.schemas.manifest import Outcome, Request
 from clicktower.schemas.stage import open_result, run_stage
 from clicktower.schemas.storage import write_atomic
 from clicktower.training.model.model import load_model
-from clicktower.training.model.named_recipes import recipe
+from clicktower.training.model.recipe import recipe
 from tests.flows.releases.catalogue import CONFIG
 from tests.recipes import varied
 from tests.rounding import assert_equal_but_for_rounding, rounded

@@ -6,10 +6,9 @@ import pytest
 
 from clicktower.flows.releases import make_release as making
 from clicktower.flows.releases.export_release import export
-from clicktower.flows.releases.kept_releases import list_releases, rollback
+from clicktower.flows.releases.kept_releases import _pointer_damage, list_releases, rollback, verify
 from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.search import search
-from clicktower.flows.releases.verify import _pointer_damage, verify
 from clicktower.schemas.errors import StageError, UnknownVersionError
 from clicktower.schemas.manifest import seal, to_bytes
 from clicktower.schemas.release import Decision, write_decision

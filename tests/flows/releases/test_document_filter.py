@@ -25,7 +25,7 @@ from clicktower.flows.releases.search import OpenRelease
 from clicktower.flows.serve.service import ServeConfig, make_app
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.section import changed
-from clicktower.training.model.named_recipes import recipe
+from clicktower.training.model.recipe import recipe
 from tests.flows.releases.catalogue import CONFIG, WORDS
 from tests.trained_model import trained_stage
 

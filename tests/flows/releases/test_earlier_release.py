@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from clicktower.flows.releases.kept_releases import list_releases, rollback
+from clicktower.flows.releases.kept_releases import list_releases, rollback, verify
 from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.search import OpenRelease, search
-from clicktower.flows.releases.verify import verify
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.manifest import seal, to_bytes

@@ -16,11 +16,10 @@ import clicktower as clicktower_api
 from clicktower.flows.cli import run as clicktower
 from clicktower.flows.releases import export_release, opensearch_index
 from clicktower.flows.releases.export_release import export
-from clicktower.flows.releases.kept_releases import rollback
+from clicktower.flows.releases.kept_releases import rollback, verify
 from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.release_documents import open_documents
 from clicktower.flows.releases.search import OpenRelease, search
-from clicktower.flows.releases.verify import verify
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.manifest import seal, to_bytes
 from clicktower.training.model.model_folder import model_source

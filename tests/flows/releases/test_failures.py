@@ -8,9 +8,9 @@ import pytest
 
 from clicktower.flows.releases import make_release as making
 from clicktower.flows.releases import publish as publishing
+from clicktower.flows.releases.kept_releases import verify
 from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.search import search
-from clicktower.flows.releases.verify import verify
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.release import read_pointer
 from tests.flows.releases.catalogue import CONFIG, write_documents

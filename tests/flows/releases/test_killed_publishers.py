@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 import pytest
 
+from clicktower.flows.releases.kept_releases import verify
 from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.search import OpenRelease
-from clicktower.flows.releases.verify import verify
 from clicktower.schemas import claim, storage
 from clicktower.schemas.release import read_pointer
-from clicktower.training.model.named_recipes import recipe as named_recipe
+from clicktower.training.model.recipe import recipe as named_recipe
 from tests.flows.releases import publishers_to_kill
 from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.recipes import varied

@@ -15,11 +15,11 @@ import yaml
 import clicktower as clicktower_api
 from clicktower.flows.cli import run as clicktower
 from clicktower.flows.releases.export_release import export
-from clicktower.flows.releases.measured_figures import figures
+from clicktower.flows.releases.make_release import figures
 from clicktower.flows.releases.publish import publish
 from clicktower.schemas.manifest import seal, to_bytes
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evaluate
-from clicktower.training.model.named_recipes import recipe as named_recipe
+from clicktower.training.model.recipe import recipe as named_recipe
 from tests.flows.releases.catalogue import CONFIG, WORDS
 from tests.recipes import varied
 from tests.rounding import rounded

@@ -13,9 +13,9 @@ from clicktower.flows.releases.export_release import export
 from clicktower.flows.releases.opensearch_index import index_definition, search_template
 from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.search import OpenRelease
-from clicktower.schemas.languages import Language
 from clicktower.schemas.lexical_contract import golden_terms
-from clicktower.training.model.named_recipes import DEFAULT, recipe
+from clicktower.schemas.section import Language
+from clicktower.training.model.recipe import DEFAULT, recipe
 from tests.documented import ROOT, steps
 from tests.flows.releases.catalogue import CONFIG
 from tests.opensearch_server import OpenSearchServer

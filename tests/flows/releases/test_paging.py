@@ -16,7 +16,7 @@ from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.search import PAGED, OpenRelease
 from clicktower.flows.serve.service import ServeConfig, make_app
 from clicktower.schemas.errors import UsageError
-from clicktower.training.model.named_recipes import recipe
+from clicktower.training.model.recipe import recipe
 from tests.flows.releases.catalogue import CONFIG
 from tests.trained_model import trained_stage
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import clicktower
-from clicktower.flows.releases.kept_releases import list_releases, rollback
+from clicktower.flows.releases.kept_releases import list_releases, rollback, verify
 from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.search import OpenRelease, search
-from clicktower.flows.releases.verify import verify
 from clicktower.flows.show.present import notes
 from clicktower.schemas import storage
 from clicktower.schemas.documents import read_documents
@@ -20,7 +19,7 @@ from clicktower.schemas.stage import open_result, run_stage
 from clicktower.training.evaluation.combine_stage import combine
 from clicktower.training.model.embedding import TitleEmbeddings
 from clicktower.training.model.model import load_encoder, load_model
-from clicktower.training.model.named_recipes import recipe
+from clicktower.training.model.recipe import recipe
 from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.recipes import varied
 from tests.rounding import rounded

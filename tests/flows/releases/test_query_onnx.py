@@ -8,7 +8,7 @@ import pytest
 
 from clicktower.flows.releases.query_onnx import TOLERANCE, CannotExport, golden, onnx_difference, query_onnx
 from clicktower.training.model.ensemble import Ensemble
-from clicktower.training.model.named_recipes import recipe
+from clicktower.training.model.recipe import recipe
 from tests.recipes import varied
 from tests.rounding import rounded
 from tests.trained_model import TABLE_ROWS, untrained

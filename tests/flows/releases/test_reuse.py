@@ -12,14 +12,14 @@ import pytest
 
 from clicktower.flows.releases import encode_texts as encoding
 from clicktower.flows.releases import ivf_index
+from clicktower.flows.releases.ivf_index import partition
+from clicktower.flows.releases.kept_releases import verify
 from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.release_documents import open_documents, read_ivf
-from clicktower.flows.releases.verify import verify
 from clicktower.schemas.stage import open_result
 from clicktower.schemas.text_contract import normalise
 from clicktower.training.model.model import load_model
-from clicktower.training.model.named_recipes import recipe as named_recipe
-from clicktower.training.ranking.partitioning import partition
+from clicktower.training.model.recipe import recipe as named_recipe
 from tests.flows.releases.catalogue import CONFIG
 from tests.recipes import varied
 from tests.trained_model import trained_stage

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from clicktower.flows.cli import run as clicktower
-from clicktower.flows.releases.kept_releases import list_releases, rollback
+from clicktower.flows.releases.kept_releases import list_releases, rollback, verify
 from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.search import search
-from clicktower.flows.releases.verify import verify
 from clicktower.schemas.errors import StageError, UnknownVersionError, UsageError
 from clicktower.schemas.manifest import seal, to_bytes
 from clicktower.schemas.release import Decision, read_decision, read_pointer

@@ -10,9 +10,8 @@ from clicktower.flows.releases import make_release as making
 from clicktower.flows.releases import publish as publishing
 from clicktower.flows.releases import release_folder
 from clicktower.flows.releases import release_folder as pointer
-from clicktower.flows.releases.kept_releases import rollback
+from clicktower.flows.releases.kept_releases import rollback, verify
 from clicktower.flows.releases.publish import Published, publish
-from clicktower.flows.releases.verify import verify
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.manifest import to_bytes
@@ -202,10 +201,10 @@ def test_a_release_that_goes_live_while_others_are_cleared_away_stays(live, mode
 AT_ONCE = """
 import sys, time
 from clicktower.flows.releases import release_folder
-from clicktower.schemas import claim
+from clicktower.schemas import object_claim
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.release import read_pointer
-claim.LOOK_SECONDS = 0.02
+object_claim.LOOK_SECONDS = 0.02
 for line in sys.stdin:
     uri, what = line.split()
     seen = read_pointer(uri)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from clicktower.flows.releases.verify import verify
+from clicktower.flows.releases.kept_releases import verify
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.manifest import Outcome, Request, read, seal, to_bytes
 from clicktower.schemas.release import Pointer, read_folder, read_pointer

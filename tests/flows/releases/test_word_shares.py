@@ -18,7 +18,7 @@ from clicktower.schemas.errors import UsageError
 from clicktower.schemas.text_contract import words
 from clicktower.training.evaluation.combine_stage import combine
 from clicktower.training.model.embedding import search_vectors
-from clicktower.training.model.named_recipes import recipe
+from clicktower.training.model.recipe import recipe
 from clicktower.training.ranking.bm25 import TitleBM25
 from tests.flows.releases.catalogue import CONFIG, WORDS
 from tests.recipes import recipe_with, varied

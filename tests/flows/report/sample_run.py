@@ -6,7 +6,7 @@ from typing import Any
 from clicktower.flows.report.blocks import Beside, Table
 from clicktower.flows.report.run_blocks import Run
 from clicktower.flows.report.training_page import pictures, training_facts
-from clicktower.training.model.named_recipes import recipe
+from clicktower.training.model.recipe import recipe
 from tests.recipes import varied
 
 NASTY = "<script>alert('x')</script> 1/2 in. Angle & \"Brace\""

@@ -7,7 +7,6 @@ import pytest
 from markupsafe import Markup
 from rich.console import Console
 
-from clicktower.flows.report import renderers
 from clicktower.flows.report.blocks import (
     Beside,
     Block,
@@ -21,6 +20,7 @@ from clicktower.flows.report.blocks import (
     Table,
     Text,
     Words,
+    html,
     ranking_table,
 )
 from clicktower.flows.report.markdown import markdown
@@ -67,7 +67,7 @@ def in_terminal(monkeypatch, *blocks: Block, width: int = 80) -> str:
 
 @pytest.mark.parametrize(("block", "words"), BLOCKS, ids=lambda value: type(value).__name__)
 def test_a_block_says_the_same_everywhere(block, words, monkeypatch):
-    page = renderers.html(page_of(block))
+    page = html(page_of(block))
     loads_nothing(page)
     as_markdown = re.sub(r"\\(.)", r"\1", markdown([block]))
     for word in words:
@@ -80,7 +80,7 @@ def test_foreign_texts_stay_texts_everywhere(monkeypatch):
     table = Table(caption=NASTY, header=(NASTY,), rows=[[Cell(text=NASTY, aside=NASTY, tip=NASTY)]])
     words = Words(words=[(NASTY, 1, True, NASTY)])
     blocks = [Text(text=NASTY), table, Items(items=[NASTY]), words, Heading(text=NASTY)]
-    page = renderers.html(page_of(*blocks))
+    page = html(page_of(*blocks))
     loads_nothing(page)
     assert Seen(page).words.count(SEEN) == 8
     output = markdown(blocks)
@@ -93,14 +93,14 @@ def test_foreign_texts_stay_texts_everywhere(monkeypatch):
 
 def test_a_block_of_one_place_is_shown_there_alone(monkeypatch):
     blocks = [Text(text="for paper", only="page"), Text(text="for screens", only="terminal")]
-    page, output = Seen(renderers.html(page_of(*blocks))).words, in_terminal(monkeypatch, *blocks)
+    page, output = Seen(html(page_of(*blocks))).words, in_terminal(monkeypatch, *blocks)
     assert ("for paper" in page, "for screens" in page) == (True, False)
     assert ("for paper" in output, "for screens" in output) == (False, True)
     assert markdown(blocks) == "for paper"
 
 
 def test_a_picture_of_which_nothing_came_leaves_no_trace():
-    page = renderers.html(page_of(Beside(blocks=[Picture(title="Loss", picture=lambda: Markup(""))])))
+    page = html(page_of(Beside(blocks=[Picture(title="Loss", picture=lambda: Markup(""))])))
     assert "Loss" not in page
 
 

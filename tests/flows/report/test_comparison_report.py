@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
+from clicktower.flows.report.blocks import html as render
 from clicktower.flows.report.comparison_page import comparison_page, write_comparison
-from clicktower.flows.report.renderers import html as render
 from clicktower.flows.report.run_blocks import run_page
 from tests.flows.report.sample_run import RESULTS, sample_run
 from tests.flows.report.test_report import Page, loads_nothing

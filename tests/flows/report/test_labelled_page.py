@@ -11,15 +11,14 @@ import pytest
 from clicktower.beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping
 from clicktower.beam_jobs.labelled.labelled_stage import build_labelled_shards
 from clicktower.flows.cli import run
-from clicktower.flows.report import renderers
-from clicktower.flows.report.blocks import Words
+from clicktower.flows.report.blocks import Words, html
 from clicktower.flows.report.explain_page import attention_blocks
 from clicktower.flows.report.labelled_page import labelled_page
 from clicktower.schemas.stage import open_result
 from clicktower.training.analysis.traces import overlap, trace
 from clicktower.training.evaluation.evaluate_labelled_stage import RULES, EvaluateLabelledConfig, evaluate_labelled
 from clicktower.training.model.model import load_model
-from clicktower.training.model.named_recipes import recipe
+from clicktower.training.model.recipe import recipe
 from clicktower.training.trainer.labelled_shards import read_labelled
 from tests.flows.report.test_report import Page, loads_nothing
 from tests.recipes import varied
@@ -28,7 +27,7 @@ from tests.training.trainings import train
 
 
 def render(result, examples) -> str:
-    return renderers.html(labelled_page(result, examples))
+    return html(labelled_page(result, examples))
 
 
 NASTY = "<script>alert(1)</script>"

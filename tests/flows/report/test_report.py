@@ -8,8 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from clicktower.flows.report import renderers
-from clicktower.flows.report.blocks import duration
+from clicktower.flows.report.blocks import duration, write_page
 from clicktower.flows.report.run_blocks import Run, ledger_table, percent, result, run_page, verdict
 from clicktower.flows.report.training_page import pictures
 from clicktower.schemas.ledger import FATES, Ledger
@@ -57,7 +56,7 @@ class Page(HTMLParser):
 
 
 def render(run: Run) -> str:
-    return renderers.html(run_page(run))
+    return html(run_page(run))
 
 
 def labelled(stage: str, **labels: object) -> Run:
@@ -261,7 +260,7 @@ def test_a_ledger_without_a_kind_leaves_that_kind_out():
 def test_a_page_replaces_an_older_one_and_can_be_written_twice(tmp_path):
     path = tmp_path / "below" / "report.html"
     for title in ("old", "new"):
-        renderers.write_page(str(path), run_page(replace(sample_run(), title=title)))
+        write_page(str(path), run_page(replace(sample_run(), title=title)))
     assert path.read_text(encoding="utf-8") == render(replace(sample_run(), title="new"))
     assert [p.name for p in path.parent.iterdir()] == ["report.html"]
 

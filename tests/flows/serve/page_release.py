@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from clicktower.flows.releases.publish import PublishConfig, publish
-from clicktower.training.model.named_recipes import recipe
-from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.recipe import Recipe, recipe
 from tests.recipes import varied
 from tests.trained_model import trained_stage
 

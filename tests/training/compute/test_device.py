@@ -7,8 +7,8 @@ import torch
 
 from clicktower.schemas.errors import UsageError
 from clicktower.training.compute.device import DEVICES, gpu_share, process_group_backend
-from clicktower.training.model.named_recipes import recipe
 from clicktower.training.model.parameters import CPU, open_device
+from clicktower.training.model.recipe import recipe
 from clicktower.training.trainer.job import arithmetic_of
 from clicktower.training.trainer.launch import workers_device
 

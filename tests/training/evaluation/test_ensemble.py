@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from clicktower.flows.cli import run
+from clicktower.flows.releases.kept_releases import verify
 from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.flows.releases.search import OpenRelease
-from clicktower.flows.releases.verify import verify
 from clicktower.flows.releases.word_shares import explain_pair
 from clicktower.schemas.documents import read_documents
 from clicktower.schemas.errors import StageError, UsageError
@@ -25,8 +25,8 @@ from clicktower.training.model.embedding import TitleEmbeddings
 from clicktower.training.model.ensemble import Ensemble
 from clicktower.training.model.import_stage import import_encoder
 from clicktower.training.model.model import load_encoder, load_model, write_model
-from clicktower.training.model.named_recipes import recipe
 from clicktower.training.model.parameters import initial_parameters, layout_of
+from clicktower.training.model.recipe import recipe
 from clicktower.training.model.text_encoder import load_text_encoder
 from clicktower.training.ranking.bm25 import TitleBM25
 from clicktower.training.ranking.hybrid import query_half

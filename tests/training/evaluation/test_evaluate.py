@@ -17,7 +17,7 @@ from clicktower.training.evaluation.measured_row import evaluate_model
 from clicktower.training.evaluation.row import ComparisonInputs, Row
 from clicktower.training.model.embedding import TitleEmbeddings
 from clicktower.training.model.model import load_model
-from clicktower.training.model.named_recipes import recipe
+from clicktower.training.model.recipe import recipe
 from clicktower.training.ranking.measure import collection_of, judged_collection, measure
 from clicktower.training.ranking.title_ranking import TitleRanking
 from clicktower.training.trainer.launch import fingerprints

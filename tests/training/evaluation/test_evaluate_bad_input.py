@@ -14,8 +14,8 @@ from clicktower.schemas.stage import run_stage
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evaluate
 from clicktower.training.model import model_folder
 from clicktower.training.model.model import write_model
-from clicktower.training.model.named_recipes import recipe as named_recipe
 from clicktower.training.model.parameters import initial_parameters, layout_of
+from clicktower.training.model.recipe import recipe as named_recipe
 from tests.recipes import varied
 from tests.trained_model import TABLE_ROWS, trained_stage
 

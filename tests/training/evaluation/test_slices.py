@@ -5,7 +5,7 @@ import pytest
 
 from clicktower.schemas.documents import DOCUMENT, Documents
 from clicktower.schemas.errors import StageError
-from clicktower.training.evaluation.slices import read_frequencies, slices, training_clicks
+from clicktower.training.evaluation.evaluate_stage import read_frequencies, slices, training_clicks
 from clicktower.training.ranking.measure import judged_collection
 from tests.training.small_shards import write_build
 

@@ -18,7 +18,7 @@ from clicktower.beam_jobs.ingest.person_key import ensure_key
 from clicktower.schemas import storage
 from clicktower.training.model.kernel_towers import can_encode
 from clicktower.training.model.model import load_model
-from clicktower.training.model.named_recipes import recipe as named_recipe
+from clicktower.training.model.recipe import recipe as named_recipe
 from tests.beam_jobs.build.day_folders import write_documents
 from tests.beam_jobs.ingest.dated_logs import day_lines, write_lines
 from tests.instruction_sets import forced, sets_here

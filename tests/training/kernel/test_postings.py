@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clicktower.training.kernel.kernel_library import status
-from clicktower.training.kernel.kernel_search import Postings
+from clicktower.training.kernel.kernel_library import Postings, status
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
 

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clicktower.flows.releases.ivf_index import partition
 from clicktower.schemas.release import Similarity
-from clicktower.training.kernel.kernel_library import library, status
-from clicktower.training.kernel.kernel_search import Int8Rows
+from clicktower.training.kernel.kernel_library import Int8Rows, library, status
 from clicktower.training.ranking.nearest import Nearest, Partitions
-from clicktower.training.ranking.partitioning import partition
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
 

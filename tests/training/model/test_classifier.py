@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from clicktower.training.model.head import draw_masks, head_of
-from clicktower.training.model.objective_settings import Classify
+from clicktower.training.model.label_settings import Classify
 from tests.training.finite_differences import STEP, by_autograd
 from tests.training.model import reference_head as reference
 

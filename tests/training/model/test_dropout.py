@@ -2,7 +2,7 @@ import numpy as np
 import torch
 
 from clicktower.training.model.head import draw_masks, dropped, head_of
-from clicktower.training.model.objective_settings import MLP, Classify, SiameseFeatures
+from clicktower.training.model.label_settings import MLP, Classify, SiameseFeatures
 
 
 def head(dropout: float):

@@ -1,8 +1,8 @@
 import torch
 
 from clicktower.training.model.forward import Encoded, gradients
-from clicktower.training.model.named_recipes import recipe as named_recipe
 from clicktower.training.model.parameters import Encoder, layout_of
+from clicktower.training.model.recipe import recipe as named_recipe
 from tests.recipes import varied
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from clicktower.schemas.errors import UsageError
 from clicktower.training.model.head import head_of
-from clicktower.training.model.objective_settings import MLP, Classify, FeatureSettings, GatedFeatures
+from clicktower.training.model.label_settings import MLP, Classify, FeatureSettings, GatedFeatures
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from clicktower.training.model.head import head_of
-from clicktower.training.model.objective_settings import Classify, GatedFeatures, Pruned
+from clicktower.training.model.label_settings import Classify, GatedFeatures, Pruned
 
 
 def gated(factors: int = 5):

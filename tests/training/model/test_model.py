@@ -10,8 +10,8 @@ import torch
 from clicktower.schemas.errors import StageError, UnknownVersionError, UsageError
 from clicktower.schemas.text_contract import CONTRACT_VERSION, trigram_ids, words
 from clicktower.training.model.model import Model, load_model, write_model
-from clicktower.training.model.named_recipes import names, recipe
 from clicktower.training.model.parameters import initial_parameters, layout_of, tower_of
+from clicktower.training.model.recipe import names, recipe
 from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from clicktower.training.model.head import head_of, pruned
-from clicktower.training.model.objective_settings import MLP, Classify, Pruned
+from clicktower.training.model.label_settings import MLP, Classify, Pruned
 
 # Table 4 of Lin et al.: 30 hops, an LSTM of 300 cells in each direction, so M is 30 x 600 (the appendix calls it r by
 # u, but with 300 columns no row of the table comes out). Softmax layer: (r p + 2u q) C weights, without its C biases.

@@ -10,10 +10,9 @@ import pytest
 
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.section import changed, named_settings
-from clicktower.training.model.named_recipes import names, recipe
-from clicktower.training.model.objective_settings import Generate
+from clicktower.training.model.label_settings import Generate
 from clicktower.training.model.parameters import layout_of
-from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.recipe import Recipe, names, recipe
 from clicktower.training.towers.tower_settings import RNN
 from clicktower.training.trainer.launch import pretraining
 
@@ -130,7 +129,7 @@ def test_a_name_of_before_there_were_sections_and_a_misspelt_one_are_answered_wi
 
 
 def test_naming_and_checking_a_recipe_does_not_import_torch():
-    code = "import sys; from clicktower.training.model.named_recipes import recipe; recipe('variational')"
+    code = "import sys; from clicktower.training.model.recipe import recipe; recipe('variational')"
     code += "; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

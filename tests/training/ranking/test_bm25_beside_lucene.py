@@ -16,8 +16,8 @@ import pytest
 
 from clicktower.schemas.documents import read_documents
 from clicktower.schemas.judgments import read_queries
-from clicktower.schemas.languages import Language
 from clicktower.schemas.lexical_contract import Analyser
+from clicktower.schemas.section import Language
 from clicktower.schemas.text_contract import normalise
 from clicktower.training.ranking.bm25 import K1, B, TitleBM25
 

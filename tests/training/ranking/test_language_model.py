@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clicktower.schemas.text_contract import words
-from clicktower.training.ranking.language_model import TitleLanguageModel
+from clicktower.training.ranking.plsa import TitleLanguageModel
 from tests.rounding import assert_sums_equal
 
 WORDS = st.sampled_from(["nail", "Nail", "é", "wood", "中文字", "#10", "2x4"])

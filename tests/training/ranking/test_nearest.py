@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from clicktower.flows.releases.ivf_index import partition
 from clicktower.training.ranking.nearest import Nearest, Partitions
-from clicktower.training.ranking.partitioning import partition
 from tests.rounding import gamma, rounded
 
 

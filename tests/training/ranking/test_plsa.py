@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clicktower.schemas.text_contract import words
+from clicktower.training.ranking.bm25 import count_terms
 from clicktower.training.ranking.plsa import TITLE_PRIOR, TitlePLSA, train_topics
-from clicktower.training.ranking.term_counts import count_terms
 
 TITLES = ["garden hose", "hose 50 ft hose", "angle bracket", "steel angle bracket", "", "bracket for shelf"]
 TEXTS = st.lists(st.sampled_from(["hose", "garden", "angle", "steel", "2x4", "é"]), max_size=5).map(" ".join)

@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from clicktower.training.ranking.term_counts import count_terms, known_words
+from clicktower.training.ranking.bm25 import count_terms, known_words
 
 
 def test_each_word_holds_its_titles_and_how_often_they_have_it():
@@ -19,7 +19,7 @@ def test_each_word_holds_its_titles_and_how_often_they_have_it():
 def test_titles_in_several_chunks_are_counted_as_in_one(monkeypatch):
     titles = ["hose 50", "中文字 hose", "nail", "50 ft", ""]
     whole = count_terms(pa.array(titles), None)
-    monkeypatch.setattr("clicktower.training.ranking.term_counts._CHUNK_TITLES", 2)
+    monkeypatch.setattr("clicktower.training.ranking.bm25._CHUNK_TITLES", 2)
     parts = count_terms(titles, None)
     assert parts.vocabulary == whole.vocabulary
     for name in ("starts", "title_of", "counts", "lengths"):

@@ -6,9 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
-from clicktower.training.model.named_recipes import DEFAULT, recipe
 from clicktower.training.model.parameters import Device, Encoder, initial_parameters, layout_of, tower_of
-from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.recipe import DEFAULT, Recipe, recipe
 from clicktower.training.towers import gpu_recurrent
 from clicktower.training.towers.text_batch import TextBatch, text_batch
 from clicktower.training.towers.tower import Tower

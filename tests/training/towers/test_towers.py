@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clicktower.training.model.forward import encode_batch
-from clicktower.training.model.named_recipes import recipe
 from clicktower.training.model.parameters import Encoder, initial_parameters, layout_of, tower_of
-from clicktower.training.model.recipe import Recipe, tower_name
+from clicktower.training.model.recipe import Recipe, recipe, tower_name
 from clicktower.training.towers.text_batch import text_batch
 from clicktower.training.towers.tower import highest, word_inputs
 from clicktower.training.towers.tower_settings import SIGMA_MIN

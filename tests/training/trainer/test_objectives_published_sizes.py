@@ -11,9 +11,9 @@ import torch
 
 from clicktower.schemas import storage
 from clicktower.schemas.section import changed
-from clicktower.training.model.named_recipes import names, recipe
-from clicktower.training.model.objective_settings import Classify
+from clicktower.training.model.label_settings import Classify
 from clicktower.training.model.parameters import Outputs, layout_of
+from clicktower.training.model.recipe import names, recipe
 from tests.training.small_shards import KINDS, THINGS
 from tests.training.trainings import train
 

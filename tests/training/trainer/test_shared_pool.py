@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from clicktower.schemas.negatives import draw
+from clicktower.schemas.shard import draw
 from clicktower.training.towers.text_table import Ragged, list_offsets
 from clicktower.training.trainer.shard_data import ExcludedBy, all_pool_indices, n_of_pool, shared_pool
 from tests.schemas.test_negatives import _reference_hash as reference_hash

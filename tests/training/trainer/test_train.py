@@ -16,7 +16,7 @@ from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UnknownVersionError, UsageError
 from clicktower.schemas.judgments import Judged
 from clicktower.schemas.manifest import to_bytes
-from clicktower.schemas.negatives import draw
+from clicktower.schemas.shard import draw
 from clicktower.schemas.stage import open_result
 from clicktower.training.model.model import load_model
 from clicktower.training.trainer import clicks, shard_data
