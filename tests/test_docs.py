@@ -70,15 +70,13 @@ def test_every_test_that_a_page_names_exists():
 
 def test_the_commented_pipeline_and_every_commented_setting_in_it_are_valid(tmp_path):
     text = (ROOT / "pipeline.toml").read_text(encoding="utf-8")
-    assert read_pipeline(str(ROOT / "pipeline.toml")).build["k"] == 5
+    assert read_pipeline(str(ROOT / "pipeline.toml")).build.k == 5
     opened = re.sub(r"^# (\w+ = |\[\w+\])", r"\1", text, flags=re.M).replace("beam_options = []", "", 1)
     (tmp_path / "opened.toml").write_text(opened, encoding="utf-8")
     config = read_pipeline(str(tmp_path / "opened.toml"))
     assert config.beam_options[0].startswith("--direct_running_mode")
     assert config.compare
     assert set(config.compare.rows) <= {row.name for row in all_rows()}
-    for section, kind in _stage_configs().items():
-        assert set(getattr(config, section)) <= kind, section
     assert set(config.train.set) <= _recipe_fields()
 
 
@@ -98,15 +96,6 @@ def test_a_recipe_on_a_page_is_one_that_train_reads(tmp_path):
     for step in recipes:
         (tmp_path / step.name).write_text(step.text, encoding="utf-8")
         assert recipe_named(str(tmp_path / step.name))[0].objective.kind == "classify"
-
-
-def _stage_configs() -> dict[str, set[str]]:
-    from clicktower.beam_jobs.build.build_stage import BuildConfig
-    from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
-    from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
-
-    configs = {"ingest": IngestConfig, "build": BuildConfig, "evaluate": EvaluateConfig}
-    return {name: set(kind.__dataclass_fields__) for name, kind in configs.items()}
 
 
 def _recipe_fields() -> set[str]:
