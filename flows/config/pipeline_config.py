@@ -70,10 +70,10 @@ class LogSection:
     """The log.
 
     Args:
-        files: Files, patterns, folders or URIs. {date} is filled with the data date of a scheduled run.
-        format: The format of the log: ubi where [ingest] has no format either, orcas, delimited, jsonl or parquet.
+        files: Files, patterns, folders or URIs; {date} is the data date of a scheduled run.
+        format: The format of the log, here or in [ingest].
         date: The day of the log (ISO 8601), if there is no {date} in `files`.
-        wait_minutes: How long a run waits for a log that is late.
+        wait_minutes: How long a run waits for a late log.
     """
 
     files: Annotated[tuple[Uri, ...], Field(min_length=1)]
@@ -130,11 +130,11 @@ class TrainSection:
     Args:
         recipe: A recipe's name, or a TOML file such as a sweep's best.
         word_vectors: A file of word vectors that words start from.
-        start: Another training's folder, or "live", the model of the live release; without it from random numbers. If
-            the live model was trained on the same shards, it is what that one started from.
+        start: Another training's folder, or "live", the model of the live release (if that has the same shards, what it
+            started from); by default random numbers.
         teacher: A training's folder, or another encoder's vectors, to learn from.
-        workers: Data-parallel workers; auto is one for each GPU of the Ray cluster, or without one of this machine, and
-            one where there is no GPU.
+        workers: Data-parallel workers; auto is one for each GPU of the Ray cluster, or of this machine, and one without
+            GPUs.
         min_workers: Continue with as few when nodes are lost, with more again when they are back.
         threads: Threads of each worker; by default the cores divided by the workers.
         device: What to train on; auto is a GPU where the workers have one.
