@@ -416,7 +416,7 @@ def check_inputs(config: PipelineConfig, date: str) -> None:
             "Check the paths in the TOML file; they are relative to its folder.",
         )
     if taken := [name for name in (config.store, config.publish.to) if storage.size_bytes(name) is not None]:
-        raise UsageError(f"A file is at {', '.join(taken)}, where a folder is to be.", "Choose another folder.")
+        raise UsageError(f"A file is at {', '.join(taken)}, where a folder belongs.", "Choose another folder.")
     with checking():
         _check_contents(config)
 
