@@ -222,7 +222,7 @@ def parquet_blocks(uri: str, columns: Sequence[str] = ()) -> Iterator[DocumentsB
 
 
 def open_parquet(uri: str, file: IO[bytes]) -> pyarrow.parquet.ParquetFile:
-    """A Parquet file. Raises StageError if it is none."""
+    """A Parquet file. Raises StageError if it is not one."""
     try:
         return pyarrow.parquet.ParquetFile(file)
     except pa.ArrowInvalid as error:

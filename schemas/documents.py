@@ -97,7 +97,7 @@ class DocumentsBlock:
 def new_block(
     ids_: pa.Array, titles: pa.Array, codes: np.ndarray, places: np.ndarray, more: Mapping[str, Any] | None = None
 ) -> DocumentsBlock:
-    """The documents among some rows. `codes`: int8, why a row is none, as far as its form says so."""
+    """The documents among some rows. `codes`: int8, why a row is not a document, as far as its form says so."""
     written = ids(ids_)
     length = pc.max_element_wise(pc.binary_length(written), pc.binary_length(titles))
     for reason, holds in (

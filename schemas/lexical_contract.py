@@ -104,7 +104,7 @@ class Analyser:
 
     @cached_property
     def _affix(self) -> regex.Pattern[str] | None:
-        """What is no part of a word for the stemmer."""
+        """What the stemmer takes for no part of a word."""
         if self.language == "english":
             return regex.compile("'s$")
         articles = ARTICLES.get(self.language)

@@ -34,21 +34,20 @@ class BuildConfig:
     """The settings that determine the rows of the shards.
 
     Args:
-        k: The number of distinct people that must have issued a query before it leaves the private aggregate. 1 is for
-            a team that trains on its own log in private, and 0, no gate at all, for a log that is already public and
-            names nobody.
-        pair_k: The number of distinct people that must have clicked a title for a query before that pair leaves it; 1
-            is no minimum, more needs days that were ingested with `pair_people`.
+        k: The distinct people that must have issued a query before it leaves the private aggregate. 1 is for a team
+            that trains on its own log in private; 0, no gate, for a log that is public and names nobody.
+        pair_k: The distinct people that must have clicked a title for a query before that pair leaves it; above 1 it
+            needs days ingested with `pair_people`.
         num_negatives: Unclicked documents per pair.
         dev_share: The share of queries that is held out.
         split_salt: The key of that split; permanent, or held-out queries end up in training.
         seed: The seed of the negatives.
         pool_size: The maximum number of documents that negatives are drawn from.
-        pool: Negatives are drawn from all documents, or, as the paper draws them, only from those among them that a
-            training pair clicked: behind the gate, so that the pool says no more than the pairs.
+        pool: What negatives are drawn from: all documents, or, as in the paper, those that training pairs behind the
+            gate clicked.
         table_rows: Rows of the letter-trigram table.
         pairs_per_shard: Pairs in a shard; 100,000 with four negatives take about 64 MiB.
-        adult_list: A file of adult terms, one per line, that replaces the built-in list.
+        adult_list: A file of adult terms, one per line, in place of the built-in list.
     """
 
     k: Annotated[int, Field(ge=0, le=PEOPLE_CAP)] = 5

@@ -66,7 +66,7 @@ def asks_for_processes(beam_options: Sequence[str]) -> bool:
 def with_engines(beam_options: Sequence[str], engines: str) -> tuple[str, ...]:
     """The options, followed by those that they leave open and that `make engines` provides below the folder `engines`.
 
-    Files are not checked: a missing one is reported when it is to be started. The user's own options stay unchanged,
+    Files are not checked: a missing one is reported at its start. The user's own options stay unchanged,
     and with a `--job_endpoint` the engine already runs.
     """
     options, name = list(beam_options), runner_name(beam_options)

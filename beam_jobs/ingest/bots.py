@@ -62,36 +62,33 @@ class BotRules:
 
     Args:
         version: The version of the rules; any other is refused.
-        searches_per_hour: The searches of one client in its busiest hour that make it a bot.
-        searches_per_day: The searches of one client in its busiest day that make it a bot.
-        unsure_searches_per_hour: The searches in the busiest hour of a client that may be a bot.
-        unsure_searches_per_day: The searches in the busiest day of a client that may be a bot.
+        searches_per_hour: The searches in a client's busiest hour that make it a bot.
+        searches_per_day: The searches in its busiest day that make it one.
+        unsure_searches_per_hour: Those in the busiest hour of a client that may be a bot.
+        unsure_searches_per_day: Those in its busiest day.
         clicked_share: Clicks everything: the share of the documents shown that a bot clicks.
-        unsure_clicked_share: The share of the documents shown that a client clicks that may be a bot.
+        unsure_clicked_share: The share that a client clicks that may be a bot.
         clicked_share_searches: The searches from which on these shares count.
-        shown_per_search: The documents shown per search, on average, from which on they count: a log that records
-            little more than clicks shows nothing.
-        same_rank_share: Clicks one rank: the share of a bot's searches that have their only click there, while there
-            are hardly any other clicks.
+        shown_per_search: The mean of documents shown per search from which on they count: a log of clicks alone shows
+            nothing.
+        same_rank_share: Clicks one rank: the share of a bot's searches whose only click is there, and
+            hardly one elsewhere.
         same_rank_searches: The searches from which on that share makes a bot.
-        unsure_same_rank_searches: The searches from which on it makes a client that may be a bot.
-        clock_hours: Around the clock: the hours of one day (UTC) with activity, from which on nobody slept. Several
-            people behind one client id do that too, hence unsure; a bot if it also hardly ever clicks, hardly ever
-            repeats a query, or keeps an even pace.
-        even_dispersion: Even pace: the variance of a client's searches per hour (or day) over their mean, between its
-            first and last hour. People come in bursts, far above 1; pure chance gives 1; a timer is near 0. Unsure; a
-            bot if it also hardly ever clicks or hardly ever repeats a query.
-        few_clicks_share: Hardly ever clicks: the largest ratio of clicks to searches. It is a sign and not a rule: a
-            blocked tracker hides all clicks of a person.
-        distinct_share: Hardly ever repeats a query: the smallest ratio of distinct queries to searches; a sign, too.
+        unsure_same_rank_searches: Those from which on a client may be a bot.
+        clock_hours: Around the clock: the active hours of one day (UTC) from which on nobody slept, or several people
+            share a client id.
+        even_dispersion: Even pace: the largest ratio of variance to mean of a client's searches per hour (or day).
+            People come in bursts, far above 1; pure chance gives 1; a timer is near 0.
+        few_clicks_share: Almost never clicks: the largest ratio of clicks to searches; a sign, not a rule, since a
+            blocked tracker hides all clicks.
+        distinct_share: Almost never repeats a query: the smallest ratio of distinct queries to searches; a sign, too.
         sign_searches: The searches from which on the two signs count.
-        unsure_never_clicks_searches: The searches over which both signs together make a client that may be a bot.
-        crowd_clients: Crowd: the clients that ask for the same query within a short time, from which on chance is
-            asked.
-        crowd_queries: The most different queries in the whole log of a client of a crowd.
-        crowd_chance: The chance that so many unrelated clients would ask, at which they are bots.
-        unsure_crowd_chance: The chance at which they may be bots.
-        crowd_silent_share: The largest share of such clients without events at which the absence of events counts.
+        unsure_never_clicks_searches: The searches from which on both signs together make it unsure.
+        crowd_clients: Crowd: the fewest clients that ask for one query within a short time.
+        crowd_queries: The most different queries of such a client in the whole log.
+        crowd_chance: The chance that so many unrelated clients ask, below which they are bots.
+        unsure_crowd_chance: The chance below which they may be bots.
+        crowd_silent_share: The largest share of such clients without events at which their absence counts.
     """
 
     version: int = RULES_VERSION

@@ -52,17 +52,16 @@ class IngestConfig:
     Args:
         format: The format of the log: ubi, orcas, delimited, jsonl or parquet.
         mapping: What the columns of a delimited, jsonl or parquet log mean; for ubi, what the actions mean.
-        max_unreadable_share: The share of unreadable lines above which the run fails, because the log probably has
-            another format.
+        max_unreadable_share: The share of unreadable lines above which the run fails: the log probably has another
+            format.
         bots: The rules that tell bots from people.
         person_key: A key file to use instead of the store's own.
-        renew_key: If the store's own key has expired, create a new one and begin a new window.
-        key_overlap: The days of the longest window. The store's keys then renew themselves and overlap by so many
-            days, and what is hashed under an expired one is removed (person_key).
+        renew_key: If the store's key has expired, create a new one and begin a new window.
+        key_overlap: The days of the longest window: keys renew themselves, overlap by so many days, and go with what is
+            hashed under them when they have expired (docs/data.md).
         date: The date of the log (ISO 8601), or none.
         replace_day: These files alone make up the date from now on.
-        pair_people: The day also holds who clicked what, as keyed hashes, so that `build` can ask for a minimum of
-            people behind each pair (`pair_k`).
+        pair_people: The day also holds who clicked what, as keyed hashes, for `build`'s `pair_k`.
     """
 
     format: str = "ubi"

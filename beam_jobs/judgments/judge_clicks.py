@@ -34,12 +34,12 @@ class JudgmentsConfig:
     """The settings that determine the judgments (docs/results.md).
 
     Args:
-        k: The number of distinct people that must have issued a query, as in `build`.
+        k: As in `build`.
         click_model: pbm, or ctr, the plain click rate, for a log whose ranks hardly vary.
-        prior: The expectation for a document before its clicks are counted: by query and rank, or by query, which does
-            not use the logged order.
-        min_impressions: The impressions of a document for a query below which it gets no judgment and does not count
-            for propensities.
+        prior: What is expected of a document before its clicks count: by query and rank, or by query, without the
+            logged order.
+        min_impressions: The impressions of a document for a query below which it has no judgment and no say in
+            propensities.
         min_documents: The minimum of judged documents per query.
         max_propensity_error: The largest relative standard error of a usable propensity.
         max_rank: Deeper ranks are ignored.
@@ -47,7 +47,7 @@ class JudgmentsConfig:
         grade_shares: The shares of the typical attractiveness from which on a document gets grade 1, 2 and so on.
         sample_cells: About how many rows of query, document and rank are sampled to estimate propensities and prior.
         id_salt: The key of the query ids.
-        adult_list: A file of adult terms, one per line, that replaces the built-in list.
+        adult_list: A file of adult terms, one per line, in place of the built-in list.
     """
 
     k: Annotated[int, Field(ge=0, le=PEOPLE_CAP)] = 5

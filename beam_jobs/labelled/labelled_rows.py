@@ -97,9 +97,8 @@ class LabelledConfig:
         classes: The allowed classes; by default those of the training lines.
         lowest: The lower bound of a value, inclusive.
         highest: The upper bound of a value, inclusive.
-        ordered: Whether swapping a pair's texts makes another pair; if not, the two are one, with the text that sorts
-            first as `first`.
-        dev_share: The share of the connected components of sentences that is held out if there is no dev file.
+        ordered: Whether swapping a pair's texts makes another pair; if not, `first` is the text that sorts first.
+        dev_share: The share of the connected components of sentences that is held out without a dev file.
         split_salt: The key of that split.
         table_rows: Rows of the letter-trigram table.
         rows_per_shard: Rows in a shard.

@@ -81,7 +81,7 @@ def is_name(text: str) -> bool:
 
 
 def may_be_shown(name: str, typed: Collection[str] = ()) -> bool:
-    """Whether a name, or a dotted path of names, is none that only the log knows. `typed`: the user's own names."""
+    """Whether a name, or a dotted path of names, is known without the log. `typed`: the user's own names."""
     if name in typed:
         return True
     parts = name.split(".")

@@ -165,12 +165,10 @@ class ColumnMapping:
         header: The first line of each file names its columns.
         quote: The mark around fields that contain the delimiter; empty for no mark; by default ", or no mark if tabs
             delimit.
-        quoted_newlines: A quoted field may contain line ends. Then one worker reads each file, because record
-            boundaries are not recognisable in its middle.
+        quoted_newlines: A quoted field may contain line ends; one worker then reads each file.
         escape: The mark, such as a backslash, before a character that stands for itself; after a backslash n, r, t, b,
             0 are the usual controls.
-        encoding: The encoding of text, by any name that Python knows. One worker reads a file in another than UTF-8,
-            and places count the bytes that it has in UTF-8.
+        encoding: The encoding of text, by any name that Python knows; one worker reads each file in another than UTF-8.
     """
 
     columns: NamedColumns = field(default_factory=NamedColumns)

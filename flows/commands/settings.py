@@ -20,15 +20,14 @@ LEAD = """\
 Every field of every command: what `--set field=value` takes, and the tables of [pipeline.toml](../pipeline.toml) and
 [sweep.toml](../sweep.toml), whose own fields are those of `run` and `sweep`. A field of a section is `section.field`,
 in a file `field` below `[section]`. A *kind* is a name, or a table with its fields; a field that only some kinds have
-names them first. Without a default a field is not set.
+names them first. Behind `=` stands the default; a field without one is not set.
 
 `clicktower settings train` shows those of one command. `clicktower settings --markdown` wrote this page.
 """
 
 RECIPES_LEAD = f"""\
 How the named recipes learn from clicks ([the method](model.md#4-gradient-and-update-eq-6-8-algorithm-1)), those that
-train alike in one row. `train` takes `{DEFAULT}` unless it is told otherwise. `paper-` recipes train as the paper
-prints.
+train alike in one row. `train` takes `{DEFAULT}` by default. `paper-` recipes train as the paper prints.
 
 | recipes | towers | start | negatives of a pair | μ | th_G | step ε |
 |---|---|---|---|---|---|---|"""
@@ -73,13 +72,12 @@ def _show(settings: dict[str, list[Setting]]) -> None:
 
 def _markdown(command: str, rows: list[Setting]) -> Iterator[str]:
     yield from (f"## {command}", "", summary(settings_class(command)), "")
-    yield from ("| field | type | default | meaning |", "|---|---|---|---|")
     for row in rows:
+        required = f", {REQUIRED}" if row.default == REQUIRED else ""
+        default = f" = {row.default}" if row.default not in ("", REQUIRED) else ""
         only = f"*{', '.join(row.only)}*: " if row.only else ""
-        default = f"`{row.default}`" if row.default not in ("", REQUIRED) else row.default
-        yield f"| `{row.name}` | {row.type} | {default} | {_cell(only + row.meaning)} |"
-        for kind, meaning in row.kinds.items():
-            yield f"| `{row.name}` = `{kind}` | | | {_cell(meaning)} |"
+        yield f"- `{row.name}{default}` ({row.type}{required}): {only}{row.meaning}"
+        yield from (f"  - `{kind}`: {meaning}" for kind, meaning in row.kinds.items())
 
 
 def _recipe_families() -> Iterator[str]:
@@ -121,7 +119,3 @@ def _negatives(negatives: NegativeSettings) -> str:
     if isinstance(negatives, Pool):
         return f"{'all' if negatives.softmax else 'n'} of {negatives.size} that a micro-batch shares"
     return "n, those of the shards" if isinstance(negatives, Fixed) else "n, new ones in each epoch"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("_", "\\_") if "`" not in text else text.replace("|", "\\|")

@@ -54,8 +54,7 @@ class DriftRules:
         limits: The largest usual change of a figure, in place of its default (docs/running.md).
         days: The number of earlier days that define what is usual.
         same_weekdays: If so many of them are of the same weekday, the usual value is the median of these alone.
-        exit_code: That of `clicktower run` after an alarm; by default 1 where it stops the run, and 0 where it does
-            not.
+        exit_code: That of `clicktower run` after an alarm; by default 1 if it stops the run, else 0.
     """
 
     stop: tuple[str, ...] = ()

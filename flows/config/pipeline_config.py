@@ -55,10 +55,10 @@ class LogSection:
     """The log.
 
     Args:
-        files: Files, patterns, folders or URIs. {date} is filled with the data date of a scheduled run.
-        format: The format of the log: ubi where [ingest] has no format either, orcas, delimited, jsonl or parquet.
+        files: Files, patterns, folders or URIs; {date} is the data date of a scheduled run.
+        format: The format of the log, here or in [ingest].
         date: The day of the log (ISO 8601), if there is no {date} in `files`.
-        wait_minutes: How long a run waits for a log that is late.
+        wait_minutes: How long a run waits for a late log.
     """
 
     files: Annotated[tuple[Uri, ...], Field(min_length=1)]
@@ -114,8 +114,8 @@ class TrainSection(Compute, Sources):
 
     Args:
         recipe: A recipe's name, or a TOML file such as a sweep's best.
-        start: Another training's folder, or "live", the model of the live release; without it from random numbers. If
-            the live model was trained on the same shards, it is what that one started from.
+        start: Another training's folder, or "live", the model of the live release (if that has the same shards, what it
+            started from); by default random numbers.
         set: Fields of the recipe, as of the command `train`.
     """
 
@@ -393,7 +393,7 @@ def check_inputs(config: PipelineConfig, date: str) -> None:
             "Check the paths in the TOML file; they are relative to its folder.",
         )
     if taken := [name for name in (config.store, config.publish.to) if storage.size_bytes(name) is not None]:
-        raise UsageError(f"A file is at {', '.join(taken)}, where a folder is to be.", "Choose another folder.")
+        raise UsageError(f"A file is at {', '.join(taken)}, where a folder belongs.", "Choose another folder.")
     with checking():
         _check_contents(config)
 

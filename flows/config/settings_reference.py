@@ -143,7 +143,7 @@ def _words(schema: Mapping[str, Any]) -> str:
             return f"list: {_words(schema['items'])}"
         case "object":
             return "table"
-    return {"boolean": "true or false", "string": "text"}.get(schema.get("type", ""), "value")
+    return {"boolean": "boolean", "string": "text"}.get(schema.get("type", ""), "value")
 
 
 def _bound(value: float) -> str:

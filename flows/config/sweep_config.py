@@ -59,17 +59,17 @@ class SweepConfig(Compute, Sources):
         word_vectors: As in `train`, unless a point says word_vectors = "none".
         epochs: The epochs of all trials; by default the recipe's.
         seeds: Every point is trained with each; by default with the recipe's.
-        measure: What decides: dev_loss, dev_ndcg@10 and so on; by default NDCG with [judged], otherwise the loss of the
-            held-out pairs where it can compare.
+        measure: What decides: dev_loss, dev_ndcg@10 and so on; by default NDCG with [judged], else the held-out loss
+            where it can compare.
         max_trials: The most trials, points times seeds; more are refused.
         workers: Workers of a trial.
         engine: processes of this machine, ray, or auto for Ray if RAY_ADDRESS names a cluster.
-        at_once: Concurrent trials, which share the cores; by default one, on Ray as many as there is room for.
+        at_once: Concurrent trials, which share the cores; by default one, on Ray as many as fit.
         mlflow: A folder or a tracking server, for the finished trials.
         halving: Most points stop early.
         judged: Judgments to tune on.
         set: Recipe fields that all trials share.
-        fields: The grid: a list of values for each recipe field, or of recipes, for `recipe`.
+        fields: The grid: a list of values for each recipe field, or of recipes for `recipe`.
         sample: Only so many random points of the grid.
         trial: Points given one by one.
     """

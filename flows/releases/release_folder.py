@@ -50,7 +50,7 @@ class PublishConfig:
         index_above: The documents above which auto makes an index.
         recall_at: The results of a query that recall is measured on.
         min_recall: The smallest recall of a usable index, against exact search.
-        num_recall_queries: The queries of that measurement: titles drawn by a keyed hash, two words of each.
+        num_recall_queries: The queries of that measurement: two words each of titles drawn by a keyed hash.
         seed: The seed of the index and of these queries.
         columns: The columns of the documents to return with each hit and to filter by.
         language: The language of the titles' terms (BM25) (docs/model.md).

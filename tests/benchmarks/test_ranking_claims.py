@@ -69,11 +69,11 @@ def test_each_verdict_of_a_claim_is_the_records():
             assert verdict == expected, name
 
 
-def test_a_star_of_the_four_sets_is_the_records():
-    found = {cells[0]: cells[1:] for cells in rows_of("docs/results.md", "#### On all four sets")}
+def test_a_star_of_the_three_other_sets_is_the_records():
+    found = {cells[0]: cells[1:] for cells in rows_of("docs/results.md", "#### On the three other sets")}
     assert found.keys() >= ROW_OF.keys()
     for name, row in ROW_OF.items():
-        for cell, of in zip(found[name], SETS, strict=True):
+        for cell, of in zip(found[name], SETS[1:], strict=True):
             assert ("\\*" in cell) == is_beyond_chance(of, "lstm minus", row)
 
 

@@ -27,8 +27,8 @@ class CountingRule:
     """The counting of keywords: the paper's rule, except for the threshold, which the paper does not give.
 
     Args:
-        top_cells: The cells of each direction that are asked: those with the largest final activation.
-        threshold: The share of its range over the text by which a cell must move at a word to declare it.
+        top_cells: The cells of each direction that count, those with the largest final activation.
+        threshold: The share of its range by which a cell must move at a word to declare it.
         share: The share of the cells that must declare a keyword.
     """
 

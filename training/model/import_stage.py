@@ -174,7 +174,7 @@ def _probe(encoder: ImportedEncoder) -> ImportedEncoder:
         output = next(iter([*of_text, *(name for name, rank in ranks.items() if rank == 3)]), None)
         if inputs - GRAPH_INPUTS or output is None:
             raise UsageError(
-                f"The graph makes {', '.join(ranks)} of {', '.join(sorted(inputs))}: it is none that makes vectors of"
+                f"The graph makes {', '.join(ranks)} of {', '.join(sorted(inputs))}: it does not make vectors of"
                 " tokens.",
                 _EXPORT,
             )

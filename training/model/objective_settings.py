@@ -107,8 +107,8 @@ class Clicks(ObjectiveSettings):
         word_share: The share of the words' own matches in a score; not trained.
         lexical_share: The share of BM25 in a score; not trained.
         shuffle_clicks: Leak check: clicked titles are permuted among the training pairs.
-        loss_after_epoch: Measure the training pairs' loss once more when an epoch has ended (Fig. 7), with the shards'
-            own negatives and without weights, as that of held-out pairs.
+        loss_after_epoch: Measure the training pairs' loss again after each epoch (Fig. 7), as that of held-out pairs:
+            with the shards' negatives, without weights.
     """
 
     code: ClassVar[str] = "clicktower.training.trainer.clicks"

@@ -188,7 +188,7 @@ class WordMatches:
         try:
             self._take(encoder, read_arrays(storage.map_bytes(uri)))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{uri} is no file of the titles' words, or a damaged one: {error}") from None
+            raise ValueError(f"{uri} is not a file of the titles' words, or is damaged: {error}") from None
         return self
 
     def write(self, uri: str) -> None:

@@ -91,8 +91,7 @@ class LSTM(GatedRecurrent, Truncated):
     """The paper's LSTM; the last state is the embedding.
 
     Args:
-        gradient: The exact one, or the appendix's: eq. 14-44 of the paper leave out paths from one gate into another
-            (docs/model.md section 4).
+        gradient: The exact one, or that of the paper's appendix, eq. 14-44 (docs/model.md section 4).
     """
 
     code: ClassVar[str] = "clicktower.training.towers.recurrent:lstm"

@@ -153,7 +153,7 @@ def whole(tmp_path):
         ("[compare]\nlogged = 'none.run'\n", "Nothing is at PLACE/none.run"),
         ("[compare]\nfrequencies = 'none.tsv'\n", "Nothing is at PLACE/none.tsv"),
         ("[publish]\nset = {columns = ['price']}\n", "has no column 'price'"),
-        ("[publish]\nto = 'documents.tsv'\n", "A file is at PLACE/documents.tsv, where a folder is to be"),
+        ("[publish]\nto = 'documents.tsv'\n", "A file is at PLACE/documents.tsv, where a folder belongs"),
     ],
 )
 def test_a_run_that_would_fail_is_refused_at_once_and_nothing_is_written(tmp_path, whole, more, words, capsys):

@@ -202,7 +202,7 @@ def leave_out_normalise(folder: Path) -> None:
         (write("1_Pooling/config.json", '{"pooling_mode": "lasttoken"}'), "more than its graph: pooling by lasttoken"),
         (add_module, "does more than its graph: Dense"),
         (leave_out_normalise, "does more than its graph: comparison by dot"),
-        (add_input, "The graph makes state of pixels: it is none that makes vectors of tokens"),
+        (add_input, "The graph makes state of pixels: it does not make vectors of tokens"),
         (fix_length, "The model does not run: .*"),
     ],
 )

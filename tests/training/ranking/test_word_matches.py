@@ -91,7 +91,7 @@ def test_a_damaged_file_is_refused(tmp_path, wrong):
         storage.write_atomic(uri, *safetensors_pieces({**arrays, **wrong}))
     else:
         storage.write_atomic(uri, b"half a file")
-    with pytest.raises(ValueError, match="is no file of the titles' words, or a damaged one"):
+    with pytest.raises(ValueError, match="is not a file of the titles' words, or is damaged"):
         WordMatches.open(uri, Plane())
 
 
