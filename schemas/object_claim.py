@@ -52,13 +52,13 @@ def _create(folder: str, progress: Callable[[str, int, int | None], None], reads
     since = time.monotonic()
     while True:
         newest = max(claims(folder), default="")
-        signature = read_claim(storage.join(folder, newest)) if newest else b""
-        if signature is None:
+        sign = read_claim(storage.join(folder, newest)) if newest else b""
+        if sign is None:
             continue  # released between the two checks
-        if (newest, signature) != seen:
-            seen, since = (newest, signature), time.monotonic()
+        if (newest, sign) != seen:
+            seen, since = (newest, sign), time.monotonic()
         if newest and time.monotonic() - since < TAKE_OVER_SECONDS:
-            progress(f"another process is making this: waiting ({holder_of(signature)})", 0, None)
+            progress(f"another process is making this: waiting ({holder_of(sign)})", 0, None)
             time.sleep(LOOK_SECONDS)
             continue
         number = int(newest[len("claim-") : -len(".json")]) + 1 if newest else 1
@@ -68,7 +68,7 @@ def _create(folder: str, progress: Callable[[str, int, int | None], None], reads
         # Between the check and the claim others may have come and gone. It counts only if the sole other claim is the
         # one taken over, unchanged.
         signatures = {name: read_claim(storage.join(folder, name)) for name in claims(folder) if name != name_of_claim}
-        if all(sign in (None, signature) for sign in signatures.values()):
+        if all(other in (None, sign) for other in signatures.values()):
             for name in signatures:
                 storage.remove(storage.join(folder, name))
             return storage.join(folder, name_of_claim)

@@ -32,7 +32,7 @@ from clicktower.schemas.section import (
 )
 from clicktower.schemas.stage import open_result
 from clicktower.training.compute.device import Compute
-from clicktower.training.evaluation.evaluation_settings import EvaluateConfig
+from clicktower.training.evaluation.row import EvaluateConfig
 from clicktower.training.model.objective_settings import Clicks, Fixed
 from clicktower.training.model.recipe import DEFAULT, Recipe, Sources, may_be_large
 from clicktower.training.trainer.job import completed

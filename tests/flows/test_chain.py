@@ -13,7 +13,7 @@ from clicktower.flows.config.pipeline_config import LateLog, read_pipeline
 from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.schemas.errors import StageError, UsageError
-from clicktower.training.evaluation.evaluation_settings import EvaluateConfig
+from clicktower.training.evaluation.row import EvaluateConfig
 from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.trained_model import trained_stage
 
