@@ -74,7 +74,7 @@ def with_teacher(recipe: Recipe, teacher: str | None) -> Recipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextVectors:
-    """The content of a file, as an encoder (trainer.click_loss)."""
+    """The content of a file, as an encoder (trainer.click_teacher)."""
 
     path: str
     texts: pa.Array  # normalised

@@ -36,7 +36,7 @@ def load(folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | 
     data = load_shards(folder, recipe, words)
     if not teacher:
         return ClickTask(data, recipe)
-    from clicktower.training.trainer.click_loss import teacher_of
+    from clicktower.training.trainer.click_teacher import teacher_of
 
     return ClickTask(data, recipe, teacher_of(teacher, data, recipe).taught)
 

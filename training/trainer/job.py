@@ -45,7 +45,7 @@ class TrainingJob:
     output: str
     checkpoint_seconds: float
     word_vectors: str | None = None  # a file (model.word_vectors)
-    teacher: str | None = None  # a model folder or a file of vectors (trainer.click_loss)
+    teacher: str | None = None  # a model folder or a file of vectors (trainer.click_teacher)
     device: str = "cpu"  # cpu, cuda or cuda-eager
     arithmetic: str = REFERENCE  # the arithmetic of every worker
     stop_after: int | None = None  # stop after so many epochs with a checkpoint instead of a model

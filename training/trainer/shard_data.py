@@ -425,7 +425,7 @@ class Pairs:
     documents: tuple[Texts, ...]  # [N] numbered from 0, one part after the other
     candidates: np.ndarray  # int32 [B, C] numbers of documents, the clicked one first; -1: none
     weights: np.ndarray | None  # float32 [B]; None: each pair counts once
-    taught: np.ndarray | None = None  # float32 [B, C], a teacher's probabilities (trainer.click_loss)
+    taught: np.ndarray | None = None  # float32 [B, C], a teacher's probabilities (trainer.click_teacher)
 
 
 def pairs_of(micro_batch: MicroBatch, data: ShardData, recipe: Recipe, epoch: int) -> Pairs:

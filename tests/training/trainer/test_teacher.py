@@ -14,7 +14,8 @@ from clicktower.training.evaluation.combine_stage import combine
 from clicktower.training.model.kernel_towers import moves_rows
 from clicktower.training.model.model import load_model
 from clicktower.training.trainer import clicks
-from clicktower.training.trainer.click_loss import DENSE, Taught, probabilities, teacher_losses
+from clicktower.training.trainer.click_loss import DENSE, Taught, teacher_losses
+from clicktower.training.trainer.click_teacher import probabilities
 from clicktower.training.trainer.job import REFERENCE, ROWS, arithmetic_of
 from clicktower.training.trainer.shard_data import MicroBatch
 from tests.recipes import recipe_with, varied
