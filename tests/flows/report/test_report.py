@@ -8,7 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from clicktower.flows.report.blocks import duration, html, write_page
+from clicktower.flows.report.blocks import duration, write_page
+from clicktower.flows.report.blocks import html as page_as_html
 from clicktower.flows.report.run_blocks import Run, ledger_table, percent, result, run_page, verdict
 from clicktower.flows.report.training_page import pictures
 from clicktower.schemas.ledger import FATES, Ledger
@@ -56,7 +57,7 @@ class Page(HTMLParser):
 
 
 def render(run: Run) -> str:
-    return html(run_page(run))
+    return page_as_html(run_page(run))
 
 
 def labelled(stage: str, **labels: object) -> Run:
