@@ -11,8 +11,7 @@ write after the holder's end is in an attempt that nobody commits, so the next p
 names the holder, for people, and the outputs that it reads, which nobody removes meanwhile (schemas.removal).
 
 An object store has no such lock: there a claim is an object that its holder rewrites (object_claim). On a network file
-system that is mounted without locks two processes may make the same, and no harm is done: the first to write the
-manifest wins (stage).
+system without locks two processes may make the same, without harm: the first to write the manifest wins (stage).
 
 A stage waits only for others with the same digest. A digest covers everything that a stage reads, so processes cannot
 wait for each other in a circle: a stage's own children (the trainings of a sweep) never have its digest.

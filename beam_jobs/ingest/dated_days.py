@@ -57,9 +57,8 @@ def find_held(store: str, request: Request, *, replace_day: bool = False) -> str
         return None
     if holder := _holder(newest, part):
         return follow(storage.join(store, "ingest", holder.ingest))
-    if not any(
-        _sample(store, earlier) for earlier in newest.parts
-    ):  # the lines can prove later what the files do not prove now
+    # Otherwise the lines can prove later what the files do not prove now.
+    if not any(_sample(store, earlier) for earlier in newest.parts):
         _next_parts(store, newest, part)
     return None
 
@@ -67,16 +66,13 @@ def find_held(store: str, request: Request, *, replace_day: bool = False) -> str
 def register(
     store: str, request: Request, *, replace_day: bool = False, keys: Collection[str] = ()
 ) -> versions.DayVersion | None:
-    """The version of its date that contains a finished ingest, or what an erasure left of it, written if necessary;
-    None for an undated one.
+    """The version of its date that contains a finished ingest, or what an erasure left of it, written if necessary.
 
     `replace_day`: the date consists of this ingest alone from now on. `keys`: the ids of the keys that its log is
     ingested under; the date's parts under them stay, those under others are of an earlier state of the date. It can run
     again at any time: a registered ingest stays as it is. Raises StageError (see `_next_parts`).
     """
-    date = data_date(request)
-    if date is None:
-        return None
+    date = str(data_date(request))
     part = part_of(request)
     part = replace(part, ingest=_left_of(store, part.ingest))
 

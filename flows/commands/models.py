@@ -27,7 +27,7 @@ def texts(*, shards: Shards, to: str, json: Json = False) -> None:
     Args:
         to: The Parquet file to write, with a column `text`: each text once. A file that exists is not overwritten.
     """
-    from clicktower.training.trainer.shard_texts import write_texts
+    from clicktower.training.analysis.nearest_words import write_texts
 
     number = write_texts(shards, to)
     console.emit(

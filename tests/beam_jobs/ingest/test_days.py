@@ -241,9 +241,8 @@ def test_while_two_keys_overlap_a_date_has_parts_under_both_and_a_window_those_o
 
 @pytest.mark.slow
 def test_the_last_step_of_the_job_registers_the_day_so_that_a_dead_client_loses_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "clicktower.beam_jobs.ingest.ingest_stage.register", lambda *_, **__: None
-    )  # as if the client had died by then
+    # as if the client had died by then
+    monkeypatch.setattr("clicktower.beam_jobs.ingest.ingest_stage._complete", lambda _, result, *__: result)
     log = write_lines(tmp_path / "log.ndjson", day_lines("2026-09-01", 1))
     result = ingest_log([log], store=str(tmp_path / "store"), config=IngestConfig(date="2026-09-01"))
     assert _parts(tmp_path / "store", "2026-09-01") == (1, {result.manifest.digest}, FIRST)
@@ -259,11 +258,11 @@ def test_a_day_that_changed_under_a_running_job_refuses_it_and_keeps_what_it_mad
 
     def overtaken(where, request, **options):
         found = real(where, request, **options)
-        monkeypatch.setattr("clicktower.beam_jobs.ingest.ingest_stage.find_held", real)
+        monkeypatch.setattr("clicktower.beam_jobs.ingest.dated_days.find_held", real)
         ingest_log([two, three], store=store, config=day)  # while the other is about to start
         return found
 
-    monkeypatch.setattr("clicktower.beam_jobs.ingest.ingest_stage.find_held", overtaken)
+    monkeypatch.setattr("clicktower.beam_jobs.ingest.dated_days.find_held", overtaken)
     with pytest.raises(StageError, match=r"(?i)Lines of the 2 log files are in version"):
         ingest_log([one, two], store=store, config=day)
     assert len(open_window([store]).ingests) == 1
