@@ -197,7 +197,7 @@ def everything(work: Path, seed: int) -> Iterator[Site]:
         ray = stack.enter_context(RayCluster(work / "ray", nodes, RAY_gcs_rpc_server_reconnect_timeout_s="15"))
         flink = stack.enter_context(Cluster(work / "flink", engines))
         heartbeat = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS)}
-        given = ray.environment | heartbeat | {"RAY_ADDRESS": ray.address}
+        given = ray.environment | heartbeat | {"RAY_ADDRESS": ray.address, "TMPDIR": os.environ["TMPDIR"]}
         prefect = stack.enter_context(PrefectServer(work / "prefect", **given))
         automation = (Path(__file__).parents[1] / "deploy" / "lost-runs.yaml").read_text(encoding="utf-8")
         (work / "lost-runs.yaml").write_text(automation.replace("within: 180", f"within: {LOST_SECONDS}"))

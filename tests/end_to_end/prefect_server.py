@@ -30,7 +30,7 @@ class PrefectServer(Services):
     def __init__(self, work: Path, **environment: str) -> None:
         super().__init__()
         self._work, self.temporary = work, work / "tmp"
-        self.temporary.mkdir()
+        self.temporary.mkdir(parents=True)
         [port] = free_ports(1)
         self._commands = {
             "server": ["server", "start", "--host", "127.0.0.1", "--port", str(port)],
@@ -39,10 +39,10 @@ class PrefectServer(Services):
         self._starters = {name: partial(self._start, name) for name in self._commands}
         self.environment = (
             os.environ
+            | {"TMPDIR": str(self.temporary)}
             | environment
             | {
                 "PREFECT_HOME": str(work / "prefect"),
-                "TMPDIR": str(self.temporary),
                 "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
                 "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
                 "PREFECT_WORKER_QUERY_SECONDS": "1",
