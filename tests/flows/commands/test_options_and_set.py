@@ -52,7 +52,7 @@ def test_an_option_and_set_that_differ_are_refused(words, tmp_path, monkeypatch,
 def test_no_option_beside_set_has_a_default_that_could_override_it():
     """An option that sets a field is None until it is typed; these set none."""
     others = {
-        "compute", "sources", "against", "topics", "word_prior", "colours", "label", "grid", "candidate",
+        "compute", "sources", "workers", "against", "topics", "word_prior", "colours", "label", "grid", "candidate",
         "if_better", "json", "json_logs", "plan", "recipe", "no_header", "renew_key", "replace_day", "dates",
         "host", "port", "poll_seconds", "drain_seconds",
     }  # fmt: skip
