@@ -199,13 +199,13 @@ def test_trials_of_one_machine_take_the_gpu_with_the_fewest_of_them(monkeypatch)
 
 
 def test_a_trial_tells_an_error_as_it_was_raised(shop_shards, tmp_path):
-    arguments = {"shards": shop_shards, "store": str(tmp_path), "recipe": POINTS[0].recipes[0], "threads": 0}
-    with TrialProcess(arguments) as trial:
+    arguments: dict = {"shards": shop_shards, "store": str(tmp_path), "recipe": POINTS[0].recipes[0]}
+    with TrialProcess(arguments | {"compute": Compute(device="tpu")}) as trial:  # type: ignore[arg-type]
         assert wait([trial.pipe], SECONDS)
         ended = trial.read()
     assert isinstance(ended, TrialOutcome)
     assert isinstance(ended.error, UsageError)
-    assert "must be at least 1" in ended.error.problem
+    assert "no device named" in ended.error.problem
 
 
 def test_what_was_not_measured_cannot_choose(tmp_path):
