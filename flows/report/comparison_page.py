@@ -32,7 +32,7 @@ from clicktower.flows.report.blocks import (
 )
 from clicktower.flows.report.figures import WIDE, ChartRow, Dot, dot_of, row_chart
 from clicktower.flows.report.run_blocks import measurement_blocks
-from clicktower.training.evaluation.row import TABLES
+from clicktower.training.evaluation import TABLES
 from clicktower.training.ranking.ndcg import measure_name
 
 Comparison = Mapping[str, Any]

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from clicktower.schemas.judgments import Run, are_click_derived, trec_field
+from clicktower.training.evaluation import TABLES
 from clicktower.training.evaluation.evaluate_stage import RULES, EvaluateConfig, Slice, ranked_titles, warnings
-from clicktower.training.evaluation.row import TABLES, EndedRow, Row
+from clicktower.training.evaluation.row import EndedRow, Row
 from clicktower.training.ranking.measure import JudgedCollection
 from clicktower.training.ranking.ndcg import CUTOFFS
 from clicktower.training.ranking.significance import kendall, percentiles, resample

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -30,6 +30,7 @@ from clicktower.schemas.section import (
     section,
 )
 from clicktower.schemas.stage import Progress, Stage, StageResult, find_finished, run_stage
+from clicktower.training.evaluation import Table
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.ranking.bm25 import TitleBM25
 from clicktower.training.ranking.measure import JudgedCollection, Measured, RandomOrder, Rules, System, measure
@@ -83,8 +84,6 @@ class EvaluateConfig:
         return [{"p": p, "p_holm": corrected} for p, corrected in zip(p_values, holm(p_values), strict=True)]
 
 
-Table = Literal["as printed", "tuned"]  # of the rows that the paper has
-TABLES: tuple[Table, ...] = get_args(Table)
 BASELINE = "bm25"
 Family = Literal["floor", "logged", "lexical", "topics", "paragraph", "tower", "model", "hybrid", "run"]
 Figures = tuple[float, float, float]  # NDCG@1, @3 and @10 in percent

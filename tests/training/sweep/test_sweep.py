@@ -151,7 +151,8 @@ def test_a_trial_that_dies_leaves_the_sweep_unfinished_with_the_others_kept(shop
 @pytest.mark.parametrize("ending", ["asked to", "nobody listens"])
 def test_a_trial_ends_with_the_one_that_started_it_and_clears_its_attempt_away(shop_shards, tmp_path, ending):
     long = replace(RECIPE, epochs=10_000)
-    arguments = {"shards": shop_shards, "store": str(tmp_path), "recipe": long, "threads": 1, "checkpoint_seconds": 0.0}
+    arguments = {"shards": shop_shards, "store": str(tmp_path), "recipe": long, "compute": Compute(threads=1)}
+    arguments["checkpoint_seconds"] = 0.0
     with TrialProcess(arguments) as trial:
         reported = trial.read()
         while (
