@@ -122,7 +122,7 @@ class ExcludedBy:
 
 @dataclass(frozen=True, slots=True)
 class PoolExclusions:
-    """The excluded rows within a shared pool, as negatives.Exclusions."""
+    """The excluded rows within a shared pool, as shard.Exclusions."""
 
     excluded_KS: np.ndarray  # bool
     allowed_K: np.ndarray  # int64, the number of rows that each list does not contain
