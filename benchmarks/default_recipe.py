@@ -73,8 +73,8 @@ def with_record(measured: dict, recorded: dict | None, rows: Sequence[str] | Non
 
 
 def new_rows(figures: dict, rows: Sequence[str]) -> dict:
-    """Those of rows that were asked for, also with BM25's help."""
-    return {row: of_row for row, of_row in figures.items() if row.removesuffix(" + bm25") in rows}
+    """Those of rows that were asked for, also with BM25's help, without terms and by vectors alone."""
+    return {row: of for row, of in figures.items() if row.partition(",")[0].removesuffix(" + bm25") in rows}
 
 
 def compare(dataset: str, options: argparse.Namespace) -> dict:
