@@ -96,8 +96,8 @@ def run(arguments: list[str]) -> int:
 def call(arguments: list[str]) -> object:
     """What a command's function returns for a command line. Raises what it raises, and CycloptsError."""
     command = _command(arguments)
-    if OPTIONS in arguments:
-        return call_command(command, arguments[-1])
+    if arguments[1:3] == ["--json", OPTIONS]:  # as submit calls it; behind `--` an engine may have such an option
+        return call_command(command, arguments[3])
     words = _engine_options(_standard_input(command, arguments))
     return build_app(command)(words, exit_on_error=False, print_error=False, result_action="return_value")
 
