@@ -190,7 +190,7 @@ def _change(name: str, before: Any, now: Any) -> str:
         return ""
     if isinstance(before, list) and isinstance(now, list) and all(map(_is_fingerprint, [*before, *now])):
         counts = ((len({*now} - {*before}), "new"), (len({*before} - {*now}), "gone"))
-        return f"{name} ({', '.join(f'{count:,} {what}' for count, what in counts if count)})"
+        return f"{name} ({', '.join(f'{count:,} {state}' for count, state in counts if count)})"
     if any(_is_fingerprint(value) or len(_text(value)) > _LONGEST for value in (before, now)):
         return name
     return f"{name} {_text(before)} → {_text(now)}"

@@ -153,10 +153,10 @@ def parse_csv(uri: str, content: bytes, offset: int, columns: Sequence[str]) -> 
     records = ((at, cells) for at, cells in _records(lines) if cells is None or any(map(str.strip, cells)))
     _, header = next(records, (0, None))
     names = [name.strip() for name in header or ()]
-    wanted = _wanted_columns(uri, names, columns)
+    fields = _wanted_columns(uri, names, columns)
     places, codes, rows = list[int](), list[int](), list[list[str | None]]()
-    nothing: list[str | None] = [None] * len(wanted)
-    at_of = [names.index(name) for name in wanted]
+    nothing: list[str | None] = [None] * len(fields)
+    at_of = [names.index(name) for name in fields]
     for at, cells in records:
         reason, values = "", nothing
         if cells is None:
@@ -170,8 +170,8 @@ def parse_csv(uri: str, content: bytes, offset: int, columns: Sequence[str]) -> 
         places.append(at)
         codes.append(CODES.get(reason, 0))
         rows.append(values)
-    values_of = dict(zip(wanted, map(list, zip(*rows, strict=True)), strict=True)) if rows else {}
-    texts = {name: pa.array(values_of.get(name, []), pa.string()) for name in wanted if name in _FIELDS}
+    values_of = dict(zip(fields, map(list, zip(*rows, strict=True)), strict=True)) if rows else {}
+    texts = {name: pa.array(values_of.get(name, []), pa.string()) for name in fields if name in _FIELDS}
     more = {name: values_of.get(name, []) for name in columns}
     return new_block(*_id_and_title(texts), np.array(codes, np.int8), starts[np.array(places, np.int64)], more)
 
@@ -233,9 +233,9 @@ def read_row_group(
     uri: str, rows: pyarrow.parquet.ParquetFile, number: int, columns: Sequence[str] = ()
 ) -> Iterator[DocumentsBlock]:
     """The documents of a row group. Raises StageError."""
-    wanted = _wanted_columns(uri, rows.schema_arrow.names, columns)
+    fields = _wanted_columns(uri, rows.schema_arrow.names, columns)
     try:
-        table = rows.read_row_group(number, columns=wanted)
+        table = rows.read_row_group(number, columns=fields)
     except (pa.ArrowException, OSError) as error:
         if getattr(error, "errno", None) is not None:
             raise
@@ -243,7 +243,7 @@ def read_row_group(
     first_row = sum(rows.metadata.row_group(earlier).num_rows for earlier in range(number))
     for batch in table.to_batches():
         codes = np.zeros(len(batch), np.int8)
-        texts = {name: _text_column(name, batch[name], codes) for name in wanted if name in _FIELDS}
+        texts = {name: _text_column(name, batch[name], codes) for name in fields if name in _FIELDS}
         places = np.arange(first_row, first_row + len(batch))
         yield new_block(*_id_and_title(texts), codes, places, {name: batch[name] for name in columns})
         first_row += len(batch)

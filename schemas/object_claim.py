@@ -68,7 +68,7 @@ def _create(folder: str, progress: Callable[[str, int, int | None], None], reads
         # Between the check and the claim others may have come and gone. It counts only if the sole other claim is the
         # one taken over, unchanged.
         signatures = {name: read_claim(storage.join(folder, name)) for name in claims(folder) if name != name_of_claim}
-        if all(other in (None, sign) for other in signatures.values()):
+        if all(content in (None, sign) for content in signatures.values()):
             for name in signatures:
                 storage.remove(storage.join(folder, name))
             return storage.join(folder, name_of_claim)

@@ -62,7 +62,7 @@ class Fields:
     """
 
     format: str = ""
-    what: str = "a log in no format that its first lines tell"
+    description: str = "a log in no format that its first lines tell"
     delimiter: str = "\t"
     header: tuple[str, ...] = ()
     num_lines: int = 0  # objects, or records
@@ -158,13 +158,13 @@ def fields_of_json(lines: Iterable[bytes]) -> Fields:
     keys = {path.split(".")[0] for path in fields.paths}
     similar = {plain_name(key) for key in keys} & set(map(plain_name, _UBI_KEYS))
     is_ubi = bool({"user_query", "action_name"} & keys) or len(similar) > 1
-    fields.format, fields.what = ("ubi", "UBI, JSON lines") if is_ubi else ("jsonl", "JSON lines")
+    fields.format, fields.description = ("ubi", "UBI, JSON lines") if is_ubi else ("jsonl", "JSON lines")
     return fields
 
 
 def fields_of_rows(rows: pa.RecordBatch | None) -> Fields:
     """The columns of Parquet, structs as dotted paths."""
-    fields = Fields(format="parquet", what="Parquet")
+    fields = Fields(format="parquet", description="Parquet")
     if rows is not None:
         fields.paths.update(dict.fromkeys(rows.schema.names, 0))
         fields.num_lines = len(rows)
@@ -182,7 +182,7 @@ def fields_of_text(lines: Sequence[bytes]) -> Fields:
         if is_header(header, [record for record in records if record != header]):
             fields = Fields(
                 format="delimited",
-                what=f"text of {len(header)} columns between {named}",
+                description=f"text of {len(header)} columns between {named}",
                 delimiter=delimiter,
                 header=tuple(header),
                 num_lines=len(records),

@@ -59,7 +59,7 @@ def lacks_mapping(fields: Fields, has_proposal: bool) -> LogFinding:
     return LogFinding(
         level=FAILS,
         code="needs_mapping",
-        problem=f"This is {fields.what}, and ingest must know what its fields mean.",
+        problem=f"This is {fields.description}, and ingest must know what its fields mean.",
         fix=f"{step} (docs/data.md), then use --format {fields.format} --mapping FILE.",
     )
 

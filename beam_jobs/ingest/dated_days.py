@@ -79,7 +79,7 @@ def register(
     def decide(newest: versions.DayVersion | None) -> Parts | None:
         if newest is None:
             return (part,), versions.FIRST
-        beside = [other for other in newest.parts if other.person_key in {*keys} - {part.person_key}]
+        other_keys = [earlier for earlier in newest.parts if earlier.person_key in {*keys} - {part.person_key}]
         same_key = newest.under(part.person_key)
         held = [_left_of(store, earlier.ingest) for earlier in same_key.parts]
         if held == [part.ingest] or (part.ingest in held and not replace_day):
@@ -91,8 +91,8 @@ def register(
             decided = _next_parts(store, same_key, part)
         if decided is None:
             return None
-        because = versions.SECOND_KEY if beside and not same_key.parts else decided[1]
-        return (*beside, *decided[0]), because
+        because = versions.SECOND_KEY if other_keys and not same_key.parts else decided[1]
+        return (*other_keys, *decided[0]), because
 
     return _write_next(store, date, decide)
 
@@ -158,23 +158,23 @@ def _next_parts(store: str, newest: versions.DayVersion, part: versions.DayPart)
         return (part,), versions.ANEW
     if _holder(newest, part):
         return None
-    samples = {one.ingest: _sample(store, one) for one in (part, *newest.parts)}
+    samples = {read.ingest: _sample(store, read) for read in (part, *newest.parts)}
 
-    def overlap(other: versions.DayPart) -> bool:
+    def overlap(earlier: versions.DayPart) -> bool:
         """Whether both read the same files, or other files with the same lines."""
-        sample, theirs = samples[part.ingest], samples[other.ingest]
-        return bool(set(part.logs) & set(other.logs)) or bool(sample and theirs and sample.overlaps(theirs))
+        sample, theirs = samples[part.ingest], samples[earlier.ingest]
+        return bool(set(part.logs) & set(earlier.logs)) or bool(sample and theirs and sample.overlaps(theirs))
 
-    def holds(one: versions.DayPart, other: versions.DayPart) -> bool:
-        """Whether the first part holds everything that the other read."""
-        sample, theirs = samples[one.ingest], samples[other.ingest]
-        return set(other.logs) <= set(one.logs) or bool(sample and theirs and sample.holds(theirs))
+    def holds(larger: versions.DayPart, earlier: versions.DayPart) -> bool:
+        """Whether the first part holds everything that the second read."""
+        sample, theirs = samples[larger.ingest], samples[earlier.ingest]
+        return set(earlier.logs) <= set(larger.logs) or bool(sample and theirs and sample.holds(theirs))
 
-    again = [other for other in newest.parts if overlap(other)]
-    kept = [other for other in newest.parts if other not in again]
+    again = [earlier for earlier in newest.parts if overlap(earlier)]
+    kept = [earlier for earlier in newest.parts if earlier not in again]
     if not again:
         return (*kept, part), versions.LATE
-    if all(holds(part, other) for other in again):
+    if all(holds(part, earlier) for earlier in again):
         return (*kept, part), versions.AGAIN
     is_nothing_new = len(again) == 1 and holds(again[0], part)
     raise StageError(

@@ -102,7 +102,7 @@ def erase(
         hashes = {key_id: hash_people(ids, key) for key_id, key in keys.items()}
         add_to_list(store, hashes)
 
-        taken, found = Counter[str](), set[int]()
+        taken, seen_ids = Counter[str](), set[int]()
         num_ingests, keyless, pending = 0, set[str](), True
         counted = dict[Hashable, str]()  # (log, settings): the key by which its lines count; others have the same lines
         before = _versions(store)
@@ -129,11 +129,11 @@ def erase(
                     if counted.setdefault((part.logs, part.settings), key_id) == key_id:
                         taken.update(gone.taken)
                     if key_id in hashes:
-                        found.update(np.flatnonzero(pc.is_in(hashes[key_id], value_set=gone.people)).tolist())
+                        seen_ids.update(np.flatnonzero(pc.is_in(hashes[key_id], value_set=gone.people)).tolist())
         _finish(store)
     return Erasure(
         num_ids=len(ids),
-        num_found=len(found),
+        num_found=len(seen_ids),
         num_ingests=num_ingests,
         num_queries=taken["queries"],
         num_sets=taken["sets"],

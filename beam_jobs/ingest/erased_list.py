@@ -28,9 +28,9 @@ def read_list(store: str, files: Iterable[str] | None = None) -> dict[str, pa.Ar
     uris = [storage.join(list_folder(store), name) for name in (list_names(store) if files is None else files)]
     hashes: dict[str, list[int]] = {}
     for people in storage.map_files(_read_file, uris):
-        for key_id, some in people.items():
-            hashes.setdefault(key_id, []).extend(some)
-    return {key_id: pa.array(np.unique(np.array(some, np.uint64))) for key_id, some in hashes.items()}
+        for key_id, numbers in people.items():
+            hashes.setdefault(key_id, []).extend(numbers)
+    return {key_id: pa.array(np.unique(np.array(numbers, np.uint64))) for key_id, numbers in hashes.items()}
 
 
 def add_to_list(store: str, people: Mapping[str, pa.Array]) -> None:
@@ -109,7 +109,7 @@ def _read_list(uri: str) -> dict[str, Any]:
     try:
         value: dict[str, Any] = from_bytes(storage.read_bytes(uri))
         require_major(uri, value["schema_version"], SCHEMA_VERSION, stage="erase")
-        value["people"] = {key_id: np.array(some, np.uint64).tolist() for key_id, some in value["people"].items()}
+        value["people"] = {key_id: np.array(numbers, np.uint64).tolist() for key_id, numbers in value["people"].items()}
         return value
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, FileNotFoundError):
         raise StageError(
@@ -145,8 +145,8 @@ def _worker_list(
             f"The list of erased people in {list_folder(erased.store)}, or a key, has changed since the job began.",
             "Run the same command again.",
         )
-    own = at_hand.pop(key_id, pa.array([], pa.uint64()))
-    return keys[key_id], own, [(keys[id_], hashes) for id_, hashes in at_hand.items()]
+    of_key = at_hand.pop(key_id, pa.array([], pa.uint64()))
+    return keys[key_id], of_key, [(keys[id_], hashes) for id_, hashes in at_hand.items()]
 
 
 def digest_at_hand(store: str, files: Iterable[str], key_path: str) -> str:

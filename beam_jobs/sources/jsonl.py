@@ -66,8 +66,8 @@ def parse_block(block: bytes, mapping: ColumnMapping, rows_of: RowsOf = mapped_l
     loose: dict[int, dict[str, Any]] = {}  # by number of the line
     ways_of = {name: ways(path) for name, path in paths(mapping.columns).items()}
     for number in [number for number, reason in rejects.items() if reason == read_lines.WRONG_FIELD]:
-        if (found := usable_values(lines[number], ways_of, wrong)) is not None:
-            loose[number] = found
+        if (usable := usable_values(lines[number], ways_of, wrong)) is not None:
+            loose[number] = usable
             del rejects[number]
     numbers = [number for number in range(len(lines)) if number not in rejects] if rejects else range(len(lines))
     kept = [lines[number] for number in numbers] if rejects else lines
@@ -108,8 +108,8 @@ def ways(path: Path) -> list[Path]:
     """The keys that a path may stand for: its own first, then those with dots; `a.b.c` may be `c` within `a.b`."""
     if len(path) == 1:
         return [path]
-    apart = [(path[0], *rest) for rest in ways(path[1:])]
-    return apart + [(f"{path[0]}.{first}", *rest) for first, *rest in ways(path[1:])]
+    apart = [(path[0], *later) for later in ways(path[1:])]
+    return apart + [(f"{path[0]}.{first}", *later) for first, *later in ways(path[1:])]
 
 
 @cache
@@ -122,8 +122,8 @@ def _decoder(columns: NamedColumns) -> tuple[Callable[[bytes], Any], dict[str, l
         for way in ways(path)
     }
     struct, attributes = _struct(leaves, 0)
-    found = {name: [attributes[way] for way in ways(path)] for name, path in path_of.items()}
-    return msgspec.json.Decoder(struct).decode, found
+    ways_to = {name: [attributes[way] for way in ways(path)] for name, path in path_of.items()}
+    return msgspec.json.Decoder(struct).decode, ways_to
 
 
 def _struct(leaves: dict[Path, Any], level: int) -> tuple[Any, dict[Path, tuple[str, ...]]]:
@@ -146,13 +146,15 @@ def _struct(leaves: dict[Path, Any], level: int) -> tuple[Any, dict[Path, tuple[
 
 
 def _follow(objects: Sequence[Any], ways_of_column: Sequence[Path]) -> list[Any]:
-    found: list[Any] = []
+    column: list[Any] = []
     for attributes in ways_of_column:
         values = objects
         for attribute in attributes:
             values = [None if value is None else getattr(value, attribute) for value in values]
-        found = [new if old is None else old for old, new in zip(found, values, strict=True)] if found else list(values)
-    return found
+        column = (
+            [new if old is None else old for old, new in zip(column, values, strict=True)] if column else list(values)
+        )
+    return column
 
 
 def _keys(data: bytes, depth: int) -> set[str]:

@@ -63,15 +63,15 @@ class LakeTable:
     name_mapping: Any = None
     has_evolved: bool = False
 
-    def name_in(self, file: str, schema: pa.Schema, found: Sequence[Leaf], column: str) -> str | None:
+    def name_in(self, file: str, schema: pa.Schema, file_leaves: Sequence[Leaf], column: str) -> str | None:
         """The dotted path in a file, whose schema and leaves are given, of a column of the table; None if the file has
         none and its rows are null there. Raises UsageError for a file without what tells its columns, or values that
         are elsewhere.
         """
         leaf = next(leaf for leaf in self.leaves if leaf.name == column)
-        name: str | None = column if any(column == each.name for each in found) else None
+        name: str | None = column if any(column == each.name for each in file_leaves) else None
         if self.by_id:
-            ids: dict[int | None, str] = {each.field_id: each.name for each in found if each.field_id is not None}
+            ids: dict[int | None, str] = {each.field_id: each.name for each in file_leaves if each.field_id is not None}
             if not ids and self.name_mapping is not None:
                 ids = _mapped_ids(file, schema, self.name_mapping)
             elif not ids and self.has_evolved:

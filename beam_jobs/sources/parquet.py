@@ -38,21 +38,21 @@ class ParquetSource:
         """Also raises UsageError for a mapped column that is missing from a file or has an unusable type, and for a
         table that does not tell where its columns are.
         """
-        found = find_files(logs)
+        log = find_files(logs)
         schemas: dict[str, pa.Schema] = {}
         groups: dict[str, list[Any]] = {}
-        for file in found.paths:
+        for file in log.paths:
             if not _size(file):
                 continue
             with _opened(file) as parquet:
                 schemas[file] = parquet.schema_arrow
                 groups[file] = [parquet.metadata.row_group(number) for number in range(parquet.num_row_groups)]
         if not schemas:
-            raise read_lines.empty_input_error(logs, found.paths)
-        places = self._places(schemas, cast(Mapping[str, LakeTable | None], found.tables))
+            raise read_lines.empty_input_error(logs, log.paths)
+        places = self._places(schemas, cast(Mapping[str, LakeTable | None], log.tables))
         sizes = {file: [group.total_byte_size for group in of_file] for file, of_file in groups.items()}
         return read_lines.ReadingPlan(
-            files=found.paths,
+            files=log.paths,
             units=[unit for file in schemas for unit in _units(file, sizes[file], places[file])],
             stored_bytes=sum(_stored(group) for of_file in groups.values() for group in of_file),
             estimated_bytes=sum(map(sum, sizes.values())),
@@ -105,8 +105,8 @@ class ParquetSource:
         self, schemas: dict[str, pa.Schema], tables: Mapping[str, LakeTable | None]
     ) -> dict[str, tuple[str | None, ...]]:
         """Where each file has each mapped column. Of a table the mapping names the columns that it has now."""
-        found = {file: leaves(schema) for file, schema in schemas.items()}
-        held = {file: table.leaves if (table := tables[file]) else found[file] for file in schemas}
+        file_leaves = {file: leaves(schema) for file, schema in schemas.items()}
+        held = {file: table.leaves if (table := tables[file]) else file_leaves[file] for file in schemas}
         check_columns({file: [leaf.name for leaf in columns] for file, columns in held.items()}, self.mapping)
         places: dict[str, list[str | None]] = {file: [] for file in schemas}
         for ours, column in self.mapping.columns.named().items():
@@ -114,9 +114,9 @@ class ParquetSource:
             for file, schema in schemas.items():
                 name: str | None = column if isinstance(column, str) else held[file][column - 1].name
                 if name and (table := tables[file]):
-                    name = table.name_in(file, schema, found[file], name)
+                    name = table.name_in(file, schema, file_leaves[file], name)
                 places[file].append(name)
-                kinds.update((file, leaf.kind) for leaf in found[file] if leaf.name == name)
+                kinds.update((file, leaf.kind) for leaf in file_leaves[file] if leaf.name == name)
             _check_types(ours, column, kinds)
         return {file: tuple(names) for file, names in places.items()}
 

@@ -86,7 +86,7 @@ class DateResult:
     date: str
     state: str
     results: Mapping[str, Any] = field(default_factory=dict)
-    found: str = ""  # the error of a failed date
+    error: str = ""  # the error of a failed date
 
 
 def dates(first: str, until: str) -> list[str]:
@@ -105,20 +105,20 @@ def missing_dates(config: "PipelineConfig", *, ingest_only: bool, today: datetim
     from clicktower.beam_jobs.ingest.days import list_holes
     from clicktower.flows.config.pipeline_config import LateLog, require_log
 
-    found, still_missing = list[str](), list[str]()
+    with_log, still_missing = list[str](), list[str]()
     for date in list_holes(config.store, today):
         try:
             require_log(config, date)
         except LateLog:
             still_missing.append(date)
         else:
-            found.append(date)
+            with_log.append(date)
     if still_missing:
         more = f" and {len(still_missing) - 5:,} more" if len(still_missing) > 5 else ""
         text = f"no log yet: {', '.join(still_missing[:5])}{more}"
         console.ended("waiting", "missing", f"{len(still_missing):,} dates", text)
     newest = list_dates(config.store)[-1:]
-    return found if ingest_only or not found else sorted({*found, *newest})
+    return with_log if ingest_only or not with_log else sorted({*with_log, *newest})
 
 
 def require_date_in_log(files: Sequence[str], path: str) -> None:
@@ -143,15 +143,15 @@ def run_dates(
     run: (date, until "ingest" or "report") -> the result of each stage, or StageError. The last date goes on to a
     release, unless one before it failed: nothing is made from a window with a hole in it.
     """
-    done: list[DateResult] = []
+    outcomes: list[DateResult] = []
     for date in days:
-        failed_before = any(result.state == "failed" for result in done)
+        failed_before = any(result.state == "failed" for result in outcomes)
         is_made = not ingest_only and (every or date == days[-1])
         until = "report" if is_made and (every or not failed_before) else "ingest"
         try:
             results = run(date, until)
         except StageError as error:
-            result = DateResult(date=date, state="failed", found=str(error))
+            result = DateResult(date=date, state="failed", error=str(error))
         else:
             reused = [
                 stage_result["reused"]
@@ -160,9 +160,9 @@ def run_dates(
             ]
             state = "waiting" if is_made and until == "ingest" else "reused" if reused and all(reused) else "done"
             result = DateResult(date=date, state=state, results=results)
-        done.append(result)
+        outcomes.append(result)
         ended(result)
-    return done
+    return outcomes
 
 
 def _show_date(result: DateResult) -> None:
@@ -174,7 +174,7 @@ def _show_date(result: DateResult) -> None:
         "done": ", ".join(stages),
         "reused": "all of it was there",
         "waiting": "ingested; nothing is made of it, since another date failed",
-        "failed": result.found,
+        "failed": result.error,
     }[result.state]
     console.ended(result.state, result.date, result.state, outcome)
 

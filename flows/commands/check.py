@@ -116,8 +116,8 @@ def report(result: Mapping[str, Any]) -> list[Block]:
     blocks = [*_headline(result), *_findings(result["findings"])]
     if result["fields"]:
         blocks.append(_fields(result))
-    if others := result["fields_not_shown"]:
-        text = f"{quantity(others, 'more field')}, not named here, since names may be text of the log"
+    if hidden := result["fields_not_shown"]:
+        text = f"{quantity(hidden, 'more field')}, not named here, since names may be text of the log"
         blocks.append(Text(text=text, tone="quiet"))
     if "ledger" in result:
         of_sample = "" if result["sample"]["is_whole"] else " of the sample"

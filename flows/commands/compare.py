@@ -143,7 +143,7 @@ def _named(pairs: list[str] | None, option: str) -> dict[str, str]:
     return named
 
 
-def row_line(ended: "EndedRow", done: int, total: int) -> None:
+def row_line(ended: "EndedRow", number: int, total: int) -> None:
     """Print on stderr that a row has ended, with its NDCG@10 or why it has none."""
     state = "reused" if ended.result and ended.result.reused else ended.state
     ndcg = ended.metrics.get("ndcg@10")
@@ -151,7 +151,7 @@ def row_line(ended: "EndedRow", done: int, total: int) -> None:
         f"{measure_name(MEASURE)} {ndcg:.4f}" if ndcg is not None else f"{state}{f': {ended.why}' if ended.why else ''}"
     )
     time = {"reused": "reused", "empty": ""}.get(state, duration(ended.seconds))
-    console.ended(state, f"{done}/{total}", f"{time:>12}", f"{ended.row.name}: {came}")
+    console.ended(state, f"{number}/{total}", f"{time:>12}", f"{ended.row.name}: {came}")
 
 
 def show(result: dict[str, Any]) -> None:

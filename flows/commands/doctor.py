@@ -199,10 +199,10 @@ def free_memory(meminfo: Path) -> tuple[int, int]:
     return total, available
 
 
-def memory_left(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int | None:
+def memory_left(groups: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self/cgroup")) -> int | None:
     """The bytes left below the tightest limit of this process's control group (version 2) and those above it."""
     left = []
-    for folder, most in limited_groups(groups, own):
+    for folder, most in limited_groups(groups, process):
         counts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
         # Files that were read count as used memory, and are released on demand.
         used = int((folder / "memory.current").read_text()) - int(counts["inactive_file"])

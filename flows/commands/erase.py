@@ -41,9 +41,9 @@ def read_client_ids(client_id: str | None, file: str | None) -> list[str]:
             content = sys.stdin.buffer.read()
     except FileNotFoundError:
         raise UsageError(f"There is no file of client ids {file}.", "Check the path.") from None
-    given = [line.strip() for _, line in lines(decoded(content, file or "The text on stdin"))]
-    is_quoted = [len(line) > 1 and line[0] == line[-1] == '"' for line in given]
-    bare = [line[1:-1].replace('""', '"') if quoted else line for line, quoted in zip(given, is_quoted, strict=True)]
+    typed = [line.strip() for _, line in lines(decoded(content, file or "The text on stdin"))]
+    is_quoted = [len(line) > 1 and line[0] == line[-1] == '"' for line in typed]
+    bare = [line[1:-1].replace('""', '"') if quoted else line for line, quoted in zip(typed, is_quoted, strict=True)]
     ids = list(dict.fromkeys(filter(None, bare)))
     if not ids:
         raise UsageError("There is no client id to erase.", "Give one client id per line.")

@@ -188,10 +188,10 @@ def _explain_hit(
     from clicktower.flows.releases.search import OpenRelease
     from clicktower.flows.releases.word_shares import explain_hit
 
-    if given := [option for option, value in of_model.items() if value]:
+    if unusable := [option for option, value in of_model.items() if value]:
         raise UsageError(
-            f"--release explains the score of a search, and {' and '.join(given)} a model's reading.",
-            f"Leave {' and '.join(given)} out, or give --model alone.",
+            f"--release explains the score of a search, and {' and '.join(unusable)} a model's reading.",
+            f"Leave {' and '.join(unusable)} out, or give --model alone.",
         )
     if query is None or title is None:
         raise UsageError(

@@ -57,11 +57,11 @@ def _show_search(result: dict) -> None:
     by_distance = any(hit["distance"] is not None for hit in result["hits"])
     near = "distance" if by_distance else "cosine"
     again = any(hit["confidence"] is not None for hit in result["hits"])
-    beside = [part for part in ("words", "terms") if any(hit[part] is not None for hit in result["hits"])]
-    mixed = result["mode"] == "hybrid" and bool(beside) and not again
+    parts = [part for part in ("words", "terms") if any(hit[part] is not None for hit in result["hits"])]
+    mixed = result["mode"] == "hybrid" and bool(parts) and not again
     # A distance is shown itself, not as the score made from it.
     by = near if by_distance and not mixed else "score"
-    scores = [*["confidence"] * again, by, *([near, *beside] if mixed else [])]
+    scores = [*["confidence"] * again, by, *([near, *parts] if mixed else [])]
     columns = list(result["hits"][0]["columns"]) if result["hits"] else []
     rows = [
         [Cell(text=str(hit["rank"]), tone="quiet"), *(f"{hit[score]:.3f}" for score in scores), hit["title"],

@@ -90,16 +90,16 @@ def _recipe_families() -> Iterator[str]:
         yield f"| {', '.join(alike)} | {' | '.join(training)} |"
 
 
-def _training(made: Recipe) -> tuple[str, ...]:
+def _training(trained: Recipe) -> tuple[str, ...]:
     """How a recipe learns from clicks, whatever its tower and its size."""
-    clicks, optimiser, around = made.clicks, made.optimiser, f"±{made.initial_range:g}"
+    clicks, optimiser, around = trained.clicks, trained.optimiser, f"±{trained.initial_range:g}"
     start = f"by rarity, {around}" if clicks.start == "idf" else f"uniform, {around}"
     if not clicks.tie_towers:
         start += ", both alike" if clicks.same_start else ", each its own"
     step = f"{optimiser.step:g}"
-    if recurrent_range := getattr(made.tower, "recurrent_range", 0):
+    if recurrent_range := getattr(trained.tower, "recurrent_range", 0):
         start += f"; recurrence ±{recurrent_range:g}"
-    if recurrent_step := getattr(made.tower, "recurrent_step", 0):
+    if recurrent_step := getattr(trained.tower, "recurrent_step", 0):
         step += f"; recurrence {recurrent_step:.6f}".rstrip("0")
     momentum = "none"
     if isinstance(optimiser, Nesterov):

@@ -114,13 +114,13 @@ def sweep(config: str, *, plan: bool = False, json: Json = False) -> int:
 def trial_line(measure: str) -> Callable[[Point, Trial, int, int], None]:
     """Return a function that prints an ended trial's line on stderr."""
 
-    def tell(point: Point, trial: Trial, done: int, total: int) -> None:
+    def tell(point: Point, trial: Trial, number: int, total: int) -> None:
         where = f"{point_text(point.fields)}, seed {trial.seed}" if len(point.recipes) > 1 else point_text(point.fields)
         came = trial.failed or f"{measure} {(trial.measures or {})[measure]:.4f}"
         if 0 < trial.epochs < trial.of_epochs:
             came += f" after {trial.epochs} of {quantity(trial.of_epochs, 'epoch')}"
         time = "reused" if trial.reused else f"{trial.seconds:.1f} s" if trial.seconds else ""
-        console.ended("failed" if trial.failed else "done", f"{done}/{total}", time, f"{where}: {came}")
+        console.ended("failed" if trial.failed else "done", f"{number}/{total}", time, f"{where}: {came}")
 
     return tell
 

@@ -120,8 +120,8 @@ class OpenRelease:
             raise self._damaged("words", error) from None
         return matches
 
-    def _damaged(self, what: str, error: ValueError) -> StageError:
-        problem = f"The {what} of {self.folder} cannot be opened: {error}."
+    def _damaged(self, part: str, error: ValueError) -> StageError:
+        problem = f"The {part} of {self.folder} cannot be opened: {error}."
         return StageError(problem, "Run `clicktower verify` on it, and publish again.")
 
     @property
@@ -360,9 +360,9 @@ def search(
         opened = OpenRelease(release)
         return opened.search(text, k, mode, offset=offset, lexical_share=lexical_share, where=where)
     if mode == "bm25" or lexical_share is not None:
-        given = "the mode is bm25" if mode == "bm25" else "the terms are given a share"
+        reason = "the mode is bm25" if mode == "bm25" else "the terms are given a share"
         raise UsageError(
-            f"The classifier reranks the nearest documents by vector, and {given}.",
+            f"The classifier reranks the nearest documents by vector, and {reason}.",
             f"Leave {'--mode' if mode == 'bm25' else '--lexical-share'} or --rerank out.",
         )
     from clicktower.training.analysis.classifying import confidence_of

@@ -47,8 +47,8 @@ def plan(result: Mapping[str, Any]) -> None:
         for row in result["plan"]
     ]
     number, unknown = sum(row["runs"] for row in result["plan"]), ", ".join(result["unknown"])
-    known = [duration(result["seconds"])] if number > len(result["unknown"]) else []
-    time = " and ".join([*known, *([f"an unknown time for {unknown}"] if unknown else [])])
+    seconds = [duration(result["seconds"])] if number > len(result["unknown"]) else []
+    time = " and ".join([*seconds, *([f"an unknown time for {unknown}"] if unknown else [])])
     total = f"{number} of {len(rows)} stages would run: {time}" if number else "No stage would run: all is reused"
     header = ("stage", "", "because", "last time took")
     show([Table(caption="", header=header, rows=rows, left=(0, 1, 2)), Text(text=f"{total}.")])

@@ -132,7 +132,7 @@ def _break(line: str, kind: int, drawn: int) -> tuple[str, int]:
 def _fates(searches: Searches, row: np.ndarray, kind: np.ndarray) -> np.ndarray:
     """The fates of lines without a mishap."""
     of_search = np.full(len(searches.numbers), -1)
-    of_search[searches.what == EMPTY] = FATE["query_empty"]
+    of_search[searches.kind == EMPTY] = FATE["query_empty"]
     for roles, name in (
         ((UNDECLARED_BOT, SLOW_BOT, CLICKING_BOT), "bot_behaviour"),
         ((CROWD_BOT,), "bot_crowd"),

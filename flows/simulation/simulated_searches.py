@@ -197,7 +197,7 @@ class Searches:
 
     numbers: np.ndarray  # int64 (N)
     who: Searchers
-    what: np.ndarray  # int8 (N): INTENT and so on
+    kind: np.ndarray  # int8 (N): INTENT and so on
     intents: simulated_shop.Intents
     form: np.ndarray  # int64 (N)
     text: list[str]  # (N), as typed
@@ -244,7 +244,7 @@ def draw_searches(
     return Searches(
         numbers=numbers,
         who=who,
-        what=kinds,
+        kind=kinds,
         intents=intents,
         form=form,
         text=text,
@@ -259,13 +259,13 @@ def _texts(
     seed: int,
     numbers: np.ndarray,
     author: np.ndarray,
-    what: np.ndarray,
+    kinds: np.ndarray,
     intents: simulated_shop.Intents,
     form: np.ndarray,
     altered: np.ndarray,
 ) -> tuple[list[str], np.ndarray]:
     texts, understood = [], np.ones(len(numbers), bool)
-    columns = (column.tolist() for column in (numbers, author, what, form, altered))
+    columns = (column.tolist() for column in (numbers, author, kinds, form, altered))
     for row, (number, actor, kind, shape, changes, intent) in enumerate(zip(*columns, intents.rows(), strict=True)):
         if kind == INTENT:
             text, understood[row] = simulated_shop.phrase(seed, intent, shape)

@@ -23,7 +23,7 @@ class Term:
     """A thing with its one name in titles and the names that people use for it."""
 
     title: str
-    asked: tuple[str, ...]
+    synonyms: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +79,7 @@ def near_types() -> np.ndarray:
 
 def _term(line: str) -> Term:
     title, _, synonyms = line.partition("|")
-    return Term(title=title.strip(), asked=tuple(word.strip() for word in synonyms.split(";") if word.strip()))
+    return Term(title=title.strip(), synonyms=tuple(word.strip() for word in synonyms.split(";") if word.strip()))
 
 
 BRANDS_OF_CATEGORY, BRANDS_OF_TYPE = 40, 14
@@ -359,8 +359,8 @@ def phrase(seed: int, intent: Intent, form: int) -> tuple[str, bool]:
     brand_name = _brand_names(seed)[kind][brand].lower()
     if by_model:
         return _by_model(seed, source, brand_name, product_type.name.title.lower(), dice), True
-    by_title = not product_type.name.asked or dice.chance(BY_TITLE_WORD)
-    name = product_type.name.title.lower() if by_title else _shuffle_names(product_type.name.asked, dice)
+    by_title = not product_type.name.synonyms or dice.chance(BY_TITLE_WORD)
+    name = product_type.name.title.lower() if by_title else _shuffle_names(product_type.name.synonyms, dice)
     if dice.chance(PLURAL):
         name = _plural(name)
     phrases = [
@@ -461,9 +461,9 @@ def _shuffle_names(names: Sequence[str], dice: Dice) -> str:
 
 
 def _say(term: Term, dice: Dice) -> str:
-    if not term.asked or dice.chance(0.5):
+    if not term.synonyms or dice.chance(0.5):
         return term.title.lower().replace(".", "" if dice.chance(0.5) else ".")
-    return _shuffle_names(term.asked, dice)
+    return _shuffle_names(term.synonyms, dice)
 
 
 def _in_order(name: str, words: list[str], dice: Dice) -> str:

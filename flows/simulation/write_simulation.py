@@ -157,7 +157,7 @@ def _write_log(
 
 
 def _counts_of(searches: Searches, lines: Lines) -> dict[str, int]:
-    num_of_kind = np.bincount(searches.what, minlength=len(WHAT)).tolist()
+    num_of_kind = np.bincount(searches.kind, minlength=len(WHAT)).tolist()
     role = np.bincount(searches.who.role, minlength=len(ROLES)).tolist()
     altered = searches.altered.sum(axis=0).tolist()
     return {
@@ -222,8 +222,8 @@ def _searches_table(population: Population, searches: Searches) -> pa.Table:
             [query_id(number) for number in searches.numbers.tolist()],
             [population.client(actor) if has_client else None for actor, has_client in actors],
             pa.DictionaryArray.from_arrays(pa.array(searches.who.role.astype(np.int8)), pa.array(ROLES)),
-            pa.DictionaryArray.from_arrays(pa.array(searches.what), pa.array(WHAT)),
-            pa.array(searches.intents.number, mask=searches.what != INTENT),
+            pa.DictionaryArray.from_arrays(pa.array(searches.kind), pa.array(WHAT)),
+            pa.array(searches.intents.number, mask=searches.kind != INTENT),
         ],
         schema=SEARCHES,
     )

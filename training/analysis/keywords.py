@@ -105,12 +105,12 @@ def by_counts(
     """The words that are keywords, from their counts and the number of participating cells in each direction."""
     numbers = []
     for at, of_word in enumerate(zip(*counts, strict=True)):
-        known = [
+        declares = [
             count > share * num_of_direction
             for count, num_of_direction in zip(of_word, num_cells, strict=True)
             if count is not None
         ]
-        if known and all(known):
+        if declares and all(declares):
             numbers.append(at)
     return tuple(numbers)
 
@@ -151,12 +151,12 @@ def gate_keywords(encoder: AnyEncoder, text: str, side: Side) -> GateKeywords | 
     recurrent = [member for member in members if has_gates(member)]
     if not recurrent or len(words(text)) > MOST_TRACED:
         return None
-    moved, said = [], []
+    moved, declared = [], []
     for member in recurrent:
         counted = keywords(trace(member, text, side).traces, CountingRule())
         moved.append([most / len(counted.counted[0].cells) for most in counted.most])
-        said.append([number in counted.keywords for number in range(len(counted.most))])
+        declared.append([number in counted.keywords for number in range(len(counted.most))])
     least = min(map(len, moved))  # models may read different numbers of words
     share = np.mean([row[:least] for row in moved], axis=0)
-    votes = np.mean([row[:least] for row in said], axis=0)
+    votes = np.mean([row[:least] for row in declared], axis=0)
     return GateKeywords(moved=tuple(share.tolist()), keywords=tuple(np.flatnonzero(votes >= 0.5).tolist()))

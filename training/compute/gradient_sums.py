@@ -110,8 +110,8 @@ def total_gradient(
             table_RG, *of_parts = floats = [empty(values.shape, like) if exact else values for values in arrived]
             tasks[tower] = [
                 partial(_write_sum, to, values)
-                for both in zip(floats, arrived, strict=True)
-                for to, values in zip(*map(in_blocks, both), strict=True)
+                for pair in zip(floats, arrived, strict=True)
+                for to, values in zip(*map(in_blocks, pair), strict=True)
             ]
             sums[tower] = RowGradient(gradient.rows, table_RG, dict(zip(sizes, of_parts, strict=True)))
         norms = _run_tasks(tasks, threads)

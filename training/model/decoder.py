@@ -47,7 +47,7 @@ class Targets(OnDevice):
     """Index arrays only: nothing here depends on parameters, so they can be prepared in advance."""
 
     batch: TextBatch  # of the texts with their ends; its distinct words are the positions
-    said: torch.Tensor  # [P] the word to predict at each position
+    word: torch.Tensor  # [P] the word to predict at each position
     text: torch.Tensor  # [P] the text each position belongs to, in the caller's order
     read: torch.Tensor  # [U] the distinct words read: all preceding words, and the start
     read_at: torch.Tensor  # [P] which of them is read at each position
@@ -73,7 +73,7 @@ def targets_of(ids: Ragged, vocabulary: int, kept: np.ndarray | None = None) -> 
     )
     return Targets(
         batch=text_batch([(of_its_own, np.arange(len(ids)))]),
-        said=torch.from_numpy(targets),
+        word=torch.from_numpy(targets),
         text=torch.from_numpy(np.repeat(np.arange(len(ids)), ids.lengths)),
         read=torch.from_numpy(read),
         read_at=torch.from_numpy(read_at),
@@ -132,7 +132,7 @@ class Decoder:
     def loss(self, z_Bh: torch.Tensor, targets: Targets, parts: Parts) -> torch.Tensor:
         """-log p(s'|z), summed over the words and the ends of all texts, in nats, []."""
         state_Pd = self._states(z_Bh, targets, parts)
-        return word_loss(state_Pd, targets.said, parts["decoder.W_out"], parts["decoder.b_out"])
+        return word_loss(state_Pd, targets.word, parts["decoder.W_out"], parts["decoder.b_out"])
 
     def _states(self, z_Bh: torch.Tensor, targets: Targets, parts: Parts) -> torch.Tensor:
         """y at each position, [P, d]."""
@@ -163,7 +163,7 @@ BLOCK = 1 << 24  # scores computed at once: 64 MB of float32
 
 
 def word_loss(
-    state_Pd: torch.Tensor, said_P: torch.Tensor, weights_dV: torch.Tensor, bias_V: torch.Tensor, block: int = BLOCK
+    state_Pd: torch.Tensor, word_P: torch.Tensor, weights_dV: torch.Tensor, bias_V: torch.Tensor, block: int = BLOCK
 ) -> torch.Tensor:
     """-log p of the word said at each position, by a softmax over the whole vocabulary, summed over positions, [].
 
@@ -172,7 +172,7 @@ def word_loss(
     Positions come in blocks of `block` scores, and each block's gradient is computed at once, so memory is bounded for
     any batch: autograd would keep the scores of all positions.
     """
-    return _WordLoss.apply(state_Pd, weights_dV, bias_V, said_P, max(1, block // len(bias_V)))
+    return _WordLoss.apply(state_Pd, weights_dV, bias_V, word_P, max(1, block // len(bias_V)))
 
 
 class _WordLoss(torch.autograd.Function):
@@ -182,13 +182,13 @@ class _WordLoss(torch.autograd.Function):
         state_Pd: torch.Tensor,
         weights_dV: torch.Tensor,
         bias_V: torch.Tensor,
-        said_P: torch.Tensor,
+        word_P: torch.Tensor,
         positions: int,
     ) -> torch.Tensor:
         by_state_Pd, by_weights_dV, by_bias_V = map(torch.zeros_like, (state_Pd, weights_dV, bias_V))
         losses, buffer = [], state_Pd.new_empty(min(positions, len(state_Pd)), len(bias_V))
         for state, targets, by_state in zip(
-            *(x.split(positions) for x in (state_Pd, said_P, by_state_Pd)), strict=True
+            *(x.split(positions) for x in (state_Pd, word_P, by_state_Pd)), strict=True
         ):
             scores = torch.addmm(bias_V, state, weights_dV, out=buffer[: len(state)])
             log_p = torch.log_softmax(scores, dim=1, out=scores)

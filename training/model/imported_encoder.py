@@ -86,8 +86,8 @@ class ImportedEncoder:
 
     def encode_tokens(self, tokens_NT: np.ndarray) -> np.ndarray:
         """The vectors of texts of as many tokens, float32 [texts, dimensions]."""
-        known = {"input_ids": tokens_NT, "attention_mask": np.ones_like(tokens_NT)}
-        inputs = {value.name: known.get(value.name, np.zeros_like(tokens_NT)) for value in self.session.get_inputs()}
+        tokens = {"input_ids": tokens_NT, "attention_mask": np.ones_like(tokens_NT)}
+        inputs = {value.name: tokens.get(value.name, np.zeros_like(tokens_NT)) for value in self.session.get_inputs()}
         state = self.session.run([self.settings.output], inputs)[0]
         match self.settings.pooling:
             case "mean":

@@ -64,7 +64,7 @@ class RayTasks:
         ready, _ = ray.wait(list(self._tasks), timeout=LISTEN_SECONDS)
         for key in self._started.get_nowait_batch(self._started.qsize()):
             self._placed.add(key)
-            messages.append((key, TrialStatus(what="started", done=0, total=None)))
+            messages.append((key, TrialStatus(activity="started", count=0, total=None)))
         for task in ready:
             key, arguments = self._tasks.pop(task)
             self._placed.discard(key)

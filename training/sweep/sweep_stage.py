@@ -90,7 +90,7 @@ def sweep(
     """
     if at_once is not None and at_once < 1:
         raise UsageError(f"The trials at once are {at_once}, and must be at least 1.", "Set at_once to 1 or more.")
-    judged = judged and Judged(**{what: storage.absolute(uri) for what, uri in judged.named_files.items()})
+    judged = judged and Judged(**{name: storage.absolute(uri) for name, uri in judged.named_files.items()})
     compute, workers = _on_device(compute, engine), compute.workers
     assert workers != "auto"
     requests, request = _requests(shards, points, measure, judged, halving, compute, sources)

@@ -31,8 +31,8 @@ TERM_SECONDS = 20.0
 class TrialStatus:
     """The progress of a trial, as stage.Progress reports it."""
 
-    what: str
-    done: int
+    activity: str
+    count: int
     total: int | None
 
 
@@ -131,7 +131,7 @@ def _work(pipe: Connection, arguments: dict[str, Any], gpu: int | None) -> None:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
     def tell(activity: str, count: int, total: int | None) -> None:
-        pipe.send(TrialStatus(what=activity, done=count, total=total))
+        pipe.send(TrialStatus(activity=activity, count=count, total=total))
 
     ended = train_trial(arguments, tell)
     with suppress(BrokenPipeError):  # nobody listens any more

@@ -282,16 +282,16 @@ def _appendix_backward(
     for step in reversed(range(first, batch.num_steps)):
         start, end = offsets[step], offsets[step + 1]
         num_texts, begun = end - start, batch.active(step - 1) if step else 0
-        out, *others = trace.gates_PG[start:end].split(d, dim=1)
-        inward, candidate, squashed = others[-2], others[-1], trace.squashed_Pd[start:end]
-        through = torch.stack([out * (1 - out) * squashed] + [(1 - squashed) * (1 + squashed) * out] * len(others))
+        out, *gates = trace.gates_PG[start:end].split(d, dim=1)
+        inward, candidate, squashed = gates[-2], gates[-1], trace.squashed_Pd[start:end]
+        through = torch.stack([out * (1 - out) * squashed] + [(1 - squashed) * (1 + squashed) * out] * len(gates))
         delta_gnd = through * (by_state_Pd[start:end] + back_gnd[:, :num_texts])
         by_cell_gnd = by_cell_gnd[:, :num_texts] + delta_gnd[1:]
         within = [candidate * inward * (1 - inward), inward * (1 - candidate) * (1 + candidate)]  # b of i and y_g
         if lstm.forget_gate or by_peepholes is not None:
             cell_before = pad(trace.cell_Pd[start - begun : start], (0, 0, 0, num_texts - begun))
         if lstm.forget_gate:
-            within.insert(0, cell_before * others[0] * (1 - others[0]))
+            within.insert(0, cell_before * gates[0] * (1 - gates[0]))
         arguments = [delta_gnd[0], *(by_cell_gnd * torch.stack(within))]
         gradient[start:end] = torch.cat(arguments, dim=1)
         if by_peepholes is not None:
@@ -299,7 +299,7 @@ def _appendix_backward(
             by_peepholes[1:] += (torch.stack(arguments[1:-1]) * cell_before).sum(1)
         back_gnd = delta_gnd @ recurrent_gdd
         if lstm.forget_gate:
-            by_cell_gnd = by_cell_gnd * others[0]
+            by_cell_gnd = by_cell_gnd * gates[0]
     return sum_by_word(gradient, batch), _states_before(trace.state_Pd, batch).t() @ gradient, by_peepholes
 
 

@@ -278,7 +278,7 @@ class WatchedRephrasings:
                 batch = on_cpu.to(encoder.device.place)
                 words, kl = batch.losses(encode_batch(batch.texts, "query", encoder), parts)
                 surprise, diverged = surprise + float(words), diverged + float(kl)
-                num_words += len(batch.targets.said)
+                num_words += len(batch.targets.word)
                 num_examples += len(batch.noise_Bh)
             loss += surprise
             measured[f"dev_word_{kind}"] = surprise / num_words if num_words else None

@@ -59,7 +59,7 @@ def test_a_date_that_fails_is_told_the_later_are_ingested_and_nothing_is_made_un
     flow, output = Flow(DAYS[1]), []
     done = run_dates(DAYS, flow, ended=output.append)
     assert [one.state for one in done] == ["done", "failed", "waiting"]
-    assert "logs/2026-09-02" in done[1].found
+    assert "logs/2026-09-02" in done[1].error
     assert output == done
     assert flow.asked[-1] == (DAYS[2], "ingest")
 

@@ -30,7 +30,7 @@ def service(tmp_path_factory):
 @pytest.mark.engine
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_good_client_waits_at_most_three_times_as_long_beside_bad_ones(service, kind):
-    """Alone and beside are measured in turns. What else the machine does makes single figures worse, so a few rounds are
+    """Alone and beside are measured in turns. What else the machine does makes single figures worse, so some rounds are
     measured anew until their figures are good, or have not been many times.
     """
     late = {}

@@ -451,7 +451,7 @@ def test_vocabulary_is_wide_and_its_types_stand_in_pairs():
     for number, product_type in enumerate(vocabulary.types):
         assert vocabulary.types[product_type.near].near == number
         assert vocabulary.types[product_type.near].category == product_type.category
-        assert product_type.name.asked
+        assert product_type.name.synonyms
         assert all(kind in vocabulary.values for kind in product_type.kinds)
 
 

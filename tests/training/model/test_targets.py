@@ -23,7 +23,7 @@ def test_every_position_reads_the_word_before_and_says_the_next_up_to_the_end(te
         for before, said in zip([VOCABULARY, *text], [*text, END], strict=True)
     ]
     read = targets.read[targets.read_at]
-    assert list(zip(targets.text.tolist(), read.tolist(), targets.said.tolist(), strict=True)) == positions
+    assert list(zip(targets.text.tolist(), read.tolist(), targets.word.tolist(), strict=True)) == positions
     assert targets.read.tolist() == sorted({before for _, before, _ in positions})
 
 
@@ -37,7 +37,7 @@ def test_the_lstm_reads_each_texts_positions_one_after_the_other(texts):
         packed = batch.packed_words[batch.step_offsets[step] : batch.step_offsets[step + 1]]
         for text, position in zip(batch.order.tolist(), packed.tolist(), strict=False):
             read[text].append(position)
-    assert [position for of_text in read for position in of_text] == list(range(len(targets.said)))
+    assert [position for of_text in read for position in of_text] == list(range(len(targets.word)))
     assert [len(of_text) for of_text in read] == [len(text) + 1 for text in texts]
 
 
@@ -45,4 +45,4 @@ def test_a_word_that_is_not_kept_is_read_as_unknown_and_still_to_be_said():
     ids = ragged([[2, 3, 4, END], [5, END]])
     targets = targets_of(ids, VOCABULARY, np.array([False, True, False, True, True, False]))
     assert targets.read[targets.read_at].tolist() == [VOCABULARY, 2, UNKNOWN, 4, VOCABULARY, UNKNOWN]
-    assert targets.said.tolist() == ids.values.tolist()
+    assert targets.word.tolist() == ids.values.tolist()

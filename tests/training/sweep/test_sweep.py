@@ -156,7 +156,7 @@ def test_a_trial_ends_with_the_one_that_started_it_and_clears_its_attempt_away(s
     with TrialProcess(arguments) as trial:
         reported = trial.read()
         while (
-            isinstance(reported, TrialStatus) and reported.done < 240
+            isinstance(reported, TrialStatus) and reported.count < 240
         ):  # two epochs of 120 pairs, so that there is a checkpoint
             reported = trial.read()
         assert isinstance(reported, TrialStatus)
