@@ -29,7 +29,7 @@ from clicktower.schemas.stage import silent
 
 FILE_NAME = "removed.json"
 ABANDONED_SECONDS = 7 * 24 * 3600  # after which nobody goes on with a half-made output
-KEPT_NAMES = frozenset({"erased.json"})  # where people were erased (day_versions), it outlives its ingest
+KEPT_NAMES = frozenset({"erased.json"})  # where people were erased (erased_people), it outlives its ingest
 FORGOTTEN_SECONDS = 24 * 3600  # after its last beat, by any clock, no holder is taken to live
 BEGUN_SECONDS = 2.0  # in which a process that has just taken a claim says what it reads
 

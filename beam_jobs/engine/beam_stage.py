@@ -34,7 +34,7 @@ NOTE_SECONDS = 1.0
 class Tally:
     """Sums over a part of the work; `first_ms` and `last_ms` are its first and last times, in milliseconds since 1970.
 
-    `sampled`: the sampled lines (day_versions).
+    `sampled`: the sampled lines (day_rows).
     """
 
     lines: int = 0  # counted where blocks are cut, before anything is parsed

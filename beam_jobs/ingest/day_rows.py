@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clicktower.beam_jobs.compiled.log_library import first_rows, row_digest, text_hashes
-from clicktower.beam_jobs.engine.arrow_files import Record, get, num_bytes
+from clicktower.beam_jobs.compiled.log_library import first_rows, keyed_hashes, row_digest, text_hashes
+from clicktower.beam_jobs.engine.arrow_files import Record, get, num_bytes, write_table
 from clicktower.beam_jobs.engine.beam_stage import Tally, add_up
 from clicktower.beam_jobs.ingest.bots import FATE_OF_RULE, NO_RULE, RULES, Bots, is_bot_user_agent, rule_of_lines
 from clicktower.beam_jobs.ingest.person_key import hash_people
@@ -498,3 +498,37 @@ def merge_people(groups: np.ndarray, sets: pa.ListArray, num_groups: int, cap: i
     lengths = sets.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     members = sets.flatten().to_numpy(zero_copy_only=False).astype(np.uint64)
     return collect_people(np.repeat(groups, lengths), members, num_groups, cap)
+
+
+# A sample of the lines of an ingest, by their keyed hashes, to recognise the same lines in another (line_samples):
+# `line`, distinct, ascending, and `zeros`, how many zeros each began with before the key. It names nobody.
+
+
+SAMPLED_BYTES = 64 << 20
+SAMPLE = "lines"
+_PERSON = b"clicktower-lines"  # BLAKE2b's personalisation: this use of the key and no other
+ZERO_BITS = b"zero_bits"
+
+
+def zero_bits_for(log_bytes: int) -> int:
+    """The number of zeros that the hash of a sampled line begins with, for a log of this size (uncompressed)."""
+    return (log_bytes // SAMPLED_BYTES).bit_length()
+
+
+def sampled(line_hashes: pa.FixedSizeBinaryArray, zero_bits: int) -> bytes:
+    """The first eight bytes of each hash (LOG_ROW's `line_hash`) that is in the sample, concatenated."""
+    width = line_hashes.type.byte_width
+    raw = np.frombuffer(line_hashes.buffers()[1], np.uint8)[line_hashes.offset * width :][: len(line_hashes) * width]
+    first = raw.reshape(-1, width)[:, :8].copy().view(">u8").ravel()
+    return first[first <= np.uint64((1 << 64 - zero_bits) - 1)].tobytes()
+
+
+def write_sample(folder: str, hashes: bytes, zero_bits: int, key: bytes) -> None:
+    """Write the sample of an ingest below `folder`, from the results of `sampled` for all its lines, in any order."""
+    distinct = np.unique(np.frombuffer(hashes, ">u8"))
+    zeros = 32 - np.frexp((distinct >> np.uint64(32)).astype(np.float64))[1]
+    words = pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(distinct), [None, pa.py_buffer(distinct.tobytes())])
+    lines = keyed_hashes(words.cast(pa.binary()), key=key, person=_PERSON)
+    order = np.argsort(lines)
+    table = pa.table({"line": pa.array(lines[order]), "zeros": pa.array(zeros[order].astype(np.uint8))})
+    write_table(table.replace_schema_metadata({ZERO_BITS: str(zero_bits).encode()}), folder, SAMPLE)

@@ -45,7 +45,7 @@ from clicktower.beam_jobs.engine.arrow_files import (
 from clicktower.beam_jobs.engine.beam_engine import relay_stage_errors
 from clicktower.beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, move_to_final_names
 from clicktower.beam_jobs.engine.exchange import CommitAll, Exchange, ExchangeRecords, read_parts
-from clicktower.beam_jobs.ingest import day_versions
+from clicktower.beam_jobs.ingest import days, erased_people
 from clicktower.beam_jobs.ingest.bots import (
     RULES,
     Activity,
@@ -68,8 +68,10 @@ from clicktower.beam_jobs.ingest.day_rows import (
     join_in_parts,
     logical_digest,
     merge_bucket,
+    sampled,
+    write_sample,
+    zero_bits_for,
 )
-from clicktower.beam_jobs.ingest.day_versions import sampled, write_sample, zero_bits_for
 from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.erased_people import ErasedPeople, open_list, without_people
 from clicktower.beam_jobs.ingest.person_key import worker_key
@@ -121,7 +123,7 @@ class IngestJob:
 
     @property
     def zero_bits(self) -> int:
-        """Of the sample of lines (day_versions)."""
+        """Of the sample of lines (day_rows.write_sample)."""
         return zero_bits_for(self.plan.estimated_bytes)
 
     @property
@@ -187,10 +189,10 @@ class IngestJob:
         commit_day(results, self)
         folder, store = self.attempt.folder.rpartition("/")[0], self.attempt.folder.rsplit("/", 3)[0]
         with suppress(StageError, OSError):  # the day is committed; the caller does the rest too, and gets the error
-            counts = day_versions.take_place(open_result(folder)) == folder
+            counts = erased_people.take_place(open_result(folder)) == folder
             if counts and open_list(store, self.key_path).digest == self.erased.digest:
-                day_versions.end_commit(folder)
-                if dates := day_versions.of_date(self.attempt.request):
+                erased_people.end_commit(folder)
+                if dates := days.of_date(self.attempt.request):
                     dates.register(store, self.attempt.request, replace_day=self.replace_day, keys=self.key_ids)
 
 
@@ -392,7 +394,7 @@ def commit_day(results: Sequence[Result], job: IngestJob) -> None:
         total=tally.lines, lines={**tally.fates, **{fate: counts[name] for name, fate in DAY_FATES.items()}}
     ).check()
     digest = move_to_final_names(folders, attempt.folder, flat=True)
-    day_versions.begin_commit(attempt.folder.rpartition("/")[0])
+    erased_people.begin_commit(attempt.folder.rpartition("/")[0])
     write_sample(attempt.folder, tally.sampled, job.zero_bits, worker_key(job.key_path, job.key_id))
     clients = bots.by_rule()
     bot_lines = {rule: tally.counts.get(BOT_LINES + rule, 0) for rule in RULES}

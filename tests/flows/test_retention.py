@@ -14,8 +14,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from clicktower.beam_jobs.ingest.dated_days import register
-from clicktower.beam_jobs.ingest.day_versions import mark_erased
 from clicktower.beam_jobs.ingest.days import Window, open_window
+from clicktower.beam_jobs.ingest.erased_people import mark_erased
 from clicktower.flows import chain
 from clicktower.flows.commands import prune as command
 from clicktower.flows.config.guard_rules import KeepRules
