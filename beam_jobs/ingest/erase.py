@@ -30,13 +30,14 @@ import pyarrow.compute as pc
 
 from clicktower.beam_jobs.engine.arrow_files import write_table, writing_errors
 from clicktower.beam_jobs.ingest import dated_days, erased_people, remainders
-from clicktower.beam_jobs.ingest.day_rows import clickers_digest, count_lines, logical_digest
+from clicktower.beam_jobs.ingest.day_rows import count_lines, logical_digest
 from clicktower.beam_jobs.ingest.days import DayFile, data_date, day_files, read_day_file
 from clicktower.beam_jobs.ingest.erased_list import add_to_list, ensure_list_key, read_list
+from clicktower.beam_jobs.ingest.pair_people import clickers_digest
 from clicktower.beam_jobs.ingest.person_key import ensure_store_key, hash_people, key_paths, read_key
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.day_version import list_dates, newest_version
-from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.errors import StageError, TransientError, UsageError
 from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.manifest import Manifest, Outcome
 from clicktower.schemas.search_log import DAY_FATES
@@ -208,6 +209,19 @@ def remove_people(
         },
         digest=digest.hexdigest(),
     )
+
+
+def lose_missed(store: str, result: StageResult, key_path: str, progress: Progress) -> str:
+    """Erase those from a finished ingest who were erased from the store while its log was read; returns the folder of
+    what is left. Raises TransientError if they may be known only by other keys than the ingest's.
+    """
+    if not remainders.can_erase(store, key_path, result.manifest.request):
+        raise TransientError(
+            "People were erased from the store while the log was read, so nothing was kept.",
+            "Run the same command again.",
+        )
+    erase_listed(store, result, progress)
+    return erased_people.follow(result.folder)
 
 
 def erase_listed(store: str, result: StageResult, progress: Progress) -> None:

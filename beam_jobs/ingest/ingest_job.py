@@ -62,10 +62,8 @@ from clicktower.beam_jobs.ingest.day_rows import (
     BOT_LINES,
     SHARED_QUERY_IDS,
     aggregate_joined,
-    clickers_digest,
-    clickers_of,
     count_lines,
-    join_in_parts,
+    join_bucket,
     logical_digest,
     merge_bucket,
     sampled,
@@ -226,7 +224,7 @@ def _join(
 ) -> Iterator[Any]:
     records = list(bucket[1])
     people = erased.among(records, key_path, key_id)
-    for joined, tally in join_in_parts(records, worker_key(key_path, key_id)):
+    for joined, tally in join_bucket(records, worker_key(key_path, key_id)):
         kept, num_erased = without_people(joined, people)
         yield TaggedOutput(TALLIES, add_up([tally, Tally(fates={"erased": num_erased})]))
         yield from put([kept], scratch)
@@ -265,6 +263,8 @@ def _write_bucket(bucket: tuple[int, pa.Table], output: str, pair_people: bool, 
     folder = join(output, f"day-{number:05d}-{uuid.uuid4().hex}")  # a bundle may run twice
     tables = {f"queries-{number:05d}": queries, f"exposures-{number:05d}": exposures}
     if pair_people:
+        from clicktower.beam_jobs.ingest.pair_people import clickers_digest, clickers_of
+
         tables[f"clickers-{number:05d}"] = clickers_of(partial)
     with writing_errors(folder), ThreadPoolExecutor(2) as disk:  # the rows are digested while it writes
         written = [disk.submit(write_table, table, folder, name) for name, table in tables.items()]

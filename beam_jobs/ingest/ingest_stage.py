@@ -214,7 +214,7 @@ def _complete(
         return result
     counting = erased_people.take_place(result)
     if counting == result.folder and erased_people.has_missed_people(store, result, key_path):
-        counting = resolve_name(f"{_REMAINDERS}:lose_missed")(store, result, key_path, progress)
+        counting = resolve_name("clicktower.beam_jobs.ingest.erase:lose_missed")(store, result, key_path, progress)
     erased_people.end_commit(result.folder)
     if counting != result.folder:
         if not erased_people.successor(result.folder):

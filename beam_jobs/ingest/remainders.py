@@ -9,7 +9,7 @@ from clicktower.beam_jobs.ingest.erased_people import FILE_NAME, erased_mark, fo
 from clicktower.beam_jobs.ingest.person_key import key_paths
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.claim import claimed
-from clicktower.schemas.errors import StageError, TransientError
+from clicktower.schemas.errors import StageError
 from clicktower.schemas.manifest import Request
 from clicktower.schemas.stage import (
     Progress,
@@ -35,7 +35,7 @@ def begin_remainder(
     finished, wrong = find_and_clear_in(left)
     if not finished and not may_be_made_again(whole):
         finished = open_result(left)
-    if finished and (_can_erase(store, key_path, request) or not has_missed_people(store, finished, key_path)):
+    if finished and (can_erase(store, key_path, request) or not has_missed_people(store, finished, key_path)):
         return finished, request, wrong
     inputs = {**request.inputs, "erased_from": left.rsplit("/", 1)[-1], "erasure": erasure}
     remainder = replace(request, inputs=inputs)
@@ -45,21 +45,6 @@ def begin_remainder(
         if _clear_attempts(folder, progress):  # it finished, and counts
             return begin_remainder(store, request, erasure, key_path, progress)
     return None, remainder, wrong
-
-
-def lose_missed(store: str, result: StageResult, key_path: str, progress: Progress) -> str:
-    """Erase those from a finished ingest who were erased from the store while its log was read; returns the folder of
-    what is left. Raises TransientError if they may be known only by other keys than the ingest's.
-    """
-    if not _can_erase(store, key_path, result.manifest.request):
-        raise TransientError(
-            "People were erased from the store while the log was read, so nothing was kept.",
-            "Run the same command again.",
-        )
-    from clicktower.beam_jobs.ingest.erase import erase_listed
-
-    erase_listed(store, result, progress)
-    return follow(result.folder)
 
 
 def may_be_made_again(folder: str) -> bool:
@@ -150,6 +135,6 @@ def _clear_attempts(folder: str, progress: Progress) -> bool:
     return False
 
 
-def _can_erase(store: str, key_path: str, request: Request) -> bool:
+def can_erase(store: str, key_path: str, request: Request) -> bool:
     """Whether all listed people are known by an ingest's own key: it is the store's, and was there at each erasure."""
     return key_path in key_paths(store) and is_listed_under(store, request.inputs["person_key"])
