@@ -20,11 +20,10 @@ from clicktower.beam_jobs.ingest import dated_days, erased_list, erased_people, 
 from clicktower.beam_jobs.ingest.days import data_date
 from clicktower.beam_jobs.ingest.person_key import FOLDER, PersonKey, current_date, key_paths, read_key
 from clicktower.schemas import manifest, storage
-from clicktower.schemas.claim import claimed
 from clicktower.schemas.day_version import list_dates, remove_versions
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.removal import Claims, is_hidden, remove_outputs
-from clicktower.schemas.stage import Progress, clear_others, open_result, silent
+from clicktower.schemas.stage import Progress, claimed, clear_others, open_result, silent
 
 
 def ingests_of_dates(store: str) -> Iterator[tuple[str, str, str]]:

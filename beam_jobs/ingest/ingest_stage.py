@@ -16,7 +16,7 @@ from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.person_key import MAX_OVERLAP_DAYS, ensure_key, ensure_store_key, valid_keys
 from clicktower.beam_jobs.sources.log_files import find_files
 from clicktower.beam_jobs.sources.mapping import Mapping
-from clicktower.beam_jobs.sources.source import Source, check_mapping, form_of
+from clicktower.beam_jobs.sources.source import Source, form_of
 from clicktower.schemas import storage
 from clicktower.schemas.content_filters import BOT_USER_AGENTS, shipped_list
 from clicktower.schemas.errors import StageError, UsageError
@@ -74,7 +74,9 @@ class IngestConfig:
     pair_people: Annotated[bool, Unnamed(at=False)] = False
 
     def __post_init__(self) -> None:
-        check_mapping(form_of(self.format), self.mapping)
+        form = form_of(self.format)
+        if self.mapping or form.mapping == "columns":
+            resolve_name("clicktower.beam_jobs.sources.field_names:check_mapping")(form, self.mapping)
         if self.date is not None:
             parse_date(self.date)
         elif self.replace_day:

@@ -8,13 +8,13 @@ from clicktower.beam_jobs.ingest.erased_list import is_listed_under
 from clicktower.beam_jobs.ingest.erased_people import FILE_NAME, erased_mark, follow, has_missed_people, successor
 from clicktower.beam_jobs.ingest.person_key import key_paths
 from clicktower.schemas import manifest, storage
-from clicktower.schemas.claim import claimed
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.manifest import Request
 from clicktower.schemas.stage import (
     Progress,
     StageResult,
     WouldRun,
+    claimed,
     find_and_clear_in,
     is_planning,
     open_result,

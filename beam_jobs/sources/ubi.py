@@ -31,7 +31,7 @@ from clicktower.beam_jobs.compiled.log_library import library
 from clicktower.beam_jobs.sources import read_lines
 from clicktower.beam_jobs.sources.log_rows import WrongValues, log_rows
 from clicktower.beam_jobs.sources.mapping import Events, Mapping
-from clicktower.beam_jobs.sources.source import LineSource, ParsedBlock, Path, parsed_lines, usable_values
+from clicktower.beam_jobs.sources.source import LineSource, ParsedBlock, Path, parsed_lines
 from clicktower.schemas.search_log import KINDS, LOG_ROW
 from clicktower.schemas.text_contract import MARKS_OF_NOTHING
 
@@ -274,6 +274,8 @@ def _by_names_of_ubi(wrong: WrongValues) -> WrongValues:
 
 def _read_loosely(line: bytes | msgspec.Raw, wrong: WrongValues) -> _Line | None:
     """The line without those of its fields that have a wrong type, which are counted; None if it needs one of them."""
+    from clicktower.beam_jobs.sources.jsonl import usable_values
+
     found = usable_values(bytes(line), _WAYS, wrong)
     if found is None:
         return None
