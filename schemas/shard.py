@@ -118,19 +118,15 @@ class Exclusions(Protocol):
     @property
     def num_rows(self) -> int:
         """The number of rows, excluded or not."""
-        ...
 
     def num_allowed(self, of_pair: np.ndarray) -> np.ndarray:
         """The number of allowed rows of each pair, int64 [P]."""
-        ...
 
     def holds(self, of_pair: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Whether each of the rows [P, n] is excluded for its pair, bool [P, n]."""
-        ...
 
     def allowed(self, of_pair: int) -> np.ndarray:
         """The allowed rows of one pair, ascending, int64."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

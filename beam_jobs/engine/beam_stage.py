@@ -145,11 +145,9 @@ class BeamJob(Protocol):
     @property
     def steps(self) -> Mapping[str, int]:
         """The total of each step that its functions `advance` (progress)."""
-        ...
 
     def build(self, pipeline: "beam.Pipeline") -> None:
         """The whole graph; its last step commits the attempt."""
-        ...
 
 
 def run_beam_stage(

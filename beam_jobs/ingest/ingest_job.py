@@ -33,15 +33,7 @@ import pyarrow.compute as pc
 from apache_beam.pvalue import AsSingleton, TaggedOutput
 
 from clicktower.beam_jobs.compiled.log_library import first_rows
-from clicktower.beam_jobs.engine.arrow_files import (
-    Record,
-    get,
-    put,
-    read_table,
-    write_table,
-    write_tables,
-    writing_errors,
-)
+from clicktower.beam_jobs.engine.arrow_files import Record, get, put, write_table, write_tables, writing_errors
 from clicktower.beam_jobs.engine.beam_engine import relay_stage_errors
 from clicktower.beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, move_to_final_names
 from clicktower.beam_jobs.engine.exchange import CommitAll, Exchange, ExchangeRecords, read_parts
@@ -73,12 +65,11 @@ from clicktower.beam_jobs.ingest.day_rows import (
 from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.erased_people import ErasedPeople, open_list, without_people
 from clicktower.beam_jobs.ingest.person_key import worker_key
-from clicktower.beam_jobs.sources.mapping import REMEDIES
 from clicktower.beam_jobs.sources.read_lines import BLANK, ReadingPlan, Unit
 from clicktower.beam_jobs.sources.source import ParsedBlock, Source, file_by_file
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, TransientError
-from clicktower.schemas.ledger import FATES, Ledger
+from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.manifest import Outcome
 from clicktower.schemas.search_log import DAY_FATES, REJECT, SIMULATED_APPLICATION
 from clicktower.schemas.shard import LogicalDigest
@@ -358,7 +349,6 @@ def count_later(rows: pa.RecordBatch, started: float) -> int:
     return pc.sum(pc.greater(rows["time"].cast(pa.int64()), round(started * 1000))).as_py() or 0
 
 
-NUM_EXAMPLES = 3
 SAMPLED_ROWS = 1024  # of a block, to tell whether it repeats lines
 WRONG_VALUES = "wrong_values:"  # precedes column and kind in the counts of a Tally
 CLIENTS_BY_FATE = {
@@ -454,23 +444,17 @@ def check_readable(tally: Tally, num_rejects: int, folders: Sequence[FolderMade]
             f"The times of {far:,} of the log's {tally.lines:,} lines are far from {job.date}. Nothing was ingested.",
             "Give the day of the log with --date; ingest a log of many days without it.",
         )
-    if num_rejects <= job.max_unreadable_share * tally.lines:
-        return
-    counts = sorted((-count, fate) for fate, count in tally.fates.items() if FATES[fate][0] == "unreadable" and count)
-    reasons = ", ".join(f"{-count:,} {FATES[fate][1]}" for count, fate in counts)
-    uris = [join(folder.folder, file) for folder in folders if folder.split == REJECTS for file in folder.files]
-    rows = [row for uri in uris for row in read_table(uri).slice(0, NUM_EXAMPLES).to_pylist()]
-    first = sorted((row["file"], row["offset"]) for row in rows)[:NUM_EXAMPLES]
-    places = ", ".join(f"{file}:{offset}" for file, offset in first)
-    log_format = job.attempt.request.config["format"]
-    if wrong := wrong_values(tally):
-        reasons += "; values of a wrong kind: " + ", ".join(f"{kind} ({count:,})" for kind, count in wrong.items())
-    looks = f" This looks like something other than `{log_format}`." if num_rejects > 0.9 * tally.lines else ""
-    raise StageError(
-        f"{num_rejects:,} of {tally.lines:,} lines are unreadable ({reasons}), for example at {places} (file:byte); at"
-        f" most {job.max_unreadable_share:.1%} may be.{looks} Nothing was ingested.",
-        REMEDIES.get(counts[0][1], "Look at these lines; if you can spare them, raise max_unreadable_share."),
-    )
+    if num_rejects > job.max_unreadable_share * tally.lines:
+        from clicktower.beam_jobs.ingest.unreadable_log import unreadable_log
+
+        raise unreadable_log(
+            tally,
+            wrong_values(tally),
+            [join(folder.folder, file) for folder in folders if folder.split == REJECTS for file in folder.files],
+            num_rejects,
+            most=job.max_unreadable_share,
+            log_format=job.attempt.request.config["format"],
+        )
 
 
 def wrong_values(tally: Tally) -> dict[str, int]:

@@ -18,7 +18,7 @@ from clicktower.beam_jobs.sources import read_lines
 from clicktower.beam_jobs.sources.field_names import listed, nearest
 from clicktower.beam_jobs.sources.log_rows import OPTIONAL, WrongValues, kind_of_value, mapped_log_rows
 from clicktower.beam_jobs.sources.mapping import ColumnMapping, NamedColumns
-from clicktower.beam_jobs.sources.source import LineSource, ParsedBlock, Path, RowsOf, parsed_lines
+from clicktower.beam_jobs.sources.source import LineSource, ParsedBlock, Path, RowsOf, parsed_lines, starts_of
 from clicktower.schemas.errors import UsageError
 
 _Value = str | int | float | None
@@ -72,7 +72,7 @@ def parse_block(block: bytes, mapping: ColumnMapping, rows_of: RowsOf = mapped_l
     rows, bad, reasons, wrong_in_rows = rows_of(read_lines.line_hashes(kept), columns, mapping)
     for number, reason in zip(bad.tolist(), reasons, strict=True):
         rejects[numbers[number]] = reason
-    return parsed_lines(rows, cut, rejects, wrong + wrong_in_rows)
+    return parsed_lines(rows, starts_of(cut), rejects, wrong + wrong_in_rows)
 
 
 def paths(columns: NamedColumns) -> dict[str, Path]:

@@ -25,6 +25,7 @@ from clicktower.beam_jobs.sources.mapping import UTF8
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.search_log import LINE_HASH_BYTES
+from clicktower.schemas.text_file import is_utf8
 
 PLAIN, GZIP, ZSTD, PARQUET, TAR = "plain", "gzip", "zstd", "parquet", "tar"
 _MAGICS = {
@@ -395,15 +396,6 @@ def line_hashes(lines: Iterable[bytes]) -> pa.FixedSizeBinaryArray:
     digests = np.frombuffer(b"".join([sha256(line).digest() for line in lines]), np.uint8).reshape(-1, 32)
     hashes = np.ascontiguousarray(digests[:, :LINE_HASH_BYTES])
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(LINE_HASH_BYTES), len(hashes), [None, pa.py_buffer(hashes)])
-
-
-def is_utf8(text: bytes | None) -> bool:
-    """Whether bytes are UTF-8; true for no bytes."""
-    try:
-        (text or b"").decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 MAX_DEPTH = 200  # deeper than any log

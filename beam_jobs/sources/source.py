@@ -54,24 +54,26 @@ class ParsedBlock:
         return replace(self, reject_offsets=offsets, num_lines=num_lines, offset=offset, stored_bytes=stored_bytes)
 
 
+def starts_of(lines: Sequence[bytes]) -> np.ndarray:
+    """Where each line begins in the block that they make up, int64 [lines]."""
+    sizes = np.fromiter(map(len, lines), np.int64, len(lines)) + 1
+    return np.cumsum(sizes) - sizes
+
+
 def parsed_lines(
     rows: pa.RecordBatch,
-    lines: Sequence[bytes],
-    rejects: dict[int, str],
+    starts: np.ndarray,
+    rejects: Mapping[int, str],
     wrong_values: WrongValues,
     num_action_lines: int = 0,
 ) -> ParsedBlock:
-    """`rows` with the places of the rejected lines: `rejects` is the reason by the line's number; blank lines are among
-    them.
+    """`rows` with the places of the rejected lines. `starts`: where each line begins. `rejects`: the reason by the
+    line's number; blank lines are among them.
     """
     numbers = sorted(number for number, reason in rejects.items() if reason != BLANK)
-    offsets = np.zeros(0, np.int64)
-    if numbers:
-        ends = np.cumsum(np.fromiter(map(len, lines), np.int64, len(lines)) + 1)
-        offsets = np.concatenate([[0], ends])[numbers]
     return ParsedBlock(
         rows=rows,
-        reject_offsets=offsets,
+        reject_offsets=starts[numbers],
         reject_reasons=[rejects[number] for number in numbers],
         num_action_lines=num_action_lines,
         num_blank_lines=len(rejects) - len(numbers),
@@ -88,11 +90,9 @@ class Source(Protocol):
 
     def plan(self, logs: Sequence[str]) -> ReadingPlan:
         """What to read under some paths, patterns, folders and URIs."""
-        ...
 
     def read(self, unit: Unit) -> Iterator[ParsedBlock]:
         """The blocks of one unit, in the order of the file."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
