@@ -1,5 +1,5 @@
-"""What erasures leave of ingests (erased_people): logs ingested without the people on the list, and what they replace
-removed.
+"""What erasures leave of ingests (erased_people): ingests of logs without the people on the list, and the end of those
+whose place they take.
 """
 
 from dataclasses import replace

@@ -151,7 +151,10 @@ _TABLES_HAVE = ("_delta_log", "metadata", ".hoodie", ".hoodie_partition_metadata
 
 def _table_of(folder: str) -> LogTable | None:
     """As lake_tables.table_of, which is loaded for a folder that may be a table."""
-    if not any(storage.exists(storage.join(folder, name)) for name in _TABLES_HAVE):
+    try:
+        if not any(storage.exists(storage.join(folder, name)) for name in _TABLES_HAVE):
+            return None
+    except PermissionError:  # a folder above the log, which its reader need not see
         return None
     return resolve_name(f"{_READERS}:table_of")(folder)
 
