@@ -27,4 +27,4 @@ def test_the_log_exercises_every_step(expected):
     assert expected.shards["counts"]["train_pairs"] > 500
     assert expected.shards["counts"]["dev_pairs"] > 0
     assert expected.shards["counts"]["shards"] > 2
-    assert expected.shards["ledger"]["lines"]["query_below_k"] > 0
+    assert expected.shards["ledger"].lines["query_below_k"] > 0

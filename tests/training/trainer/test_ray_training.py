@@ -26,6 +26,7 @@ import torch
 from clicktower.flows import cli
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
+from clicktower.schemas.process import keeping_signal_handlers
 from clicktower.training.compute.device import can_compile
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.trainer.checkpoint import Position, list_updates, write_checkpoint
@@ -97,7 +98,7 @@ def started(add_node: Callable[[], Any]) -> Any:
 @pytest.fixture(scope="module")
 def nodes():
     ray = pytest.importorskip("ray")
-    with pytest.MonkeyPatch.context() as environment:
+    with pytest.MonkeyPatch.context() as environment, keeping_signal_handlers():  # for the tests after this file
         environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
         environment.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:0")  # as in ray_cluster
         nodes = Nodes()
