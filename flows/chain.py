@@ -3,7 +3,7 @@
 Every stage runs in a process of its own (submit): its section of the config becomes the options of its command, as
 JSON, and its JSON result is passed on; nothing heavy happens here. A stage whose request is unchanged answers
 "reused", so running the chain again is cheap and safe; if another process is making the output, the stage waits for
-it (schemas.claim).
+it (schemas.stage).
 
 It is run by hand (commands.pipelines), or as a flow on a Prefect server, with tasks, retries and pages (pipeline).
 """

@@ -11,7 +11,7 @@ What stays:
 - what a person makes and no night does (a sweep, an ensemble, an imported encoder, judgments), with what it was made
   from;
 - what is younger than a day, since a run may be about to read it;
-- what a running stage reads (schemas.claim), and what was made from that.
+- what a running stage reads (schemas.stage), and what was made from that.
 """
 
 from collections import Counter

@@ -5,7 +5,7 @@ A command is the interface, with its options as one JSON object: it prints anoth
 - A stage that is cancelled, or takes too long, ends with all that it started: SIGTERM comes first, so that it can
   cancel its job on an engine, then SIGKILL.
 - A flow whose own process is killed (kill -9, the machine's memory) leaves its stage running. Nothing is lost by that:
-  the next one to ask for the same waits for it (schemas.claim) and takes its result. What a stage prints goes to files
+  the next one to ask for the same waits for it (schemas.stage) and takes its result. What a stage prints goes to files
   and not through a pipe, so that it does not notice.
 """
 

@@ -22,13 +22,13 @@ from clicktower.schemas.documents import (
     MAX_TEXT_BYTES,
     DocumentsBlock,
     decoded,
-    is_utf8,
     named_places,
     new_block,
     no_column,
 )
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.text_contract import ids
+from clicktower.schemas.text_file import is_utf8
 
 _MOST_EXACT = 2.0**53  # a whole float beyond it has lost digits
 

@@ -29,6 +29,7 @@ from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.search_log import not_null
 from clicktower.schemas.text_contract import MARKS_OF_NOTHING, ids, normalise_column
+from clicktower.schemas.text_file import is_utf8
 
 FORM = "Give UTF-8 `id<TAB>title` lines, or CSV (commas, a header), JSON lines or Parquet with id and title."
 MAX_TEXT_BYTES = 1 << 20
@@ -137,17 +138,9 @@ def decoded(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
         return column.cast(pa.string()), np.zeros(len(column), bool)
     except pa.ArrowInvalid:
         values = column.to_pylist()
-        is_wrong = np.array([value is not None and not is_utf8(value) for value in values], bool)
+        is_wrong = np.array([not is_utf8(value) for value in values], bool)
         right = [None if wrong else value for value, wrong in zip(values, is_wrong, strict=True)]
         return pa.array(right, pa.binary()).cast(pa.string()), is_wrong
-
-
-def is_utf8(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 # Tab-separated text: a title has no tab.

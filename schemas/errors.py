@@ -84,37 +84,6 @@ def os_error_kind(error: OSError) -> type[StageError]:
     return StageError if error.errno in _LASTING else TransientError
 
 
-# Errors of object stores' clients that their file systems do not turn into OSError, by package, with its credentials.
-_AWS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, a role"
-_GOOGLE = "GOOGLE_APPLICATION_CREDENTIALS, `gcloud auth application-default login`, a service account"
-_AZURE = "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, an identity"
-_OF_OBJECT_STORES = {
-    **dict.fromkeys(("botocore", "aiobotocore", "s3fs"), _AWS),
-    **dict.fromkeys(("gcsfs", "google"), _GOOGLE),
-    **dict.fromkeys(("azure", "adlfs"), _AZURE),
-    "aiohttp": "",
-}
-
-
-def store_error(error: BaseException) -> StageError | None:
-    """The user's error for an exception of an object store's client; None for any other. Its message is omitted."""
-    kind = type(error).__name__
-    package = type(error).__module__.split(".")[0]
-    if package not in _OF_OBJECT_STORES:
-        return None
-    if "Credential" in kind or "Token" in kind or "Profile" in kind:
-        return StageError(
-            f"The object store's client has no credentials that it can use ({kind}).",
-            f"Set them where the store's own tools look for them ({_OF_OBJECT_STORES[package]}).",
-        )
-    if "NotFound" in kind:
-        return StageError(f"The object store has nothing of that name ({kind}).", "Check the bucket or container.")
-    return TransientError(
-        f"The object store did not answer in time ({kind} in {place(error)}). Finished parts are kept.",
-        "Check the store, and its address if it is one of your own, then run the same command again.",
-    )
-
-
 def place(error: BaseException) -> str:
     """Where an error was raised, module:line, without its message, which may quote data."""
     trace = error.__traceback__

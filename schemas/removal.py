@@ -3,7 +3,7 @@
     STORE/STAGE/DIGEST/removed.json     the manifest of an output that is being removed
 
 An output first loses its name: its manifest becomes `removed.json`, and no stage finds it. Then the claims are read
-(schemas.claim). A stage that opened the output before holds a claim that names it; the output gets its manifest back.
+(schemas.stage). A stage that opened the output before holds a claim that names it; the output gets its manifest back.
 Otherwise its files go, `removed.json` last. So a removal that is killed is finished by the next one, and a stage that
 asks for the output meanwhile makes it again.
 
@@ -21,15 +21,14 @@ from typing import Any
 
 from clicktower.schemas import manifest as manifests
 from clicktower.schemas import storage
-from clicktower.schemas.claim import FILE_NAME as CLAIM
-from clicktower.schemas.claim import NO_LOCKS_HERE, claimed
 from clicktower.schemas.manifest import DIGEST, from_bytes
-from clicktower.schemas.object_claim import claims, read_claim
-from clicktower.schemas.stage import silent
+from clicktower.schemas.object_store import claims, read_claim
+from clicktower.schemas.stage import CLAIM_FILE as CLAIM
+from clicktower.schemas.stage import NO_LOCKS_HERE, claimed, silent
 
 FILE_NAME = "removed.json"
 ABANDONED_SECONDS = 7 * 24 * 3600  # after which nobody goes on with a half-made output
-KEPT_NAMES = frozenset({"erased.json"})  # where people were erased (day_versions), it outlives its ingest
+KEPT_NAMES = frozenset({"erased.json"})  # where people were erased (erased_people), it outlives its ingest
 FORGOTTEN_SECONDS = 24 * 3600  # after its last beat, by any clock, no holder is taken to live
 BEGUN_SECONDS = 2.0  # in which a process that has just taken a claim says what it reads
 

@@ -6,8 +6,6 @@ sweep.
 """
 
 import dataclasses
-import difflib
-import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from pkgutil import resolve_name
@@ -139,46 +137,6 @@ def beside_file(uri: str, info: pydantic.ValidationInfo) -> str:
 Uri = Annotated[str, AfterValidator(beside_file)]
 
 
-def uri_fields(kind: type) -> list[str]:
-    """The fields of a config that hold a Uri, by dotted name."""
-    names = []
-    for name, hint in get_type_hints(kind, include_extras=True).items():
-        names += [name] if _holds_uri(hint) else []
-        for inner in (hint, *get_args(hint)):
-            if isinstance(inner, type) and is_dataclass(inner):
-                names += [f"{name}.{inner_name}" for inner_name in uri_fields(inner)]
-    return names
-
-
-def _holds_uri(hint: Any) -> bool:
-    markers = getattr(hint, "__metadata__", ())
-    if any(isinstance(marker, AfterValidator) and marker.func is beside_file for marker in markers):
-        return True
-    return any(map(_holds_uri, get_args(hint)))
-
-
-def are_equal(config: object, name: str, *values: Any) -> bool:
-    """Whether a field of a config, by dotted name, takes these values for one. A value that it refuses equals itself
-    alone.
-    """
-    try:
-        adapter = pydantic.TypeAdapter(_hint_of(type(config), name))
-        first, *others = map(adapter.validate_python, values)
-    except (ValueError, UsageError):
-        first, *others = values
-    return all(other == first for other in others)
-
-
-def _hint_of(kind: type, name: str) -> Any:
-    """The type of a field; str for one that only some kinds of a section have."""
-    first, _, rest = name.partition(".")
-    hint = get_type_hints(kind, include_extras=True).get(first, str)
-    if not rest:
-        return hint
-    sections = [inner for inner in (hint, *get_args(hint)) if isinstance(inner, type) and is_dataclass(inner)]
-    return _hint_of(sections[0], rest) if sections else str
-
-
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     """The config with some fields set: `{"tower.cells": 32}`, or nested, `{"tower": {"cells": 32}}`.
 
@@ -190,16 +148,20 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     try:
         for name, change in _nested(changes).items():
             if name not in hints:
-                near = nearest(name, type(config))
+                near = _code_about_fields("nearest")(name, type(config))
                 raise _refused(f"{type(config).__name__} has no field {name}{near}.")
             values[name] = pydantic.TypeAdapter(hints[name]).validate_python(_merged(getattr(config, name), change))
         name = ""
         return replace(cast(Any, config), **values)
     except pydantic.ValidationError as error:
-        problems = [_problem(config, name, problem) for problem in error.errors()]
+        problems = [_code_about_fields("problem_of")(config, name, problem) for problem in error.errors()]
         raise _refused(" ".join(problems)) from None
     except ValueError as error:
         raise _refused(f"{str(error).rstrip('.')}.") from None
+
+
+def _code_about_fields(name: str) -> Any:
+    return resolve_name(f"clicktower.schemas.section_fields:{name}")
 
 
 def flat(fields: Mapping[str, Any], before: str = "") -> dict[str, Any]:
@@ -231,20 +193,6 @@ def kinds_of_fields(kind: type, *, every: bool = True) -> dict[str, list[str]]:
     return result
 
 
-def nearest(name: str, kind: type) -> str:
-    """ " (did you mean tower.cells?)" for the fields of a config that are most similar to an unknown name; or
-    nothing.
-    """
-    kinds = kinds_of_fields(kind)
-    last = {field.rpartition(".")[2]: field for field in sorted(kinds, key=len, reverse=True)}
-    # The last parts of a field's path, or the path or its last part misspelt.
-    ends = {field: {"_".join(field.split(".")[at:]) for at in range(field.count(".") + 1)} for field in kinds}
-    near = sorted((field for field in kinds if name in ends[field]), key=len)[:2]
-    near = near or difflib.get_close_matches(name, kinds, n=1)
-    near = near or [last[match] for match in difflib.get_close_matches(name.rpartition(".")[2], last, n=1)]
-    return f" (did you mean {' or '.join(near)}?)" if near else ""
-
-
 def _nested(changes: Mapping[str, Any]) -> dict[str, Any]:
     """`{"tower": "rnn", "tower.cells": 32}` as `{"tower": {"kind": "rnn", "cells": 32}}`."""
     result: dict[str, Any] = {}
@@ -270,23 +218,6 @@ def _merged(old: Any, change: Any) -> Any:
     kind: Any = old.kind_named(change.get("kind", old.kind)) if isinstance(old, SectionFamily) else type(old)
     start = {field.name: getattr(old, field.name, field.default) for field in fields(kind)} if kind else {}
     return start | {name: _merged(start.get(name), value) for name, value in change.items()}
-
-
-def reason_of(problem: Any) -> str:
-    """Pydantic's complaint in our words."""
-    words = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
-    return str(re.sub(r"^\w+ should have (.*) after validation, not.*", r"it must have \1", words))
-
-
-def _problem(config: object, name: str, problem: Any) -> str:
-    """Pydantic's complaint, with its field."""
-    place = ".".join(map(str, filter(None, (name, *problem["loc"]))))
-    if problem["type"] == "unexpected_keyword_argument":
-        kinds = kinds_of_fields(type(config)).get(place)
-        which = f" of this kind, but of {', '.join(kinds)}" if kinds else nearest(place, type(config))
-        return f"There is no field {place}{which}."
-    reason = reason_of(problem).rstrip(".")
-    return f"The field {place} is {problem['input']}: {reason}." if place else f"{reason[:1].upper()}{reason[1:]}."
 
 
 def _refused(problem: str) -> UsageError:

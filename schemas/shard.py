@@ -27,7 +27,7 @@ among the remaining rows: the draw is still uniform, and it ends however few row
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -107,33 +107,6 @@ class LogicalDigest:
         return f"{self._sum % (1 << 256):064x}"
 
 
-# Labelled shards: texts or pairs of texts, each with a label. Below the data folder of a `build-labelled`:
-#
-#     train-00000/words.arrow, train-00000/texts.arrow     as in click shards, so that the same code encodes both
-#     train-00000/labelled.arrow   `labelled_schema`       the rows, as indices into texts
-#     dev-00000/...                the same for the held-out rows
-#     labelled.json                what the rows are, their classes, text contract, table rows, shards
-#     rejects.json                 the first unreadable lines, as file, offset and reason
-#
-# No text of a dev row is a text of a train row.
-
-LABELLED_VERSION = "1.0"
-LABELLED_CATALOGUE = "labelled.json"
-
-Unit = Literal["pairs", "texts"]
-LabelKind = Literal["class", "value"]
-
-
-def labelled_schema(unit: Unit, label: LabelKind) -> pa.Schema:
-    """The columns of labelled.arrow: `first` and `second`, or `text`, as int32 indices into texts; `label`.
-
-    A class is an int32 index into the catalogue's `classes`, a value a float64.
-    """
-    texts = dict.fromkeys(("first", "second") if unit == "pairs" else ("text",), pa.int32())
-    kind = pa.int32() if label == "class" else pa.float64()
-    return not_null({VERSION_KEY: LABELLED_VERSION.encode()}, **texts, label=kind)
-
-
 # The pool rows that must not be negatives of a query, and their lookup, which runs millions of times.
 #
 # Shapes: P pairs, n draws for each.
@@ -145,19 +118,15 @@ class Exclusions(Protocol):
     @property
     def num_rows(self) -> int:
         """The number of rows, excluded or not."""
-        ...
 
     def num_allowed(self, of_pair: np.ndarray) -> np.ndarray:
         """The number of allowed rows of each pair, int64 [P]."""
-        ...
 
     def holds(self, of_pair: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Whether each of the rows [P, n] is excluded for its pair, bool [P, n]."""
-        ...
 
     def allowed(self, of_pair: int) -> np.ndarray:
         """The allowed rows of one pair, ascending, int64."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

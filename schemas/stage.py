@@ -7,23 +7,30 @@ on an engine calls `commit` inside its last step instead, so that a client that 
 its `produce` returns None.
 """
 
+import errno
+import json
+import os
 import platform
+import socket
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
+from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
+
+from filelock import BaseFileLock, FileLock, Timeout
 
 from clicktower.schemas import manifest as manifests
 from clicktower.schemas import storage
-from clicktower.schemas.claim import claimed
 from clicktower.schemas.errors import JobGoesOn, LaterVersionError, StageError, TransientError, UsageError
-from clicktower.schemas.manifest import Manifest, Outcome, Request
+from clicktower.schemas.manifest import Manifest, Outcome, Request, from_bytes
 from clicktower.schemas.process import raise_if_asked_to_end
 from clicktower.schemas.section import named_settings
 
@@ -182,7 +189,7 @@ def run_stage(
     """The output of a request: reused if it exists and is intact, otherwise made by `produce` and committed.
 
     If another process is making it, this one waits, says so, and then answers "reused"; or makes it itself, if that one
-    failed or died (schemas.claim). A damaged output is set aside under another name and made again; `repaired` says
+    failed or died (schemas.stage). A damaged output is set aside under another name and made again; `repaired` says
     what was wrong. A failed attempt leaves nothing behind, unless an engine's job continues with it (JobGoesOn).
     """
     finished, wrong = find_and_clear_in(stage_folder(store, request))
@@ -277,3 +284,90 @@ def software_versions() -> dict[str, str]:
         "machine": platform.machine(),
         **{name: metadata.version(name.replace("_", "-")) for name in loaded},
     }
+
+
+# Claims: one process at a time makes an output. A stage holds a claim on STORE/STAGE/DIGEST while it works; publishing
+# holds one on RELEASE/encoding/DIGEST while it makes a release, and one on RELEASE itself while it changes the pointer
+# or the releases.
+#
+#     with claimed(folder, progress):
+#         ...                        # another process with the same request waits, and then finds the output
+#
+# The claim is a lock of the operating system on a small file in the folder. The kernel releases it when its holder
+# ends, even by kill -9, so nothing has to expire and no clock has to be right. Child processes do not inherit it: what
+# they write after the holder's end is in an attempt that nobody commits, so the next process need not wait for them.
+# The file names the holder, for people, and the outputs that it reads, which nobody removes meanwhile
+# (schemas.removal).
+#
+# An object store has no such lock: there a claim is an object that its holder rewrites (object_store). On a network
+# file system without locks two processes may make the same, without harm: the first to write the manifest wins.
+#
+# A stage waits only for others with the same digest. A digest covers everything that a stage reads, so processes cannot
+# wait for each other in a circle: a stage's own children (the trainings of a sweep) never have its digest.
+
+
+CLAIM_FILE = "claim.json"
+WAIT_SECONDS = 0.5
+NO_LOCKS_HERE = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
+
+
+@contextmanager
+def claimed(folder: str, progress: Progress, reads: Collection[str] = ()) -> Iterator[None]:
+    """Hold the claim on a folder, exclusively on this file system. Waits for it and reports who holds it.
+
+    `reads`: the digests of the outputs that are read meanwhile.
+    """
+    if not storage.is_local(folder):
+        with resolve_name("clicktower.schemas.object_store:object_claim")(folder, progress, reads):
+            yield
+        return
+    path = storage.filesystem(storage.join(folder, CLAIM_FILE))[1]
+    lock = FileLock(path, mode=0o600, thread_local=False, fallback_to_soft=False)
+    _wait_for(lock, path, progress)
+    try:
+        with suppress(OSError):  # it informs people: a full disk is reported by the stage itself
+            if lock.is_locked:
+                Path(path).write_bytes(signature(reads))
+        yield
+    finally:
+        if lock.is_locked:
+            # Removed while locked: a waiting process sees that it is gone, and makes a new one.
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+            with suppress(OSError):  # the folder is not empty
+                os.rmdir(os.path.dirname(path))
+            lock.release()
+
+
+def _wait_for(lock: BaseFileLock, path: str, progress: Progress) -> None:
+    """Acquire the lock, or proceed without it if the file system has no locks."""
+    while True:
+        storage.make_folder(os.path.dirname(path))
+        try:
+            lock.acquire(timeout=WAIT_SECONDS)
+            return
+        except Timeout:
+            with suppress(FileNotFoundError):
+                holder = holder_of(storage.read_bytes(path))
+                progress(f"another process is making this: waiting ({holder})", 0, None)
+        except FileNotFoundError:
+            continue  # the last holder has just removed the folder
+        except OSError as error:
+            if error.errno not in NO_LOCKS_HERE:
+                raise
+            return
+
+
+def signature(reads: Collection[str]) -> bytes:
+    """The holder, for people, what it reads, and a number that no other claim and no other beat has."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    holder = {"process": os.getpid(), "machine": socket.gethostname(), "at": now, "nonce": uuid.uuid4().hex}
+    return json.dumps(holder | {"reads": sorted(reads)}).encode()
+
+
+def holder_of(signature: bytes) -> str:
+    try:
+        holder = from_bytes(signature)
+        return f"process {holder['process']} on {holder['machine']}, {holder['at']}"
+    except (ValueError, KeyError, TypeError):  # it is being written or released
+        return "it has only begun"

@@ -8,7 +8,6 @@ too. The rest of the project relies on these.
 import errno
 import glob
 import hashlib
-import logging
 import mmap
 import os
 import stat
@@ -17,34 +16,22 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from pkgutil import resolve_name
 from typing import IO, TypeVar
 
 import fsspec
-from fsspec.core import split_protocol, url_to_fs
 from fsspec.implementations.local import LocalFileSystem
-
-from clicktower.schemas.errors import StageError, UsageError
 
 BUILDING = ".building-"  # what the name of an unfinished file or folder begins with
 ABANDONED_SECONDS = 24 * 3600  # after which nobody works at it any more
 REMOVE_TRIES = 10
 _MARKS = set("*?[")  # of a pattern
 _NO_FOLDERS = {"s3", "gs", "abfs"}
-# The extra of clicktower that reads and writes a kind of URI.
-_EXTRAS = {
-    **dict.fromkeys(("s3", "s3a"), "s3"),
-    **dict.fromkeys(("gs", "gcs"), "gcs"),
-    **dict.fromkeys(("az", "abfs", "abfss"), "azure"),
-}
 Found = TypeVar("Found")
-
-# It prints the trace of each request that it repeats. GCSFS_DEBUG undoes this.
-logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
 
 
 def filesystem(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    """The file system of a URI, and the URI's path in it. Of a name with `::` each part that fsspec should open within
-    the next has a `://` of its own; without them it is a name like any other.
+    """The file system of a URI, and the URI's path in it.
 
     Raises UsageError for an unknown kind of URI, StageError where the package of a known one is not installed or has no
     account.
@@ -53,33 +40,7 @@ def filesystem(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     fresh = {"use_listings_cache": False}  # others write too: an earlier listing may be stale
     if "://" not in uri or uri.startswith("file:"):
         return LocalFileSystem(**fresh), LocalFileSystem._strip_protocol(uri)
-    parts = uri.split("::") if all("://" in part for part in uri.split("::")) else [uri]
-    kind, *around = [_class_of(split_protocol(part)[0]) for part in parts]
-    try:
-        if around:
-            return url_to_fs(uri, **fresh)
-        return kind(**kind._get_kwargs_from_urls(uri), **fresh), kind._strip_protocol(uri)
-    except ValueError as error:  # adlfs, where no account is named
-        raise StageError(
-            f"The client of {uri.partition('://')[0]}:// refuses its settings: {error}",
-            "Set the account and its credentials in the environment (docs/running.md).",
-        ) from None
-
-
-def _class_of(protocol: str) -> type[fsspec.AbstractFileSystem]:
-    try:
-        return fsspec.get_filesystem_class(protocol)
-    except ValueError:
-        raise UsageError(
-            f"{protocol}:// is an address of a kind that is not known here.",
-            "Give a path, or a URI such as s3://, gs:// or abfs://.",
-        ) from None
-    except ImportError as error:
-        how = f"pip install 'clicktower[{_EXTRAS[protocol]}]'" if protocol in _EXTRAS else error
-        raise StageError(
-            f"The package that reads and writes {protocol}:// is not installed here.",
-            f"Install it ({how}), or run the command where it is installed.",
-        ) from None
+    return resolve_name("clicktower.schemas.object_store:filesystem")(uri, fresh)
 
 
 def is_local(uri: str) -> bool:

@@ -31,8 +31,8 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from functools import lru_cache
 from importlib import resources
+from pkgutil import resolve_name
 
 import numpy as np
 import pyarrow as pa
@@ -290,7 +290,7 @@ def comparison_forms(queries: pa.Array | pa.ChunkedArray) -> pa.Array:
 
     Bare words consist of letters, digits and the marks on them, and all else separates them. They are the contract's
     words: a run of an unspaced script is its pairs of characters, so two texts of characters have one form if their
-    bags are equal and not because one is an anagram of the other. Look-alike letters are as `_latin_form` says. A query
+    bags are equal and not because one is an anagram of the other. Look-alike letters are as look_alikes says. A query
     without a bare word keeps its text. The form of a form is itself. `queries`: string, without nulls, normalised,
     those of earlier days perhaps by an earlier version of the text contract.
     """
@@ -325,55 +325,8 @@ def _bare(texts: pa.Array) -> pa.Array:
 
 
 def _latin_forms(words: pa.Array) -> pa.Array:
-    return pa.array(map(_latin_form, words.to_pylist()), pa.string())
-
-
-def _latin_form(word: str) -> str:
-    """A normalised word with the letters of other alphabets that look like a-z as those letters.
-
-    A word that then is Latin as a whole is what a reader takes for a Latin one. In any other, such as a Russian word
-    with one letter from another keyboard, only the letters of _SAME_EVERYWHERE change, so that its own letters stay
-    distinct. ASCII never changes: 1 is not l, and rn is not m.
-    """
-    seen = word.translate(_look_alikes())
-    seen = seen if all(map(_is_latin, seen)) else word.translate(_SAME_EVERYWHERE)
-    return unicodedata.normalize("NFC", seen)  # with its accents as one letter has them
-
-
-# Letters of Cyrillic, Greek and phonetics that differ from Latin ones in name alone. A Greek υ is taken for the capital
-# that it comes from.
-_SAME_EVERYWHERE = str.maketrans("авеікмнорстухһјѕԁԛԝαεικνορτυχγıɑɡ", "abeikmhopctyxhjsdqwaeikvoptuxyiag")
-# UTS #39 lists few of them, since they look like capitals and not like the letters that they are.
-_SMALL_CAPITALS = str.maketrans("ɢɪɴʀʏʙʜʟᴀᴄᴅᴇᴊᴋᴍᴏᴘᴛᴜᴠᴡᴢꜰꜱꞯ", "ginrybhlacdejkmoptuvwzfsq")
-
-
-def _is_latin(character: str) -> bool:
-    is_letter = not character.isascii() and unicodedata.category(character)[0] == "L"
-    return not is_letter or unicodedata.name(character, "").startswith("LATIN ")
-
-
-@lru_cache(maxsize=1)
-def _look_alikes() -> Mapping[int, int]:
-    """The letter a-z that each letter of another alphabet looks like, in its small form or as a capital.
-
-    After confusables.txt of UTS #39, which the library confusable-homoglyphs holds as lists of look-alikes.
-    """
-    from confusable_homoglyphs.confusables import confusables_data
-
-    def twin(letter: str) -> str:
-        shapes = (entry["c"] for entry in confusables_data.get(letter, ()))
-        return next((shape for shape in shapes if len(shape) == 1 and shape.isascii() and shape.isalpha()), "")
-
-    unspaced = {point for first, last in UNSPACED_RANGES for point in range(first, last + 1)}
-    result = {}
-    for letter in confusables_data:
-        small = normalise(letter)
-        if len(small) != 1 or small.isascii() or not small.isalpha() or ord(small) in unspaced:
-            continue
-        if same := twin(small) or twin(small.upper()):
-            is_stroke = same == "l" and not _is_latin(small)  # of capitals: to UTS #39 I and l are one
-            result[ord(small)] = ord("i" if is_stroke else same.lower())
-    return result | _SMALL_CAPITALS | _SAME_EVERYWHERE
+    latin_form = resolve_name("clicktower.schemas.look_alikes:latin_form")  # loaded where a word is not ASCII
+    return pa.array(map(latin_form, words.to_pylist()), pa.string())
 
 
 # What programs write where there is no value: Hive and MySQL, SQL clients, Python, pandas, R, JavaScript. None of them

@@ -64,6 +64,15 @@ def decoded(content: bytes, name: str) -> str:
         raise UsageError(f"Byte {error.start:,} of {name} is not UTF-8.", "Convert the file to UTF-8.") from None
 
 
+def is_utf8(text: bytes | None) -> bool:
+    """Whether bytes are UTF-8; true for no bytes."""
+    try:
+        (text or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def lines(text: str) -> list[tuple[int, str]]:
     """The lines that are not blank, with their numbers from 1, without blanks and returns at their ends.
 

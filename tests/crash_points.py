@@ -32,7 +32,7 @@ from importlib import import_module
 from pathlib import Path
 
 from clicktower.flows import cli
-from clicktower.schemas import object_claim, removal
+from clicktower.schemas import object_store, removal
 from clicktower.schemas.process import use_scratch
 
 # What the commands load: here once, and not anew in every forked process.
@@ -178,7 +178,7 @@ class Bucket:
         self.folder, self.uri = root / "data" / "bucket", "s3://bucket"
         os.environ |= self.server.environment
         # A holder that is gone is taken for dead sooner: these tests have no slow holder.
-        object_claim.BEAT_SECONDS, object_claim.TAKE_OVER_SECONDS, object_claim.LOOK_SECONDS = 0.3, 1.0, 0.1
+        object_store.BEAT_SECONDS, object_store.TAKE_OVER_SECONDS, object_store.LOOK_SECONDS = 0.3, 1.0, 0.1
         removal.FORGOTTEN_SECONDS = FORGOTTEN_SECONDS
         read, write = os.pipe()
         self.proxy = os.fork()

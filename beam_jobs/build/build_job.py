@@ -34,9 +34,6 @@ from clicktower.beam_jobs.build.click_shards import (
     REPORTED_K,
     REPORTED_PAIR_K,
     click_pairs,
-    clicked_rows,
-    exclude_in,
-    no_pairs,
     write_pool,
     write_shard,
 )
@@ -56,7 +53,6 @@ from clicktower.schemas.documents import (
     skipped_rows,
     unfit_rows,
 )
-from clicktower.schemas.errors import StageError
 from clicktower.schemas.judgments import read_queries
 from clicktower.schemas.ledger import Ledger, continue_with
 from clicktower.schemas.manifest import Outcome
@@ -178,11 +174,9 @@ class BuildJob:
 
         clicked = None
         if self.is_pool_clicked:
-            clicked = AsSingleton(
-                pairs.records
-                | "Find clicked rows" >> beam.Map(_clicked_rows)
-                | "Unite clicked rows" >> beam.CombineGlobally(_unite_rows)
-            )
+            from clicktower.beam_jobs.build.clicked_pool import rows_of_all
+
+            clicked = rows_of_all(pairs.records)
         pool = numbered | "Write the pool" >> beam.Map(_write_pool, self, clicked)
 
         num_pairs = pairs.size | "Count pairs" >> beam.CombinePerKey(sum)
@@ -283,7 +277,11 @@ def _pair(
     notes: str,
 ) -> Iterator[Any]:
     _, tables = bucket
-    has_clickers = "clickers" in tables
+    pair_people = None
+    if "clickers" in tables:
+        from clicktower.beam_jobs.ingest.pair_people import title_clickers
+
+        pair_people = title_clickers(tables["clickers"], tables["answered"])
     pairs, tally = click_pairs(
         tables["queries"],
         titles.title_rows(tables["shown"], tables["answered"]),
@@ -293,7 +291,7 @@ def _pair(
         dev_share=settings["dev_share"],
         adult_terms=adult_terms,
         pair_k=settings.get("pair_k", 1),
-        pair_people=titles.title_clickers(tables["clickers"], tables["answered"]) if has_clickers else None,
+        pair_people=pair_people,
     )
     yield from put([pairs], scratch)
     yield TaggedOutput("tally", tally)
@@ -302,15 +300,6 @@ def _pair(
         if number:
             yield TaggedOutput("size", (split, number))
     advance(notes, PAIRING, 1)
-
-
-@relay_stage_errors
-def _clicked_rows(record: Record) -> np.ndarray:
-    return clicked_rows(get([record]))
-
-
-def _unite_rows(rows: Iterable[np.ndarray]) -> np.ndarray:
-    return np.unique(np.concatenate([np.zeros(0, np.int32), *rows]))
 
 
 @relay_stage_errors
@@ -343,6 +332,8 @@ def _write_shard(
 ) -> FolderMade:
     number, pairs = shard
     if clicked is not None:
+        from clicktower.beam_jobs.build.clicked_pool import exclude_in
+
         pairs = exclude_in(pairs, clicked)
     name = f"{'dev' if number % 2 else 'train'}-{number // 2:05d}"
     with writing_errors(job.attempt.work_folder):
@@ -384,11 +375,9 @@ def commit_build(results: Sequence[Tally | FolderMade | RowCounts], job: BuildJo
     if pool is None:
         raise mostly_unfit(job.documents, rows) or no_title(job.documents, rows.documents)
     if counts["clicked_documents"] and not counts["titled_documents"]:
-        raise StageError(
-            f"None of the {counts['clicked_documents']:,} clicked document ids is among the documents with a title, so"
-            " no click has a title.",
-            "Check that the log and the documents file name documents by the same ids.",
-        )
+        from clicktower.beam_jobs.build.nothing_left import no_clicked_title
+
+        raise no_clicked_title(counts["clicked_documents"])
     # What would remain at k and at other k: queries of the log, clicks on titled documents, and pairs. Judged queries
     # are not counted; k = 0 is the log without a gate.
     left = {
@@ -404,8 +393,11 @@ def commit_build(results: Sequence[Tally | FolderMade | RowCounts], job: BuildJo
         for unit in ("pairs", "queries")
         for split in ("train", "dev")
     }
+    ledger = continue_with(job.ledger, tally.fates)
     if not of_splits["train_pairs"]:
-        raise _nothing_to_train_on(left, left_at_pair_k, continue_with(job.ledger, tally.fates), job)
+        from clicktower.beam_jobs.build.nothing_left import nothing_to_train_on
+
+        raise nothing_to_train_on(left, left_at_pair_k, ledger, k=settings["k"], pair_k=job.pair_k)
 
     attempt = job.attempt.folder
     digest = move_to_final_names((*shards, pool), attempt)
@@ -449,37 +441,7 @@ def commit_build(results: Sequence[Tally | FolderMade | RowCounts], job: BuildJo
                 **skipped_rows(unfit_rows(job.documents, rows)),
             },
             labels=job.labels,
-            ledger=continue_with(job.ledger, tally.fates),
+            ledger=ledger,
             logical_digest=digest.hexdigest(),
         )
-    )
-
-
-def _nothing_to_train_on(
-    left: Mapping[int, Mapping[str, int]],
-    left_at_pair_k: Mapping[int, Mapping[str, int]],
-    ledger: Ledger,
-    job: BuildJob,
-) -> StageError:
-    k = job.settings["k"]
-    at, ungated = left[k], left[0]
-    if not ungated["pairs"]:
-        return no_pairs(ledger)
-    if k and not left[1]["pairs"]:
-        return StageError(
-            f"No line with a client id asks for a query that has pairs ({ungated['pairs']:,}): nobody is behind them,"
-            f" so none passes k = {k}.",
-            "Give a log with client ids; or, for a log that is public already, `--k 0`: no gate at all.",
-        )
-    if at["pairs"] and job.pair_k > 1 and not left_at_pair_k[job.pair_k]["pairs"]:
-        return StageError(
-            f"Of {at['pairs']:,} pairs at k = {k} none was clicked by pair_k = {job.pair_k} people.",
-            "Lower pair_k, or add days to the window.",
-        )
-    at_lower_k = ", ".join(f"{row['pairs']:,} at k = {lower_k}" for lower_k, row in left.items() if 0 < lower_k < k)
-    return StageError(
-        f"{at['queries']:,} of {ungated['queries']:,} queries passed k = {k}. Of {ungated['pairs']:,} pairs"
-        f" {at['pairs']:,} are left, none of them for training"
-        + (f" (there would be {at_lower_k})." if at_lower_k else "."),
-        "Lower `build --k`, add days to the window, or check that the log holds clicks.",
     )

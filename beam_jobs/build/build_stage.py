@@ -15,7 +15,7 @@ from clicktower.beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
 from clicktower.beam_jobs.ingest.days import Window, day_bytes, day_files, inherited_labels, open_window
 from clicktower.schemas import storage
 from clicktower.schemas.content_filters import adult_list
-from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.errors import UsageError
 from clicktower.schemas.ledger import merge_ledgers
 from clicktower.schemas.manifest import Request
 from clicktower.schemas.search_log import PEOPLE_CAP
@@ -113,7 +113,9 @@ def build_shards(
     opened = open_window(days, window)
     ingests = opened.ingests
     if config.pair_k > 1:
-        _require_clickers(ingests, config.pair_k)
+        from clicktower.beam_jobs.ingest.pair_people import require_clickers
+
+        require_clickers(ingests, config.pair_k)
     parts = plan_documents(documents)
     window_key = opened.request_key() if window and not window.is_all else None
     request = build_request([day.manifest.digest for day in ingests], documents, judged_queries, config, window_key)
@@ -140,14 +142,3 @@ def build_shards(
         progress=progress,
         reads=ingests,
     )
-
-
-def _require_clickers(ingests: Sequence[StageResult], pair_k: int) -> None:
-    """Raise StageError if a day does not hold who clicked what."""
-    lacking = [day for day in ingests if not day_files([day], "clickers")]
-    if lacking:
-        raise StageError(
-            f"pair_k = {pair_k} asks how many people clicked each pair, and {len(lacking):,} of {len(ingests):,} days"
-            " do not hold it: clicks may all be of one person.",
-            "Ingest their logs again with --set pair_people=true, or leave pair_k at 1.",
-        )

@@ -12,8 +12,6 @@ from clicktower.beam_jobs.compiled.log_library import keyed_hashes, row_digest
 from clicktower.beam_jobs.engine.arrow_files import BATCH_ROWS, write_tables
 from clicktower.beam_jobs.engine.beam_stage import FolderMade, Tally
 from clicktower.schemas.content_filters import CONTENT_FATES, content_fates
-from clicktower.schemas.errors import StageError
-from clicktower.schemas.ledger import FATES, Ledger
 from clicktower.schemas.search_log import CLICK_WEIGHT, COUNTS, PEOPLE_CAP
 from clicktower.schemas.shard import (
     EXCLUSIONS,
@@ -126,20 +124,20 @@ def click_pairs(
     at, pair_clicks = pairs["at"].to_numpy(), pairs["clicks_sum"].to_numpy()
 
     counts = {}
-    is_enough = np.ones(len(at), bool)
+    is_enough, too_few = np.ones(len(at), bool), np.zeros(len(shown), bool)
     if pair_people is not None:
-        num_clickers = _count_clickers(pairs, people["query"], pair_people)
+        from clicktower.beam_jobs.ingest.pair_people import count_clickers, pair_of_rows
+
+        num_clickers = count_clickers(pairs, people["query"], pair_people)
         is_enough = (pair_k == 1) | (num_clickers >= pair_k)
+        too_few[usable] = ~is_enough[pair_of_rows(clicked, pairs)]
+        too_few &= published
         for other in {*REPORTED_PAIR_K, pair_k}:
             passed = is_published[at] & ((other == 1) | (num_clickers >= other))
             counts[f"clicks_at_pair_{other}"] = pair_clicks[passed].sum()
             counts[f"pairs_at_pair_{other}"] = passed.sum()
     elif pair_k > 1:
         raise AssertionError("pair_k without the people of each pair")
-    too_few = np.zeros(len(shown), bool)
-    if pair_k > 1:
-        too_few[usable] = ~is_enough[_pair_of_rows(clicked, pairs)]
-        too_few &= published
     fates["pair_below_k"] = (clicks + conversions)[too_few].sum()
     for split, in_split in (("train", ~dev), ("dev", dev)):
         of_pairs = published & is_titled & ~too_few & in_split
@@ -173,59 +171,6 @@ def click_pairs(
         fates={fate: int(lines) for fate, lines in fates.items()},
         counts={name: int(count) for name, count in counts.items()},
     )
-
-
-_ONLY_BOTS = (
-    "If they are people, see which rule took them (`metrics.bots` in the manifest of the ingest) and ingest with other"
-    " thresholds (docs/privacy.md); a column with the wrong client ids or times makes bots of people too."
-)
-_FIXES = {  # fate -> what to do if it took the most lines
-    **dict.fromkeys(("bot_user_agent", "bot_behaviour", "bot_crowd", "bot_unsure"), _ONLY_BOTS),
-    "erased": "Add days on which others asked: those who were erased do not come back.",
-    "query_judged": "Add days with other queries than the judged ones.",
-}
-
-
-def no_pairs(ledger: Ledger) -> StageError:
-    """The error for lines of which none gives a pair of a query and a title at any k. `ledger`: of these lines."""
-    worst = max(ledger.lines, key=lambda fate: (FATES[fate][0] != "kept") * ledger.lines[fate], default="")
-    lost = f" Of {ledger.total:,} lines these were lost: {losses}." if (losses := ledger.losses()) else ""
-    return StageError(
-        f"No click of these days gives a pair of a query and a title, at any k.{lost}",
-        _FIXES.get(worst, "`clicktower check` says what becomes of the lines of a log, and what it lacks."),
-    )
-
-
-def _count_clickers(pairs: pa.Table, queries: pa.Array, pair_people: pa.Table) -> np.ndarray:
-    """How many distinct people clicked each pair, int64 [pairs], exact up to PEOPLE_CAP. `pairs`: `at`, an index into
-    `queries`, and `title`.
-    """
-    people = pa.table(
-        {
-            "at": pc.index_in(pair_people["query"], value_set=queries).cast(pa.int64()),
-            "title": pair_people["title"],
-            "person": pair_people["person"],
-        }
-    )
-    distinct = people.group_by(["at", "title", "person"]).aggregate([]).select(["at", "title"])
-    at = _pair_of_rows(distinct, pairs)
-    return np.bincount(at[at >= 0], minlength=len(pairs))
-
-
-def _pair_of_rows(rows: pa.Table, pairs: pa.Table) -> np.ndarray:
-    """The index of each row's pair, int64 [rows], -1 for none. Both have `at` and `title`; each pair occurs once."""
-    if not len(pairs):
-        return np.full(len(rows), -1)
-    titles = pc.unique(pairs["title"].combine_chunks())
-
-    def codes(table: pa.Table) -> np.ndarray:
-        title = pc.fill_null(pc.index_in(table["title"], value_set=titles), len(titles)).to_numpy()
-        return table["at"].to_numpy() * (len(titles) + 1) + title
-
-    of_rows, of_pairs = codes(rows), codes(pairs)
-    order = np.argsort(of_pairs)
-    found = order[np.minimum(np.searchsorted(of_pairs, of_rows, sorter=order), len(pairs) - 1)]
-    return np.where(of_pairs[found] == of_rows, found, -1)
 
 
 def _excluded_rows(query_of_row: np.ndarray, pool_row: np.ndarray, num_queries: int) -> pa.ListArray:
@@ -286,31 +231,6 @@ def held_out(queries: Iterable[str], *, salt: str, share: float) -> np.ndarray:
     """
     texts, limit = pa.array(queries, pa.string()), np.uint64(share * 2**64)
     return keyed_hashes(texts, key=salt.encode(), person=b"split") < limit
-
-
-# A pool of clicked documents alone: the rows that training pairs clicked, in their order.
-
-
-def clicked_rows(pairs: pa.Table) -> np.ndarray:
-    """The pool rows of the titles of training pairs, int32, ascending, without repeats.
-
-    `pairs`: CLICK_PAIRS, all pairs of their queries. A query's pairs are what its exclusions are made of.
-    """
-    excluded = pairs["excluded"].filter(pc.invert(pairs["dev"])).combine_chunks()
-    return np.unique(excluded.flatten().to_numpy())
-
-
-def exclude_in(pairs: pa.Table, rows: np.ndarray) -> pa.Table:
-    """CLICK_PAIRS that exclude places in `rows`, the rows that are left of the pool (int32, ascending)."""
-    excluded = pairs["excluded"].combine_chunks()
-    listed = excluded.flatten().to_numpy()
-    places = np.searchsorted(rows, listed).astype(np.int32)
-    is_left = np.isin(listed, rows)
-    before = np.concatenate([[0], np.cumsum(is_left)])
-    ends = np.cumsum(pc.fill_null(excluded.value_lengths(), 0).to_numpy())
-    offsets = pa.array(np.concatenate([[0], before[ends]]), pa.int32())
-    lists = pa.ListArray.from_arrays(offsets, pa.array(places[is_left]), mask=excluded.is_null())
-    return pairs.set_column(pairs.schema.get_field_index("excluded"), CLICK_PAIRS.field("excluded"), lists)
 
 
 # Pairs -> the files of a shard (schemas.shard), and the digest of its logical rows.

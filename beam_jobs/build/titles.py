@@ -52,8 +52,6 @@ ANSWERED = pa.schema({"bucket": pa.int64(), "document_id": pa.string(), "title":
 
 SHOWN_TITLED = pa.schema([("query", pa.string()), ("title", pa.string()), ("pool_row", pa.int32()), *_COUNT_COLUMNS])
 
-# Who clicked a title for a query.
-PAIR_PEOPLE = pa.schema({"query": pa.string(), "title": pa.string(), "person": pa.uint64()})
 
 # The pool is cut off by counting documents in this many equal ranges of their hashes.
 HASH_RANGES = 4096
@@ -162,13 +160,6 @@ def title_rows(shown: pa.Table, answered: pa.Table) -> pa.Table:
         *(shown[name] for name in COUNTS),
     ]
     return pa.table(columns, schema=SHOWN_TITLED)
-
-
-def title_clickers(clickers: pa.Table, answered: pa.Table) -> pa.Table:
-    """PAIR_PEOPLE, from the search_log.CLICKERS of a bucket of queries and the titles it requested."""
-    at = pc.index_in(clickers["document_id"], value_set=answered["document_id"])
-    table = pa.table([clickers["query"], answered["title"].take(at), clickers["person"]], schema=PAIR_PEOPLE)
-    return table.filter(table["title"].is_valid())
 
 
 def _any_clicked(rows: pa.Table, keys: list[str]) -> pa.Table:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clicktower.beam_jobs.build.click_shards import no_pairs
+from clicktower.beam_jobs.build.nothing_left import no_pairs
 from clicktower.beam_jobs.checking.fields import Fields, best_name, event_kind, suggest_events
 from clicktower.beam_jobs.checking.log_sample import Sample
+from clicktower.beam_jobs.ingest.unreadable_log import REMEDIES
 from clicktower.beam_jobs.sources.field_names import plain_name
-from clicktower.beam_jobs.sources.mapping import REMEDIES
 from clicktower.beam_jobs.sources.mapping import Mapping as LogMapping
 from clicktower.beam_jobs.sources.source import FORMS
 from clicktower.schemas.errors import StageError

@@ -19,13 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clicktower.beam_jobs.build.click_shards import REPORTED_K, REPORTED_PAIR_K, click_pairs
-from clicktower.beam_jobs.build.titles import (
-    SHOWN_TITLED,
-    plan_documents,
-    read_documents_part,
-    sum_positions,
-    title_clickers,
-)
+from clicktower.beam_jobs.build.titles import SHOWN_TITLED, plan_documents, read_documents_part, sum_positions
 from clicktower.beam_jobs.engine.engine_options import with_local_workers
 from clicktower.beam_jobs.ingest.bots import (
     BotRules,
@@ -42,11 +36,11 @@ from clicktower.beam_jobs.ingest.day_rows import (
     SEARCH,
     SHARED_QUERY_IDS,
     aggregate_joined,
-    clickers_of,
     count_lines,
     join_search_events,
     merge_bucket,
 )
+from clicktower.beam_jobs.ingest.pair_people import clickers_of, title_clickers
 from clicktower.beam_jobs.ingest.person_key import KEY_BYTES
 from clicktower.beam_jobs.sources.read_lines import BLANK, ReadingPlan, Unit
 from clicktower.beam_jobs.sources.source import ParsedBlock, Source

@@ -27,14 +27,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineRunner
 
 from clicktower.beam_jobs.engine.engine_options import runner_name
-from clicktower.schemas.errors import (
-    LaterVersionError,
-    StageError,
-    TransientError,
-    UnknownVersionError,
-    UsageError,
-    store_error,
-)
+from clicktower.schemas.errors import LaterVersionError, StageError, TransientError, UnknownVersionError, UsageError
 from clicktower.schemas.process import keep_folder, kept_path, signals_raising
 from clicktower.schemas.stage import Progress, silent
 
@@ -43,6 +36,7 @@ LISTENER_SECONDS = 5.0
 _MARK = re.compile(r"clicktower-error:([A-Za-z0-9+/]+=*)")
 _RAISED = (StageError, UsageError, TransientError, UnknownVersionError, LaterVersionError)  # by workers
 _KINDS = {kind.__name__: kind for kind in _RAISED}
+_STORE_ERROR = "clicktower.schemas.object_store:store_error"
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -132,7 +126,7 @@ def _relaying_stage_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        stage_error = error if isinstance(error, StageError) else store_error(error)
+        stage_error = error if isinstance(error, StageError) else resolve_name(_STORE_ERROR)(error)
         if not stage_error:
             raise
         facts = [type(stage_error).__name__, stage_error.problem, stage_error.fix]

@@ -34,7 +34,7 @@ NOTE_SECONDS = 1.0
 class Tally:
     """Sums over a part of the work; `first_ms` and `last_ms` are its first and last times, in milliseconds since 1970.
 
-    `sampled`: the sampled lines (day_versions).
+    `sampled`: the sampled lines (day_rows).
     """
 
     lines: int = 0  # counted where blocks are cut, before anything is parsed
@@ -145,11 +145,9 @@ class BeamJob(Protocol):
     @property
     def steps(self) -> Mapping[str, int]:
         """The total of each step that its functions `advance` (progress)."""
-        ...
 
     def build(self, pipeline: "beam.Pipeline") -> None:
         """The whole graph; its last step commits the attempt."""
-        ...
 
 
 def run_beam_stage(

@@ -42,7 +42,7 @@ from apache_beam.transforms.environments import Environment, python_sdk_capabili
 from apache_beam.utils import thread_pool_executor
 
 from clicktower.beam_jobs.engine.beam_engine import EngineLog, find_carried, new_pipeline
-from clicktower.beam_jobs.engine.engine_options import LOOPBACK, MINI_CLUSTER
+from clicktower.beam_jobs.engine.engines import LOOPBACK, MINI_CLUSTER
 from clicktower.beam_jobs.engine.forked_workers import ForkedWorkers, forked_workers
 from clicktower.schemas.errors import JobGoesOn, LostSight, StageError, TransientError, UsageError
 from clicktower.schemas.process import asked_to_end_by, end_session, make_socket_folder, raise_if_asked_to_end

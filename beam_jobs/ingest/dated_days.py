@@ -12,7 +12,9 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from clicktower.beam_jobs.ingest.day_versions import LineSample, data_date, follow, read_sample
+from clicktower.beam_jobs.ingest.days import data_date
+from clicktower.beam_jobs.ingest.erased_people import follow
+from clicktower.beam_jobs.ingest.line_samples import LineSample, read_sample
 from clicktower.schemas import day_version as versions
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError

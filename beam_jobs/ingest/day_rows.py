@@ -6,19 +6,20 @@ remaining lines are added up by query, document and position: first in parts, th
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from pkgutil import resolve_name
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clicktower.beam_jobs.compiled.log_library import first_rows, row_digest, text_hashes
-from clicktower.beam_jobs.engine.arrow_files import Record, get, num_bytes
-from clicktower.beam_jobs.engine.beam_stage import Tally, add_up
+from clicktower.beam_jobs.compiled.log_library import first_rows, keyed_hashes, row_digest
+from clicktower.beam_jobs.engine.arrow_files import Record, get, num_bytes, write_table
+from clicktower.beam_jobs.engine.beam_stage import Tally
 from clicktower.beam_jobs.ingest.bots import FATE_OF_RULE, NO_RULE, RULES, Bots, is_bot_user_agent, rule_of_lines
 from clicktower.beam_jobs.ingest.person_key import hash_people
 from clicktower.schemas.content_filters import is_wordless
-from clicktower.schemas.search_log import CLICKERS, COUNTS, DAY_FATES, EXPOSURES, KINDS, PEOPLE_CAP, QUERIES
+from clicktower.schemas.search_log import COUNTS, DAY_FATES, EXPOSURES, KINDS, PEOPLE_CAP, QUERIES
 from clicktower.schemas.shard import LogicalDigest
 from clicktower.schemas.text_contract import normalise_column
 
@@ -72,8 +73,8 @@ def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Tally]:
     is_event &= has_document
 
     people = hash_people(rows["client_id"].combine_chunks(), key)
-    queries = _normalised(rows["query"].combine_chunks())
-    query_row, num_shared = _rows_of_queries(rows, kind, is_event, people, queries)
+    queries = normalised_queries(rows["query"].combine_chunks())
+    query_row, num_shared = rows_of_queries(rows, kind, is_event, people, queries)
     carries_query = is_event & _numpy(rows["query"].is_valid())
     here = np.arange(rows.num_rows)
     query_row = np.where((query_row < 0) & carries_query, here, query_row)
@@ -108,7 +109,7 @@ NO_SEARCH, AMBIGUOUS = -1, -2  # instead of the row of a search
 SHARED_QUERY_IDS = "shared_query_ids"  # in the counts of a Tally
 
 
-def _rows_of_queries(
+def rows_of_queries(
     rows: pa.Table,
     kind: np.ndarray,
     is_event: np.ndarray,
@@ -231,25 +232,7 @@ def _codes(people: pa.Array) -> np.ndarray:
     return np.where(_numpy(people.is_valid()), codes, 0)
 
 
-def sole_searches(searches: pa.Table, key: bytes) -> tuple[pa.Table, Tally]:
-    """The LOG_ROW rows of searches that stay, from all searches of some query ids and clients; the dropped lines."""
-    is_first = first_rows(searches["line_hash"].combine_chunks())
-    dropped = Counter(repeat=int((~is_first).sum()))
-    rows = searches.filter(pa.array(is_first)).combine_chunks()
-    query_row, _ = _rows_of_queries(
-        rows,
-        np.full(len(rows), SEARCH),
-        np.zeros(len(rows), bool),
-        hash_people(rows["client_id"].combine_chunks(), key),
-        _normalised(rows["query"].combine_chunks()),
-        has_all_clients=False,
-    )
-    stays = query_row == np.arange(len(rows))
-    dropped["search_repeated"] = int((~stays).sum())
-    return rows.filter(pa.array(stays)), Tally(fates=+dropped)
-
-
-def _normalised(queries: pa.Array) -> pa.DictionaryArray:
+def normalised_queries(queries: pa.Array) -> pa.DictionaryArray:
     """The normalised texts, each distinct one in the dictionary once."""
     spellings = queries.dictionary_encode()
     distinct = normalise_column(spellings.dictionary).dictionary_encode()
@@ -267,49 +250,15 @@ def _numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
     return array.to_numpy(zero_copy_only=False) if isinstance(array, pa.Array) else array.to_numpy()
 
 
-# The join of a bucket of query ids that may not fit into memory: in parts, one after the other.
-#
-# A search has a few dozen events and a bucket some ten thousand searches, unless a client sends events without end
-# under one query id. No exchange can divide these, since an event needs its search; so such a bucket is read
-# repeatedly, each time for the lines of one part: first for the searches that stay of some query ids and clients, then
-# for some of the events, against all those searches. Copies of a line are in one part, so they are still recognised.
-
-
 PART_BYTES = 256 << 20  # of records; the join holds a few times as much
 
 
-def join_in_parts(records: Sequence[Record], key: bytes) -> Iterator[tuple[pa.Table, Tally]]:
+def join_bucket(records: Sequence[Record], key: bytes) -> Iterable[tuple[pa.Table, Tally]]:
     """JOINED rows and their tally (join_search_events), in chunks, of all records of a bucket."""
     num_parts = -(-sum(map(num_bytes, records)) // PART_BYTES)
-    if num_parts <= 1:
-        yield join_search_events(get(records), key)
-        return
-    parts = [
-        sole_searches(_rows_of_part(records, part, num_parts, key, searches=True), key) for part in range(num_parts)
-    ]
-    searches = pa.concat_tables([rows for rows, _ in parts]).unify_dictionaries()
-    joined, tally = join_search_events(searches, key)
-    yield joined, add_up([tally, *(dropped for _, dropped in parts)])
-    for part in range(num_parts):
-        events = _rows_of_part(records, part, num_parts, key, searches=False)
-        joined, tally = join_search_events(pa.concat_tables([events, searches]).unify_dictionaries(), key)
-        fates = {fate: lines for fate, lines in tally.fates.items() if fate != "search_repeated"}
-        yield joined.filter(pc.not_equal(joined["kind"], SEARCH)), Tally(fates=fates)
-
-
-def _rows_of_part(records: Sequence[Record], part: int, num_parts: int, key: bytes, *, searches: bool) -> pa.Table:
-    """Of the searches those whose query id and client fall into a part; of all other lines those whose hash does."""
-    batches = []
-    for record in records:
-        rows = get([record])
-        rows = rows.filter(pc.equal(pc.equal(rows["kind"].cast(pa.string()), KINDS[SEARCH]), searches))
-        if searches:
-            people = hash_people(rows["client_id"].combine_chunks(), key).fill_null(0)
-            hashes = text_hashes(rows["query_id"].combine_chunks()) ^ people.to_numpy(zero_copy_only=False)
-        else:
-            hashes = np.frombuffer(b"".join(rows["line_hash"].to_pylist()), np.uint64)[::2]  # 16 bytes each
-        batches.append(rows.filter(pa.array(hashes % np.uint64(num_parts) == part)))
-    return pa.concat_tables(batches).unify_dictionaries().combine_chunks()
+    if num_parts > 1:
+        return resolve_name("clicktower.beam_jobs.ingest.large_buckets:join_in_parts")(records, num_parts, key)
+    return [join_search_events(get(records), key)]
 
 
 BOT_LINES = "bot_lines:"  # precedes the name of a rule in the counts of a Tally
@@ -353,7 +302,8 @@ def aggregate_joined(joined: pa.Table, bots: Bots, *, pair_people: bool = False)
     kept = joined.filter(pa.array(is_kept))
     partial = _partial_rows(kept, query[is_kept], texts)
     if pair_people:
-        partial = pa.concat_tables([partial, _clicker_rows(kept, query[is_kept], texts)])
+        clicker_rows = resolve_name("clicktower.beam_jobs.ingest.pair_people:clicker_rows")
+        partial = pa.concat_tables([partial, clicker_rows(kept, query[is_kept], texts)])
     return partial, Tally(fates=+dropped, counts=+caught)
 
 
@@ -371,27 +321,6 @@ def merge_bucket(partial: pa.Table) -> tuple[pa.Table, pa.Table]:
     exposures = _exposures(partial.filter(pc.and_(pc.invert(is_query), partial["people"].is_null())))
     exposures = exposures.sort_by([(key, "ascending") for key in _EXPOSURE])
     return queries, exposures.select(EXPOSURES.names).combine_chunks().cast(EXPOSURES)
-
-
-_CLICKER = CLICKERS.names
-
-
-def clickers_of(partial: pa.Table) -> pa.Table:
-    """CLICKERS in ascending order, from all PARTIAL rows of some queries."""
-    rows = partial.filter(pc.and_(partial["document_id"].is_valid(), partial["people"].is_valid()))
-    rows = pa.table([rows["query"], rows["document_id"], pc.list_flatten(rows["people"])], schema=CLICKERS)
-    distinct = rows.group_by(_CLICKER).aggregate([]).sort_by([(name, "ascending") for name in _CLICKER])
-    if not len(distinct):
-        return CLICKERS.empty_table()
-    query, document = (_numpy(distinct[name].combine_chunks().dictionary_encode().indices) for name in _CLICKER[:2])
-    first = np.flatnonzero(np.append(True, (np.diff(query) != 0) | (np.diff(document) != 0)))
-    place = np.arange(len(distinct)) - np.repeat(first, np.diff(np.append(first, len(distinct))))
-    return distinct.filter(pa.array(place < PEOPLE_CAP)).combine_chunks().cast(CLICKERS)
-
-
-def clickers_digest(clickers: pa.Table) -> str:
-    """The digest of a day's CLICKERS; of people only their number, which no key changes."""
-    return row_digest(clickers["query"], clickers["document_id"])
 
 
 def count_lines(queries: pa.Table, exposures: pa.Table) -> dict[str, int]:
@@ -446,20 +375,6 @@ def _partial_rows(joined: pa.Table, query: np.ndarray, texts: pa.Array) -> pa.Ta
     return rows.select(PARTIAL.names).cast(PARTIAL)
 
 
-def _clicker_rows(joined: pa.Table, query: np.ndarray, texts: pa.Array) -> pa.Table:
-    """PARTIAL rows with a person each. `query` holds each line's index into `texts`."""
-    counts = pc.and_(pc.greater(joined["weight"], 0), joined["person"].is_valid())
-    lines = pa.table([pa.array(query), joined["document_id"], joined["person"]], names=_CLICKER).filter(counts)
-    rows = lines.group_by(_CLICKER).aggregate([]).combine_chunks()
-    person = rows["person"].combine_chunks()
-    columns = {
-        "query": texts.take(rows["query"].combine_chunks()),
-        "document_id": rows["document_id"],
-        "people": pa.ListArray.from_arrays(pa.array(np.arange(len(rows) + 1, dtype=np.int32)), person),
-    }
-    return pa.table([columns.get(f.name, pa.nulls(len(rows), f.type)) for f in PARTIAL], schema=PARTIAL)
-
-
 _EXPOSURE = ["query", "document_id", "position"]
 
 
@@ -498,3 +413,37 @@ def merge_people(groups: np.ndarray, sets: pa.ListArray, num_groups: int, cap: i
     lengths = sets.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     members = sets.flatten().to_numpy(zero_copy_only=False).astype(np.uint64)
     return collect_people(np.repeat(groups, lengths), members, num_groups, cap)
+
+
+# A sample of the lines of an ingest, by their keyed hashes, to recognise the same lines in another (line_samples):
+# `line`, distinct, ascending, and `zeros`, how many zeros each began with before the key. It names nobody.
+
+
+SAMPLED_BYTES = 64 << 20
+SAMPLE = "lines"
+_PERSON = b"clicktower-lines"  # BLAKE2b's personalisation: this use of the key and no other
+ZERO_BITS = b"zero_bits"
+
+
+def zero_bits_for(log_bytes: int) -> int:
+    """The number of zeros that the hash of a sampled line begins with, for a log of this size (uncompressed)."""
+    return (log_bytes // SAMPLED_BYTES).bit_length()
+
+
+def sampled(line_hashes: pa.FixedSizeBinaryArray, zero_bits: int) -> bytes:
+    """The first eight bytes of each hash (LOG_ROW's `line_hash`) that is in the sample, concatenated."""
+    width = line_hashes.type.byte_width
+    raw = np.frombuffer(line_hashes.buffers()[1], np.uint8)[line_hashes.offset * width :][: len(line_hashes) * width]
+    first = raw.reshape(-1, width)[:, :8].copy().view(">u8").ravel()
+    return first[first <= np.uint64((1 << 64 - zero_bits) - 1)].tobytes()
+
+
+def write_sample(folder: str, hashes: bytes, zero_bits: int, key: bytes) -> None:
+    """Write the sample of an ingest below `folder`, from the results of `sampled` for all its lines, in any order."""
+    distinct = np.unique(np.frombuffer(hashes, ">u8"))
+    zeros = 32 - np.frexp((distinct >> np.uint64(32)).astype(np.float64))[1]
+    words = pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(distinct), [None, pa.py_buffer(distinct.tobytes())])
+    lines = keyed_hashes(words.cast(pa.binary()), key=key, person=_PERSON)
+    order = np.argsort(lines)
+    table = pa.table({"line": pa.array(lines[order]), "zeros": pa.array(zeros[order].astype(np.uint8))})
+    write_table(table.replace_schema_metadata({ZERO_BITS: str(zero_bits).encode()}), folder, SAMPLE)

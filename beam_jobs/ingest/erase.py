@@ -7,12 +7,12 @@ A day has no rows of a person, only the keyed hashes of (at most PEOPLE_CAP) peo
 `pair_people` beside each document that was clicked for it. So an erasure removes every query that nobody else issued,
 with everything shown and clicked for it, and the person's hash from the set of every other query. The sums of queries
 that others issued too stay unchanged: nothing in them says which line was whose. A full set may then count one person
-too few, which errs on the side of privacy. The keyed hashes of the log's lines stay too (day_versions.LineSample): they
+too few, which errs on the side of privacy. The keyed hashes of the log's lines stay too (line_samples.LineSample): they
 recognise a log that is delivered again, and name no one.
 
 It is not a Beam job but a loop over files: one bucket is in memory at a time, and buckets without the person are copied
 (or linked) unchanged. If it is killed, each ingest is either unchanged or erased, and the next run finishes: the
-remainder of an ingest is committed as an ingest of its own, then replaces the first (day_versions), then the date gets
+remainder of an ingest is committed as an ingest of its own, then replaces the first (erased_people), then the date gets
 its new version, and finally the first ingest's files are removed. Only one erasure runs at a time: of two, one may fail
 with an error and must be repeated.
 """
@@ -29,14 +29,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clicktower.beam_jobs.engine.arrow_files import write_table, writing_errors
-from clicktower.beam_jobs.ingest import dated_days, day_versions
-from clicktower.beam_jobs.ingest.day_rows import clickers_digest, count_lines, logical_digest
-from clicktower.beam_jobs.ingest.days import DayFile, day_files, read_day_file
+from clicktower.beam_jobs.ingest import dated_days, erased_people, remainders
+from clicktower.beam_jobs.ingest.day_rows import count_lines, logical_digest
+from clicktower.beam_jobs.ingest.days import DayFile, data_date, day_files, read_day_file
 from clicktower.beam_jobs.ingest.erased_list import add_to_list, ensure_list_key, read_list
+from clicktower.beam_jobs.ingest.pair_people import clickers_digest
 from clicktower.beam_jobs.ingest.person_key import ensure_store_key, hash_people, key_paths, read_key
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.day_version import list_dates, newest_version
-from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.errors import StageError, TransientError, UsageError
 from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.manifest import Manifest, Outcome
 from clicktower.schemas.search_log import DAY_FATES
@@ -92,7 +93,7 @@ def erase(
     ids = ids.filter(pc.not_equal(ids, ""))
     if not len(ids):
         raise UsageError("There is no client id to erase.", "Give one client id per line.")
-    if not day_versions.finished_ingests(store):
+    if not remainders.finished_ingests(store):
         raise UsageError(f"There is no finished ingest in {store}.", "Check the path of the store.")
     with writing_errors(store):
         if not key_paths(store):
@@ -109,7 +110,7 @@ def erase(
         _finish(store)
         while pending:  # again if another process erased at the same time
             pending, listed = False, read_list(store)
-            for result in day_versions.finished_ingests(store):
+            for result in remainders.finished_ingests(store):
                 key_id = str(result.manifest.request.inputs.get("person_key"))
                 if key_id not in keys:
                     keyless.add(result.folder)
@@ -118,7 +119,7 @@ def erase(
                 try:
                     gone = _erase_from(store, result, listed[key_id], progress)
                 except (StageError, OSError):
-                    if not day_versions.successor(result.folder):
+                    if not erased_people.successor(result.folder):
                         raise
                     gone = None
                 if gone is None:
@@ -142,7 +143,7 @@ def erase(
         keyless=sorted(keyless),
         unfinished=_unfinished(store),
         made_before=derived_outputs(
-            store, {_name(folder) for folder in _ingests(store) if day_versions.successor(folder)}
+            store, {_name(folder) for folder in _ingests(store) if erased_people.successor(folder)}
         ),
     )
 
@@ -210,13 +211,26 @@ def remove_people(
     )
 
 
+def lose_missed(store: str, result: StageResult, key_path: str, progress: Progress) -> str:
+    """Erase those from a finished ingest who were erased from the store while its log was read; returns the folder of
+    what is left. Raises TransientError if they may be known only by other keys than the ingest's.
+    """
+    if not remainders.can_erase(store, key_path, result.manifest.request):
+        raise TransientError(
+            "People were erased from the store while the log was read, so nothing was kept.",
+            "Run the same command again.",
+        )
+    erase_listed(store, result, progress)
+    return erased_people.follow(result.folder)
+
+
 def erase_listed(store: str, result: StageResult, progress: Progress) -> None:
     """Erase everybody on the list from an ingest during which people were erased."""
     people = read_list(store).get(str(result.manifest.request.inputs.get("person_key")), pa.array([], pa.uint64()))
-    while _erase_from(store, open_result(day_versions.follow(result.folder)), people, progress) is None:
+    while _erase_from(store, open_result(erased_people.follow(result.folder)), people, progress) is None:
         pass  # another process was first
-    if day_versions.successor(result.folder):
-        day_versions.clear(result.folder)
+    if erased_people.successor(result.folder):
+        remainders.clear(result.folder)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -257,7 +271,7 @@ def _erase_from(store: str, result: StageResult, people: pa.Array, progress: Pro
     erased = run_stage(store, request, produce)
     storage.remove(begun)
     _require_copied(result.manifest, erased.manifest, rewritten)
-    if not day_versions.mark_erased(result.folder, erased.manifest.digest):
+    if not erased_people.mark_erased(result.folder, erased.manifest.digest):
         storage.remove(erased.folder)
         return None
     return Removed(people=present, taken=taken)
@@ -267,7 +281,7 @@ def _buckets(result: StageResult, progress: Progress, doing: str) -> Iterator[tu
     """The files of each bucket: queries, exposures, and clickers if the day has them."""
     of_kinds = [day_files([result], kind) for kind in ("queries", "exposures", "clickers")]
     buckets = list(zip(*filter(None, of_kinds), strict=True))
-    label = day_versions.data_date(result.manifest.request) or result.manifest.digest[:8]
+    label = data_date(result.manifest.request) or result.manifest.digest[:8]
     for number, bucket in enumerate(buckets):
         progress(f"{doing} {label}: files", number, len(buckets))
         yield bucket
@@ -333,16 +347,16 @@ def _finish(store: str) -> None:
     for date in list_dates(store):
         dated_days.replace_erased(store, date)
     for folder in _ingests(store):
-        if day_versions.successor(folder):
-            day_versions.clear(folder)
+        if erased_people.successor(folder):
+            remainders.clear(folder)
         elif _is_finished(folder):
             inputs = manifest.read(folder).request.inputs
             before = storage.join(store, "ingest", str(inputs.get("erased_from")))
-            by = day_versions.successor(before)
+            by = erased_people.successor(before)
             if by and by != _name(folder):
                 storage.remove(folder)  # that of a beaten attempt
-            elif day_versions.is_committing(folder):
-                day_versions.take_place(open_result(folder))  # people are looked for in what counts alone
+            elif erased_people.is_committing(folder):
+                erased_people.take_place(open_result(folder))  # people are looked for in what counts alone
         elif any(name.startswith(BEGUN) for name in storage.list_names(folder)):
             storage.remove(folder)
 
@@ -364,7 +378,7 @@ def _unfinished(store: str) -> list[str]:
     for folder in _ingests(store):
         attempt = manifest.read(folder).attempt if _is_finished(folder) else ""
         folders += [inside for inside in _folders(folder) if _name(inside) != attempt]
-        folders += [folder] if attempt and day_versions.is_committing(folder) else []
+        folders += [folder] if attempt and erased_people.is_committing(folder) else []
     return folders
 
 

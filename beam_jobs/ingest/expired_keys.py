@@ -16,14 +16,14 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from datetime import date, timedelta
 
-from clicktower.beam_jobs.ingest import dated_days, day_versions, erased_list
+from clicktower.beam_jobs.ingest import dated_days, erased_list, erased_people, remainders
+from clicktower.beam_jobs.ingest.days import data_date
 from clicktower.beam_jobs.ingest.person_key import FOLDER, PersonKey, current_date, key_paths, read_key
 from clicktower.schemas import manifest, storage
-from clicktower.schemas.claim import claimed
 from clicktower.schemas.day_version import list_dates, remove_versions
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.removal import Claims, is_hidden, remove_outputs
-from clicktower.schemas.stage import Progress, clear_others, open_result, silent
+from clicktower.schemas.stage import Progress, claimed, clear_others, open_result, silent
 
 
 def ingests_of_dates(store: str) -> Iterator[tuple[str, str, str]]:
@@ -31,9 +31,9 @@ def ingests_of_dates(store: str) -> Iterator[tuple[str, str, str]]:
     it was made.
     """
     for folder in _folders(store):
-        if result := day_versions.open_finished(folder):
+        if result := remainders.open_finished(folder):
             record = result.manifest
-            yield day_versions.data_date(record.request) or record.created[:10], record.digest, folder
+            yield data_date(record.request) or record.created[:10], record.digest, folder
 
 
 def remove_days(store: str, dates: Collection[str], look: Callable[[], Claims]) -> list[str]:
@@ -56,8 +56,8 @@ def _remove_marks(store: str) -> None:
     ingested once more, would bring them back.
     """
     for folder in _folders(store):
-        last, is_mark = day_versions.follow(folder), storage.list_files(folder) == [day_versions.FILE_NAME]
-        if is_mark and not storage.list_files(last) and day_versions.may_be_made_again(folder):
+        last, is_mark = erased_people.follow(folder), storage.list_files(folder) == [erased_people.FILE_NAME]
+        if is_mark and not storage.list_files(last) and remainders.may_be_made_again(folder):
             storage.remove(folder)
 
 

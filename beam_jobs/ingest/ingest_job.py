@@ -33,19 +33,11 @@ import pyarrow.compute as pc
 from apache_beam.pvalue import AsSingleton, TaggedOutput
 
 from clicktower.beam_jobs.compiled.log_library import first_rows
-from clicktower.beam_jobs.engine.arrow_files import (
-    Record,
-    get,
-    put,
-    read_table,
-    write_table,
-    write_tables,
-    writing_errors,
-)
+from clicktower.beam_jobs.engine.arrow_files import Record, get, put, write_table, write_tables, writing_errors
 from clicktower.beam_jobs.engine.beam_engine import relay_stage_errors
 from clicktower.beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, move_to_final_names
 from clicktower.beam_jobs.engine.exchange import CommitAll, Exchange, ExchangeRecords, read_parts
-from clicktower.beam_jobs.ingest import day_versions
+from clicktower.beam_jobs.ingest import days, erased_people
 from clicktower.beam_jobs.ingest.bots import (
     RULES,
     Activity,
@@ -62,23 +54,22 @@ from clicktower.beam_jobs.ingest.day_rows import (
     BOT_LINES,
     SHARED_QUERY_IDS,
     aggregate_joined,
-    clickers_digest,
-    clickers_of,
     count_lines,
-    join_in_parts,
+    join_bucket,
     logical_digest,
     merge_bucket,
+    sampled,
+    write_sample,
+    zero_bits_for,
 )
-from clicktower.beam_jobs.ingest.day_versions import sampled, write_sample, zero_bits_for
 from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.erased_people import ErasedPeople, open_list, without_people
 from clicktower.beam_jobs.ingest.person_key import worker_key
-from clicktower.beam_jobs.sources.mapping import REMEDIES
 from clicktower.beam_jobs.sources.read_lines import BLANK, ReadingPlan, Unit
 from clicktower.beam_jobs.sources.source import ParsedBlock, Source, file_by_file
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, TransientError
-from clicktower.schemas.ledger import FATES, Ledger
+from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.manifest import Outcome
 from clicktower.schemas.search_log import DAY_FATES, REJECT, SIMULATED_APPLICATION
 from clicktower.schemas.shard import LogicalDigest
@@ -121,7 +112,7 @@ class IngestJob:
 
     @property
     def zero_bits(self) -> int:
-        """Of the sample of lines (day_versions)."""
+        """Of the sample of lines (day_rows.write_sample)."""
         return zero_bits_for(self.plan.estimated_bytes)
 
     @property
@@ -187,10 +178,10 @@ class IngestJob:
         commit_day(results, self)
         folder, store = self.attempt.folder.rpartition("/")[0], self.attempt.folder.rsplit("/", 3)[0]
         with suppress(StageError, OSError):  # the day is committed; the caller does the rest too, and gets the error
-            counts = day_versions.take_place(open_result(folder)) == folder
+            counts = erased_people.take_place(open_result(folder)) == folder
             if counts and open_list(store, self.key_path).digest == self.erased.digest:
-                day_versions.end_commit(folder)
-                if dates := day_versions.of_date(self.attempt.request):
+                erased_people.end_commit(folder)
+                if dates := days.of_date(self.attempt.request):
                     dates.register(store, self.attempt.request, replace_day=self.replace_day, keys=self.key_ids)
 
 
@@ -224,7 +215,7 @@ def _join(
 ) -> Iterator[Any]:
     records = list(bucket[1])
     people = erased.among(records, key_path, key_id)
-    for joined, tally in join_in_parts(records, worker_key(key_path, key_id)):
+    for joined, tally in join_bucket(records, worker_key(key_path, key_id)):
         kept, num_erased = without_people(joined, people)
         yield TaggedOutput(TALLIES, add_up([tally, Tally(fates={"erased": num_erased})]))
         yield from put([kept], scratch)
@@ -263,6 +254,8 @@ def _write_bucket(bucket: tuple[int, pa.Table], output: str, pair_people: bool, 
     folder = join(output, f"day-{number:05d}-{uuid.uuid4().hex}")  # a bundle may run twice
     tables = {f"queries-{number:05d}": queries, f"exposures-{number:05d}": exposures}
     if pair_people:
+        from clicktower.beam_jobs.ingest.pair_people import clickers_digest, clickers_of
+
         tables[f"clickers-{number:05d}"] = clickers_of(partial)
     with writing_errors(folder), ThreadPoolExecutor(2) as disk:  # the rows are digested while it writes
         written = [disk.submit(write_table, table, folder, name) for name, table in tables.items()]
@@ -356,7 +349,6 @@ def count_later(rows: pa.RecordBatch, started: float) -> int:
     return pc.sum(pc.greater(rows["time"].cast(pa.int64()), round(started * 1000))).as_py() or 0
 
 
-NUM_EXAMPLES = 3
 SAMPLED_ROWS = 1024  # of a block, to tell whether it repeats lines
 WRONG_VALUES = "wrong_values:"  # precedes column and kind in the counts of a Tally
 CLIENTS_BY_FATE = {
@@ -392,7 +384,7 @@ def commit_day(results: Sequence[Result], job: IngestJob) -> None:
         total=tally.lines, lines={**tally.fates, **{fate: counts[name] for name, fate in DAY_FATES.items()}}
     ).check()
     digest = move_to_final_names(folders, attempt.folder, flat=True)
-    day_versions.begin_commit(attempt.folder.rpartition("/")[0])
+    erased_people.begin_commit(attempt.folder.rpartition("/")[0])
     write_sample(attempt.folder, tally.sampled, job.zero_bits, worker_key(job.key_path, job.key_id))
     clients = bots.by_rule()
     bot_lines = {rule: tally.counts.get(BOT_LINES + rule, 0) for rule in RULES}
@@ -452,23 +444,17 @@ def check_readable(tally: Tally, num_rejects: int, folders: Sequence[FolderMade]
             f"The times of {far:,} of the log's {tally.lines:,} lines are far from {job.date}. Nothing was ingested.",
             "Give the day of the log with --date; ingest a log of many days without it.",
         )
-    if num_rejects <= job.max_unreadable_share * tally.lines:
-        return
-    counts = sorted((-count, fate) for fate, count in tally.fates.items() if FATES[fate][0] == "unreadable" and count)
-    reasons = ", ".join(f"{-count:,} {FATES[fate][1]}" for count, fate in counts)
-    uris = [join(folder.folder, file) for folder in folders if folder.split == REJECTS for file in folder.files]
-    rows = [row for uri in uris for row in read_table(uri).slice(0, NUM_EXAMPLES).to_pylist()]
-    first = sorted((row["file"], row["offset"]) for row in rows)[:NUM_EXAMPLES]
-    places = ", ".join(f"{file}:{offset}" for file, offset in first)
-    log_format = job.attempt.request.config["format"]
-    if wrong := wrong_values(tally):
-        reasons += "; values of a wrong kind: " + ", ".join(f"{kind} ({count:,})" for kind, count in wrong.items())
-    looks = f" This looks like something other than `{log_format}`." if num_rejects > 0.9 * tally.lines else ""
-    raise StageError(
-        f"{num_rejects:,} of {tally.lines:,} lines are unreadable ({reasons}), for example at {places} (file:byte); at"
-        f" most {job.max_unreadable_share:.1%} may be.{looks} Nothing was ingested.",
-        REMEDIES.get(counts[0][1], "Look at these lines; if you can spare them, raise max_unreadable_share."),
-    )
+    if num_rejects > job.max_unreadable_share * tally.lines:
+        from clicktower.beam_jobs.ingest.unreadable_log import unreadable_log
+
+        raise unreadable_log(
+            tally,
+            wrong_values(tally),
+            [join(folder.folder, file) for folder in folders if folder.split == REJECTS for file in folder.files],
+            num_rejects,
+            most=job.max_unreadable_share,
+            log_format=job.attempt.request.config["format"],
+        )
 
 
 def wrong_values(tally: Tally) -> dict[str, int]:

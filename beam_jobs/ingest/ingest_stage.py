@@ -10,18 +10,16 @@ from pydantic import Field
 
 from clicktower.beam_jobs.engine.arrow_files import writing_errors
 from clicktower.beam_jobs.engine.beam_stage import run_beam_stage
-from clicktower.beam_jobs.ingest import day_versions
+from clicktower.beam_jobs.ingest import days, erased_people
 from clicktower.beam_jobs.ingest.bots import BotRules
 from clicktower.beam_jobs.ingest.days import parse_date
-from clicktower.beam_jobs.ingest.erased_people import open_list
-from clicktower.beam_jobs.ingest.person_key import MAX_OVERLAP_DAYS, ensure_key, ensure_store_key, key_paths, valid_keys
+from clicktower.beam_jobs.ingest.person_key import MAX_OVERLAP_DAYS, ensure_key, ensure_store_key, valid_keys
 from clicktower.beam_jobs.sources.log_files import find_files
 from clicktower.beam_jobs.sources.mapping import Mapping
-from clicktower.beam_jobs.sources.source import Source, check_mapping, form_of
-from clicktower.schemas import manifest, storage
-from clicktower.schemas.claim import claimed
+from clicktower.beam_jobs.sources.source import Source, form_of
+from clicktower.schemas import storage
 from clicktower.schemas.content_filters import BOT_USER_AGENTS, shipped_list
-from clicktower.schemas.errors import StageError, TransientError, UsageError
+from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.manifest import Request
 from clicktower.schemas.section import Part, Unnamed, Uri, section
 from clicktower.schemas.stage import (
@@ -29,7 +27,6 @@ from clicktower.schemas.stage import (
     Stage,
     StageResult,
     WouldRun,
-    find_and_clear_in,
     is_planning,
     open_result,
     silent,
@@ -40,6 +37,7 @@ if TYPE_CHECKING:
     from clicktower.beam_jobs.ingest.ingest_job import IngestJob
 
 INGEST = Stage("ingest", version=3)
+_REMAINDERS = "clicktower.beam_jobs.ingest.remainders"  # loaded where anybody was erased
 _OF_JOB = ("date", "bots", "max_unreadable_share", "replace_day", "pair_people")  # settings that IngestJob has too
 
 
@@ -76,7 +74,9 @@ class IngestConfig:
     pair_people: Annotated[bool, Unnamed(at=False)] = False
 
     def __post_init__(self) -> None:
-        check_mapping(form_of(self.format), self.mapping)
+        form = form_of(self.format)
+        if self.mapping or form.mapping == "columns":
+            resolve_name("clicktower.beam_jobs.sources.field_names:check_mapping")(form, self.mapping)
         if self.date is not None:
             parse_date(self.date)
         elif self.replace_day:
@@ -143,8 +143,7 @@ def ingest_log(
         paths = [
             path
             for path, request in requests.items()
-            if not (dates := day_versions.of_date(request))
-            or dates.is_covered(store, request, replace_day=config.replace_day)
+            if not (dates := days.of_date(request)) or dates.is_covered(store, request, replace_day=config.replace_day)
         ] or keys[0][:1]
         if is_planning() and not storage.exists(paths[0]):
             raise WouldRun(requests[paths[0]], [])
@@ -174,26 +173,19 @@ def _ingest_under(
     progress: Progress,
 ) -> StageResult:
     """The aggregate of a log under one key. `fields`: those of the job that no key and no erasure changes."""
-    erased = open_list(store, key_path)
+    erased = erased_people.open_list(store, key_path)
     whole = stage_folder(store, request)
-    left = day_versions.follow(whole)  # what erasures left of it
-    dates = day_versions.of_date(request)
-    if dates and left == whole and (held := dates.find_held(store, request, replace_day=config.replace_day)):
+    is_erased_from = erased_people.follow(whole) != whole
+    dates = days.of_date(request)
+    if dates and not is_erased_from and (held := dates.find_held(store, request, replace_day=config.replace_day)):
         return open_result(held)
     wrong: list[str] = []
     key_id, key_ids = request.inputs["person_key"], fields["key_ids"]
-    if left != whole or erased.digest:
-        finished, wrong = find_and_clear_in(left)
-        if not finished and not day_versions.may_be_made_again(whole):
-            finished = open_result(left)
-        if finished and (_can_erase(store, key_path, key_id) or not _missed_people(store, finished, key_path)):
+    if is_erased_from or erased.digest:
+        begin_remainder = resolve_name(f"{_REMAINDERS}:begin_remainder")
+        finished, request, wrong = begin_remainder(store, request, erased.digest, key_path, progress)
+        if finished:
             return _complete(store, finished, key_path, key_ids, config, progress)
-        of_log, request = request, day_versions.remainder_request(request, of=left, erasure=erased.digest)
-        if is_planning():
-            raise WouldRun(request, wrong)
-        for folder in day_versions.note_attempt(left, request.digest):
-            if _clear_attempts(folder, progress):  # it finished, and counts
-                return _ingest_under(key_path, of_log, fields, store, config, beam_options, progress)
     try:
         result = run_beam_stage(
             store,
@@ -205,9 +197,9 @@ def _ingest_under(
             progress=progress,
         )
     except StageError:
-        if not day_versions.successor(stage_folder(store, request)):
+        if not erased_people.successor(stage_folder(store, request)):
             raise
-        result = open_result(day_versions.follow(whole))  # an erasure was faster than the end of the stage
+        result = open_result(erased_people.follow(whole))  # an erasure was faster than the end of the stage
     result = _complete(store, result, key_path, key_ids, config, progress)
     return replace(result, repaired=tuple(wrong)) if wrong else result
 
@@ -222,50 +214,16 @@ def _complete(
     """
     if is_planning():
         return result
-    counting = day_versions.take_place(result)
-    if counting == result.folder and _missed_people(store, result, key_path):
-        if not _can_erase(store, key_path, result.manifest.request.inputs["person_key"]):
-            raise TransientError(
-                "People were erased from the store while the log was read, so nothing was kept.",
-                "Run the same command again.",
-            )
-        from clicktower.beam_jobs.ingest.erase import erase_listed
-
-        erase_listed(store, result, progress)
-        counting = day_versions.follow(result.folder)
-    day_versions.end_commit(result.folder)
+    counting = erased_people.take_place(result)
+    if counting == result.folder and erased_people.has_missed_people(store, result, key_path):
+        counting = resolve_name("clicktower.beam_jobs.ingest.erase:lose_missed")(store, result, key_path, progress)
+    erased_people.end_commit(result.folder)
     if counting != result.folder:
-        if not day_versions.successor(result.folder):
+        if not erased_people.successor(result.folder):
             storage.remove(result.folder)  # another process made the same with another list, and was first
         return _complete(store, open_result(counting), key_path, key_ids, config, progress)
-    day_versions.clear_behind(result)
-    if dates := day_versions.of_date(result.manifest.request):
+    if "erased_from" in result.manifest.request.inputs:
+        resolve_name(f"{_REMAINDERS}:clear_behind")(result)
+    if dates := days.of_date(result.manifest.request):
         dates.register(store, result.manifest.request, replace_day=config.replace_day, keys=key_ids)
     return result
-
-
-def _clear_attempts(folder: str, progress: Progress) -> bool:
-    """Remove the attempts of an ingest that no later request has; waits for one that goes on. Whether it has finished
-    and counts.
-    """
-    has_ended = storage.exists(storage.join(folder, manifest.FILE_NAME))
-    if has_ended or not storage.list_folders(folder):
-        return False
-    with claimed(folder, progress):
-        if storage.exists(storage.join(folder, manifest.FILE_NAME)):
-            return True
-        for name in storage.list_folders(folder):
-            storage.remove(storage.join(folder, name))
-    return False
-
-
-def _can_erase(store: str, key_path: str, key_id: str) -> bool:
-    """Whether all listed people are known by an ingest's own key: it is the store's, and was there at each erasure."""
-    is_listed_under = resolve_name("clicktower.beam_jobs.ingest.erased_list:is_listed_under")
-    return key_path in key_paths(store) and is_listed_under(store, key_id)
-
-
-def _missed_people(store: str, result: StageResult, key_path: str) -> bool:
-    """Whether people were erased since an ingest began that has yet to look."""
-    begun_with = result.manifest.request.inputs.get("erasure", "")
-    return day_versions.is_committing(result.folder) and open_list(store, key_path).digest != begun_with

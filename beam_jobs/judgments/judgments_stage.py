@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from clicktower.beam_jobs.engine.beam_stage import run_beam_stage
 from clicktower.beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
-from clicktower.beam_jobs.ingest.day_versions import data_date, follow
-from clicktower.beam_jobs.ingest.days import Window, day_bytes, day_files, inherited_labels, open_window
+from clicktower.beam_jobs.ingest.days import Window, data_date, day_bytes, day_files, inherited_labels, open_window
+from clicktower.beam_jobs.ingest.erased_people import follow
 from clicktower.beam_jobs.judgments.judge_clicks import JudgmentsConfig
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.content_filters import adult_list

@@ -41,10 +41,10 @@ from clicktower.beam_jobs.sources.read_lines import BLANK
 from clicktower.beam_jobs.sources.source import Source
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
+from clicktower.schemas.labelled_shard import LABELLED_CATALOGUE, LABELLED_VERSION, labelled_schema
 from clicktower.schemas.ledger import FATES, Ledger
 from clicktower.schemas.manifest import Outcome, to_bytes
 from clicktower.schemas.search_log import not_null
-from clicktower.schemas.shard import LABELLED_CATALOGUE, LABELLED_VERSION, labelled_schema
 from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 
 READING = "reading labelled lines (bytes)"

@@ -34,9 +34,10 @@ from clicktower.beam_jobs.sources.mapping import Column, ColumnMapping, NamedCol
 from clicktower.beam_jobs.sources.parquet import ParquetSource
 from clicktower.beam_jobs.sources.source import Source, Values
 from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.labelled_shard import LabelKind, Unit
 from clicktower.schemas.manifest import Request
 from clicktower.schemas.section import Part, Unnamed, section
-from clicktower.schemas.shard import LabelKind, Unit, absorb
+from clicktower.schemas.shard import absorb
 from clicktower.schemas.stage import Stage
 from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS, normalise_column
 

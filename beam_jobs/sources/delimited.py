@@ -33,7 +33,7 @@ from clicktower.beam_jobs.sources.read_lines import (
     split_lines,
     without_returns,
 )
-from clicktower.beam_jobs.sources.source import BOM, ParsedBlock, RowsOf, parsed_lines
+from clicktower.beam_jobs.sources.source import BOM, ParsedBlock, RowsOf, parsed_lines, starts_of
 from clicktower.schemas.errors import StageError, UsageError
 
 _HEADER_BYTES = 1 << 16
@@ -116,7 +116,7 @@ class DelimitedSource:
         rows, bad, reasons, wrong = self.rows_of(line_hashes(kept), columns, mapping)
         for number, reason in zip(bad.tolist(), reasons, strict=True):
             rejects[numbers[number]] = reason
-        return parsed_lines(rows, cut, rejects, wrong)
+        return parsed_lines(rows, starts_of(cut), rejects, wrong)
 
     def _header(self, unit: Unit) -> tuple[str, ...]:
         first = next((data for _, data, _ in self._records(unit, _HEADER_BYTES)), b"")

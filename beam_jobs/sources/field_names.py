@@ -9,7 +9,9 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from clicktower.beam_jobs.sources.mapping import ColumnMapping
+from clicktower.beam_jobs.sources.mapping import UTF8, ColumnMapping, Events
+from clicktower.beam_jobs.sources.mapping import Mapping as LogMapping
+from clicktower.beam_jobs.sources.source import LogForm
 from clicktower.schemas.errors import UsageError
 
 # Our column -> its usual names, likeliest first. Two parts are a key within an object of that name. Names are compared
@@ -110,6 +112,45 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """A hint at the name that was probably meant, for an error; empty if no name that may be shown is similar."""
     near = difflib.get_close_matches(name, [candidate for candidate in names if may_be_shown(candidate, [name])], n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def check_mapping(form: LogForm, mapping: LogMapping | None) -> None:
+    """Raises UsageError if a format lacks a mapping that it needs, or has one that it cannot use."""
+    if form.mapping == "columns":
+        named = mapping.columns.named() if mapping else {}
+        lacking = [name for name in ("query", "document_id") if name not in named]
+        if lacking:
+            raise UsageError(
+                f"A log in the format `{form.name}` needs a mapping of its columns"
+                + (f", and this mapping has no {lacking[0]}." if mapping else "."),
+                "Give --mapping FILE with at least query and document_id below [columns]; see docs/data.md.",
+            )
+    elif mapping and (
+        form.mapping == "none"
+        or mapping != LogMapping(events=mapping.events, encoding=mapping.encoding)
+        or mapping.events.search != Events().search
+    ):
+        also = (
+            ", but for encoding, and click, impression and conversion in [events]" if form.mapping == "events" else ""
+        )
+        raise UsageError(
+            f"The columns of the format `{form.name}` are known, and a mapping is given.",
+            f"Leave the mapping out{also}.",
+        )
+    if mapping and mapping.columns.line_id is not None and not form.takes_line_id:
+        raise UsageError(
+            f"The mapping has line_id; lines of the format `{form.name}` are identified by their bytes.",
+            "Leave line_id out.",
+        )
+    text_only = ("delimiter", "header", "quote", "quoted_newlines", "escape")
+    text_settings = [name for name in text_only if mapping and getattr(mapping, name) != getattr(LogMapping(), name)]
+    if text_settings and not form.takes_delimiter:
+        raise UsageError(
+            f"The mapping has {text_settings[0]}, which is for delimited text and not for the format `{form.name}`.",
+            "Leave it out.",
+        )
+    if mapping and mapping.encoding != UTF8 and form.name == "parquet":
+        raise UsageError("The mapping has encoding, which is for text; Parquet says its own.", "Leave it out.")
 
 
 def check_columns(headers: Mapping[str, Sequence[str]], mapping: ColumnMapping) -> None:

@@ -6,7 +6,7 @@ A key may contain the dots of its path itself: `{"user.id": "c7"}` is `{"user": 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -16,17 +16,9 @@ import msgspec
 
 from clicktower.beam_jobs.sources import read_lines
 from clicktower.beam_jobs.sources.field_names import listed, nearest
-from clicktower.beam_jobs.sources.log_rows import WrongValues, mapped_log_rows
+from clicktower.beam_jobs.sources.log_rows import OPTIONAL, WrongValues, kind_of_value, mapped_log_rows
 from clicktower.beam_jobs.sources.mapping import ColumnMapping, NamedColumns
-from clicktower.beam_jobs.sources.source import (
-    MAYBE_BOOLEAN,
-    LineSource,
-    ParsedBlock,
-    Path,
-    RowsOf,
-    parsed_lines,
-    usable_values,
-)
+from clicktower.beam_jobs.sources.source import LineSource, ParsedBlock, Path, RowsOf, parsed_lines, starts_of
 from clicktower.schemas.errors import UsageError
 
 _Value = str | int | float | None
@@ -80,7 +72,7 @@ def parse_block(block: bytes, mapping: ColumnMapping, rows_of: RowsOf = mapped_l
     rows, bad, reasons, wrong_in_rows = rows_of(read_lines.line_hashes(kept), columns, mapping)
     for number, reason in zip(bad.tolist(), reasons, strict=True):
         rejects[numbers[number]] = reason
-    return parsed_lines(rows, cut, rejects, wrong + wrong_in_rows)
+    return parsed_lines(rows, starts_of(cut), rejects, wrong + wrong_in_rows)
 
 
 def paths(columns: NamedColumns) -> dict[str, Path]:
@@ -191,3 +183,48 @@ def _check_keys(seen: set[str], paths: dict[str, Path], expected: Sequence[str])
                 f" {listed(sorted(seen), names.values())}{nearest(name, unmapped)}.",
                 "Name one of their keys in the mapping.",
             )
+
+
+# The values of a JSON object by paths of keys.
+
+
+MAYBE_BOOLEAN = ("label",)  # of our columns; the others are text or numbers
+
+
+def usable_values(line: bytes, ways_of: Mapping[str, Sequence[Path]], wrong: WrongValues) -> dict[str, Any] | None:
+    """The values of a JSON object, by our columns, without those of a wrong type, which are counted; None if the line
+    needs one of them. `ways_of`: the paths to each column, the first with a value counts.
+    """
+    try:
+        fields = msgspec.json.decode(line)
+    except read_lines.FAILURES:  # a number that no float holds, say
+        wrong["some field: a number out of range"] += 1
+        return None
+    result: dict[str, Any] = {}
+    is_lost = False
+    for name, paths_of_column in ways_of.items():
+        allowed = (str, int, float, bool) if name in MAYBE_BOOLEAN else (str, int, float)
+        found = [value for way in paths_of_column if (value := _along(fields, way)) is not None]
+        usable = [value for value in found if type(value) in allowed]
+        result[name] = usable[0] if usable else None
+        if found and not usable:
+            first = found[0].value if isinstance(found[0], _InTheWay) else found[0]
+            wrong[f"{name}: {kind_of_value(first)}"] += 1
+            is_lost |= name not in OPTIONAL
+    return None if is_lost else result
+
+
+@dataclass(frozen=True, slots=True)
+class _InTheWay:
+    """A value where a path of keys needs an object."""
+
+    value: Any
+
+
+def _along(value: Any, path: Path) -> Any:
+    """The value at the end of a path of keys, or what is in its way."""
+    for key in path:
+        if not isinstance(value, Mapping):
+            return None if value is None else _InTheWay(value)
+        value = value.get(key)
+    return value

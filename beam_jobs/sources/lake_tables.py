@@ -5,6 +5,7 @@ Beside them lie the files of earlier versions, whose rows have been deleted or r
 by the number of its field, whatever it is called in a file; a column that is younger than a file is null in its rows.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -193,3 +194,36 @@ def _unusable(table: str, reason: str) -> UsageError:
 def _unreadable(table: str, error: Exception) -> StageError:
     reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
     return StageError(f"The table {table} cannot be read ({reason}).", "Check its path, and that its files are there.")
+
+
+_METADATA = re.compile(r"v?(\d+)(-.*)?(\.gz)?\.metadata\.json")
+
+
+def table_of(folder: str) -> LakeTable | None:
+    """The table that a folder is, in its current version; None if it is no table, or may not be looked into.
+
+    Raises UsageError for a table whose rows are not those of its files, StageError for one that cannot be read.
+    """
+    try:
+        if storage.exists(storage.join(folder, "_delta_log")):
+            return delta_table(folder)
+        if any(storage.exists(storage.join(folder, name)) for name in (".hoodie", ".hoodie_partition_metadata")):
+            raise UsageError(
+                f"{folder} is a Hudi table, or a partition of one: rows of earlier versions lie beside those of today,"
+                " and in logs of changes.",
+                "Write its current snapshot as Parquet files with its own engine, and give those.",
+            )
+        names = storage.list_names(storage.join(folder, "metadata"))
+    except PermissionError:  # a folder above the log, which its reader need not see
+        return None
+    versions = [(int(match[1]), name) for name in names if (match := _METADATA.fullmatch(name))]
+    if not versions:
+        return None
+    newest = [name for version, name in versions if version == max(versions)[0]]
+    if len(newest) > 1:
+        raise UsageError(
+            f"The Iceberg table {folder} has {len(newest)} newest versions ({', '.join(newest)}): one of them was never"
+            " committed.",
+            "Give the path of the metadata file that the table's catalogue names.",
+        )
+    return iceberg_table(storage.join(folder, "metadata", newest[0]), folder)

@@ -16,7 +16,6 @@ from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
 
 _READERS = "clicktower.beam_jobs.sources.lake_tables"
-_METADATA = re.compile(r"v?(\d+)(-.*)?(\.gz)?\.metadata\.json")
 _MARKS = re.compile(r"(.+)/(?:_delta_log/.+|metadata/[^/]+\.metadata\.json|\.hoodie/.+|\.hoodie_partition_metadata)")
 
 
@@ -123,7 +122,7 @@ def _table_around(folder: str, tables: Tables) -> LogTable | None:
     """The table that a folder, or the nearest folder above it, is."""
     while folder and not folder.endswith(":/"):
         if folder not in tables:
-            tables[folder] = table_of(folder)
+            tables[folder] = _table_of(folder)
         if (table := tables[folder]) is not None:
             return table
         folder = folder.rpartition("/")[0]
@@ -136,7 +135,7 @@ def _tables_among(files: Sequence[str], folder: str, tables: Tables) -> list[Log
     for root in dict.fromkeys(filter(None, map(folder_marked_by, files))):
         if not _is_hidden(root[len(folder) :].split("/")):
             if root not in tables:
-                tables[root] = table_of(root)
+                tables[root] = _table_of(root)
             found.append(tables[root])
     return [table for table in found if table is not None]
 
@@ -147,34 +146,17 @@ def folder_marked_by(file: str) -> str | None:
     return match[1] if match else None
 
 
-def table_of(folder: str) -> LogTable | None:
-    """The table that a folder is, in its current version; None if it is no table, or may not be looked into.
+_TABLES_HAVE = ("_delta_log", "metadata", ".hoodie", ".hoodie_partition_metadata")
 
-    Raises UsageError for a table whose rows are not those of its files, StageError for one that cannot be read.
-    """
+
+def _table_of(folder: str) -> LogTable | None:
+    """As lake_tables.table_of, which is loaded for a folder that may be a table."""
     try:
-        if storage.exists(storage.join(folder, "_delta_log")):
-            return resolve_name(f"{_READERS}:delta_table")(folder)
-        if any(storage.exists(storage.join(folder, name)) for name in (".hoodie", ".hoodie_partition_metadata")):
-            raise UsageError(
-                f"{folder} is a Hudi table, or a partition of one: rows of earlier versions lie beside those of today,"
-                " and in logs of changes.",
-                "Write its current snapshot as Parquet files with its own engine, and give those.",
-            )
-        names = storage.list_names(storage.join(folder, "metadata"))
+        if not any(storage.exists(storage.join(folder, name)) for name in _TABLES_HAVE):
+            return None
     except PermissionError:  # a folder above the log, which its reader need not see
         return None
-    versions = [(int(match[1]), name) for name in names if (match := _METADATA.fullmatch(name))]
-    if not versions:
-        return None
-    newest = [name for version, name in versions if version == max(versions)[0]]
-    if len(newest) > 1:
-        raise UsageError(
-            f"The Iceberg table {folder} has {len(newest)} newest versions ({', '.join(newest)}): one of them was never"
-            " committed.",
-            "Give the path of the metadata file that the table's catalogue names.",
-        )
-    return resolve_name(f"{_READERS}:iceberg_table")(storage.join(folder, "metadata", newest[0]), folder)
+    return resolve_name(f"{_READERS}:table_of")(folder)
 
 
 def absolute(uri: str) -> str:

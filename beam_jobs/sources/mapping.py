@@ -44,16 +44,6 @@ def _known_encoding(name: str) -> str:
 
 
 TimeFormat = Literal["iso", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns"]
-_TIMES = (
-    "Name the right column in `time` of a mapping, and set its time_format: iso (2026-09-01T10:00:00Z), epoch_s,"
-    " epoch_ms, epoch_us or epoch_ns; a text that stands for no time goes into its `null`."
-)
-# What a mapping can do about unreadable lines, by their fate (schemas.ledger).
-REMEDIES = {
-    "unreadable_time": _TIMES,
-    "unreadable_year": _TIMES,
-    "unreadable_not_utf8": "Set `encoding` in a mapping (latin-1, cp1252, utf-16 and so on), if they are text at all.",
-}
 Column = str | int | None
 
 # A person may search for `null`, so of MARKS_OF_NOTHING (schemas.text_contract) only these are no query.

@@ -23,6 +23,7 @@ from clicktower.beam_jobs.sources.mapping import ColumnMapping
 from clicktower.beam_jobs.sources.source import ParsedBlock, RowsOf
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.text_file import is_utf8
 
 BATCH_ROWS = 1 << 16
 
@@ -203,7 +204,7 @@ def _not_utf8(column: pa.Array) -> Any:
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
-        return np.array([not read_lines.is_utf8(value) for value in column.cast(pa.binary()).to_pylist()], bool)
+        return np.array([not is_utf8(value) for value in column.cast(pa.binary()).to_pylist()], bool)
     return False
 
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from pkgutil import resolve_name
 from typing import IO, Any
 
 import msgspec
@@ -24,6 +25,7 @@ from clicktower.beam_jobs.sources.mapping import UTF8
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.search_log import LINE_HASH_BYTES
+from clicktower.schemas.text_file import is_utf8
 
 PLAIN, GZIP, ZSTD, PARQUET, TAR = "plain", "gzip", "zstd", "parquet", "tar"
 _MAGICS = {
@@ -278,41 +280,10 @@ def _open(unit: Unit, file: IO[bytes]) -> Any:
     elif unit.kind == ZSTD:
         # Arrow's reader reports truncated data, which zstandard's own ignores.
         stream = io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, mode="r"), unit.kind), _PIECE_BYTES)
-    return stream if unit.encoding == UTF8 else io.BufferedReader(_AsUtf8(stream, unit.encoding), _PIECE_BYTES)
-
-
-def _unreadable_bytes(error: UnicodeError) -> tuple[str | bytes, int]:
-    """An error handler of codecs: what is no text becomes a byte that is no UTF-8, so that its line is unreadable."""
-    if isinstance(error, UnicodeDecodeError):
-        return "\udcff", error.end
-    if isinstance(error, UnicodeEncodeError):
-        return b"\xff", error.end
-    raise error
-
-
-_AS_UNREADABLE = "clicktower.unreadable"
-codecs.register_error(_AS_UNREADABLE, _unreadable_bytes)
-
-
-class _AsUtf8(io.RawIOBase):
-    """A stream of text in another encoding, as UTF-8."""
-
-    def __init__(self, stream: Any, encoding: str) -> None:
-        self._stream = stream
-        self._decoder = codecs.getincrementaldecoder(encoding)(_AS_UNREADABLE)
-        self._held, self._has_ended = b"", False
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._held and not self._has_ended:
-            piece = self._stream.read(_PIECE_BYTES)
-            self._has_ended = not piece
-            self._held = self._decoder.decode(piece, final=not piece).encode(UTF8, _AS_UNREADABLE)
-        size = min(len(buffer), len(self._held))
-        buffer[:size], self._held = self._held[:size], self._held[size:]
-        return size
+    if unit.encoding == UTF8:
+        return stream
+    as_utf8 = resolve_name("clicktower.beam_jobs.sources.encodings:AsUtf8")(stream, unit.encoding)
+    return io.BufferedReader(as_utf8, _PIECE_BYTES)
 
 
 def _cut(unit: Unit, file: IO[bytes], stream: Any, block_bytes: int) -> Iterator[LineBlock]:
@@ -425,15 +396,6 @@ def line_hashes(lines: Iterable[bytes]) -> pa.FixedSizeBinaryArray:
     digests = np.frombuffer(b"".join([sha256(line).digest() for line in lines]), np.uint8).reshape(-1, 32)
     hashes = np.ascontiguousarray(digests[:, :LINE_HASH_BYTES])
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(LINE_HASH_BYTES), len(hashes), [None, pa.py_buffer(hashes)])
-
-
-def is_utf8(text: bytes | None) -> bool:
-    """Whether bytes are UTF-8; true for no bytes."""
-    try:
-        (text or b"").decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 MAX_DEPTH = 200  # deeper than any log

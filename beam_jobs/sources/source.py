@@ -12,14 +12,13 @@ from dataclasses import dataclass, field, replace
 from pkgutil import resolve_name
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
-from clicktower.beam_jobs.sources.log_rows import OPTIONAL, Values, WrongValues, kind_of_value
-from clicktower.beam_jobs.sources.mapping import UTF8, Events
+from clicktower.beam_jobs.sources.log_rows import Values, WrongValues
+from clicktower.beam_jobs.sources.mapping import UTF8
 from clicktower.beam_jobs.sources.mapping import Mapping as LogMapping
-from clicktower.beam_jobs.sources.read_lines import BLANK, FAILURES, ReadingPlan, Unit, plan_reading, read_blocks
+from clicktower.beam_jobs.sources.read_lines import BLANK, ReadingPlan, Unit, plan_reading, read_blocks
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.ledger import FATES
 
@@ -55,24 +54,26 @@ class ParsedBlock:
         return replace(self, reject_offsets=offsets, num_lines=num_lines, offset=offset, stored_bytes=stored_bytes)
 
 
+def starts_of(lines: Sequence[bytes]) -> np.ndarray:
+    """Where each line begins in the block that they make up, int64 [lines]."""
+    sizes = np.fromiter(map(len, lines), np.int64, len(lines)) + 1
+    return np.cumsum(sizes) - sizes
+
+
 def parsed_lines(
     rows: pa.RecordBatch,
-    lines: Sequence[bytes],
-    rejects: dict[int, str],
+    starts: np.ndarray,
+    rejects: Mapping[int, str],
     wrong_values: WrongValues,
     num_action_lines: int = 0,
 ) -> ParsedBlock:
-    """`rows` with the places of the rejected lines: `rejects` is the reason by the line's number; blank lines are among
-    them.
+    """`rows` with the places of the rejected lines. `starts`: where each line begins. `rejects`: the reason by the
+    line's number; blank lines are among them.
     """
     numbers = sorted(number for number, reason in rejects.items() if reason != BLANK)
-    offsets = np.zeros(0, np.int64)
-    if numbers:
-        ends = np.cumsum(np.fromiter(map(len, lines), np.int64, len(lines)) + 1)
-        offsets = np.concatenate([[0], ends])[numbers]
     return ParsedBlock(
         rows=rows,
-        reject_offsets=offsets,
+        reject_offsets=starts[numbers],
         reject_reasons=[rejects[number] for number in numbers],
         num_action_lines=num_action_lines,
         num_blank_lines=len(rejects) - len(numbers),
@@ -81,46 +82,6 @@ def parsed_lines(
 
 
 Path = tuple[str, ...]  # the keys that lead to a value of a JSON object
-MAYBE_BOOLEAN = ("label",)  # of our columns; the others are text or numbers
-
-
-def usable_values(line: bytes, ways_of: Mapping[str, Sequence[Path]], wrong: WrongValues) -> dict[str, Any] | None:
-    """The values of a JSON object, by our columns, without those of a wrong type, which are counted; None if the line
-    needs one of them. `ways_of`: the paths to each column, the first with a value counts.
-    """
-    try:
-        fields = msgspec.json.decode(line)
-    except FAILURES:  # a number that no float holds, say
-        wrong["some field: a number out of range"] += 1
-        return None
-    result: dict[str, Any] = {}
-    is_lost = False
-    for name, paths_of_column in ways_of.items():
-        allowed = (str, int, float, bool) if name in MAYBE_BOOLEAN else (str, int, float)
-        found = [value for way in paths_of_column if (value := _along(fields, way)) is not None]
-        usable = [value for value in found if type(value) in allowed]
-        result[name] = usable[0] if usable else None
-        if found and not usable:
-            first = found[0].value if isinstance(found[0], _InTheWay) else found[0]
-            wrong[f"{name}: {kind_of_value(first)}"] += 1
-            is_lost |= name not in OPTIONAL
-    return None if is_lost else result
-
-
-@dataclass(frozen=True, slots=True)
-class _InTheWay:
-    """A value where a path of keys needs an object."""
-
-    value: Any
-
-
-def _along(value: Any, path: Path) -> Any:
-    """The value at the end of a path of keys, or what is in its way."""
-    for key in path:
-        if not isinstance(value, Mapping):
-            return None if value is None else _InTheWay(value)
-        value = value.get(key)
-    return value
 
 
 @runtime_checkable  # Beam checks arguments against their annotations
@@ -129,11 +90,9 @@ class Source(Protocol):
 
     def plan(self, logs: Sequence[str]) -> ReadingPlan:
         """What to read under some paths, patterns, folders and URIs."""
-        ...
 
     def read(self, unit: Unit) -> Iterator[ParsedBlock]:
         """The blocks of one unit, in the order of the file."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -226,42 +185,3 @@ def form_of(name: str) -> LogForm:
     if name not in FORMS:
         raise UsageError(f"The format `{name}` of a log is unknown.", f"Use one of {', '.join(FORMS)}.")
     return FORMS[name]
-
-
-def check_mapping(form: LogForm, mapping: LogMapping | None) -> None:
-    """Raises UsageError if a format lacks a mapping that it needs, or has one that it cannot use."""
-    if form.mapping == "columns":
-        named = mapping.columns.named() if mapping else {}
-        lacking = [name for name in ("query", "document_id") if name not in named]
-        if lacking:
-            raise UsageError(
-                f"A log in the format `{form.name}` needs a mapping of its columns"
-                + (f", and this mapping has no {lacking[0]}." if mapping else "."),
-                "Give --mapping FILE with at least query and document_id below [columns]; see docs/data.md.",
-            )
-    elif mapping and (
-        form.mapping == "none"
-        or mapping != LogMapping(events=mapping.events, encoding=mapping.encoding)
-        or mapping.events.search != Events().search
-    ):
-        also = (
-            ", but for encoding, and click, impression and conversion in [events]" if form.mapping == "events" else ""
-        )
-        raise UsageError(
-            f"The columns of the format `{form.name}` are known, and a mapping is given.",
-            f"Leave the mapping out{also}.",
-        )
-    if mapping and mapping.columns.line_id is not None and not form.takes_line_id:
-        raise UsageError(
-            f"The mapping has line_id; lines of the format `{form.name}` are identified by their bytes.",
-            "Leave line_id out.",
-        )
-    text_only = ("delimiter", "header", "quote", "quoted_newlines", "escape")
-    text_settings = [name for name in text_only if mapping and getattr(mapping, name) != getattr(LogMapping(), name)]
-    if text_settings and not form.takes_delimiter:
-        raise UsageError(
-            f"The mapping has {text_settings[0]}, which is for delimited text and not for the format `{form.name}`.",
-            "Leave it out.",
-        )
-    if mapping and mapping.encoding != UTF8 and form.name == "parquet":
-        raise UsageError("The mapping has encoding, which is for text; Parquet says its own.", "Leave it out.")

@@ -31,7 +31,7 @@ from clicktower.beam_jobs.compiled.log_library import library
 from clicktower.beam_jobs.sources import read_lines
 from clicktower.beam_jobs.sources.log_rows import WrongValues, log_rows
 from clicktower.beam_jobs.sources.mapping import Events, Mapping
-from clicktower.beam_jobs.sources.source import LineSource, ParsedBlock, Path, parsed_lines, usable_values
+from clicktower.beam_jobs.sources.source import LineSource, ParsedBlock, Path, parsed_lines, starts_of
 from clicktower.schemas.search_log import KINDS, LOG_ROW
 from clicktower.schemas.text_contract import MARKS_OF_NOTHING
 
@@ -178,21 +178,14 @@ def parse_block(block: bytes, kinds: Table[str, tuple[str, int]]) -> ParsedBlock
     everyday = everyday_rows(block, kinds)
     if everyday is None or len(everyday.odd) > MOST_ODD * everyday.num_lines:
         cut = read_lines.split_lines(block)
-        lines = _read(block, cut, kinds)
-        return parsed_lines(lines.rows, cut, lines.rejects, lines.wrong_values, lines.num_action_lines)
+        every = _read(block, cut, kinds)
+        return parsed_lines(every.rows, starts_of(cut), every.rejects, every.wrong_values, every.num_action_lines)
     if not len(everyday.odd):
-        return parsed_lines(everyday.rows, (), {}, Counter())
+        return parsed_lines(everyday.rows, everyday.odd, {}, Counter())
     odd_lines = [block[begin:end] for begin, end in everyday.odd_spans.tolist()]
     odd = _read(b"\n".join(odd_lines), odd_lines, kinds)
-    rejected = sorted(number for number, reason in odd.rejects.items() if reason != read_lines.BLANK)
-    return ParsedBlock(
-        rows=_merged(everyday, odd),
-        reject_offsets=everyday.odd_spans[rejected, 0],
-        reject_reasons=[odd.rejects[number] for number in rejected],
-        num_action_lines=odd.num_action_lines,
-        num_blank_lines=len(odd.rejects) - len(rejected),
-        wrong_values=odd.wrong_values,
-    )
+    starts = everyday.odd_spans[:, 0]
+    return parsed_lines(_merged(everyday, odd), starts, odd.rejects, odd.wrong_values, odd.num_action_lines)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -274,6 +267,8 @@ def _by_names_of_ubi(wrong: WrongValues) -> WrongValues:
 
 def _read_loosely(line: bytes | msgspec.Raw, wrong: WrongValues) -> _Line | None:
     """The line without those of its fields that have a wrong type, which are counted; None if it needs one of them."""
+    from clicktower.beam_jobs.sources.jsonl import usable_values
+
     found = usable_values(bytes(line), _WAYS, wrong)
     if found is None:
         return None

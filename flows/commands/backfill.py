@@ -91,9 +91,9 @@ class DateResult:
 
 def dates(first: str, until: str) -> list[str]:
     """All dates from the first to the last, ISO 8601. Raises UsageError."""
-    from clicktower.beam_jobs.ingest import days as ingested_days
+    from clicktower.beam_jobs.ingest import windows
 
-    if not (result := ingested_days.dates(first, until)):
+    if not (result := windows.dates(first, until)):
         raise UsageError(f"The first date, {first}, is after the last, {until}.", "Give --from the earlier of them.")
     return result
 
@@ -102,7 +102,7 @@ def missing_dates(config: "PipelineConfig", *, ingest_only: bool, today: datetim
     """The holes of a store until yesterday whose logs are there, and its newest date, unless only ingests are to be
     made. Says which holes stay.
     """
-    from clicktower.beam_jobs.ingest.days import list_holes
+    from clicktower.beam_jobs.ingest.windows import list_holes
     from clicktower.flows.config.pipeline_config import LateLog, require_log
 
     with_log, still_missing = list[str](), list[str]()

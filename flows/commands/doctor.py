@@ -63,7 +63,7 @@ def doctor(config: str | None = None, *, json: Json = False) -> int:
         config: The TOML file of a pipeline, whose store is looked at.
     """
     from clicktower.beam_jobs.compiled.log_library import missing_reason
-    from clicktower.beam_jobs.engine.engine_options import FLINK_JOB_SERVER, PRISM, PYTHON_WORKER
+    from clicktower.beam_jobs.engine.engines import FLINK_JOB_SERVER, PRISM, PYTHON_WORKER
     from clicktower.flows.config.pipeline_config import read_pipeline
     from clicktower.flows.config.settings import Settings
 

@@ -30,10 +30,12 @@ class StageFlags:
     json: Json = False
 
     def engine_options(self) -> tuple[str, ...]:
-        from clicktower.beam_jobs.engine.engine_options import with_engines
+        if not self.beam_options:
+            return ()
+        from clicktower.beam_jobs.engine.engines import with_engines
         from clicktower.flows.config.settings import Settings
 
-        return with_engines(self.beam_options or (), Settings().engines)
+        return with_engines(self.beam_options, Settings().engines)
 
     def run(self, name: str, stage: Callable[..., StageResult], *inputs: Any, **settings: Any) -> StageResult:
         """The result of a stage, while a bar shows how far it is."""

@@ -11,7 +11,8 @@ import docstring_parser
 import pydantic
 
 from clicktower.flows.config.commands import COMMANDS, code
-from clicktower.schemas.section import SectionFamily, none_to_null, uri_fields
+from clicktower.schemas.section import SectionFamily, none_to_null
+from clicktower.schemas.section_fields import uri_fields
 
 # The class that holds the settings of a command. A recipe's are those of `compare --set` too.
 CLASSES = {name: command.settings for name, command in COMMANDS.items() if command.settings}

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 import pydantic
 
 from clicktower.schemas.errors import StageError, TransientError, UsageError
-from clicktower.schemas.section import Uri, are_equal, changed, flat, kinds_of_fields, nearest, reason_of, section
+from clicktower.schemas.section import Uri, changed, flat, kinds_of_fields, section
 from clicktower.schemas.text_file import read_text
 from clicktower.training.model.recipe import Recipe, recipe
 
@@ -68,6 +68,8 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 
 def _require_equal(config: object, name: str, one: Any, other: Any, where: str) -> None:
+    from clicktower.schemas.section_fields import are_equal
+
     if not are_equal(config, name, one, other):
         raise UsageError(f"The field {name} is set to different values, {where}.", "Leave out one of the two.")
 
@@ -91,6 +93,8 @@ def read_toml(path: str, kind: type[Parsed], *, what: str, see: str, assignments
     try:
         return pydantic.TypeAdapter(kind).validate_python(value, context=Path(path).resolve().parent)
     except pydantic.ValidationError as error:
+        from clicktower.schemas.section_fields import reason_of
+
         problems: dict[str, str] = {}
         for problem in error.errors()[:5]:
             name, reason = _field(problem), _plain(problem, kind)
@@ -160,6 +164,8 @@ def _recipe_fields(fields: Mapping[str, Any], also: Sequence[str] = ()) -> dict[
     by_name = flat(fields)
     unknown = by_name.keys() - {*also, *kinds_of_fields(Recipe, every=False)}  # of kinds that have been imported
     for name in sorted(unknown - kinds_of_fields(Recipe).keys()) if unknown else ():
+        from clicktower.schemas.section_fields import nearest
+
         raise ValueError(f"there is no field {name}{nearest(name, Recipe)}")
     return by_name
 
@@ -223,6 +229,8 @@ def _field(error: Any) -> str:
 
 
 def _plain(error: Any, kind: type) -> str:
+    from clicktower.schemas.section_fields import nearest, reason_of
+
     if error["type"] == "unexpected_keyword_argument":
         return f"is unknown{nearest('.'.join(map(str, error['loc'])), kind)}"
     return "is missing" if error["type"] == "missing" else f"is wrong ({reason_of(error)})"

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from clicktower.beam_jobs.ingest.day_versions import follow
+from clicktower.beam_jobs.ingest.erased_people import follow
 from clicktower.flows.config.guard_rules import FIGURES, DriftRules, Figure, Kind
 from clicktower.flows.config.pipeline_config import PipelineConfig, is_dated
 from clicktower.schemas import storage

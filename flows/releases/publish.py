@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 from clicktower.flows.releases.release_folder import PublishConfig, find, prune, swap
 from clicktower.schemas import storage
-from clicktower.schemas.claim import claimed
 from clicktower.schemas.documents import UnfitRows, skipped_rows
 from clicktower.schemas.errors import LaterVersionError, StageError, UsageError, os_error_kind
 from clicktower.schemas.release import (
@@ -38,6 +37,7 @@ from clicktower.schemas.stage import (
     Stage,
     StageResult,
     WouldRun,
+    claimed,
     is_planning,
     open_result,
     require_present,

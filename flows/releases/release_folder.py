@@ -19,11 +19,10 @@ from pydantic import AfterValidator, Field
 
 from clicktower.schemas import release as contract
 from clicktower.schemas import storage
-from clicktower.schemas.claim import claimed
 from clicktower.schemas.errors import LaterVersionError, StageError
 from clicktower.schemas.manifest import damaged_files, to_bytes
 from clicktower.schemas.section import DEFAULT_LANGUAGE, Count, Language, Natural, Seed, Unnamed, section
-from clicktower.schemas.stage import silent
+from clicktower.schemas.stage import claimed, silent
 
 _UNFIT = re.compile(r"[.`]|^_row|^$")  # LanceDB's rules for names, in whose form a release can be exported
 
@@ -168,7 +167,7 @@ def prune(uri: str, keep: int, *, made: str = "") -> list[str]:
 def swap(uri: str, *, expected: contract.Pointer | None, release: str) -> contract.Pointer:
     """Swap the live pointer to `release` if it is still `expected`, or already names that release; returns it.
 
-    The comparison and the replacement happen under the URI's claim (schemas.claim), as does the removal of old
+    The comparison and the replacement happen under the URI's claim (schemas.stage), as does the removal of old
     releases. On a local disk, or a network file system with locks, that is all it takes.
 
     On an object store a claim may be taken over, and no object can be replaced "if unchanged", but an object can be

@@ -26,7 +26,6 @@ from clicktower.flows.report.blocks import (
     sentence,
 )
 from clicktower.flows.report.figures import interval_pictures
-from clicktower.schemas.day_version import KEY_ENDED, SECOND_KEY
 from clicktower.schemas.ledger import FATES, Ledger
 from clicktower.schemas.release import read_decision
 from clicktower.schemas.stage import open_result
@@ -70,11 +69,14 @@ def notes(result: Mapping[str, Any]) -> list[str]:
     """What a person should look at: damage, late files, wrong clocks, missing dates, rows that are no documents."""
     metrics = result.get("metrics", {})
     notes = [f"was damaged and made again: {wrong}" for wrong in result.get("repaired", ())]
-    if (day := result.get("day")) and day["version"] > 1 and day["because"] not in (SECOND_KEY, KEY_ENDED):
-        notes.append(
-            f"{day['date']} is now version {day['version']} ({day['because']}); builds take it from here on,"
-            f" and version {day['supersedes']} can still be read"
-        )
+    if (day := result.get("day")) and day["version"] > 1:
+        from clicktower.schemas.day_version import KEY_ENDED, SECOND_KEY
+
+        if day["because"] not in (SECOND_KEY, KEY_ENDED):
+            notes.append(
+                f"{day['date']} is now version {day['version']} ({day['because']}); builds take it from here on,"
+                f" and version {day['supersedes']} can still be read"
+            )
     if share := metrics.get("later_than_ingest_share"):
         notes.append(f"{share:.2%} of the lines are of a time after this ingest began: a clock is wrong somewhere")
     notes += metrics.get("skipped_rows", ())

@@ -7,7 +7,7 @@ from signal import SIGINT, Signals
 
 from clicktower.flows.config.commands import COMMANDS
 from clicktower.flows.show.console import errors, plain
-from clicktower.schemas.errors import StageError, os_error_kind, place, store_error
+from clicktower.schemas.errors import StageError, os_error_kind, place
 
 
 def report_error(error: BaseException, stage: str, json: bool) -> int:
@@ -46,6 +46,8 @@ def explain(error: BaseException) -> StageError:
     """Any error as one that a user can act on."""
     if isinstance(error, StageError):
         return error
+    from clicktower.schemas.object_store import store_error
+
     if of_a_store := store_error(error):
         return of_a_store
     if isinstance(error, OSError) and error.errno in _OS_REASONS:

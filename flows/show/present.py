@@ -33,7 +33,6 @@ from clicktower.flows.report.blocks import Block, Code, Heading, Text
 from clicktower.flows.report.run_blocks import drift, headline, ledger_table, notes, num_compared, promotion, ranking
 from clicktower.flows.show import console
 from clicktower.flows.show.console import ended, errors, output, plain, show
-from clicktower.schemas.day_version import newest_version, version_uri
 from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.stage import StageResult
 
@@ -145,8 +144,11 @@ def alarms(sentences: Sequence[str]) -> None:
 
 def day_of(store: str, result: StageResult) -> dict:
     """{"day": the newest version of the ingest's date}, with the file that holds it; nothing for an undated ingest."""
-    date = result.manifest.request.config.get("date")
-    version = newest_version(store, date) if date else None
+    if not (date := result.manifest.request.config.get("date")):
+        return {}
+    from clicktower.schemas.day_version import newest_version, version_uri
+
+    version = newest_version(store, date)
     return {"day": version.to_json() | {"path": version_uri(store, version)}} if version else {}
 
 

@@ -295,9 +295,9 @@ def test_days_are_backfilled_as_on_a_disk_and_people_erased_from_them(server, sh
 
 TAKES_TURNS = """
 import os, sys, time
-from clicktower.schemas import claim, object_claim
-object_claim.BEAT_SECONDS, object_claim.LOOK_SECONDS, object_claim.TAKE_OVER_SECONDS = 0.2, 0.1, 10.0
-with claim.claimed("BUCKET/turns", lambda *told: print(*told)):
+from clicktower.schemas import object_store, stage
+object_store.BEAT_SECONDS, object_store.LOOK_SECONDS, object_store.TAKE_OVER_SECONDS = 0.2, 0.1, 10.0
+with stage.claimed("BUCKET/turns", lambda *told: print(*told)):
     for step in ("in", "out"):
         with open(sys.argv[1], "a") as log:
             log.write(f"{os.getpid()} {step}\\n")

@@ -14,20 +14,19 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from clicktower.beam_jobs.ingest.dated_days import register
-from clicktower.beam_jobs.ingest.day_versions import mark_erased
 from clicktower.beam_jobs.ingest.days import Window, open_window
+from clicktower.beam_jobs.ingest.erased_people import mark_erased
 from clicktower.flows import chain
 from clicktower.flows.commands import prune as command
 from clicktower.flows.config.guard_rules import KeepRules
 from clicktower.flows.config.pipeline_config import read_pipeline
 from clicktower.flows.retention import Pruning, prune
 from clicktower.schemas import storage
-from clicktower.schemas.claim import claimed
 from clicktower.schemas.day_version import list_dates, newest_version
 from clicktower.schemas.errors import TransientError, UsageError
 from clicktower.schemas.manifest import Outcome, Request
 from clicktower.schemas.release import RELEASE, Release, release_folder
-from clicktower.schemas.stage import StageResult, open_result, require_present, run_stage, silent
+from clicktower.schemas.stage import StageResult, claimed, open_result, require_present, run_stage, silent
 from tests.flows.test_chain import PIPELINE
 
 FIRST = date(2026, 1, 1)
@@ -167,7 +166,7 @@ def test_what_a_running_stage_reads_stays_until_it_has_ended(tmp_path):
     ingests = open_window([str(tmp_path)], Window(first=day(0), until=day(0))).ingests
     reads = {made[0]["train"], ingests[0].manifest.digest}
     script = (
-        "import sys; from clicktower.schemas.claim import claimed\n"
+        "import sys; from clicktower.schemas.stage import claimed\n"
         f"with claimed({str(tmp_path / 'judgments' / ('a' * 24))!r}, print, {sorted(reads)!r}):\n"
         "    print('claimed', flush=True); sys.stdin.readline()"
     )

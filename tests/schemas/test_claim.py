@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from clicktower.schemas import claim
+from clicktower.schemas import stage
 from clicktower.schemas.manifest import Outcome
 from clicktower.schemas.stage import run_stage, stage_folder
 from tests.schemas.claim_holder import REQUEST
@@ -142,7 +142,7 @@ def test_another_failure_of_the_lock_is_an_error(tmp_path, monkeypatch):
 
 
 def test_a_folder_that_the_last_holder_removes_meanwhile_is_made_again(tmp_path, monkeypatch):
-    acquire, calls = claim.FileLock.acquire, []
+    acquire, calls = stage.FileLock.acquire, []
 
     def acquire_second(lock, *arguments, **options):
         calls.append(lock)
@@ -150,7 +150,7 @@ def test_a_folder_that_the_last_holder_removes_meanwhile_is_made_again(tmp_path,
             raise FileNotFoundError
         return acquire(lock, *arguments, **options)
 
-    monkeypatch.setattr(claim.FileLock, "acquire", acquire_second)
+    monkeypatch.setattr(stage.FileLock, "acquire", acquire_second)
     holds = []
     run_stage(str(tmp_path), REQUEST, lambda folder: holds.append(calls[-1].is_locked) or Outcome())
     assert holds == [True]

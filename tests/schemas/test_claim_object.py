@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from clicktower.schemas import object_claim, storage
+from clicktower.schemas import object_store, storage
 from clicktower.schemas.manifest import Outcome
 from clicktower.schemas.stage import run_stage, stage_folder
 from tests.schemas.claim_holder import REQUEST
@@ -17,9 +17,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def store(monkeypatch) -> str:
-    monkeypatch.setattr(object_claim, "BEAT_SECONDS", 0.05)
-    monkeypatch.setattr(object_claim, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(object_claim, "TAKE_OVER_SECONDS", 1.0)
+    monkeypatch.setattr(object_store, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(object_store, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(object_store, "TAKE_OVER_SECONDS", 1.0)
     return f"memory://{uuid.uuid4().hex}"
 
 
@@ -57,7 +57,7 @@ def test_the_second_waits_however_long_the_first_takes_and_answers_reused(store)
     second = Maker(store)
     wait_until(lambda: second.told)
     assert "another process is making this: waiting (process" in second.told[0]
-    time.sleep(3 * object_claim.TAKE_OVER_SECONDS)
+    time.sleep(3 * object_store.TAKE_OVER_SECONDS)
     assert not second.begun.is_set(), "who gives signs of life is not taken over"
     assert (first.answer(), second.answer()) == ("made", "reused")
     assert claims(store) == []
@@ -67,13 +67,13 @@ def test_the_claim_of_a_dead_one_is_taken_over_after_a_while(store):
     storage.write_new(storage.join(stage_folder(store, REQUEST), "claim-000001.json"), b"cut off")
     begun = time.monotonic()
     assert Maker(store).answer() == "made"
-    assert time.monotonic() - begun >= object_claim.TAKE_OVER_SECONDS
+    assert time.monotonic() - begun >= object_store.TAKE_OVER_SECONDS
     assert claims(store) == []
 
 
 def test_a_holder_that_was_only_slow_harms_nobody(store, monkeypatch):
     """It gives no sign of life, is taken over, and goes on: the first to commit counts."""
-    monkeypatch.setattr(object_claim, "BEAT_SECONDS", 1e6)
+    monkeypatch.setattr(object_store, "BEAT_SECONDS", 1e6)
     slow = Maker(store)
     wait_until(slow.begun.is_set)
     other = Maker(store)
@@ -120,6 +120,6 @@ def test_a_claim_that_is_released_between_listing_and_reading_is_waited_for_no_l
         return read_bytes(uri)
 
     monkeypatch.setattr(storage, "read_bytes", release_first)
-    monkeypatch.setattr(object_claim, "TAKE_OVER_SECONDS", 1e6)
+    monkeypatch.setattr(object_store, "TAKE_OVER_SECONDS", 1e6)
     assert Maker(store).answer() == "made"
     assert (released, claims(store)) == ([name], [])

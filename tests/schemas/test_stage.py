@@ -9,12 +9,12 @@ import pytest
 
 from clicktower.schemas import manifest as manifests
 from clicktower.schemas import storage
-from clicktower.schemas.claim import claimed
 from clicktower.schemas.errors import StageError, UnknownVersionError
 from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.manifest import Outcome, Request
 from clicktower.schemas.stage import (
     WouldRun,
+    claimed,
     commit,
     find_finished,
     open_result,

@@ -21,7 +21,7 @@ import torch
 
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.judgments import Judged
-from clicktower.schemas.shard import LABELLED_CATALOGUE
+from clicktower.schemas.labelled_shard import LABELLED_CATALOGUE
 from clicktower.training.compute.reduction import RowGradient
 from clicktower.training.model.decoder import Decoder, Targets, decoder_of_model, targets_of, vocabulary_of, word_ids
 from clicktower.training.model.forward import encode_batch, encoded, gradients

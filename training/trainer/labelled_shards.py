@@ -9,15 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from clicktower.schemas.errors import StageError
-from clicktower.schemas.shard import (
-    LABELLED_CATALOGUE,
-    LABELLED_VERSION,
-    TEXTS,
-    Unit,
-    labelled_schema,
-    open_table,
-    require_within,
-)
+from clicktower.schemas.labelled_shard import LABELLED_CATALOGUE, LABELLED_VERSION, Unit, labelled_schema
+from clicktower.schemas.shard import TEXTS, open_table, require_within
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_table import TextTable, WordRows
 from clicktower.training.trainer.shard_data import local_folder, names_of, open_catalogue, require_rows, shard_texts

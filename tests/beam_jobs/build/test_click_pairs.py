@@ -4,8 +4,10 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clicktower.beam_jobs.build.click_shards import REPORTED_K, REPORTED_PAIR_K, click_pairs, held_out, no_pairs
-from clicktower.beam_jobs.build.titles import PAIR_PEOPLE, SHOWN_TITLED
+from clicktower.beam_jobs.build.click_shards import REPORTED_K, REPORTED_PAIR_K, click_pairs, held_out
+from clicktower.beam_jobs.build.nothing_left import no_pairs
+from clicktower.beam_jobs.build.titles import SHOWN_TITLED
+from clicktower.beam_jobs.ingest.pair_people import PAIR_PEOPLE
 from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.search_log import QUERIES
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clicktower.beam_jobs.build.build_stage import BUILD, BuildConfig, build_shards
-from clicktower.beam_jobs.build.click_shards import CLICK_PAIRS, clicked_rows, exclude_in
+from clicktower.beam_jobs.build.click_shards import CLICK_PAIRS
+from clicktower.beam_jobs.build.clicked_pool import clicked_rows, exclude_in
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
 from tests.beam_jobs.build.day_folders import make_day, read_pairs, read_pool, write_documents

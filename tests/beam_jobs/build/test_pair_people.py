@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clicktower.beam_jobs.build.build_stage import BuildConfig, build_shards
-from clicktower.beam_jobs.ingest.day_rows import PARTIAL, clickers_digest, clickers_of
+from clicktower.beam_jobs.ingest.day_rows import PARTIAL
 from clicktower.beam_jobs.ingest.days import day_files, read_day_file
 from clicktower.beam_jobs.ingest.erase import erase, remove_people
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from clicktower.beam_jobs.ingest.pair_people import clickers_digest, clickers_of
 from clicktower.beam_jobs.ingest.person_key import default_path, hash_people, read_key
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clicktower.beam_jobs.engine.engine_options import FLINK_JOB_SERVER, PRISM, PYTHON_WORKER
+from clicktower.beam_jobs.engine.engines import FLINK_JOB_SERVER, PRISM, PYTHON_WORKER
 from clicktower.flows.config.settings import Settings
 from clicktower.flows.simulation.simulation_config import SimulationConfig
 from clicktower.flows.simulation.write_simulation import simulate

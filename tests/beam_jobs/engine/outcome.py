@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from clicktower.beam_jobs.build.build_stage import BuildConfig, build_shards
-from clicktower.beam_jobs.engine.engine_options import with_engines
+from clicktower.beam_jobs.engine.engines import with_engines
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from clicktower.flows.config.settings import Settings
 from clicktower.schemas import storage

@@ -6,7 +6,8 @@ import os
 import pytest
 
 from clicktower.beam_jobs.engine.beam_engine import run_pipeline
-from clicktower.beam_jobs.engine.engine_options import exchange_scratch, runner_name, with_engines
+from clicktower.beam_jobs.engine.engine_options import exchange_scratch, runner_name
+from clicktower.beam_jobs.engine.engines import with_engines
 from clicktower.schemas.errors import UsageError
 
 

@@ -6,7 +6,7 @@ import apache_beam as beam
 import pytest
 
 from clicktower.beam_jobs.engine.beam_engine import relay_stage_errors, run_pipeline
-from clicktower.beam_jobs.engine.engine_options import with_engines
+from clicktower.beam_jobs.engine.engines import with_engines
 from clicktower.schemas.errors import StageError, UsageError
 
 pytestmark = pytest.mark.engine

@@ -10,9 +10,9 @@ import pytest
 from clicktower.beam_jobs.build.build_stage import BuildConfig, build_request, build_shards
 from clicktower.beam_jobs.ingest import dated_days
 from clicktower.beam_jobs.ingest.bots import BotRules
-from clicktower.beam_jobs.ingest.day_versions import finished_ingests
 from clicktower.beam_jobs.ingest.days import Window, open_window
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from clicktower.beam_jobs.ingest.remainders import finished_ingests
 from clicktower.schemas import storage
 from clicktower.schemas.day_version import ANEW, FIRST, LATE, SECOND_KEY, newest_version
 from clicktower.schemas.errors import StageError, UsageError

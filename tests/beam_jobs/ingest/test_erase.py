@@ -236,7 +236,7 @@ def test_a_kill_at_any_moment_leaves_old_or_new_days_and_a_rerun_completes(store
     code = (
         "import os, sys\n"
         "from clicktower.beam_jobs.ingest import erase as erasing\n"
-        "modules = (erasing, erasing.day_versions, erasing.dated_days)\n"
+        "modules = (erasing, erasing.erased_people, erasing.dated_days)\n"
         "at = next(module for module in modules if hasattr(module, sys.argv[1]))\n"
         "real, calls = getattr(at, sys.argv[1]), []\n"
         "def killed(*args, **kwargs):\n"
@@ -265,7 +265,7 @@ def test_a_kill_at_any_moment_leaves_old_or_new_days_and_a_rerun_completes(store
 
 def test_two_erasures_at_once_both_count(store, monkeypatch):
     """The other one comes in between reading a day and putting what is left in its place."""
-    real, called = erasing.day_versions.mark_erased, []
+    real, called = erasing.erased_people.mark_erased, []
 
     def beaten(folder, by):
         if not called:
@@ -273,7 +273,7 @@ def test_two_erasures_at_once_both_count(store, monkeypatch):
             erase([OTHER], store=store)
         return real(folder, by)
 
-    monkeypatch.setattr(erasing.day_versions, "mark_erased", beaten)
+    monkeypatch.setattr(erasing.erased_people, "mark_erased", beaten)
     who, other = _hash(store, WHO), _hash(store, OTHER)
     erase([WHO], store=store)
     assert called

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from clicktower.beam_jobs.ingest import day_versions, ingest_job
+from clicktower.beam_jobs.ingest import days, erased_people, ingest_job
 from clicktower.beam_jobs.ingest.bots import BotRules
 from clicktower.beam_jobs.ingest.days import open_window
 from clicktower.beam_jobs.ingest.erase import erase
@@ -316,11 +316,11 @@ def test_a_damaged_day_of_before_the_list_is_not_made_from_the_log(folder):
 # Where another process erases in between: the module that calls, what it calls, and the number of the call.
 MOMENTS = {
     "while it is read": (ingest_job, "require_unchanged", 1),
-    "before it commits": (day_versions, "begin_commit", 1),
-    "before the list is looked at": (day_versions, "take_place", 1),
-    "after the list was looked at": (day_versions, "end_commit", 1),
-    "before it is registered": (day_versions, "of_date", 3),
-    "before its caller registers it": (day_versions, "of_date", 4),
+    "before it commits": (erased_people, "begin_commit", 1),
+    "before the list is looked at": (erased_people, "take_place", 1),
+    "after the list was looked at": (erased_people, "end_commit", 1),
+    "before it is registered": (days, "of_date", 3),
+    "before its caller registers it": (days, "of_date", 4),
 }
 
 
@@ -347,12 +347,12 @@ def test_an_erasure_during_an_ingest_counts_in_it(folder, monkeypatch, moment, i
     assert again.reused
     assert again.folder in {result.folder for result in open_window([store]).ingests}
     assert erase([OTHER], store=store).num_ingests == 0
-    assert not any(day_versions.is_committing(folder) for folder in Path(store).glob("ingest/*"))
+    assert not any(erased_people.is_committing(folder) for folder in Path(store).glob("ingest/*"))
 
 
 @pytest.mark.slow
 def test_an_erasure_during_an_ingest_under_a_key_from_elsewhere_stops_it(folder, monkeypatch):
-    store, real, called = str(folder / "store"), day_versions.begin_commit, []
+    store, real, called = str(folder / "store"), erased_people.begin_commit, []
 
     def overtaken(of):
         if not called:
@@ -360,7 +360,7 @@ def test_an_erasure_during_an_ingest_under_a_key_from_elsewhere_stops_it(folder,
             erase([OTHER], store=store)
         real(of)
 
-    monkeypatch.setattr(day_versions, "begin_commit", overtaken)
+    monkeypatch.setattr(erased_people, "begin_commit", overtaken)
     logs, _, more = _key_from_elsewhere(folder)
     with pytest.raises(TransientError, match="erased from the store while"):
         _ingest(store, logs, **more)
@@ -373,14 +373,14 @@ def test_an_erasure_during_an_ingest_under_a_key_from_elsewhere_stops_it(folder,
 def test_of_two_ingests_of_one_log_under_two_lists_the_first_counts(folder, monkeypatch):
     store, log = str(folder / "store"), write_lines(folder / "next.ndjson", OF_NEXT)
     first = ingest_log([write_lines(folder / "first.ndjson", OF_NEXT)], store=store, config=IngestConfig(bots=LENIENT))
-    real = day_versions.take_place
+    real = erased_people.take_place
 
     def beaten(result):
         source = storage.join(store, "ingest", result.manifest.request.inputs["erased_from"])
-        day_versions.mark_erased(source, first.manifest.digest)
+        erased_people.mark_erased(source, first.manifest.digest)
         return real(result)
 
-    monkeypatch.setattr(day_versions, "take_place", beaten)
+    monkeypatch.setattr(erased_people, "take_place", beaten)
     result = _ingest(store, [log], None)
     assert result.folder == first.folder
     folders = {storage.join(store, "ingest", name) for name in storage.list_folders(f"{store}/ingest")}
@@ -390,7 +390,7 @@ def test_of_two_ingests_of_one_log_under_two_lists_the_first_counts(folder, monk
 
 def test_an_erasure_that_has_yet_to_see_a_new_key_counts_in_the_ingest_that_made_it(folder, monkeypatch):
     """Its list has no hash under that key; the ingest is repeated, as a schedule does."""
-    store, called, real = str(folder / "before"), [], day_versions.begin_commit
+    store, called, real = str(folder / "before"), [], erased_people.begin_commit
 
     def overtaken(*args):
         if not called:
@@ -400,7 +400,7 @@ def test_an_erasure_that_has_yet_to_see_a_new_key_counts_in_the_ingest_that_made
                 erase([OTHER], store=store)
         return real(*args)
 
-    monkeypatch.setattr(day_versions, "begin_commit", overtaken)
+    monkeypatch.setattr(erased_people, "begin_commit", overtaken)
     log = write_lines(folder / "next.ndjson", OF_NEXT)
     again = partial(
         ingest_log,
@@ -429,9 +429,9 @@ def test_an_ingest_that_was_cut_off_as_it_committed_counts_when_repeated(folder,
     store, log = str(folder / ("before" if is_first else "store")), write_lines(folder / "next.ndjson", OF_NEXT)
     code = (
         "import os, sys\n"
-        "from clicktower.beam_jobs.ingest import day_versions\n"
+        "from clicktower.beam_jobs.ingest import erased_people\n"
         "from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log\n"
-        "setattr(day_versions, sys.argv[1], lambda *args: os._exit(9))\n"
+        "setattr(erased_people, sys.argv[1], lambda *args: os._exit(9))\n"
         "ingest_log([sys.argv[2]], store=sys.argv[3], config=IngestConfig())\n"
     )
     run = subprocess.run([sys.executable, "-c", code, step, log, store], capture_output=True, check=False)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from clicktower.beam_jobs.ingest import dated_days
-from clicktower.beam_jobs.ingest.days import Window, list_holes, open_window
+from clicktower.beam_jobs.ingest.days import Window, open_window
 from clicktower.beam_jobs.ingest.erased_list import add_to_list, ensure_list_key, read_list
 from clicktower.beam_jobs.ingest.erased_people import open_list
 from clicktower.beam_jobs.ingest.expired_keys import remove_expired_keys
@@ -23,6 +23,7 @@ from clicktower.beam_jobs.ingest.person_key import (
     read_key,
     valid_keys,
 )
+from clicktower.beam_jobs.ingest.windows import list_holes
 from clicktower.flows.config.toml_file import with_fields
 from clicktower.schemas import storage
 from clicktower.schemas.day_version import KEY_ENDED, list_dates, newest_version

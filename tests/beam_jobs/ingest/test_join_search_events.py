@@ -142,7 +142,7 @@ def test_the_join_is_that_of_a_loop_over_the_lines_also_in_parts(lines, num_part
     records = put([rows], None)
     part_bytes = -(-sum(map(num_bytes, records)) // num_parts)
     with mock.patch.object(day_rows, "PART_BYTES", part_bytes):
-        parts = list(day_rows.join_in_parts(records, KEY))
+        parts = list(day_rows.join_bucket(records, KEY))
     assert {fate: count for fate, count in add_up(tally for _, tally in parts).fates.items() if count} == fates
     found = [row for part, _ in parts for row in part.to_pylist()]
     assert sorted((row["document_id"] or "", row["query"]) for row in found) == expected
@@ -184,7 +184,7 @@ def test_a_bucket_joined_in_parts_gives_the_same_rows_and_drops(tmp_path, by_ref
     records = put(cut, str(tmp_path) if by_reference else None)
     joined, tally = join_search_events(rows, KEY)
     with mock.patch.object(day_rows, "PART_BYTES", part_bytes):
-        parts = list(day_rows.join_in_parts(records, KEY))
+        parts = list(day_rows.join_bucket(records, KEY))
     assert add_up(part for _, part in parts) == add_up([tally])
     rows_of_parts = [row for part, _ in parts for row in part.to_pylist()]
     assert sorted(map(repr, rows_of_parts)) == sorted(map(repr, joined.to_pylist()))

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clicktower.beam_jobs.ingest.day_versions import LineSample, read_sample, sampled, write_sample, zero_bits_for
+from clicktower.beam_jobs.ingest.day_rows import sampled, write_sample, zero_bits_for
 from clicktower.beam_jobs.ingest.days import open_window
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
+from clicktower.beam_jobs.ingest.line_samples import LineSample, read_sample
 from clicktower.schemas.day_version import AGAIN, FIRST, LATE, REPLACED, list_dates, newest_version
 from clicktower.schemas.errors import StageError, TransientError, UsageError
 from clicktower.schemas.stage import open_result

@@ -10,9 +10,10 @@ from clicktower.beam_jobs.labelled.labelled_rows import LabelledColumns, Labelle
 from clicktower.beam_jobs.labelled.labelled_stage import build_labelled_shards
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.labelled_shard import labelled_schema
 from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.manifest import damaged_files
-from clicktower.schemas.shard import TEXTS, WORDS, labelled_schema, open_table
+from clicktower.schemas.shard import TEXTS, WORDS, open_table
 from clicktower.schemas.text_contract import trigram_ids, words
 
 PAIRS = LabelledMapping(columns=LabelledColumns(first=1, second=2, label=3), header=False)

@@ -13,7 +13,8 @@ from clicktower.flows.chain import build, ingest
 from clicktower.flows.config.pipeline_config import PipelineConfig, check_inputs, read_pipeline
 from clicktower.flows.config.sweep_config import SweepConfig, read_sweep
 from clicktower.flows.releases.release_folder import PublishConfig
-from clicktower.schemas.section import SectionFamily, uri_fields
+from clicktower.schemas.section import SectionFamily
+from clicktower.schemas.section_fields import uri_fields
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
 from clicktower.training.model.recipe import Recipe
 

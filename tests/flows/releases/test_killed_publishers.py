@@ -13,7 +13,7 @@ import pytest
 from clicktower.flows.releases.kept_releases import verify
 from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.search import OpenRelease
-from clicktower.schemas import object_claim, storage
+from clicktower.schemas import object_store, storage
 from clicktower.schemas.release import read_pointer
 from clicktower.training.model.recipe import recipe as named_recipe
 from tests.flows.releases import publishers_to_kill
@@ -86,8 +86,8 @@ def test_whatever_kills_a_publisher_every_answer_is_of_one_release_and_the_next_
 @pytest.mark.rehearsal
 @pytest.mark.engine
 def test_the_same_on_an_object_store_between_any_two_of_its_requests(on_s3, model, documents, publishers, monkeypatch):
-    monkeypatch.setattr(object_claim, "TAKE_OVER_SECONDS", 0.5)  # from a publisher that is dead
-    monkeypatch.setattr(object_claim, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(object_store, "TAKE_OVER_SECONDS", 0.5)  # from a publisher that is dead
+    monkeypatch.setattr(object_store, "LOOK_SECONDS", 0.1)
     bucket = on_s3.folder / "data" / "bucket"
     first = publish(model, documents=documents, to="s3://bucket/first", config=CONFIG)
 

@@ -201,10 +201,10 @@ def test_a_release_that_goes_live_while_others_are_cleared_away_stays(live, mode
 AT_ONCE = """
 import sys, time
 from clicktower.flows.releases import release_folder
-from clicktower.schemas import object_claim
+from clicktower.schemas import object_store
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.release import read_pointer
-object_claim.LOOK_SECONDS = 0.02
+object_store.LOOK_SECONDS = 0.02
 for line in sys.stdin:
     uri, what = line.split()
     seen = read_pointer(uri)

@@ -13,8 +13,8 @@ import torch
 from clicktower.flows.releases.query_onnx import CannotExport, golden, query_onnx
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UnknownVersionError, UsageError
+from clicktower.schemas.labelled_shard import LABELLED_CATALOGUE, LABELLED_VERSION, labelled_schema
 from clicktower.schemas.manifest import Outcome, Request
-from clicktower.schemas.shard import LABELLED_CATALOGUE, LABELLED_VERSION, labelled_schema
 from clicktower.schemas.stage import open_result, run_stage
 from clicktower.schemas.text_contract import CONTRACT_VERSION, trigram_ids, words
 from clicktower.training.analysis.traces import trace

@@ -12,7 +12,8 @@ import torch
 
 from clicktower.schemas.errors import Diverged, StageError, UsageError
 from clicktower.schemas.judgments import Judged
-from clicktower.schemas.shard import labelled_schema, open_table
+from clicktower.schemas.labelled_shard import labelled_schema
+from clicktower.schemas.shard import open_table
 from clicktower.schemas.stage import open_result
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.tower_settings import SIGMA_MIN
