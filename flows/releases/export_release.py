@@ -94,7 +94,7 @@ def export(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Export:
-    """What a form is written from. `where`: its file or folder, which does not exist yet. The others as in `export`."""
+    """What a form is written from. `where`: its file or folder. The others as in `export`."""
 
     where: str
     opened: OpenRelease
@@ -136,7 +136,7 @@ class Export:
         return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-# Each form returns counts.
+# The forms. Each returns counts.
 
 
 def write_parquet(export: Export) -> dict[str, int]:
