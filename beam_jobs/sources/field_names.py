@@ -9,7 +9,7 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from clicktower.beam_jobs.sources.mapping import ColumnMapping, NamedColumns
+from clicktower.beam_jobs.sources.mapping import ColumnMapping
 from clicktower.schemas.errors import UsageError
 
 # Our column -> its usual names, likeliest first. Two parts are a key within an object of that name. Names are compared
@@ -146,21 +146,3 @@ def check_columns(headers: Mapping[str, Sequence[str]], mapping: ColumnMapping) 
                     " that name.",
                     "Give its number, counted from 1.",
                 )
-
-
-def check_keys(seen: set[str], columns: NamedColumns) -> None:
-    """Raise UsageError if a mapped key is not among those that the first lines have, of a format whose lines name their
-    fields. A key that no line has may come later or never; but it is probably misspelt if it is expected, or nearly
-    equal to another.
-    """
-    names = {ours: str(column) for ours, column in columns.named().items()}
-    unmapped = seen - set(names.values())
-    for ours, name in names.items():
-        if ours == "query" and names.get("query_id") in seen:
-            continue  # it may be missing, since the lines seen identify their search
-        if seen and name not in seen and (ours in columns.EXPECTED or nearest(name, unmapped)):
-            raise UsageError(
-                f"The mapping gives {ours} the column {name!r}; the first lines have only"
-                f" {listed(sorted(seen), names.values())}{nearest(name, unmapped)}.",
-                "Name one of their keys in the mapping.",
-            )

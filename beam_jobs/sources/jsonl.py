@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from clicktower.beam_jobs.sources import read_lines
-from clicktower.beam_jobs.sources.field_names import check_keys
+from clicktower.beam_jobs.sources.field_names import listed, nearest
 from clicktower.beam_jobs.sources.log_rows import WrongValues, mapped_log_rows
 from clicktower.beam_jobs.sources.mapping import ColumnMapping, NamedColumns
 from clicktower.beam_jobs.sources.source import (
@@ -49,7 +49,7 @@ class JsonSource:
         seen: set[str] = set()
         for unit in starts[::step]:
             seen |= _keys(next(read_lines.read_blocks(unit, _LOOK_BYTES)).data, max(map(len, path_of.values())))
-        check_keys(seen, self.mapping.columns)
+        _check_keys(seen, path_of, self.mapping.columns.EXPECTED)
         return plan
 
     def read(self, unit: read_lines.Unit) -> Iterator[ParsedBlock]:
@@ -172,3 +172,20 @@ def _visit(value: Any, name: str, depth: int, names: set[str]) -> None:
             _visit(inner, f"{name}.{key}" if name else key, depth - 1, names)
     elif name:
         names.add(name)
+
+
+def _check_keys(seen: set[str], paths: dict[str, Path], expected: Sequence[str]) -> None:
+    """Check the mapped keys against those seen. A key that no line has may come later or never; but it is probably
+    misspelt if it is expected, or nearly equal to another.
+    """
+    names = {ours: ".".join(path) for ours, path in paths.items()}
+    unmapped = seen - set(names.values())
+    for ours, name in names.items():
+        if ours == "query" and names.get("query_id") in seen:
+            continue  # it may be missing, since the lines seen identify their search
+        if seen and name not in seen and (ours in expected or nearest(name, unmapped)):
+            raise UsageError(
+                f"The mapping gives {ours} the column {name!r}; the first lines have only"
+                f" {listed(sorted(seen), names.values())}{nearest(name, unmapped)}.",
+                "Name one of their keys in the mapping.",
+            )
