@@ -71,6 +71,17 @@ def code_of(settings: SectionFamily) -> Any:
     return resolve_name(settings.code)
 
 
+class UnknownKind(ValueError):
+    """A section has a kind that nothing imported defines."""
+
+    @classmethod
+    def within(cls, error: Exception) -> "UnknownKind | None":
+        """The one that an error of pydantic is about."""
+        problems = error.errors() if isinstance(error, pydantic.ValidationError) else ()
+        causes = (problem.get("ctx", {}).get("error") for problem in problems)
+        return next((cause for cause in causes if isinstance(cause, cls)), None)
+
+
 def one_of(family: type[SectionFamily]) -> Any:
     """The validator of a field that holds one of a family: the name of its kind, or a mapping with its fields."""
 
@@ -80,7 +91,7 @@ def one_of(family: type[SectionFamily]) -> Any:
         if not isinstance(value, Mapping):
             return value
         if (kind := family.kind_named(value.get("kind", ""))) is None:
-            raise ValueError(f"its kind {value.get('kind', '')!r} must be one of {', '.join(family.kinds)}")
+            raise UnknownKind(f"its kind {value.get('kind', '')!r:.60} must be one of {', '.join(family.kinds)}")
         return kind(**value)
 
     return BeforeValidator(read)

@@ -7,11 +7,15 @@ from typing import get_args
 
 import pytest
 
+from clicktower.beam_jobs.sources.source import FORMS
 from clicktower.flows.cli import COMMANDS, _engine_options, build_app
+from clicktower.flows.config.commands import code, function_of
 from clicktower.flows.config.pipeline_config import read_pipeline
 from clicktower.flows.config.toml_file import recipe_named
+from clicktower.flows.releases.export_release import FORMS as EXPORTS
 from clicktower.schemas.section import Language
 from clicktower.training.evaluation.rows import all_rows
+from clicktower.training.model.recipe import names
 from tests import documented
 from tests.documented import ROOT
 
@@ -83,6 +87,22 @@ def test_the_commented_pipeline_and_every_commented_setting_in_it_are_valid(tmp_
 def test_every_language_of_the_lexical_contract_is_listed():
     listed = (ROOT / "docs" / "model.md").read_text(encoding="utf-8").split("`language` is")[1].split("A pipeline")[0]
     assert set(re.findall(r"[a-z]+", listed)) >= set(get_args(Language))
+
+
+@pytest.mark.parametrize(
+    ("command", "kinds"),
+    [("ingest", FORMS), ("train", names()), ("export", EXPORTS)],
+    ids=["ingest", "train", "export"],
+)
+def test_the_help_of_a_command_lists_every_kind(command, kinds):
+    listed = code(function_of(command)).__doc__
+    assert set(re.findall(r"[\w-]+", listed)) >= set(kinds), f"the help of `clicktower {command}` lacks one"
+
+
+def test_pages_list_every_format_of_a_log_and_every_form_of_an_export():
+    data, serving = ((ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("data.md", "serving.md"))
+    assert set(re.findall(r"^\| `(\w+)`", data.split("## The log")[1].split("###")[0], re.MULTILINE)) == set(FORMS)
+    assert set(re.findall(r"--form (\w+)", serving.split("## Exports")[1].split("###")[0])) == set(EXPORTS)
 
 
 def test_a_recipe_on_a_page_is_one_that_train_reads(tmp_path):

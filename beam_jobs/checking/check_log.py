@@ -105,7 +105,7 @@ def check_log(
     proposed = suggested if config is None or has_wrong_names else None
     facts: dict[str, Any] = {
         "format": config.format if config else of_log.format or None,
-        "looks_like": of_log.description,
+        "looks_like": of_log.description if of_log.format or not config else f"a log in the format {config.format}",
         "files": {
             "count": len(sizes),
             "empty": sum(not size for size in sizes.values()),

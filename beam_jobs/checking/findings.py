@@ -49,7 +49,7 @@ def unknown_form() -> LogFinding:
         level=FAILS,
         code="unknown_form",
         problem="The first lines do not tell the format of this log: they are no JSON, and name no columns.",
-        fix=f"Give --format, one of {', '.join(FORMS)}, and a mapping where the columns have no names (docs/data.md).",
+        fix=f"Give --format, one of {', '.join(FORMS)}, and a mapping if it needs that (docs/data.md).",
     )
 
 

@@ -48,8 +48,8 @@ class IngestConfig:
     Raises UsageError for a value out of range.
 
     Args:
-        format: The format of the log: ubi, orcas, delimited, jsonl or parquet.
-        mapping: What the columns of a delimited, jsonl or parquet log mean; for ubi, what the actions mean.
+        format: The format of the log; docs/data.md lists them.
+        mapping: What the columns mean, if the format does not say; for ubi, what the actions mean.
         max_unreadable_share: The share of unreadable lines above which the run fails: the log probably has another
             format.
         bots: The rules that tell bots from people.

@@ -4,21 +4,24 @@
 
 All forms but the TREC run hold the vectors alone, and say what these reach beside the score that is served
 (make_release.Figures). An existing target is never overwritten, and a failed export leaves nothing under its name.
+
+A new form is a function that writes an Export, and its entry in FORMS.
 """
 
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Literal, get_args
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clicktower.flows.releases.kept_releases import output_damage
 from clicktower.flows.releases.make_release import Figures, figures
-from clicktower.flows.releases.opensearch_index import write_opensearch
+from clicktower.flows.releases.opensearch_index import write_index
 from clicktower.flows.releases.release_documents import VECTOR
 from clicktower.flows.releases.search import OpenRelease
 from clicktower.schemas import storage
@@ -29,7 +32,6 @@ from clicktower.schemas.stage import Progress, silent
 from clicktower.schemas.text_contract import words
 from clicktower.training.model.model_folder import DESCRIPTION, WEIGHTS
 
-Form = Literal["parquet", "lancedb", "opensearch", "trec", "hub"]
 _BATCH_ROWS = 8_192
 _TABLE = "documents"
 _COMPARED = {"cosine": "dot product = cosine", "euclidean": "Euclidean distance"}
@@ -45,8 +47,8 @@ def export(
     a release with other bytes or files than were published, which may be a stranger's.
     """
     started = time.monotonic()
-    if form not in get_args(Form):
-        raise UsageError(f"The form {form!r} of an export is unknown.", f"Use {', '.join(get_args(Form))}.")
+    if form not in FORMS:
+        raise UsageError(f"The form {form!r} of an export is unknown.", f"Use {', '.join(FORMS)}.")
     if (form == "trec") != (queries is not None):
         problem = "A TREC run needs queries." if form == "trec" else f"The form {form} takes no queries."
         raise UsageError(problem, "Give --queries FILE with --form trec, and only there.")
@@ -66,12 +68,9 @@ def export(
     measured = figures(opened.release.evaluation, opened.encoder)
     try:
         with storage.building(into) as built:
-            if queries is not None:
-                counts = write_trec(built, opened, queries, k, progress)
-            elif form == "hub":
-                counts = write_hub(built, opened, measured)
-            else:
-                counts = _write_documents(built, opened, measured, form, progress)
+            counts = FORMS[form](
+                Export(where=built, opened=opened, measured=measured, queries=queries or "", k=k, progress=progress)
+            )
             storage.place(built, into)
     except (OSError, RuntimeError) as error:  # LanceDB raises RuntimeError for a full disk
         kind = os_error_kind(error) if isinstance(error, OSError) else StageError
@@ -93,47 +92,75 @@ def export(
     }
 
 
-def _write_documents(
-    where: str, opened: OpenRelease, measured: Figures, form: str, progress: Progress
-) -> dict[str, int]:
-    """Write the documents, a batch at a time; returns counts."""
-    release = opened.release
-    narrow = [
-        field.with_type(pa.string()) if field.type == pa.large_string() else field for field in opened.documents.schema
-    ]
-    vector = pa.list_(pa.field("item", pa.float32()), release.dimensions)
-    schema = pa.schema([*narrow, pa.field(VECTOR, vector, nullable=False)])
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Export:
+    """What a form is written from. `where`: its file or folder. The others as in `export`."""
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        for start in range(0, release.num_documents, _BATCH_ROWS):
-            progress("write documents", start, release.num_documents)
-            rows = slice(start, start + _BATCH_ROWS)
-            vectors = pa.FixedSizeListArray.from_arrays(opened.vectors_ND[rows].reshape(-1), type=vector)
-            columns = [column[rows].cast(field.type) for column, field in zip(opened.documents, narrow, strict=True)]
-            yield pa.record_batch([*columns, vectors], schema=schema)
+    where: str
+    opened: OpenRelease
+    measured: Figures
+    queries: str
+    k: int
+    progress: Progress
 
-    documents = {"documents": release.num_documents}
-    about = {
-        "release": release.digest,
-        "num_documents": release.num_documents,
-        "dimensions": release.dimensions,
-        "text_contract": dict(release.text_contract),
-        "similarity": _COMPARED[release.similarity],
-        "shares": {"words": opened.word_share, "terms": opened.lexical_share},
-        "measured": measured.to_json(),
-    }
-    if form == "opensearch":
-        return documents | {"files": write_opensearch(where, release, about, batches())}
-    schema = schema.with_metadata({"clicktower": json.dumps(about, allow_nan=False)})
-    if form == "lancedb":
-        import lancedb
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a form says beside the documents."""
+        release = self.opened.release
+        return {
+            "release": release.digest,
+            "num_documents": release.num_documents,
+            "dimensions": release.dimensions,
+            "text_contract": dict(release.text_contract),
+            "similarity": _COMPARED[release.similarity],
+            "shares": {"words": self.opened.word_share, "terms": self.opened.lexical_share},
+            "measured": self.measured.to_json(),
+        }
 
-        lancedb.connect(where).create_table(_TABLE, pa.RecordBatchReader.from_batches(schema, batches()))
-        return documents
-    with storage.open_new(where) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        for batch in batches():  # a row group each
-            writer.write_batch(batch.cast(schema))
-    return documents
+    def documents(self) -> pa.RecordBatchReader:
+        """Id, title, kept columns and vector of all documents, a batch at a time, with `about` in the metadata."""
+        documents, release = self.opened.documents, self.opened.release
+        vector = pa.list_(pa.field("item", pa.float32()), release.dimensions)
+        narrow = [f.with_type(pa.string()) if f.type == pa.large_string() else f for f in documents.schema]
+        schema = pa.schema([*narrow, pa.field(VECTOR, vector, nullable=False)])
+        schema = schema.with_metadata({"clicktower": json.dumps(self.about, allow_nan=False)})
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for start in range(0, release.num_documents, _BATCH_ROWS):
+                self.progress("write documents", start, release.num_documents)
+                rows = slice(start, start + _BATCH_ROWS)
+                vectors = pa.FixedSizeListArray.from_arrays(self.opened.vectors_ND[rows].reshape(-1), type=vector)
+                columns = [column[rows].cast(field.type) for column, field in zip(documents, narrow, strict=True)]
+                yield pa.record_batch([*columns, vectors], schema=schema)
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+# The forms. Each returns counts.
+
+
+def write_parquet(export: Export) -> dict[str, int]:
+    """Write a file of documents and vectors."""
+    documents = export.documents()
+    with storage.open_new(export.where) as file, pq.ParquetWriter(file, documents.schema, compression="zstd") as writer:
+        for batch in documents:  # a row group each
+            writer.write_batch(batch)
+    return {"documents": export.opened.release.num_documents}
+
+
+def write_lancedb(export: Export) -> dict[str, int]:
+    """Write a folder with a table of documents and vectors."""
+    import lancedb
+
+    lancedb.connect(export.where).create_table(_TABLE, export.documents())
+    return {"documents": export.opened.release.num_documents}
+
+
+def write_opensearch(export: Export) -> dict[str, int]:
+    """Write a folder with an index's definition, its bulk bodies, and a search."""
+    release = export.opened.release
+    num_files = write_index(export.where, release, export.about, export.documents())
+    return {"documents": release.num_documents, "files": num_files}
 
 
 # How sentence-transformers opens the folder: its one module is imported where clicktower is installed.
@@ -149,11 +176,12 @@ model.encode_query(["..."]) @ model.encode_document(["..."]).T
 """
 
 
-def write_hub(folder: str, opened: OpenRelease, measured: Figures) -> dict[str, int]:
+def write_hub(export: Export) -> dict[str, int]:
     """Write the folder that a model hub takes: the model's two files, how to open them, and the card.
 
-    The owner adds the licence. The card describes no documents' files: a hub gets the model alone. Returns counts.
+    The owner adds the licence. The card describes no documents' files: a hub gets the model alone.
     """
+    opened, measured = export.opened, export.measured
     about, _, _ = storage.read_bytes(storage.join(opened.folder, CARD)).decode().partition("## Files\n")
     about = about.replace('library_name: "clicktower"', 'library_name: "sentence-transformers"', 1)
     if measured.of_vectors() not in about:  # a card of an earlier version has the figures of the whole score
@@ -169,21 +197,21 @@ def write_hub(folder: str, opened: OpenRelease, measured: Figures) -> dict[str, 
     for name in (WEIGHTS, DESCRIPTION):
         files[name] = storage.read_bytes(storage.join(opened.folder, MODEL, name))
     for name, content in files.items():
-        storage.write_atomic(storage.join(folder, name), content)
+        storage.write_atomic(storage.join(export.where, name), content)
     return {"files": len(files)}
 
 
-def write_trec(where: str, opened: OpenRelease, queries: str, k: int, progress: Progress) -> dict[str, int]:
-    """Write the run; returns the numbers of queries and of those without a word, which have no results. Raises
-    UsageError or StageError.
+def write_trec(export: Export) -> dict[str, int]:
+    """Write the run; counts queries and those without a word, which have no results. Raises UsageError or
+    StageError.
     """
-    text_of_query = read_queries(queries)
-    tag = f"clicktower-{opened.release.digest}"
-    with storage.open_new(where) as file:
+    text_of_query = read_queries(export.queries)
+    tag = f"clicktower-{export.opened.release.digest}"
+    with storage.open_new(export.where) as file:
         for number, (query_id, text) in enumerate(text_of_query.items()):
-            progress("search", number, len(text_of_query))
+            export.progress("search", number, len(text_of_query))
             if words(text):
-                scores = {_field(hit.id): hit.score for hit in opened.search(text, k)}
+                scores = {_field(hit.id): hit.score for hit in export.opened.search(text, export.k)}
                 for line in run_lines({_field(query_id): scores}, tag):
                     file.write(line.encode())
     return {
@@ -199,3 +227,12 @@ def _field(name: str) -> str:
             "Give ids without white space, or use another form.",
         )
     return name
+
+
+FORMS: Mapping[str, Callable[[Export], dict[str, int]]] = {
+    "parquet": write_parquet,
+    "lancedb": write_lancedb,
+    "opensearch": write_opensearch,
+    "trec": write_trec,
+    "hub": write_hub,
+}

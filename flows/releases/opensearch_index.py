@@ -44,7 +44,7 @@ _SPACE_TYPES = {"cosine": "cosinesimil", "euclidean": "l2"}
 _UNSTEMMED = ("none", "czech", "esperanto", "persian", "polish", "sesotho")
 
 
-def write_opensearch(folder: str, release: Release, about: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> int:
+def write_index(folder: str, release: Release, about: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> int:
     """Write the three kinds of files; returns the number of bulk bodies, of at most BULK_BYTES.
 
     about: what the index keeps beside its documents.

@@ -73,6 +73,7 @@ def from_matrix(matrix: np.ndarray, cells: int, kind: str) -> Params:
         names = [f"W{k}" for k in range(width)] if tower == "clsm" else ["W"]
         tables = {name: table[:, k * hidden : (k + 1) * hidden].T.copy() for k, name in enumerate(names)}
         return {**tables, "b": bias, "V": last.T.copy(), "a": last_bias}
+    assert tower in ("lstm", "printed_lstm", *BOTH_WAYS), f"write the parameters and the equations of {tower} here"
     gates = "1234" if "forget" in options or tower == "printed_lstm" else "134"
     ways = ["right ", "left "] if tower in BOTH_WAYS else [""]
     peeping = [(len(gates) - 1, len(ways) * cells)] if "peepholes" in options else []

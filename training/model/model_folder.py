@@ -23,7 +23,7 @@ from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, require_major
 from clicktower.schemas.manifest import OutputFile, damaged_files, from_bytes
 from clicktower.schemas.release import MODEL, POINTER, RELEASE, Release, read_folder, read_release
-from clicktower.schemas.section import DEFAULT_LANGUAGE, Language
+from clicktower.schemas.section import DEFAULT_LANGUAGE, Language, UnknownKind
 from clicktower.schemas.stage import StageResult, open_result, require_present
 from clicktower.schemas.text_contract import CONTRACT_VERSION
 from clicktower.training.towers.text_table import WordRows
@@ -66,6 +66,11 @@ def reading_model(folder: str) -> Iterator[None]:
     except ShapesDiffer:
         raise StageError(f"The weights in {folder} do not have the shapes that their recipe declares.", again) from None
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, AssertionError) as error:
+        if unknown := UnknownKind.within(error):
+            raise StageError(
+                f"This clicktower does not know the recipe of the model in {folder}: {unknown}.",
+                "Upgrade clicktower, or import the file that defines this kind.",
+            ) from None
         raise StageError(f"The model in {folder} has a damaged file ({type(error).__name__}).", again) from None
 
 

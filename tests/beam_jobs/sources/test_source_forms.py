@@ -40,6 +40,7 @@ def test_a_new_form_is_ingested_by_its_name(kiosk, tmp_path):
 def test_a_new_form_is_checked_by_its_name(kiosk):
     checked = check_log([kiosk], log_format="kiosk")
     assert checked.facts["format"] == "kiosk"
+    assert checked.facts["looks_like"] == "a log in the format kiosk"
     assert checked.facts["lines"]["click"] == 30
     assert checked.can_be_ingested
 

@@ -4,6 +4,7 @@ y = tanh(1/T Σ_t W l(t) + b)
 """
 
 import json
+import shutil
 from dataclasses import asdict, dataclass
 from typing import ClassVar, Literal
 
@@ -13,7 +14,7 @@ import torch
 
 from clicktower.flows.releases.query_onnx import CannotExport, query_onnx
 from clicktower.schemas import storage
-from clicktower.schemas.errors import UsageError
+from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.section import Count, changed, section
 from clicktower.schemas.text_contract import trigram_ids, words
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evaluate
@@ -131,6 +132,15 @@ def test_a_kind_is_one_tower_s():
 
         class Another(TowerSettings):
             kind: Literal["lstm"] = "lstm"
+
+
+def test_a_model_of_a_tower_of_which_nothing_was_imported_is_no_damage(trained, tmp_path):
+    description = json.loads(storage.read_bytes(f"{trained.data}/model.json"))
+    description["recipe"]["tower"]["kind"] = "elsewhere"
+    shutil.copy(f"{trained.data}/model.safetensors", tmp_path)
+    (tmp_path / "model.json").write_text(json.dumps(description))
+    with pytest.raises(StageError, match=r"its kind 'elsewhere' must be one of lstm.* or import the file that defines"):
+        load_model(str(tmp_path))
 
 
 def test_a_recipe_that_names_a_tower_of_which_nothing_was_imported_is_refused():

@@ -11,7 +11,7 @@ from clicktower.training.model.parameters import Encoder, initial_parameters, la
 from clicktower.training.model.recipe import Recipe, recipe, tower_name
 from clicktower.training.towers.text_batch import text_batch
 from clicktower.training.towers.tower import highest, word_inputs
-from clicktower.training.towers.tower_settings import SIGMA_MIN
+from clicktower.training.towers.tower_settings import SIGMA_MIN, TowerSettings
 from clicktower.training.trainer.click_loss import pair_batch, pair_gradient
 from clicktower.training.trainer.shard_data import apart
 from tests.recipes import recipe_with, varied
@@ -54,6 +54,11 @@ TOWERS = {
 }  # fmt: skip
 COUNTS_BACK = [*RECURRENT, "variational"]  # those with a last step to count back from
 every_tower = pytest.mark.parametrize("tower", TOWERS)
+
+
+def test_every_tower_of_the_package_is_among_these():
+    ours = {name for name, kind in TowerSettings.all_kinds().items() if kind.code.startswith("clicktower.")}
+    assert {changes.get("tower", "lstm") for changes in TOWERS.values()} == ours
 
 
 def small(tower: str, **changes) -> Recipe:
