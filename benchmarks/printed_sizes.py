@@ -40,10 +40,10 @@ from benchmarks.speed.variants import MOMENTUM, start_of  # noqa: E402
 from benchmarks.training import NUM_NEGATIVES, entrant, num_pairs  # noqa: E402
 from clicktower.schemas.section import changed  # noqa: E402
 from clicktower.training.compute.reduction import Workers  # noqa: E402
-from clicktower.training.compute.threads import compute_threads  # noqa: E402
-from clicktower.training.model.parameters import layout_of  # noqa: E402
-from clicktower.training.model.recipe import SGD, Nesterov, Recipe  # noqa: E402
+from clicktower.training.model.parameters import compute_threads, layout_of  # noqa: E402
+from clicktower.training.model.recipe import Nesterov, Recipe  # noqa: E402
 from clicktower.training.model.recipe import recipe as named_recipe  # noqa: E402
+from clicktower.training.model.recipe_kinds import SGD  # noqa: E402
 from clicktower.training.towers.text_table import Ragged, TextTable, WordRows, list_offsets  # noqa: E402
 from clicktower.training.towers.tower_settings import CLSM  # noqa: E402
 from clicktower.training.trainer.classify import batch as batch_of  # noqa: E402

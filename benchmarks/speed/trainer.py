@@ -6,8 +6,7 @@ import torch
 
 from benchmarks.speed.agreement import Parts, matrix_of, parts_of
 from clicktower.training.compute.reduction import Workers
-from clicktower.training.compute.threads import compute_threads
-from clicktower.training.model.parameters import CPU, Device, layout_of
+from clicktower.training.model.parameters import CPU, Device, compute_threads, layout_of
 from clicktower.training.model.recipe import Nesterov, Recipe
 from clicktower.training.trainer import clicks
 from clicktower.training.trainer.clicks import ClickTask

@@ -32,8 +32,8 @@ from clicktower.schemas.text_contract import words
 from clicktower.training.compute.threads import alone
 from clicktower.training.model.compiled_model import text_table
 from clicktower.training.model.embedding import AnyEncoder, Side
-from clicktower.training.model.forward import encode_batch
-from clicktower.training.model.model import BATCH_TEXTS, Model
+from clicktower.training.model.forward import BATCH_TEXTS, encode_batch
+from clicktower.training.model.model import Model
 from clicktower.training.model.parameters import tower_of
 from clicktower.training.model.recipe import Recipe, tower_name
 from clicktower.training.towers.bilstm import BidirectionalLSTM, MaxPooledTower, SelfAttentiveTower, VariationalTower

@@ -66,21 +66,3 @@ class Workers:
         """Report an epoch's figures to the process that started the workers. All call it; the first worker's figures
         count.
         """
-
-
-class ProcessGroup(Workers):
-    """Workers in the processes of torch's default process group."""
-
-    def __init__(self) -> None:
-        self.rank = torch.distributed.get_rank()
-        self.size = torch.distributed.get_world_size()
-
-    def unite(self, touched: torch.Tensor) -> None:
-        as_bytes = touched.to(torch.uint8)
-        self.sent_bytes += as_bytes.nbytes
-        torch.distributed.all_reduce(as_bytes, torch.distributed.ReduceOp.MAX)
-        touched.copy_(as_bytes)
-
-    def add_up(self, values: torch.Tensor) -> None:
-        self.sent_bytes += values.nbytes
-        torch.distributed.all_reduce(values, torch.distributed.ReduceOp.SUM)

@@ -1,24 +1,13 @@
-"""Threads that each compute a whole micro-batch or batch of texts, instead of sharing every single operation.
-
-Operations here take 10 to 100 microseconds. When OpenMP shares them out, each ends with all threads spinning at a
-barrier, and if another process holds a core for a moment they all wait. Whole micro-batches need no barrier, and no
-result depends on the number of threads.
-"""
+"""How a thread computes alone, and memory that threads use again and again."""
 
 import math
 import weakref
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Lock
 
 import numpy as np
 import torch
-
-
-def compute_threads(num_threads: int) -> ThreadPoolExecutor:
-    """A pool of threads whose operations are single-threaded."""
-    return ThreadPoolExecutor(num_threads, "compute", initializer=torch.set_num_threads, initargs=(1,))
 
 
 @contextmanager

@@ -126,13 +126,6 @@ class Row:
     source: str | None = None
     needs: str | None = None
 
-    @property
-    def paper_to_baseline(self) -> dict[str, float] | None:
-        """The paper's figure of the row minus its figure of BM25, in points of NDCG by measure."""
-        if self.paper is None:
-            return None
-        return {f"ndcg@{k}": round(a - b, 1) for k, a, b in zip(CUTOFFS, self.paper, BM25_IN_THE_PAPER, strict=True)}
-
 
 # The baselines of every evaluation.
 RANDOM_ORDER = Row(

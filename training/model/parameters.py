@@ -10,6 +10,7 @@ adding gradients over workers, norms, checkpoints) is an operation on rows and i
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -18,13 +19,12 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.errors import UsageError
 from clicktower.schemas.process import memory_bytes
 from clicktower.schemas.section import code_of
-from clicktower.training.compute.device import can_compile
 from clicktower.training.compute.reduction import Parts, RowGradient
 from clicktower.training.model.kernel_towers import SERVED, TowerSizes, kernel_sizes
-from clicktower.training.model.recipe import Frozen, Recipe
+from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_table import WordRows
 from clicktower.training.towers.tower_settings import GatedRecurrent, Recurrent, Shapes
 
@@ -211,17 +211,13 @@ def layout_of(recipe: Recipe, table_rows: int, outputs: Outputs = NO_OUTPUTS, wo
         columns=tower.columns,
         parts=tower.parts + (extra.parts if extra else ()),
         outputs=outputs,
-        frozen_words=isinstance(recipe.word_vectors, Frozen),
+        frozen_words=recipe.word_vectors is not None and recipe.word_vectors.kind == "frozen",
     )
-
-
-# The matrices of a tower's shape that training keeps: its parameters, and what the optimiser remembers of each.
-KEPT = {"nesterov": 2, "adam": 3, "adagrad": 2, "sgd": 1}
 
 
 def training_bytes(recipe: Recipe, layout: Layout) -> int:
     """The memory that the parameters of a training take at least: with the optimiser's, and a tower that is written."""
-    kept = KEPT.get(recipe.optimiser.kind, 1) * len(recipe.objective.towers) + 1
+    kept = recipe.optimiser.matrices * len(recipe.objective.towers) + 1
     return kept * layout.rows * layout.columns * DTYPES[recipe.dtype].itemsize
 
 
@@ -291,7 +287,7 @@ def initial_parameters(
 
 # Where a run computes, and all parameters of a model at one point (forward: texts through its towers).
 #
-#     open_device("cuda")    the device of a request (training.compute.device), on this process's GPU
+#     open_device("cuda")    the device of a request, on this process's GPU (training.trainer.gpu_check)
 #
 # A run computes on the CPU, or on a CUDA GPU with the recurrence step by step (eager) or in fused kernels. Float32 sums
 # depend on the order of addition, so each of the three is an arithmetic of its own. Within one of them (and one kind of
@@ -319,28 +315,13 @@ class Device:
 CPU = Device(torch.device("cpu"))
 
 
-def open_device(name: str) -> Device:
-    """The named device in this process: its current GPU, which Ray sets for each worker.
+def compute_threads(num_threads: int) -> ThreadPoolExecutor:
+    """A pool of threads that each compute a whole micro-batch or batch of texts, by single-threaded operations.
 
-    Turns TF32 off, which would keep 10 of 23 bits. Raises StageError if this process has no GPU, or cannot compile the
-    kernels.
+    Operations here take 10 to 100 microseconds. When OpenMP shares them out, each ends with all threads spinning at a
+    barrier, and if another process holds a core for a moment they all wait. No result depends on the number of threads.
     """
-    if name == "cpu":
-        return CPU
-    if not torch.cuda.is_available():
-        raise StageError(
-            f"There is no CUDA GPU for the device {name} here, or this build of torch has no CUDA.",
-            "Run it where there is one, or train with device=cpu.",
-        )
-    if name == "cuda" and not can_compile():
-        raise StageError(
-            "The fused kernels of the device cuda need Triton, and the C compiler (gcc or clang) that starts them;"
-            " one of the two is not installed.",
-            "Install both (torch's wheels for Linux bring Triton), or train with device=cuda-eager.",
-        )
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = False  # on by default, whatever the precision of products
-    return Device(torch.device("cuda", torch.cuda.current_device()), fused=name == "cuda")
+    return ThreadPoolExecutor(num_threads, "compute", initializer=torch.set_num_threads, initargs=(1,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,21 +57,8 @@ class WordVectorSettings(SectionFamily):
         columns: Numbers of each vector; 0 is what the file has.
     """
 
+    elsewhere: ClassVar[str] = "clicktower.training.model.recipe_kinds"
     columns: Natural = 0
-
-
-@section
-class Tuned(WordVectorSettings):
-    """The vectors are trained like everything else."""
-
-    kind: Literal["tuned"] = "tuned"
-
-
-@section
-class Frozen(WordVectorSettings):
-    """The vectors are not trained."""
-
-    kind: Literal["frozen"] = "frozen"
 
 
 @section
@@ -83,6 +70,9 @@ class OptimiserSettings(SectionFamily):
         clip_norm: th_G, for each tower on its own; 0 is never.
     """
 
+    elsewhere: ClassVar[str] = "clicktower.training.model.recipe_kinds"
+    matrices: ClassVar[int] = 1  # of a tower's shape that training keeps: its parameters, and what it remembers of each
+    grows: ClassVar[bool] = True  # its steps grow with the gradient
     step: Positive = 0.002
     clip_norm: Factor = 0.0
 
@@ -97,44 +87,16 @@ class Nesterov(OptimiserSettings):
     """
 
     code: ClassVar[str] = "clicktower.training.trainer.optimisers:LazyRows"
+    matrices: ClassVar[int] = 2
     kind: Literal["nesterov"] = "nesterov"
     momentum_edge: Share = 0.9
     momentum_middle: Share = 0.9
-
-
-@section
-class SGD(OptimiserSettings):
-    """Plain gradient descent, without momentum.
-
-    Args:
-        clip_value: The largest size of a number of the gradient, which is a sum; 0 is any.
-    """
-
-    code: ClassVar[str] = "clicktower.training.trainer.optimisers:RowState"
-    kind: Literal["sgd"] = "sgd"
-    clip_value: Factor = 0.0
-
-
-@section
-class Adam(OptimiserSettings):
-    """Adam (Kingma and Ba)."""
-
-    code: ClassVar[str] = "clicktower.training.trainer.adaptive_optimisers:AdamRows"
-    kind: Literal["adam"] = "adam"
 
 
 # The paper's printed training settings (Algorithm 1): two towers from separate random numbers, random negatives from
 # the build, μ 0.9/0.995/0.9. It also re-normalises gradients, with a th_G that it does not print.
 PRINTED_CLICKS = Clicks(same_start=False, negatives=Fixed())
 PRINTED_OPTIMISER = Nesterov(momentum_middle=0.995)
-
-
-@section
-class AdaGrad(OptimiserSettings):
-    """AdaGrad (Duchi et al.)."""
-
-    code: ClassVar[str] = "clicktower.training.trainer.adaptive_optimisers:AdaGradRows"
-    kind: Literal["adagrad"] = "adagrad"
 
 
 @section

@@ -271,13 +271,6 @@ def measure_runs(judged: Run, retrieved: Run, collection: JudgedCollection, rule
     )
 
 
-def rank_results(results: Mapping[str, float]) -> dict[str, float]:
-    """The results in order: scores as 32-bit floats, ties by descending id, as in trec_eval."""
-    with np.errstate(over="ignore"):  # beyond the range of 32 bits is infinite in trec_eval too
-        keys = {document_id: (float(np.float32(score)), document_id) for document_id, score in results.items()}
-    return {document_id: results[document_id] for document_id in sorted(results, key=keys.__getitem__, reverse=True)}
-
-
 BLOCK_SCORES = 4_000_000  # scores held at once: 16 MB
 
 

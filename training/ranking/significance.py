@@ -62,15 +62,6 @@ def randomisation_p(differences_QM: np.ndarray, *, num_resamples: int = 10_000, 
     return (at_least + 1) / (num_resamples + 1)
 
 
-def kendall(values_SR: np.ndarray, reference_R: np.ndarray) -> np.ndarray:
-    """Kendall's τ-b of each sample's order of R rows with a reference's, float64 [S]; 0 where all values are equal."""
-    first, second = np.triu_indices(len(reference_R), k=1)
-    reference_P = np.sign(reference_R[first] - reference_R[second])
-    signs_SP = np.sign(np.round(values_SR[:, first] - values_SR[:, second], 12))  # equal sums may round differently
-    untied_S = np.sqrt((signs_SP**2).sum(axis=1) * (reference_P**2).sum())
-    return np.divide(signs_SP @ reference_P, untied_S, out=np.zeros(len(values_SR)), where=untied_S > 0)
-
-
 def holm(p_values: Sequence[float]) -> list[float]:
     """p values corrected for multiple testing (Holm 1979), which bounds the probability of any false rejection."""
     order = np.argsort(p_values, kind="stable")

@@ -64,8 +64,8 @@ def write_checkpoint(folder: str, digest: str, position: Position, rows: Mapping
         "sha256": sha256.hexdigest(),
     }
     with writing(folder, position.update, f"{size_bytes / 1e6:,.0f} MB"):
-        storage.write_atomic(_file(folder, position.update, "safetensors"), *content)
-        storage.write_atomic(_file(folder, position.update, "json"), json.dumps(head).encode())
+        storage.write_atomic(checkpoint_file(folder, position.update, "safetensors"), *content)
+        storage.write_atomic(checkpoint_file(folder, position.update, "json"), json.dumps(head).encode())
     # Only after a complete one records the refusal; otherwise a kill in between would lose it.
     for update in [update for update, _ in position.refused if update > position.update]:
         _remove(folder, update)
@@ -113,21 +113,6 @@ def newest_checkpoint(folder: str, digest: str) -> tuple[int, list[tuple[int, st
     return 0, refused
 
 
-def read_curve(folder: str, digest: str) -> list[dict[str, Any]]:
-    """The figures of an unfinished run's epochs; none without a checkpoint.
-
-    They are in the small file of a checkpoint, so its parameters need not be complete.
-    """
-    for update in list_updates(folder):
-        try:
-            head = from_bytes(storage.read_bytes(_file(folder, update, "json")))
-            if head["digest"] == digest:
-                return list(head["curve"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # gone meanwhile, or damaged
-    return []
-
-
 def read_checkpoint(folder: str, digest: str, update: int) -> tuple[Position, dict[str, RowState]]:
     """The state after an update. Raises StageError for a checkpoint that is damaged or belongs to another run."""
     try:
@@ -153,12 +138,12 @@ def read_checkpoint(folder: str, digest: str, update: int) -> tuple[Position, di
 
 def _read(folder: str, digest: str, update: int) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
-        head = from_bytes(storage.read_bytes(_file(folder, update, "json")))
+        head = from_bytes(storage.read_bytes(checkpoint_file(folder, update, "json")))
         if str(head["schema_version"]).split(".")[0] != SCHEMA_VERSION.split(".")[0]:
             raise _Refused(f"the checkpoint of update {update:,} has version {head['schema_version']}")
         if head["digest"] != digest:
             raise _Refused(f"the checkpoint of update {update:,} belongs to another request")
-        content = storage.map_bytes(_file(folder, update, "safetensors"))
+        content = storage.map_bytes(checkpoint_file(folder, update, "safetensors"))
         if hashlib.sha256(content).hexdigest() != head["sha256"]:
             raise _Refused(f"the checkpoint of update {update:,} is damaged")
         return head, read_arrays(content)
@@ -167,9 +152,9 @@ def _read(folder: str, digest: str, update: int) -> tuple[dict[str, Any], dict[s
 
 
 def _remove(folder: str, update: int) -> None:
-    storage.remove(_file(folder, update, "json"))
-    storage.remove(_file(folder, update, "safetensors"))
+    storage.remove(checkpoint_file(folder, update, "json"))
+    storage.remove(checkpoint_file(folder, update, "safetensors"))
 
 
-def _file(folder: str, update: int, ending: str) -> str:
+def checkpoint_file(folder: str, update: int, ending: str) -> str:
     return storage.join(folder, f"update-{update:09d}.{ending}")

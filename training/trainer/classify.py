@@ -27,8 +27,8 @@ from clicktower.training.ranking.labelled_measures import accuracy, area_of_prob
 from clicktower.training.towers.text_batch import OnDevice, TextBatch, text_batch
 from clicktower.training.towers.text_table import TextTable
 from clicktower.training.towers.tower import Parts, gather_rows
-from clicktower.training.trainer.labelled_shards import LabelledShard, LabelledShards, load_labelled
-from clicktower.training.trainer.objective import Measured, draws, touched_rows
+from clicktower.training.trainer.labelled_shards import LabelledShard, LabelledShards, draws, load_labelled
+from clicktower.training.trainer.objective import Measured, touched_rows
 from clicktower.training.trainer.shard_data import MicroBatch
 
 

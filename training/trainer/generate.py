@@ -31,8 +31,14 @@ from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_batch import OnDevice, TextBatch, text_batch
 from clicktower.training.towers.text_table import Ragged, TextTable
 from clicktower.training.towers.tower import Parts
-from clicktower.training.trainer.labelled_shards import LabelledShard, LabelledShards, load_labelled
-from clicktower.training.trainer.objective import Measured, draws, held_out_draws, touched_rows
+from clicktower.training.trainer.labelled_shards import (
+    LabelledShard,
+    LabelledShards,
+    draws,
+    held_out_draws,
+    load_labelled,
+)
+from clicktower.training.trainer.objective import Measured, touched_rows
 from clicktower.training.trainer.shard_data import MicroBatch, Shard, ShardData, load_shards
 
 MEASURED_AT_ONCE = 256  # texts

@@ -19,7 +19,6 @@ import torch
 from clicktower.training.compute.reduction import UNIT, Workers, fixed_point_limit, require_fit
 from clicktower.training.kernel.kernel_library import Owned, fields, library, require_memory
 from clicktower.training.model.kernel_towers import CHUNK_TEXTS, BatchIndex, TowerPoint, TowerStruct, kernel_batch
-from clicktower.training.model.parameters import Encoder
 from clicktower.training.model.recipe import tower_name
 from clicktower.training.towers.tower_settings import Truncated
 from clicktower.training.trainer.large_update import GradientSum, LossBatch, Towers, WorkerShare
@@ -68,10 +67,7 @@ def compiled_batch(pairs: Pairs, *, both_directions: bool, share_prefixes: bool)
 
 
 class CompiledPath:
-    """Updates in the kernel; gradients too, of `compiled_batch`, or torch's, of the batches of an objective.
-
-    Memory is reused in every update.
-    """
+    """Gradients and updates in the kernel, of `compiled_batch`. Memory is reused in every update."""
 
     def __init__(self, num_threads: int, batch_of: Callable[[Any], CompiledBatch | LossBatch]) -> None:
         self.prepare = batch_of
@@ -130,6 +126,12 @@ class CompiledPath:
             return math.inf
         return max(loss, *(float(np.abs(tower_rows.gradient_RG).max()) for tower_rows in rows.values()))
 
+    def micro_batch_gradients(
+        self, share: WorkerShare, towers: Towers, rows: "Mapping[str, TouchedRows]"
+    ) -> "tuple[np.ndarray, list[tuple[str, Addend]]]":
+        """(the micro-batches' losses, their gradients with the names of their towers), at the look-ahead point."""
+        return self._crew.gradients(share.micro_batches, towers, rows)
+
     def _touched_rows(
         self, towers: Towers, touched: Mapping[str, torch.Tensor], update: int
     ) -> "dict[str, TouchedRows]":
@@ -147,10 +149,7 @@ class CompiledPath:
         for name, tower_rows in rows.items():
             tower_rows.stand_at(self._room(name, "place", (towers.layout.rows,), np.int32))
         self._crew.make("look_ahead", map(whole, rows.values()))
-        if share.micro_batches and isinstance(share.micro_batches[0], CompiledBatch):
-            losses, addends = self._crew.gradients(share.micro_batches, towers, rows)
-        else:
-            losses, addends = _torch_gradients(share, towers, rows)
+        losses, addends = self.micro_batch_gradients(share, towers, rows)
         for name, tower_rows in rows.items():
             tower_rows.add_up([addend for tower, addend in addends if tower == name], limit)
         return losses
@@ -178,32 +177,6 @@ class CompiledPath:
         return kept[:size].reshape(shape)
 
 
-def _torch_gradients(
-    share: WorkerShare, towers: Towers, rows: "Mapping[str, TouchedRows]"
-) -> "tuple[np.ndarray, list[tuple[str, Addend]]]":
-    """As KernelThreads.gradients, by the objective's own batches."""
-    layout = towers.layout
-    points = {name: layout.split(torch.from_numpy(tower_rows.ahead_RG)) for name, tower_rows in rows.items()}
-    place = {name: torch.from_numpy(tower_rows.place_of_row) for name, tower_rows in rows.items()}
-
-    def table_at(name: str, index: torch.Tensor) -> torch.Tensor:
-        return points[name][0].index_select(0, place[name].index_select(0, index))
-
-    parts, part_rows = {name: parts for name, (_, parts) in points.items()}, layout.touched(torch.empty(0).long())
-    encoder = Encoder(towers.recipe, layout, table_at, parts, towers.device)
-    results = list(share.threads.map(lambda batch: batch.gradient(encoder, share.update), share.micro_batches))
-    addends = [
-        (name, addend)
-        for gradients, _ in results
-        for name, gradient in gradients
-        for addend in (
-            Addend.of(gradient.rows, gradient.table_RG),
-            Addend.of(part_rows, layout.join(gradient.table_RG[:0], gradient.parts)),
-        )
-    ]
-    return np.array([float(loss) for _, loss in results]), addends
-
-
 def _fixed(losses: np.ndarray) -> np.ndarray:
     return (losses / UNIT).astype(np.int64)
 
@@ -212,13 +185,6 @@ class Addend(ctypes.Structure):
     """One side's gradient from one micro-batch, in the kernel's memory."""
 
     _fields_ = fields(rows="p", values="p", num_rows="q")
-
-    @classmethod
-    def of(cls, rows: torch.Tensor, values: torch.Tensor) -> "Addend":
-        rows, values = rows.to(torch.int32), values.contiguous()
-        addend = cls(rows.data_ptr(), values.data_ptr(), len(rows))
-        addend.kept = rows, values
-        return addend
 
 
 class TouchedRows(ctypes.Structure):

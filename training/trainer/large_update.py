@@ -19,9 +19,8 @@ import torch
 from clicktower.schemas.errors import Diverged
 from clicktower.training.compute.reduction import RowGradient, Workers
 from clicktower.training.model.parameters import CPU, Device, Encoder, Layout
-from clicktower.training.model.recipe import AdaGrad, Adam, Recipe, tower_name
+from clicktower.training.model.recipe import Recipe, tower_name
 from clicktower.training.trainer.optimisers import MomentumSchedule, Rows, RowState
-from clicktower.training.trainer.shard_data import MicroBatch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,7 +106,7 @@ def require_sane(loss: float, norms: Mapping[str, float], recipe: Recipe, layout
     for tower, norm in norms.items():
         if not math.isfinite(norm) or not math.isfinite(loss):
             raise diverged(f"The gradient or the loss of update {update:,} is not finite.")
-        if isinstance(recipe.optimiser, (Adam, AdaGrad)):  # their steps do not grow with the gradient
+        if not recipe.optimiser.grows:
             continue
         moved = recipe.optimiser.step * min(norm, recipe.optimiser.clip_norm or math.inf)
         if moved > length:
@@ -121,40 +120,6 @@ def diverged(problem: str) -> Diverged:
     return Diverged(
         problem,
         "Lower `step` (--set optimiser.step=...), or hold the gradient's norm down (--set optimiser.clip_norm=...).",
-    )
-
-
-PAIRS_NAMED = 5  # of the micro-batch that stopped a diverging run
-
-
-def name_culprit(
-    error: Diverged,
-    largest: Callable[[Any], float],
-    share: Sequence[Any],
-    minibatch: Sequence[MicroBatch],
-    files: Sequence[str],
-    workers: Workers,
-    update: int,
-) -> Diverged:
-    """The error with the micro-batch it came from: the first whose gradient is not finite, else the largest.
-
-    `largest`: of a micro-batch's gradient and loss (Path.largest); `share`: this worker's; `minibatch`: of all workers,
-    in its order. All call it together: each computes its share once more, and they compare. `files`: the file whose
-    rows each shard's examples are.
-    """
-    sizes = torch.zeros(len(minibatch), dtype=torch.float64)
-    for place, batch in zip(range(workers.rank, len(minibatch), workers.size), share, strict=True):
-        sizes[place] = largest(batch)
-    workers.add_up(sizes)
-    place = int(sizes.argmax())
-    worst, culprit = sizes[place].item(), minibatch[place]
-    rows = ", ".join(f"{pair:,}" for pair in culprit.pairs[:PAIRS_NAMED].tolist())
-    more = f" and {len(culprit.pairs) - PAIRS_NAMED:,} more" if len(culprit.pairs) > PAIRS_NAMED else ""
-    how = f"goes up to {worst:,.3g}" if math.isfinite(worst) else "is not finite"
-    return Diverged(
-        f"{error.problem} Micro-batch {place + 1} of {len(minibatch)} of update {update:,}, whose gradient {how},"
-        f" is rows {rows}{more} of {files[culprit.shard]}.",
-        error.fix,
     )
 
 

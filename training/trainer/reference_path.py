@@ -9,7 +9,7 @@ import torch
 
 from clicktower.training.compute.gradient_sums import in_blocks, total_gradient
 from clicktower.training.model.parameters import CPU, DTYPES, Device
-from clicktower.training.model.recipe import SGD
+from clicktower.training.model.recipe_kinds import SGD
 from clicktower.training.trainer.click_loss import pair_batch
 from clicktower.training.trainer.large_update import GradientSum, LossBatch, Towers, WorkerShare
 from clicktower.training.trainer.optimisers import Rows

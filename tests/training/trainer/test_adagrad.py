@@ -9,7 +9,8 @@ from torch.optim.adagrad import _single_tensor_adagrad
 
 from clicktower.training.compute.reduction import Workers
 from clicktower.training.model.parameters import initial_parameters, layout_of
-from clicktower.training.model.recipe import SGD, AdaGrad, Recipe
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.recipe_kinds import SGD, AdaGrad
 from clicktower.training.trainer.adaptive_optimisers import AdaGradRows
 from clicktower.training.trainer.large_update import Towers, large_update
 from clicktower.training.trainer.optimisers import MomentumSchedule, RowState, restored_state, start_state

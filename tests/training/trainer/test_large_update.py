@@ -10,8 +10,7 @@ import torch
 from clicktower.schemas.errors import StageError
 from clicktower.training.compute import gradient_sums
 from clicktower.training.compute.reduction import Workers
-from clicktower.training.compute.threads import compute_threads
-from clicktower.training.model.parameters import initial_parameters, layout_of
+from clicktower.training.model.parameters import compute_threads, initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.trainer.click_loss import PairBatch, pair_batch
 from clicktower.training.trainer.large_update import Towers, large_update
