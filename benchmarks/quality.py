@@ -59,8 +59,7 @@ from clicktower.training.model.recipe import recipe  # noqa: E402
 from clicktower.training.ranking.bm25 import TitleBM25  # noqa: E402
 from clicktower.training.ranking.hybrid import scores_of_pairs  # noqa: E402
 from clicktower.training.ranking.measure import Measured, System, judged_collection, measure  # noqa: E402
-from clicktower.training.ranking.ndcg import judged_pairs, ndcg_of_judged  # noqa: E402
-from clicktower.training.ranking.significance import bootstrap_interval, holm, randomisation_p  # noqa: E402
+from clicktower.training.ranking.ndcg import bootstrap_interval, holm, judged_pairs, ndcg_of_judged, randomisation_p  # noqa: E402  # noqa: E402
 from clicktower.training.ranking.title_ranking import TitleRanking, mixed  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"

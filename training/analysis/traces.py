@@ -30,9 +30,9 @@ from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.text_contract import words
 from clicktower.training.compute.threads import alone
-from clicktower.training.model.compiled_model import text_table
 from clicktower.training.model.embedding import AnyEncoder, Side
 from clicktower.training.model.forward import BATCH_TEXTS, encode_batch
+from clicktower.training.model.kernel_towers import text_table
 from clicktower.training.model.model import Model
 from clicktower.training.model.parameters import tower_of
 from clicktower.training.model.recipe import Recipe, tower_name

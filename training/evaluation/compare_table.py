@@ -10,8 +10,7 @@ from clicktower.training.evaluation import TABLES
 from clicktower.training.evaluation.evaluate_stage import RULES, EvaluateConfig, Slice, ranked_titles, warnings
 from clicktower.training.evaluation.row import BM25_IN_THE_PAPER, EndedRow, Row
 from clicktower.training.ranking.measure import JudgedCollection
-from clicktower.training.ranking.ndcg import CUTOFFS
-from clicktower.training.ranking.significance import percentiles, resample
+from clicktower.training.ranking.ndcg import CUTOFFS, percentiles, resample
 
 SLICED_BY = "ndcg@10"
 _PAPER = tuple(f"ndcg@{k}" for k in CUTOFFS)  # the paper's figures for each row

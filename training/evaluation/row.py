@@ -34,8 +34,7 @@ from clicktower.training.evaluation import Table
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.ranking.bm25 import TitleBM25
 from clicktower.training.ranking.measure import JudgedCollection, Measured, RandomOrder, Rules, System, measure
-from clicktower.training.ranking.ndcg import CUTOFFS, Gain
-from clicktower.training.ranking.significance import bootstrap_interval, holm, randomisation_p
+from clicktower.training.ranking.ndcg import CUTOFFS, Gain, bootstrap_interval, holm, randomisation_p
 
 
 @section

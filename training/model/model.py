@@ -15,9 +15,8 @@ from clicktower.schemas.errors import StageError, require_major
 from clicktower.schemas.release import Similarity
 from clicktower.schemas.section import named_settings
 from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
-from clicktower.training.model.compiled_model import CompiledModel, encodable, require_side
 from clicktower.training.model.embedding import Empty, Side, WholeEncoder, members_of
-from clicktower.training.model.kernel_towers import CompiledTower, can_encode
+from clicktower.training.model.kernel_towers import CompiledModel, CompiledTower, can_encode, encodable, require_side
 from clicktower.training.model.model_folder import (
     SCHEMA_VERSION,
     ShapesDiffer,

@@ -43,15 +43,14 @@ from clicktower.schemas.stage import (
     silent,
     stage_folder,
 )
-from clicktower.training.compute.device import ONE_WORKER, Compute, count_gpus
 from clicktower.training.model.label_settings import Classify
-from clicktower.training.model.recipe import NO_SOURCES, Recipe, Sources, may_be_large, names
+from clicktower.training.model.recipe import NO_SOURCES, ONE_WORKER, Compute, Recipe, Sources, may_be_large, names
 from clicktower.training.model.teacher import require_teacher, teacher_source
 from clicktower.training.ranking.measure import collection_of
 from clicktower.training.sweep.sweep_table import Point, SweepRow, Trial, chosen_row, measures, point_text, rank_points
 from clicktower.training.sweep.trial_process import Key, Processes, TrialOutcome, TrialStatus
 from clicktower.training.trainer.checkpoint import checkpoint_file, list_updates
-from clicktower.training.trainer.job import ONLY_PATH, arithmetic_of
+from clicktower.training.trainer.job import ONLY_PATH, arithmetic_of, count_gpus
 from clicktower.training.trainer.launch import fingerprints, table_rows_of, train_request, workers_device
 
 SWEEP = Stage("sweep", version=4)

@@ -23,10 +23,9 @@ import torch
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.stage import Progress, silent
-from clicktower.training.compute.device import DeviceName
 from clicktower.training.compute.reduction import Workers
 from clicktower.training.model.parameters import CPU, Device, Encoder, initial_parameters, layout_of
-from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.recipe import DeviceName, Recipe
 from clicktower.training.model.recipe import recipe as named_recipe
 from clicktower.training.towers.text_table import Ragged, TextTable, list_offsets
 from clicktower.training.towers.tower_settings import LSTM, BiLSTM

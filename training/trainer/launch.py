@@ -29,11 +29,10 @@ from clicktower.schemas.stage import (
     stage_folder,
 )
 from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS
-from clicktower.training.compute.device import DEVICES, ONE_WORKER, Compute, DeviceName, count_gpus
 from clicktower.training.model.objective_settings import Clicks
-from clicktower.training.model.recipe import NO_SOURCES, Recipe, Sources
+from clicktower.training.model.recipe import DEVICES, NO_SOURCES, ONE_WORKER, Compute, DeviceName, Recipe, Sources
 from clicktower.training.ranking.measure import collection_of
-from clicktower.training.trainer.job import TrainingJob, arithmetic_of, completed
+from clicktower.training.trainer.job import TrainingJob, arithmetic_of, completed, count_gpus
 
 TRAIN = Stage("train", version=2)  # 2: the recipe is written in sections; the model is the same
 

@@ -28,8 +28,7 @@ from typing import Any, NoReturn
 
 from clicktower.schemas.errors import StageError, TransientError, place
 from clicktower.schemas.stage import Progress
-from clicktower.training.compute.device import count_gpus
-from clicktower.training.trainer.job import TrainingJob
+from clicktower.training.trainer.job import TrainingJob, count_gpus
 
 LOSSES_IN_VAIN = 4
 OTHERS_SECONDS = 5.0  # for an error of the others, which may be the cause

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from clicktower.schemas.errors import UsageError
-from clicktower.training.compute.device import DEVICES
 from clicktower.training.model.parameters import CPU
-from clicktower.training.model.recipe import recipe
+from clicktower.training.model.recipe import DEVICES, recipe
 from clicktower.training.trainer.gpu_check import open_device
 from clicktower.training.trainer.job import arithmetic_of
 from clicktower.training.trainer.launch import workers_device

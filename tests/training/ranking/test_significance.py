@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from clicktower.training.evaluation.compare_table import kendall
-from clicktower.training.ranking.significance import bootstrap_interval, holm, randomisation_p
+from clicktower.training.ranking.ndcg import bootstrap_interval, holm, randomisation_p
 
 
 def test_interval_agrees_with_scipy_and_with_the_normal_approximation():
