@@ -18,7 +18,7 @@ from clicktower.training.model.recipe import DEFAULT, ONE_WORKER, recipe
 from clicktower.training.ranking.ndcg import measure_name
 
 if TYPE_CHECKING:
-    from clicktower.training.evaluation.row import EndedRow
+    from clicktower.training.evaluation.compare_table import EndedRow
 
 
 def compare(

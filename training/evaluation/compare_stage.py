@@ -31,10 +31,10 @@ from clicktower.schemas.section import changed
 from clicktower.schemas.shard import PAIRS, TEXTS, open_table
 from clicktower.schemas.stage import Progress, Stage, StageResult, find_finished, open_result, run_stage, silent
 from clicktower.schemas.text_contract import normalise, words
-from clicktower.training.evaluation.compare_table import comparison, difference
+from clicktower.training.evaluation.compare_table import EndedRow, comparison, difference
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, Slice, read_frequencies, slices
 from clicktower.training.evaluation.measured_row import evaluate_baseline, evaluate_hybrid, evaluate_model
-from clicktower.training.evaluation.row import BASELINE, ComparisonInputs, EndedRow, Row, measure_request, write_row
+from clicktower.training.evaluation.row import BASELINE, ComparisonInputs, Row, measure_request, write_row
 from clicktower.training.evaluation.rows import HYBRID
 from clicktower.training.model.objective_settings import Fixed
 from clicktower.training.model.recipe import ONE_WORKER, Compute, Recipe

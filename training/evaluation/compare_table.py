@@ -1,14 +1,17 @@
 """Finished rows -> the comparison: means with intervals, each row against a chosen one, slices, caveats."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from clicktower.schemas.judgments import Run, are_click_derived, trec_field
+from clicktower.schemas import storage
+from clicktower.schemas.judgments import Run, are_click_derived, read_run, trec_field
+from clicktower.schemas.stage import StageResult
 from clicktower.training.evaluation import TABLES
 from clicktower.training.evaluation.evaluate_stage import RULES, EvaluateConfig, Slice, ranked_titles, warnings
-from clicktower.training.evaluation.row import BM25_IN_THE_PAPER, EndedRow, Row
+from clicktower.training.evaluation.row import BM25_IN_THE_PAPER, JUDGED, Row, measures_of
 from clicktower.training.ranking.measure import JudgedCollection
 from clicktower.training.ranking.ndcg import CUTOFFS, percentiles, resample
 
@@ -22,6 +25,35 @@ _RULES = {
     "seeds": "a row of several seeds has, for each query, the mean over them",
     "texts_per_second": "titles, from text to vector or to index, on the machine that measured the row",
 }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EndedRow:
+    """How a row ended: with its result, or with a sentence that says why it has none.
+
+    `state`: done, failed, or empty for a row whose input is missing.
+    """
+
+    row: Row
+    state: str
+    result: StageResult | None = None
+    why: str | None = None
+    seconds: float = 0.0
+    made_from: Sequence[str] = ()  # the rows that a hybrid is made from
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        return self.result.manifest.outcome.metrics if self.result else {}
+
+    def per_query(self) -> dict[str, np.ndarray]:
+        """`row.measures_of` it."""
+        assert self.result
+        return measures_of(self.result)
+
+    def judged_run(self) -> Run:
+        """The row's ranking of the judged documents."""
+        assert self.result
+        return read_run(storage.join(self.result.data, JUDGED))
 
 
 def comparison(

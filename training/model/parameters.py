@@ -9,7 +9,7 @@ adding gradients over workers, norms, checkpoints) is an operation on rows and i
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pkgutil import resolve_name
@@ -22,7 +22,7 @@ from torch.nn.functional import pad
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.process import memory_bytes
 from clicktower.schemas.section import code_of
-from clicktower.training.compute.reduction import Parts, RowGradient
+from clicktower.training.compute.reduction import Parts
 from clicktower.training.model.kernel_towers import SERVED, TowerSizes, kernel_sizes
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_table import WordRows
@@ -52,9 +52,6 @@ class Outputs:
 
 
 NO_OUTPUTS = Outputs()
-
-# Some rows of a matrix (their numbers, or a range of them), their gradient, and ε.
-Piece = tuple[torch.Tensor | slice, torch.Tensor, float]
 
 
 class Layer(Protocol):
@@ -123,7 +120,7 @@ class Layout:
 
     @property
     def part_rows(self) -> int:
-        return sum(self._rows_of(shape) for _, shape in self.parts)
+        return sum(self.rows_of(shape) for _, shape in self.parts)
 
     @property
     def rows(self) -> int:
@@ -147,19 +144,6 @@ class Layout:
         recurrent = (isinstance(recipe.tower, Recurrent) and recipe.tower.recurrent_step) or 0.0
         return (part in RECURRENT and recurrent) or recipe.optimiser.step
 
-    def pieces(self, gradient: RowGradient, recipe: Recipe) -> Iterator[Piece]:
-        """(some rows of the matrix, their gradient [rows, G], ε): first of W, then of the parts, padded with zeros."""
-        yield gradient.rows, gradient.table_RG, recipe.optimiser.step
-        row = self.table_rows
-        for part, shape in self.parts:
-            values, length = gradient.parts[part], self.step_of(part, recipe)
-            num_full = len(values) // self.columns * self.columns
-            last = row + num_full // self.columns
-            yield slice(row, last), values[:num_full].view(-1, self.columns), length
-            if num_left := len(values) - num_full:
-                yield slice(last, last + 1), pad(values[num_full:], (0, self.columns - num_left))[None], length
-            row += self._rows_of(shape)
-
     def stretches(self, num_rows: int, recipe: Recipe) -> list[tuple[int, int, float]]:
         """(first, last, ε) of the rows that a batch touches, `num_rows` with those of the parts, and their step
         sizes.
@@ -167,7 +151,7 @@ class Layout:
         last = num_rows - self.part_rows
         ranges = [(0, last, recipe.optimiser.step)]
         for name, shape in self.parts:
-            first, last, step = last, last + self._rows_of(shape), self.step_of(name, recipe)
+            first, last, step = last, last + self.rows_of(shape), self.step_of(name, recipe)
             if step == ranges[-1][2]:
                 ranges[-1] = (ranges[-1][0], last, step)
             else:
@@ -183,9 +167,9 @@ class Layout:
         """Each part in its own shape as a view of the rows of all parts."""
         parts, row = {}, 0
         for name, shape in self.parts:
-            flat = matrix[row : row + self._rows_of(shape)].view(-1)
+            flat = matrix[row : row + self.rows_of(shape)].view(-1)
             parts[name] = flat[: math.prod(shape)].view(shape)
-            row += self._rows_of(shape)
+            row += self.rows_of(shape)
         return parts
 
     def split_arrays(self, matrix: torch.Tensor) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -198,7 +182,8 @@ class Layout:
         flat = (parts[name].reshape(-1) for name, _ in self.parts)
         return torch.cat([table, *(pad(f, (0, -len(f) % self.columns)).view(-1, self.columns) for f in flat)])
 
-    def _rows_of(self, shape: tuple[int, ...]) -> int:
+    def rows_of(self, shape: tuple[int, ...]) -> int:
+        """The matrix rows of a part."""
         return -(-math.prod(shape) // self.columns)
 
 

@@ -53,23 +53,6 @@ def concatenate(parts: Sequence[Ragged]) -> Ragged:
     )
 
 
-def invert(ids: np.ndarray, num_ids: int) -> Ragged:
-    """The indices of each id, ascending: the transpose of a gather, which turns a scatter into a gather."""
-    places = grouped_order(ids)
-    return Ragged(list_offsets(np.bincount(ids, minlength=num_ids)), places)
-
-
-def distinct(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(the distinct ids, ascending; the index of each among them): np.unique with its inverse, for ids below 2^31."""
-    order = grouped_order(ids)
-    grouped = ids[order]
-    begins = np.ones(len(ids), bool)
-    np.not_equal(grouped[1:], grouped[:-1], out=begins[1:])
-    places = np.empty(len(ids), np.int64)
-    places[order] = np.cumsum(begins) - 1
-    return grouped[begins], places
-
-
 def grouped_order(ids: np.ndarray) -> np.ndarray:
     """The order that sorts ids (below 2^31) and keeps equal ones in place.
 
