@@ -50,7 +50,7 @@ from clicktower.training.trainer.classify import batch as batch_of  # noqa: E402
 from clicktower.training.trainer.classify import classify_task  # noqa: E402
 from clicktower.training.trainer.job import arithmetic_of  # noqa: E402
 from clicktower.training.trainer.labelled_shards import LabelledShard, LabelledShards  # noqa: E402
-from clicktower.training.trainer.large_update import Towers, large_update  # noqa: E402
+from clicktower.training.trainer.large_update import Towers, WorkerShare, large_update  # noqa: E402
 from clicktower.training.trainer.optimisers import MomentumSchedule, start_state  # noqa: E402
 from clicktower.training.trainer.reference_path import ReferencePath  # noqa: E402
 from clicktower.training.trainer.shard_data import MicroBatch, Order, ShardData, pair_lengths  # noqa: E402
@@ -103,14 +103,7 @@ class Bench:
         batches = np.split(rows, range(self.recipe.micro_batch, len(rows), self.recipe.micro_batch))
         share = [batch_of(self.task.examples(MicroBatch(0, batch, 0), 0)) for batch in batches]
         self.updates += 1
-        large_update(
-            self.towers,
-            share,
-            update=self.updates,
-            num_micro_batches=len(share),
-            workers=Workers(),
-            threads=self.threads,
-        )
+        large_update(self.towers, WorkerShare(share, self.updates, len(share), Workers(), self.threads))
 
     def stock_gradient(self, rows: np.ndarray) -> float:
         """The loss of the examples `rows`; its gradients are in the parameters."""

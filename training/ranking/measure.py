@@ -254,21 +254,11 @@ def measure_runs(judged: Run, retrieved: Run, collection: JudgedCollection, rule
         num_relevant_Q[row] = len(relevant)
         for rank, document_id in enumerate(retrieved[query_id]):
             relevant_QK[row, rank] = document_id in relevant
-    recall_at = {
-        f"collection_recall@{at}": relevant_QK[:, :at].sum(axis=1) / np.maximum(num_relevant_Q, 1)
-        for at in sorted({min(10, k), k})
-    }
+    ranks = sorted({min(10, k), k})
+    recalls = [relevant_QK[:, :rank].sum(axis=1) / np.maximum(num_relevant_Q, 1) for rank in ranks]
     reciprocal_rank = np.where(relevant_QK.any(axis=1), 1.0 / (relevant_QK.argmax(axis=1) + 1), 0.0)
-    return Measured(
-        judged=judged,
-        retrieved=retrieved,
-        per_query={
-            **{f"ndcg@{cutoff}": of_judged[cutoff] for cutoff in rules.cutoffs},
-            **recall_at,
-            f"collection_mrr@{k}": reciprocal_rank,
-            "collection_ndcg@10": of_retrieved[10],
-        },
-    )
+    values = [*(of_judged[cutoff] for cutoff in rules.cutoffs), *recalls, reciprocal_rank, of_retrieved[10]]
+    return Measured(judged=judged, retrieved=retrieved, per_query=dict(zip(rules.measures, values, strict=True)))
 
 
 BLOCK_SCORES = 4_000_000  # scores held at once: 16 MB

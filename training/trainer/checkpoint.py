@@ -68,9 +68,9 @@ def write_checkpoint(folder: str, digest: str, position: Position, rows: Mapping
         storage.write_atomic(checkpoint_file(folder, position.update, "json"), json.dumps(head).encode())
     # Only after a complete one records the refusal; otherwise a kill in between would lose it.
     for update in [update for update, _ in position.refused if update > position.update]:
-        _remove(folder, update)
+        remove_checkpoint(folder, update)
     for update in list_updates(folder)[KEPT:]:
-        _remove(folder, update)
+        remove_checkpoint(folder, update)
 
 
 @contextmanager
@@ -86,12 +86,6 @@ def writing(folder: str, update: int, content: str) -> Iterator[None]:
             + (f" Training stopped; the checkpoint of update {kept[0]:,} is whole." if kept else " Training stopped."),
             "Make room or choose another store, then run the same command: it continues from there.",
         ) from None
-
-
-def remove_checkpoints_after(folder: str, update: int) -> None:
-    """Remove every checkpoint of an update later than this."""
-    for later in [number for number in list_updates(folder) if number > update]:
-        _remove(folder, later)
 
 
 def list_updates(folder: str) -> list[int]:
@@ -151,7 +145,7 @@ def _read(folder: str, digest: str, update: int) -> tuple[dict[str, Any], dict[s
         raise _Refused(f"the checkpoint of update {update:,} cannot be read") from None
 
 
-def _remove(folder: str, update: int) -> None:
+def remove_checkpoint(folder: str, update: int) -> None:
     storage.remove(checkpoint_file(folder, update, "json"))
     storage.remove(checkpoint_file(folder, update, "safetensors"))
 

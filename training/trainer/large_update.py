@@ -47,6 +47,17 @@ class Towers:
         return Encoder(self.recipe, self.layout, rows_at, parts, self.device)
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerShare:
+    """One worker's part of a minibatch."""
+
+    micro_batches: Sequence[Any]  # prepared by the path
+    update: int  # from 1
+    num_in_all: int  # micro-batches, on all workers together
+    workers: Workers
+    threads: Executor  # compute the micro-batches
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpdateReport:
     """What remains of an update when the memory of its gradients is reused."""
@@ -55,40 +66,37 @@ class UpdateReport:
     norms: Mapping[str, float]  # of each tower's gradient, before re-normalisation
 
 
-def large_update(
-    towers: Towers, share: Sequence[Any], *, update: int, num_micro_batches: int, workers: Workers, threads: Executor
-) -> UpdateReport:
-    """Make update `update` (from 1) from this worker's share of the minibatch, which may be empty.
+def large_update(towers: Towers, share: WorkerShare) -> UpdateReport:
+    """Make an update from this worker's share of the minibatch, which may be empty.
 
-    `share`: micro-batches that `towers.path` prepared. `num_micro_batches`: of the minibatch on all workers together.
-    `threads` compute the share. Raises Diverged, with nothing changed, if numbers are not finite or run away.
+    Raises Diverged, with nothing changed, if numbers are not finite or run away.
     """
     recipe = towers.recipe
     # In the same order on all workers, because it determines the layout of sums.
-    touched = {tower: _all_touched_rows(tower, share, towers, workers) for tower in sorted(towers.rows)}
-    total = towers.path.sum_gradients(towers, WorkerShare(share, update, num_micro_batches, workers, threads), touched)
-    require_sane(total.loss, total.norms, recipe, towers.layout, update)
+    touched = {tower: _all_touched_rows(tower, share, towers) for tower in sorted(towers.rows)}
+    total = towers.path.sum_gradients(towers, share, touched)
+    require_sane(total.loss, total.norms, recipe, towers.layout, share.update)
     most = recipe.optimiser.clip_norm or math.inf
     total.step({tower: most / norm if norm > most else 1.0 for tower, norm in total.norms.items()})
     return UpdateReport(loss=total.loss, norms=total.norms)
 
 
-def _all_touched_rows(tower: str, share: Sequence[Any], towers: Towers, workers: Workers) -> torch.Tensor:
+def _all_touched_rows(tower: str, share: WorkerShare, towers: Towers) -> torch.Tensor:
     """The rows of a tower that any worker's share touches and training moves, ascending."""
     device = towers.rows[tower].parameters.device
     sides = [side for side in ("query", "document") if tower_name(towers.recipe, side) == tower]
-    rows_of_batches = [towers.path.table_rows(micro_batch, side) for micro_batch in share for side in sides]
+    rows_of_batches = [towers.path.table_rows(batch, side) for batch in share.micro_batches for side in sides]
     if device == CPU.place:  # NumPy does this in a third of the time
         marks = np.zeros(towers.layout.table_rows, bool)
         for rows in rows_of_batches:
             marks[rows.numpy()] = True
-        workers.unite(torch.from_numpy(marks))
+        share.workers.unite(torch.from_numpy(marks))
         touched = torch.from_numpy(np.flatnonzero(marks))
     else:
         mask = torch.zeros(towers.layout.table_rows, dtype=torch.bool, device=device)
         for rows in rows_of_batches:
             mask[rows] = True
-        workers.unite(mask)
+        share.workers.unite(mask)
         touched = mask.nonzero()[:, 0]
     return towers.layout.touched(towers.layout.trained(touched))
 
@@ -129,17 +137,6 @@ def diverged(problem: str) -> Diverged:
 def reference_path() -> Callable[..., "Path"]:
     """The class of the reference path, which is loaded where a run takes it."""
     return resolve_name("clicktower.training.trainer.reference_path:ReferencePath")
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerShare:
-    """One worker's part of a minibatch."""
-
-    micro_batches: Sequence[Any]  # prepared by the path
-    update: int  # from 1
-    num_in_all: int  # micro-batches, on all workers together
-    workers: Workers
-    threads: Executor
 
 
 @dataclass(frozen=True, slots=True)

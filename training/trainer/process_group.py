@@ -7,7 +7,7 @@ import torch
 
 from clicktower.schemas.errors import StageError
 from clicktower.training.compute.reduction import Workers
-from clicktower.training.trainer.checkpoint import remove_checkpoints_after
+from clicktower.training.trainer.checkpoint import list_updates, remove_checkpoint
 from clicktower.training.trainer.optimisers import RowState
 
 
@@ -72,3 +72,9 @@ def require_equal(workers: Workers, rows: Mapping[str, RowState], *, update: int
         f" Checkpoints after update {since:,} were removed.",
         "Look for a machine with other software or faulty memory, then run the same command again.",
     )
+
+
+def remove_checkpoints_after(folder: str, update: int) -> None:
+    """Remove every checkpoint of an update later than this."""
+    for later in [number for number in list_updates(folder) if number > update]:
+        remove_checkpoint(folder, later)

@@ -6,13 +6,11 @@ workers communicate through `workers`.
 """
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from itertools import zip_longest
 from pkgutil import resolve_name
 from typing import Any
 
@@ -39,7 +37,7 @@ from clicktower.training.towers.tower_settings import BiLSTM, Truncated
 from clicktower.training.trainer.checkpoint import Position, newest_checkpoint, read_checkpoint
 from clicktower.training.trainer.job import COMPILED, ROWS, TrainingJob, require_served
 from clicktower.training.trainer.kernel_path import CompiledPath, compiled_batch
-from clicktower.training.trainer.large_update import LossBatch, Path, Towers, large_update, reference_path
+from clicktower.training.trainer.large_update import LossBatch, Path, Towers, WorkerShare, large_update, reference_path
 from clicktower.training.trainer.objective import Objective, Task
 from clicktower.training.trainer.optimisers import MomentumSchedule, RowState, start_state
 from clicktower.training.trainer.run_report import Report
@@ -114,9 +112,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         for minibatch, share in prepared(minibatches[num_done:], task, epoch, workers, path):
             update = position.update + 1
             try:
-                last_update = large_update(
-                    towers, share, update=update, num_micro_batches=len(minibatch), workers=workers, threads=threads
-                )
+                last_update = large_update(towers, WorkerShare(share, update, len(minibatch), workers, threads))
             except Diverged as error:
                 from clicktower.training.trainer.culprit import name_culprit
 
@@ -227,12 +223,12 @@ def prepared(
         return [path.prepare(task.examples(m, epoch)) for m in share]
 
     with ThreadPoolExecutor(1, "prepare") as ahead:
-        shares = deque(ahead.submit(prepare, minibatch) for minibatch in minibatches[:1])
-        for minibatch, following in zip_longest(minibatches, minibatches[1:]):
-            if following is not None:
-                shares.append(ahead.submit(prepare, following))
-            share = shares.popleft().result()
-            yield minibatch, share
+        shares = (ahead.submit(prepare, minibatch) for minibatch in minibatches)
+        following = next(shares, None)
+        for minibatch in minibatches:
+            share, following = following, next(shares, None)
+            assert share
+            yield minibatch, share.result()
 
 
 def start_of(
