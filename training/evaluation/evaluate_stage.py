@@ -269,9 +269,9 @@ def warnings(collection: JudgedCollection) -> list[str]:
         "queries_without_words": "queries have no word: they have no results and count 0",
         "queries_of_one_grade": "queries have judgments of one single grade: they cannot tell two systems apart",
     }
-    sentences_found = [f"{counts[name]:,} {sentence}" for name, sentence in sentences.items() if counts[name]]
-    sentences_found += [rows.sentence for rows in collection.unfit]
-    return [CLICK_DERIVED_SENTENCE, *sentences_found] if are_click_derived(collection.qrels) else sentences_found
+    warned = [f"{counts[name]:,} {sentence}" for name, sentence in sentences.items() if counts[name]]
+    warned += [rows.sentence for rows in collection.unfit]
+    return [CLICK_DERIVED_SENTENCE, *warned] if are_click_derived(collection.qrels) else warned
 
 
 def _per_query(

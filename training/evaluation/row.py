@@ -177,9 +177,9 @@ def measured_baseline(
     request = measure_request(row, {**judged, "from": None}, inputs.config)
     result, _ = find_finished(store, request)
     if result is None:
-        made = make_baseline(row, inputs, progress)
-        write_row(store, request, row, [made])
-        return made.measured, made.system
+        baseline = make_baseline(row, inputs, progress)
+        write_row(store, request, row, [baseline])
+        return baseline.measured, baseline.system
     id_of = {trec_field(document_id): document_id for document_id in inputs.collection.row_of}
 
     def run_named(name: str) -> Run:

@@ -439,10 +439,10 @@ class Distribution:
 
     def __call__(self, state_ND: np.ndarray) -> np.ndarray:
         """float32 [N, 2 h]."""
-        found_Ne = np.matmul(state_ND[:, None, :], self._weights_De)[:, 0] + self._bias_e
-        argument_Nh = found_Ne[:, self.dimensions // 2 :]
+        outputs_Ne = np.matmul(state_ND[:, None, :], self._weights_De)[:, 0] + self._bias_e
+        argument_Nh = outputs_Ne[:, self.dimensions // 2 :]
         argument_Nh[:] = np.logaddexp(argument_Nh, np.float32(0)) + np.float32(SIGMA_MIN)
-        return found_Ne
+        return outputs_Ne
 
 
 @dataclass(frozen=True, kw_only=True)

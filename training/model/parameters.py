@@ -69,8 +69,8 @@ class Layer(Protocol):
 
 def layer_of(recipe: Recipe, outputs: Outputs) -> Layer | None:
     """The layer of a recipe's objective for these outputs; None if there are none."""
-    has_own = outputs.classes or outputs.vocabulary
-    return resolve_name(recipe.objective.layer)(recipe, outputs) if has_own else None
+    has_outputs = outputs.classes or outputs.vocabulary
+    return resolve_name(recipe.objective.layer)(recipe, outputs) if has_outputs else None
 
 
 def is_head_or_decoder(part: str) -> bool:

@@ -102,11 +102,12 @@ def _unite(texts: Mapping[str, str], qrels: Qrels) -> tuple[Qrels, int]:
     for query_id, text in texts.items():
         ids_of_text.setdefault((text, "" if text else query_id), []).append(query_id)  # blank texts are not equal
     united, num_different = {}, 0
-    for first, *others in ids_of_text.values():
+    for query_ids in ids_of_text.values():
+        first = query_ids[0]
         united[first] = qrels[first]
-        if others:
+        if len(query_ids) > 1:
             grades: dict[str, list[int]] = {}
-            for query_id in (first, *others):
+            for query_id in query_ids:
                 for document_id, grade in qrels[query_id].items():
                     grades.setdefault(document_id, []).append(grade)
             united[first] = {document_id: median_low(of_pair) for document_id, of_pair in grades.items()}

@@ -93,12 +93,12 @@ class WordRows:
         if not self.words:
             return trigrams
         rows = np.fromiter((self.row_of.get(word, -1) for word in words), np.int64, len(words))
-        has_own = rows >= 0
-        lengths = np.where(has_own, 1, trigrams.lengths)
+        is_whole = rows >= 0
+        lengths = np.where(is_whole, 1, trigrams.lengths)
         offsets = list_offsets(lengths)
         values = np.empty(offsets[-1], np.uint32)
-        values[offsets[:-1][has_own]] = rows[has_own]
-        values[np.repeat(~has_own, lengths)] = trigrams.take(np.flatnonzero(~has_own)).values
+        values[offsets[:-1][is_whole]] = rows[is_whole]
+        values[np.repeat(~is_whole, lengths)] = trigrams.take(np.flatnonzero(~is_whole)).values
         return Ragged(offsets, values)
 
     @cached_property

@@ -104,7 +104,7 @@ class CompiledPath:
                 ),
             )
             for tower_rows in rows.values():
-                tower_rows.made(share.update)
+                tower_rows.mark_updated(share.update)
 
         return GradientSum(
             loss, {name: math.sqrt(float(tower_rows.squares_R.sum())) for name, tower_rows in rows.items()}, step
@@ -240,7 +240,7 @@ class TouchedRows(ctypes.Structure):
         else:
             self.gradient, self.gradient_RG = sums.ctypes.data, sums.reshape(self.gradient_RG.shape)
 
-    def made(self, update: int) -> None:
+    def mark_updated(self, update: int) -> None:
         """Record the update as the last one of all these rows."""
         self._state.last.index_fill_(0, self.index_R, update)
 
@@ -272,7 +272,7 @@ class KernelThreads(Owned):
     """The kernel's own threads, and the memory of their gradients."""
 
     __slots__ = ("_workspaces",)
-    _MADE = "look_ahead", "sum_to_fixed", "sum_in_order", "sum_exactly", "from_fixed", "squares", "step"
+    _RESULTS = "look_ahead", "sum_to_fixed", "sum_in_order", "sum_exactly", "from_fixed", "squares", "step"
 
     def __init__(self, num_threads: int) -> None:
         super().__init__("crew", library().crew_new(num_threads), f"{num_threads:,} threads")
@@ -325,7 +325,7 @@ class KernelThreads(Owned):
         """One of TouchedRows' results, at some stretches of them."""
         c_stretches = [_Stretch(ctypes.addressof(pointer), *bounds) for pointer, *bounds in stretches]
         code = library().rows_make(
-            self.handle, (_Stretch * len(c_stretches))(*c_stretches), len(c_stretches), self._MADE.index(result)
+            self.handle, (_Stretch * len(c_stretches))(*c_stretches), len(c_stretches), self._RESULTS.index(result)
         )
         require_memory(code >= 0, "the update of touched rows")
 

@@ -103,13 +103,13 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         at_the_end.callback(report.stop)  # however it ends: the folder of a failed attempt goes
 
     # Loop.
-    first_epoch, num_done = divmod(position.update, order.num_minibatches)
+    first_epoch, first_minibatch = divmod(position.update, order.num_minibatches)
     last_epoch = min(job.stop_after or recipe.epochs, recipe.epochs)
     for epoch in range(first_epoch, last_epoch):
         minibatches = order.epoch(epoch)
-        num_pairs = sum(len(m.pairs) for minibatch in minibatches[:num_done] for m in minibatch)
+        num_pairs = sum(len(m.pairs) for minibatch in minibatches[:first_minibatch] for m in minibatch)
         started, sent_before = time.monotonic(), workers.sent_bytes
-        for minibatch, share in prepared(minibatches[num_done:], task, epoch, workers, path):
+        for minibatch, share in prepared(minibatches[first_minibatch:], task, epoch, workers, path):
             update = position.update + 1
             try:
                 last_update = large_update(towers, WorkerShare(share, update, len(minibatch), workers, threads))
@@ -132,7 +132,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
                 if num_pairs < order.num_pairs:
                     report.checkpoint_if_due(position)
             started, sent_before = time.monotonic(), workers.sent_bytes
-        num_done = 0
+        first_minibatch = 0
         files.compare(f"After epoch {epoch + 1}", only_touched=True)
         if workers.size > 1:
             from clicktower.training.trainer.process_group import require_equal

@@ -100,7 +100,7 @@ def test_rows_are_moved_and_stepped_as_the_reference_does(num_threads):
         assert np.array_equal(rows[place[rows[rows < 1_000]]], rows[rows < 1_000])
         touched.gradient_RG[:] = gradient
         crew.make("step", [(touched, 0, 700, -0.05), (touched, 700, len(rows), -0.025)])
-        touched.made(update)
+        touched.mark_updated(update)
         scale = torch.full((len(rows), 1), 0.5)
         scale[700:] = 0.25
         reference.apply(torch.from_numpy(rows), torch.from_numpy(gradient) * scale, update, schedule, 0.1)
