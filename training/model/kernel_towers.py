@@ -445,8 +445,29 @@ class Distribution:
         return outputs_Ne
 
 
+class OfRecipe:
+    """What an encoder has from its recipe."""
+
+    recipe: Recipe
+
+    @property
+    def similarity(self) -> Similarity:
+        """How its vectors are compared: as its objective compared them in training."""
+        return self.recipe.objective.similarity
+
+    @property
+    def word_share(self) -> float:
+        """The share of the words' own matches in a score (ranking.title_ranking)."""
+        return self.recipe.clicks.word_share
+
+    @property
+    def lexical_share(self) -> float:
+        """The share of the terms that a query and a title have in common (ranking.title_ranking)."""
+        return self.recipe.clicks.lexical_share
+
+
 @dataclass(frozen=True, kw_only=True)
-class CompiledModel:
+class CompiledModel(OfRecipe):
     """A model on the kernels: it encodes texts without torch, which takes seconds to load."""
 
     recipe: Recipe
@@ -465,15 +486,3 @@ class CompiledModel:
     @property
     def dimensions(self) -> int:
         return next(iter(self.towers.values())).dimensions
-
-    @property
-    def similarity(self) -> Similarity:
-        return self.recipe.objective.similarity
-
-    @property
-    def word_share(self) -> float:
-        return self.recipe.clicks.word_share
-
-    @property
-    def lexical_share(self) -> float:
-        return self.recipe.clicks.lexical_share

@@ -12,11 +12,17 @@ import numpy as np
 import torch
 
 from clicktower.schemas.errors import StageError, require_major
-from clicktower.schemas.release import Similarity
 from clicktower.schemas.section import named_settings
 from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 from clicktower.training.model.embedding import Empty, Side, WholeEncoder, members_of
-from clicktower.training.model.kernel_towers import CompiledModel, CompiledTower, can_encode, encodable, require_side
+from clicktower.training.model.kernel_towers import (
+    CompiledModel,
+    CompiledTower,
+    OfRecipe,
+    can_encode,
+    encodable,
+    require_side,
+)
 from clicktower.training.model.model_folder import (
     SCHEMA_VERSION,
     ShapesDiffer,
@@ -32,7 +38,7 @@ from clicktower.training.towers.text_table import TextTable
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class Model(OfRecipe):
     """A trained model: its towers, and the conditions under which texts mean the same to it as in training."""
 
     recipe: Recipe
@@ -58,21 +64,6 @@ class Model:
             return self.compiled.encode(texts, side, empty=empty)
         require_side(side)
         return encode_table(self.encoder, encodable(texts, self.recipe, self.layout.word_rows, empty), side)
-
-    @property
-    def similarity(self) -> Similarity:
-        """How its vectors are compared: as its objective compared them in training."""
-        return self.recipe.objective.similarity
-
-    @property
-    def word_share(self) -> float:
-        """The share of the words' own matches in a score (ranking.title_ranking)."""
-        return self.recipe.clicks.word_share
-
-    @property
-    def lexical_share(self) -> float:
-        """The share of the terms that a query and a title have in common (ranking.title_ranking)."""
-        return self.recipe.clicks.lexical_share
 
     @property
     def num_parameters(self) -> int:

@@ -74,9 +74,6 @@ class CompiledPath:
         self._crew = KernelThreads(num_threads)
         self._memory: dict[tuple[str, str], np.ndarray] = {}
 
-    def table_rows(self, micro_batch: CompiledBatch | LossBatch, side: str) -> torch.Tensor:
-        return micro_batch.table_rows(side)
-
     def sum_gradients(self, towers: Towers, share: WorkerShare, touched: Mapping[str, torch.Tensor]) -> GradientSum:
         recipe, exact, workers = towers.recipe, towers.recipe.reduction == "exact", share.workers
         limit = fixed_point_limit(share.num_in_all) if exact else math.inf
@@ -114,7 +111,7 @@ class CompiledPath:
         touched = {}
         for name in towers.rows:
             sides = [side for side in SIDES if tower_name(towers.recipe, side) == name]
-            of_sides = torch.cat([self.table_rows(micro_batch, side) for side in sides])
+            of_sides = torch.cat([micro_batch.table_rows(side) for side in sides])
             touched[name] = towers.layout.touched(of_sides.unique())
         rows = self._touched_rows(towers, touched, update)
         with ThreadPoolExecutor(1) as thread:

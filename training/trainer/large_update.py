@@ -85,7 +85,7 @@ def _all_touched_rows(tower: str, share: WorkerShare, towers: Towers) -> torch.T
     """The rows of a tower that any worker's share touches and training moves, ascending."""
     device = towers.rows[tower].parameters.device
     sides = [side for side in ("query", "document") if tower_name(towers.recipe, side) == tower]
-    rows_of_batches = [towers.path.table_rows(batch, side) for batch in share.micro_batches for side in sides]
+    rows_of_batches = [batch.table_rows(side) for batch in share.micro_batches for side in sides]
     if device == CPU.place:  # NumPy does this in a third of the time
         marks = np.zeros(towers.layout.table_rows, bool)
         for rows in rows_of_batches:
@@ -153,13 +153,10 @@ class Path(Protocol):
     """Prepares micro-batches (indices only, ahead of time), adds up a minibatch's gradients, and steps."""
 
     def prepare(self, examples: Any) -> Any:
-        """A micro-batch, made by an objective (training.trainer.objective), ready to compute.
+        """A micro-batch, made by an objective (training.trainer.objective), ready to compute, with its `table_rows`.
 
         Raises ValueError for a text without words.
         """
-
-    def table_rows(self, micro_batch: Any, side: str) -> torch.Tensor:
-        """The rows of W that the queries, or the documents, of a micro-batch touch."""
 
     def sum_gradients(self, towers: Towers, share: WorkerShare, touched: Mapping[str, torch.Tensor]) -> GradientSum:
         """The gradients of all workers' shares, at the look-ahead point and the touched rows of each tower.

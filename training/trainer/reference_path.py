@@ -54,9 +54,6 @@ class ReferencePath:
     def prepare(self, examples: Any) -> LossBatch:
         return self.batch_of(examples).to(self.device.place)
 
-    def table_rows(self, micro_batch: LossBatch, side: str) -> torch.Tensor:
-        return micro_batch.table_rows(side)
-
     def sum_gradients(self, towers: Towers, share: WorkerShare, touched: Mapping[str, torch.Tensor]) -> GradientSum:
         recipe, update, threads = towers.recipe, share.update, share.threads
         encoder = towers.look_ahead(update)
