@@ -39,7 +39,6 @@ from benchmarks.speed.trainer import Trainer  # noqa: E402
 from benchmarks.speed.variants import MOMENTUM, start_of  # noqa: E402
 from benchmarks.training import NUM_NEGATIVES, entrant, num_pairs  # noqa: E402
 from clicktower.schemas.section import changed  # noqa: E402
-from clicktower.training.compute.reduction import Workers  # noqa: E402
 from clicktower.training.model.parameters import compute_threads, layout_of  # noqa: E402
 from clicktower.training.model.recipe import Nesterov, Recipe  # noqa: E402
 from clicktower.training.model.recipe import recipe as named_recipe  # noqa: E402
@@ -50,7 +49,7 @@ from clicktower.training.trainer.classify import batch as batch_of  # noqa: E402
 from clicktower.training.trainer.classify import classify_task  # noqa: E402
 from clicktower.training.trainer.job import arithmetic_of  # noqa: E402
 from clicktower.training.trainer.labelled_shards import LabelledShard, LabelledShards  # noqa: E402
-from clicktower.training.trainer.large_update import Towers, WorkerShare, large_update  # noqa: E402
+from clicktower.training.trainer.large_update import Towers, Workers, WorkerShare, large_update  # noqa: E402
 from clicktower.training.trainer.optimisers import MomentumSchedule, start_state  # noqa: E402
 from clicktower.training.trainer.reference_path import ReferencePath  # noqa: E402
 from clicktower.training.trainer.shard_data import MicroBatch, Order, ShardData, pair_lengths  # noqa: E402

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 import torch
 
 from benchmarks.speed.agreement import Parts, matrix_of, parts_of
-from clicktower.training.compute.reduction import Workers
 from clicktower.training.model.parameters import CPU, Device, compute_threads, layout_of
 from clicktower.training.model.recipe import Nesterov, Recipe
 from clicktower.training.trainer import clicks
 from clicktower.training.trainer.clicks import ClickTask
-from clicktower.training.trainer.large_update import Towers, WorkerShare, large_update
+from clicktower.training.trainer.large_update import Towers, Workers, WorkerShare, large_update
 from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
 from clicktower.training.trainer.shard_data import MicroBatch, ShardData
 from clicktower.training.trainer.worker import path_of, prepared

@@ -1,4 +1,4 @@
-"""How a thread computes alone, and memory that threads use again and again."""
+"""How a thread computes alone, in which blocks, and memory that threads use again and again."""
 
 import math
 import weakref
@@ -19,6 +19,18 @@ def alone() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+# On a CPU: numbers whose norm is computed at once, which fixes the order of its sum, and how many such blocks a thread
+# takes at once. One by one, the calls alone take a fifth of an update of 50 million numbers.
+BLOCK, BLOCKS_AT_ONCE = 1 << 17, 8
+
+
+def in_blocks(values: torch.Tensor, at_once: int | None = None) -> Sequence[torch.Tensor]:
+    """A vector, or rows of a matrix, in pieces of `at_once` blocks, by default a thread's; on a GPU in one piece."""
+    if values.device.type != "cpu":
+        return (values,)
+    return values.split((at_once or BLOCKS_AT_ONCE) * max(1, BLOCK // math.prod(values.shape[1:])))
 
 
 _LEAST = 1 << 18  # bytes: the C library keeps smaller blocks

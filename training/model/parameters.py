@@ -22,7 +22,6 @@ from torch.nn.functional import pad
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.process import memory_bytes
 from clicktower.schemas.section import code_of
-from clicktower.training.compute.reduction import Parts
 from clicktower.training.model.kernel_towers import SERVED, TowerSizes, kernel_sizes
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_table import WordRows
@@ -96,6 +95,18 @@ def sizes_of(recipe: Recipe) -> "TowerSizes | Tower":
 RECURRENT = {"W_rec", "b", "W_peep"}  # a recurrent tower's parts besides W
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _BLOCK_ROWS = 1024
+
+
+Parts = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class RowGradient:
+    """The gradient of one tower: of some rows of W (ascending, none twice; zero elsewhere), and of all parts."""
+
+    rows: torch.Tensor
+    table_RG: torch.Tensor
+    parts: Parts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

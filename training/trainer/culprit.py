@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from clicktower.schemas.errors import Diverged
-from clicktower.training.compute.reduction import Workers
+from clicktower.training.trainer.large_update import Workers
 from clicktower.training.trainer.shard_data import MicroBatch
 
 PAIRS_NAMED = 5

@@ -22,11 +22,10 @@ import torch
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.judgments import Judged
 from clicktower.schemas.shard import LABELLED_CATALOGUE
-from clicktower.training.compute.reduction import RowGradient
 from clicktower.training.model.decoder import Decoder, Targets, decoder_of_model, targets_of, vocabulary_of, word_ids
 from clicktower.training.model.forward import encode_batch, encoded, gradients
 from clicktower.training.model.label_settings import Generate
-from clicktower.training.model.parameters import Encoder, Outputs
+from clicktower.training.model.parameters import Encoder, Outputs, RowGradient
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_batch import OnDevice, TextBatch, text_batch
 from clicktower.training.towers.text_table import Ragged, TextTable

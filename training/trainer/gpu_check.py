@@ -23,7 +23,6 @@ import torch
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.stage import Progress, silent
-from clicktower.training.compute.reduction import Workers
 from clicktower.training.model.parameters import CPU, Device, Encoder, initial_parameters, layout_of
 from clicktower.training.model.recipe import DeviceName, Recipe
 from clicktower.training.model.recipe import recipe as named_recipe
@@ -31,6 +30,7 @@ from clicktower.training.towers.text_table import Ragged, TextTable, list_offset
 from clicktower.training.towers.tower_settings import LSTM, BiLSTM
 from clicktower.training.trainer.click_loss import pair_batch, pair_gradient
 from clicktower.training.trainer.job import ON_GPU
+from clicktower.training.trainer.large_update import Workers
 from clicktower.training.trainer.shard_data import Pairs, apart
 
 TOLERANCE = 2e-5  # relative to an array's largest number; float32 rounding takes a fortieth of it

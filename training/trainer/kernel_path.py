@@ -16,12 +16,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from clicktower.training.compute.reduction import UNIT, Workers, fixed_point_limit, require_fit
 from clicktower.training.kernel.kernel_library import Owned, fields, library, require_memory
 from clicktower.training.model.kernel_towers import CHUNK_TEXTS, BatchIndex, TowerPoint, TowerStruct, kernel_batch
 from clicktower.training.model.recipe import tower_name
 from clicktower.training.towers.tower_settings import Truncated
-from clicktower.training.trainer.large_update import GradientSum, LossBatch, Towers, WorkerShare
+from clicktower.training.trainer.large_update import (
+    UNIT,
+    GradientSum,
+    LossBatch,
+    Towers,
+    Workers,
+    WorkerShare,
+    fixed_point_limit,
+    require_fit,
+)
 from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
 from clicktower.training.trainer.shard_data import Pairs
 

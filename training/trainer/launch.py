@@ -163,7 +163,7 @@ def train(
 
 
 def _work_alone(job: TrainingJob, progress: Progress) -> dict[str, Any]:
-    from clicktower.training.compute.reduction import Workers
+    from clicktower.training.trainer.large_update import Workers
     from clicktower.training.trainer.worker import work
 
     return work(job, Workers(), progress)

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from clicktower.schemas.errors import StageError
-from clicktower.training.compute.reduction import Workers
 from clicktower.training.trainer.checkpoint import list_updates, remove_checkpoint
+from clicktower.training.trainer.large_update import Workers
 from clicktower.training.trainer.optimisers import RowState
 
 

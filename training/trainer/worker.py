@@ -20,7 +20,6 @@ import torch
 from clicktower.schemas.errors import Diverged, StageError
 from clicktower.schemas.section import code_of
 from clicktower.schemas.stage import Progress, silent
-from clicktower.training.compute.reduction import Workers
 from clicktower.training.kernel.kernel_library import status
 from clicktower.training.model.model import write_model
 from clicktower.training.model.parameters import (
@@ -37,7 +36,15 @@ from clicktower.training.towers.tower_settings import BiLSTM, Truncated
 from clicktower.training.trainer.checkpoint import Position, newest_checkpoint, read_checkpoint
 from clicktower.training.trainer.job import COMPILED, ROWS, TrainingJob, require_served
 from clicktower.training.trainer.kernel_path import CompiledPath, compiled_batch
-from clicktower.training.trainer.large_update import LossBatch, Path, Towers, WorkerShare, large_update, reference_path
+from clicktower.training.trainer.large_update import (
+    LossBatch,
+    Path,
+    Towers,
+    Workers,
+    WorkerShare,
+    large_update,
+    reference_path,
+)
 from clicktower.training.trainer.objective import Objective, Task
 from clicktower.training.trainer.optimisers import MomentumSchedule, RowState, start_state
 from clicktower.training.trainer.run_report import Report

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from clicktower.schemas.errors import StageError, UsageError
-from clicktower.training.compute.reduction import Workers
 from clicktower.training.model.kernel_towers import can_encode
 from clicktower.training.model.parameters import CPU, initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe
@@ -17,7 +16,7 @@ from clicktower.training.trainer import job
 from clicktower.training.trainer.click_loss import pair_batch
 from clicktower.training.trainer.job import COMPILED, ONLY_PATH, REFERENCE, ROWS, arithmetic_of
 from clicktower.training.trainer.kernel_path import CompiledPath
-from clicktower.training.trainer.large_update import Path, Towers, WorkerShare, large_update
+from clicktower.training.trainer.large_update import Path, Towers, Workers, WorkerShare, large_update
 from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
 from clicktower.training.trainer.reference_path import ReferencePath
 from clicktower.training.trainer.shard_data import Pairs

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clicktower.training.compute.reduction import UNIT
 from clicktower.training.trainer.kernel_path import Addend, KernelThreads, TouchedRows, whole
+from clicktower.training.trainer.large_update import UNIT
 from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
 from tests.rounding import assert_equal_but_for_rounding, assert_sums_equal
 from tests.training.kernel.small_batches import room

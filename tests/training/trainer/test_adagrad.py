@@ -7,12 +7,11 @@ import pytest
 import torch
 from torch.optim.adagrad import _single_tensor_adagrad
 
-from clicktower.training.compute.reduction import Workers
 from clicktower.training.model.parameters import initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.model.recipe_kinds import SGD, AdaGrad
 from clicktower.training.trainer.adaptive_optimisers import AdaGradRows
-from clicktower.training.trainer.large_update import Towers, WorkerShare, large_update
+from clicktower.training.trainer.large_update import Towers, Workers, WorkerShare, large_update
 from clicktower.training.trainer.optimisers import MomentumSchedule, RowState, restored_state, start_state
 from tests.recipes import varied
 from tests.training.trainer.test_large_update import RECIPE, THREADS, Minibatches

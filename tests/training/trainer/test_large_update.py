@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from clicktower.schemas.errors import StageError
-from clicktower.training.compute import gradient_sums
-from clicktower.training.compute.reduction import Workers
+from clicktower.training.compute import threads
 from clicktower.training.model.parameters import compute_threads, initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.trainer.click_loss import PairBatch, pair_batch
-from clicktower.training.trainer.large_update import Towers, WorkerShare, large_update
+from clicktower.training.trainer.large_update import Towers, Workers, WorkerShare, large_update
 from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
 from clicktower.training.trainer.reference_path import blocks_of
 from clicktower.training.trainer.shard_data import apart
@@ -247,8 +246,8 @@ def test_parameters_that_are_not_finite_end_the_run_on_every_worker(reduction):
 
 @pytest.mark.parametrize("rows", [slice(6, 17), torch.tensor([0, 3, 4, 8, 9, 15, 16, 20, 21, 23, 29])])
 def test_blocks_of_rows_are_each_row_once_with_its_values(monkeypatch, rows):
-    monkeypatch.setattr(gradient_sums, "BLOCK", 4)
-    monkeypatch.setattr(gradient_sums, "BLOCKS_AT_ONCE", 3)  # rows
+    monkeypatch.setattr(threads, "BLOCK", 4)
+    monkeypatch.setattr(threads, "BLOCKS_AT_ONCE", 3)  # rows
     matrix = torch.arange(120.0).reshape(30, 4)
     values, visited = matrix[rows].clone(), torch.zeros(30, dtype=torch.int64)
     blocks = list(blocks_of(rows, values))
