@@ -1,4 +1,4 @@
-"""The sum of the reference path's gradients over the micro-batches of a minibatch and over all workers (large_update)."""
+"""The sum of the reference path's gradients over a minibatch's micro-batches and over all workers (large_update)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
