@@ -29,7 +29,7 @@ BESIDE = (
     "beam_jobs/ingest/erased_list.py", "beam_jobs/sources/delimited.py", "beam_jobs/sources/field_names.py",
     "beam_jobs/sources/jsonl.py", "beam_jobs/sources/lake_tables.py", "beam_jobs/sources/log_times.py",
     "beam_jobs/sources/parquet.py", "schemas/document_forms.py", "schemas/judgment_forms.py", "schemas/object_claim.py",
-    "schemas/removal.py", "training/trainer/gradient_sums.py", "training/compute/threads.py",
+    "schemas/removal.py", "training/trainer/gradient_sums.py", "training/towers/threads.py",
     "training/model/recipe_kinds.py", "training/trainer/culprit.py", "training/trainer/local_workers.py",
     "training/trainer/process_group.py", "training/trainer/rows_path.py", "training/evaluation/combine_stage.py",
     "training/evaluation/compare_stage.py", "training/evaluation/evaluate_labelled_stage.py",

@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 import torch
 
-from clicktower.training.compute.threads import empty, in_blocks
 from clicktower.training.model.parameters import RowGradient
+from clicktower.training.towers.threads import empty, in_blocks
 from clicktower.training.trainer.large_update import UNIT, Workers, fixed_point_limit, require_fit
 
 # A micro-batch's gradients, with their towers, and its loss.

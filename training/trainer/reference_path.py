@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch.nn.functional import pad
 
-from clicktower.training.compute.threads import in_blocks
 from clicktower.training.model.parameters import CPU, DTYPES, Device, Layout, RowGradient
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.model.recipe_kinds import SGD
+from clicktower.training.towers.threads import in_blocks
 from clicktower.training.trainer.click_loss import pair_batch
 from clicktower.training.trainer.gradient_sums import total_gradient
 from clicktower.training.trainer.large_update import GradientSum, LossBatch, Towers, WorkerShare

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from clicktower.schemas.errors import StageError
-from clicktower.training.compute import threads
 from clicktower.training.model.parameters import compute_threads, initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe
+from clicktower.training.towers import threads
 from clicktower.training.trainer.click_loss import PairBatch, pair_batch
 from clicktower.training.trainer.large_update import Towers, Workers, WorkerShare, large_update
 from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clicktower.schemas.errors import StageError
-from clicktower.training.compute import threads
 from clicktower.training.model.parameters import RowGradient
+from clicktower.training.towers import threads
 from clicktower.training.trainer.gradient_sums import Addend, Total, total_gradient
 from clicktower.training.trainer.large_update import Workers
 
