@@ -46,7 +46,7 @@ class EndedRow:
         return self.result.manifest.outcome.metrics if self.result else {}
 
     def per_query(self) -> dict[str, np.ndarray]:
-        """`row.measures_of` it."""
+        """Each measure of each query (row.measures_of)."""
         assert self.result
         return measures_of(self.result)
 

@@ -51,7 +51,7 @@ class Towers:
         return Encoder(self.recipe, self.layout, rows_at, parts, self.device)
 
 
-UNIT = 2.0**-40
+UNIT = 2.0**-40  # of the fixed point
 # The sum of a minibatch must stay below 2^63; half of that is far enough.
 LARGEST = 2.0**62
 
