@@ -39,7 +39,7 @@ from clicktower.schemas.lexical_contract import Language  # noqa: E402
 from clicktower.schemas.text_contract import normalise  # noqa: E402
 from clicktower.training.ranking.bm25 import K1, B, TitleBM25  # noqa: E402
 from clicktower.training.ranking.measure import JudgedCollection, Rules, System, judged_collection, measure  # noqa: E402
-from clicktower.training.ranking.significance import bootstrap_interval  # noqa: E402
+from clicktower.training.ranking.ndcg import bootstrap_interval  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 MEASURES = (

@@ -64,7 +64,7 @@ from clicktower.training.analysis.traces import Direction, trace  # noqa: E402
 from clicktower.training.model.embedding import Side, unit  # noqa: E402
 from clicktower.training.model.model import Model, load_model  # noqa: E402
 from clicktower.training.model.parameters import initial_parameters  # noqa: E402
-from clicktower.training.ranking.significance import percentiles, resample  # noqa: E402
+from clicktower.training.ranking.ndcg import percentiles, resample  # noqa: E402
 
 DATASET, EVERY = "homedepot", 50
 # By the cells of the LSTMs: an LSTM, an RNN with as many parameters, a bidirectional LSTM.

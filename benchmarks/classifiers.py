@@ -42,7 +42,7 @@ from clicktower.schemas.text_contract import words  # noqa: E402
 from clicktower.training.evaluation import evaluate_labelled_stage  # noqa: E402
 from clicktower.training.evaluation.labelled_systems import LexicalSimilarity  # noqa: E402
 from clicktower.training.ranking.labelled_measures import Measure, accuracy, area_of_probabilities, mean_area_under_roc  # noqa: E402
-from clicktower.training.ranking.significance import percentiles, resample  # noqa: E402
+from clicktower.training.ranking.ndcg import percentiles, resample  # noqa: E402
 from clicktower.training.trainer.labelled_shards import read_labelled  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "classifiers.json"

@@ -28,7 +28,7 @@ from clicktower.schemas.judgments import read_queries  # noqa: E402
 from clicktower.training.model.embedding import TitleEmbeddings  # noqa: E402
 from clicktower.training.model.model import load_encoder  # noqa: E402
 from clicktower.training.ranking.measure import judged_collection, measure  # noqa: E402
-from clicktower.training.ranking.significance import bootstrap_interval  # noqa: E402
+from clicktower.training.ranking.ndcg import bootstrap_interval  # noqa: E402
 
 DATASET, RECIPES = "homedepot", ("bag-512", "lstm-96:epochs=10")
 UNTRAINED = "bag-512:tower.cells=1024,optimiser.step=1e-9,epochs=1"

@@ -39,18 +39,17 @@ from benchmarks.speed.trainer import Trainer  # noqa: E402
 from benchmarks.speed.variants import MOMENTUM, start_of  # noqa: E402
 from benchmarks.training import NUM_NEGATIVES, entrant, num_pairs  # noqa: E402
 from clicktower.schemas.section import changed  # noqa: E402
-from clicktower.training.compute.reduction import Workers  # noqa: E402
-from clicktower.training.compute.threads import compute_threads  # noqa: E402
-from clicktower.training.model.parameters import layout_of  # noqa: E402
-from clicktower.training.model.recipe import SGD, Nesterov, Recipe  # noqa: E402
+from clicktower.training.model.parameters import compute_threads, layout_of  # noqa: E402
+from clicktower.training.model.recipe import Nesterov, Recipe  # noqa: E402
 from clicktower.training.model.recipe import recipe as named_recipe  # noqa: E402
+from clicktower.training.model.recipe_kinds import SGD  # noqa: E402
 from clicktower.training.towers.text_table import Ragged, TextTable, WordRows, list_offsets  # noqa: E402
 from clicktower.training.towers.tower_settings import CLSM  # noqa: E402
 from clicktower.training.trainer.classify import batch as batch_of  # noqa: E402
 from clicktower.training.trainer.classify import classify_task  # noqa: E402
 from clicktower.training.trainer.job import arithmetic_of  # noqa: E402
 from clicktower.training.trainer.labelled_shards import LabelledShard, LabelledShards  # noqa: E402
-from clicktower.training.trainer.large_update import Towers, large_update  # noqa: E402
+from clicktower.training.trainer.large_update import Towers, Workers, WorkerShare, large_update  # noqa: E402
 from clicktower.training.trainer.optimisers import MomentumSchedule, start_state  # noqa: E402
 from clicktower.training.trainer.reference_path import ReferencePath  # noqa: E402
 from clicktower.training.trainer.shard_data import MicroBatch, Order, ShardData, pair_lengths  # noqa: E402
@@ -103,14 +102,7 @@ class Bench:
         batches = np.split(rows, range(self.recipe.micro_batch, len(rows), self.recipe.micro_batch))
         share = [batch_of(self.task.examples(MicroBatch(0, batch, 0), 0)) for batch in batches]
         self.updates += 1
-        large_update(
-            self.towers,
-            share,
-            update=self.updates,
-            num_micro_batches=len(share),
-            workers=Workers(),
-            threads=self.threads,
-        )
+        large_update(self.towers, WorkerShare(share, self.updates, len(share), Workers(), self.threads))
 
     def stock_gradient(self, rows: np.ndarray) -> float:
         """The loss of the examples `rows`; its gradients are in the parameters."""

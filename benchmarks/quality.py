@@ -48,18 +48,18 @@ from clicktower.schemas.judgments import read_queries  # noqa: E402
 from clicktower.schemas.lexical_contract import DEFAULT_LANGUAGE, Language  # noqa: E402
 from clicktower.schemas.stage import silent  # noqa: E402
 from clicktower.schemas.text_contract import normalise  # noqa: E402
+from clicktower.training.evaluation.compare_stage import training_clicks  # noqa: E402
 from clicktower.training.evaluation.compare_table import orders  # noqa: E402
-from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, training_clicks  # noqa: E402
-from clicktower.training.evaluation.measured_row import evaluate_baseline  # noqa: E402
+from clicktower.training.evaluation.evaluate_stage import EvaluateConfig  # noqa: E402
+from clicktower.training.evaluation.measured_row import RelativeBM25, evaluate_baseline  # noqa: E402
 from clicktower.training.evaluation.row import ComparisonInputs  # noqa: E402
 from clicktower.training.evaluation.rows import all_rows  # noqa: E402
 from clicktower.training.model.model import load_encoder  # noqa: E402
 from clicktower.training.model.recipe import recipe  # noqa: E402
-from clicktower.training.ranking.bm25 import RelativeBM25, TitleBM25  # noqa: E402
+from clicktower.training.ranking.bm25 import TitleBM25  # noqa: E402
 from clicktower.training.ranking.hybrid import scores_of_pairs  # noqa: E402
 from clicktower.training.ranking.measure import Measured, System, judged_collection, measure  # noqa: E402
-from clicktower.training.ranking.ndcg import judged_pairs, ndcg_of_judged  # noqa: E402
-from clicktower.training.ranking.significance import bootstrap_interval, holm, randomisation_p  # noqa: E402
+from clicktower.training.ranking.ndcg import bootstrap_interval, holm, judged_pairs, ndcg_of_judged, randomisation_p  # noqa: E402  # noqa: E402
 from clicktower.training.ranking.title_ranking import TitleRanking, mixed  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from clicktower.training.ranking.significance import holm
+from clicktower.training.ranking.ndcg import holm
 
 RESULTS = Path(__file__).parent / "results"
 SETS = ("homedepot", "dbpedia_entity", "sogou_qt", "nfcorpus")

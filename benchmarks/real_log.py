@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from benchmarks.machine import machine  # noqa: E402
-from clicktower.training.ranking.significance import percentiles, resample  # noqa: E402
+from clicktower.training.ranking.ndcg import percentiles, resample  # noqa: E402
 
 POOL = ["--recipe", "lstm-pool-96"]
 FROM_NOTHING = [  # vectors alone: terms rank well without a click

@@ -69,9 +69,10 @@ from benchmarks.speed.variants import (  # noqa: E402
     trainers,
 )
 from clicktower.training.kernel.kernel_library import status  # noqa: E402
-from clicktower.training.model.parameters import CPU, layout_of, open_device  # noqa: E402
+from clicktower.training.model.parameters import CPU, layout_of  # noqa: E402
 from clicktower.training.model.recipe import Recipe  # noqa: E402
 from clicktower.training.trainer import clicks  # noqa: E402
+from clicktower.training.trainer.gpu_check import open_device  # noqa: E402
 from clicktower.training.trainer.job import arithmetic_of  # noqa: E402
 from clicktower.training.trainer.kernel_path import CompiledPath  # noqa: E402
 from clicktower.training.trainer.shard_data import MicroBatch, Order, ShardData, pair_lengths  # noqa: E402

@@ -235,8 +235,7 @@ def train(
     """
     from clicktower.flows.config.toml_file import recipe_named
     from clicktower.schemas.section import changed, take_fields
-    from clicktower.training.compute.device import Compute
-    from clicktower.training.model.recipe import DEFAULT, Sources
+    from clicktower.training.model.recipe import DEFAULT, Compute, Sources
     from clicktower.training.trainer import launch
 
     named, word_vectors = recipe_named(recipe or DEFAULT)

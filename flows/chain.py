@@ -37,7 +37,7 @@ from clicktower.schemas.judgments import read_qrels, read_queries
 from clicktower.schemas.release import read_pointer, read_release
 from clicktower.schemas.section import take_fields
 from clicktower.schemas.stage import Progress, is_planning, open_result
-from clicktower.training.compute.device import Compute
+from clicktower.training.model.recipe import Compute
 from clicktower.training.ranking.measure import judged_qrels
 
 LOOK_SECONDS = 20.0  # between two looks for a log

@@ -21,8 +21,8 @@ from benchmarks.real_pairs import read_pairs
 from benchmarks.speed.contest import Tell, rounded
 from benchmarks.speed.trainer import Trainer
 from benchmarks.speed.variants import base_recipe, start_of
-from clicktower.training.compute.reduction import ProcessGroup
 from clicktower.training.trainer.job import arithmetic_of
+from clicktower.training.trainer.process_group import ProcessGroup
 from clicktower.training.trainer.shard_data import Order, pair_lengths
 
 ROOT = Path(__file__).parents[2]

@@ -5,13 +5,11 @@ from collections.abc import Sequence
 import torch
 
 from benchmarks.speed.agreement import Parts, matrix_of, parts_of
-from clicktower.training.compute.reduction import Workers
-from clicktower.training.compute.threads import compute_threads
-from clicktower.training.model.parameters import CPU, Device, layout_of
+from clicktower.training.model.parameters import CPU, Device, compute_threads, layout_of
 from clicktower.training.model.recipe import Nesterov, Recipe
 from clicktower.training.trainer import clicks
 from clicktower.training.trainer.clicks import ClickTask
-from clicktower.training.trainer.large_update import Towers, large_update
+from clicktower.training.trainer.large_update import Towers, Workers, WorkerShare, large_update
 from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
 from clicktower.training.trainer.shard_data import MicroBatch, ShardData
 from clicktower.training.trainer.worker import path_of, prepared
@@ -55,15 +53,8 @@ class Trainer:
         task = ClickTask(self._data, self._recipe)
         for minibatch, share in prepared(whole, task, 0, self._workers, self._towers.path):
             self._updates += 1
-            made = large_update(
-                self._towers,
-                share,
-                update=self._updates,
-                num_micro_batches=len(minibatch),
-                workers=self._workers,
-                threads=self._threads,
-            )
-            losses.append(made.loss)
+            share_of_all = WorkerShare(share, self._updates, len(minibatch), self._workers, self._threads)
+            losses.append(large_update(self._towers, share_of_all).loss)
         return losses
 
     def parts(self) -> Parts:

@@ -14,12 +14,11 @@ from clicktower.flows.report.markdown import markdown_page
 from clicktower.flows.show import console, present
 from clicktower.flows.show.console import output, plain
 from clicktower.schemas.errors import UsageError
-from clicktower.training.compute.device import ONE_WORKER
-from clicktower.training.model.recipe import DEFAULT, recipe
+from clicktower.training.model.recipe import DEFAULT, ONE_WORKER, recipe
 from clicktower.training.ranking.ndcg import measure_name
 
 if TYPE_CHECKING:
-    from clicktower.training.evaluation.row import EndedRow
+    from clicktower.training.evaluation.compare_table import EndedRow
 
 
 def compare(

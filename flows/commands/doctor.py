@@ -18,8 +18,8 @@ from clicktower.flows.show import console
 from clicktower.flows.show.console import emit, errors
 from clicktower.schemas.process import limited_groups
 from clicktower.schemas.storage import exists
-from clicktower.training.compute.device import count_gpus
 from clicktower.training.kernel.kernel_library import Status, status
+from clicktower.training.trainer.job import count_gpus
 
 if TYPE_CHECKING:
     from clicktower.flows.config.pipeline_config import PipelineConfig

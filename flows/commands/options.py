@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from clicktower.schemas.errors import UsageError
-from clicktower.training.compute.device import Compute
+from clicktower.training.model.recipe import Compute
 
 AdultList = Annotated[
     str | None, Parameter(help="Your own list of adult words, one per line, instead of the built-in one.")

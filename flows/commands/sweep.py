@@ -16,9 +16,8 @@ from clicktower.schemas import storage
 from clicktower.schemas.manifest import FILE_NAME
 from clicktower.schemas.section import take_fields
 from clicktower.schemas.stage import StageResult
-from clicktower.training.compute.device import Compute
 from clicktower.training.model.label_settings import Classify
-from clicktower.training.model.recipe import Sources
+from clicktower.training.model.recipe import Compute, Sources
 from clicktower.training.sweep.sweep_table import Point, Trial, chosen_row, direction, point_text, train_options
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from clicktower.flows.config.toml_file import recipe_named, with_options
 from clicktower.flows.show import console, present
 from clicktower.schemas import storage
 from clicktower.schemas.errors import UsageError
-from clicktower.training.compute.device import ONE_WORKER
-from clicktower.training.model.recipe import DEFAULT, NO_SOURCES, Sources
+from clicktower.training.model.recipe import DEFAULT, NO_SOURCES, ONE_WORKER, Sources
 
 if TYPE_CHECKING:
     from clicktower.schemas.judgments import Judged

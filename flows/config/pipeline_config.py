@@ -31,10 +31,9 @@ from clicktower.schemas.section import (
     section,
 )
 from clicktower.schemas.stage import open_result
-from clicktower.training.compute.device import Compute
 from clicktower.training.evaluation.row import EvaluateConfig
 from clicktower.training.model.objective_settings import Clicks, Fixed
-from clicktower.training.model.recipe import DEFAULT, Recipe, Sources, may_be_large
+from clicktower.training.model.recipe import DEFAULT, Compute, Recipe, Sources, may_be_large
 from clicktower.training.trainer.job import completed
 from clicktower.training.trainer.launch import require_sum
 

@@ -11,8 +11,7 @@ from pydantic import Field
 from clicktower.flows.config.toml_file import RecipeFields, VariedFields, read_toml, with_fields
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.section import Count, Seed, Uri, changed, section
-from clicktower.training.compute.device import Compute
-from clicktower.training.model.recipe import DEFAULT, Recipe, Sources, recipe
+from clicktower.training.model.recipe import DEFAULT, Compute, Recipe, Sources, recipe
 from clicktower.training.sweep.sweep_stage import Halving
 from clicktower.training.sweep.sweep_table import Point, measures, point_text, value_text
 from clicktower.training.trainer.job import completed

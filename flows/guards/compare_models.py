@@ -20,8 +20,7 @@ from clicktower.schemas.manifest import from_bytes
 from clicktower.schemas.release import PER_QUERY, Decision, Release
 from clicktower.schemas.stage import Progress
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evaluate
-from clicktower.training.ranking.ndcg import measure_name
-from clicktower.training.ranking.significance import bootstrap_interval
+from clicktower.training.ranking.ndcg import bootstrap_interval, measure_name
 
 # A slice's parts in order, and the index of each query's part, or None (evaluate_stage.slices).
 Parts = tuple[Sequence[str], Sequence[int | None]]

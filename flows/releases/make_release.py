@@ -34,14 +34,7 @@ from clicktower.schemas.release import release_folder as release_folder_of
 from clicktower.schemas.stage import Progress, StageResult, open_result
 from clicktower.schemas.text_contract import keyed_digest, words
 from clicktower.training.evaluation.evaluate_stage import OURS, VECTORS
-from clicktower.training.model.embedding import (
-    AnyEncoder,
-    SharingEncoder,
-    keys_at_once,
-    members_of,
-    scores_one_by_one,
-    search_vectors,
-)
+from clicktower.training.model.embedding import AnyEncoder, keys_at_once, members_of, scores_one_by_one, search_vectors
 from clicktower.training.model.model import Model, load_encoder
 from clicktower.training.model.model_folder import DESCRIPTION, WEIGHTS
 from clicktower.training.ranking.bm25 import INDEX, TitleBM25
@@ -205,7 +198,7 @@ class Figures:
         return {"queries": self.n, **by_system, "sentence": self.of_vectors()}
 
 
-def figures(evaluation: Mapping[str, Any], encoder: SharingEncoder) -> Figures:
+def figures(evaluation: Mapping[str, Any], encoder: AnyEncoder) -> Figures:
     """The figures of a release's evaluation, which is empty if there was none, and lacks vectors before version 4."""
     systems = evaluation.get("systems", {})
     shares = {

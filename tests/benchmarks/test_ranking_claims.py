@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.ranking_claims import CUTOFFS, KINDS, RESULTS, ROUNDING, SETS, claims, uncorrected
-from clicktower.training.ranking.significance import holm
+from clicktower.training.ranking.ndcg import holm
 from tests.documented import ROOT
 
 RECORD = json.loads((RESULTS / "ranking-claims.json").read_text(encoding="utf-8"))

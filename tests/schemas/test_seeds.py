@@ -19,8 +19,8 @@ from clicktower.training.evaluation.evaluate_labelled_stage import EvaluateLabel
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
 from clicktower.training.model.parameters import initial_parameters, layout_of
 from clicktower.training.ranking.doc2vec import TitleDoc2Vec
+from clicktower.training.ranking.ndcg import bootstrap_interval
 from clicktower.training.ranking.plsa import TitlePLSA
-from clicktower.training.ranking.significance import bootstrap_interval
 from clicktower.training.trainer.shard_data import Order, shared_pool
 from tests.recipes import recipe_with
 

@@ -4,8 +4,7 @@ from typing import Any
 
 from clicktower.schemas.section import take_fields
 from clicktower.schemas.stage import StageResult
-from clicktower.training.compute.device import Compute
-from clicktower.training.model.recipe import Sources
+from clicktower.training.model.recipe import Compute, Sources
 from clicktower.training.trainer import launch
 
 

@@ -7,11 +7,11 @@ import torch
 
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.stage import Progress, silent
-from clicktower.training.compute.threads import alone
 from clicktower.training.model.embedding import AnyEncoder
 from clicktower.training.model.head import head_of_model
 from clicktower.training.model.model import Model
 from clicktower.training.ranking.hybrid import Confidence
+from clicktower.training.towers.threads import alone
 from clicktower.training.trainer.labelled_shards import LabelledData
 
 AT_ONCE = 4_096  # rows

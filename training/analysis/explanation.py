@@ -19,7 +19,7 @@ from clicktower.training.model.embedding import Side, scores_one_by_one, search_
 from clicktower.training.model.model import Model
 from clicktower.training.model.objective_settings import Clicks
 from clicktower.training.model.recipe import Recipe
-from clicktower.training.ranking.significance import bootstrap_interval
+from clicktower.training.ranking.ndcg import bootstrap_interval
 
 CONFIDENCE, RESAMPLES = 0.95, 2_000
 POSITIONS = 12  # positions of the reading order that are shown separately

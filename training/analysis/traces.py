@@ -29,17 +29,17 @@ import torch
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.text_contract import words
-from clicktower.training.compute.threads import alone
-from clicktower.training.model.compiled_model import text_table
 from clicktower.training.model.embedding import AnyEncoder, Side
-from clicktower.training.model.forward import encode_batch
-from clicktower.training.model.model import BATCH_TEXTS, Model
+from clicktower.training.model.forward import BATCH_TEXTS, encode_batch
+from clicktower.training.model.kernel_towers import text_table
+from clicktower.training.model.model import Model
 from clicktower.training.model.parameters import tower_of
 from clicktower.training.model.recipe import Recipe, tower_name
 from clicktower.training.towers.bilstm import BidirectionalLSTM, MaxPooledTower, SelfAttentiveTower, VariationalTower
 from clicktower.training.towers.recurrent import LSTMTower, PrintedLSTMTower, RNNTower
 from clicktower.training.towers.text_batch import TextBatch, text_batch
 from clicktower.training.towers.text_table import grouped_order
+from clicktower.training.towers.threads import alone
 from clicktower.training.towers.tower import Parts, Projected, word_inputs
 from clicktower.training.towers.tower_kinds import SelfAttentive
 from clicktower.training.towers.tower_settings import Recurrent, TowerSettings

@@ -9,12 +9,16 @@ row again.
 Writes to STORE/compare/DIGEST: comparison.json, and compare.md, the output of `render` for people.
 """
 
+import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, Literal
+
+import pyarrow as pa
 
 from clicktower.schemas import storage
 from clicktower.schemas.content_filters import adult_list
@@ -24,25 +28,21 @@ from clicktower.schemas.judgments import Judged, are_click_derived, read_qrels, 
 from clicktower.schemas.manifest import Outcome, Request, to_bytes
 from clicktower.schemas.process import raise_if_asked_to_end, signals_held
 from clicktower.schemas.section import changed
+from clicktower.schemas.shard import PAIRS, TEXTS, open_table
 from clicktower.schemas.stage import Progress, Stage, StageResult, find_finished, open_result, run_stage, silent
-from clicktower.training.compute.device import ONE_WORKER, Compute
-from clicktower.training.evaluation.compare_table import comparison, difference
-from clicktower.training.evaluation.evaluate_stage import (
-    EvaluateConfig,
-    Slice,
-    read_frequencies,
-    slices,
-    training_clicks,
-)
+from clicktower.schemas.text_contract import normalise, words
+from clicktower.training.evaluation.compare_table import EndedRow, comparison, difference
+from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, Slice, read_frequencies, slices
 from clicktower.training.evaluation.measured_row import evaluate_baseline, evaluate_hybrid, evaluate_model
-from clicktower.training.evaluation.row import BASELINE, ComparisonInputs, EndedRow, Row, measure_request, write_row
+from clicktower.training.evaluation.row import BASELINE, ComparisonInputs, Row, measure_request, write_row
 from clicktower.training.evaluation.rows import HYBRID
 from clicktower.training.model.objective_settings import Fixed
-from clicktower.training.model.recipe import Recipe
-from clicktower.training.ranking.measure import judged_collection
+from clicktower.training.model.recipe import ONE_WORKER, Compute, Recipe
+from clicktower.training.ranking.measure import JudgedCollection, judged_collection
 from clicktower.training.ranking.ndcg import CUTOFFS, gains_of, judged_pairs
 from clicktower.training.sweep.trial_process import TrialProcess, TrialStatus
 from clicktower.training.trainer.launch import fingerprints, train_request, workers_device
+from clicktower.training.trainer.shard_data import local_folder
 
 COMPARE = Stage("compare", version=7)
 _LISTEN_SECONDS = 0.5
@@ -184,7 +184,7 @@ class _Work:
     @cached_property
     def slices(self) -> dict[str, Slice]:
         counts = read_frequencies(self.frequencies) if self.frequencies else None
-        return slices(self.inputs.collection, clicks=self.clicks, frequencies=counts)
+        return slices_by_training(self.inputs.collection, self.clicks, counts)
 
     def request(self, against: str) -> Request:
         """The comparison's request: every row is identified by its inputs, so the request is known before any row is
@@ -309,3 +309,45 @@ def _best_model(ended: Sequence[EndedRow]) -> EndedRow | None:
         ended_row for ended_row in ended if ended_row.state == "done" and ended_row.row.family in ("tower", "model")
     ]
     return max(candidates, key=lambda ended_row: ended_row.metrics["ndcg@10"], default=None)
+
+
+def slices_by_training(
+    collection: JudgedCollection, clicks: Mapping[str, int], frequencies: Mapping[str, int] | None
+) -> dict[str, Slice]:
+    """As `slices`, with trained queries separated from new ones.
+
+    `clicks`: `training_clicks`; without `frequencies` they also say how often a query was asked.
+    """
+    queries = [collection.queries[query_id] for query_id in collection.qrels]
+    by_click = {q: clicks.get(normalise(query), 0) for q, query in zip(collection.qrels, queries, strict=True)}
+    result = slices(collection, frequencies or by_click)
+    in_thirds = result.pop("frequency", None)  # comes last
+    parts = ["trained on", "not trained on"]
+    of_query = [parts[normalise(query) not in clicks] if words(query) else None for query in queries]
+    result["training"] = parts, of_query
+    return result | {"frequency": in_thirds} if in_thirds else result
+
+
+def training_clicks(shards: str, side: Literal["query", "clicked"] = "query") -> dict[str, int]:
+    """The clicks of each query, or each clicked title, normalised, in the training shards of a build.
+
+    Raises StageError if they are unreadable.
+    """
+    built = open_result(shards)
+    clicks: Counter[str] = Counter()
+    try:
+        folder = local_folder(built.data)
+        for name in sorted(name for name in os.listdir(folder) if name.startswith("train-")):
+            texts = open_table(f"{folder}/{name}/texts.arrow", TEXTS)["text"]
+            pairs = open_table(f"{folder}/{name}/pairs.arrow", PAIRS)
+            summed = pairs.group_by(side).aggregate([("clicks", "sum")])
+            clicks.update(
+                dict(zip(texts.take(summed[side]).to_pylist(), summed["clicks_sum"].to_pylist(), strict=True))
+            )
+    except (OSError, pa.ArrowInvalid, ValueError) as error:
+        raise StageError(
+            f"The queries of the shards in {shards} cannot be read: a file is missing or unreadable"
+            f" ({type(error).__name__}).",
+            "Run `clicktower build` again.",
+        ) from None
+    return dict(clicks)

@@ -1,17 +1,19 @@
 """Finished rows -> the comparison: means with intervals, each row against a chosen one, slices, caveats."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from clicktower.schemas.judgments import Run, are_click_derived, trec_field
+from clicktower.schemas import storage
+from clicktower.schemas.judgments import Run, are_click_derived, read_run, trec_field
+from clicktower.schemas.stage import StageResult
 from clicktower.training.evaluation import TABLES
 from clicktower.training.evaluation.evaluate_stage import RULES, EvaluateConfig, Slice, ranked_titles, warnings
-from clicktower.training.evaluation.row import EndedRow, Row
+from clicktower.training.evaluation.row import BM25_IN_THE_PAPER, JUDGED, Row, measures_of
 from clicktower.training.ranking.measure import JudgedCollection
-from clicktower.training.ranking.ndcg import CUTOFFS
-from clicktower.training.ranking.significance import kendall, percentiles, resample
+from clicktower.training.ranking.ndcg import CUTOFFS, percentiles, resample
 
 SLICED_BY = "ndcg@10"
 _PAPER = tuple(f"ndcg@{k}" for k in CUTOFFS)  # the paper's figures for each row
@@ -23,6 +25,35 @@ _RULES = {
     "seeds": "a row of several seeds has, for each query, the mean over them",
     "texts_per_second": "titles, from text to vector or to index, on the machine that measured the row",
 }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EndedRow:
+    """How a row ended: with its result, or with a sentence that says why it has none.
+
+    `state`: done, failed, or empty for a row whose input is missing.
+    """
+
+    row: Row
+    state: str
+    result: StageResult | None = None
+    why: str | None = None
+    seconds: float = 0.0
+    made_from: Sequence[str] = ()  # the rows that a hybrid is made from
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        return self.result.manifest.outcome.metrics if self.result else {}
+
+    def per_query(self) -> dict[str, np.ndarray]:
+        """Each measure of each query (row.measures_of)."""
+        assert self.result
+        return measures_of(self.result)
+
+    def judged_run(self) -> Run:
+        """The row's ranking of the judged documents."""
+        assert self.result
+        return read_run(storage.join(self.result.data, JUDGED))
 
 
 def comparison(
@@ -72,7 +103,7 @@ def _row(row: EndedRow, values: Mapping, differences: Mapping, sliced: Mapping) 
         "table": row.row.table,
         "paper_row": row.row.title if row.row.paper else None,
         "paper": dict(zip(_PAPER, row.row.paper, strict=True)) if row.row.paper else None,
-        "paper_to_bm25": row.row.paper_to_baseline,
+        "paper_to_bm25": _paper_to_bm25(row.row),
         "values": values.get(name, {}),
         "to_against": differences.get(name),
         "parameters": metrics.get("parameters"),
@@ -208,3 +239,19 @@ def _ranking(collection: JudgedCollection, run: Run, query_id: str) -> list[dict
     scores = {d: results[trec_field(d)] for d in collection.qrels[query_id] if trec_field(d) in results}
     ranked = sorted(scores.items(), key=lambda item: (item[1], item[0]), reverse=True)
     return ranked_titles(collection, query_id, ranked[:_RANKS])
+
+
+def _paper_to_bm25(row: Row) -> dict[str, float] | None:
+    """The paper's figure of a row minus its figure of BM25, in points of NDCG by measure."""
+    if row.paper is None:
+        return None
+    return {name: round(a - b, 1) for name, a, b in zip(_PAPER, row.paper, BM25_IN_THE_PAPER, strict=True)}
+
+
+def kendall(values_SR: np.ndarray, reference_R: np.ndarray) -> np.ndarray:
+    """Kendall's τ-b of each sample's order of R rows with a reference's, float64 [S]; 0 where all values are equal."""
+    first, second = np.triu_indices(len(reference_R), k=1)
+    reference_P = np.sign(reference_R[first] - reference_R[second])
+    signs_SP = np.sign(np.round(values_SR[:, first] - values_SR[:, second], 12))  # equal sums may round differently
+    untied_S = np.sqrt((signs_SP**2).sum(axis=1) * (reference_P**2).sum())
+    return np.divide(signs_SP @ reference_P, untied_S, out=np.zeros(len(values_SR)), where=untied_S > 0)

@@ -45,7 +45,7 @@ from clicktower.training.ranking.labelled_measures import (
     reliability,
     spearman,
 )
-from clicktower.training.ranking.significance import percentiles, resample
+from clicktower.training.ranking.ndcg import percentiles, resample
 from clicktower.training.towers.tower_kinds import SelfAttentive
 from clicktower.training.trainer.labelled_shards import LabelledData, LabelledRows, read_labelled
 

@@ -17,14 +17,11 @@ BM25 and the random order are the same beside every model, so each is an output 
 A slice groups the queries in which systems may differ: by length, spelling, intent, frequency, seen or new.
 """
 
-import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from clicktower.schemas import storage
 from clicktower.schemas.content_filters import adult_list as read_adult_list
@@ -33,9 +30,8 @@ from clicktower.schemas.errors import StageError
 from clicktower.schemas.judgments import are_click_derived, read_qrels, read_queries, run_lines
 from clicktower.schemas.lexical_contract import Analyser
 from clicktower.schemas.manifest import Outcome, to_bytes
-from clicktower.schemas.shard import PAIRS, TEXTS, open_table
-from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, require_present, run_stage, silent
-from clicktower.schemas.text_contract import keyed_digest, normalise, words
+from clicktower.schemas.stage import Progress, Stage, StageResult, require_present, run_stage, silent
+from clicktower.schemas.text_contract import keyed_digest, words
 from clicktower.training.evaluation.row import (
     BASELINE,
     BM25_ROW,
@@ -63,17 +59,11 @@ TRANSACTIONAL = re.compile(
 Slice = tuple[Sequence[str], Sequence[str | None]]
 
 
-def slices(
-    collection: JudgedCollection,
-    *,
-    clicks: Mapping[str, int] | None = None,
-    frequencies: Mapping[str, int] | None = None,
-) -> dict[str, Slice]:
+def slices(collection: JudgedCollection, frequencies: Mapping[str, int] | None = None) -> dict[str, Slice]:
     """Every slice with data.
 
-    `clicks`: `training_clicks`, to separate trained queries from new ones. `frequencies`: how often each query was
-    asked, by id (by default its training clicks, if it has any), for head, torso and tail: the most frequent queries
-    that make up a third of all searches, those of the second third, and the rest.
+    `frequencies`: how often each query was asked, by id, for head, torso and tail: the most frequent queries that make
+    up a third of all searches, those of the second third, and the rest.
     """
     texts = [words(collection.queries[query_id]) for query_id in collection.qrels]
     result: dict[str, Slice] = {
@@ -83,17 +73,12 @@ def slices(
         ),
         "spelling": _spelling(collection, texts),
     }
-    queries = [collection.queries[query_id] for query_id in collection.qrels]
-    intents = [_intent(query.casefold()) for query in queries]
+    intents = [_intent(collection.queries[query_id].casefold()) for query_id in collection.qrels]
     if any(intents):
         result["intent"] = (
             ["navigational", "transactional", "other"],
             [intent or "other" if text else None for intent, text in zip(intents, texts, strict=True)],
         )
-    if clicks is not None:
-        result["training"] = _training(queries, clicks)
-        by_click = {q: clicks.get(normalise(query), 0) for q, query in zip(collection.qrels, queries, strict=True)}
-        frequencies = frequencies or by_click
     if frequencies and any(frequencies.get(query_id) for query_id in collection.qrels):
         result["frequency"] = _frequency(list(collection.qrels), frequencies)
     return result
@@ -136,11 +121,6 @@ def _intent(query: str) -> str | None:
     return "navigational" if NAVIGATIONAL.search(query) else "transactional" if TRANSACTIONAL.search(query) else None
 
 
-def _training(queries: Sequence[str], clicks: Mapping[str, int]) -> Slice:
-    parts = ["trained on", "not trained on"]
-    return parts, [parts[normalise(query) not in clicks] if words(query) else None for query in queries]
-
-
 def _frequency(query_ids: Sequence[str], frequencies: Mapping[str, int]) -> Slice:
     """Head, torso, tail: a query is in the head while the more frequent ones make up less than a third of all."""
     parts = ["head", "torso", "tail"]
@@ -151,33 +131,6 @@ def _frequency(query_ids: Sequence[str], frequencies: Mapping[str, int]) -> Slic
         q: parts[int(3 * more_frequent // total)] for q, more_frequent in zip(with_frequency, before, strict=True)
     }
     return parts, [part_of.get(query_id) for query_id in query_ids]
-
-
-def training_clicks(shards: str, side: Literal["query", "clicked"] = "query") -> dict[str, int]:
-    """The clicks of each query, or each clicked title, normalised, in the training shards of a build.
-
-    Raises StageError if they are unreadable.
-    """
-    from clicktower.training.trainer.shard_data import local_folder  # which loads torch
-
-    built = open_result(shards)
-    clicks: Counter[str] = Counter()
-    try:
-        folder = local_folder(built.data)
-        for name in sorted(name for name in os.listdir(folder) if name.startswith("train-")):
-            texts = open_table(f"{folder}/{name}/texts.arrow", TEXTS)["text"]
-            pairs = open_table(f"{folder}/{name}/pairs.arrow", PAIRS)
-            summed = pairs.group_by(side).aggregate([("clicks", "sum")])
-            clicks.update(
-                dict(zip(texts.take(summed[side]).to_pylist(), summed["clicks_sum"].to_pylist(), strict=True))
-            )
-    except (OSError, pa.ArrowInvalid, ValueError) as error:
-        raise StageError(
-            f"The queries of the shards in {shards} cannot be read: a file is missing or unreadable"
-            f" ({type(error).__name__}).",
-            "Run `clicktower build` again.",
-        ) from None
-    return dict(clicks)
 
 
 EVALUATE = Stage("evaluate", version=6)
@@ -316,9 +269,9 @@ def warnings(collection: JudgedCollection) -> list[str]:
         "queries_without_words": "queries have no word: they have no results and count 0",
         "queries_of_one_grade": "queries have judgments of one single grade: they cannot tell two systems apart",
     }
-    sentences_found = [f"{counts[name]:,} {sentence}" for name, sentence in sentences.items() if counts[name]]
-    sentences_found += [rows.sentence for rows in collection.unfit]
-    return [CLICK_DERIVED_SENTENCE, *sentences_found] if are_click_derived(collection.qrels) else sentences_found
+    warned = [f"{counts[name]:,} {sentence}" for name, sentence in sentences.items() if counts[name]]
+    warned += [rows.sentence for rows in collection.unfit]
+    return [CLICK_DERIVED_SENTENCE, *warned] if are_click_derived(collection.qrels) else warned
 
 
 def _per_query(
@@ -334,7 +287,7 @@ def _per_query(
         "best_score": [max(scores) if scores else None for scores in best],
         "slices": {
             name: {"parts": list(parts), "of_query": [None if part is None else parts.index(part) for part in of_query]}
-            for name, (parts, of_query) in slices(collection, frequencies=frequencies).items()
+            for name, (parts, of_query) in slices(collection, frequencies).items()
         },
     }
 

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 import numpy as np
@@ -20,16 +20,9 @@ from clicktower.training.evaluation.row import (
     make_baseline,
     measure_system,
 )
-from clicktower.training.ranking.bm25 import RelativeBM25, TitleBM25
+from clicktower.training.ranking.bm25 import TitleBM25
 from clicktower.training.ranking.hybrid import Hybrid, cross_fit, scores_of_pairs
-from clicktower.training.ranking.measure import (
-    DEFAULT_RULES,
-    JudgedCollection,
-    Measured,
-    Rules,
-    measure_runs,
-    rank_results,
-)
+from clicktower.training.ranking.measure import DEFAULT_RULES, JudgedCollection, Measured, Rules, measure_runs
 from clicktower.training.ranking.ndcg import judged_pairs
 from clicktower.training.ranking.title_ranking import TitleRanking
 
@@ -158,3 +151,20 @@ def measure_run(run: Run, collection: JudgedCollection, rules: Rules = DEFAULT_R
     ]
     figures = measure_runs(judged, retrieved, collection, rules)
     return figures, [f"{count:,} {sentence}" for count, sentence in notes if count]
+
+
+def rank_results(results: Mapping[str, float]) -> dict[str, float]:
+    """The results in order: scores as 32-bit floats, ties by descending id, as in trec_eval."""
+    with np.errstate(over="ignore"):  # beyond the range of 32 bits is infinite in trec_eval too
+        keys = {document_id: (float(np.float32(score)), document_id) for document_id, score in results.items()}
+    return {document_id: results[document_id] for document_id in sorted(results, key=keys.__getitem__, reverse=True)}
+
+
+class RelativeBM25:
+    """BM25(q, d) / BM25(q, q) as a system."""
+
+    def __init__(self, bm25: TitleBM25) -> None:
+        self._bm25 = bm25
+
+    def scores(self, queries: Sequence[str]) -> np.ndarray:
+        return self._bm25.relative_scores(queries)

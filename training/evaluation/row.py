@@ -34,8 +34,7 @@ from clicktower.training.evaluation import Table
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.ranking.bm25 import TitleBM25
 from clicktower.training.ranking.measure import JudgedCollection, Measured, RandomOrder, Rules, System, measure
-from clicktower.training.ranking.ndcg import CUTOFFS, Gain
-from clicktower.training.ranking.significance import bootstrap_interval, holm, randomisation_p
+from clicktower.training.ranking.ndcg import CUTOFFS, Gain, bootstrap_interval, holm, randomisation_p
 
 
 @section
@@ -89,7 +88,7 @@ Family = Literal["floor", "logged", "lexical", "topics", "paragraph", "tower", "
 Figures = tuple[float, float, float]  # NDCG@1, @3 and @10 in percent
 BM25_IN_THE_PAPER: Figures = (30.5, 32.8, 38.8)
 MEASURE = Stage("measure", version=4)
-_PER_QUERY, _JUDGED, _RETRIEVED = "per_query.json", "judged.run", "collection.run"
+_PER_QUERY, JUDGED, _RETRIEVED = "per_query.json", "judged.run", "collection.run"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -125,13 +124,6 @@ class Row:
     settings: Mapping[str, Any] = field(default_factory=dict)
     source: str | None = None
     needs: str | None = None
-
-    @property
-    def paper_to_baseline(self) -> dict[str, float] | None:
-        """The paper's figure of the row minus its figure of BM25, in points of NDCG by measure."""
-        if self.paper is None:
-            return None
-        return {f"ndcg@{k}": round(a - b, 1) for k, a, b in zip(CUTOFFS, self.paper, BM25_IN_THE_PAPER, strict=True)}
 
 
 # The baselines of every evaluation.
@@ -185,18 +177,23 @@ def measured_baseline(
     request = measure_request(row, {**judged, "from": None}, inputs.config)
     result, _ = find_finished(store, request)
     if result is None:
-        made = make_baseline(row, inputs, progress)
-        write_row(store, request, row, [made])
-        return made.measured, made.system
-    ended, collection = EndedRow(row=row, state="done", result=result), inputs.collection
-    id_of = {trec_field(document_id): document_id for document_id in collection.row_of}
+        baseline = make_baseline(row, inputs, progress)
+        write_row(store, request, row, [baseline])
+        return baseline.measured, baseline.system
+    id_of = {trec_field(document_id): document_id for document_id in inputs.collection.row_of}
 
-    def with_all_queries(run: Run) -> Run:
-        results = {query_id: run.get(trec_field(query_id), {}) for query_id in collection.qrels}
+    def run_named(name: str) -> Run:
+        run = read_run(storage.join(result.data, name))
+        results = {query_id: run.get(trec_field(query_id), {}) for query_id in inputs.collection.qrels}
         return {query_id: {id_of[d]: score for d, score in scores.items()} for query_id, scores in results.items()}
 
-    judged_run, retrieved = with_all_queries(ended.judged_run()), with_all_queries(ended.retrieved_run())
-    return Measured(judged=judged_run, retrieved=retrieved, per_query=ended.per_query()), None
+    return Measured(judged=run_named(JUDGED), retrieved=run_named(_RETRIEVED), per_query=measures_of(result)), None
+
+
+def measures_of(result: StageResult) -> dict[str, np.ndarray]:
+    """Each measure of each query of an evaluated row, float64 in the order of the qrels."""
+    value = from_bytes(storage.read_bytes(storage.join(result.data, _PER_QUERY)))
+    return {name: np.array(values) for name, values in value["measures"].items()}
 
 
 def measure_system(system: System, name: str, inputs: ComparisonInputs, progress: Progress) -> Measured:
@@ -225,7 +222,7 @@ def write_row(store: str, request: Request, row: Row, systems: Sequence[MadeSyst
         measures = {name: values.tolist() for name, values in means.items()}
         content = json.dumps({"measures": measures}, allow_nan=False)
         storage.write_atomic(storage.join(folder, _PER_QUERY), content.encode())
-        for name, run in {_JUDGED: first.measured.judged, _RETRIEVED: first.measured.retrieved}.items():
+        for name, run in {JUDGED: first.measured.judged, _RETRIEVED: first.measured.retrieved}.items():
             storage.write_atomic(storage.join(folder, name), "".join(run_lines(run, f"clicktower-{row.name}")).encode())
         return Outcome(
             counts={"queries": len(next(iter(means.values()))), "seeds": len(systems)},
@@ -246,38 +243,3 @@ def write_row(store: str, request: Request, row: Row, systems: Sequence[MadeSyst
 def _mean(values: Sequence[float | None]) -> float | None:
     numbers = [value for value in values if value is not None]
     return float(np.mean(numbers)) if numbers else None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EndedRow:
-    """How a row ended: with its result, or with a sentence that says why it has none.
-
-    `state`: done, failed, or empty for a row whose input is missing.
-    """
-
-    row: Row
-    state: str
-    result: StageResult | None = None
-    why: str | None = None
-    seconds: float = 0.0
-    made_from: Sequence[str] = ()  # the rows that a hybrid is made from
-
-    @property
-    def metrics(self) -> Mapping[str, Any]:
-        return self.result.manifest.outcome.metrics if self.result else {}
-
-    def per_query(self) -> dict[str, np.ndarray]:
-        """Each measure of each query, float64 in the order of the qrels."""
-        assert self.result
-        value = from_bytes(storage.read_bytes(storage.join(self.result.data, _PER_QUERY)))
-        return {measure: np.array(values) for measure, values in value["measures"].items()}
-
-    def judged_run(self) -> Run:
-        """The row's ranking of the judged documents."""
-        assert self.result
-        return read_run(storage.join(self.result.data, _JUDGED))
-
-    def retrieved_run(self) -> Run:
-        """The row's best of the whole collection."""
-        assert self.result
-        return read_run(storage.join(self.result.data, _RETRIEVED))

@@ -1,4 +1,8 @@
-"""Loads the compiled kernels once, or says why they are not available.
+"""Loads the compiled path once, plain C++ called through ctypes, or says why it is not available.
+
+training.model.kernel_towers turns texts into words and trigrams (tokenise.cpp), indexes a batch (batch.cpp,
+prefixes.cpp) and encodes texts (encode_text.cpp). training.trainer.kernel_path computes a minibatch's gradient and the
+update (gradient.cpp, click_loss.h). Here are vectors in eight bits (nearest.cpp) and titles by word (postings.cpp).
 
 The package's own build makes one shared library of the C++ files here (pyproject.toml), without Python's or torch's
 headers; it is optional, so that an install without a compiler succeeds. All compiled code has a reference in Python.

@@ -30,18 +30,17 @@ class TextEncoder(Protocol):
         """float32 [texts, dimensions]; every text has at least one word."""
 
 
-class SharingEncoder(TextEncoder, Protocol):
-    """A TextEncoder that says which shares its words and the terms of the texts have of a score (title_ranking)."""
+class AnyEncoder(TextEncoder, Protocol):
+    """The content of a model folder: a model, an ensemble of `members`, or an imported encoder.
+
+    It says which shares its words and the terms of the texts have of a score (title_ranking).
+    """
 
     @property
     def word_share(self) -> float: ...
 
     @property
     def lexical_share(self) -> float: ...
-
-
-class AnyEncoder(SharingEncoder, Protocol):
-    """The content of a model folder: a model, an ensemble of `members`, or an imported encoder."""
 
     @property
     def dimensions(self) -> int: ...

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from clicktower.schemas.release import Similarity
-from clicktower.training.model.embedding import Empty, Side, unit
+from clicktower.training.model.embedding import Empty, Side, TextEncoder, unit
 from clicktower.training.model.model_folder import SCHEMA_VERSION, ShapesDiffer, Stored, encoder_of
 
 
@@ -60,13 +60,14 @@ class Ensemble:
         """As `Model.encode`, but of length 1: each member's unit vector, weighed as above."""
         return _side_by_side(self.members, self.text_weights, texts, side, empty=empty)
 
-    def encode_words(self, words: Sequence[str], side: Side) -> np.ndarray:
-        """The words' vectors for their matches, as above; by all members if none has a share for words."""
+    @property
+    def of_words(self) -> TextEncoder:
+        """The encoder of single words for their matches, as above; of all members if none has a share for words."""
         weighted = [(member, share * member.word_share) for member, share in self._of_vectors() if member.word_share]
         if not weighted:
-            return self.encode(words, side)
+            return self
         members, weights = zip(*weighted, strict=True)
-        return _side_by_side(members, _normalised(weights), words, side)
+        return _WordEncoder(members, _normalised(weights))
 
     @property
     def text_weights(self) -> list[float]:
@@ -82,6 +83,16 @@ class Ensemble:
     def _with_shares(self) -> list[tuple[Any, float]]:
         equal = (1 / len(self.members),) * len(self.members)
         return list(zip(self.members, self.shares or equal, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _WordEncoder:
+    members: Sequence[Any]
+    weights: Sequence[float]
+    similarity: Similarity = "cosine"
+
+    def encode(self, texts: Sequence[str], side: Side) -> np.ndarray:
+        return _side_by_side(self.members, self.weights, texts, side)
 
 
 def _normalised(weights: Sequence[float]) -> list[float]:

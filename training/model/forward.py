@@ -3,17 +3,22 @@
 Shapes: N texts, d dimensions, R touched rows, G columns.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
-from clicktower.training.compute.reduction import RowGradient
-from clicktower.training.model.parameters import Encoder
+from clicktower.training.model.parameters import Encoder, RowGradient, compute_threads
 from clicktower.training.model.recipe import tower_name
-from clicktower.training.towers.text_batch import TextBatch
+from clicktower.training.towers.text_batch import TextBatch, text_batch
+from clicktower.training.towers.text_table import TextTable, grouped_order
+from clicktower.training.towers.threads import alone
 from clicktower.training.towers.tower import Parts, word_inputs
 from clicktower.training.towers.tower_settings import Truncated
+
+BATCH_TEXTS = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +71,25 @@ def gradients(loss: torch.Tensor, sides: Sequence[Encoded], encoder: Encoder) ->
         trained = encoder.layout.trained(side.rows)
         gradients.append((side.name, RowGradient(trained, by_table_RG[: len(trained)], by_parts)))
     return gradients
+
+
+def encode_in_torch(encoder: Encoder, table: TextTable, side: str) -> np.ndarray:
+    """As `model.encode_table`."""
+    vectors = np.zeros((len(table), encoder.dimensions), np.float32)
+    lengths = table.words.lengths
+    by_length = grouped_order(lengths)
+    by_length = by_length[np.count_nonzero(lengths == 0) :]
+
+    def encode_some(start: int) -> None:
+        index = by_length[start : start + BATCH_TEXTS]
+        batch = text_batch([(table, index)]).to(encoder.device.place)
+        vectors[index] = encode_batch(batch, side, encoder).cpu().numpy()
+
+    batches = range(0, len(by_length), BATCH_TEXTS)
+    if len(batches) == 1:  # a query being served: not worth a pool
+        with alone():
+            encode_some(0)
+    elif batches:
+        with compute_threads(min(len(batches), len(os.sched_getaffinity(0)))) as threads:
+            list(threads.map(encode_some, batches))
+    return vectors

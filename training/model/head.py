@@ -21,11 +21,10 @@ import numpy as np
 import torch
 
 from clicktower.schemas.errors import UsageError
-from clicktower.training.compute.gradient_sums import in_blocks
-from clicktower.training.compute.threads import empty
 from clicktower.training.model import label_settings
 from clicktower.training.model.parameters import Outputs, tower_of
 from clicktower.training.model.recipe import Recipe
+from clicktower.training.towers.threads import empty, in_blocks
 from clicktower.training.towers.tower import Parts
 from clicktower.training.towers.tower_settings import Shapes
 

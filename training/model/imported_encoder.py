@@ -20,8 +20,8 @@ import numpy as np
 
 from clicktower.schemas.release import Similarity
 from clicktower.schemas.text_contract import normalise, words
-from clicktower.training.model.compiled_model import require_side, require_words
 from clicktower.training.model.embedding import Empty, Side
+from clicktower.training.model.kernel_towers import require_side, require_words
 from clicktower.training.model.model_folder import SCHEMA_VERSION
 from clicktower.training.towers.text_table import grouped_order
 

@@ -1,4 +1,4 @@
-"""Texts for the kernels: split into words and trigrams, as the index of a batch, and through towers.
+"""Texts as words and trigrams, and on the kernels: as the index of a batch, through towers, and through a whole model.
 
 Texts are split by the text contract (schemas.text_contract): ASCII texts are lower-cased and split in C++. Any other
 text is split by Python's own `words`, and its words are counted and split into trigrams with the rest.
@@ -13,15 +13,19 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pkgutil import resolve_name
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from clicktower.schemas.errors import UsageError
+from clicktower.schemas.release import Similarity
 from clicktower.schemas.text_contract import words
 from clicktower.training.kernel.kernel_library import Owned, fields, library, require_memory, status
+from clicktower.training.model.embedding import Empty, Side
 from clicktower.training.model.objective_settings import Clicks
-from clicktower.training.model.recipe import Nesterov, Recipe
-from clicktower.training.towers.text_table import Ragged, TextTable
+from clicktower.training.model.recipe import Nesterov, Recipe, tower_name
+from clicktower.training.towers.text_table import Ragged, TextTable, WordRows, list_offsets
 from clicktower.training.towers.tower_settings import (
     DSSM,
     LSTM,
@@ -96,6 +100,46 @@ def tokenised(texts: Sequence[str] | pa.StringArray | pa.LargeStringArray, table
         words=Ragged(tokens.numbers(0, np.int64), tokens.numbers(1, np.int32)),
         trigrams=Ragged(tokens.numbers(2, np.int64), tokens.numbers(3, np.uint32)),
     )
+
+
+def require_side(side: str) -> None:
+    """Raises UsageError for any side other than query and document."""
+    if side not in ("query", "document"):
+        raise UsageError(f"There is no side {side!r}.", "Use query or document.")
+
+
+def require_words(has_word: np.ndarray) -> None:
+    """Raises UsageError for a text without a word; `has_word`: of each text."""
+    if not has_word.all():
+        raise UsageError(
+            f"{np.count_nonzero(~has_word):,} of {len(has_word):,} texts have no word (the first is number"
+            f" {int(has_word.argmin()) + 1:,}), so they have no embedding.",
+            "Leave them out, or ask for zero vectors (empty='zero').",
+        )
+
+
+def encodable(texts: Sequence[str], recipe: Recipe, word_rows: WordRows, empty: Empty) -> TextTable:
+    """Texts as a recipe's towers read them. Raises UsageError for a text without a word, unless `empty` is zero."""
+    table = text_table(texts, word_rows)
+    if empty == "error":
+        require_words(table.words.lengths > 0)
+    return table.limited(recipe.max_words, recipe.overflow)
+
+
+def text_table(texts: Sequence[str], word_rows: WordRows) -> TextTable:
+    """Texts split into words by the text contract, each distinct word once, numbered by appearance, as rows of W."""
+    if status().available and not word_rows.words:
+        return tokenised(texts, word_rows.trigram_rows)
+    return tokenised_in_python(texts, word_rows)
+
+
+def tokenised_in_python(texts: Sequence[str], word_rows: WordRows) -> TextTable:
+    """`text_table` by the functions that define the contract."""
+    number: dict[str, int] = {}
+    of_texts = [[number.setdefault(word, len(number)) for word in words(text)] for text in texts]
+    offsets = list_offsets(np.fromiter(map(len, of_texts), np.int64, len(of_texts)))
+    flat = np.fromiter((word for text in of_texts for word in text), np.int32, int(offsets[-1]))
+    return TextTable(Ragged(offsets, flat), word_rows.of(list(number)))
 
 
 class _Utf8:
@@ -395,7 +439,50 @@ class Distribution:
 
     def __call__(self, state_ND: np.ndarray) -> np.ndarray:
         """float32 [N, 2 h]."""
-        found_Ne = np.matmul(state_ND[:, None, :], self._weights_De)[:, 0] + self._bias_e
-        argument_Nh = found_Ne[:, self.dimensions // 2 :]
+        outputs_Ne = np.matmul(state_ND[:, None, :], self._weights_De)[:, 0] + self._bias_e
+        argument_Nh = outputs_Ne[:, self.dimensions // 2 :]
         argument_Nh[:] = np.logaddexp(argument_Nh, np.float32(0)) + np.float32(SIGMA_MIN)
-        return found_Ne
+        return outputs_Ne
+
+
+class OfRecipe:
+    """What an encoder has from its recipe."""
+
+    recipe: Recipe
+
+    @property
+    def similarity(self) -> Similarity:
+        """How its vectors are compared: as its objective compared them in training."""
+        return self.recipe.objective.similarity
+
+    @property
+    def word_share(self) -> float:
+        """The share of the words' own matches in a score (ranking.title_ranking)."""
+        return self.recipe.clicks.word_share
+
+    @property
+    def lexical_share(self) -> float:
+        """The share of the terms that a query and a title have in common (ranking.title_ranking)."""
+        return self.recipe.clicks.lexical_share
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledModel(OfRecipe):
+    """A model on the kernels: it encodes texts without torch, which takes seconds to load."""
+
+    recipe: Recipe
+    word_rows: WordRows
+    towers: Mapping[str, CompiledTower]  # by name
+    text_contract: Mapping[str, Any]
+
+    def encode(self, texts: Sequence[str], side: Side, *, empty: Empty = "error") -> np.ndarray:
+        """As `model.Model.encode`, the same bits."""
+        require_side(side)
+        tower = self.towers[tower_name(self.recipe, side)]
+        if len(texts) == 1 and (vector := tower.encode_short(texts[0])) is not None:
+            return vector
+        return tower.encode(encodable(texts, self.recipe, self.word_rows, empty))
+
+    @property
+    def dimensions(self) -> int:
+        return next(iter(self.towers.values())).dimensions

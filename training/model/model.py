@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -13,13 +12,17 @@ import numpy as np
 import torch
 
 from clicktower.schemas.errors import StageError, require_major
-from clicktower.schemas.release import Similarity
 from clicktower.schemas.section import named_settings
 from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
-from clicktower.training.compute.threads import alone, compute_threads
-from clicktower.training.model.compiled_model import CompiledModel, encodable, require_side
 from clicktower.training.model.embedding import Empty, Side, WholeEncoder, members_of
-from clicktower.training.model.kernel_towers import CompiledTower, can_encode
+from clicktower.training.model.kernel_towers import (
+    CompiledModel,
+    CompiledTower,
+    OfRecipe,
+    can_encode,
+    encodable,
+    require_side,
+)
 from clicktower.training.model.model_folder import (
     SCHEMA_VERSION,
     ShapesDiffer,
@@ -31,13 +34,11 @@ from clicktower.training.model.model_folder import (
 from clicktower.training.model.parameters import CPU, Encoder, Layout, Outputs, layout_of, sizes_of
 from clicktower.training.model.recipe import Recipe, tower_name
 from clicktower.training.towers.text_table import CONTRACT_VERSION as WORDS_VERSION
-from clicktower.training.towers.text_table import TextTable, grouped_order
-
-BATCH_TEXTS = 1_024
+from clicktower.training.towers.text_table import TextTable
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class Model(OfRecipe):
     """A trained model: its towers, and the conditions under which texts mean the same to it as in training."""
 
     recipe: Recipe
@@ -63,21 +64,6 @@ class Model:
             return self.compiled.encode(texts, side, empty=empty)
         require_side(side)
         return encode_table(self.encoder, encodable(texts, self.recipe, self.layout.word_rows, empty), side)
-
-    @property
-    def similarity(self) -> Similarity:
-        """How its vectors are compared: as its objective compared them in training."""
-        return self.recipe.objective.similarity
-
-    @property
-    def word_share(self) -> float:
-        """The share of the words' own matches in a score (ranking.title_ranking)."""
-        return self.recipe.clicks.word_share
-
-    @property
-    def lexical_share(self) -> float:
-        """The share of the terms that a query and a title have in common (ranking.title_ranking)."""
-        return self.recipe.clicks.lexical_share
 
     @property
     def num_parameters(self) -> int:
@@ -168,27 +154,9 @@ def encode_table(encoder: Encoder, table: TextTable, side: str) -> np.ndarray:
     """
     if can_encode(encoder.recipe) and encoder.device == CPU:
         return _compiled(encoder, table, side).encode(table)
-    from clicktower.training.model.forward import encode_batch
-    from clicktower.training.towers.text_batch import text_batch
+    from clicktower.training.model.forward import encode_in_torch
 
-    vectors = np.zeros((len(table), encoder.dimensions), np.float32)
-    lengths = table.words.lengths
-    by_length = grouped_order(lengths)
-    by_length = by_length[np.count_nonzero(lengths == 0) :]
-
-    def encode_some(start: int) -> None:
-        index = by_length[start : start + BATCH_TEXTS]
-        batch = text_batch([(table, index)]).to(encoder.device.place)
-        vectors[index] = encode_batch(batch, side, encoder).cpu().numpy()
-
-    batches = range(0, len(by_length), BATCH_TEXTS)
-    if len(batches) == 1:  # a query being served: not worth a pool
-        with alone():
-            encode_some(0)
-    elif batches:
-        with compute_threads(min(len(batches), len(os.sched_getaffinity(0)))) as threads:
-            list(threads.map(encode_some, batches))
-    return vectors
+    return encode_in_torch(encoder, table, side)
 
 
 def _compiled(encoder: Encoder, table: TextTable, side: str) -> CompiledTower:

@@ -94,10 +94,10 @@ def _require_own_words(description: Mapping[str, Any]) -> None:
     """Raises ValueError for words with rows of their own that are not those of the text contract, or that no recipe
     gives rows.
     """
-    own, contract = tuple(description.get("words", ())), description["text_contract"].get("words", {})
-    if own and not description["recipe"].get("word_vectors"):
+    words, contract = tuple(description.get("words", ())), description["text_contract"].get("words", {})
+    if words and not description["recipe"].get("word_vectors"):
         raise ValueError("the recipe has no word vectors")
-    if WordRows(0, own).text_contract().get("words", {}).get("sha256") != contract.get("sha256"):
+    if WordRows(0, words).text_contract().get("words", {}).get("sha256") != contract.get("sha256"):
         raise ValueError("the words are not those of the text contract")
 
 

@@ -9,7 +9,8 @@ adding gradients over workers, norms, checkpoints) is an operation on rows and i
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -18,13 +19,11 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.errors import UsageError
 from clicktower.schemas.process import memory_bytes
 from clicktower.schemas.section import code_of
-from clicktower.training.compute.device import can_compile
-from clicktower.training.compute.reduction import Parts, RowGradient
 from clicktower.training.model.kernel_towers import SERVED, TowerSizes, kernel_sizes
-from clicktower.training.model.recipe import Frozen, Recipe
+from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_table import WordRows
 from clicktower.training.towers.tower_settings import GatedRecurrent, Recurrent, Shapes
 
@@ -53,9 +52,6 @@ class Outputs:
 
 NO_OUTPUTS = Outputs()
 
-# Some rows of a matrix (their numbers, or a range of them), their gradient, and ε.
-Piece = tuple[torch.Tensor | slice, torch.Tensor, float]
-
 
 class Layer(Protocol):
     """What an objective adds to the tower: a head above it, or a decoder.
@@ -72,8 +68,8 @@ class Layer(Protocol):
 
 def layer_of(recipe: Recipe, outputs: Outputs) -> Layer | None:
     """The layer of a recipe's objective for these outputs; None if there are none."""
-    has_own = outputs.classes or outputs.vocabulary
-    return resolve_name(recipe.objective.layer)(recipe, outputs) if has_own else None
+    has_outputs = outputs.classes or outputs.vocabulary
+    return resolve_name(recipe.objective.layer)(recipe, outputs) if has_outputs else None
 
 
 def is_head_or_decoder(part: str) -> bool:
@@ -101,6 +97,18 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _BLOCK_ROWS = 1024
 
 
+Parts = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class RowGradient:
+    """The gradient of one tower: of some rows of W (ascending, none twice; zero elsewhere), and of all parts."""
+
+    rows: torch.Tensor
+    table_RG: torch.Tensor
+    parts: Parts
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
     """Where a tower's parameters are in its matrix [rows, columns]."""
@@ -123,7 +131,7 @@ class Layout:
 
     @property
     def part_rows(self) -> int:
-        return sum(self._rows_of(shape) for _, shape in self.parts)
+        return sum(self.rows_of(shape) for _, shape in self.parts)
 
     @property
     def rows(self) -> int:
@@ -147,19 +155,6 @@ class Layout:
         recurrent = (isinstance(recipe.tower, Recurrent) and recipe.tower.recurrent_step) or 0.0
         return (part in RECURRENT and recurrent) or recipe.optimiser.step
 
-    def pieces(self, gradient: RowGradient, recipe: Recipe) -> Iterator[Piece]:
-        """(some rows of the matrix, their gradient [rows, G], ε): first of W, then of the parts, padded with zeros."""
-        yield gradient.rows, gradient.table_RG, recipe.optimiser.step
-        row = self.table_rows
-        for part, shape in self.parts:
-            values, length = gradient.parts[part], self.step_of(part, recipe)
-            num_full = len(values) // self.columns * self.columns
-            last = row + num_full // self.columns
-            yield slice(row, last), values[:num_full].view(-1, self.columns), length
-            if num_left := len(values) - num_full:
-                yield slice(last, last + 1), pad(values[num_full:], (0, self.columns - num_left))[None], length
-            row += self._rows_of(shape)
-
     def stretches(self, num_rows: int, recipe: Recipe) -> list[tuple[int, int, float]]:
         """(first, last, ε) of the rows that a batch touches, `num_rows` with those of the parts, and their step
         sizes.
@@ -167,7 +162,7 @@ class Layout:
         last = num_rows - self.part_rows
         ranges = [(0, last, recipe.optimiser.step)]
         for name, shape in self.parts:
-            first, last, step = last, last + self._rows_of(shape), self.step_of(name, recipe)
+            first, last, step = last, last + self.rows_of(shape), self.step_of(name, recipe)
             if step == ranges[-1][2]:
                 ranges[-1] = (ranges[-1][0], last, step)
             else:
@@ -183,9 +178,9 @@ class Layout:
         """Each part in its own shape as a view of the rows of all parts."""
         parts, row = {}, 0
         for name, shape in self.parts:
-            flat = matrix[row : row + self._rows_of(shape)].view(-1)
+            flat = matrix[row : row + self.rows_of(shape)].view(-1)
             parts[name] = flat[: math.prod(shape)].view(shape)
-            row += self._rows_of(shape)
+            row += self.rows_of(shape)
         return parts
 
     def split_arrays(self, matrix: torch.Tensor) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -198,7 +193,8 @@ class Layout:
         flat = (parts[name].reshape(-1) for name, _ in self.parts)
         return torch.cat([table, *(pad(f, (0, -len(f) % self.columns)).view(-1, self.columns) for f in flat)])
 
-    def _rows_of(self, shape: tuple[int, ...]) -> int:
+    def rows_of(self, shape: tuple[int, ...]) -> int:
+        """The matrix rows of a part."""
         return -(-math.prod(shape) // self.columns)
 
 
@@ -211,17 +207,13 @@ def layout_of(recipe: Recipe, table_rows: int, outputs: Outputs = NO_OUTPUTS, wo
         columns=tower.columns,
         parts=tower.parts + (extra.parts if extra else ()),
         outputs=outputs,
-        frozen_words=isinstance(recipe.word_vectors, Frozen),
+        frozen_words=recipe.word_vectors is not None and recipe.word_vectors.kind == "frozen",
     )
-
-
-# The matrices of a tower's shape that training keeps: its parameters, and what the optimiser remembers of each.
-KEPT = {"nesterov": 2, "adam": 3, "adagrad": 2, "sgd": 1}
 
 
 def training_bytes(recipe: Recipe, layout: Layout) -> int:
     """The memory that the parameters of a training take at least: with the optimiser's, and a tower that is written."""
-    kept = KEPT.get(recipe.optimiser.kind, 1) * len(recipe.objective.towers) + 1
+    kept = recipe.optimiser.matrices * len(recipe.objective.towers) + 1
     return kept * layout.rows * layout.columns * DTYPES[recipe.dtype].itemsize
 
 
@@ -291,7 +283,7 @@ def initial_parameters(
 
 # Where a run computes, and all parameters of a model at one point (forward: texts through its towers).
 #
-#     open_device("cuda")    the device of a request (training.compute.device), on this process's GPU
+#     open_device("cuda")    the device of a request, on this process's GPU (training.trainer.gpu_check)
 #
 # A run computes on the CPU, or on a CUDA GPU with the recurrence step by step (eager) or in fused kernels. Float32 sums
 # depend on the order of addition, so each of the three is an arithmetic of its own. Within one of them (and one kind of
@@ -319,28 +311,13 @@ class Device:
 CPU = Device(torch.device("cpu"))
 
 
-def open_device(name: str) -> Device:
-    """The named device in this process: its current GPU, which Ray sets for each worker.
+def compute_threads(num_threads: int) -> ThreadPoolExecutor:
+    """A pool of threads that each compute a whole micro-batch or batch of texts, by single-threaded operations.
 
-    Turns TF32 off, which would keep 10 of 23 bits. Raises StageError if this process has no GPU, or cannot compile the
-    kernels.
+    Operations here take 10 to 100 microseconds. When OpenMP shares them out, each ends with all threads spinning at a
+    barrier, and if another process holds a core for a moment they all wait. No result depends on the number of threads.
     """
-    if name == "cpu":
-        return CPU
-    if not torch.cuda.is_available():
-        raise StageError(
-            f"There is no CUDA GPU for the device {name} here, or this build of torch has no CUDA.",
-            "Run it where there is one, or train with device=cpu.",
-        )
-    if name == "cuda" and not can_compile():
-        raise StageError(
-            "The fused kernels of the device cuda need Triton, and the C compiler (gcc or clang) that starts them;"
-            " one of the two is not installed.",
-            "Install both (torch's wheels for Linux bring Triton), or train with device=cuda-eager.",
-        )
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = False  # on by default, whatever the precision of products
-    return Device(torch.device("cuda", torch.cuda.current_device()), fused=name == "cuda")
+    return ThreadPoolExecutor(num_threads, "compute", initializer=torch.set_num_threads, initargs=(1,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,14 @@
-"""A recipe: everything that determines a model's numbers, as one frozen value. recipes.toml has the named ones."""
+"""A recipe: everything that determines a model's numbers, as one frozen value. recipes.toml has the named ones.
+
+Beside it what a training begins with, and where it computes.
+"""
 
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator
 
@@ -48,6 +51,54 @@ class Sources:
 
 NO_SOURCES = Sources()
 
+DeviceName = Literal["auto", "cpu", "cuda", "cuda-eager"]
+DEVICES = get_args(DeviceName)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compute:
+    """Where and how a training computes. With the exact reduction `device` and `path` alone change its bytes.
+
+    Raises UsageError for a number of workers or threads that is no number of any.
+
+    Args:
+        workers: Data-parallel workers; auto: one for each GPU of the Ray cluster, or without one of this machine, and
+            one where there is no GPU.
+        min_workers: In a Ray cluster, continue with as few workers when nodes are lost, and with more again when they
+            come back; without it the run waits ten minutes for a replacement.
+        threads: Threads of each worker; by default the cores of this machine, or of the Ray cluster, divided by the
+            workers.
+        path: On a CPU: compiled (which towers, and whether it is available, `clicktower doctor` says) or torch, the
+            reference. auto: compiled where it supports the recipe. The two round differently.
+        device: cpu; cuda (the recurrence in fused kernels), cuda-eager (step by step); auto: a GPU that passes its
+            check (`clicktower doctor`), on this machine or, with RAY_ADDRESS set, on a node of the Ray cluster. They
+            round differently, so each gives a different model.
+    """
+
+    workers: int | Literal["auto"] = 1
+    min_workers: int | None = None
+    threads: int | None = None
+    path: Literal["auto", "compiled", "torch"] = "auto"
+    device: DeviceName = "auto"
+
+    def __post_init__(self) -> None:
+        for what, option, number in (
+            ("workers", "--workers", self.workers),
+            ("workers to continue with", "--min-workers", self.min_workers),
+            ("threads of each worker", "--threads", self.threads),
+        ):
+            if isinstance(number, int) and number < 1:
+                raise UsageError(f"The {what} are {number}, and must be at least 1.", f"Give {option} 1 or more.")
+        if self.min_workers is not None and isinstance(self.workers, int) and self.min_workers > self.workers:
+            raise UsageError(
+                f"At least {self.min_workers} workers are to continue, which is more than the {self.workers} that there"
+                " are.",
+                f"Give --min-workers {self.workers} or fewer.",
+            )
+
+
+ONE_WORKER = Compute()
+
 
 @section
 class WordVectorSettings(SectionFamily):
@@ -57,21 +108,8 @@ class WordVectorSettings(SectionFamily):
         columns: Numbers of each vector; 0 is what the file has.
     """
 
+    elsewhere: ClassVar[str] = "clicktower.training.model.recipe_kinds"
     columns: Natural = 0
-
-
-@section
-class Tuned(WordVectorSettings):
-    """The vectors are trained like everything else."""
-
-    kind: Literal["tuned"] = "tuned"
-
-
-@section
-class Frozen(WordVectorSettings):
-    """The vectors are not trained."""
-
-    kind: Literal["frozen"] = "frozen"
 
 
 @section
@@ -83,6 +121,9 @@ class OptimiserSettings(SectionFamily):
         clip_norm: th_G, for each tower on its own; 0 is never.
     """
 
+    elsewhere: ClassVar[str] = "clicktower.training.model.recipe_kinds"
+    matrices: ClassVar[int] = 1  # of a tower's shape that training keeps: its parameters, and what it remembers of each
+    grows: ClassVar[bool] = True  # its steps grow with the gradient
     step: Positive = 0.002
     clip_norm: Factor = 0.0
 
@@ -97,44 +138,16 @@ class Nesterov(OptimiserSettings):
     """
 
     code: ClassVar[str] = "clicktower.training.trainer.optimisers:LazyRows"
+    matrices: ClassVar[int] = 2
     kind: Literal["nesterov"] = "nesterov"
     momentum_edge: Share = 0.9
     momentum_middle: Share = 0.9
-
-
-@section
-class SGD(OptimiserSettings):
-    """Plain gradient descent, without momentum.
-
-    Args:
-        clip_value: The largest size of a number of the gradient, which is a sum; 0 is any.
-    """
-
-    code: ClassVar[str] = "clicktower.training.trainer.optimisers:RowState"
-    kind: Literal["sgd"] = "sgd"
-    clip_value: Factor = 0.0
-
-
-@section
-class Adam(OptimiserSettings):
-    """Adam (Kingma and Ba)."""
-
-    code: ClassVar[str] = "clicktower.training.trainer.adaptive_optimisers:AdamRows"
-    kind: Literal["adam"] = "adam"
 
 
 # The paper's printed training settings (Algorithm 1): two towers from separate random numbers, random negatives from
 # the build, μ 0.9/0.995/0.9. It also re-normalises gradients, with a th_G that it does not print.
 PRINTED_CLICKS = Clicks(same_start=False, negatives=Fixed())
 PRINTED_OPTIMISER = Nesterov(momentum_middle=0.995)
-
-
-@section
-class AdaGrad(OptimiserSettings):
-    """AdaGrad (Duchi et al.)."""
-
-    code: ClassVar[str] = "clicktower.training.trainer.adaptive_optimisers:AdaGradRows"
-    kind: Literal["adagrad"] = "adagrad"
 
 
 @section

@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from clicktower.training.model.compiled_model import CompiledModel, compiled_model
 from clicktower.training.model.embedding import AnyEncoder
-from clicktower.training.model.model_folder import Stored, encoder_of, read_model, reading_model
+from clicktower.training.model.kernel_towers import CompiledModel, CompiledTower, can_encode, kernel_sizes
+from clicktower.training.model.model_folder import ShapesDiffer, Stored, encoder_of, read_model, reading_model
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.towers.text_table import WordRows
 
 
 class _NotCompiled(Exception):
@@ -31,7 +33,23 @@ def text_encoder_of(stored: Stored) -> AnyEncoder:
 
 
 def _compiled(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> CompiledModel:
-    model = compiled_model(description, weights)
-    if model is None:
+    """The model in the two files of a folder, on the kernels.
+
+    Raises _NotCompiled if they do not support it on this machine, ShapesDiffer, and KeyError or TypeError for other
+    content.
+    """
+    recipe = Recipe(**description["recipe"])
+    if description.get("words") or not can_encode(recipe):
         raise _NotCompiled
-    return model
+    table_rows, towers, sizes = description["text_contract"]["table_rows"], {}, kernel_sizes(recipe.tower)
+    for name in recipe.objective.towers:
+        table_RG, parts = weights[f"{name}.W"], {part: weights[f"{name}.{part}"] for part, _ in sizes.parts}
+        sound = table_RG.shape == (table_rows, sizes.columns) and all(
+            parts[part].shape == shape for part, shape in sizes.parts
+        )
+        if not sound or any(array.dtype != np.float32 for array in (table_RG, *parts.values())):
+            raise ShapesDiffer
+        towers[name] = CompiledTower(recipe, table_RG, parts, table_rows=table_rows)
+    return CompiledModel(
+        recipe=recipe, word_rows=WordRows(table_rows), towers=towers, text_contract=description["text_contract"]
+    )

@@ -29,7 +29,8 @@ import numpy as np
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.shard import WORDS, open_table
-from clicktower.training.model.recipe import Recipe, Tuned
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.recipe_kinds import Tuned
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -366,16 +366,6 @@ class TitleBM25:
             yield self._titles[entries], self._parts[entries]
 
 
-class RelativeBM25:
-    """BM25(q, d) / BM25(q, q) as a system."""
-
-    def __init__(self, bm25: TitleBM25) -> None:
-        self._bm25 = bm25
-
-    def scores(self, queries: Sequence[str]) -> np.ndarray:
-        return self._bm25.relative_scores(queries)
-
-
 def _as_numpy(column: pa.Array, dtype: type[np.number]) -> np.ndarray:
     """A column without nulls, not copied. `to_numpy` does the same, but imports pandas."""
     return np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * np.dtype(dtype).itemsize)

@@ -1,7 +1,7 @@
 """The value of a similarity on labelled pairs, for many resamples at once.
 
 Each measure is a function of the weight of each pair, float64 [S, Q] -> float64 [S]: ones for the data themselves, the
-draws of a bootstrap for an interval (significance). Ties count half, or share their ranks.
+draws of a bootstrap for an interval (ndcg). Ties count half, or share their ranks.
 """
 
 from collections.abc import Callable, Mapping, Sequence

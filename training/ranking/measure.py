@@ -102,11 +102,12 @@ def _unite(texts: Mapping[str, str], qrels: Qrels) -> tuple[Qrels, int]:
     for query_id, text in texts.items():
         ids_of_text.setdefault((text, "" if text else query_id), []).append(query_id)  # blank texts are not equal
     united, num_different = {}, 0
-    for first, *others in ids_of_text.values():
+    for query_ids in ids_of_text.values():
+        first = query_ids[0]
         united[first] = qrels[first]
-        if others:
+        if len(query_ids) > 1:
             grades: dict[str, list[int]] = {}
-            for query_id in (first, *others):
+            for query_id in query_ids:
                 for document_id, grade in qrels[query_id].items():
                     grades.setdefault(document_id, []).append(grade)
             united[first] = {document_id: median_low(of_pair) for document_id, of_pair in grades.items()}
@@ -254,28 +255,11 @@ def measure_runs(judged: Run, retrieved: Run, collection: JudgedCollection, rule
         num_relevant_Q[row] = len(relevant)
         for rank, document_id in enumerate(retrieved[query_id]):
             relevant_QK[row, rank] = document_id in relevant
-    recall_at = {
-        f"collection_recall@{at}": relevant_QK[:, :at].sum(axis=1) / np.maximum(num_relevant_Q, 1)
-        for at in sorted({min(10, k), k})
-    }
+    ranks = sorted({min(10, k), k})
+    recalls = [relevant_QK[:, :rank].sum(axis=1) / np.maximum(num_relevant_Q, 1) for rank in ranks]
     reciprocal_rank = np.where(relevant_QK.any(axis=1), 1.0 / (relevant_QK.argmax(axis=1) + 1), 0.0)
-    return Measured(
-        judged=judged,
-        retrieved=retrieved,
-        per_query={
-            **{f"ndcg@{cutoff}": of_judged[cutoff] for cutoff in rules.cutoffs},
-            **recall_at,
-            f"collection_mrr@{k}": reciprocal_rank,
-            "collection_ndcg@10": of_retrieved[10],
-        },
-    )
-
-
-def rank_results(results: Mapping[str, float]) -> dict[str, float]:
-    """The results in order: scores as 32-bit floats, ties by descending id, as in trec_eval."""
-    with np.errstate(over="ignore"):  # beyond the range of 32 bits is infinite in trec_eval too
-        keys = {document_id: (float(np.float32(score)), document_id) for document_id, score in results.items()}
-    return {document_id: results[document_id] for document_id in sorted(results, key=keys.__getitem__, reverse=True)}
+    values = [*(of_judged[cutoff] for cutoff in rules.cutoffs), *recalls, reciprocal_rank, of_retrieved[10]]
+    return Measured(judged=judged, retrieved=retrieved, per_query=dict(zip(rules.measures, values, strict=True)))
 
 
 BLOCK_SCORES = 4_000_000  # scores held at once: 16 MB

@@ -19,13 +19,11 @@ from typing import Self
 import numpy as np
 
 from clicktower.schemas import storage
-from clicktower.schemas.release import Similarity
 from clicktower.schemas.section import Language
 from clicktower.schemas.stage import Progress, silent
 from clicktower.schemas.text_contract import words
 from clicktower.training.model.embedding import (
-    SharingEncoder,
-    Side,
+    AnyEncoder,
     TextEncoder,
     TitleEmbeddings,
     scores_one_by_one,
@@ -67,7 +65,7 @@ class TitleRanking:
 
     def __init__(
         self,
-        encoder: SharingEncoder,
+        encoder: AnyEncoder,
         titles: Sequence[str],
         language: Language,
         *,
@@ -107,20 +105,9 @@ class TitleRanking:
 WORDS = "words.safetensors"  # the file's name in a release
 
 
-@dataclass(frozen=True, slots=True)
-class _WordEncoder:
-    """An encoder of single words: an ensemble's members that match words, or the encoder itself."""
-
-    encoder: TextEncoder
-
-    @property
-    def similarity(self) -> Similarity:
-        return self.encoder.similarity
-
-    def encode(self, texts: Sequence[str], side: Side) -> np.ndarray:
-        encode = getattr(self.encoder, "encode_words", self.encoder.encode)  # ensemble.Ensemble has it
-        vectors: np.ndarray = encode(texts, side)
-        return vectors
+def word_encoder(encoder: TextEncoder) -> TextEncoder:
+    """The encoder of single words: an ensemble has its own."""
+    return getattr(encoder, "of_words", encoder)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,9 +127,9 @@ class Match:
 
 def best_matches(encoder: TextEncoder, of_query: Sequence[str], of_title: Sequence[str]) -> list[Match]:
     """The best match in a title of each word of a query, without a collection, which weighs them."""
-    of_words = _WordEncoder(encoder)
-    vectors_VD = search_vectors(of_words, of_title, "document")
-    return [_best(of_title, vectors_VD, vector_D) for vector_D in search_vectors(of_words, of_query, "query")]
+    encoder = word_encoder(encoder)
+    vectors_VD = search_vectors(encoder, of_title, "document")
+    return [_best(of_title, vectors_VD, vector_D) for vector_D in search_vectors(encoder, of_query, "query")]
 
 
 def _best(of_title: Sequence[str], vectors_VD: np.ndarray, vector_D: np.ndarray, weight: float | None = None) -> Match:
@@ -172,7 +159,7 @@ class WordMatches:
                 "characters": np.frombuffer(b"".join(encoded), np.uint8),
                 "bounds": np.cumsum([0, *map(len, encoded)]),
                 "titles_with": counts.titles_with[order],
-                "vectors": search_vectors(_WordEncoder(encoder), terms, "document"),
+                "vectors": search_vectors(word_encoder(encoder), terms, "document"),
                 "word_of": number_of[counts.word_of[by_title]],
                 "starts": np.searchsorted(counts.title_of[by_title], np.arange(len(titles) + 1)),
             },
@@ -203,7 +190,7 @@ class WordMatches:
 
     def _take(self, encoder: TextEncoder, arrays: Mapping[str, np.ndarray]) -> None:
         """Raises ValueError, KeyError and TypeError for arrays that do not fit each other."""
-        self._encoder, self._arrays = _WordEncoder(encoder), arrays
+        self._encoder, self._arrays = word_encoder(encoder), arrays
         self._terms = SortedTerms(arrays["bounds"], arrays["characters"])
         self._titles_with, self._vectors_VD = arrays["titles_with"], arrays["vectors"]
         self._word_of, self._starts = arrays["word_of"], arrays["starts"]

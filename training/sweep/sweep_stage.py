@@ -43,15 +43,14 @@ from clicktower.schemas.stage import (
     silent,
     stage_folder,
 )
-from clicktower.training.compute.device import ONE_WORKER, Compute, count_gpus
 from clicktower.training.model.label_settings import Classify
-from clicktower.training.model.recipe import NO_SOURCES, Recipe, Sources, may_be_large, names
+from clicktower.training.model.recipe import NO_SOURCES, ONE_WORKER, Compute, Recipe, Sources, may_be_large, names
 from clicktower.training.model.teacher import require_teacher, teacher_source
 from clicktower.training.ranking.measure import collection_of
 from clicktower.training.sweep.sweep_table import Point, SweepRow, Trial, chosen_row, measures, point_text, rank_points
 from clicktower.training.sweep.trial_process import Key, Processes, TrialOutcome, TrialStatus
-from clicktower.training.trainer.checkpoint import read_curve
-from clicktower.training.trainer.job import ONLY_PATH, arithmetic_of
+from clicktower.training.trainer.checkpoint import checkpoint_file, list_updates
+from clicktower.training.trainer.job import ONLY_PATH, arithmetic_of, count_gpus
 from clicktower.training.trainer.launch import fingerprints, table_rows_of, train_request, workers_device
 
 SWEEP = Stage("sweep", version=4)
@@ -552,3 +551,18 @@ def _not_seen(store: str) -> StageError:
         f"A trial was trained into {store} and cannot be seen from here.",
         "Put the store where every node sees it: a shared folder, or a URI.",
     )
+
+
+def read_curve(folder: str, digest: str) -> list[dict[str, Any]]:
+    """The figures of an unfinished run's epochs; none without a checkpoint.
+
+    They are in the small file of a checkpoint, so its parameters need not be complete.
+    """
+    for update in list_updates(folder):
+        try:
+            head = from_bytes(storage.read_bytes(checkpoint_file(folder, update, "json")))
+            if head["digest"] == digest:
+                return list(head["curve"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # gone meanwhile, or damaged
+    return []

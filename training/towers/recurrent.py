@@ -41,8 +41,8 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from clicktower.training.compute.threads import empty
 from clicktower.training.towers.text_batch import TextBatch
+from clicktower.training.towers.threads import empty
 from clicktower.training.towers.tower import Embedded, Parts, packed_inputs, sum_by_word
 from clicktower.training.towers.tower_kinds import GRU, PrintedLSTM
 from clicktower.training.towers.tower_settings import LSTM, RNN, GatedRecurrent, Shapes

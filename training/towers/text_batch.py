@@ -16,15 +16,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from clicktower.training.towers.text_table import (
-    Ragged,
-    TextTable,
-    concatenate,
-    distinct,
-    grouped_order,
-    invert,
-    list_offsets,
-)
+from clicktower.training.towers.text_table import Ragged, TextTable, concatenate, grouped_order, list_offsets
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,3 +142,20 @@ def _trigrams(parts: Sequence[tuple[TextTable, np.ndarray]], words: np.ndarray) 
         lists.append(table.trigrams.take(rows))
         base += len(table.trigrams)
     return concatenate(lists)
+
+
+def invert(ids: np.ndarray, num_ids: int) -> Ragged:
+    """The indices of each id, ascending: the transpose of a gather, which turns a scatter into a gather."""
+    places = grouped_order(ids)
+    return Ragged(list_offsets(np.bincount(ids, minlength=num_ids)), places)
+
+
+def distinct(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(the distinct ids, ascending; the index of each among them): np.unique with its inverse, for ids below 2^31."""
+    order = grouped_order(ids)
+    grouped = ids[order]
+    begins = np.ones(len(ids), bool)
+    np.not_equal(grouped[1:], grouped[:-1], out=begins[1:])
+    places = np.empty(len(ids), np.int64)
+    places[order] = np.cumsum(begins) - 1
+    return grouped[begins], places

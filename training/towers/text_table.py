@@ -53,23 +53,6 @@ def concatenate(parts: Sequence[Ragged]) -> Ragged:
     )
 
 
-def invert(ids: np.ndarray, num_ids: int) -> Ragged:
-    """The indices of each id, ascending: the transpose of a gather, which turns a scatter into a gather."""
-    places = grouped_order(ids)
-    return Ragged(list_offsets(np.bincount(ids, minlength=num_ids)), places)
-
-
-def distinct(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(the distinct ids, ascending; the index of each among them): np.unique with its inverse, for ids below 2^31."""
-    order = grouped_order(ids)
-    grouped = ids[order]
-    begins = np.ones(len(ids), bool)
-    np.not_equal(grouped[1:], grouped[:-1], out=begins[1:])
-    places = np.empty(len(ids), np.int64)
-    places[order] = np.cumsum(begins) - 1
-    return grouped[begins], places
-
-
 def grouped_order(ids: np.ndarray) -> np.ndarray:
     """The order that sorts ids (below 2^31) and keeps equal ones in place.
 
@@ -110,12 +93,12 @@ class WordRows:
         if not self.words:
             return trigrams
         rows = np.fromiter((self.row_of.get(word, -1) for word in words), np.int64, len(words))
-        has_own = rows >= 0
-        lengths = np.where(has_own, 1, trigrams.lengths)
+        is_whole = rows >= 0
+        lengths = np.where(is_whole, 1, trigrams.lengths)
         offsets = list_offsets(lengths)
         values = np.empty(offsets[-1], np.uint32)
-        values[offsets[:-1][has_own]] = rows[has_own]
-        values[np.repeat(~has_own, lengths)] = trigrams.take(np.flatnonzero(~has_own)).values
+        values[offsets[:-1][is_whole]] = rows[is_whole]
+        values[np.repeat(~is_whole, lengths)] = trigrams.take(np.flatnonzero(~is_whole)).values
         return Ragged(offsets, values)
 
     @cached_property

@@ -64,13 +64,13 @@ def write_checkpoint(folder: str, digest: str, position: Position, rows: Mapping
         "sha256": sha256.hexdigest(),
     }
     with writing(folder, position.update, f"{size_bytes / 1e6:,.0f} MB"):
-        storage.write_atomic(_file(folder, position.update, "safetensors"), *content)
-        storage.write_atomic(_file(folder, position.update, "json"), json.dumps(head).encode())
+        storage.write_atomic(checkpoint_file(folder, position.update, "safetensors"), *content)
+        storage.write_atomic(checkpoint_file(folder, position.update, "json"), json.dumps(head).encode())
     # Only after a complete one records the refusal; otherwise a kill in between would lose it.
     for update in [update for update, _ in position.refused if update > position.update]:
-        _remove(folder, update)
+        remove_checkpoint(folder, update)
     for update in list_updates(folder)[KEPT:]:
-        _remove(folder, update)
+        remove_checkpoint(folder, update)
 
 
 @contextmanager
@@ -86,12 +86,6 @@ def writing(folder: str, update: int, content: str) -> Iterator[None]:
             + (f" Training stopped; the checkpoint of update {kept[0]:,} is whole." if kept else " Training stopped."),
             "Make room or choose another store, then run the same command: it continues from there.",
         ) from None
-
-
-def remove_checkpoints_after(folder: str, update: int) -> None:
-    """Remove every checkpoint of an update later than this."""
-    for later in [number for number in list_updates(folder) if number > update]:
-        _remove(folder, later)
 
 
 def list_updates(folder: str) -> list[int]:
@@ -111,21 +105,6 @@ def newest_checkpoint(folder: str, digest: str) -> tuple[int, list[tuple[int, st
         else:
             return update, refused
     return 0, refused
-
-
-def read_curve(folder: str, digest: str) -> list[dict[str, Any]]:
-    """The figures of an unfinished run's epochs; none without a checkpoint.
-
-    They are in the small file of a checkpoint, so its parameters need not be complete.
-    """
-    for update in list_updates(folder):
-        try:
-            head = from_bytes(storage.read_bytes(_file(folder, update, "json")))
-            if head["digest"] == digest:
-                return list(head["curve"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # gone meanwhile, or damaged
-    return []
 
 
 def read_checkpoint(folder: str, digest: str, update: int) -> tuple[Position, dict[str, RowState]]:
@@ -153,12 +132,12 @@ def read_checkpoint(folder: str, digest: str, update: int) -> tuple[Position, di
 
 def _read(folder: str, digest: str, update: int) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
-        head = from_bytes(storage.read_bytes(_file(folder, update, "json")))
+        head = from_bytes(storage.read_bytes(checkpoint_file(folder, update, "json")))
         if str(head["schema_version"]).split(".")[0] != SCHEMA_VERSION.split(".")[0]:
             raise _Refused(f"the checkpoint of update {update:,} has version {head['schema_version']}")
         if head["digest"] != digest:
             raise _Refused(f"the checkpoint of update {update:,} belongs to another request")
-        content = storage.map_bytes(_file(folder, update, "safetensors"))
+        content = storage.map_bytes(checkpoint_file(folder, update, "safetensors"))
         if hashlib.sha256(content).hexdigest() != head["sha256"]:
             raise _Refused(f"the checkpoint of update {update:,} is damaged")
         return head, read_arrays(content)
@@ -166,10 +145,10 @@ def _read(folder: str, digest: str, update: int) -> tuple[dict[str, Any], dict[s
         raise _Refused(f"the checkpoint of update {update:,} cannot be read") from None
 
 
-def _remove(folder: str, update: int) -> None:
-    storage.remove(_file(folder, update, "json"))
-    storage.remove(_file(folder, update, "safetensors"))
+def remove_checkpoint(folder: str, update: int) -> None:
+    storage.remove(checkpoint_file(folder, update, "json"))
+    storage.remove(checkpoint_file(folder, update, "safetensors"))
 
 
-def _file(folder: str, update: int, ending: str) -> str:
+def checkpoint_file(folder: str, update: int, ending: str) -> str:
     return storage.join(folder, f"update-{update:09d}.{ending}")

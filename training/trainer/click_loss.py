@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 import torch
 
-from clicktower.training.compute.reduction import RowGradient
 from clicktower.training.model.forward import encoded, gradients
-from clicktower.training.model.parameters import Encoder
+from clicktower.training.model.parameters import Encoder, RowGradient
 from clicktower.training.towers.text_batch import OnDevice, TextBatch, text_batch
 from clicktower.training.towers.tower import gather_rows
 from clicktower.training.trainer.clicks import click_losses, unit_vectors

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from clicktower.schemas.judgments import Judged
-from clicktower.training.model.compiled_model import text_table
+from clicktower.training.model.kernel_towers import text_table
 from clicktower.training.model.model import encode_table
 from clicktower.training.model.parameters import NO_OUTPUTS, Encoder, Outputs
 from clicktower.training.model.recipe import Recipe

@@ -22,17 +22,22 @@ import torch
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.judgments import Judged
 from clicktower.schemas.labelled_shard import LABELLED_CATALOGUE
-from clicktower.training.compute.reduction import RowGradient
 from clicktower.training.model.decoder import Decoder, Targets, decoder_of_model, targets_of, vocabulary_of, word_ids
 from clicktower.training.model.forward import encode_batch, encoded, gradients
 from clicktower.training.model.label_settings import Generate
-from clicktower.training.model.parameters import Encoder, Outputs
+from clicktower.training.model.parameters import Encoder, Outputs, RowGradient
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_batch import OnDevice, TextBatch, text_batch
 from clicktower.training.towers.text_table import Ragged, TextTable
 from clicktower.training.towers.tower import Parts
-from clicktower.training.trainer.labelled_shards import LabelledShard, LabelledShards, load_labelled
-from clicktower.training.trainer.objective import Measured, draws, held_out_draws, touched_rows
+from clicktower.training.trainer.labelled_shards import (
+    LabelledShard,
+    LabelledShards,
+    draws,
+    held_out_draws,
+    load_labelled,
+)
+from clicktower.training.trainer.objective import Measured, touched_rows
 from clicktower.training.trainer.shard_data import MicroBatch, Shard, ShardData, load_shards
 
 MEASURED_AT_ONCE = 256  # texts

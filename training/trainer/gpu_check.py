@@ -9,7 +9,9 @@ for each kind of GPU and version of its driver, torch and Triton.
 
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
+import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -21,15 +23,14 @@ import torch
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.stage import Progress, silent
-from clicktower.training.compute.device import DeviceName, can_compile
-from clicktower.training.compute.reduction import Workers
-from clicktower.training.model.parameters import CPU, Device, Encoder, initial_parameters, layout_of, open_device
-from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.parameters import CPU, Device, Encoder, initial_parameters, layout_of
+from clicktower.training.model.recipe import DeviceName, Recipe
 from clicktower.training.model.recipe import recipe as named_recipe
 from clicktower.training.towers.text_table import Ragged, TextTable, list_offsets
 from clicktower.training.towers.tower_settings import LSTM, BiLSTM
 from clicktower.training.trainer.click_loss import pair_batch, pair_gradient
 from clicktower.training.trainer.job import ON_GPU
+from clicktower.training.trainer.large_update import Workers
 from clicktower.training.trainer.shard_data import Pairs, apart
 
 TOLERANCE = 2e-5  # relative to an array's largest number; float32 rounding takes a fortieth of it
@@ -137,3 +138,32 @@ def _driver() -> str:
         return Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").splitlines()[0]
     except OSError:
         return "unknown"
+
+
+def open_device(name: str) -> Device:
+    """The named device in this process: its current GPU, which Ray sets for each worker.
+
+    Turns TF32 off, which would keep 10 of 23 bits. Raises StageError if this process has no GPU, or cannot compile the
+    kernels.
+    """
+    if name == "cpu":
+        return CPU
+    if not torch.cuda.is_available():
+        raise StageError(
+            f"There is no CUDA GPU for the device {name} here, or this build of torch has no CUDA.",
+            "Run it where there is one, or train with device=cpu.",
+        )
+    if name == "cuda" and not can_compile():
+        raise StageError(
+            "The fused kernels of the device cuda need Triton, and the C compiler (gcc or clang) that starts them;"
+            " one of the two is not installed.",
+            "Install both (torch's wheels for Linux bring Triton), or train with device=cuda-eager.",
+        )
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False  # on by default, whatever the precision of products
+    return Device(torch.device("cuda", torch.cuda.current_device()), fused=name == "cuda")
+
+
+def can_compile() -> bool:
+    """Whether Triton is here, and the C compiler that it looks for."""
+    return importlib.util.find_spec("triton") is not None and any(map(shutil.which, ("gcc", "clang")))

@@ -11,6 +11,7 @@ Within one of them a model's bytes do not depend on workers, threads or restarts
 tolerance.
 """
 
+import os
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -28,6 +29,9 @@ ROWS = "torch-rows-2"
 # The path for each CPU arithmetic, or a refusal: a node that lacks it must not make another model.
 ONLY_PATH = {COMPILED: "compiled", REFERENCE: "torch", ROWS: "rows"}
 ON_GPU = {"cuda-eager": "torch-cuda-3", "cuda": "triton-cuda-3"}
+
+# The files of a GPU's driver: Nvidia's, that of its Jetson boards, Windows' for its Linux, AMD's.
+DRIVER_FILES = ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg", "/dev/kfd")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +53,15 @@ class TrainingJob:
     device: str = "cpu"  # cpu, cuda or cuda-eager
     arithmetic: str = REFERENCE  # the arithmetic of every worker
     stop_after: int | None = None  # stop after so many epochs with a checkpoint instead of a model
+
+
+def count_gpus() -> int:
+    """The number of this machine's GPUs that torch can use."""
+    if not any(map(os.path.exists, DRIVER_FILES)):  # without a driver torch finds no GPU either
+        return 0
+    import torch  # takes seconds to load
+
+    return torch.cuda.device_count()
 
 
 def completed(recipe: Recipe, word_vectors: str | None, teacher: str | None) -> Recipe:

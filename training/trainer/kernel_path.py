@@ -16,13 +16,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from clicktower.training.compute.reduction import UNIT, Workers, fixed_point_limit, require_fit
 from clicktower.training.kernel.kernel_library import Owned, fields, library, require_memory
 from clicktower.training.model.kernel_towers import CHUNK_TEXTS, BatchIndex, TowerPoint, TowerStruct, kernel_batch
-from clicktower.training.model.parameters import Encoder
 from clicktower.training.model.recipe import tower_name
 from clicktower.training.towers.tower_settings import Truncated
-from clicktower.training.trainer.large_update import GradientSum, LossBatch, Towers, WorkerShare
+from clicktower.training.trainer.large_update import (
+    UNIT,
+    GradientSum,
+    LossBatch,
+    Towers,
+    Workers,
+    WorkerShare,
+    fixed_point_limit,
+    require_fit,
+)
 from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
 from clicktower.training.trainer.shard_data import Pairs
 
@@ -68,18 +75,12 @@ def compiled_batch(pairs: Pairs, *, both_directions: bool, share_prefixes: bool)
 
 
 class CompiledPath:
-    """Updates in the kernel; gradients too, of `compiled_batch`, or torch's, of the batches of an objective.
-
-    Memory is reused in every update.
-    """
+    """Gradients and updates in the kernel, of `compiled_batch`. Memory is reused in every update."""
 
     def __init__(self, num_threads: int, batch_of: Callable[[Any], CompiledBatch | LossBatch]) -> None:
         self.prepare = batch_of
         self._crew = KernelThreads(num_threads)
         self._memory: dict[tuple[str, str], np.ndarray] = {}
-
-    def table_rows(self, micro_batch: CompiledBatch | LossBatch, side: str) -> torch.Tensor:
-        return micro_batch.table_rows(side)
 
     def sum_gradients(self, towers: Towers, share: WorkerShare, touched: Mapping[str, torch.Tensor]) -> GradientSum:
         recipe, exact, workers = towers.recipe, towers.recipe.reduction == "exact", share.workers
@@ -108,7 +109,7 @@ class CompiledPath:
                 ),
             )
             for tower_rows in rows.values():
-                tower_rows.made(share.update)
+                tower_rows.mark_updated(share.update)
 
         return GradientSum(
             loss, {name: math.sqrt(float(tower_rows.squares_R.sum())) for name, tower_rows in rows.items()}, step
@@ -118,7 +119,7 @@ class CompiledPath:
         touched = {}
         for name in towers.rows:
             sides = [side for side in SIDES if tower_name(towers.recipe, side) == name]
-            of_sides = torch.cat([self.table_rows(micro_batch, side) for side in sides])
+            of_sides = torch.cat([micro_batch.table_rows(side) for side in sides])
             touched[name] = towers.layout.touched(of_sides.unique())
         rows = self._touched_rows(towers, touched, update)
         with ThreadPoolExecutor(1) as thread:
@@ -129,6 +130,12 @@ class CompiledPath:
         if not math.isfinite(loss) or any(tower_rows.num_misfits for tower_rows in rows.values()):
             return math.inf
         return max(loss, *(float(np.abs(tower_rows.gradient_RG).max()) for tower_rows in rows.values()))
+
+    def micro_batch_gradients(
+        self, share: WorkerShare, towers: Towers, rows: "Mapping[str, TouchedRows]"
+    ) -> "tuple[np.ndarray, list[tuple[str, Addend]]]":
+        """(the micro-batches' losses, their gradients with the names of their towers), at the look-ahead point."""
+        return self._crew.gradients(share.micro_batches, towers, rows)
 
     def _touched_rows(
         self, towers: Towers, touched: Mapping[str, torch.Tensor], update: int
@@ -147,10 +154,7 @@ class CompiledPath:
         for name, tower_rows in rows.items():
             tower_rows.stand_at(self._room(name, "place", (towers.layout.rows,), np.int32))
         self._crew.make("look_ahead", map(whole, rows.values()))
-        if share.micro_batches and isinstance(share.micro_batches[0], CompiledBatch):
-            losses, addends = self._crew.gradients(share.micro_batches, towers, rows)
-        else:
-            losses, addends = _torch_gradients(share, towers, rows)
+        losses, addends = self.micro_batch_gradients(share, towers, rows)
         for name, tower_rows in rows.items():
             tower_rows.add_up([addend for tower, addend in addends if tower == name], limit)
         return losses
@@ -178,32 +182,6 @@ class CompiledPath:
         return kept[:size].reshape(shape)
 
 
-def _torch_gradients(
-    share: WorkerShare, towers: Towers, rows: "Mapping[str, TouchedRows]"
-) -> "tuple[np.ndarray, list[tuple[str, Addend]]]":
-    """As KernelThreads.gradients, by the objective's own batches."""
-    layout = towers.layout
-    points = {name: layout.split(torch.from_numpy(tower_rows.ahead_RG)) for name, tower_rows in rows.items()}
-    place = {name: torch.from_numpy(tower_rows.place_of_row) for name, tower_rows in rows.items()}
-
-    def table_at(name: str, index: torch.Tensor) -> torch.Tensor:
-        return points[name][0].index_select(0, place[name].index_select(0, index))
-
-    parts, part_rows = {name: parts for name, (_, parts) in points.items()}, layout.touched(torch.empty(0).long())
-    encoder = Encoder(towers.recipe, layout, table_at, parts, towers.device)
-    results = list(share.threads.map(lambda batch: batch.gradient(encoder, share.update), share.micro_batches))
-    addends = [
-        (name, addend)
-        for gradients, _ in results
-        for name, gradient in gradients
-        for addend in (
-            Addend.of(gradient.rows, gradient.table_RG),
-            Addend.of(part_rows, layout.join(gradient.table_RG[:0], gradient.parts)),
-        )
-    ]
-    return np.array([float(loss) for _, loss in results]), addends
-
-
 def _fixed(losses: np.ndarray) -> np.ndarray:
     return (losses / UNIT).astype(np.int64)
 
@@ -212,13 +190,6 @@ class Addend(ctypes.Structure):
     """One side's gradient from one micro-batch, in the kernel's memory."""
 
     _fields_ = fields(rows="p", values="p", num_rows="q")
-
-    @classmethod
-    def of(cls, rows: torch.Tensor, values: torch.Tensor) -> "Addend":
-        rows, values = rows.to(torch.int32), values.contiguous()
-        addend = cls(rows.data_ptr(), values.data_ptr(), len(rows))
-        addend.kept = rows, values
-        return addend
 
 
 class TouchedRows(ctypes.Structure):
@@ -274,7 +245,7 @@ class TouchedRows(ctypes.Structure):
         else:
             self.gradient, self.gradient_RG = sums.ctypes.data, sums.reshape(self.gradient_RG.shape)
 
-    def made(self, update: int) -> None:
+    def mark_updated(self, update: int) -> None:
         """Record the update as the last one of all these rows."""
         self._state.last.index_fill_(0, self.index_R, update)
 
@@ -306,7 +277,7 @@ class KernelThreads(Owned):
     """The kernel's own threads, and the memory of their gradients."""
 
     __slots__ = ("_workspaces",)
-    _MADE = "look_ahead", "sum_to_fixed", "sum_in_order", "sum_exactly", "from_fixed", "squares", "step"
+    _RESULTS = "look_ahead", "sum_to_fixed", "sum_in_order", "sum_exactly", "from_fixed", "squares", "step"
 
     def __init__(self, num_threads: int) -> None:
         super().__init__("crew", library().crew_new(num_threads), f"{num_threads:,} threads")
@@ -359,7 +330,7 @@ class KernelThreads(Owned):
         """One of TouchedRows' results, at some stretches of them."""
         c_stretches = [_Stretch(ctypes.addressof(pointer), *bounds) for pointer, *bounds in stretches]
         code = library().rows_make(
-            self.handle, (_Stretch * len(c_stretches))(*c_stretches), len(c_stretches), self._MADE.index(result)
+            self.handle, (_Stretch * len(c_stretches))(*c_stretches), len(c_stretches), self._RESULTS.index(result)
         )
         require_memory(code >= 0, "the update of touched rows")
 

@@ -13,7 +13,14 @@ from clicktower.schemas.labelled_shard import LABELLED_CATALOGUE, LABELLED_VERSI
 from clicktower.schemas.shard import TEXTS, open_table, require_within
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_table import TextTable, WordRows
-from clicktower.training.trainer.shard_data import local_folder, names_of, open_catalogue, require_rows, shard_texts
+from clicktower.training.trainer.shard_data import (
+    MicroBatch,
+    local_folder,
+    names_of,
+    open_catalogue,
+    require_rows,
+    shard_texts,
+)
 
 _open = partial(open_catalogue, name=LABELLED_CATALOGUE, version=LABELLED_VERSION, stage="build-labelled")
 
@@ -148,3 +155,21 @@ def _columns(folder: str, catalogue: dict[str, Any], num_texts: int) -> list[np.
     for side in sides:
         require_within(side, num_texts, f"{folder}/labelled.arrow")
     return [*sides, labels]
+
+
+# Separate streams, so that no draw repeats those of the order, whose second word stays below, or of the start.
+_STREAM, _HELD_OUT = 1 << 63, 1 << 61
+
+
+def draws(recipe: Recipe, micro_batch: MicroBatch, epoch: int) -> np.random.Generator:
+    """The random numbers of a micro-batch in an epoch: a function of the seed, the epoch and its place, in any
+    process.
+    """
+    key = [recipe.seed, _STREAM | epoch << 32 | micro_batch.place]
+    return np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))
+
+
+def held_out_draws(recipe: Recipe, shard: int, start: int) -> np.random.Generator:
+    """The random numbers of some held-out examples of a shard, the same after every epoch."""
+    key = [recipe.seed, _HELD_OUT | shard << 32 | start]
+    return np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))

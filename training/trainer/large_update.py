@@ -2,6 +2,11 @@
 
     sum over micro-batches and workers  ->  each tower's norm held below th_G  ->  one step of the optimiser
 
+exact: every gradient is rounded once to a 64-bit fixed-point number with unit 2^-40; integers add up to the same sum in
+any grouping, so one, two or five workers give the same bytes. Values of 2^-16 and more keep every bit of a float32.
+fast: floating point, an ordinary all-reduce, equal up to rounding. Only rows that some worker touched are summed and
+travel.
+
 The gradient has two paths with one meaning: the reference in torch, on a CPU or a GPU, for every tower and objective;
 and the compiled one on a CPU (training.trainer.kernel_path), which the reference defines.
 """
@@ -17,11 +22,9 @@ import numpy as np
 import torch
 
 from clicktower.schemas.errors import Diverged
-from clicktower.training.compute.reduction import RowGradient, Workers
-from clicktower.training.model.parameters import CPU, Device, Encoder, Layout
-from clicktower.training.model.recipe import AdaGrad, Adam, Recipe, tower_name
+from clicktower.training.model.parameters import CPU, Device, Encoder, Layout, RowGradient
+from clicktower.training.model.recipe import Recipe, tower_name
 from clicktower.training.trainer.optimisers import MomentumSchedule, Rows, RowState
-from clicktower.training.trainer.shard_data import MicroBatch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +51,58 @@ class Towers:
         return Encoder(self.recipe, self.layout, rows_at, parts, self.device)
 
 
+UNIT = 2.0**-40  # of the fixed point
+# The sum of a minibatch must stay below 2^63; half of that is far enough.
+LARGEST = 2.0**62
+
+
+def fixed_point_limit(num_addends: int) -> float:
+    """The limit for the values of an addend, in a sum of `num_addends`."""
+    return LARGEST * UNIT / max(1, num_addends)
+
+
+def require_fit(num_misfits: int, limit: float) -> None:
+    """Raise Diverged if some micro-batches exceed the range of the fixed point."""
+    if num_misfits:
+        raise Diverged(
+            f"The gradients of {num_misfits} micro-batches are not finite, or above {limit:.3g} in size: an exact sum"
+            " would silently be wrong.",
+            "Lower `step`, set `clip_norm`, or set reduction=fast if gradients of that size are meant.",
+        )
+
+
+class Workers:
+    """The workers of a run as seen by one of them, which exchange touched rows and sums.
+
+    This class itself is a single worker, in process.
+    """
+
+    rank, size = 0, 1
+    sent_bytes = 0  # bytes that this worker has sent for sums so far
+
+    def unite(self, touched: torch.Tensor) -> None:
+        """Make a bool mask true wherever it is true on any worker, in place."""
+
+    def add_up(self, values: torch.Tensor) -> None:
+        """Replace values by their sum over all workers, in place. Never the mean."""
+
+    def report(self, figures: Mapping[str, Any]) -> None:
+        """Report an epoch's figures to the process that started the workers. All call it; the first worker's figures
+        count.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerShare:
+    """One worker's part of a minibatch."""
+
+    micro_batches: Sequence[Any]  # prepared by the path
+    update: int  # from 1
+    num_in_all: int  # micro-batches, on all workers together
+    workers: Workers
+    threads: Executor  # compute the micro-batches
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpdateReport:
     """What remains of an update when the memory of its gradients is reused."""
@@ -56,40 +111,37 @@ class UpdateReport:
     norms: Mapping[str, float]  # of each tower's gradient, before re-normalisation
 
 
-def large_update(
-    towers: Towers, share: Sequence[Any], *, update: int, num_micro_batches: int, workers: Workers, threads: Executor
-) -> UpdateReport:
-    """Make update `update` (from 1) from this worker's share of the minibatch, which may be empty.
+def large_update(towers: Towers, share: WorkerShare) -> UpdateReport:
+    """Make an update from this worker's share of the minibatch, which may be empty.
 
-    `share`: micro-batches that `towers.path` prepared. `num_micro_batches`: of the minibatch on all workers together.
-    `threads` compute the share. Raises Diverged, with nothing changed, if numbers are not finite or run away.
+    Raises Diverged, with nothing changed, if numbers are not finite or run away.
     """
     recipe = towers.recipe
     # In the same order on all workers, because it determines the layout of sums.
-    touched = {tower: _all_touched_rows(tower, share, towers, workers) for tower in sorted(towers.rows)}
-    total = towers.path.sum_gradients(towers, WorkerShare(share, update, num_micro_batches, workers, threads), touched)
-    require_sane(total.loss, total.norms, recipe, towers.layout, update)
+    touched = {tower: _all_touched_rows(tower, share, towers) for tower in sorted(towers.rows)}
+    total = towers.path.sum_gradients(towers, share, touched)
+    require_sane(total.loss, total.norms, recipe, towers.layout, share.update)
     most = recipe.optimiser.clip_norm or math.inf
     total.step({tower: most / norm if norm > most else 1.0 for tower, norm in total.norms.items()})
     return UpdateReport(loss=total.loss, norms=total.norms)
 
 
-def _all_touched_rows(tower: str, share: Sequence[Any], towers: Towers, workers: Workers) -> torch.Tensor:
+def _all_touched_rows(tower: str, share: WorkerShare, towers: Towers) -> torch.Tensor:
     """The rows of a tower that any worker's share touches and training moves, ascending."""
     device = towers.rows[tower].parameters.device
     sides = [side for side in ("query", "document") if tower_name(towers.recipe, side) == tower]
-    rows_of_batches = [towers.path.table_rows(micro_batch, side) for micro_batch in share for side in sides]
+    rows_of_batches = [batch.table_rows(side) for batch in share.micro_batches for side in sides]
     if device == CPU.place:  # NumPy does this in a third of the time
         marks = np.zeros(towers.layout.table_rows, bool)
         for rows in rows_of_batches:
             marks[rows.numpy()] = True
-        workers.unite(torch.from_numpy(marks))
+        share.workers.unite(torch.from_numpy(marks))
         touched = torch.from_numpy(np.flatnonzero(marks))
     else:
         mask = torch.zeros(towers.layout.table_rows, dtype=torch.bool, device=device)
         for rows in rows_of_batches:
             mask[rows] = True
-        workers.unite(mask)
+        share.workers.unite(mask)
         touched = mask.nonzero()[:, 0]
     return towers.layout.touched(towers.layout.trained(touched))
 
@@ -107,7 +159,7 @@ def require_sane(loss: float, norms: Mapping[str, float], recipe: Recipe, layout
     for tower, norm in norms.items():
         if not math.isfinite(norm) or not math.isfinite(loss):
             raise diverged(f"The gradient or the loss of update {update:,} is not finite.")
-        if isinstance(recipe.optimiser, (Adam, AdaGrad)):  # their steps do not grow with the gradient
+        if not recipe.optimiser.grows:
             continue
         moved = recipe.optimiser.step * min(norm, recipe.optimiser.clip_norm or math.inf)
         if moved > length:
@@ -124,57 +176,12 @@ def diverged(problem: str) -> Diverged:
     )
 
 
-PAIRS_NAMED = 5  # of the micro-batch that stopped a diverging run
-
-
-def name_culprit(
-    error: Diverged,
-    largest: Callable[[Any], float],
-    share: Sequence[Any],
-    minibatch: Sequence[MicroBatch],
-    files: Sequence[str],
-    workers: Workers,
-    update: int,
-) -> Diverged:
-    """The error with the micro-batch it came from: the first whose gradient is not finite, else the largest.
-
-    `largest`: of a micro-batch's gradient and loss (Path.largest); `share`: this worker's; `minibatch`: of all workers,
-    in its order. All call it together: each computes its share once more, and they compare. `files`: the file whose
-    rows each shard's examples are.
-    """
-    sizes = torch.zeros(len(minibatch), dtype=torch.float64)
-    for place, batch in zip(range(workers.rank, len(minibatch), workers.size), share, strict=True):
-        sizes[place] = largest(batch)
-    workers.add_up(sizes)
-    place = int(sizes.argmax())
-    worst, culprit = sizes[place].item(), minibatch[place]
-    rows = ", ".join(f"{pair:,}" for pair in culprit.pairs[:PAIRS_NAMED].tolist())
-    more = f" and {len(culprit.pairs) - PAIRS_NAMED:,} more" if len(culprit.pairs) > PAIRS_NAMED else ""
-    how = f"goes up to {worst:,.3g}" if math.isfinite(worst) else "is not finite"
-    return Diverged(
-        f"{error.problem} Micro-batch {place + 1} of {len(minibatch)} of update {update:,}, whose gradient {how},"
-        f" is rows {rows}{more} of {files[culprit.shard]}.",
-        error.fix,
-    )
-
-
 # The gradient of a minibatch.
 
 
 def reference_path() -> Callable[..., "Path"]:
     """The class of the reference path, which is loaded where a run takes it."""
     return resolve_name("clicktower.training.trainer.reference_path:ReferencePath")
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerShare:
-    """One worker's part of a minibatch."""
-
-    micro_batches: Sequence[Any]  # prepared by the path
-    update: int  # from 1
-    num_in_all: int  # micro-batches, on all workers together
-    workers: Workers
-    threads: Executor
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,13 +198,10 @@ class Path(Protocol):
     """Prepares micro-batches (indices only, ahead of time), adds up a minibatch's gradients, and steps."""
 
     def prepare(self, examples: Any) -> Any:
-        """A micro-batch, made by an objective (training.trainer.objective), ready to compute.
+        """A micro-batch, made by an objective (training.trainer.objective), ready to compute, with its `table_rows`.
 
         Raises ValueError for a text without words.
         """
-
-    def table_rows(self, micro_batch: Any, side: str) -> torch.Tensor:
-        """The rows of W that the queries, or the documents, of a micro-batch touch."""
 
     def sum_gradients(self, towers: Towers, share: WorkerShare, touched: Mapping[str, torch.Tensor]) -> GradientSum:
         """The gradients of all workers' shares, at the look-ahead point and the touched rows of each tower.

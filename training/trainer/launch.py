@@ -8,7 +8,7 @@ STORE/train/DIGEST/checkpoints: the same request started again after a kill cont
 
 import os
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -29,12 +29,10 @@ from clicktower.schemas.stage import (
     stage_folder,
 )
 from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS
-from clicktower.training.compute.device import DEVICES, ONE_WORKER, Compute, DeviceName, count_gpus
 from clicktower.training.model.objective_settings import Clicks
-from clicktower.training.model.recipe import NO_SOURCES, Recipe, Sources
+from clicktower.training.model.recipe import DEVICES, NO_SOURCES, ONE_WORKER, Compute, DeviceName, Recipe, Sources
 from clicktower.training.ranking.measure import collection_of
-from clicktower.training.trainer.job import TrainingJob, arithmetic_of, completed
-from clicktower.training.trainer.local_workers import local_workers
+from clicktower.training.trainer.job import TrainingJob, arithmetic_of, completed, count_gpus
 
 TRAIN = Stage("train", version=2)  # 2: the recipe is written in sections; the model is the same
 
@@ -137,7 +135,12 @@ def train(
 
             metrics = run_on_ray(job, number, progress, min_workers=compute.min_workers)
         else:
-            with local_workers(number) if number > 1 else nullcontext(_work_alone) as run:
+            started_workers: AbstractContextManager[Any] = nullcontext(_work_alone)
+            if number > 1:
+                from clicktower.training.trainer.local_workers import local_workers
+
+                started_workers = local_workers(number)
+            with started_workers as run:
                 from clicktower.training.model.parameters import layout_of, require_memory  # so does torch
 
                 require_memory(recipe, layout_of(recipe, table_rows_of(built)), number)
@@ -160,7 +163,7 @@ def train(
 
 
 def _work_alone(job: TrainingJob, progress: Progress) -> dict[str, Any]:
-    from clicktower.training.compute.reduction import Workers
+    from clicktower.training.trainer.large_update import Workers
     from clicktower.training.trainer.worker import work
 
     return work(job, Workers(), progress)

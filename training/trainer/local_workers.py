@@ -28,8 +28,7 @@ from typing import Any, NoReturn
 
 from clicktower.schemas.errors import StageError, TransientError, place
 from clicktower.schemas.stage import Progress
-from clicktower.training.compute.device import count_gpus, process_group_backend
-from clicktower.training.trainer.job import TrainingJob
+from clicktower.training.trainer.job import TrainingJob, count_gpus
 
 LOSSES_IN_VAIN = 4
 OTHERS_SECONDS = 5.0  # for an error of the others, which may be the cause
@@ -177,7 +176,7 @@ def _work(pipe: Connection, job: TrainingJob, meeting: str, rank: int, number: i
     """A worker, from its fork to its end."""
     import torch
 
-    from clicktower.training.compute.reduction import ProcessGroup
+    from clicktower.training.trainer.process_group import ProcessGroup, process_group_backend
     from clicktower.training.trainer.worker import work
 
     try:

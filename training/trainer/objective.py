@@ -81,21 +81,3 @@ def touched_rows(trigrams: Iterable[np.ndarray]) -> torch.Tensor:
     """The distinct rows among some parts, ascending, int64."""
     parts = [np.unique(part) for part in trigrams]
     return torch.from_numpy(np.unique(np.concatenate([np.zeros(0, np.int64), *parts])).astype(np.int64))
-
-
-# Separate streams, so that no draw repeats those of the order, whose second word stays below, or of the start.
-_STREAM, _HELD_OUT = 1 << 63, 1 << 61
-
-
-def draws(recipe: Recipe, micro_batch: MicroBatch, epoch: int) -> np.random.Generator:
-    """The random numbers of a micro-batch in an epoch: a function of the seed, the epoch and its place, in any
-    process.
-    """
-    key = [recipe.seed, _STREAM | epoch << 32 | micro_batch.place]
-    return np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))
-
-
-def held_out_draws(recipe: Recipe, shard: int, start: int) -> np.random.Generator:
-    """The random numbers of some held-out examples of a shard, the same after every epoch."""
-    key = [recipe.seed, _HELD_OUT | shard << 32 | start]
-    return np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))

@@ -196,7 +196,7 @@ def start_state(recipe: Recipe, parameters: torch.Tensor) -> RowState:
 
 def restored_state(arrays: Mapping[str, np.ndarray]) -> RowState:
     """The inverse of `RowState.arrays`. Raises KeyError if some are missing."""
-    kinds = (resolve_name(settings.code) for settings in OptimiserSettings.kinds.values())
+    kinds = (resolve_name(settings.code) for settings in OptimiserSettings.all_kinds().values())
     kind = next((kind for kind in kinds if {field.name for field in fields(kind)} == set(arrays)), LazyRows)
     arrays_of_state = {field.name: arrays[field.name] for field in fields(kind)}
     return kind(**{name: torch.from_numpy(array) for name, array in arrays_of_state.items()})

@@ -25,7 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from clicktower.schemas.errors import StageError, TransientError
 from clicktower.schemas.process import keeping_signal_handlers, make_socket_folder
 from clicktower.schemas.stage import Progress
-from clicktower.training.compute.device import DeviceName
+from clicktower.training.model.recipe import DeviceName
 
 # Ray gives a node 30 seconds to start, with no option for more. A slow or busy machine may need another try, which
 # finds in memory what the first one read from disk.

@@ -35,11 +35,10 @@ from ray.train.v2._internal.execution.controller.state import RunningState
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, TransientError
 from clicktower.schemas.stage import Progress, scratch_folder
-from clicktower.training.compute.device import gpu_share, process_group_backend
-from clicktower.training.compute.reduction import ProcessGroup
 from clicktower.training.model.model_folder import WEIGHTS
 from clicktower.training.trainer.job import TrainingJob
 from clicktower.training.trainer.local_workers import LossesInVain, is_lasting
+from clicktower.training.trainer.process_group import ProcessGroup, gpu_share, process_group_backend
 from clicktower.training.trainer.ray_cluster import (
     board_of,
     cluster,

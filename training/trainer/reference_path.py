@@ -6,13 +6,33 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.functional import pad
 
-from clicktower.training.compute.gradient_sums import in_blocks, total_gradient
-from clicktower.training.model.parameters import CPU, DTYPES, Device
-from clicktower.training.model.recipe import SGD
+from clicktower.training.model.parameters import CPU, DTYPES, Device, Layout, RowGradient
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.recipe_kinds import SGD
+from clicktower.training.towers.threads import in_blocks
 from clicktower.training.trainer.click_loss import pair_batch
+from clicktower.training.trainer.gradient_sums import total_gradient
 from clicktower.training.trainer.large_update import GradientSum, LossBatch, Towers, WorkerShare
 from clicktower.training.trainer.optimisers import Rows
+
+# Some rows of a matrix (their numbers, or a range of them), their gradient, and ε.
+Piece = tuple[torch.Tensor | slice, torch.Tensor, float]
+
+
+def pieces_of(gradient: RowGradient, layout: Layout, recipe: Recipe) -> Iterator[Piece]:
+    """(some rows of the matrix, their gradient [rows, G], ε): first of W, then of the parts, padded with zeros."""
+    yield gradient.rows, gradient.table_RG, recipe.optimiser.step
+    row = layout.table_rows
+    for part, shape in layout.parts:
+        values, length = gradient.parts[part], layout.step_of(part, recipe)
+        num_full = len(values) // layout.columns * layout.columns
+        last = row + num_full // layout.columns
+        yield slice(row, last), values[:num_full].view(-1, layout.columns), length
+        if num_left := len(values) - num_full:
+            yield slice(last, last + 1), pad(values[num_full:], (0, layout.columns - num_left))[None], length
+        row += layout.rows_of(shape)
 
 
 def blocks_of(rows: Rows, values: torch.Tensor) -> Iterator[tuple[Rows, torch.Tensor]]:
@@ -33,9 +53,6 @@ class ReferencePath:
 
     def prepare(self, examples: Any) -> LossBatch:
         return self.batch_of(examples).to(self.device.place)
-
-    def table_rows(self, micro_batch: LossBatch, side: str) -> torch.Tensor:
-        return micro_batch.table_rows(side)
 
     def sum_gradients(self, towers: Towers, share: WorkerShare, touched: Mapping[str, torch.Tensor]) -> GradientSum:
         recipe, update, threads = towers.recipe, share.update, share.threads
@@ -66,7 +83,7 @@ class ReferencePath:
             blocks = (
                 (tower, rows, values, length)
                 for tower, gradient in total.gradients.items()
-                for piece, of_piece, length in layout.pieces(gradient, recipe)
+                for piece, of_piece, length in pieces_of(gradient, layout, recipe)
                 for rows, values in blocks_of(piece, of_piece)
             )
             list(threads.map(lambda block: step_block(*block), blocks))

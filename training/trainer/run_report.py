@@ -185,7 +185,7 @@ class Report:
         self._recent.append((self._pairs, self._seconds))
         pairs, seconds = (now - then for then, now in zip(self._recent[0], self._recent[-1], strict=True))
         recipe, total = self._job.recipe, self._order.num_pairs
-        num_done = epoch * total + num_pairs
+        num_so_far = epoch * total + num_pairs
         self._progress(
             progress_line(
                 epoch=epoch + 1,
@@ -193,7 +193,7 @@ class Report:
                 step=position.update - epoch * self._order.num_minibatches,
                 steps=self._order.num_minibatches,
                 # The rest takes as long per step as the run so far, including measuring and checkpoints.
-                seconds_left=(self._told - self._began) / max(1, self._pairs) * (recipe.epochs * total - num_done),
+                seconds_left=(self._told - self._began) / max(1, self._pairs) * (recipe.epochs * total - num_so_far),
                 unit=f"{recipe.objective.unit}s",
                 per_second=pairs / max(seconds, 1e-9),
                 loss=position.loss / num_pairs,
@@ -202,7 +202,7 @@ class Report:
                 held_out=epoch_figure(self.last),
             )
             + self._notes,
-            num_done,
+            num_so_far,
             recipe.epochs * total,
         )
 

@@ -6,13 +6,12 @@ workers communicate through `workers`.
 """
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from itertools import zip_longest
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -21,29 +20,31 @@ import torch
 from clicktower.schemas.errors import Diverged, StageError
 from clicktower.schemas.section import code_of
 from clicktower.schemas.stage import Progress, silent
-from clicktower.training.compute.reduction import Workers
-from clicktower.training.compute.threads import compute_threads
 from clicktower.training.kernel.kernel_library import status
 from clicktower.training.model.model import write_model
 from clicktower.training.model.parameters import (
+    CPU,
     Device,
     Layout,
+    compute_threads,
     initial_parameters,
     layout_of,
-    open_device,
     require_memory,
 )
 from clicktower.training.model.recipe import Nesterov, Recipe
 from clicktower.training.towers.tower_settings import BiLSTM, Truncated
-from clicktower.training.trainer.checkpoint import (
-    Position,
-    newest_checkpoint,
-    read_checkpoint,
-    remove_checkpoints_after,
-)
+from clicktower.training.trainer.checkpoint import Position, newest_checkpoint, read_checkpoint
 from clicktower.training.trainer.job import COMPILED, ROWS, TrainingJob, require_served
 from clicktower.training.trainer.kernel_path import CompiledPath, compiled_batch
-from clicktower.training.trainer.large_update import LossBatch, Path, Towers, large_update, name_culprit, reference_path
+from clicktower.training.trainer.large_update import (
+    LossBatch,
+    Path,
+    Towers,
+    Workers,
+    WorkerShare,
+    large_update,
+    reference_path,
+)
 from clicktower.training.trainer.objective import Objective, Task
 from clicktower.training.trainer.optimisers import MomentumSchedule, RowState, start_state
 from clicktower.training.trainer.run_report import Report
@@ -61,12 +62,12 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     show_step = silent if workers.rank else progress
     show_step("reading the shards", 0, None)
     torch.set_num_threads(1)  # threads compute the share's micro-batches in parallel
-    device = open_device(job.device)
-    kinds: list[str] = []
+    device, kinds = CPU, list[str]()
     if job.device != "cpu":
-        from clicktower.training.trainer.gpu_check import gpu_kind, kinds_of_workers, require_right_gpu
+        from clicktower.training.trainer.gpu_check import gpu_kind, kinds_of_workers, open_device, require_right_gpu
 
         show_step("checking the GPU", 0, None)
+        device = open_device(job.device)
         require_right_gpu(job.device)
         kinds = kinds_of_workers(gpu_kind(job.device), workers)
     threads = compute_threads(job.threads if device.place.type == "cpu" else 1)  # a GPU has one queue
@@ -109,19 +110,19 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         at_the_end.callback(report.stop)  # however it ends: the folder of a failed attempt goes
 
     # Loop.
-    first_epoch, num_done = divmod(position.update, order.num_minibatches)
+    first_epoch, first_minibatch = divmod(position.update, order.num_minibatches)
     last_epoch = min(job.stop_after or recipe.epochs, recipe.epochs)
     for epoch in range(first_epoch, last_epoch):
         minibatches = order.epoch(epoch)
-        num_pairs = sum(len(m.pairs) for minibatch in minibatches[:num_done] for m in minibatch)
+        num_pairs = sum(len(m.pairs) for minibatch in minibatches[:first_minibatch] for m in minibatch)
         started, sent_before = time.monotonic(), workers.sent_bytes
-        for minibatch, share in prepared(minibatches[num_done:], task, epoch, workers, path):
+        for minibatch, share in prepared(minibatches[first_minibatch:], task, epoch, workers, path):
             update = position.update + 1
             try:
-                last_update = large_update(
-                    towers, share, update=update, num_micro_batches=len(minibatch), workers=workers, threads=threads
-                )
+                last_update = large_update(towers, WorkerShare(share, update, len(minibatch), workers, threads))
             except Diverged as error:
+                from clicktower.training.trainer.culprit import name_culprit
+
                 largest = partial(path.largest, towers, update=update)
                 raise name_culprit(error, largest, share, minibatch, task.files, workers, update) from None
             pairs = sum(len(micro_batch.pairs) for micro_batch in minibatch)
@@ -138,9 +139,12 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
                 if num_pairs < order.num_pairs:
                     report.checkpoint_if_due(position)
             started, sent_before = time.monotonic(), workers.sent_bytes
-        num_done = 0
+        first_minibatch = 0
         files.compare(f"After epoch {epoch + 1}", only_touched=True)
-        require_equal(workers, rows, update=position.update, since=equal_at, checkpoints=job.checkpoints)
+        if workers.size > 1:
+            from clicktower.training.trainer.process_group import require_equal
+
+            require_equal(workers, rows, update=position.update, since=equal_at, checkpoints=job.checkpoints)
         equal_at = position.update
         if report:
             report.epoch(epoch, position, last_update)
@@ -202,7 +206,7 @@ def path_of(
 ) -> Path:
     """The path of an arithmetic. `batch_of`: the objective's (training.trainer.objective), for gradients in torch."""
     if arithmetic == ROWS:
-        return CompiledPath(num_threads, batch_of)
+        return resolve_name("clicktower.training.trainer.rows_path:RowsPath")(num_threads, batch_of)
     if arithmetic != COMPILED:
         return reference_path()(device, batch_of)
     return CompiledPath(
@@ -226,12 +230,12 @@ def prepared(
         return [path.prepare(task.examples(m, epoch)) for m in share]
 
     with ThreadPoolExecutor(1, "prepare") as ahead:
-        shares = deque(ahead.submit(prepare, minibatch) for minibatch in minibatches[:1])
-        for minibatch, following in zip_longest(minibatches, minibatches[1:]):
-            if following is not None:
-                shares.append(ahead.submit(prepare, following))
-            share = shares.popleft().result()
-            yield minibatch, share
+        shares = (ahead.submit(prepare, minibatch) for minibatch in minibatches)
+        following = next(shares, None)
+        for minibatch in minibatches:
+            share, following = following, next(shares, None)
+            assert share
+            yield minibatch, share.result()
 
 
 def start_of(
@@ -254,37 +258,3 @@ def start_of(
     from clicktower.training.trainer.earlier_model import started_from
 
     return started_from(model, recipe, layout, start)
-
-
-BITS = {4: np.int32, 8: np.int64}  # by the bytes of a number
-
-
-def state_sums(rows: Mapping[str, RowState]) -> list[int]:
-    """Checksums of a state that change with any bit: the sum of its bits as integers."""
-    arrays = (values for tower in sorted(rows) for values in rows[tower].arrays().values())
-    return [int(values.view(BITS[values.dtype.itemsize]).sum(dtype=np.int64)) for values in arrays]
-
-
-def require_equal(workers: Workers, rows: Mapping[str, RowState], *, update: int, since: int, checkpoints: str) -> None:
-    """Raise StageError on every worker if their states differ after an update. All workers are to call it together.
-
-    `since`: the update after which they were last known to be equal; checkpoints of later ones cannot be trusted, and
-    are removed.
-    """
-    if workers.size == 1:
-        return
-    sums = torch.tensor(state_sums(rows), dtype=torch.int64)
-    all_of_them = torch.zeros(workers.size, len(sums), dtype=torch.int64)
-    all_of_them[workers.rank] = sums
-    workers.add_up(all_of_them)
-    differing = [f"{rank + 1}" for rank in range(workers.size) if not torch.equal(all_of_them[rank], all_of_them[0])]
-    if not differing:
-        return
-    if workers.rank == 0:
-        remove_checkpoints_after(checkpoints, since)
-    raise StageError(
-        f"After update {update:,} worker{'s' * (len(differing) > 1)} {', '.join(differing)} of {workers.size}"
-        f" hold{'s' * (len(differing) == 1)} another state than worker 1; after update {since:,} all were equal."
-        f" Checkpoints after update {since:,} were removed.",
-        "Look for a machine with other software or faulty memory, then run the same command again.",
-    )

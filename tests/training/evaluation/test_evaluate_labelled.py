@@ -6,7 +6,7 @@ from clicktower.beam_jobs.labelled.labelled_rows import LabelledColumns, Labelle
 from clicktower.beam_jobs.labelled.labelled_stage import build_labelled_shards
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.training.evaluation.evaluate_labelled_stage import EvaluateLabelledConfig, evaluate_labelled
-from clicktower.training.ranking.significance import bootstrap_interval
+from clicktower.training.ranking.ndcg import bootstrap_interval
 from clicktower.training.trainer.labelled_shards import read_labelled
 from tests.trained_model import trained_stage
 

@@ -5,7 +5,8 @@ import pytest
 
 from clicktower.schemas.documents import DOCUMENT, Documents
 from clicktower.schemas.errors import StageError
-from clicktower.training.evaluation.evaluate_stage import read_frequencies, slices, training_clicks
+from clicktower.training.evaluation.compare_stage import slices_by_training, training_clicks
+from clicktower.training.evaluation.evaluate_stage import read_frequencies, slices
 from clicktower.training.ranking.measure import judged_collection
 from tests.training.small_shards import write_build
 
@@ -59,7 +60,7 @@ def test_the_intent_of_a_query_follows_from_its_words_alone(query, intent):
 
 
 def test_a_query_counts_as_trained_on_in_whatever_case_it_was_typed():
-    found = slices(judged(), clicks={"bracket": 3, "garden hose": 1})
+    found = slices_by_training(judged(), {"bracket": 3, "garden hose": 1}, None)
     assert parts(found, "training") == {
         "a": "trained on", "b": "trained on", "c": "not trained on", "d": "not trained on", "e": "not trained on",
         "f": None,
@@ -75,9 +76,9 @@ def test_head_and_tail_are_thirds_of_all_searches_not_of_the_queries():
 
 
 def test_without_a_file_the_training_clicks_say_how_frequent_a_query_is():
-    found = slices(judged(), clicks={"bracket": 9, "garden hose": 1})
+    found = slices_by_training(judged(), {"bracket": 9, "garden hose": 1}, None)
     assert parts(found, "frequency") == {"a": "head", "b": "tail", "c": None, "d": None, "e": None, "f": None}
-    assert "frequency" not in slices(judged(), clicks={"something else": 9})
+    assert "frequency" not in slices_by_training(judged(), {"something else": 9}, None)
 
 
 def test_training_clicks_are_those_of_the_training_shards_alone(tmp_path):

@@ -10,15 +10,13 @@ from scipy import stats
 
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.judgments import read_qrels
-from clicktower.training.compute.device import Compute
 from clicktower.training.evaluation.compare_stage import UnfinishedComparison, compare
 from clicktower.training.evaluation.compare_table import orders
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig
 from clicktower.training.evaluation.row import Row
 from clicktower.training.evaluation.rows import all_rows, select_rows
-from clicktower.training.model.recipe import Recipe
-from clicktower.training.ranking.ndcg import ndcg
-from clicktower.training.ranking.significance import holm
+from clicktower.training.model.recipe import Compute, Recipe
+from clicktower.training.ranking.ndcg import holm, ndcg
 from tests.recipes import varied
 from tests.training.evaluation.judged_shop import judged_shop
 from tests.training.trainings import train

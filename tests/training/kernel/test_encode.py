@@ -14,10 +14,9 @@ import torch
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.text_contract import trigram_ids, words
 from clicktower.training.kernel.kernel_library import status
-from clicktower.training.model.compiled_model import CompiledModel, text_table
-from clicktower.training.model.forward import encode_batch
-from clicktower.training.model.kernel_towers import MOST_TEXTS, SHORT_BYTES
-from clicktower.training.model.model import BATCH_TEXTS, Model, encode_table, write_model
+from clicktower.training.model.forward import BATCH_TEXTS, encode_batch
+from clicktower.training.model.kernel_towers import MOST_TEXTS, SHORT_BYTES, CompiledModel, text_table
+from clicktower.training.model.model import Model, encode_table, write_model
 from clicktower.training.model.parameters import initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe, tower_name
 from clicktower.training.model.text_encoder import load_text_encoder

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from clicktower.schemas.errors import StageError, UsageError
-from clicktower.training.compute.reduction import Workers
 from clicktower.training.model.kernel_towers import can_encode
 from clicktower.training.model.parameters import CPU, initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe
@@ -17,7 +16,7 @@ from clicktower.training.trainer import job
 from clicktower.training.trainer.click_loss import pair_batch
 from clicktower.training.trainer.job import COMPILED, ONLY_PATH, REFERENCE, ROWS, arithmetic_of
 from clicktower.training.trainer.kernel_path import CompiledPath
-from clicktower.training.trainer.large_update import Path, Towers, large_update
+from clicktower.training.trainer.large_update import Path, Towers, Workers, WorkerShare, large_update
 from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
 from clicktower.training.trainer.reference_path import ReferencePath
 from clicktower.training.trainer.shard_data import Pairs
@@ -51,9 +50,7 @@ def train(recipe: Recipe, path: Path, batches: list[list[Pairs]], workers=None, 
     with ThreadPoolExecutor(threads) as pool:
         for update, batch in enumerate(batches, start=1):
             share = [path.prepare(pairs) for pairs in batch[workers.rank :: workers.size]]
-            large_update(
-                towers, share, update=update, num_micro_batches=len(batch), workers=workers, threads=pool
-            )  # fmt: skip
+            large_update(towers, WorkerShare(share, update, len(batch), workers, pool))
     return towers
 
 
@@ -145,7 +142,7 @@ def test_parameters_that_are_not_finite_end_the_run_with_nothing_changed(reducti
     before = state(towers)
     batches = [path.prepare(pairs) for pairs in minibatches(1)[0]]
     with ThreadPoolExecutor(2) as pool, pytest.raises(StageError, match="finite") as caught:
-        large_update(towers, batches, update=1, num_micro_batches=4, workers=Workers(), threads=pool)
+        large_update(towers, WorkerShare(batches, 1, 4, Workers(), pool))
     assert "step" in caught.value.fix
     assert state(towers) == before
     assert path.largest(towers, batches[0], 1) == math.inf

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clicktower.training.compute.reduction import UNIT
 from clicktower.training.trainer.kernel_path import Addend, KernelThreads, TouchedRows, whole
+from clicktower.training.trainer.large_update import UNIT
 from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
 from tests.rounding import assert_equal_but_for_rounding, assert_sums_equal
 from tests.training.kernel.small_batches import room
@@ -100,7 +100,7 @@ def test_rows_are_moved_and_stepped_as_the_reference_does(num_threads):
         assert np.array_equal(rows[place[rows[rows < 1_000]]], rows[rows < 1_000])
         touched.gradient_RG[:] = gradient
         crew.make("step", [(touched, 0, 700, -0.05), (touched, 700, len(rows), -0.025)])
-        touched.made(update)
+        touched.mark_updated(update)
         scale = torch.full((len(rows), 1), 0.5)
         scale[700:] = 0.25
         reference.apply(torch.from_numpy(rows), torch.from_numpy(gradient) * scale, update, schedule, 0.1)

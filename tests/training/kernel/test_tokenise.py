@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from clicktower.schemas.text_contract import golden_cases, trigram_ids, words
 from clicktower.training.kernel.kernel_library import status
-from clicktower.training.model.compiled_model import tokenised_in_python
-from clicktower.training.model.kernel_towers import tokenised
+from clicktower.training.model.kernel_towers import tokenised, tokenised_in_python
 from clicktower.training.towers.text_table import TextTable, WordRows
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clicktower.training.ranking.significance import bootstrap_interval, holm, kendall, randomisation_p
+from clicktower.training.evaluation.compare_table import kendall
+from clicktower.training.ranking.ndcg import bootstrap_interval, holm, randomisation_p
 
 
 def test_interval_agrees_with_scipy_and_with_the_normal_approximation():

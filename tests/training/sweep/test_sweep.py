@@ -14,7 +14,7 @@ from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.judgments import Judged
 from clicktower.schemas.manifest import Outcome, Request
 from clicktower.schemas.stage import open_result, run_stage
-from clicktower.training.compute.device import Compute
+from clicktower.training.model.recipe import Compute
 from clicktower.training.sweep.sweep_stage import UnfinishedSweep, plan, sweep
 from clicktower.training.sweep.sweep_table import Point, Trial
 from clicktower.training.sweep.trial_process import Processes, TrialOutcome, TrialProcess, TrialStatus

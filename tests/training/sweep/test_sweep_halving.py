@@ -9,10 +9,9 @@ from clicktower.schemas import storage
 from clicktower.schemas.errors import StoppedEarly, UsageError
 from clicktower.schemas.section import changed
 from clicktower.schemas.stage import open_result, stage_folder
-from clicktower.training.compute.device import Compute
-from clicktower.training.sweep.sweep_stage import Halving, Rung, UnfinishedSweep, rungs_of, sweep
+from clicktower.training.model.recipe import Compute
+from clicktower.training.sweep.sweep_stage import Halving, Rung, UnfinishedSweep, read_curve, rungs_of, sweep
 from clicktower.training.sweep.sweep_table import Point, cells, notes
-from clicktower.training.trainer.checkpoint import read_curve
 from clicktower.training.trainer.launch import train_request
 from tests.recipes import recipe_with, varied
 from tests.training.small_shards import write_shop

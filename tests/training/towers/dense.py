@@ -2,8 +2,7 @@
 
 import torch
 
-from clicktower.training.compute.reduction import RowGradient
-from clicktower.training.model.parameters import Layout
+from clicktower.training.model.parameters import Layout, RowGradient
 
 
 def dense(gradient: RowGradient, layout: Layout) -> torch.Tensor:

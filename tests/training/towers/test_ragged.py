@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from clicktower.training.towers.text_table import distinct
+from clicktower.training.towers.text_batch import distinct
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint32])

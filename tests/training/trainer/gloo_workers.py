@@ -18,8 +18,8 @@ import torch
 
 from clicktower.schemas import storage
 from clicktower.schemas.stage import silent
-from clicktower.training.compute.reduction import ProcessGroup
 from clicktower.training.trainer.job import TrainingJob
+from clicktower.training.trainer.process_group import ProcessGroup
 from clicktower.training.trainer.worker import work
 
 SECONDS = 600  # no test may take as long; a worker that waits for a dead one is told by gloo at once

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch.optim.adagrad import _single_tensor_adagrad
 
-from clicktower.training.compute.reduction import Workers
 from clicktower.training.model.parameters import initial_parameters, layout_of
-from clicktower.training.model.recipe import SGD, AdaGrad, Recipe
+from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.recipe_kinds import SGD, AdaGrad
 from clicktower.training.trainer.adaptive_optimisers import AdaGradRows
-from clicktower.training.trainer.large_update import Towers, large_update
+from clicktower.training.trainer.large_update import Towers, Workers, WorkerShare, large_update
 from clicktower.training.trainer.optimisers import MomentumSchedule, RowState, restored_state, start_state
 from tests.recipes import varied
 from tests.training.trainer.test_large_update import RECIPE, THREADS, Minibatches
@@ -55,7 +55,7 @@ def _after_one_update(recipe: Recipe) -> np.ndarray:
     rows = {name: start_state(recipe, matrix.clone()) for name, matrix in start.items()}
     towers = Towers(recipe=recipe, layout=layout, rows=rows, schedule=SCHEDULE)
     share = Minibatches(1, recipe).batches[0]
-    large_update(towers, share, update=1, num_micro_batches=len(share), workers=Workers(), threads=THREADS)
+    large_update(towers, WorkerShare(share, 1, len(share), Workers(), THREADS))
     return (rows["query"].all_published(1, SCHEDULE) - start["query"]).numpy()
 
 

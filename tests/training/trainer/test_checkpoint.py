@@ -12,10 +12,10 @@ from clicktower.training.trainer.checkpoint import (
     list_updates,
     newest_checkpoint,
     read_checkpoint,
-    remove_checkpoints_after,
     write_checkpoint,
 )
 from clicktower.training.trainer.optimisers import LazyRows
+from clicktower.training.trainer.process_group import remove_checkpoints_after
 
 RUN = "run-digest"
 

@@ -16,10 +16,10 @@ import safetensors.numpy
 import torch
 
 from clicktower.schemas.stage import open_result, silent
-from clicktower.training.compute.reduction import Workers
 from clicktower.training.model.kernel_towers import can_encode
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.trainer.job import COMPILED, REFERENCE, TrainingJob, arithmetic_of
+from clicktower.training.trainer.large_update import Workers
 from clicktower.training.trainer.shard_data import Order, load_shards, pair_lengths
 from clicktower.training.trainer.worker import work
 from tests.recipes import recipe_with, varied

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from clicktower.schemas.errors import StageError
-from clicktower.training.compute.reduction import Workers
 from clicktower.training.model.parameters import CPU, Device
 from clicktower.training.trainer import gpu_check
 from clicktower.training.trainer.gpu_check import (
@@ -15,6 +14,7 @@ from clicktower.training.trainer.gpu_check import (
     kinds_of_workers,
     require_right_gpu,
 )
+from clicktower.training.trainer.large_update import Workers
 
 
 @pytest.fixture

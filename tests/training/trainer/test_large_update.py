@@ -8,13 +8,11 @@ import pytest
 import torch
 
 from clicktower.schemas.errors import StageError
-from clicktower.training.compute import gradient_sums
-from clicktower.training.compute.reduction import Workers
-from clicktower.training.compute.threads import compute_threads
-from clicktower.training.model.parameters import initial_parameters, layout_of
+from clicktower.training.model.parameters import compute_threads, initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe
+from clicktower.training.towers import threads
 from clicktower.training.trainer.click_loss import PairBatch, pair_batch
-from clicktower.training.trainer.large_update import Towers, large_update
+from clicktower.training.trainer.large_update import Towers, Workers, WorkerShare, large_update
 from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
 from clicktower.training.trainer.reference_path import blocks_of
 from clicktower.training.trainer.shard_data import apart
@@ -120,7 +118,7 @@ def test_three_updates_equal_the_dense_reference(dtype, tolerance, recurrent_ste
     made = Minibatches(3, recipe)
     towers = start(recipe, 50)
     reports = [
-        large_update(towers, batch, update=k, num_micro_batches=len(batch), workers=Workers(), threads=THREADS)
+        large_update(towers, WorkerShare(batch, k, len(batch), Workers(), THREADS))
         for k, batch in enumerate(made.batches, start=1)
     ]
     expected, norms = reference_updates(recipe, made.plain, [0.5, 0.9, 0.9])
@@ -180,14 +178,8 @@ def run(recipe: Recipe, batches: list[list[PairBatch]], size: int, table_rows: i
     def worker(rank: int) -> None:
         try:
             for update, batch in enumerate(batches, start=1):
-                large_update(
-                    states[rank],
-                    batch[rank::size],
-                    update=update,
-                    num_micro_batches=len(batch),
-                    workers=group.rank(rank),
-                    threads=THREADS,
-                )
+                share = WorkerShare(batch[rank::size], update, len(batch), group.rank(rank), THREADS)
+                large_update(states[rank], share)
         except BaseException as error:
             failures.append(error)
             group.barrier.abort()
@@ -248,14 +240,14 @@ def test_parameters_that_are_not_finite_end_the_run_on_every_worker(reduction):
     towers.rows["query"].parameters[-1, 0] = float("nan")
     made = Minibatches(1, recipe)
     with pytest.raises(StageError, match="finite") as caught:
-        large_update(towers, made.batches[0], update=1, num_micro_batches=4, workers=Workers(), threads=THREADS)
+        large_update(towers, WorkerShare(made.batches[0], 1, 4, Workers(), THREADS))
     assert "step" in caught.value.fix
 
 
 @pytest.mark.parametrize("rows", [slice(6, 17), torch.tensor([0, 3, 4, 8, 9, 15, 16, 20, 21, 23, 29])])
 def test_blocks_of_rows_are_each_row_once_with_its_values(monkeypatch, rows):
-    monkeypatch.setattr(gradient_sums, "BLOCK", 4)
-    monkeypatch.setattr(gradient_sums, "BLOCKS_AT_ONCE", 3)  # rows
+    monkeypatch.setattr(threads, "BLOCK", 4)
+    monkeypatch.setattr(threads, "BLOCKS_AT_ONCE", 3)  # rows
     matrix = torch.arange(120.0).reshape(30, 4)
     values, visited = matrix[rows].clone(), torch.zeros(30, dtype=torch.int64)
     blocks = list(blocks_of(rows, values))

@@ -11,10 +11,11 @@ import torch
 
 from clicktower.schemas import storage
 from clicktower.training.model.forward import encode_batch
-from clicktower.training.model.parameters import CPU, Device, Encoder, initial_parameters, layout_of, open_device
+from clicktower.training.model.parameters import CPU, Device, Encoder, initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_batch import text_batch
 from clicktower.training.trainer.click_loss import PairBatch, pair_batch, pair_gradient
+from clicktower.training.trainer.gpu_check import open_device
 from clicktower.training.trainer.shard_data import apart
 from tests.recipes import recipe_with
 from tests.training.small_shards import write_shop

@@ -27,9 +27,9 @@ from clicktower.flows import cli
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.process import keeping_signal_handlers
-from clicktower.training.compute.device import can_compile
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.trainer.checkpoint import Position, list_updates, write_checkpoint
+from clicktower.training.trainer.gpu_check import can_compile
 from tests.recipes import recipe_with
 from tests.training.small_shards import write_shop
 from tests.training.trainings import train
@@ -250,10 +250,10 @@ def cpu_for_gpu(config: dict[str, Any]) -> dict[str, Any]:
     import ray
 
     from clicktower.training.model import parameters
-    from clicktower.training.trainer import ray_workers, worker
+    from clicktower.training.trainer import gpu_check, ray_workers
 
     assert ray.get_gpu_ids(), "Ray gave the worker a GPU"
-    worker.open_device = lambda _: parameters.CPU
+    gpu_check.open_device = lambda _: parameters.CPU
     return ray_workers._ray_worker(config)
 
 

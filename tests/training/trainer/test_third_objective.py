@@ -13,10 +13,9 @@ import torch
 from clicktower.schemas import storage
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.section import Positive, changed, section
-from clicktower.training.compute.reduction import RowGradient
 from clicktower.training.model.forward import encoded, gradients
 from clicktower.training.model.objective_settings import ObjectiveSettings
-from clicktower.training.model.parameters import Encoder
+from clicktower.training.model.parameters import Encoder, RowGradient
 from clicktower.training.model.recipe import Nesterov, Recipe
 from clicktower.training.towers.tower_settings import LSTM
 from clicktower.training.trainer import clicks

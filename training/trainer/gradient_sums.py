@@ -1,6 +1,5 @@
-"""The sum of the micro-batches' gradients of the reference path over a minibatch and over all workers (reduction)."""
+"""The sum of the reference path's gradients over a minibatch's micro-batches and over all workers (large_update)."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -9,12 +8,10 @@ from functools import partial
 import numpy as np
 import torch
 
-from clicktower.training.compute.reduction import UNIT, RowGradient, Workers, fixed_point_limit, require_fit
-from clicktower.training.compute.threads import empty
+from clicktower.training.model.parameters import RowGradient
+from clicktower.training.towers.threads import empty, in_blocks
+from clicktower.training.trainer.large_update import UNIT, Workers, fixed_point_limit, require_fit
 
-# On a CPU: numbers whose norm is computed at once, which fixes the order of its sum, and how many such blocks a thread
-# takes at once. One by one, the calls alone take a fifth of an update of 50 million numbers.
-BLOCK, BLOCKS_AT_ONCE = 1 << 17, 8
 # A micro-batch's gradients, with their towers, and its loss.
 Addend = tuple[Sequence[tuple[str, RowGradient]], torch.Tensor]
 Norms = list[torch.Tensor]  # of the blocks of a sum
@@ -149,10 +146,3 @@ def _norms(values: torch.Tensor) -> Norms:
         return []
     norm = torch.linalg.vector_norm
     return [norm(norm(block, dim=-1).double()) for block in in_blocks(values, 1)]
-
-
-def in_blocks(values: torch.Tensor, at_once: int | None = None) -> Sequence[torch.Tensor]:
-    """A vector, or rows of a matrix, in pieces of `at_once` blocks, by default a thread's; on a GPU in one piece."""
-    if values.device.type != "cpu":
-        return (values,)
-    return values.split((at_once or BLOCKS_AT_ONCE) * max(1, BLOCK // math.prod(values.shape[1:])))

@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from clicktower.training.compute import threads as kept_memory
-from clicktower.training.compute.threads import empty
+from clicktower.training.towers import threads as kept_memory
+from clicktower.training.towers.threads import empty
 
 LARGE = 1 << 17  # float64 numbers
 

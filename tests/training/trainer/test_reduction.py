@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clicktower.schemas.errors import StageError
-from clicktower.training.compute import gradient_sums
-from clicktower.training.compute.gradient_sums import Addend, Total, total_gradient
-from clicktower.training.compute.reduction import RowGradient, Workers
+from clicktower.training.model.parameters import RowGradient
+from clicktower.training.towers import threads
+from clicktower.training.trainer.gradient_sums import Addend, Total, total_gradient
+from clicktower.training.trainer.large_update import Workers
 
 COLUMNS, ROWS, SIZES = 3, torch.tensor([1, 4, 7, 9]), {"part": 5}
 THREADS = ThreadPoolExecutor(2)
@@ -71,7 +72,7 @@ def constant(rows: torch.Tensor, value: float, loss: float) -> Addend:
 @settings(deadline=None, max_examples=50)
 @given(seed=st.integers(0, 2**32 - 1), num_workers=st.integers(1, 5), data=st.data())
 def test_exact_sum_is_the_same_bits_however_addends_are_grouped_and_ordered(seed, num_workers, data):
-    with mock.patch.object(gradient_sums, "BLOCK", 4), mock.patch.object(gradient_sums, "BLOCKS_AT_ONCE", 2):
+    with mock.patch.object(threads, "BLOCK", 4), mock.patch.object(threads, "BLOCKS_AT_ONCE", 2):
         check_grouping(seed, num_workers, data)
 
 
@@ -98,9 +99,9 @@ def test_blocks_change_no_bit_of_a_sum(monkeypatch):
         return [total(addends[:number], exact=exact) for number in (1, 3) for exact in (True, False)]
 
     whole = totals()
-    monkeypatch.setattr(gradient_sums, "BLOCK", 2)
+    monkeypatch.setattr(threads, "BLOCK", 2)
     blocks = totals()
-    monkeypatch.setattr(gradient_sums, "BLOCKS_AT_ONCE", 1)
+    monkeypatch.setattr(threads, "BLOCKS_AT_ONCE", 1)
     for one, other, alone in zip(whole, blocks, totals(), strict=True):
         assert (numbers(one), one.loss) == (numbers(other), other.loss) == (numbers(alone), alone.loss)
         assert one.norms == pytest.approx(other.norms, rel=1e-6)

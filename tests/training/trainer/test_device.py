@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from clicktower.schemas.errors import UsageError
-from clicktower.training.compute.device import DEVICES, gpu_share, process_group_backend
-from clicktower.training.model.parameters import CPU, open_device
-from clicktower.training.model.recipe import recipe
+from clicktower.training.model.parameters import CPU
+from clicktower.training.model.recipe import DEVICES, recipe
+from clicktower.training.trainer.gpu_check import open_device
 from clicktower.training.trainer.job import arithmetic_of
 from clicktower.training.trainer.launch import workers_device
+from clicktower.training.trainer.process_group import gpu_share, process_group_backend
 
 ROOT = Path(__file__).parents[3]
 
@@ -36,7 +37,7 @@ def test_an_unknown_device_is_refused():
 def test_a_gpu_that_is_not_there_is_refused_by_the_process_that_would_use_it():
     """In a process that sees no GPU, whatever this machine has. The one that asks may be another machine's."""
     script = (
-        "from clicktower.training.model.parameters import open_device\n"
+        "from clicktower.training.trainer.gpu_check import open_device\n"
         "from clicktower.training.trainer.launch import workers_device\n"
         "for name in ('cuda', 'cuda-eager'):\n"
         "    try: open_device(workers_device(name, False))\n"
