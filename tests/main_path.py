@@ -14,10 +14,10 @@ from tests import house
 ENTRIES = (
     "flows.cli",
     "flows.commands.pipelines", "flows.chain",
-    "flows.commands.preprocess", "beam_jobs.ingest.ingest_job", "beam_jobs.sources.ubi", "beam_jobs.build.build_job",
-    "flows.commands.train_and_evaluate", "training.trainer.worker", "training.trainer.clicks",
+    "beam_jobs.ingest.ingest_job", "beam_jobs.sources.ubi", "beam_jobs.build.build_job",
+    "flows.commands.stages", "training.trainer.worker", "training.trainer.clicks",
     "training.evaluation.evaluate_stage",
-    "flows.commands.publish", "flows.guards.promotion", "flows.releases.publish", "flows.releases.make_release",
+    "flows.guards.promotion", "flows.releases.publish", "flows.releases.make_release",
     "flows.report.training_page",
 )  # fmt: skip
 
@@ -45,11 +45,13 @@ BESIDE = (
     "training/trainer/ray_workers.py", "training/trainer/reference_path.py", "training/analysis/nearest_words.py",
     "flows/artifacts.py", "flows/guards/compare_models.py", "flows/guards/usual_figures.py", "flows/metrics.py",
     "flows/pipeline.py", "flows/plan.py", "flows/releases/encode_lines.py", "flows/releases/encode_on_ray.py",
+    "flows/releases/encode_texts.py",
     "flows/releases/export_release.py", "flows/releases/kept_releases.py", "flows/releases/opensearch_index.py",
     "flows/releases/search.py", "flows/releases/tower_graphs.py", "flows/report/comparison_page.py",
     "flows/report/explain_page.py", "flows/report/headlines.py", "flows/report/heat_maps.py",
     "flows/report/labelled_page.py", "flows/report/markdown.py", "flows/report/sweep_page.py", "flows/retention.py",
-    "flows/show/failures.py", "flows/show/store_results.py", "flows/tracking.py", "clicktower/api.py",
+    "flows/run_options.py", "flows/show/failures.py", "flows/show/json_lines.py", "flows/show/store_results.py", "flows/tracking.py",
+    "clicktower/api.py",
 )  # fmt: skip
 
 HOOK = """

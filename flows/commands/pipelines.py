@@ -5,16 +5,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from clicktower.flows.commands.options import Json, SetInFile
 from clicktower.flows.show import console, present
-from clicktower.flows.show.present import as_json_lines, write_progress
 from clicktower.flows.submit import progress_to
 from clicktower.schemas.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
 
 
 def run(
@@ -87,7 +83,9 @@ def _plan(config_file: str, date: str | None, assignments: Sequence[str], json: 
 
 @contextmanager
 def _json_logs(json: bool) -> Iterator[None]:
-    with as_json_lines(json=json), progress_to(write_progress):
+    from clicktower.flows.show.json_lines import as_json_lines
+
+    with as_json_lines(json=json) as write_progress, progress_to(write_progress):
         yield
 
 
