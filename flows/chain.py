@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from clicktower.flows.config.pipeline_config import LIVE, PipelineConfig, check_inputs, dated, is_dated, require_log
-from clicktower.flows.guards.drift import WatchedFigure, alarms_of_newest, require_usual, watch_figures
+from clicktower.flows.guards.drift import alarms_of_newest, watch_figures
 from clicktower.flows.show import present
 from clicktower.flows.submit import planned_result, run_stage_command, send_progress
 from clicktower.schemas.content_filters import adult_list
@@ -111,12 +111,15 @@ def _compare_with_earlier_runs(
     """
     if page:
         page.newest(config, results)
-    rows: list[WatchedFigure] = watch_figures(config, date, results)
+    rows = watch_figures(config, date, results)
     unusual = alarms_of_newest(rows, results)
     present.alarms([row.alarm for row in unusual])
     if page and (list(results)[-1] in ("build", "publish") or unusual):
         page.drift(config, rows)
-    require_usual(config, date, results, rows)
+    if unusual:
+        from clicktower.flows.guards.usual_figures import require_usual
+
+        require_usual(config, date, results, unusual)
     return [asdict(row) for row in rows]
 
 

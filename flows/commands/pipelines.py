@@ -120,15 +120,9 @@ def run_locally(
     # A person's terminal shows the stages, not Prefect's log; we report a failed stage once, without a traceback.
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_LOGGING_TO_API_ENABLED", "false")
-    from clicktower.flows.pipeline import pipeline  # Prefect takes seconds to start
+    from clicktower.flows.pipeline import run_here  # Prefect takes seconds to start
 
-    file = str(Path(config_file).resolve())
-    parameters = {"config": file, "data_date": day, "until": until, "wait": wait, "settings": [*assignments]}
-    state: Any = pipeline(**parameters, return_state=True)
-    result = state.result(raise_on_failure=False)
-    if isinstance(result, BaseException):  # a stage's own, without Prefect's wrapping
-        raise result
-    return result
+    return run_here(config_file, day, until, wait=wait, settings=assignments)
 
 
 def _day(date: str | None) -> datetime.date:

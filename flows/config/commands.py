@@ -97,7 +97,7 @@ COMMANDS = {
     ),
     "publish": Command(
         file="stages", help="Encode all documents into a release and make it the live one.", extras=_PUBLISH,
-        settings="flows.releases.release_folder:PublishConfig", headline=f"{_CORE}:publish_headline",
+        settings="flows.releases.publish:PublishConfig", headline=f"{_CORE}:publish_headline",
     ),
     "releases": Command(
         file="releases", help="List the releases that are kept: which is live, and why a candidate is not."

@@ -14,7 +14,7 @@ from clicktower.beam_jobs.sources import log_files
 from clicktower.flows.config.guard_rules import DriftRules, KeepRules, PromotionRules
 from clicktower.flows.config.settings import Surroundings
 from clicktower.flows.config.toml_file import RecipeFields, checking, is_file, read_toml, recipe_named
-from clicktower.flows.releases.release_folder import PublishConfig
+from clicktower.flows.releases.publish import PublishConfig
 from clicktower.schemas import storage
 from clicktower.schemas.content_filters import adult_list
 from clicktower.schemas.documents import read_documents, require_documents

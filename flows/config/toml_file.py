@@ -1,7 +1,5 @@
 """A user's TOML file, or `--set field=value` -> the frozen config that it describes."""
 
-import json
-import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,36 +38,21 @@ def with_options(config: Config, options: Mapping[str, Any], assignments: Assign
     given = {name: value for name, value in options.items() if value is not None}
     changes = _changes(config, assignments or ())
     for name in given.keys() & changes.keys():
-        _require_equal(config, name, given[name], changes[name], f"by its own option and by --set {name}=")
+        if not are_equal(config, name, given[name], changes[name]):
+            raise UsageError(
+                f"The field {name} is set to different values, by its own option and by --set {name}=.",
+                "Leave out one of the two.",
+            )
     return changed(config, changes | given)
 
 
 def _changes(config: object, assignments: Assignments) -> dict[str, Any]:
     """The value of each field that assignments set."""
-    if isinstance(assignments, Mapping):
+    if isinstance(assignments, Mapping) or not assignments:
         return dict(assignments)
-    changes: dict[str, Any] = {}
-    for name, value in map(_assignment, assignments):
-        if name in changes:
-            _require_equal(config, name, changes[name], value, f"by --set {name}= twice")
-        changes[name] = value
-    return changes
+    from clicktower.flows.config.replacements import changes_of
 
-
-def _assignment(text: str) -> tuple[str, Any]:
-    """The field and the value of `field=value`. Raises UsageError."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise UsageError(f"There is no = in --set {text}.", "Write --set field=value.")
-    try:
-        return name, json.loads(value) if value.startswith(("[", "{")) else value
-    except ValueError as error:
-        raise UsageError(f"The value of --set {text} is not JSON: {error}.", "Correct the value.") from None
-
-
-def _require_equal(config: object, name: str, one: Any, other: Any, where: str) -> None:
-    if not are_equal(config, name, one, other):
-        raise UsageError(f"The field {name} is set to different values, {where}.", "Leave out one of the two.")
+    return changes_of(config, assignments)
 
 
 def read_toml(path: str, kind: type[Parsed], *, what: str, see: str, assignments: Sequence[str] = ()) -> Parsed:
@@ -80,14 +63,17 @@ def read_toml(path: str, kind: type[Parsed], *, what: str, see: str, assignments
     of the wrong type, a variable that is not set or names a secret.
     """
     try:
-        value = _with_variables(tomllib.loads(read_text(path)), path)
+        value = tomllib.loads(read_text(path))
     except FileNotFoundError:
         raise UsageError(f"There is no {what} file {path}.", f"Check the path, or see {see}.") from None
     except OSError as error:
         raise StageError(f"{path} cannot be read: {error.strerror}.", "Make it readable.") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path} is not TOML: {error}.", "Correct that line.") from None
-    _replace_fields(value, assignments)
+    if assignments or "${" in str(value):
+        from clicktower.flows.config.replacements import replace_values
+
+        value = replace_values(value, path, assignments)
     try:
         return pydantic.TypeAdapter(kind).validate_python(value, context=Path(path).resolve().parent)
     except pydantic.ValidationError as error:
@@ -99,60 +85,6 @@ def read_toml(path: str, kind: type[Parsed], *, what: str, see: str, assignments
         raise UsageError(f"{path}: {fields}.", f"See {see} for the fields.") from None
     except UsageError as error:
         raise UsageError(f"{path}: {error.problem}", error.fix) from None
-
-
-_VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}?")
-_SECRET = re.compile(r"(?i)secret|passw|token|credential|key(_?id)?$")
-
-
-def _with_variables(value: Any, path: str) -> Any:
-    """The value with the environment's variables in its texts, in tables and lists too."""
-    if isinstance(value, dict):
-        return {name: _with_variables(inner, path) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_with_variables(inner, path) for inner in value]
-    return _VARIABLE.sub(lambda match: _variable(match, path), value) if isinstance(value, str) else value
-
-
-def _variable(match: re.Match[str], path: str) -> str:
-    written, name = match[0], match[1]
-    if name is None:
-        return "${"
-    if not re.fullmatch(r"[A-Za-z_]\w*", name) or not written.endswith("}"):
-        raise UsageError(
-            f"{path}: {written} names no environment variable.", "Write ${NAME}, or $${ for the characters themselves."
-        )
-    if _SECRET.search(name):
-        raise UsageError(
-            f"{path}: {written} looks like a secret, and values of this file are shown in commands, manifests and"
-            " reports.",
-            "Leave it out: clients of stores and engines read their credentials from the environment themselves.",
-        )
-    if name not in os.environ:
-        raise UsageError(
-            f"{path}: the environment variable {name} is not set.",
-            f"Set it ({name}=... clicktower ...), or write $${{ if the characters themselves are meant.",
-        )
-    return os.environ[name]
-
-
-def _replace_fields(tables: dict[str, Any], assignments: Sequence[str]) -> None:
-    """Set `section.field=value` in a file's tables."""
-    replaced: dict[str, Any] = {}
-    for name, value in map(_assignment, assignments):
-        if replaced.setdefault(name, value) != value:
-            raise UsageError(
-                f"The field {name} is set to different values, by --set {name}= twice.", "Leave out one of the two."
-            )
-        *sections, field_name = name.split(".")
-        table = tables
-        for section_name in sections:
-            table = table.setdefault(section_name, {})
-            if not isinstance(table, dict):
-                raise UsageError(
-                    f"--set {name}: {section_name} is a field, not a section.", "Leave out what follows it."
-                )
-        table[field_name] = value
 
 
 def _recipe_fields(fields: Mapping[str, Any], also: Sequence[str] = ()) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from clicktower.beam_jobs.ingest.day_versions import follow
 from clicktower.flows.config.guard_rules import FIGURES, DriftRules, Figure, Kind
 from clicktower.flows.config.pipeline_config import PipelineConfig, is_dated
 from clicktower.schemas import storage
-from clicktower.schemas.errors import StageError, require_major
+from clicktower.schemas.errors import require_major
 from clicktower.schemas.ledger import Ledger, merge_ledgers
 from clicktower.schemas.manifest import canonical_json, from_bytes
 from clicktower.schemas.stage import open_result
@@ -79,22 +79,6 @@ def watch_figures(config: PipelineConfig, date: str, results: Mapping[str, Any])
     rows = watch(today, before, config.drift)
     write(config.store, today)
     return rows
-
-
-def require_usual(config: PipelineConfig, date: str, results: Mapping[str, Any], rows: Sequence[WatchedFigure]) -> None:
-    """Raise StageError if an alarm of the newest stage is configured to stop the run."""
-    stopping = [row for row in alarms_of_newest(rows, results) if row.stops]
-    if not stopping:
-        return
-    names, key = ", ".join(row.figure for row in stopping), _key(config, date, results["ingest"])
-    error = StageError(
-        f"The figures of {key} are unusual: {'; '.join(row.alarm for row in stopping)}. The run stops, since"
-        f" [drift] stop names {names}; what is live stays live.",
-        f'Look at that log; if it is right, set accept = ["{key}"] in [drift] and run again: finished stages are'
-        " reused.",
-    )
-    error.exit_code = config.drift.exit_code or error.exit_code
-    raise error
 
 
 def alarms(rows: Sequence[WatchedFigure]) -> list[WatchedFigure]:
@@ -157,13 +141,13 @@ def observe(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> Ob
             see(_digest([judged, figures["measure"]]), live_quality=figures["live"])
     dated = is_dated(config)
     return Observation(
-        key=_key(config, date, day), when=date if dated else ingested.created, dated=dated, values=values,
+        key=key_of(config, date, day), when=date if dated else ingested.created, dated=dated, values=values,
         asked=settings_of,
         num_days=num_days, scores=tuple(points(scores)), num_scores=len(scores),
     )  # fmt: skip
 
 
-def _key(config: PipelineConfig, date: str, day: Mapping[str, Any]) -> str:
+def key_of(config: PipelineConfig, date: str, day: Mapping[str, Any]) -> str:
     return date if is_dated(config) else f"ingest-{day['digest']}"
 
 
@@ -227,13 +211,11 @@ def _read(store: str, key: str) -> Observation | None:
 
 def watch(today: Observation, history: Sequence[Observation], rules: DriftRules) -> list[WatchedFigure]:
     """Compare every figure of today with its usual value; `history`: earlier observations, oldest first."""
-    compare = resolve_name("clicktower.flows.guards.usual_figures:compare") if history else _without_history
     names = [*(name for name in FIGURES if name in today.values), *["scores"] * bool(today.scores)]
+    if not history:
+        return [unknown(name, today, 0) for name in names]
+    compare = resolve_name("clicktower.flows.guards.usual_figures:compare")
     return [compare(name, today, history, rules) for name in names]
-
-
-def _without_history(name: str, today: Observation, _: Sequence[Observation], rules: DriftRules) -> WatchedFigure:
-    return unknown(name, today, 0)
 
 
 def unknown(name: str, today: Observation, count: int) -> WatchedFigure:

@@ -8,23 +8,27 @@ that of the week `days` earlier. Logs without a date have no weekdays: the last 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from statistics import median
+from typing import Any
 
 import numpy as np
 
 from clicktower.flows.config.guard_rules import FIGURES, DriftRules, Figure
+from clicktower.flows.config.pipeline_config import PipelineConfig
 from clicktower.flows.guards.drift import (
     MIN_SCORES,
     NUM_POINTS,
     Observation,
     WatchedFigure,
     as_read,
+    key_of,
     shown,
     unit_of,
     unknown,
 )
+from clicktower.schemas.errors import StageError
 
 SPREAD = 3.0  # the minimum distance of an alarm, in robust standard deviations
 MAD_TO_SIGMA = 1.4826
@@ -33,6 +37,24 @@ SHORTEST_WEEK = 4  # the minimum of days for the median of a week
 MEDIANS_APART = math.sqrt(math.pi / 7)  # the difference by chance of two weeks' medians, if a day varies by 1
 DAYS_ALIKE = 0.2  # of the number of days in a build: other builds are not compared
 _WEEKDAYS = ("Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Saturdays", "Sundays")
+
+
+def require_usual(
+    config: PipelineConfig, date: str, results: Mapping[str, Any], unusual: Sequence[WatchedFigure]
+) -> None:
+    """Raise StageError if an alarm on the newest stage's figures is configured to stop the run."""
+    stopping = [row for row in unusual if row.stops]
+    if not stopping:
+        return
+    names, key = ", ".join(row.figure for row in stopping), key_of(config, date, results["ingest"])
+    error = StageError(
+        f"The figures of {key} are unusual: {'; '.join(row.alarm for row in stopping)}. The run stops, since"
+        f" [drift] stop names {names}; what is live stays live.",
+        f'Look at that log; if it is right, set accept = ["{key}"] in [drift] and run again: finished stages are'
+        " reused.",
+    )
+    error.exit_code = config.drift.exit_code or error.exit_code
+    raise error
 
 
 def compare(name: str, today: Observation, history: Sequence[Observation], rules: DriftRules) -> WatchedFigure:

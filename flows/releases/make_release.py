@@ -20,16 +20,24 @@ import numpy as np
 from jinja2 import Environment, PackageLoader
 
 from clicktower.flows.releases import query_onnx as in_onnx
-from clicktower.flows.releases import release_folder
+from clicktower.flows.releases.publish import PublishConfig, building, place
 from clicktower.flows.releases.release_documents import CANDIDATES, EarlierRows, IndexSearch, Rows, write_rows
-from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.schemas import storage
 from clicktower.schemas.documents import Documents, UnfitRows, read_documents
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.lexical_contract import Analyser
 from clicktower.schemas.manifest import Manifest, Request, output_files
-from clicktower.schemas.release import CARD, GOLDEN, MODEL, PER_QUERY, QUERY_TOWER, Release, Similarity, read_folder
-from clicktower.schemas.release import release_folder as release_folder_of
+from clicktower.schemas.release import (
+    CARD,
+    GOLDEN,
+    MODEL,
+    PER_QUERY,
+    QUERY_TOWER,
+    Release,
+    Similarity,
+    read_folder,
+    release_folder,
+)
 from clicktower.schemas.stage import Progress, StageResult, open_result
 from clicktower.schemas.text_contract import keyed_digest, normalise, words
 from clicktower.training.evaluation.evaluate_stage import OURS, VECTORS
@@ -239,8 +247,8 @@ def make_release(
     """(the release, complete but not live; milliseconds per search; the rows that are no documents)."""
     started = time.monotonic()
     digest, catalogue = request.digest, read_documents(documents, config.columns)
-    folder = release_folder_of(to, digest)
-    with release_folder.building(folder) as built:
+    folder = release_folder(to, digest)
+    with building(folder) as built:
         for name in (WEIGHTS, DESCRIPTION):
             _copy(trained, name, storage.join(built, MODEL, name))
         model = load_encoder(storage.join(built, MODEL))
@@ -289,7 +297,7 @@ def make_release(
         storage.write_atomic(storage.join(built, CARD), card.encode("utf-8", "replace"))
         files = output_files(built)
         release = replace(release, files=files, duration_seconds=round(time.monotonic() - started, 3))
-        release_folder.place(built, release, folder)
+        place(built, release, folder)
     for part in parts:
         storage.remove(part)
     return read_folder(folder), milliseconds, catalogue.unfit

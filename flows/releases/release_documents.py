@@ -160,22 +160,6 @@ class IndexSearch(Nearest):
         return super().best(query_D, k, among=among)
 
 
-def open_index(folder: str, index: Mapping[str, Any], vectors_ND: np.ndarray) -> Partitions | None:
-    """The index of a release's vectors, or None without one. Raises StageError if it is missing, damaged or of other
-    vectors.
-    """
-    try:
-        partitions = read_ivf(folder) if index["kind"] == "ivf" else None
-        if partitions:
-            partitions.require_of(vectors_ND)
-    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError):
-        raise StageError(
-            f"In {folder} the index {IVF} is missing, damaged or of other documents.",
-            "Run `clicktower verify` on it, and publish again.",
-        ) from None
-    return partitions
-
-
 def read_ivf(folder: str) -> Partitions:
     tensors = safetensors.numpy.load(storage.read_bytes(storage.join(folder, IVF)))
     return Partitions(centres_PD=tensors["centres"], of_N=tensors["partition_of"])

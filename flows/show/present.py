@@ -11,7 +11,7 @@ from rich.text import Text as Line
 
 from clicktower.flows.config.commands import COMMANDS, code
 from clicktower.flows.report.blocks import Block, Code, Heading, Text
-from clicktower.flows.report.run_blocks import drift, headline, ledger_table, notes, num_compared, promotion, ranking
+from clicktower.flows.report.run_blocks import headline, ledger_table, notes, num_compared, promotion, ranking
 from clicktower.flows.show.console import ended, errors, output, plain, show
 from clicktower.schemas.day_version import newest_version, version_uri
 from clicktower.schemas.ledger import Ledger
@@ -121,7 +121,9 @@ def outcome_lines(results: Mapping[str, Any]) -> list[Block]:
         blocks.append(Text(text="All of this comes from a simulated log.", tone="open"))
     if decision := published.get("decision"):
         blocks += promotion({"live": published["live"], **decision}, False)[:1]
-    return blocks + drift(rows)[:1] if num_compared(rows) else blocks
+    if num_compared(rows):
+        blocks += code("flows.report.guard_blocks:drift")(rows)[:1]
+    return blocks
 
 
 def run_json(command: str, results: Mapping[str, Any]) -> dict:

@@ -10,8 +10,7 @@ import pytest
 
 from clicktower.flows import chain, run_options
 from clicktower.flows.config.pipeline_config import LateLog, read_pipeline
-from clicktower.flows.releases.publish import publish
-from clicktower.flows.releases.release_folder import PublishConfig
+from clicktower.flows.releases.publish import PublishConfig, publish
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.training.evaluation.row import EvaluateConfig
 from tests.flows.releases.catalogue import CONFIG, write_documents
