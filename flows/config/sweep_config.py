@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from clicktower.flows.config.toml_file import RecipeFields, VariedFields, read_toml, with_fields
+from clicktower.flows.config.toml_file import RecipeFields, read_toml, recipe_fields, with_fields
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.section import Count, Seed, Uri, changed, section
 from clicktower.training.compute.device import Compute
@@ -16,6 +16,9 @@ from clicktower.training.model.recipe import DEFAULT, Recipe, Sources, recipe
 from clicktower.training.sweep.sweep_stage import Halving
 from clicktower.training.sweep.sweep_table import Point, measures, point_text, value_text
 from clicktower.training.trainer.job import completed
+
+# Fields of a recipe, and the recipe, which a sweep varies too.
+VariedFields = Annotated[Mapping[str, Any], AfterValidator(lambda fields: recipe_fields(fields, ["recipe"]))]
 
 
 @section

@@ -1,17 +1,16 @@
 """A user's TOML file, or `--set field=value` -> the frozen config that it describes."""
 
-import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated, Any, TypeVar
 
 import pydantic
 
 from clicktower.schemas.errors import StageError, TransientError, UsageError
-from clicktower.schemas.section import Uri, are_equal, changed, flat, kinds_of_fields, nearest, reason_of, section
+from clicktower.schemas.section import are_equal, changed, flat, kinds_of_fields, nearest
 from clicktower.schemas.text_file import read_text
 from clicktower.training.model.recipe import Recipe, recipe
 
@@ -26,33 +25,28 @@ def with_fields(config: Config, assignments: Assignments) -> Config:
     Values are read as the field's type, lists and tables as JSON. Raises UsageError for other assignments, and as
     `changed` does.
     """
-    return changed(config, _changes(config, assignments))
+    return with_options(config, {}, assignments)
 
 
 def with_options(config: Config, options: Mapping[str, Any], assignments: Assignments | None = None) -> Config:
-    """The config with fields set by options of their own, and by `--set field=value`.
+    """The config with fields set by options of their own, and by `--set field=value` as with_fields.
 
     `options`: by field; None is an option that was not given, so a default overrides nothing. Raises UsageError where
     an option and `--set` give one field different values, and as `with_fields` does.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    changes = _changes(config, assignments or ())
+    changes = assignments or {}
+    if not isinstance(changes, Mapping):
+        from clicktower.flows.config.replacements import changes_of
+
+        changes = changes_of(config, changes)
     for name in given.keys() & changes.keys():
         if not are_equal(config, name, given[name], changes[name]):
             raise UsageError(
                 f"The field {name} is set to different values, by its own option and by --set {name}=.",
                 "Leave out one of the two.",
             )
-    return changed(config, changes | given)
-
-
-def _changes(config: object, assignments: Assignments) -> dict[str, Any]:
-    """The value of each field that assignments set."""
-    if isinstance(assignments, Mapping) or not assignments:
-        return dict(assignments)
-    from clicktower.flows.config.replacements import changes_of
-
-    return changes_of(config, assignments)
+    return changed(config, {**changes, **given})
 
 
 def read_toml(path: str, kind: type[Parsed], *, what: str, see: str, assignments: Sequence[str] = ()) -> Parsed:
@@ -77,17 +71,14 @@ def read_toml(path: str, kind: type[Parsed], *, what: str, see: str, assignments
     try:
         return pydantic.TypeAdapter(kind).validate_python(value, context=Path(path).resolve().parent)
     except pydantic.ValidationError as error:
-        problems: dict[str, str] = {}
-        for problem in error.errors()[:5]:
-            name, reason = _field(problem), _plain(problem, kind)
-            problems[name] = f"{problems[name].rstrip(')')}, or {reason_of(problem)})" if name in problems else reason
-        fields = "; ".join(f"the field {name} {reason}" for name, reason in problems.items())
-        raise UsageError(f"{path}: {fields}.", f"See {see} for the fields.") from None
+        from clicktower.flows.config.refused_fields import refused
+
+        raise UsageError(f"{path}: {refused(error, kind)}.", f"See {see} for the fields.") from None
     except UsageError as error:
         raise UsageError(f"{path}: {error.problem}", error.fix) from None
 
 
-def _recipe_fields(fields: Mapping[str, Any], also: Sequence[str] = ()) -> dict[str, Any]:
+def recipe_fields(fields: Mapping[str, Any], also: Sequence[str] = ()) -> dict[str, Any]:
     """Tables of a file as fields of a recipe by dotted name. Raises ValueError for names beside those and `also`."""
     by_name = flat(fields)
     unknown = by_name.keys() - {*also, *kinds_of_fields(Recipe, every=False)}  # of kinds that have been imported
@@ -96,24 +87,7 @@ def _recipe_fields(fields: Mapping[str, Any], also: Sequence[str] = ()) -> dict[
     return by_name
 
 
-RecipeFields = Annotated[Mapping[str, Any], pydantic.AfterValidator(lambda fields: _recipe_fields(fields))]
-# Those of a sweep, which also varies the recipe.
-VariedFields = Annotated[Mapping[str, Any], pydantic.AfterValidator(lambda fields: _recipe_fields(fields, ["recipe"]))]
-
-
-# A recipe as users give it: by name, or as a TOML file, such as a sweep's best.
-
-
-@section
-class _RecipeSection:
-    recipe: str
-    word_vectors: Uri | None = None
-    set: Mapping[str, Any] = field(default_factory=dict)
-
-
-@section
-class _RecipeFile:
-    train: _RecipeSection
+RecipeFields = Annotated[Mapping[str, Any], pydantic.AfterValidator(lambda fields: recipe_fields(fields))]
 
 
 def is_file(name: str) -> bool:
@@ -122,18 +96,14 @@ def is_file(name: str) -> bool:
 
 
 def recipe_named(name: str) -> tuple[Recipe, str | None]:
-    """(the recipe of a name or of a TOML file, the file of word vectors that it names, relative to its own folder).
+    """(the recipe of a name or of a TOML file, the file of word vectors that it names: recipe_file).
 
-    The file is a [train] section: `recipe`, fields of it in [train.set], and `word_vectors` if words start from a file.
     Raises UsageError: an unknown name, no such file, another format, an unknown field or an invalid value.
     """
     if not is_file(name):
         return recipe(name), None
-    file_section = read_toml(name, _RecipeFile, what="recipe", see="docs/running.md").train
-    try:
-        return changed(recipe(file_section.recipe), file_section.set), file_section.word_vectors
-    except UsageError as error:
-        raise UsageError(f"{name}: {error.problem}", error.fix) from None
+    read: tuple[Recipe, str | None] = resolve_name("clicktower.flows.config.recipe_file:read_recipe")(name)
+    return read
 
 
 @contextmanager
@@ -145,16 +115,3 @@ def checking(where: str = "") -> Iterator[None]:
         raise
     except StageError as error:
         raise UsageError(f"{where}{error.problem} No stage was started.", error.fix) from None
-
-
-_VARIANT = re.compile(r"constrained-\w+|literal\[.*\]|\[key\]|int")  # pydantic's names for the forms of one field
-
-
-def _field(error: Any) -> str:
-    return ".".join(str(part) for part in error["loc"] if not _VARIANT.fullmatch(str(part)))
-
-
-def _plain(error: Any, kind: type) -> str:
-    if error["type"] == "unexpected_keyword_argument":
-        return f"is unknown{nearest('.'.join(map(str, error['loc'])), kind)}"
-    return "is missing" if error["type"] == "missing" else f"is wrong ({reason_of(error)})"
