@@ -73,7 +73,7 @@ def build_labelled(
         config = PUBLISHED[published]
     else:
         mapping_of_columns = (
-            read_toml(mapping, LabelledMapping, what="mapping", see="docs/model.md")
+            read_toml(mapping, LabelledMapping, subject="mapping", see="docs/model.md")
             if mapping
             else LabelledMapping(columns=LabelledColumns(**named), header=not no_header, delimiter=delimiter or "\t")
         )

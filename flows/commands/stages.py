@@ -130,7 +130,7 @@ def ingest(
 
     options = {
         "format": format,
-        "mapping": asdict(read_toml(mapping, Mapping, what="mapping", see="docs/data.md")) if mapping else None,
+        "mapping": asdict(read_toml(mapping, Mapping, subject="mapping", see="docs/data.md")) if mapping else None,
         "person_key": person_key or None,
         "date": date or None,
         "renew_key": renew_key or None,

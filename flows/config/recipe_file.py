@@ -26,7 +26,7 @@ class _RecipeFile:
 
 def read_recipe(path: str) -> tuple[Recipe, str | None]:
     """(the recipe, its file of word vectors, relative to the folder of this file). Raises UsageError."""
-    section = read_toml(path, _RecipeFile, what="recipe", see="docs/running.md").train
+    section = read_toml(path, _RecipeFile, subject="recipe", see="docs/running.md").train
     try:
         return changed(recipe(section.recipe), section.set), section.word_vectors
     except UsageError as error:

@@ -101,7 +101,7 @@ def read_sweep(path: str) -> SweepConfig:
 
     Raises UsageError: no such file, not TOML, an unknown or missing field, a wrong type, an unknown measure.
     """
-    config = read_toml(path, SweepConfig, what="sweep", see="the commented sweep.toml of the repository")
+    config = read_toml(path, SweepConfig, subject="sweep", see="the commented sweep.toml of the repository")
     if config.measure is not None and config.measure not in measures():
         raise UsageError(
             f"The sweep in {path} chooses by {config.measure!r}, which nothing measures.",

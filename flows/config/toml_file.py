@@ -49,8 +49,8 @@ def with_options(config: Config, options: Mapping[str, Any], assignments: Assign
     return changed(config, {**changes, **given})
 
 
-def read_toml(path: str, kind: type[Parsed], *, what: str, see: str, assignments: Sequence[str] = ()) -> Parsed:
-    """The config of a type in a file. `what` it describes and where to `see` its fields, for the errors.
+def read_toml(path: str, kind: type[Parsed], *, subject: str, see: str, assignments: Sequence[str] = ()) -> Parsed:
+    """The config of a type in a file. For the errors: `subject`, what it describes, and where to `see` its fields.
 
     `${NAME}` in a text is the environment variable, `$${` is `${`. `assignments`: fields that replace those of the
     file, as `with_fields` takes them. Raises UsageError: no such file, not TOML, an unknown or missing field, a value
@@ -59,7 +59,7 @@ def read_toml(path: str, kind: type[Parsed], *, what: str, see: str, assignments
     try:
         value = tomllib.loads(read_text(path))
     except FileNotFoundError:
-        raise UsageError(f"There is no {what} file {path}.", f"Check the path, or see {see}.") from None
+        raise UsageError(f"There is no {subject} file {path}.", f"Check the path, or see {see}.") from None
     except OSError as error:
         raise StageError(f"{path} cannot be read: {error.strerror}.", "Make it readable.") from None
     except tomllib.TOMLDecodeError as error:

@@ -102,9 +102,9 @@ def observe(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> Ob
     scores: list[float] = []
     num_days = 1
 
-    def see(settings: str, **seen: float) -> None:
-        values.update(seen)
-        settings_of.update(dict.fromkeys(seen, settings))
+    def see(settings: str, **figures: float) -> None:
+        values.update(figures)
+        settings_of.update(dict.fromkeys(figures, settings))
 
     ingested = open_result(day["path"]).manifest
     # Late files of a date are ingested alone, and that ingest's result covers only those.
@@ -168,19 +168,19 @@ def points(ascending: Sequence[float]) -> list[float]:
     return [round(ascending[(2 * i + 1) * count // (2 * NUM_POINTS)], 4) for i in range(NUM_POINTS)] if count else []
 
 
-def write(store: str, seen: Observation) -> None:
+def write(store: str, today: Observation) -> None:
     """Write an observation. Further values of an earlier run with the same key stay: a run may have ended early."""
-    if before := _read(store, seen.key):
-        seen = replace(
-            seen,
-            values={**before.values, **seen.values},
-            asked={**before.asked, **seen.asked},
-            num_days=seen.num_days if "pairs" in seen.values else before.num_days,
-            scores=seen.scores or before.scores,
-            num_scores=seen.num_scores or before.num_scores,
+    if recorded := _read(store, today.key):
+        today = replace(
+            today,
+            values={**recorded.values, **today.values},
+            asked={**recorded.asked, **today.asked},
+            num_days=today.num_days if "pairs" in today.values else recorded.num_days,
+            scores=today.scores or recorded.scores,
+            num_scores=today.num_scores or recorded.num_scores,
         )
-    content = json.dumps({"schema_version": SCHEMA_VERSION, **asdict(seen)}, indent=1, allow_nan=False).encode()
-    storage.write_atomic(storage.join(store, FOLDER, f"{seen.key}.json"), content)
+    content = json.dumps({"schema_version": SCHEMA_VERSION, **asdict(today)}, indent=1, allow_nan=False).encode()
+    storage.write_atomic(storage.join(store, FOLDER, f"{today.key}.json"), content)
 
 
 def earlier(store: str, today: Observation, *, days: int) -> list[Observation]:

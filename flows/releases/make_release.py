@@ -193,24 +193,13 @@ class Figures:
         more = " and ".join(self.more)
         if self.vectors is None:
             return (
-                f"These vectors alone were not measured: {_means(self.whole)} are of the service's whole score, which"
-                f" also counts {more}."
+                f"These vectors alone were not measured: {means_in_words(self.whole)} are of the service's whole score,"
+                f" which also counts {more}."
             )
-        alone = f"These vectors alone reach {_means(self.vectors)} ({self.n:,} queries)"
+        alone = f"These vectors alone reach {means_in_words(self.vectors)} ({self.n:,} queries)"
         if not more:
             return f"{alone}, and so does the service, which ranks by them."
-        return f"{alone}; the service's whole score, which also counts {more}, reaches {_means(self.whole)}."
-
-    def of_service(self) -> str:
-        """What the service reaches, in a sentence."""
-        if self.whole is None:
-            return "The release was published without an evaluation: what its searches reach was not measured."
-        return f"Ranked as the service does: {_means(self.whole)} ({self.n:,} queries)."
-
-    def to_json(self) -> dict[str, Any]:
-        """The means, and the sentence about the vectors."""
-        by_system = {"vectors": _by_measure(self.vectors), "whole_score": _by_measure(self.whole)}
-        return {"queries": self.n, **by_system, "sentence": self.of_vectors()}
+        return f"{alone}; the service's whole score, which also counts {more}, reaches {means_in_words(self.whole)}."
 
 
 def figures(evaluation: Mapping[str, Any], encoder: SharingEncoder) -> Figures:
@@ -225,11 +214,7 @@ def figures(evaluation: Mapping[str, Any], encoder: SharingEncoder) -> Figures:
     return Figures(n=evaluation.get("n", 0), whole=whole, vectors=systems.get(VECTORS) if more else whole, more=more)
 
 
-def _by_measure(measures: Measures | None) -> dict[str, float] | None:
-    return None if measures is None else {name: value["mean"] for name, value in measures.items()}
-
-
-def _means(measures: Measures) -> str:
+def means_in_words(measures: Measures) -> str:
     return ", ".join(words.format(measures[name]["mean"]) for name, words in _IN_WORDS.items() if name in measures)
 
 
