@@ -9,8 +9,8 @@ A command is the interface, with its options as one JSON object: it prints anoth
   and not through a pipe, so that it does not notice.
 """
 
-import io
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -18,13 +18,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import asdict
 from pkgutil import resolve_name
 from typing import Any
 
-from clicktower.flows.config.commands import OPTIONS, call_command
+from clicktower.flows.config.commands import OPTIONS
 from clicktower.schemas import errors
 from clicktower.schemas.errors import StageError, TransientError
 from clicktower.schemas.process import end_session, keeping_signal_handlers
@@ -59,7 +59,7 @@ def run_stage_command(stage: str, options: Mapping[str, Any], *, timeout_seconds
     Raises the stage's own error, rebuilt here; TransientError where a signal ended it, StageError where it took longer
     than `timeout_seconds`.
     """
-    command = [sys.executable, "-m", "clicktower.flows.cli", stage, "--json", OPTIONS, _to_json(options)]
+    command = [sys.executable, "-m", "clicktower.flows.cli", stage, "--json", OPTIONS, options_json(options)]
     listener, relay = _listener.get(), nullcontext()
     if listener:
         relay = resolve_name("clicktower.flows.progress_relay:ProgressRelay")(stage, listener)
@@ -84,24 +84,15 @@ def run_stage_command(stage: str, options: Mapping[str, Any], *, timeout_seconds
         return _result(stage, output.read(), process.returncode)
 
 
-def planned_result(stage: str, options: Mapping[str, Any]) -> dict:
-    """The JSON result of a command within schemas.stage.planning: in this process, since it does no work.
-
-    Raises WouldRun, and what the command raises.
-    """
-    with redirect_stdout(io.StringIO()) as output:
-        call_command(stage, _to_json(options))
-    return json.loads(output.getvalue())
-
-
-def _to_json(options: Mapping[str, Any]) -> str:
+def options_json(options: Mapping[str, Any]) -> str:
+    """The options of a command by name, as another process reads them."""
     return json.dumps({**options, "json": True}, default=asdict)
 
 
 def _wait(process: subprocess.Popen, progress: Any, timeout_seconds: float | None) -> bool:
     """Whether the process ended in time."""
-    until = time.monotonic() + timeout_seconds if timeout_seconds else None
-    while until is None or time.monotonic() < until:
+    until = time.monotonic() + (timeout_seconds or math.inf)
+    while time.monotonic() < until:
         with suppress(subprocess.TimeoutExpired):
             process.wait(LOOK_SECONDS)
             return True

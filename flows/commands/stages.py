@@ -23,6 +23,7 @@ from clicktower.flows.commands.options import (
 from clicktower.flows.config.toml_file import read_toml, recipe_named, with_fields, with_options
 from clicktower.flows.show import console, present
 from clicktower.schemas import storage
+from clicktower.schemas.day_version import newest_version, version_uri
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.stage import StageResult
 from clicktower.training.compute.device import ONE_WORKER
@@ -47,16 +48,13 @@ class StageFlags:
     beam_options: list[str] | None = None
     json: Json = False
 
-    def engine_options(self) -> tuple[str, ...]:
+    def run(self, name: str, stage: Callable[..., StageResult], *inputs: Any, **settings: Any) -> StageResult:
+        """The result of a stage, while a bar shows how far it is."""
         from clicktower.beam_jobs.engine.engine_options import with_engines
         from clicktower.flows.config.settings import Settings
 
-        return with_engines(self.beam_options or (), Settings().engines)
-
-    def run(self, name: str, stage: Callable[..., StageResult], *inputs: Any, **settings: Any) -> StageResult:
-        """The result of a stage, while a bar shows how far it is."""
         with console.progress_bar(name) as progress:
-            options = self.engine_options()
+            options = with_engines(self.beam_options or (), Settings().engines)
             return stage(*inputs, store=self.into, beam_options=options, progress=progress, **settings)
 
 
@@ -139,7 +137,10 @@ def ingest(
     config = with_options(IngestConfig(), options, flags.set)
     with log_files(logs) as files:
         result = flags.run("ingest", ingest_stage.ingest_log, files, config=config)
-    details = present.day_of(flags.into, result)
+    details: dict[str, Any] = {}
+    ingested = result.manifest.request.config.get("date")
+    if ingested and (version := newest_version(flags.into, ingested)):
+        details["day"] = version.to_json() | {"path": version_uri(flags.into, version)}
     if not config.person_key:
         details["person_key"] = key_state(flags.into, renews=bool(config.renew_key or config.key_overlap))
     console.emit(result.to_json() | details, flags.json, present.stage_with_details)

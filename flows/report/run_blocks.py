@@ -327,7 +327,7 @@ def _promotion_of(release: Mapping[str, Any]) -> dict[str, Any] | None:
 def run_page(run: Run) -> Page:
     """The report, section by section."""
     results = run.results
-    evaluation, build = results["evaluate"], results["build"]
+    evaluation, build, compared = results["evaluate"], results["build"], results.get("compare")
     by_clicks = evaluation["labels"].get("judgments") == "click-derived"
     stages = [result for result in results.values() if isinstance(result, Mapping)]
     text = f"A query is learned from only if at least k people typed it; here k = {run.k}."
@@ -345,20 +345,13 @@ def run_page(run: Run) -> Page:
         Section(title="What became of every line", blocks=[ledger_table(Ledger(**build["ledger"]))]),
         Section(title="What privacy costs", blocks=[Text(text=text), gate_table(build["metrics"]["left_at_k"], run.k)]),
         Section(title="Training", blocks=run.training),
-        *_comparison(results),
+        *(code("flows.report.comparison_page:comparison_blocks")(compared["metrics"]) if compared else []),
         Section(title="Queries to look at", blocks=_examples(run.examples, by_clicks)),
         record(run.settings, run.versions, outputs),
     ]
     simulated = bool(evaluation["labels"].get("simulated"))
     banners = [BY_CLICKS] * by_clicks + [SIMULATED] * simulated
     return Page(kind="report of a run", title=run.title, lead=_lead(results), banners=banners, blocks=blocks)
-
-
-def _comparison(results: Results) -> Sequence[Block]:
-    if "compare" not in results:
-        return ()
-    blocks: Sequence[Block] = code("flows.report.comparison_page:comparison_blocks")(results["compare"]["metrics"])
-    return blocks
 
 
 def _lead(results: Results) -> str:

@@ -13,9 +13,7 @@ from clicktower.flows.config.commands import COMMANDS, code
 from clicktower.flows.report.blocks import Block, Code, Heading, Text
 from clicktower.flows.report.run_blocks import headline, ledger_table, notes, num_compared, promotion, ranking
 from clicktower.flows.show.console import ended, errors, output, plain, show
-from clicktower.schemas.day_version import newest_version, version_uri
 from clicktower.schemas.ledger import Ledger
-from clicktower.schemas.stage import StageResult
 
 # Hears of the events of a run, as json_lines has them; None: nobody asked for them.
 listener: Callable[..., None] | None = None
@@ -68,13 +66,6 @@ def _below(text: str, style: str = "yellow") -> None:
     errors.print(Line(f"  {text}", style), soft_wrap=True)
 
 
-def day_of(store: str, result: StageResult) -> dict:
-    """{"day": the newest version of the ingest's date}, with the file that holds it; nothing for an undated ingest."""
-    date = result.manifest.request.config.get("date")
-    version = newest_version(store, date) if date else None
-    return {"day": version.to_json() | {"path": version_uri(store, version)}} if version else {}
-
-
 def stage_with_details(result: dict) -> None:
     """A single stage's result: its line, its ledger or table, and its path."""
     stage_result(result)
@@ -106,12 +97,8 @@ def run_results(results: dict) -> None:
     for name, where in (("report", relative_path(results["report"])), ("release", release)):
         output.print(f"{name:<8} {plain(where)}", soft_wrap=True)
     output.print()
-    show(
-        [
-            Heading(text="Try next:"),
-            *(Code(text=command) for command in next_commands(release, results["evaluate"], results["publish"])),
-        ]
-    )
+    commands = next_commands(release, results["evaluate"], results["publish"])
+    show([Heading(text="Try next:"), *(Code(text=command) for command in commands)])
 
 
 def outcome_lines(results: Mapping[str, Any]) -> list[Block]:
@@ -156,9 +143,9 @@ def make_live(release: str, digest: str) -> str:
 
 def program() -> str:
     """What to type to run this program: its name if the shell finds it, otherwise its path."""
-    return (
-        "clicktower" if shutil.which("clicktower") else relative_path(str(Path(sys.executable).parent / "clicktower"))
-    )
+    if shutil.which("clicktower"):
+        return "clicktower"
+    return relative_path(str(Path(sys.executable).parent / "clicktower"))
 
 
 def relative_path(path: str) -> str:
