@@ -65,9 +65,8 @@ def figure_block(draw: Callable[[], Any], label: str, kind: str = "figure") -> M
         marks = re.sub(pattern, instead, marks)
     marks = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), marks)
     marks = re.sub(r"#fe(\w\w)01", lambda match: f"var(--{NAMES[int(match[1], 16)]})", marks)
-    prefix = hashlib.sha256((label + marks).encode()).hexdigest()[
-        :8
-    ]  # a figure's definitions share the page's namespace
+    # A figure's definitions share the page's namespace.
+    prefix = hashlib.sha256((label + marks).encode()).hexdigest()[:8]
     marks = re.sub(r'(id="|#)([mp][0-9a-f]{10})', rf"\g<1>f{prefix}\2", marks)
     head = f'<svg class="{kind}" viewBox="0 0 {width:.0f} {height:.0f}" style="width:{width:.0f}px"'
     return Markup(f'{head} role="img" aria-label="{escape(visible(label))}">{visible(marks)}</svg>')

@@ -65,31 +65,24 @@ def pictures(recipe: Recipe, epochs: Epochs, steps: Steps, result: Mapping[str, 
         *([Line(name="train, after it", points=trained, dots=trained)] if any(value for _, value in trained) else []),
     ]
 
-    def measures(title: str, remark: str, names: Mapping[str, str], **options: Any) -> Picture:
-        lines = [Line(name=name, points=_epoch_curve(epochs, key)) for name, key in names.items()]
+    def chart(title: str, remark: str, lines: Sequence[Line], **options: Any) -> Picture:
         return Picture(title=title, remark=remark, picture=partial(line_chart, lines, title, **options))
 
+    def curves(names: Mapping[str, str]) -> list[Line]:
+        return [Line(name=name, points=_epoch_curve(epochs, key)) for name, key in names.items()]
+
     return [
-        Picture(
-            title=f"Loss per {recipe.objective.unit}",
-            remark="dots: train, the mean of an epoch; held out, after it",
-            picture=partial(line_chart, losses, f"Loss per {recipe.objective.unit}", log=_is_steep(epochs, points)),
-        ),
-        measures(f"NDCG on {watched}", after, {f"@{k}": f"dev_ndcg@{k}" for k in (10, 3, 1)}, most=1.0),
-        measures("Accuracy and area under ROC", f"on held-out labels, {after}",
-                 {"area": "dev_area_under_roc", "accuracy": "dev_accuracy"}, most=1.0),
-        measures("Cross-entropy per word", f"in nats, of reconstructed held-out texts, {after}",
-                 {"reformulate": "dev_word_reformulate", "repeat": "dev_word_repeat"}),
-        measures("KL divergence", f"from N(0, I), in nats, of held-out texts, {after}", {"KL": "dev_kl"}),
-        Picture(
-            title="Norm of the gradient",
-            remark=f"{clipped}before re-normalisation",
-            picture=partial(
-                line_chart,
-                [_step_curve(points, name, name.removeprefix("gradient_norm_")) for name in norms],
-                "Norm of the gradient", log=True, level=level, show="{:.3g}".format,
-            ),
-        ),
+        chart(f"Loss per {recipe.objective.unit}", "dots: train, the mean of an epoch; held out, after it", losses,
+              log=_is_steep(epochs, points)),
+        chart(f"NDCG on {watched}", after, curves({f"@{k}": f"dev_ndcg@{k}" for k in (10, 3, 1)}), most=1.0),
+        chart("Accuracy and area under ROC", f"on held-out labels, {after}",
+              curves({"area": "dev_area_under_roc", "accuracy": "dev_accuracy"}), most=1.0),
+        chart("Cross-entropy per word", f"in nats, of reconstructed held-out texts, {after}",
+              curves({"reformulate": "dev_word_reformulate", "repeat": "dev_word_repeat"})),
+        chart("KL divergence", f"from N(0, I), in nats, of held-out texts, {after}", curves({"KL": "dev_kl"})),
+        chart("Norm of the gradient", f"{clipped}before re-normalisation",
+              [_step_curve(points, name, name.removeprefix("gradient_norm_")) for name in norms],
+              log=True, level=level, show="{:.3g}".format),
     ]  # fmt: skip
 
 
