@@ -58,9 +58,9 @@ def run(
             around.enter_context(measured(config, date, results))
         check(config, date, until, minutes=config.log.wait_minutes if wait else 0.0)
         results["ingest"] = step(ingest)(config, date)
-        alarms = drift()
+        figures = drift()
         if until == "ingest":
-            return results | {"drift": alarms}
+            return results | {"drift": figures}
         results["build"] = step(build)(config, results["ingest"], date)
         drift()
         results["train"] = step(train)(config, results["build"])

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import safetensors
 import safetensors.numpy
 
 from clicktower.schemas import storage
