@@ -10,8 +10,6 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import date as calendar_date
-from datetime import timedelta
 from pkgutil import resolve_name
 from statistics import median
 from typing import Any
@@ -19,7 +17,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from clicktower.beam_jobs.ingest.day_versions import follow
-from clicktower.flows.config.guard_rules import FIGURES, DriftRules, Figure, Kind
+from clicktower.flows.config.guard_rules import FIGURES, Figure, Kind
 from clicktower.flows.config.pipeline_config import PipelineConfig, is_dated
 from clicktower.schemas import storage
 from clicktower.schemas.errors import require_major
@@ -51,10 +49,6 @@ class Observation:
     scores: Sequence[float] = ()
     num_scores: int = 0
 
-    @property
-    def date(self) -> calendar_date:
-        return calendar_date.fromisoformat(self.when[:10])
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WatchedFigure:
@@ -75,10 +69,18 @@ def watch_figures(config: PipelineConfig, date: str, results: Mapping[str, Any])
     The observation is kept in the store.
     """
     today = observe(config, date, results)
-    before = earlier(config.store, today, days=config.drift.days + 7)  # one week more, for a slow drift
-    rows = watch(today, before, config.drift)
+    if {*storage.list_files(storage.join(config.store, FOLDER))} - {f"{today.key}.json"}:
+        compare = resolve_name("clicktower.flows.guards.usual_figures:compare_with_earlier")
+        rows: list[WatchedFigure] = compare(config.store, today, config.drift)
+    else:
+        rows = [unknown(name, today, 0) for name in names_of(today)]
     write(config.store, today)
     return rows
+
+
+def names_of(today: Observation) -> list[str]:
+    """The figures of an observation."""
+    return [*(name for name in FIGURES if name in today.values), *["scores"] * bool(today.scores)]
 
 
 def alarms(rows: Sequence[WatchedFigure]) -> list[WatchedFigure]:
@@ -170,7 +172,7 @@ def points(ascending: Sequence[float]) -> list[float]:
 
 def write(store: str, today: Observation) -> None:
     """Write an observation. Further values of an earlier run with the same key stay: a run may have ended early."""
-    if recorded := _read(store, today.key):
+    if recorded := read(store, today.key):
         today = replace(
             today,
             values={**recorded.values, **today.values},
@@ -183,19 +185,7 @@ def write(store: str, today: Observation) -> None:
     storage.write_atomic(storage.join(store, FOLDER, f"{today.key}.json"), content)
 
 
-def earlier(store: str, today: Observation, *, days: int) -> list[Observation]:
-    """The earlier observations, oldest first; for a dated log those of at most `days` days before.
-
-    A damaged file is ignored: it decides nothing that is published.
-    """
-    since = (today.date - timedelta(days=days)).isoformat() if today.dated else ""
-    names = [name.removesuffix(".json") for name in storage.list_files(storage.join(store, FOLDER))]
-    observations = [_read(store, name) for name in names if name != today.key and name >= since]
-    comparable = [o for o in observations if o and o.dated == today.dated and o.when < today.when]
-    return sorted(comparable, key=lambda o: o.when)
-
-
-def _read(store: str, key: str) -> Observation | None:
+def read(store: str, key: str) -> Observation | None:
     uri = storage.join(store, FOLDER, f"{key}.json")
     try:
         value = from_bytes(storage.read_bytes(uri))
@@ -204,18 +194,6 @@ def _read(store: str, key: str) -> Observation | None:
         return TypeAdapter(Observation).validate_python(value)  # a later version may have more fields
     except (ValueError, KeyError, TypeError, FileNotFoundError):
         return None
-
-
-# The figures beside their usual values.
-
-
-def watch(today: Observation, history: Sequence[Observation], rules: DriftRules) -> list[WatchedFigure]:
-    """Compare every figure of today with its usual value; `history`: earlier observations, oldest first."""
-    names = [*(name for name in FIGURES if name in today.values), *["scores"] * bool(today.scores)]
-    if not history:
-        return [unknown(name, today, 0) for name in names]
-    compare = resolve_name("clicktower.flows.guards.usual_figures:compare")
-    return [compare(name, today, history, rules) for name in names]
 
 
 def unknown(name: str, today: Observation, count: int) -> WatchedFigure:
