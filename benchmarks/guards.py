@@ -20,7 +20,8 @@ sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from clicktower.flows.config.guard_rules import DriftRules, PromotionRules  # noqa: E402
 from clicktower.flows.guards.compare_models import Evaluation, decide  # noqa: E402
-from clicktower.flows.guards.drift import Observation, alarms, watch  # noqa: E402
+from clicktower.flows.guards.drift import Observation, alarms  # noqa: E402
+from clicktower.flows.guards.usual_figures import watch  # noqa: E402
 
 NUM_QUERIES = 400
 WEEK = (1, 1.1, 1.05, 1, 0.9, 0.5, 0.33)

@@ -16,9 +16,10 @@ from prefect.events import emit_event
 from clicktower.flows.config.pipeline_config import PipelineConfig
 from clicktower.flows.guards.drift import WatchedFigure, alarms
 from clicktower.flows.report.blocks import Block, Table, Text
+from clicktower.flows.report.guard_blocks import drift as drift_blocks
+from clicktower.flows.report.guard_blocks import usual
 from clicktower.flows.report.markdown import escaped, markdown
-from clicktower.flows.report.run_blocks import drift as drift_blocks
-from clicktower.flows.report.run_blocks import ledger_table, promotion, ranking, usual
+from clicktower.flows.report.run_blocks import ledger_table, promotion, ranking
 from clicktower.flows.show.console import errors
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError

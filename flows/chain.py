@@ -8,39 +8,27 @@ it (schemas.stage).
 It is run by hand (commands.pipelines), or as a flow on a Prefect server, with tasks, retries and pages (pipeline).
 """
 
-import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, replace
-from datetime import timedelta
+from functools import partial
+from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any
 
-from clicktower.beam_jobs.ingest.days import parse_date
-from clicktower.flows.config.pipeline_config import (
-    LIVE,
-    LateLog,
-    PipelineConfig,
-    check_inputs,
-    dated,
-    is_dated,
-    require_log,
-)
-from clicktower.flows.guards.drift import WatchedFigure, alarms_of_newest, require_usual, watch_figures
+from clicktower.flows.config.pipeline_config import LIVE, PipelineConfig, check_inputs, dated, is_dated, require_log
+from clicktower.flows.guards.drift import alarms_of_newest, watch_figures
+from clicktower.flows.report.blocks import write_page
+from clicktower.flows.report.run_blocks import read_run, run_page
 from clicktower.flows.show import present
-from clicktower.flows.show.console import progress_bar
-from clicktower.flows.show.present import write_line
-from clicktower.flows.submit import planned_result, run_stage_command, send_progress
-from clicktower.schemas import manifest, storage
+from clicktower.flows.submit import run_stage_command, send_progress
 from clicktower.schemas.content_filters import adult_list
 from clicktower.schemas.judgments import read_qrels, read_queries
-from clicktower.schemas.release import read_pointer, read_release
 from clicktower.schemas.section import take_fields
-from clicktower.schemas.stage import Progress, is_planning, open_result
+from clicktower.schemas.stage import is_planning
 from clicktower.training.model.recipe import Compute
 from clicktower.training.ranking.measure import judged_qrels
 
-LOOK_SECONDS = 20.0  # between two looks for a log
 # A function below: (config, results of earlier stages...) -> its JSON result.
 Stage = Callable[..., Any]
 
@@ -62,52 +50,38 @@ def run(
     (flows.artifacts).
     """
     date, results = config.log.date or date, dict[str, Any]()
-    if until == "ingest":  # its figures would hide those of the last release
-        _run_stages(config, date, until, results, wait, step, page)
-        return results
-    with _measured(config, date, results) if config.metrics else nullcontext():
-        _run_stages(config, date, until, results, wait, step, page)
+    drift = partial(_compare_with_earlier_runs, config, date, results, page)
+    with ExitStack() as around:
+        if config.metrics and until != "ingest":  # the figures of an ingest would hide those of the last release
+            from clicktower.flows.metrics import measured
+
+            around.enter_context(measured(config, date, results))
+        check(config, date, until, minutes=config.log.wait_minutes if wait else 0.0)
+        results["ingest"] = step(ingest)(config, date)
+        figures = drift()
+        if until == "ingest":
+            return results | {"drift": figures}
+        results["build"] = step(build)(config, results["ingest"], date)
+        drift()
+        results["train"] = step(train)(config, results["build"])
+        results["evaluate"] = step(evaluate)(config, results["train"])
+        drift()
+        if config.compare:
+            results["compare"] = step(compare)(config, results["build"])
+        results["publish"] = step(publish)(config, results["train"], results["evaluate"])
+        results["drift"] = drift()
+        results["report"] = step(report)(config, results)
+        if config.mlflow:
+            from clicktower.flows.run_options import track
+
+            step(track)(config, results)
+        if config.keep:
+            from clicktower.flows.run_options import prune
+
+            results["prune"] = step(prune)(config, results, date)
+        if page:
+            page.links(config, results)
     return results
-
-
-def _measured(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> AbstractContextManager[None]:
-    from clicktower.flows.metrics import measured
-
-    return measured(config, date, results)
-
-
-def _run_stages(
-    config: PipelineConfig,
-    date: str,
-    until: str,
-    results: dict[str, Any],
-    wait: bool,
-    step: Callable[[Stage], Stage],
-    page: ModuleType | None,
-) -> None:
-    """Put the JSON result of each stage into `results` as it ends."""
-    check(config, date, until, minutes=config.log.wait_minutes if wait else 0.0)
-    results["ingest"] = step(ingest)(config, date)
-    drift = _compare_with_earlier_runs(config, date, results, page)
-    if until == "ingest":
-        results["drift"] = drift
-        return
-    results["build"] = step(build)(config, results["ingest"], date)
-    _compare_with_earlier_runs(config, date, results, page)
-    results["train"] = step(train)(config, results["build"])
-    results["evaluate"] = step(evaluate)(config, results["train"])
-    _compare_with_earlier_runs(config, date, results, page)
-    if config.compare:
-        results["compare"] = step(compare)(config, results["build"])
-    results["publish"] = step(publish)(config, results["train"], results["evaluate"])
-    results["drift"] = _compare_with_earlier_runs(config, date, results, page)
-    results["report"] = step(report)(config, results)
-    if config.mlflow:
-        step(track)(config, results)
-    if config.keep:
-        results["prune"] = step(prune)(config, results, date)
-    if page:
-        page.links(config, results)
 
 
 def check(config: PipelineConfig, date: str, until: str = "report", *, minutes: float = 0.0) -> None:
@@ -116,7 +90,12 @@ def check(config: PipelineConfig, date: str, until: str = "report", *, minutes: 
     Raises UsageError and StageError: of judgments which do not join too, and LateLog.
     """
     check_inputs(config, date)
-    wait_for_log(config, date, minutes)
+    if minutes:
+        from clicktower.flows.run_options import wait_for_log
+
+        wait_for_log(config, date, minutes)
+    else:
+        require_log(config, date)
     if config.mlflow:
         from clicktower.flows.tracking import require_mlflow
 
@@ -124,23 +103,6 @@ def check(config: PipelineConfig, date: str, until: str = "report", *, minutes: 
     if until != "ingest":  # whether the documents are known is seen before training, where they are read
         queries, qrels = read_queries(config.judgments.queries), read_qrels(config.judgments.qrels)
         judged_qrels(queries, qrels, adult_terms=adult_list(config.build.adult_list).terms)
-
-
-def wait_for_log(config: PipelineConfig, date: str, minutes: float) -> None:
-    """Wait until the log of a date is there. Raises LateLog after so many minutes."""
-    begun = time.monotonic()
-    with ExitStack() as bar:
-        progress: Progress | None = None
-        while True:
-            try:
-                return require_log(config, date)
-            except LateLog as late:
-                waited = (time.monotonic() - begun) / 60
-                if waited >= minutes:
-                    raise
-                progress = progress or bar.enter_context(progress_bar("log"))
-                progress(f"waiting, in minutes. {late.problem}", int(waited), round(minutes))
-                time.sleep(min(LOOK_SECONDS, 60 * (minutes - waited)))
 
 
 def _compare_with_earlier_runs(
@@ -152,12 +114,15 @@ def _compare_with_earlier_runs(
     """
     if page:
         page.newest(config, results)
-    rows: list[WatchedFigure] = watch_figures(config, date, results)
+    rows = watch_figures(config, date, results)
     unusual = alarms_of_newest(rows, results)
     present.alarms([row.alarm for row in unusual])
     if page and (list(results)[-1] in ("build", "publish") or unusual):
         page.drift(config, rows)
-    require_usual(config, date, results, rows)
+    if unusual:
+        from clicktower.flows.guards.usual_figures import require_usual
+
+        require_usual(config, date, results, unusual)
     return [asdict(row) for row in rows]
 
 
@@ -184,13 +149,14 @@ def build(config: PipelineConfig, day: dict, date: str) -> dict:
 
 def train(config: PipelineConfig, shards: dict) -> dict:
     """A trained model."""
-    section, judgments = config.train, config.judgments
-    start, missing = _live_start(config, shards) if section.start == LIVE else (section.start, "")
-    if not start and missing and not is_planning():
-        present.note("train", f'start = "live": {missing}, so this training starts from random numbers')
+    judgments, start = config.judgments, config.train.start
+    if start == LIVE:
+        from clicktower.flows.run_options import live_start
+
+        start = live_start(config, shards)
     return _run(
         config, "train",
-        **{**vars(section), "start": start},
+        **{**vars(config.train), "start": start},
         shards=shards["path"],
         documents=config.documents.file,
         queries=judgments.queries,
@@ -234,72 +200,10 @@ def publish(config: PipelineConfig, model: dict, evaluation: dict) -> dict:
 
 def report(config: PipelineConfig, results: dict) -> str:
     """The path of the HTML report on a run's results."""
-    from clicktower.flows.report.blocks import write_page
-    from clicktower.flows.report.run_blocks import read_run, run_page
-
     commands = present.next_commands(config.publish.to, results["evaluate"], results["publish"])
     write_page(config.report, run_page(read_run(config.title, results, commands)))
     present.stage_line("report", config.report)
     return config.report
-
-
-def track(config: PipelineConfig, results: dict) -> None:
-    """The model in MLflow, with its NDCG and the report."""
-    from clicktower.flows.tracking import track
-
-    assert config.mlflow
-    measures = results["evaluate"]["metrics"]["systems"]["model"]
-    figures = {name: value["mean"] for name, value in measures.items() if value["mean"] is not None}
-    track(config.mlflow, [results["train"]["path"]], figures=figures, page=config.report)
-    present.stage_line("mlflow", config.mlflow)
-
-
-def prune(config: PipelineConfig, results: Mapping[str, Any], date: str) -> dict:
-    """What went from the store by [keep]. What this run made and read stays, as does the window up to its date."""
-    from clicktower.flows.retention import prune as remove_unneeded
-    from clicktower.flows.show.store_results import pruned_headline
-
-    assert config.keep
-    made = {result["digest"] for result in results.values() if isinstance(result, Mapping)}
-    named = [config.train.start, config.train.teacher, config.train.word_vectors]
-    needed = made | {name.rstrip("/").rsplit("/", 1)[-1] for name in named if name}
-    window = {date}
-    if is_dated(config) and config.window.last:
-        until = parse_date(date)
-        window = {(until - timedelta(days=number)).isoformat() for number in range(config.window.last)}
-    pruned = remove_unneeded(
-        config.store, config.keep, releases=[config.publish.to], needed=needed, dates=window
-    ).to_json()
-    present.stage_line("prune", pruned_headline(pruned))
-    return pruned
-
-
-def _live_start(config: PipelineConfig, shards: dict) -> tuple[str | None, str]:
-    """(the training whose model is live, or None for random numbers; why there is none).
-
-    If the live model was itself trained on these shards, it is the training that that one started from: a run that is
-    repeated after its release went live requests the same model again.
-    """
-    if read_pointer(config.publish.to) is None:
-        return None, "nothing is live yet"
-    folder = _training(config, read_release(config.publish.to)[1].inputs["model"])
-    if folder is None:
-        return None, "the training of the live model is not in the store"
-    inputs = open_result(folder).manifest.request.inputs
-    if inputs.get("shards") != shards["digest"]:
-        return folder, ""
-    if not inputs.get("start"):
-        return None, "the live model was trained on these very shards, from random numbers too"
-    missing = "the live model was trained on these very shards, and what it started from is not in the store"
-    return _training(config, inputs["start"]), missing
-
-
-def _training(config: PipelineConfig, digest: str | None) -> str | None:
-    """The folder of a training in the store, if it exists. A stranger's record may hold any text for a digest."""
-    if not digest or not digest.isalnum():
-        return None
-    folder = storage.join(config.store, "train", digest)
-    return folder if storage.exists(storage.join(folder, manifest.FILE_NAME)) else None
 
 
 def _judged(config: PipelineConfig) -> dict[str, Any]:
@@ -312,10 +216,11 @@ def _run(config: PipelineConfig, stage: str, **options: Any) -> dict:
     """The JSON result of a stage's command with these options by name, and in the run's store."""
     options["into"] = config.store
     if is_planning():
-        return planned_result(stage, options)
+        planned: dict = resolve_name("clicktower.flows.plan:planned_result")(stage, options)
+        return planned
     limits: Mapping[Any, float] = config.limits.timeout_minutes
     minutes = limits.get(stage)
-    write_line("started", stage)
+    present.tell("started", stage)
     result = run_stage_command(stage, options, timeout_seconds=minutes and 60 * minutes)
     present.stage_result(result)
     for line in (f"{'reused' if result.get('reused') else 'done'}, {present.headline(result)}", *present.notes(result)):

@@ -98,7 +98,9 @@ def call(arguments: list[str]) -> object:
     command = _command(arguments)
     if arguments[1:3] == ["--json", OPTIONS]:  # as submit calls it; behind `--` an engine may have such an option
         return call_command(command, arguments[3])
-    words = _engine_options(_standard_input(command, arguments))
+    words = _engine_options(arguments)
+    if command in ("check", "ingest"):  # `-` for a log is the name of its file: cyclopts takes it for an option
+        words = ["/dev/stdin" if word == "-" else word for word in words]
     return build_app(command)(words, exit_on_error=False, print_error=False, result_action="return_value")
 
 
@@ -128,18 +130,9 @@ def _command(arguments: Sequence[str]) -> str:
     return next((word for word in arguments if not word.startswith("-")), "")
 
 
-def _standard_input(command: str, arguments: list[str]) -> list[str]:
-    """`-` for a log by the name of its file: cyclopts takes it for an option."""
-    if command not in ("check", "ingest"):
-        return arguments
-    return ["/dev/stdin" if word == "-" else word for word in arguments]
-
-
 def _engine_options(arguments: list[str]) -> list[str]:
     """What follows a bare `--` belongs to the engine, not to us."""
-    if "--" not in arguments:
-        return arguments
-    at = arguments.index("--")
+    at = arguments.index("--") if "--" in arguments else len(arguments)
     return arguments[:at] + [f"--beam-options={option}" for option in arguments[at + 1 :]]
 
 

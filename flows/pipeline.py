@@ -12,9 +12,10 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import wraps
+from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import httpx
@@ -90,6 +91,16 @@ def pipeline(
     except Exception as error:
         artifacts.show_failure(pipeline_config, explain(error))
         raise
+
+
+def run_here(config: str, day: datetime.date, until: str, *, wait: bool, settings: Sequence[str]) -> dict:
+    """The results of the flow in this process, for a person. Raises StageError: a stage's own."""
+    parameters = {"config": str(Path(config).resolve()), "data_date": day, "until": until, "wait": wait}
+    state: Any = pipeline(**parameters, settings=[*settings], return_state=True)
+    result = state.result(raise_on_failure=False)
+    if isinstance(result, BaseException):  # a stage's own, without Prefect's wrapping
+        raise result
+    return result
 
 
 def is_deployed() -> bool:

@@ -6,15 +6,18 @@ whose input is yet to be made cannot be asked, and counts as one that runs; if t
 out as it was, it is reused after all.
 """
 
+import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from clicktower.flows import chain
+from clicktower.flows.config.commands import call_command
 from clicktower.flows.config.pipeline_config import PipelineConfig
+from clicktower.flows.submit import options_json
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.manifest import Manifest, Request
@@ -70,6 +73,16 @@ def plan(config: PipelineConfig, date: str) -> list[PlannedStage]:
                     continue
             planned.append(PlannedStage(stage=stage, runs=True, because=because, seconds=seconds.get(stage)))
     return planned
+
+
+def planned_result(stage: str, options: Mapping[str, Any]) -> dict:
+    """The JSON result of a command in this process, where it does no work (chain).
+
+    Raises WouldRun, and what the command raises.
+    """
+    with redirect_stdout(io.StringIO()) as output:
+        call_command(stage, options_json(options))
+    return json.loads(output.getvalue())
 
 
 def _reused(result: Mapping[str, Any]) -> PlannedStage:

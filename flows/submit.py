@@ -9,9 +9,8 @@ A command is the interface, with its options as one JSON object: it prints anoth
   and not through a pipe, so that it does not notice.
 """
 
-import io
 import json
-import os
+import math
 import signal
 import subprocess
 import sys
@@ -19,21 +18,22 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import asdict
-from typing import IO, Any
+from pkgutil import resolve_name
+from typing import Any
 
-from clicktower.flows.config.commands import OPTIONS, call_command
+from clicktower.flows.config.commands import OPTIONS
 from clicktower.schemas import errors
 from clicktower.schemas.errors import StageError, TransientError
-from clicktower.schemas.process import end_session
+from clicktower.schemas.process import end_session, keeping_signal_handlers
 
 TERM_SECONDS = 20.0  # Prefect's worker gives the flow 30 before it kills it
 LOOK_SECONDS = 0.5
 
 Listener = Callable[[str], None]
-# The listener of the stages' progress. None: it goes to this process's own stderr.
+# The listener of the stages' progress (progress_relay). None: it goes to this process's own stderr.
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
@@ -59,11 +59,15 @@ def run_stage_command(stage: str, options: Mapping[str, Any], *, timeout_seconds
     Raises the stage's own error, rebuilt here; TransientError where a signal ended it, StageError where it took longer
     than `timeout_seconds`.
     """
-    command = [sys.executable, "-m", "clicktower.flows.cli", stage, "--json", OPTIONS, _to_json(options)]
-    with tempfile.TemporaryFile("w+") as output, _Progress(stage, _listener.get()) as progress:
+    command = [sys.executable, "-m", "clicktower.flows.cli", stage, "--json", OPTIONS, options_json(options)]
+    listener, relay = _listener.get(), nullcontext()
+    if listener:
+        relay = resolve_name("clicktower.flows.progress_relay:ProgressRelay")(stage, listener)
+    with tempfile.TemporaryFile("w+") as output, relay as progress:
         process = None
         try:
-            process = subprocess.Popen(command, stdout=output, stderr=progress.target, start_new_session=True)
+            target = progress.target if progress else None
+            process = subprocess.Popen(command, stdout=output, stderr=target, start_new_session=True)
             in_time = _wait(process, progress, timeout_seconds)
         except BaseException:  # cancelled or interrupted: end the process started here
             if process:
@@ -80,61 +84,20 @@ def run_stage_command(stage: str, options: Mapping[str, Any], *, timeout_seconds
         return _result(stage, output.read(), process.returncode)
 
 
-def planned_result(stage: str, options: Mapping[str, Any]) -> dict:
-    """The JSON result of a command within schemas.stage.planning: in this process, since it does no work.
-
-    Raises WouldRun, and what the command raises.
-    """
-    with redirect_stdout(io.StringIO()) as output:
-        call_command(stage, _to_json(options))
-    return json.loads(output.getvalue())
-
-
-def _to_json(options: Mapping[str, Any]) -> str:
+def options_json(options: Mapping[str, Any]) -> str:
+    """The options of a command by name, as another process reads them."""
     return json.dumps({**options, "json": True}, default=asdict)
 
 
-class _Progress:
-    """The stderr of a stage, relayed to a listener: lines that begin with the stage's name; others stay in ours."""
-
-    def __init__(self, stage: str, listener: Listener | None) -> None:
-        self._start, self._listener = f"{stage}: ", listener
-        self.target: IO[bytes] | None = None  # None: this process's own
-        self._relayed_bytes = 0
-
-    def __enter__(self) -> "_Progress":
-        if self._listener:
-            self.target = tempfile.TemporaryFile()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.relay()
-        if self.target:
-            self.target.close()
-
-    def relay(self) -> None:
-        """Pass on the whole lines printed since the last time."""
-        if not self.target or not self._listener:
-            return
-        file = self.target.fileno()
-        printed = os.pread(file, os.fstat(file).st_size - self._relayed_bytes, self._relayed_bytes)
-        lines = printed[: printed.rfind(b"\n") + 1]
-        self._relayed_bytes += len(lines)
-        for line in lines.decode(errors="replace").splitlines(keepends=True):
-            if line.startswith(self._start):
-                self._listener(line.rstrip())
-            else:
-                sys.stderr.write(line)
-
-
-def _wait(process: subprocess.Popen, progress: _Progress, timeout_seconds: float | None) -> bool:
+def _wait(process: subprocess.Popen, progress: Any, timeout_seconds: float | None) -> bool:
     """Whether the process ended in time."""
-    until = time.monotonic() + timeout_seconds if timeout_seconds else None
-    while until is None or time.monotonic() < until:
+    until = time.monotonic() + (timeout_seconds or math.inf)
+    while time.monotonic() < until:
         with suppress(subprocess.TimeoutExpired):
             process.wait(LOOK_SECONDS)
             return True
-        progress.relay()
+        if progress:
+            progress.relay()
     return False
 
 
@@ -160,18 +123,9 @@ def _result(stage: str, output: str, returncode: int) -> dict:
 
 
 def _end(process: subprocess.Popen) -> None:
-    with _sigterm_ignored():
+    with keeping_signal_handlers():
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(
+                signal.SIGTERM, signal.SIG_IGN
+            )  # a second cancellation must not stop us from ending the stage
         end_session(process, TERM_SECONDS)
-
-
-@contextmanager
-def _sigterm_ignored() -> Iterator[None]:
-    """A second cancellation must not stop us from ending the stage."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

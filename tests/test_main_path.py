@@ -9,7 +9,7 @@ from tests import house
 from tests.main_path import BESIDE, ENTRIES, is_beside, loaded_by, loaded_from, num_lines
 
 # A ratchet: lower it whenever a run needs less. The aim: 100 files and 21,000 lines.
-MOST_FILES, MOST_LINES = 107, 24_250
+MOST_FILES, MOST_LINES = 98, 23_000
 
 
 def test_the_main_path_imports_nothing_that_hangs_beside_it():
@@ -28,7 +28,7 @@ def test_a_run_loads_the_files_of_the_main_path_and_no_others(tmp_path):
     subprocess.run(command, check=True, cwd=house.ROOT, stdout=subprocess.DEVNULL)
     config = tmp_path / "pipeline.toml"
     demo = (house.ROOT / "flows/commands/demo.toml").read_text(encoding="utf-8")
-    config.write_text(demo.replace("epochs = 3", "epochs = 1").replace("workers = 2", "workers = 1"))
+    config.write_text(demo.replace("epochs = 3", "epochs = 1"))
     loaded = loaded_by(["run", str(config)], tmp_path / "notes")
     path = loaded_from(ENTRIES)
     assert sorted(loaded - path) == []

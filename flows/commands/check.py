@@ -74,7 +74,7 @@ def check(
         checked = check_log(
             files,
             log_format=format,
-            mapping=read_toml(mapping, LogMapping, what="mapping", see="docs/data.md") if mapping else None,
+            mapping=read_toml(mapping, LogMapping, subject="mapping", see="docs/data.md") if mapping else None,
             documents=documents,
             k=k,
             sample_lines=sample_lines,

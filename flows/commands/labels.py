@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from clicktower.flows.commands.options import Into, Json, Model
-from clicktower.flows.commands.preprocess import ALL_DATES, StageFlags, WindowFlags
+from clicktower.flows.commands.stages import ALL_DATES, StageFlags, WindowFlags
 from clicktower.flows.config.toml_file import read_toml, with_fields, with_options
 from clicktower.flows.show import console, present
 from clicktower.schemas.errors import UsageError
@@ -73,7 +73,7 @@ def build_labelled(
         config = PUBLISHED[published]
     else:
         mapping_of_columns = (
-            read_toml(mapping, LabelledMapping, what="mapping", see="docs/model.md")
+            read_toml(mapping, LabelledMapping, subject="mapping", see="docs/model.md")
             if mapping
             else LabelledMapping(columns=LabelledColumns(**named), header=not no_header, delimiter=delimiter or "\t")
         )

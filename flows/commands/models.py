@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from clicktower.flows.commands.options import AdultList, Into, Json, Qrels, Queries, Shards
-from clicktower.flows.commands.train_and_evaluate import judged_files
+from clicktower.flows.commands.stages import judged_files
 from clicktower.flows.show import console, present
 from clicktower.schemas.section import DEFAULT_LANGUAGE, Language
 from clicktower.schemas.stage import silent

@@ -5,16 +5,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from clicktower.flows.commands.options import Json, SetInFile
 from clicktower.flows.show import console, present
-from clicktower.flows.show.present import as_json_lines, write_progress
 from clicktower.flows.submit import progress_to
 from clicktower.schemas.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
 
 
 def run(
@@ -87,7 +83,9 @@ def _plan(config_file: str, date: str | None, assignments: Sequence[str], json: 
 
 @contextmanager
 def _json_logs(json: bool) -> Iterator[None]:
-    with as_json_lines(json=json), progress_to(write_progress):
+    from clicktower.flows.show.json_lines import as_json_lines
+
+    with as_json_lines(json=json) as write_progress, progress_to(write_progress):
         yield
 
 
@@ -122,15 +120,9 @@ def run_locally(
     # A person's terminal shows the stages, not Prefect's log; we report a failed stage once, without a traceback.
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_LOGGING_TO_API_ENABLED", "false")
-    from clicktower.flows.pipeline import pipeline  # Prefect takes seconds to start
+    from clicktower.flows.pipeline import run_here  # Prefect takes seconds to start
 
-    file = str(Path(config_file).resolve())
-    parameters = {"config": file, "data_date": day, "until": until, "wait": wait, "settings": [*assignments]}
-    state: Any = pipeline(**parameters, return_state=True)
-    result = state.result(raise_on_failure=False)
-    if isinstance(result, BaseException):  # a stage's own, without Prefect's wrapping
-        raise result
-    return result
+    return run_here(config_file, day, until, wait=wait, settings=assignments)
 
 
 def _day(date: str | None) -> datetime.date:

@@ -45,11 +45,11 @@ COMMANDS = {
         file="check", help="Report what a log contains and what looks wrong with it, from a sample.", extras=_BEAM
     ),
     "ingest": Command(
-        file="preprocess", help="Read a search log into a private daily aggregate.", extras=_BEAM, only_beam=True,
+        file="stages", help="Read a search log into a private daily aggregate.", extras=_BEAM, only_beam=True,
         settings="beam_jobs.ingest.ingest_stage:IngestConfig", headline=f"{_CORE}:ingest_headline",
     ),
     "build": Command(
-        file="preprocess", help="Turn days and documents into training shards, behind the privacy gate.", extras=_BEAM,
+        file="stages", help="Turn days and documents into training shards, behind the privacy gate.", extras=_BEAM,
         only_beam=True, settings="beam_jobs.build.build_stage:BuildConfig", headline=f"{_CORE}:build_headline",
     ),
     "build-labelled": Command(
@@ -61,7 +61,7 @@ COMMANDS = {
         file="models", help="Write the texts that training meets, for your own teacher to encode.", extras=_TRAIN
     ),
     "train": Command(
-        file="train_and_evaluate", help="Train the twin towers on shards.", extras=_TRAIN,
+        file="stages", help="Train the twin towers on shards.", extras=_TRAIN,
         settings="training.model.recipe:Recipe", headline=f"{_CORE}:train_headline",
     ),
     "import-encoder": Command(
@@ -81,7 +81,7 @@ COMMANDS = {
         details=f"{_OTHER}:propensities",
     ),
     "evaluate": Command(
-        file="train_and_evaluate", help="Evaluate a model by NDCG, compared with BM25 and a random order.",
+        file="stages", help="Evaluate a model by NDCG, compared with BM25 and a random order.",
         extras=_TRAIN, settings="training.evaluation.row:EvaluateConfig",
         headline=f"{_CORE}:evaluate_headline",
     ),
@@ -96,8 +96,8 @@ COMMANDS = {
         extras=("train", "compare"), headline="flows.report.comparison_page:comparison_headline",
     ),
     "publish": Command(
-        file="publish", help="Encode all documents into a release and make it the live one.", extras=_PUBLISH,
-        settings="flows.releases.release_folder:PublishConfig", headline=f"{_CORE}:publish_headline",
+        file="stages", help="Encode all documents into a release and make it the live one.", extras=_PUBLISH,
+        settings="flows.releases.publish:PublishConfig", headline=f"{_CORE}:publish_headline",
     ),
     "releases": Command(
         file="releases", help="List the releases that are kept: which is live, and why a candidate is not."

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -14,7 +15,7 @@ from clicktower.beam_jobs.sources import log_files
 from clicktower.flows.config.guard_rules import DriftRules, KeepRules, PromotionRules
 from clicktower.flows.config.settings import Surroundings
 from clicktower.flows.config.toml_file import RecipeFields, checking, is_file, read_toml, recipe_named
-from clicktower.flows.releases.release_folder import PublishConfig
+from clicktower.flows.releases.publish import PublishConfig
 from clicktower.schemas import storage
 from clicktower.schemas.content_filters import adult_list
 from clicktower.schemas.documents import read_documents, require_documents
@@ -273,25 +274,9 @@ def read_pipeline(path: str, assignments: Sequence[str] = ()) -> PipelineConfig:
     stage would refuse.
     """
     see = "`clicktower run --help` and the commented pipeline.toml of the repository"
-    config = read_toml(path, PipelineConfig, what="pipeline", see=see, assignments=assignments)
-    if config.log.date is not None:
-        parse_date(config.log.date)
-    if config.window != WindowSection() and not is_dated(config):
-        raise UsageError(
-            f"The pipeline in {path} has a window, and its log has no date.",
-            'Write {date} into log.files, or set log.date = "2026-09-01".',
-        )
-    if is_dated(config) and config.ingest.date not in (None, config.log.date):
-        raise UsageError(
-            f"{path}, [ingest]: date fixes the day of a log whose date is another, or that of each run.",
-            "Leave it out; log.date is the place for it.",
-        )
-    if config.keep and config.window.last and config.keep.days < config.window.last:
-        raise UsageError(
-            f"{path}, [keep]: days = {config.keep.days} removes days that the window of the last {config.window.last}"
-            " takes.",
-            f"Set days to at least {config.window.last}.",
-        )
+    config = read_toml(path, PipelineConfig, subject="pipeline", see=see, assignments=assignments)
+    if is_dated(config) or config.window != WindowSection():
+        resolve_name("clicktower.flows.config.optional_sections:check_dates")(config, path)
     _check_settings(config, path)
     return config
 
@@ -313,7 +298,7 @@ def _check_settings(config: PipelineConfig, path: str) -> None:
             )
     if config.compare:
         with checking(f"{path}, [compare]: "):
-            _check_comparison(config.compare)
+            resolve_name("clicktower.flows.config.optional_sections:check_comparison")(config.compare)
 
 
 def _check_training(section: TrainSection, recipe: Recipe, build: BuildConfig) -> None:
@@ -335,20 +320,6 @@ def _check_training(section: TrainSection, recipe: Recipe, build: BuildConfig) -
 
         number = section.workers if section.workers != "auto" else 1
         require_memory(recipe, layout_of(recipe, build.table_rows), number)
-
-
-def _check_comparison(section: CompareSection) -> None:
-    """Raise UsageError for unknown rows, and for two ways of setting the towers' seed."""
-    from clicktower.training.evaluation.rows import all_rows, select_rows
-
-    if section.seeds and "seed" in section.set:
-        raise UsageError("the towers' seed is set by seeds and by set.seed.", "Leave out one of the two.")
-    names = [row.name for row in select_rows(all_rows(logged=section.logged), section.rows)]
-    if section.against not in names:
-        raise UsageError(
-            f"there is no row {section.against} to test the others against.",
-            f"Set against to one of {', '.join(names)}.",
-        )
 
 
 def is_dated(config: PipelineConfig) -> bool:
@@ -391,8 +362,8 @@ def check_inputs(config: PipelineConfig, date: str) -> None:
             f"Nothing is at {', '.join(missing)}: the run would fail after work that could not be used.",
             "Check the paths in the TOML file; they are relative to its folder.",
         )
-    if taken := [name for name in (config.store, config.publish.to) if storage.size_bytes(name) is not None]:
-        raise UsageError(f"A file is at {', '.join(taken)}, where a folder belongs.", "Choose another folder.")
+    if files := [name for name in (config.store, config.publish.to) if storage.size_bytes(name) is not None]:
+        raise UsageError(f"A file is at {', '.join(files)}, where a folder belongs.", "Choose another folder.")
     with checking():
         _check_contents(config)
 
@@ -404,8 +375,8 @@ def _check_contents(config: PipelineConfig) -> None:
     if config.publish.set.columns:
         read_documents(config.documents.file, config.publish.set.columns)
     adult_list(config.build.adult_list)
-    named, its_vectors = recipe_named(section.recipe)
-    recipe = completed(changed(named, section.set), section.word_vectors or its_vectors, section.teacher)
+    base, word_vectors = recipe_named(section.recipe)
+    recipe = completed(changed(base, section.set), section.word_vectors or word_vectors, section.teacher)
     if section.teacher:
         from clicktower.training.model.teacher import require_teacher, teacher_source
 

@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from clicktower.flows.config.toml_file import RecipeFields, VariedFields, read_toml, with_fields
+from clicktower.flows.config.toml_file import RecipeFields, read_toml, recipe_fields, with_fields
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.section import Count, Seed, Uri, changed, section
 from clicktower.training.model.recipe import DEFAULT, Compute, Recipe, Sources, recipe
 from clicktower.training.sweep.sweep_stage import Halving
 from clicktower.training.sweep.sweep_table import Point, measures, point_text, value_text
 from clicktower.training.trainer.job import completed
+
+# Fields of a recipe, and the recipe, which a sweep varies too.
+VariedFields = Annotated[Mapping[str, Any], AfterValidator(lambda fields: recipe_fields(fields, ["recipe"]))]
 
 
 @section
@@ -97,7 +100,7 @@ def read_sweep(path: str) -> SweepConfig:
 
     Raises UsageError: no such file, not TOML, an unknown or missing field, a wrong type, an unknown measure.
     """
-    config = read_toml(path, SweepConfig, what="sweep", see="the commented sweep.toml of the repository")
+    config = read_toml(path, SweepConfig, subject="sweep", see="the commented sweep.toml of the repository")
     if config.measure is not None and config.measure not in measures():
         raise UsageError(
             f"The sweep in {path} chooses by {config.measure!r}, which nothing measures.",

@@ -1,4 +1,4 @@
-"""A candidate's model beside the live one: pure functions of evaluations.
+"""A candidate beside the live release, by the figures of both.
 
 Two models are compared on the same queries, judgments and documents, under one protocol: the decision is about the
 models, even if the documents have changed since the live release was made (the live model is then evaluated again).
@@ -14,7 +14,7 @@ import numpy as np
 from clicktower.flows.config.guard_rules import PromotionRules
 from clicktower.flows.guards.promotion import FIRST, Judgments
 from clicktower.schemas import storage
-from clicktower.schemas.errors import UsageError
+from clicktower.schemas.errors import StageError, TransientError, UsageError
 from clicktower.schemas.judgments import are_click_derived
 from clicktower.schemas.manifest import from_bytes
 from clicktower.schemas.release import PER_QUERY, Decision, Release
@@ -36,6 +36,56 @@ class Evaluation:
     slices: Mapping[str, Parts]
     protocol: Mapping[str, Any]
     click_derived: bool = False
+
+
+def decide_by_figures(
+    live: Release | None,
+    live_folder: str | None,
+    candidate: Release,
+    candidate_folder: str,
+    rules: PromotionRules,
+    judgments: Judgments | None,
+    progress: Progress,
+    *,
+    previous: str | None,
+) -> Decision:
+    """The decision about a candidate that the rules do not settle alone (promotion.decision_rule)."""
+    if live and candidate.digest == previous:
+        return _keep_live("It was live before, and was rolled back or replaced: only a person makes it live again")
+    if live and live.inputs["model"] == candidate.inputs["model"]:
+        return decide_same_model(live, candidate)
+    of_candidate = release_evaluation(candidate, candidate_folder)
+    if live is None or live_folder is None:
+        return decide_first(of_candidate, rules)
+    uncompared = ", so the two models cannot be compared"
+    if of_candidate is None:
+        return _keep_live("The release carries no evaluation" + uncompared)
+    of_live = release_evaluation(live, live_folder)
+    if of_live is None or of_live.protocol != of_candidate.protocol:
+        if judgments is None:
+            return _keep_live("The live model was measured on other judgments or documents, or not at all" + uncompared)
+        try:
+            of_live = evaluate_live(live_folder, candidate, judgments, progress)
+        except (UsageError, TransientError):
+            raise
+        except StageError as error:
+            return _keep_live(f"The live model could not be measured anew ({error.problem}){uncompared}")
+    return decide(of_live, of_candidate, rules)
+
+
+def _keep_live(why: str) -> Decision:
+    return Decision(promote=False, reason=f"{why}. What is live stays.", figures={"case": "not measured"})
+
+
+def decide_same_model(live: Release, candidate: Release) -> Decision:
+    """The decision when both releases have the same model: only documents or settings changed."""
+    was, now = live.num_documents, candidate.num_documents
+    changed = f"{now:,} documents instead of {was:,}" if now != was else f"{now:,} documents, as before"
+    return Decision(
+        promote=True,
+        reason=f"The model is the one that is live ({changed}): only documents or settings changed, so it goes live.",
+        figures={"case": "same model", "documents": {"live": was, "candidate": now}},
+    )
 
 
 def decide_first(candidate: Evaluation | None, rules: PromotionRules) -> Decision:

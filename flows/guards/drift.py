@@ -10,8 +10,6 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import date as calendar_date
-from datetime import timedelta
 from pkgutil import resolve_name
 from statistics import median
 from typing import Any
@@ -19,10 +17,10 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from clicktower.beam_jobs.ingest.erased_people import follow
-from clicktower.flows.config.guard_rules import FIGURES, DriftRules, Figure, Kind
+from clicktower.flows.config.guard_rules import FIGURES, Figure, Kind
 from clicktower.flows.config.pipeline_config import PipelineConfig, is_dated
 from clicktower.schemas import storage
-from clicktower.schemas.errors import StageError, require_major
+from clicktower.schemas.errors import require_major
 from clicktower.schemas.ledger import Ledger, merge_ledgers
 from clicktower.schemas.manifest import canonical_json, from_bytes
 from clicktower.schemas.stage import open_result
@@ -51,10 +49,6 @@ class Observation:
     scores: Sequence[float] = ()
     num_scores: int = 0
 
-    @property
-    def date(self) -> calendar_date:
-        return calendar_date.fromisoformat(self.when[:10])
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WatchedFigure:
@@ -75,26 +69,18 @@ def watch_figures(config: PipelineConfig, date: str, results: Mapping[str, Any])
     The observation is kept in the store.
     """
     today = observe(config, date, results)
-    before = earlier(config.store, today, days=config.drift.days + 7)  # one week more, for a slow drift
-    rows = watch(today, before, config.drift)
+    if {*storage.list_files(storage.join(config.store, FOLDER))} - {f"{today.key}.json"}:
+        compare = resolve_name("clicktower.flows.guards.usual_figures:compare_with_earlier")
+        rows: list[WatchedFigure] = compare(config.store, today, config.drift)
+    else:
+        rows = [unknown(name, today, 0) for name in names_of(today)]
     write(config.store, today)
     return rows
 
 
-def require_usual(config: PipelineConfig, date: str, results: Mapping[str, Any], rows: Sequence[WatchedFigure]) -> None:
-    """Raise StageError if an alarm of the newest stage is configured to stop the run."""
-    stopping = [row for row in alarms_of_newest(rows, results) if row.stops]
-    if not stopping:
-        return
-    names, key = ", ".join(row.figure for row in stopping), _key(config, date, results["ingest"])
-    error = StageError(
-        f"The figures of {key} are unusual: {'; '.join(row.alarm for row in stopping)}. The run stops, since"
-        f" [drift] stop names {names}; what is live stays live.",
-        f'Look at that log; if it is right, set accept = ["{key}"] in [drift] and run again: finished stages are'
-        " reused.",
-    )
-    error.exit_code = config.drift.exit_code or error.exit_code
-    raise error
+def names_of(today: Observation) -> list[str]:
+    """The figures of an observation."""
+    return [*(name for name in FIGURES if name in today.values), *["scores"] * bool(today.scores)]
 
 
 def alarms(rows: Sequence[WatchedFigure]) -> list[WatchedFigure]:
@@ -118,9 +104,9 @@ def observe(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> Ob
     scores: list[float] = []
     num_days = 1
 
-    def see(settings: str, **seen: float) -> None:
-        values.update(seen)
-        settings_of.update(dict.fromkeys(seen, settings))
+    def see(settings: str, **figures: float) -> None:
+        values.update(figures)
+        settings_of.update(dict.fromkeys(figures, settings))
 
     ingested = open_result(day["path"]).manifest
     # Late files of a date are ingested alone, and that ingest's result covers only those.
@@ -157,13 +143,13 @@ def observe(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> Ob
             see(_digest([judged, figures["measure"]]), live_quality=figures["live"])
     dated = is_dated(config)
     return Observation(
-        key=_key(config, date, day), when=date if dated else ingested.created, dated=dated, values=values,
+        key=key_of(config, date, day), when=date if dated else ingested.created, dated=dated, values=values,
         asked=settings_of,
         num_days=num_days, scores=tuple(points(scores)), num_scores=len(scores),
     )  # fmt: skip
 
 
-def _key(config: PipelineConfig, date: str, day: Mapping[str, Any]) -> str:
+def key_of(config: PipelineConfig, date: str, day: Mapping[str, Any]) -> str:
     return date if is_dated(config) else f"ingest-{day['digest']}"
 
 
@@ -184,34 +170,22 @@ def points(ascending: Sequence[float]) -> list[float]:
     return [round(ascending[(2 * i + 1) * count // (2 * NUM_POINTS)], 4) for i in range(NUM_POINTS)] if count else []
 
 
-def write(store: str, seen: Observation) -> None:
+def write(store: str, today: Observation) -> None:
     """Write an observation. Further values of an earlier run with the same key stay: a run may have ended early."""
-    if before := _read(store, seen.key):
-        seen = replace(
-            seen,
-            values={**before.values, **seen.values},
-            asked={**before.asked, **seen.asked},
-            num_days=seen.num_days if "pairs" in seen.values else before.num_days,
-            scores=seen.scores or before.scores,
-            num_scores=seen.num_scores or before.num_scores,
+    if recorded := read(store, today.key):
+        today = replace(
+            today,
+            values={**recorded.values, **today.values},
+            asked={**recorded.asked, **today.asked},
+            num_days=today.num_days if "pairs" in today.values else recorded.num_days,
+            scores=today.scores or recorded.scores,
+            num_scores=today.num_scores or recorded.num_scores,
         )
-    content = json.dumps({"schema_version": SCHEMA_VERSION, **asdict(seen)}, indent=1, allow_nan=False).encode()
-    storage.write_atomic(storage.join(store, FOLDER, f"{seen.key}.json"), content)
+    content = json.dumps({"schema_version": SCHEMA_VERSION, **asdict(today)}, indent=1, allow_nan=False).encode()
+    storage.write_atomic(storage.join(store, FOLDER, f"{today.key}.json"), content)
 
 
-def earlier(store: str, today: Observation, *, days: int) -> list[Observation]:
-    """The earlier observations, oldest first; for a dated log those of at most `days` days before.
-
-    A damaged file is ignored: it decides nothing that is published.
-    """
-    since = (today.date - timedelta(days=days)).isoformat() if today.dated else ""
-    names = [name.removesuffix(".json") for name in storage.list_files(storage.join(store, FOLDER))]
-    observations = [_read(store, name) for name in names if name != today.key and name >= since]
-    comparable = [o for o in observations if o and o.dated == today.dated and o.when < today.when]
-    return sorted(comparable, key=lambda o: o.when)
-
-
-def _read(store: str, key: str) -> Observation | None:
+def read(store: str, key: str) -> Observation | None:
     uri = storage.join(store, FOLDER, f"{key}.json")
     try:
         value = from_bytes(storage.read_bytes(uri))
@@ -220,20 +194,6 @@ def _read(store: str, key: str) -> Observation | None:
         return TypeAdapter(Observation).validate_python(value)  # a later version may have more fields
     except (ValueError, KeyError, TypeError, FileNotFoundError):
         return None
-
-
-# The figures beside their usual values.
-
-
-def watch(today: Observation, history: Sequence[Observation], rules: DriftRules) -> list[WatchedFigure]:
-    """Compare every figure of today with its usual value; `history`: earlier observations, oldest first."""
-    compare = resolve_name("clicktower.flows.guards.usual_figures:compare") if history else _without_history
-    names = [*(name for name in FIGURES if name in today.values), *["scores"] * bool(today.scores)]
-    return [compare(name, today, history, rules) for name in names]
-
-
-def _without_history(name: str, today: Observation, _: Sequence[Observation], rules: DriftRules) -> WatchedFigure:
-    return unknown(name, today, 0)
 
 
 def unknown(name: str, today: Observation, count: int) -> WatchedFigure:

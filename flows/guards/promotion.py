@@ -5,7 +5,7 @@ from pkgutil import resolve_name
 
 from clicktower.flows.config.guard_rules import PromotionRules
 from clicktower.flows.config.toml_file import Assignments, with_fields
-from clicktower.schemas.errors import StageError, TransientError, UsageError
+from clicktower.schemas.errors import UsageError
 from clicktower.schemas.judgments import Judged
 from clicktower.schemas.release import Decide, Decision, Release, read_pointer
 from clicktower.schemas.stage import Progress, silent
@@ -13,20 +13,6 @@ from clicktower.schemas.stage import Progress, silent
 FIRST = Decision(
     promote=True, reason="Nothing was live yet, so the first release goes live.", figures={"case": "first"}
 )
-
-
-def decide_same_model(live: Release, candidate: Release) -> Decision:
-    """The decision when both releases have the same model: only documents or settings changed."""
-    was, now = live.num_documents, candidate.num_documents
-    changed = f"{now:,} documents instead of {was:,}" if now != was else f"{now:,} documents, as before"
-    return Decision(
-        promote=True,
-        reason=f"The model is the one that is live ({changed}): only documents or settings changed, so it goes live.",
-        figures={"case": "same model", "documents": {"live": was, "candidate": now}},
-    )
-
-
-_UNCOMPARED = ", so the two models cannot be compared"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,34 +77,12 @@ def decision_rule(
         if rules.rule == "never":
             reason = "The rule is that no release goes live by itself: make it live by hand once somebody looked at it."
             return Decision(promote=False, reason=reason, figures={"case": "never"})
-        if live and candidate.digest == previous:
-            return _keep_live("It was live before, and was rolled back or replaced: only a person makes it live again")
-        if live and live.inputs["model"] == candidate.inputs["model"]:
-            return decide_same_model(live, candidate)
         if live is None and rules.first == "always":
             return FIRST
-        compare_models = resolve_name("clicktower.flows.guards.compare_models")
-        of_candidate = compare_models.release_evaluation(candidate, candidate_folder)
-        if live is None or live_folder is None:
-            return compare_models.decide_first(of_candidate, rules)
-        if of_candidate is None:
-            return _keep_live("The release carries no evaluation" + _UNCOMPARED)
-        of_live = compare_models.release_evaluation(live, live_folder)
-        if of_live is None or of_live.protocol != of_candidate.protocol:
-            if judgments is None:
-                return _keep_live(
-                    "The live model was measured on other judgments or documents, or not at all" + _UNCOMPARED
-                )
-            try:
-                of_live = compare_models.evaluate_live(live_folder, candidate, judgments, progress)
-            except (UsageError, TransientError):
-                raise
-            except StageError as error:
-                return _keep_live(f"The live model could not be measured anew ({error.problem}){_UNCOMPARED}")
-        return compare_models.decide(of_live, of_candidate, rules)
+        decide_by_figures = resolve_name("clicktower.flows.guards.compare_models:decide_by_figures")
+        decision: Decision = decide_by_figures(
+            live, live_folder, candidate, candidate_folder, rules, judgments, progress, previous=previous
+        )
+        return decision
 
     return decide_once
-
-
-def _keep_live(why: str) -> Decision:
-    return Decision(promote=False, reason=f"{why}. What is live stays.", figures={"case": "not measured"})

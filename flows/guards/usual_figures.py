@@ -8,23 +8,32 @@ that of the week `days` earlier. Logs without a date have no weekdays: the last 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import date as calendar_date
 from datetime import timedelta
 from statistics import median
+from typing import Any
 
 import numpy as np
 
 from clicktower.flows.config.guard_rules import FIGURES, DriftRules, Figure
+from clicktower.flows.config.pipeline_config import PipelineConfig
 from clicktower.flows.guards.drift import (
+    FOLDER,
     MIN_SCORES,
     NUM_POINTS,
     Observation,
     WatchedFigure,
     as_read,
+    key_of,
+    names_of,
+    read,
     shown,
     unit_of,
     unknown,
 )
+from clicktower.schemas import storage
+from clicktower.schemas.errors import StageError
 
 SPREAD = 3.0  # the minimum distance of an alarm, in robust standard deviations
 MAD_TO_SIGMA = 1.4826
@@ -35,22 +44,61 @@ DAYS_ALIKE = 0.2  # of the number of days in a build: other builds are not compa
 _WEEKDAYS = ("Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Saturdays", "Sundays")
 
 
-def compare(name: str, today: Observation, history: Sequence[Observation], rules: DriftRules) -> WatchedFigure:
-    """A figure of today beside its usual value, from earlier observations, oldest first."""
-    return (_distribution if name == "scores" else _number)(name, today, history, rules)
+def require_usual(
+    config: PipelineConfig, date: str, results: Mapping[str, Any], unusual: Sequence[WatchedFigure]
+) -> None:
+    """Raise StageError if an alarm on the newest stage's figures is configured to stop the run."""
+    stopping = [row for row in unusual if row.stops]
+    if not stopping:
+        return
+    names, key = ", ".join(row.figure for row in stopping), key_of(config, date, results["ingest"])
+    error = StageError(
+        f"The figures of {key} are unusual: {'; '.join(row.alarm for row in stopping)}. The run stops, since"
+        f" [drift] stop names {names}; what is live stays live.",
+        f'Look at that log; if it is right, set accept = ["{key}"] in [drift] and run again: finished stages are'
+        " reused.",
+    )
+    error.exit_code = config.drift.exit_code or error.exit_code
+    raise error
+
+
+def compare_with_earlier(store: str, today: Observation, rules: DriftRules) -> list[WatchedFigure]:
+    """Every figure of today beside its usual value, from the observations in a store."""
+    return watch(today, earlier(store, today, days=rules.days + 7), rules)  # one week more, for a slow drift
+
+
+def watch(today: Observation, history: Sequence[Observation], rules: DriftRules) -> list[WatchedFigure]:
+    """Every figure of today beside its usual value; `history`: earlier observations, oldest first."""
+    return [(_distribution if name == "scores" else _number)(name, today, history, rules) for name in names_of(today)]
+
+
+def earlier(store: str, today: Observation, *, days: int) -> list[Observation]:
+    """The earlier observations, oldest first; for a dated log those of at most `days` days before.
+
+    A damaged file is ignored: it decides nothing that is published.
+    """
+    since = (date_of(today) - timedelta(days=days)).isoformat() if today.dated else ""
+    names = [name.removesuffix(".json") for name in storage.list_files(storage.join(store, FOLDER))]
+    observations = [read(store, name) for name in names if name != today.key and name >= since]
+    comparable = [o for o in observations if o and o.dated == today.dated and o.when < today.when]
+    return sorted(comparable, key=lambda o: o.when)
+
+
+def date_of(observation: Observation) -> calendar_date:
+    return calendar_date.fromisoformat(observation.when[:10])
 
 
 def _number(name: str, today: Observation, history: Sequence[Observation], rules: DriftRules) -> WatchedFigure:
     figure, value, limit = FIGURES[name], today.values[name], _limit(name, rules)
     alike = [o for o in history if name in o.values and _comparable(name, o, today)]
     recent = _recent(alike, today, rules)
-    weekdays = [o for o in recent if today.dated and o.date.weekday() == today.date.weekday()]
+    weekdays = [o for o in recent if today.dated and date_of(o).weekday() == date_of(today).weekday()]
     by_weekday = len(weekdays) >= rules.same_weekdays
     taken = [o.values[name] for o in (weekdays if by_weekday else recent)]
     if len(taken) < SHORTEST:
         return unknown(name, today, len(taken))
     usual = median(taken)
-    basis = f"{len(taken)} {_WEEKDAYS[today.date.weekday()] if by_weekday else unit_of(today)}"
+    basis = f"{len(taken)} {_WEEKDAYS[date_of(today).weekday()] if by_weekday else unit_of(today)}"
     is_seen = not by_weekday and _is_within(figure, value, taken, limit)
     spread = _spread_of_weeks(name, recent) if by_weekday else _mad([_scaled(figure, v) for v in taken])
     jump, slow = "", ""
@@ -93,7 +141,7 @@ def _mad(values: Sequence[float]) -> float:
 
 def _spread_of_weeks(name: str, recent: Sequence[Observation]) -> float:
     """The spread of days without the weekly pattern: from the difference of each to the same weekday a week before."""
-    of_day = {o.date: _scaled(FIGURES[name], o.values[name]) for o in recent}
+    of_day = {date_of(o): _scaled(FIGURES[name], o.values[name]) for o in recent}
     week = timedelta(days=7)
     apart = [abs(value - of_day[day - week]) for day, value in of_day.items() if day - week in of_day]
     return MAD_TO_SIGMA * median(apart) / math.sqrt(2) if apart else 0.0
@@ -108,8 +156,8 @@ def _detect_slow_drift(
     figure, limit = FIGURES[name], _limit(name, rules)
 
     def week(last: int) -> list[float]:
-        until = today.date - timedelta(days=last)
-        return [o.values[name] for o in (*alike, today) if until - timedelta(days=7) < o.date <= until]
+        until = date_of(today) - timedelta(days=last)
+        return [o.values[name] for o in (*alike, today) if until - timedelta(days=7) < date_of(o) <= until]
 
     now, before = week(0), week(rules.days)
     if min(len(now), len(before)) < SHORTEST_WEEK:
@@ -165,7 +213,7 @@ def _comparable(name: str, earlier: Observation, today: Observation) -> bool:
 def _recent(alike: Sequence[Observation], today: Observation, rules: DriftRules) -> list[Observation]:
     if not today.dated:
         return list(alike[-rules.days :])
-    return [o for o in alike if today.date - timedelta(days=rules.days) <= o.date < today.date]
+    return [o for o in alike if date_of(today) - timedelta(days=rules.days) <= date_of(o) < date_of(today)]
 
 
 def _limit(name: str, rules: DriftRules) -> float:

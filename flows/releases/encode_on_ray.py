@@ -20,16 +20,15 @@ _TRIES = 3  # tries of workers at a part
 
 def encode_on_ray(
     trained: StageResult, workers: int
-) -> Callable[[AnyEncoder, Mapping[int, list[str]], Sequence[str]], Iterator[tuple[int, np.ndarray]]]:
-    """(model, texts of each part, names of the parts) -> the number and vectors of each part, in the order of
-    completion.
+) -> Callable[[AnyEncoder, Mapping[int, Sequence[str]], Mapping[int, str]], Iterator[tuple[int, np.ndarray]]]:
+    """(model, texts of each part, its file) -> the number and vectors of each part, in the order of completion.
 
     It uses the cluster that this process is connected to or that RAY_ADDRESS names; without either it starts one and
     ends it. Raises StageError if a part fails repeatedly.
     """
 
     def encode(
-        model: AnyEncoder, texts: Mapping[int, list[str]], names: Sequence[str]
+        model: AnyEncoder, texts: Mapping[int, Sequence[str]], names: Mapping[int, str]
     ) -> Iterator[tuple[int, np.ndarray]]:
         with cluster(workers):
             try:

@@ -1,8 +1,8 @@
-"""Vectors of a catalogue's titles, reused from an earlier release of the same model or encoded.
+"""Vectors of titles that an earlier release of the same model has, and the encoding of very many (make_release).
 
-Titles are encoded in parts of PART_TITLES. A part is written, whole or not at all, to URI/encoding/NAME, and NAME is a
-hash of the model and the part's titles: a publisher that is killed leaves its finished parts, and the next one with the
-same titles takes them. A catalogue of one part is encoded in a second and writes none.
+More titles than PART_TITLES are encoded in parts. A part is written, whole or not at all, to URI/encoding/NAME, and
+NAME is a hash of the model and the part's titles: a publisher that is killed leaves its finished parts, and the next
+one with the same titles takes them.
 
 With one worker the parts are encoded here, by all cores of this machine: 400,000 titles a second on two cores on the
 compiled path, so a cluster is worth its start only for slower recipes or very many titles. With more workers they are
@@ -12,7 +12,6 @@ the release URI. A part that is lost with its node is encoded again.
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pkgutil import resolve_name
 
 import numpy as np
@@ -25,82 +24,57 @@ from clicktower.schemas.errors import StageError
 from clicktower.schemas.manifest import damaged_files
 from clicktower.schemas.release import ENCODING, Release, read_folder, read_pointer, release_folder
 from clicktower.schemas.stage import Progress, StageResult
-from clicktower.schemas.text_contract import normalise, normalise_column
+from clicktower.schemas.text_contract import normalise_column
 from clicktower.training.model.embedding import AnyEncoder, search_vectors
 
-PART_TITLES = 65_536
 _BLOCK_TITLES = 65_536  # normalised at once
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class TitleVectors:
-    """`vectors_TD`: of the distinct titles, float32; `text_of_N`: each document's row of it. `earlier`: where some of
-    them are from.
+def encode_parts(
+    uri: str,
+    trained: StageResult,
+    model: AnyEncoder,
+    texts: Sequence[str],
+    part_titles: int,
+    *,
+    workers: int,
+    progress: Progress,
+) -> tuple[np.ndarray, int, list[str]]:
+    """(the vectors of texts, how many of them a killed publisher had encoded, the files of the parts, to be removed
+    after the release is placed).
     """
-
-    vectors_TD: np.ndarray
-    text_of_N: np.ndarray
-    earlier: EarlierRows | None
-    counts: dict[str, int]  # distinct titles: encoded now, taken from parts of a killed publisher, reused
-    parts: Sequence[str]  # files to remove after the release is placed
-
-
-def encode_titles(
-    uri: str, trained: StageResult, model: AnyEncoder, titles: Sequence[str], *, workers: int, progress: Progress
-) -> TitleVectors:
-    """The vectors of all titles from the document tower, in the form that searches compare.
-
-    Raises StageError for a vector that is not finite.
-    """
-    row_of: dict[str, int] = {}
-    text_of_N = np.array([row_of.setdefault(normalise(title), len(row_of)) for title in titles], np.int64)
-    distinct = list(row_of)
-    vectors_TD = np.empty((len(distinct), model.dimensions), np.float32)
-    progress("look for vectors of an earlier release", 0, None)
-    earlier = _earlier_rows(uri, trained, model, distinct)
-    missing = np.arange(len(distinct))
-    if earlier:
-        is_known = earlier.row_of_T >= 0
-        vectors_TD[is_known] = earlier.vectors_ND[earlier.row_of_T[is_known]]
-        missing = np.flatnonzero(~is_known)
-    rows = [missing[start : start + PART_TITLES] for start in range(0, len(missing), PART_TITLES)]
-    texts = {at: [distinct[row] for row in part] for at, part in enumerate(rows)}
-    names = [_part_name(uri, trained, part) for part in texts.values()] if len(rows) > 1 else []
+    parts = {start: texts[start : start + part_titles] for start in range(0, len(texts), part_titles)}
+    names = {start: _part_name(uri, trained, part) for start, part in parts.items()}
+    vectors_TD = np.empty((len(texts), model.dimensions), np.float32)
     resumed = 0
-    for at, name in enumerate(names):
-        if (part_vectors := read_part(name, len(rows[at]), model.dimensions)) is not None:
-            vectors_TD[rows[at]] = part_vectors
+    for start, name in names.items():
+        part_vectors = read_part(name, len(parts[start]), model.dimensions)
+        if part_vectors is not None:
+            vectors_TD[start : start + part_titles] = part_vectors
             resumed += len(part_vectors)
-            del texts[at]
-    num_encoded = len(distinct) - len(missing) + resumed
-    progress("encode titles", num_encoded, len(distinct))
+            del parts[start]
+    num_encoded = resumed
+    progress("encode titles", num_encoded, len(texts))
     encode = _encode_locally
-    if workers > 1 and names:
+    if workers > 1:
         encode = resolve_name("clicktower.flows.releases.encode_on_ray:encode_on_ray")(trained, workers)
-    for at, vectors in encode(model, texts, names):
-        vectors_TD[rows[at]] = vectors
-        num_encoded += len(vectors)
-        progress("encode titles", num_encoded, len(distinct))
-    counts = {
-        "titles": len(distinct),
-        "encoded": len(missing) - resumed,
-        "resumed": resumed,
-        "reused": len(distinct) - len(missing),
-    }
-    return TitleVectors(vectors_TD=vectors_TD, text_of_N=text_of_N, earlier=earlier, counts=counts, parts=names)
+    for start, part_vectors in encode(model, parts, names):
+        vectors_TD[start : start + part_titles] = part_vectors
+        num_encoded += len(part_vectors)
+        progress("encode titles", num_encoded, len(texts))
+    return vectors_TD, resumed, list(names.values())
 
 
 def _encode_locally(
-    model: AnyEncoder, texts: Mapping[int, list[str]], names: Sequence[str]
+    model: AnyEncoder, parts: Mapping[int, Sequence[str]], names: Mapping[int, str]
 ) -> Iterator[tuple[int, np.ndarray]]:
-    for at, part in texts.items():
+    for start, part in parts.items():
         vectors = search_vectors(model, part, "document")
-        if names:
-            write_part(names[at], vectors)
-        yield at, vectors
+        write_part(names[start], vectors)
+        yield start, vectors
 
 
-def _earlier_rows(uri: str, trained: StageResult, model: AnyEncoder, distinct: Sequence[str]) -> EarlierRows | None:
+def earlier_rows(uri: str, trained: StageResult, model: AnyEncoder, distinct: Sequence[str]) -> EarlierRows | None:
     """The rows of titles in an earlier release of the same model; None without one."""
     earlier = _release_of_model(uri, trained, model)
     if earlier is None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clicktower.flows.releases.kept_releases import output_damage
-from clicktower.flows.releases.make_release import Figures, figures
+from clicktower.flows.releases.make_release import Figures, figures, means_in_words
 from clicktower.flows.releases.opensearch_index import write_index
 from clicktower.flows.releases.release_documents import VECTOR
 from clicktower.flows.releases.search import OpenRelease
@@ -85,11 +85,28 @@ def export(
         "counts": counts,
         "metrics": {
             "form": form,
-            "sentence": measured.of_service() if form == "trec" else measured.of_vectors(),
-            "measured": measured.to_json(),
+            "sentence": _of_service(measured) if form == "trec" else measured.of_vectors(),
+            "measured": figures_json(measured),
         },
         "duration_seconds": round(time.monotonic() - started, 3),
     }
+
+
+def _of_service(measured: Figures) -> str:
+    """What the service reaches, in a sentence."""
+    if measured.whole is None:
+        return "The release was published without an evaluation: what its searches reach was not measured."
+    return f"Ranked as the service does: {means_in_words(measured.whole)} ({measured.n:,} queries)."
+
+
+def figures_json(measured: Figures) -> dict[str, Any]:
+    """The means, and the sentence about the vectors."""
+    systems = {"vectors": measured.vectors, "whole_score": measured.whole}
+    means = {
+        system: None if measures is None else {name: value["mean"] for name, value in measures.items()}
+        for system, measures in systems.items()
+    }
+    return {"queries": measured.n, **means, "sentence": measured.of_vectors()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,7 +131,7 @@ class Export:
             "text_contract": dict(release.text_contract),
             "similarity": _COMPARED[release.similarity],
             "shares": {"words": self.opened.word_share, "terms": self.opened.lexical_share},
-            "measured": self.measured.to_json(),
+            "measured": figures_json(self.measured),
         }
 
     def documents(self) -> pa.RecordBatchReader:

@@ -12,8 +12,8 @@ import safetensors.numpy
 
 from clicktower.flows.releases import make_release
 from clicktower.flows.releases.make_release import RecallQueries
+from clicktower.flows.releases.publish import PublishConfig
 from clicktower.flows.releases.release_documents import IVF, EarlierRows, IndexSearch, Rows, read_ivf
-from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.schemas import storage
 from clicktower.schemas.release import Similarity
 from clicktower.schemas.stage import Progress, silent

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from clicktower.flows.releases.publish import Published, record_decision
-from clicktower.flows.releases.release_folder import find, swap
+from clicktower.flows.releases.publish import Published, find, record_decision, swap
 from clicktower.schemas import manifest as manifests
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError, require_major

@@ -20,19 +20,26 @@ import numpy as np
 from jinja2 import Environment, PackageLoader
 
 from clicktower.flows.releases import query_onnx as in_onnx
-from clicktower.flows.releases import release_folder
-from clicktower.flows.releases.encode_texts import encode_titles
+from clicktower.flows.releases.publish import PublishConfig, building, place
 from clicktower.flows.releases.release_documents import CANDIDATES, EarlierRows, IndexSearch, Rows, write_rows
-from clicktower.flows.releases.release_folder import PublishConfig
 from clicktower.schemas import storage
 from clicktower.schemas.documents import Documents, UnfitRows, read_documents
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.lexical_contract import Analyser
 from clicktower.schemas.manifest import Manifest, Request, output_files
-from clicktower.schemas.release import CARD, GOLDEN, MODEL, PER_QUERY, QUERY_TOWER, Release, Similarity, read_folder
-from clicktower.schemas.release import release_folder as release_folder_of
+from clicktower.schemas.release import (
+    CARD,
+    GOLDEN,
+    MODEL,
+    PER_QUERY,
+    QUERY_TOWER,
+    Release,
+    Similarity,
+    read_folder,
+    release_folder,
+)
 from clicktower.schemas.stage import Progress, StageResult, open_result
-from clicktower.schemas.text_contract import keyed_digest, words
+from clicktower.schemas.text_contract import keyed_digest, normalise, words
 from clicktower.training.evaluation.evaluate_stage import OURS, VECTORS
 from clicktower.training.model.embedding import AnyEncoder, keys_at_once, members_of, scores_one_by_one, search_vectors
 from clicktower.training.model.model import Model, load_encoder
@@ -42,6 +49,7 @@ from clicktower.training.ranking.measure import score_blocks, top_k
 from clicktower.training.ranking.ndcg import measure_name
 from clicktower.training.ranking.title_ranking import WORDS, WordMatches, mixed, with_best_by_terms
 
+PART_TITLES = 65_536  # are encoded in a second; more in parts, which a publisher that is killed leaves to the next
 DEEP = 10  # an index is also measured, and used, at this multiple of `recall_at` results
 
 # (the number of a query, the rows nearest to it, how near rows are) -> the scores by which a search ranks documents.
@@ -178,24 +186,13 @@ class Figures:
         more = " and ".join(self.more)
         if self.vectors is None:
             return (
-                f"These vectors alone were not measured: {_means(self.whole)} are of the service's whole score, which"
-                f" also counts {more}."
+                f"These vectors alone were not measured: {means_in_words(self.whole)} are of the service's whole score,"
+                f" which also counts {more}."
             )
-        alone = f"These vectors alone reach {_means(self.vectors)} ({self.n:,} queries)"
+        alone = f"These vectors alone reach {means_in_words(self.vectors)} ({self.n:,} queries)"
         if not more:
             return f"{alone}, and so does the service, which ranks by them."
-        return f"{alone}; the service's whole score, which also counts {more}, reaches {_means(self.whole)}."
-
-    def of_service(self) -> str:
-        """What the service reaches, in a sentence."""
-        if self.whole is None:
-            return "The release was published without an evaluation: what its searches reach was not measured."
-        return f"Ranked as the service does: {_means(self.whole)} ({self.n:,} queries)."
-
-    def to_json(self) -> dict[str, Any]:
-        """The means, and the sentence about the vectors."""
-        by_system = {"vectors": _by_measure(self.vectors), "whole_score": _by_measure(self.whole)}
-        return {"queries": self.n, **by_system, "sentence": self.of_vectors()}
+        return f"{alone}; the service's whole score, which also counts {more}, reaches {means_in_words(self.whole)}."
 
 
 def figures(evaluation: Mapping[str, Any], encoder: AnyEncoder) -> Figures:
@@ -210,11 +207,7 @@ def figures(evaluation: Mapping[str, Any], encoder: AnyEncoder) -> Figures:
     return Figures(n=evaluation.get("n", 0), whole=whole, vectors=systems.get(VECTORS) if more else whole, more=more)
 
 
-def _by_measure(measures: Measures | None) -> dict[str, float] | None:
-    return None if measures is None else {name: value["mean"] for name, value in measures.items()}
-
-
-def _means(measures: Measures) -> str:
+def means_in_words(measures: Measures) -> str:
     return ", ".join(words.format(measures[name]["mean"]) for name, words in _IN_WORDS.items() if name in measures)
 
 
@@ -232,13 +225,14 @@ def make_release(
     """(the release, complete but not live; milliseconds per search; the rows that are no documents)."""
     started = time.monotonic()
     digest, catalogue = request.digest, read_documents(documents, config.columns)
-    folder = release_folder_of(to, digest)
-    with release_folder.building(folder) as built:
+    folder = release_folder(to, digest)
+    with building(folder) as built:
         for name in (WEIGHTS, DESCRIPTION):
             _copy(trained, name, storage.join(built, MODEL, name))
         model = load_encoder(storage.join(built, MODEL))
-        titles = encode_titles(to, trained, model, catalogue.titles, workers=workers, progress=progress)
-        rows = Rows(documents=catalogue.table, vectors_TD=titles.vectors_TD, text_of_N=titles.text_of_N)
+        rows, earlier, encoded, parts = _encode_titles(
+            to, trained, model, catalogue, workers=workers, progress=progress
+        )
         progress("write documents and read them back", 0, None)
         vectors_ND = write_rows(built, rows)
         progress("measure the index against exact search", 0, None)
@@ -250,7 +244,7 @@ def make_release(
         queries = _recall_queries(model, bm25, matches, catalogue, config)
         index, search = build_index(
             built, rows, vectors_ND, queries, config,
-            similarity=model.similarity, progress=progress, earlier=titles.earlier,
+            similarity=model.similarity, progress=progress, earlier=earlier,
         )  # fmt: skip
         asked_at = time.monotonic()
         queries.scores(search, config.recall_at)
@@ -262,7 +256,7 @@ def make_release(
             digest=digest,
             text_contract=model.text_contract,
             num_documents=len(rows),
-            dimensions=titles.vectors_TD.shape[1],
+            dimensions=model.dimensions,
             index=index,
             evaluation=_table(evaluated),
             inputs=request.inputs,
@@ -271,7 +265,7 @@ def make_release(
             evaluated=_copy_evaluation(evaluated, built),
             query_tower=_write_query_tower(model, expected, built),
             golden={"file": GOLDEN, "num_texts": len(expected)},
-            encoded=titles.counts,
+            encoded=encoded,
             similarity=model.similarity,
             lexical=Analyser(config.language).contract,
             stage_version=request.stage_version,
@@ -281,10 +275,45 @@ def make_release(
         storage.write_atomic(storage.join(built, CARD), card.encode("utf-8", "replace"))
         files = output_files(built)
         release = replace(release, files=files, duration_seconds=round(time.monotonic() - started, 3))
-        release_folder.place(built, release, folder)
-    for part in titles.parts:
+        place(built, release, folder)
+    for part in parts:
         storage.remove(part)
     return read_folder(folder), milliseconds, catalogue.unfit
+
+
+def _encode_titles(
+    uri: str, trained: StageResult, model: AnyEncoder, catalogue: Documents, *, workers: int, progress: Progress
+) -> tuple[Rows, EarlierRows | None, dict[str, int], Sequence[str]]:
+    """(the documents with vectors from the document tower, in the form that searches compare; the release that some
+    are from; how many titles are encoded now, taken from parts of a killed publisher and reused; files to remove after
+    the release is placed).
+
+    Raises StageError for a vector that is not finite.
+    """
+    row_of: dict[str, int] = {}
+    text_of_N = np.array([row_of.setdefault(normalise(title), len(row_of)) for title in catalogue.titles], np.int64)
+    distinct = list(row_of)
+    vectors_TD = np.empty((len(distinct), model.dimensions), np.float32)
+    progress("look for vectors of an earlier release", 0, None)
+    earlier, missing = None, np.arange(len(distinct))
+    if any(not name.startswith(storage.BUILDING) for name in storage.list_folders(storage.join(uri, "releases"))):
+        earlier = resolve_name("clicktower.flows.releases.encode_texts:earlier_rows")(uri, trained, model, distinct)
+    if earlier:
+        is_there = earlier.row_of_T >= 0
+        vectors_TD[is_there] = earlier.vectors_ND[earlier.row_of_T[is_there]]
+        missing = np.flatnonzero(~is_there)
+    texts, parts, resumed = [distinct[row] for row in missing], list[str](), 0
+    if len(texts) > PART_TITLES:
+        encode_parts = resolve_name("clicktower.flows.releases.encode_texts:encode_parts")
+        vectors_TD[missing], resumed, parts = encode_parts(
+            uri, trained, model, texts, PART_TITLES, workers=workers, progress=progress
+        )
+    elif texts:
+        progress("encode titles", 0, len(texts))
+        vectors_TD[missing] = search_vectors(model, texts, "document")
+    reused = len(distinct) - len(texts)
+    counts = {"titles": len(distinct), "encoded": len(texts) - resumed, "resumed": resumed, "reused": reused}
+    return Rows(documents=catalogue.table, vectors_TD=vectors_TD, text_of_N=text_of_N), earlier, counts, parts
 
 
 def _table(evaluated: StageResult | None) -> dict[str, Any]:

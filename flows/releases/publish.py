@@ -6,21 +6,33 @@
 it back, measures its index against exact search, and only then moves the pointer. A failure before that leaves the old
 release live. A candidate is complete, but does not go live.
 
-The pointer moves by compare-and-swap, so a concurrent publisher reports that the pointer moved.
+A release is built under a temporary name and renamed in one step, so URI/releases/DIGEST is complete or absent. The
+pointer moves by compare-and-swap, so a concurrent publisher reports that the pointer moved. Old releases are removed.
 """
 
+import os
+import re
+import tempfile
 import time
+import uuid
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from pkgutil import resolve_name
+from typing import Annotated, Any, Literal
 
-from clicktower.flows.releases.release_folder import PublishConfig, find, prune, swap
+from pydantic import AfterValidator, Field
+
 from clicktower.schemas import storage
 from clicktower.schemas.documents import UnfitRows, skipped_rows
 from clicktower.schemas.errors import LaterVersionError, StageError, UsageError, os_error_kind
+from clicktower.schemas.manifest import damaged_files, to_bytes
 from clicktower.schemas.release import (
+    DECISIONS,
     ENCODING,
+    POINTER,
+    RELEASE,
     Decide,
     Decision,
     Pointer,
@@ -31,7 +43,7 @@ from clicktower.schemas.release import (
     remove_decision,
     write_decision,
 )
-from clicktower.schemas.section import Language
+from clicktower.schemas.section import DEFAULT_LANGUAGE, Count, Language, Natural, Seed, Unnamed, section
 from clicktower.schemas.stage import (
     Progress,
     Stage,
@@ -46,6 +58,47 @@ from clicktower.schemas.stage import (
 
 PUBLISH = Stage("publish", version=7)
 AS_A_CANDIDATE = "published as a candidate: it goes live when a person decides so"
+_UNFIT = re.compile(r"[.`]|^_row|^$")  # LanceDB's rules for names, in whose form a release can be exported
+
+
+def _additional(columns: tuple[str, ...]) -> tuple[str, ...]:
+    if len({*columns, "id", "title", "vector"}) < len(columns) + 3:
+        raise ValueError("they must differ from each other and from id, title and vector, which every release has")
+    unfit = next(filter(_UNFIT.search, columns), None)
+    if unfit is not None:
+        raise ValueError(
+            f"a release's table cannot have the column {unfit!r}: a name must not be empty, have a dot or a backtick,"
+            " or begin with _row; give the column another name in the documents"
+        )
+    return columns
+
+
+@section
+class PublishConfig:
+    """How a release is made, and how many are kept.
+
+    Args:
+        index: auto: partitions (IVF) above `index_above` documents, otherwise every document is compared (1 ms a query
+            at 50,000).
+        index_above: The documents above which auto makes an index.
+        recall_at: The results of a query that recall is measured on.
+        min_recall: The smallest recall of a usable index, against exact search.
+        num_recall_queries: The queries of that measurement: two words each of titles drawn by a keyed hash.
+        seed: The seed of the index and of these queries.
+        columns: The columns of the documents to return with each hit and to filter by.
+        language: The language of the titles' terms (BM25) (docs/model.md).
+        keep: The earlier releases to keep, besides the live one and its predecessor.
+    """
+
+    index: Literal["auto", "none", "ivf"] = "auto"
+    index_above: Natural = 20_000
+    recall_at: Count = 10
+    min_recall: Annotated[float, Field(gt=0, le=1)] = 0.98
+    num_recall_queries: Count = 200
+    seed: Seed = 0
+    columns: Annotated[tuple[str, ...], Unnamed(at=()), AfterValidator(_additional)] = ()
+    language: Annotated[Language, Unnamed(at=DEFAULT_LANGUAGE)] = DEFAULT_LANGUAGE
+    keep: Annotated[Natural, Unnamed()] = 7
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,8 +204,7 @@ def publish(
             raise WouldRun(request, wrong)
         milliseconds, is_there, unfit = None, release is not None, tuple[UnfitRows, ...]()
         if release is None:
-            from clicktower.flows.releases.make_release import make_release  # torch takes seconds to import
-
+            make_release = resolve_name("clicktower.flows.releases.make_release:make_release")  # torch takes seconds
             with claimed(storage.join(to, ENCODING, digest), progress, reads=request.named_digests()):
                 require_present([trained, *([evaluated] if evaluated else [])])
                 release, wrong = find(folder)
@@ -176,7 +228,7 @@ def publish(
         ) from None
     return Published(
         uri=to, folder=folder, release=release, pointer=pointer, decision=decision, repaired=wrong,
-        reused=is_there and pointer == before, removed=prune(to, config.keep, made=digest),
+        reused=is_there and pointer == before, removed=prune(to, config.keep, published=digest),
         duration_seconds=round(time.monotonic() - started, 3), milliseconds_per_search=milliseconds, unfit=unfit,
     )  # fmt: skip
 
@@ -227,3 +279,137 @@ def record_decision(uri: str, digest: str, decision: Decision, before: Pointer |
     now = datetime.now(UTC).isoformat(timespec="microseconds")
     with claimed(uri, silent):
         write_decision(uri, digest, decision, against=before.release if before else None, decided=now)
+
+
+# The folder of a release, and the pointer.
+
+
+def building(folder: str) -> AbstractContextManager[str]:
+    """The name of a local folder to build a release in; removed at the end of the context.
+
+    The caller holds the claim on the digest, so the remains of a killed publisher are removed first.
+    """
+    if storage.is_local(folder):
+        return storage.building(folder, abandoned_seconds=0)
+    return tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+
+
+def place(built: str, release: Release, folder: str) -> None:
+    """Rename a built folder to its final name. If another publisher of the same release was first, theirs stays.
+
+    A damaged release at that place is renamed, not deleted. On an object store, which cannot rename, its files are
+    uploaded (object_release). Raises StageError if the uploaded files differ from those built.
+    """
+    is_damaged, aside = bool(find(folder)[1]), f"{folder}.damaged-{uuid.uuid4().hex[:8]}"
+    if not storage.is_local(folder):
+        from clicktower.flows.releases import object_release
+
+        if is_damaged:
+            object_release.move_damaged(folder, aside)
+        object_release.upload(built, release, folder)
+        return
+    if is_damaged:
+        storage.move(folder, aside)
+    storage.write_atomic(os.path.join(built, RELEASE), to_bytes(release.to_json()))
+    try:
+        storage.place(built, folder)
+    except OSError:
+        if find(folder)[0] is None:
+            raise
+
+
+def find(folder: str) -> tuple[Release | None, list[str]]:
+    """The release in a folder if it is there and intact (by sizes), otherwise its damage. Raises LaterVersionError."""
+    if not storage.exists(storage.join(folder, RELEASE)):
+        return None, [f"{RELEASE} is missing"] if storage.list_files(folder) else []
+    try:
+        release = read_folder(folder)
+    except LaterVersionError:
+        raise
+    except StageError as error:
+        return None, [error.problem]
+    wrong = damaged_files(folder, release.files)
+    return (None, wrong) if wrong else (release, [])
+
+
+def prune(uri: str, keep: int, *, published: str = "") -> list[str]:
+    """Remove all but the live release, its predecessor, the one just published and the `keep` newest others.
+
+    Returns their digests. What publishers that were killed had half-written goes too, and after a day what they had
+    built. Anything that cannot be removed stays: the new release is live regardless.
+    """
+    releases = storage.join(uri, "releases")
+    with claimed(uri, silent):  # no release goes live meanwhile
+        live = read_pointer(uri)
+        spared = {published, *((live.release, live.previous) if live else ())}
+        removed, earlier, abandoned = list[str](), list[tuple[str, str]](), list[str]()
+        if storage.is_local(uri):
+            encoding = storage.join(uri, ENCODING)
+            abandoned += [storage.join(encoding, name) for name in storage.list_files(encoding)]
+            for folder in (uri, storage.join(uri, DECISIONS)):
+                for name in storage.list_names(folder):
+                    if name.endswith(".partial"):  # only the holder of this claim writes there
+                        with suppress(OSError):
+                            storage.remove(storage.join(folder, name))
+        for name in storage.list_folders(releases):
+            if name.startswith(storage.BUILDING):  # only a local publisher builds in the folder
+                abandoned.append(storage.join(releases, name))
+            elif name not in spared:
+                with suppress(LaterVersionError):  # it stays
+                    if release := find(storage.join(releases, name))[0]:
+                        earlier.append((release.created, name))
+        for _, name in sorted(earlier, reverse=True)[keep:]:
+            with suppress(OSError):
+                storage.remove(storage.join(releases, name))
+                remove_decision(uri, name)
+                removed.append(name)
+        for path in abandoned:
+            with suppress(OSError):
+                if time.time() - os.path.getmtime(storage.filesystem(path)[1]) > storage.ABANDONED_SECONDS:
+                    storage.remove(path)
+    return removed
+
+
+def swap(uri: str, *, expected: Pointer | None, release: str) -> Pointer:
+    """Swap the live pointer to `release` if it is still `expected`, or already names that release; returns it.
+
+    The comparison and the replacement happen under the URI's claim (schemas.stage), as does the removal of old
+    releases. On a local disk, or a network file system with locks, that is all it takes; on an object store a claim may
+    be taken over, and whoever creates the object of the next swap is first (object_release).
+
+    Raises StageError if the pointer moved elsewhere because another publisher was first, or if the release no longer
+    exists.
+    """
+    with claimed(uri, silent):
+        current = read_pointer(uri)
+        if current and current.release == release:
+            return current
+        if current != expected:
+            raise _pointer_moved(uri, release, current)
+        if not storage.exists(storage.join(release_folder(uri, release), RELEASE)):
+            raise StageError(
+                f"The release {release} is no longer at {uri}: another publisher may have removed it among the oldest."
+                " What is live stays.",
+                "Publish it again.",
+            )
+        pointer = Pointer(
+            release=release,
+            previous=current.release if current else None,
+            swapped=datetime.now(UTC).isoformat(timespec="microseconds"),
+            number=current.number + 1 if current else 1,
+        )
+        if not storage.is_local(uri):
+            from clicktower.flows.releases.object_release import create_swap
+
+            if not create_swap(uri, pointer):
+                raise _pointer_moved(uri, release, read_pointer(uri))
+        storage.write_atomic(storage.join(uri, POINTER), to_bytes(pointer.to_json()))
+    return pointer
+
+
+def _pointer_moved(uri: str, release: str, current: Pointer | None) -> StageError:
+    return StageError(
+        f"Another publisher moved the pointer of {uri} to {current.release if current else 'nothing'} in the meantime:"
+        f" moving it to {release} would silently undo that publication.",
+        "Look at what is live, and publish again if yours is to replace it: its files are kept.",
+    )

@@ -122,15 +122,11 @@ def _tower(graph: Graph, model: Model) -> str:
     table, parts = model.layout.split(model.towers[tower_name(model.recipe, "query")])
     part = {name: _array(value) for name, value in parts.items() if not is_head_or_decoder(name)}
     words = _word_inputs(graph, model.recipe, _array(table))
-    match tower := model.recipe.tower:
-        case towers.LSTM():
-            return lstm(graph, tower, words, part, "forward")
-        case towers.RNN():
-            return _rnn(graph, tower.cells, words, part)
-        case towers.Bag():
-            return sum_of(graph, words)
-        case _:
-            return resolve_name("clicktower.flows.releases.tower_graphs:tower_graph")(graph, tower, words, part)
+    tower = model.recipe.tower
+    if isinstance(tower, towers.LSTM):
+        return lstm(graph, tower, words, part, "forward")
+    output: str = resolve_name("clicktower.flows.releases.tower_graphs:tower_graph")(graph, tower, words, part)
+    return output
 
 
 def _word_inputs(graph: Graph, recipe: Recipe, table: np.ndarray) -> str:
@@ -176,18 +172,10 @@ def lstm(
     if tower.peepholes:
         peep = dict(zip(ours[:-1], part["W_peep"], strict=True))
         names += ["", "", "", graph.constant(in_order(peep, "iof")[None])]  # no lengths, no initial state
-    return _states(graph, "LSTM", words, names, d, direction, every=every, outputs=3)
+    return states(graph, "LSTM", words, names, d, direction, every=every, outputs=3)
 
 
-def _rnn(graph: Graph, d: int, words: str, part: Mapping[str, np.ndarray]) -> str:
-    inputs = np.eye(d, dtype=np.float32)
-    none = np.zeros(d, np.float32)
-    bias = np.concatenate([part.get("b", none), none])
-    names = [graph.constant(value[None]) for value in (inputs, part["W_rec"].T, bias)]
-    return _states(graph, "RNN", words, names, d, "forward", outputs=2)
-
-
-def _states(
+def states(
     graph: Graph,
     operator: str,
     words: str,
@@ -206,11 +194,6 @@ def _states(
     at = 0 if every else 1
     state = graph.add(operator, of_one_text, *weights, outputs=outputs, at=at, hidden_size=d, direction=direction)
     return graph.add("Reshape", state, graph.ints(-1, d) if every else graph.ints(d))
-
-
-def sum_of(graph: Graph, words: str) -> str:
-    """The sum over the words, [G]."""
-    return graph.add("ReduceSum", words, graph.ints(0), keepdims=0)
 
 
 def _unit(graph: Graph, vector: str) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import safetensors
 import safetensors.numpy
 
 from clicktower.schemas import storage
@@ -158,22 +157,6 @@ class IndexSearch(Nearest):
     def exact(self, query_D: np.ndarray, k: int, among: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """As `best`, comparing every document."""
         return super().best(query_D, k, among=among)
-
-
-def open_index(folder: str, index: Mapping[str, Any], vectors_ND: np.ndarray) -> Partitions | None:
-    """The index of a release's vectors, or None without one. Raises StageError if it is missing, damaged or of other
-    vectors.
-    """
-    try:
-        partitions = read_ivf(folder) if index["kind"] == "ivf" else None
-        if partitions:
-            partitions.require_of(vectors_ND)
-    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError):
-        raise StageError(
-            f"In {folder} the index {IVF} is missing, damaged or of other documents.",
-            "Run `clicktower verify` on it, and publish again.",
-        ) from None
-    return partitions
 
 
 def read_ivf(folder: str) -> Partitions:

@@ -8,9 +8,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import safetensors
 
 from clicktower.flows.releases.document_filter import Filter, matching_rows, require_filter
-from clicktower.flows.releases.release_documents import CANDIDATES, IndexSearch, open_documents, open_index
+from clicktower.flows.releases.release_documents import CANDIDATES, IVF, IndexSearch, open_documents, read_ivf
 from clicktower.schemas import storage
 from clicktower.schemas.document_forms import finite
 from clicktower.schemas.errors import StageError, UsageError, require_major
@@ -22,6 +23,7 @@ from clicktower.training.model.model_folder import Stored, encoder_of, read_mode
 from clicktower.training.model.text_encoder import text_encoder_of
 from clicktower.training.ranking.bm25 import INDEX, TitleBM25
 from clicktower.training.ranking.hybrid import Confidence, rerank
+from clicktower.training.ranking.nearest import Partitions
 from clicktower.training.ranking.title_ranking import WORDS, WordMatches, mixed, with_best_by_terms
 
 Mode = Literal["hybrid", "vector", "bm25"]
@@ -48,6 +50,22 @@ class Hit:
     confidence: float | None = None  # of a second scorer, if its confidence ranks
     release: str | None = None  # of an interleaving: the release that added it
     columns: Mapping[str, Any] = field(default_factory=dict)  # that the release keeps, besides id and title
+
+
+def open_index(folder: str, index: Mapping[str, Any], vectors_ND: np.ndarray) -> Partitions | None:
+    """The index of a release's vectors, or None without one. Raises StageError if it is missing, damaged or of other
+    vectors.
+    """
+    try:
+        partitions = read_ivf(folder) if index["kind"] == "ivf" else None
+        if partitions:
+            partitions.require_of(vectors_ND)
+    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError):
+        raise StageError(
+            f"In {folder} the index {IVF} is missing, damaged or of other documents.",
+            "Run `clicktower verify` on it, and publish again.",
+        ) from None
+    return partitions
 
 
 class OpenRelease:

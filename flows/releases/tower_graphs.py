@@ -1,4 +1,4 @@
-"""The ONNX graphs of towers of two LSTMs, and of those with layers above a bag or windows (query_onnx).
+"""The ONNX graphs of towers but the LSTM (query_onnx).
 
 Shapes: d cells, D = 2 d states, T words, r hops, H hidden units.
 """
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from clicktower.flows.releases.query_onnx import CannotExport, Graph, lstm, sum_of
+from clicktower.flows.releases.query_onnx import CannotExport, Graph, lstm, states
 from clicktower.training.towers import tower_kinds
 from clicktower.training.towers import tower_settings as towers
 from clicktower.training.towers.tower_settings import SIGMA_MIN
@@ -18,10 +18,14 @@ _LAST = np.iinfo(np.int64).max
 def tower_graph(graph: Graph, tower: towers.TowerSettings, words: str, part: Mapping[str, np.ndarray]) -> str:
     """The output of the embedding of a text with these words. Raises CannotExport for a tower without a graph."""
     match tower:
+        case towers.RNN():
+            return _rnn(graph, tower.cells, words, part)
+        case towers.Bag():
+            return _sum(graph, words)
         case towers.BiLSTM():
             return _bilstm(graph, tower, words, part)
         case towers.DSSM():
-            return _semantic(graph, sum_of(graph, words), part)
+            return _semantic(graph, _sum(graph, words), part)
         case towers.CLSM():
             return _clsm(graph, tower, words, part)
         case tower_kinds.SelfAttentive():
@@ -32,6 +36,19 @@ def tower_graph(graph: Graph, tower: towers.TowerSettings, words: str, part: Map
         case towers.Variational():
             return _variational(graph, tower, words, part)
     raise CannotExport(f"there is no graph for the tower {tower.kind}.")
+
+
+def _rnn(graph: Graph, d: int, words: str, part: Mapping[str, np.ndarray]) -> str:
+    inputs = np.eye(d, dtype=np.float32)
+    none = np.zeros(d, np.float32)
+    bias = np.concatenate([part.get("b", none), none])
+    names = [graph.constant(value[None]) for value in (inputs, part["W_rec"].T, bias)]
+    return states(graph, "RNN", words, names, d, "forward", outputs=2)
+
+
+def _sum(graph: Graph, words: str) -> str:
+    """The sum over the words, [G]."""
+    return graph.add("ReduceSum", words, graph.ints(0), keepdims=0)
 
 
 def _bilstm(

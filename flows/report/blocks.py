@@ -3,7 +3,7 @@
 Any text may be foreign (a title, a query): it stays text, and cannot break out of any of them.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from textwrap import wrap
@@ -162,8 +162,7 @@ def ranking_table(name: str, documents: Sequence[Mapping[str, Any]]) -> Table:
 
 def grade_cell(grade: int | None) -> Cell:
     """A grade in its colour; – for a document without a judgment."""
-    has_colour = grade is not None and grade in GRADES
-    return Cell(text="–" if grade is None else str(grade), tone=f"grade g{grade}" if has_colour else "grade gx")
+    return Cell(text="–" if grade is None else str(grade), tone=f"grade g{grade}" if grade in GRADES else "grade gx")
 
 
 def grade_legend(click_derived: bool) -> Text:
@@ -175,21 +174,17 @@ def grade_legend(click_derived: bool) -> Text:
 
 def record(settings: Mapping[str, Any], software: Mapping[str, str], outputs: Sequence[Sequence[str]] = ()) -> Section:
     """Which output was made from which, for the record."""
-    tables: list[tuple[str, Sequence[str], list[list[Any]]]] = [
-        ("Outputs", ("Stage", "Digest", "Path"), [list(row) for row in outputs]),
-        (
-            "Settings",
-            ("Name", "Value"),
-            [[name, "—" if value is None else str(value)] for name, value in settings.items()],
-        ),
-        ("Versions", ("Name", "Value"), [[*row] for row in software.items()]),
-    ]
+    tables: dict[str, tuple[Sequence[str], Iterable[Iterable[str]]]] = {
+        "Outputs": (("Stage", "Digest", "Path"), outputs),
+        "Settings": (("Name", "Value"), [(name, "—" if v is None else str(v)) for name, v in settings.items()]),
+        "Versions": (("Name", "Value"), software.items()),
+    }
     return Section(
         title="For the record",
         blocks=[
             Section(title=name, folded=True, blocks=[Table(caption=name, header=header, rows=rows, left=range(3))])
-            for name, header, rows in tables
-            if rows
+            for name, (header, values) in tables.items()
+            if (rows := [[*row] for row in values])
         ],
     )
 
@@ -243,7 +238,6 @@ def cell(value: Cell | str) -> Cell:
 def html(page: Page) -> str:
     """The page: one file that contains its style and figures, loads nothing and runs nothing."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
 
     def harmless(value: object) -> object:
         return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -65,9 +65,8 @@ def figure_block(draw: Callable[[], Any], label: str, kind: str = "figure") -> M
         marks = re.sub(pattern, instead, marks)
     marks = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), marks)
     marks = re.sub(r"#fe(\w\w)01", lambda match: f"var(--{NAMES[int(match[1], 16)]})", marks)
-    prefix = hashlib.sha256((label + marks).encode()).hexdigest()[
-        :8
-    ]  # a figure's definitions share the page's namespace
+    # A figure's definitions share the page's namespace.
+    prefix = hashlib.sha256((label + marks).encode()).hexdigest()[:8]
     marks = re.sub(r'(id="|#)([mp][0-9a-f]{10})', rf"\g<1>f{prefix}\2", marks)
     head = f'<svg class="{kind}" viewBox="0 0 {width:.0f} {height:.0f}" style="width:{width:.0f}px"'
     return Markup(f'{head} role="img" aria-label="{escape(visible(label))}">{visible(marks)}</svg>')
@@ -91,12 +90,12 @@ class Line:
     aside: bool = False
 
     @property
-    def known(self) -> list[tuple[float, float]]:
-        return _known_points(self.points)
+    def drawn(self) -> list[tuple[float, float]]:
+        return _finite(self.points)
 
     @property
     def marked(self) -> list[tuple[float, float]]:
-        return _known_points(self.dots) or self.known[-1:]
+        return _finite(self.dots) or self.drawn[-1:]
 
 
 def line_chart(
@@ -114,7 +113,7 @@ def line_chart(
     log: a logarithmic scale, if all values allow it. most: an upper bound of all values. level: a name and a value to
     compare the lines with. show: formats a value beside the name of its line.
     """
-    lines = [line for line in lines if line.known]
+    lines = [line for line in lines if line.drawn]
     if not lines:
         return Markup("")
     named = [line for line in lines if not line.aside]
@@ -124,18 +123,18 @@ def line_chart(
 
         figure = new_figure(HALF, 290)
         axes = figure.add_subplot()
-        if log and min(value for line in lines for _, value in [*line.known, *line.marked]) > 0:
+        if log and min(value for line in lines for _, value in [*line.drawn, *line.marked]) > 0:
             axes.set_yscale("log")
             axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
             axes.yaxis.set_minor_locator(NullLocator())
         for line in lines:
             if line.aside:
-                axes.plot(*zip(*line.known, strict=True), color=COLOUR["plain"], lw=1, alpha=0.7)
+                axes.plot(*zip(*line.drawn, strict=True), color=COLOUR["plain"], lw=1, alpha=0.7)
         for line, name in zip(named, SERIES, strict=False):
             colour = COLOUR[name]
             if line.band:
                 axes.fill_between(*zip(*line.band, strict=True), color=colour, alpha=0.16, lw=0)
-            axes.plot(*zip(*line.known, strict=True), color=colour, label=f"{line.name} {show(line.marked[-1][1])}")
+            axes.plot(*zip(*line.drawn, strict=True), color=colour, label=f"{line.name} {show(line.marked[-1][1])}")
             size = 6 if len(line.marked) <= 30 else 4
             axes.plot(*zip(*line.marked, strict=True), "o", color=colour, ms=size, mec="none")
         if level:
@@ -152,11 +151,11 @@ def line_chart(
             figure.legend(loc="outside upper left", ncols=len(named) + bool(level), handlelength=1.4, columnspacing=1.4)
         return figure
 
-    text = "; ".join(f"{line.name} from {show(line.known[0][1])} to {show(line.marked[-1][1])}" for line in named)
+    text = "; ".join(f"{line.name} from {show(line.drawn[0][1])} to {show(line.marked[-1][1])}" for line in named)
     return figure_block(draw, f"{label}: {text}", "curves")
 
 
-def _known_points(points: Iterable[tuple[float, float | None]]) -> list[tuple[float, float]]:
+def _finite(points: Iterable[tuple[float, float | None]]) -> list[tuple[float, float]]:
     return [(epoch, value) for epoch, value in points if value is not None and math.isfinite(value)]
 
 

@@ -113,49 +113,14 @@ def promotion(decision: Mapping[str, Any], click_derived: bool) -> list[Block]:
     live, figures = decision["live"], decision["figures"]
     text = f"{'Live.' if live else 'Kept as a candidate.'} {decision['reason']}"
     blocks: list[Block] = [Text(text=text, tone="better" if live else "open")]
-    if click_derived and figures.get("difference"):
-        blocks.append(Text(text="The two models were judged by clicks; no judge compared them."))
-    if slices := figures.get("slices"):
-        rows: list[list[Cell | str]] = [
-            [
-                Cell(text=row["part"], aside=row["slice"]), f"{row['n']:,}", f"{row['live']:.3f}",
-                f"{row['candidate']:.3f}",
-                Cell(text=f"{row['difference']:+.3f}", aside="too much worse" if row["worse"] else ""),
-                f"{-row['limit']:.3f}" if row["decides"] else Cell(text="too few to decide", tone="quiet"),
-            ]
-            for row in slices
-        ]  # fmt: skip
-        caption = f"{measure_name(figures.get('measure', 'ndcg@10'))} on parts of the queries; a part that falls by"
-        header = ("Part", "Queries", "Live", "Candidate", "Change", "Limit")
-        blocks.append(Table(caption=f"{caption} more than its limit keeps the candidate", header=header, rows=rows))
+    if figures.get("difference"):
+        blocks += code("flows.report.guard_blocks:compared")(figures, click_derived)
     return blocks
 
 
-def drift(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """The alarms, or that there are none, and every figure beside its usual value."""
-    alarms = [row["alarm"] + (" It stopped the run." if row.get("stops") else "") for row in rows if row["alarm"]]
-    return [
-        Items(items=alarms, tone="alarm") if alarms else Text(text=usual(rows)),
-        Table(
-            caption="Figures of this run beside the median of earlier ones",
-            header=("Figure", "This run", "Usual", "From"),
-            rows=[[row["words"], row["value"], row["usual"], row["basis"]] for row in rows],
-            left=(0, 3),
-            strong=[at for at, row in enumerate(rows) if row["alarm"]],
-        ),
-    ]
-
-
 def num_compared(rows: Sequence[Mapping[str, Any]]) -> int:
-    """The number of figures that have a usual value, from earlier runs."""
+    """The number of watched figures that have a usual value, from earlier runs."""
     return sum(row["usual"] != "—" for row in rows)
-
-
-def usual(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The sentence if no figure raises an alarm."""
-    if not (compared := num_compared(rows)):
-        return "There are too few earlier runs to say what is unusual."
-    return f"No figure is unusual, of {compared} compared with earlier runs."
 
 
 def ledger_table(ledger: Ledger) -> Table:
@@ -329,10 +294,8 @@ class Run:
 
 def read_run(title: str, results: Results, commands: Sequence[str] = ()) -> Run:
     """A run from its results and the files that they name."""
-    from clicktower.flows.report.training_page import (  # numpy and the recipes take long to load
-        read_json,
-        training_blocks,
-    )
+    # NumPy and the recipes take long to load.
+    from clicktower.flows.report.training_blocks import read_json, training_blocks
     from clicktower.schemas.section import flat
 
     build, train, release = results["build"], results["train"], results["publish"]
@@ -366,11 +329,12 @@ def _promotion_of(release: Mapping[str, Any]) -> dict[str, Any] | None:
 def run_page(run: Run) -> Page:
     """The report, section by section."""
     results = run.results
-    evaluation, build = results["evaluate"], results["build"]
+    evaluation, build, compared = results["evaluate"], results["build"], results.get("compare")
     by_clicks = evaluation["labels"].get("judgments") == "click-derived"
     stages = [result for result in results.values() if isinstance(result, Mapping)]
     text = f"A query is learned from only if at least k people typed it; here k = {run.k}."
-    unusual = drift(results["drift"]) if num_compared(results["drift"]) else []
+    rows = results["drift"]
+    unusual = code("flows.report.guard_blocks:drift")(rows) if num_compared(rows) else []
     noted = [f"{stage['stage']}: {note}" for stage in stages for note in notes(stage)]
     outputs = [[stage["stage"], stage["digest"], stage["path"]] for stage in stages]
     blocks = [
@@ -383,20 +347,13 @@ def run_page(run: Run) -> Page:
         Section(title="What became of every line", blocks=[ledger_table(Ledger(**build["ledger"]))]),
         Section(title="What privacy costs", blocks=[Text(text=text), gate_table(build["metrics"]["left_at_k"], run.k)]),
         Section(title="Training", blocks=run.training),
-        *_comparison(results),
+        *(code("flows.report.comparison_page:comparison_blocks")(compared["metrics"]) if compared else []),
         Section(title="Queries to look at", blocks=_examples(run.examples, by_clicks)),
         record(run.settings, run.versions, outputs),
     ]
     simulated = bool(evaluation["labels"].get("simulated"))
     banners = [BY_CLICKS] * by_clicks + [SIMULATED] * simulated
     return Page(kind="report of a run", title=run.title, lead=_lead(results), banners=banners, blocks=blocks)
-
-
-def _comparison(results: Results) -> Sequence[Block]:
-    if "compare" not in results:
-        return ()
-    blocks: Sequence[Block] = code("flows.report.comparison_page:comparison_blocks")(results["compare"]["metrics"])
-    return blocks
 
 
 def _lead(results: Results) -> str:

@@ -44,8 +44,8 @@ def progress_bar(stage: str, *, share: bool = False) -> Iterator[Tell]:
         task = bar.add_task("starting", total=None, stage=stage, below="")
 
         def tell(activity: str, count: int, total: int | None) -> None:
-            beside, _, below = activity.partition("\n")
-            bar.update(task, description=beside, completed=count, total=total, below=below)
+            first, _, below = activity.partition("\n")
+            bar.update(task, description=first, completed=count, total=total, below=below)
 
         yield tell
 

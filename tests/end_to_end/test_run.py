@@ -16,7 +16,8 @@ from clicktower import api
 from clicktower.flows.config.guard_rules import DriftRules
 from clicktower.flows.config.pipeline_config import read_pipeline
 from clicktower.flows.guards import drift
-from clicktower.flows.guards.drift import alarms, require_usual, watch_figures
+from clicktower.flows.guards.drift import alarms, alarms_of_newest, watch_figures
+from clicktower.flows.guards.usual_figures import require_usual
 from clicktower.schemas.errors import StageError
 from clicktower.training.model.recipe import DEFAULT
 from tests.end_to_end.shop import clicktower, make_shop, write_pipeline
@@ -115,14 +116,14 @@ def test_what_a_run_observed_is_what_the_next_is_compared_with(shop, first, tmp_
         drift.write(str(tmp_path), replace(seen, key=f"ingest-{day}", when=f"2026-09-0{day + 1}", values=values))
     rows = watch_figures(config, "2026-09-01", done)
     assert [row.figure for row in alarms(rows)] == ["lines"]
-    require_usual(config, "2026-09-01", done, rows)
+    require_usual(config, "2026-09-01", done, alarms_of_newest(rows, done))
     stopping = replace(config, drift=DriftRules(stop=("lines",)))
-    rows = watch_figures(stopping, "2026-09-01", {"ingest": first["ingest"]})
+    ingested = {"ingest": first["ingest"]}
+    unusual = alarms_of_newest(watch_figures(stopping, "2026-09-01", ingested), ingested)
     with pytest.raises(StageError, match=f'accept = ."ingest-{first["ingest"]["digest"]}"'):
-        require_usual(stopping, "2026-09-01", {"ingest": first["ingest"]}, rows)
-    require_usual(
-        stopping, "2026-09-01", done, watch_figures(stopping, "2026-09-01", done)
-    )  # told after the ingest already
+        require_usual(stopping, "2026-09-01", ingested, unusual)
+    unusual = alarms_of_newest(watch_figures(stopping, "2026-09-01", done), done)
+    require_usual(stopping, "2026-09-01", done, unusual)  # told after the ingest already
 
 
 @pytest.mark.engine

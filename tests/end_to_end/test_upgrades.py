@@ -21,10 +21,9 @@ from clicktower.flows.config.guard_rules import KeepRules
 from clicktower.flows.config.pipeline_config import read_pipeline
 from clicktower.flows.guards import drift
 from clicktower.flows.plan import plan
-from clicktower.flows.releases import release_folder
+from clicktower.flows.releases import publish as publishing
 from clicktower.flows.releases.kept_releases import list_releases, rollback, verify
-from clicktower.flows.releases.publish import PUBLISH, Published, publish
-from clicktower.flows.releases.release_folder import PublishConfig
+from clicktower.flows.releases.publish import PUBLISH, PublishConfig, Published, publish
 from clicktower.flows.retention import Pruning, prune
 from clicktower.flows.serve.live import Live
 from clicktower.schemas.day_version import list_dates, newest_version
@@ -189,7 +188,7 @@ def model(kept: Kept) -> object:
 
 
 def observed(kept: Kept) -> object:
-    return drift._read(kept.of("store"), kept.told["days"][0])
+    return drift.read(kept.of("store"), kept.told["days"][0])
 
 
 RECORDS = {
@@ -256,7 +255,7 @@ def test_a_release_of_a_later_version_is_listed_and_kept_beside_new_ones(kept):
     listed = {row["digest"]: row for row in list_releases(kept.of("release"))}
     assert (listed[later.name]["state"], listed[made]["state"]) == ("kept", "live")
     assert "this clicktower reads version" in listed[later.name]["wrong"]
-    assert release_folder.prune(kept.of("release"), keep=0) == []
+    assert publishing.prune(kept.of("release"), keep=0) == []
     assert later.exists()
 
 

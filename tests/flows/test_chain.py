@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from clicktower.flows import chain
+from clicktower.flows import chain, run_options
 from clicktower.flows.config.pipeline_config import LateLog, read_pipeline
-from clicktower.flows.releases.publish import publish
-from clicktower.flows.releases.release_folder import PublishConfig
+from clicktower.flows.releases.publish import PublishConfig, publish
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.training.evaluation.row import EvaluateConfig
 from tests.flows.releases.catalogue import CONFIG, write_documents
@@ -146,15 +145,15 @@ DATED = PIPELINE.format(train="").replace("log.ndjson", "logs/{date}.ndjson")
 def test_a_run_waits_for_a_log_that_is_late_and_no_longer_than_it_may(tmp_path, monkeypatch):
     (tmp_path / "pipeline.toml").write_text(DATED.replace("[documents]", "wait_minutes = 5\n[documents]"))
     config, log = read_pipeline(str(tmp_path / "pipeline.toml")), tmp_path / "logs/2026-09-01.ndjson"
-    monkeypatch.setattr(chain, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(run_options, "LOOK_SECONDS", 0.01)
     with pytest.raises(LateLog, match="The log of 2026-09-01 is not there"):
-        chain.wait_for_log(config, "2026-09-01", 0.0)
+        run_options.wait_for_log(config, "2026-09-01", 0.0)
     with pytest.raises(LateLog):
-        chain.wait_for_log(config, "2026-09-01", 0.05 / 60)
+        run_options.wait_for_log(config, "2026-09-01", 0.05 / 60)
     log.parent.mkdir()
     delivery = Timer(0.2, log.touch)
     delivery.start()
-    chain.wait_for_log(config, "2026-09-01", config.log.wait_minutes)
+    run_options.wait_for_log(config, "2026-09-01", config.log.wait_minutes)
     assert log.exists()
     delivery.join()
 
@@ -166,7 +165,8 @@ def test_only_a_run_that_may_wait_does(tmp_path, monkeypatch, commands, wait):
     (tmp_path / "qrels.txt").write_text("q1 0 d1 1\n")
     (tmp_path / "pipeline.toml").write_text(DATED.replace("[documents]", "wait_minutes = 5\n[documents]"))
     waited = []
-    monkeypatch.setattr(chain, "wait_for_log", lambda config, date, minutes: waited.append(minutes))
+    monkeypatch.setattr(run_options, "wait_for_log", lambda config, date, minutes: waited.append(minutes))
+    monkeypatch.setattr(chain, "require_log", lambda config, date: waited.append(0.0))
     monkeypatch.setattr(chain, "_compare_with_earlier_runs", lambda *_: [])
     chain.run(read_pipeline(str(tmp_path / "pipeline.toml")), "2026-09-01", "ingest", wait=wait)
     assert waited == [5.0 if wait else 0.0]

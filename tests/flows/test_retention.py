@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from clicktower.beam_jobs.ingest.dated_days import register
 from clicktower.beam_jobs.ingest.days import Window, open_window
 from clicktower.beam_jobs.ingest.erased_people import mark_erased
-from clicktower.flows import chain
+from clicktower.flows import run_options
 from clicktower.flows.commands import prune as command
 from clicktower.flows.config.guard_rules import KeepRules
 from clicktower.flows.config.pipeline_config import read_pipeline
@@ -380,7 +380,7 @@ def test_a_run_removes_by_its_settings_and_never_from_its_own_window(tmp_path):
     made = [night(tmp_path / "store", number, last=2) for number in range(6)]
     release(tmp_path / "release", "0" * 24, made[0])
     results = {"train": {"digest": made[3]["train"]}, "report": "report.html", "drift": []}
-    done = chain.prune(config, results, day(4))  # by today's clock all days are long past
+    done = run_options.prune(config, results, day(4))  # by today's clock all days are long past
     assert list_dates(config.store) == [day(3), day(4)]
     assert there(config.store, "train") == {made[number]["train"] for number in (0, 3, 5)}
     assert done["stage"] == "prune"

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from clicktower.flows.submit import _Progress, _result, progress_to, run_stage_command
+from clicktower.flows.progress_relay import ProgressRelay
+from clicktower.flows.submit import _result, progress_to, run_stage_command
 from clicktower.schemas.errors import Diverged, StageError, TransientError, UsageError
 from tests.end_to_end.prefect_server import running_stages
 
@@ -53,7 +54,7 @@ def test_a_stage_that_a_signal_ends_may_be_tried_again(tmp_path):
 
 def test_progress_is_told_in_whole_lines_and_what_else_is_said_is_not(capsys):
     reported = []
-    with progress_to(reported.append), _Progress("train", reported.append) as progress:
+    with progress_to(reported.append), ProgressRelay("train", reported.append) as progress:
         progress.target.write(b"train: epoch 1\ntrain: epo")
         progress.target.flush()
         progress.relay()

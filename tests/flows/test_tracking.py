@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clicktower.flows import chain
+from clicktower.flows import run_options
 from clicktower.flows.cli import run
 from clicktower.flows.config.pipeline_config import read_pipeline
 from clicktower.flows.tracking import EXPERIMENT, track
@@ -49,8 +49,8 @@ def test_a_run_of_the_pipeline_logs_its_model_once(trained, tmp_path):
     Path(config.report).write_text("<h1>ørn</h1>", encoding="utf-8")
     systems = {"model": {"ndcg@10": {"mean": 0.75}, "ndcg@1": {"mean": None}}}
     results = {"train": {"path": trained.folder}, "evaluate": {"metrics": {"systems": systems}}}
-    chain.track(config, results)
-    chain.track(config, results)
+    run_options.track(config, results)
+    run_options.track(config, results)
     [logged] = runs(tmp_path / "tracked")
     digest = trained.manifest.digest
     assert (logged.info.run_name, logged.data.tags["digest"], logged.info.status) == (digest, digest, "FINISHED")

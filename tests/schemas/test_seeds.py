@@ -10,7 +10,7 @@ from clicktower.flows.cli import run
 from clicktower.flows.config.guard_rules import PromotionRules
 from clicktower.flows.config.sweep_config import SampleSection
 from clicktower.flows.releases.ivf_index import partition
-from clicktower.flows.releases.release_folder import PublishConfig
+from clicktower.flows.releases.publish import PublishConfig
 from clicktower.flows.simulation.simulation_config import SimulationConfig, bits
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.section import changed

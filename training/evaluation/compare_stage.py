@@ -296,7 +296,7 @@ class _Work:
                     continue
                 message = process.read()
                 if isinstance(message, TrialStatus):
-                    tell(message.what, message.done, message.total)
+                    tell(message.activity, message.count, message.total)
                 elif message.result:
                     return message.result
                 elif message.error:

@@ -98,7 +98,7 @@ def test_a_proposed_mapping_is_a_file_that_ingest_reads(tmp_path):
         time_format="epoch_s",
     )
     (tmp_path / "mapping.toml").write_text(mapping_toml(mapping), encoding="utf-8")
-    assert read_toml(str(tmp_path / "mapping.toml"), Mapping, what="mapping", see="") == mapping
+    assert read_toml(str(tmp_path / "mapping.toml"), Mapping, subject="mapping", see="") == mapping
 
 
 def test_a_misspelt_field_is_found_and_so_is_one_in_the_wrong_object():

@@ -22,7 +22,7 @@ MAPPING = Mapping(columns=Columns(query="q", document_id=3))
 
 def _read(tmp_path, text):
     (tmp_path / "mapping.toml").write_text(text)
-    return read_toml(str(tmp_path / "mapping.toml"), Mapping, what="mapping", see="docs/data.md")
+    return read_toml(str(tmp_path / "mapping.toml"), Mapping, subject="mapping", see="docs/data.md")
 
 
 def test_a_mapping_file_says_what_is_not_as_usual(tmp_path):
@@ -56,7 +56,7 @@ def test_what_is_wrong_with_a_mapping_is_named(tmp_path, text, found):
 
 def test_a_missing_mapping_file_is_wrong_usage(tmp_path):
     with pytest.raises(UsageError, match="There is no mapping file"):
-        read_toml(str(tmp_path / "none.toml"), Mapping, what="mapping", see="docs/data.md")
+        read_toml(str(tmp_path / "none.toml"), Mapping, subject="mapping", see="docs/data.md")
 
 
 def test_a_form_has_the_mapping_that_it_needs_and_no_other():

@@ -12,7 +12,7 @@ from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
 from clicktower.flows.chain import build, ingest
 from clicktower.flows.config.pipeline_config import PipelineConfig, check_inputs, read_pipeline
 from clicktower.flows.config.sweep_config import SweepConfig, read_sweep
-from clicktower.flows.releases.release_folder import PublishConfig
+from clicktower.flows.releases.publish import PublishConfig
 from clicktower.schemas.section import SectionFamily
 from clicktower.schemas.section_fields import uri_fields
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig

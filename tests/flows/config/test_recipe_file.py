@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from clicktower.flows.commands.train_and_evaluate import train
+from clicktower.flows.commands.stages import train
 from clicktower.flows.config.pipeline_config import read_pipeline
 from clicktower.flows.config.toml_file import recipe_named
 from clicktower.schemas.errors import UsageError

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clicktower.flows.config.pipeline_config import read_pipeline
-from clicktower.flows.config.toml_file import _with_variables
+from clicktower.flows.config.replacements import _with_variables
 from clicktower.schemas.errors import UsageError
 
 FILE = """

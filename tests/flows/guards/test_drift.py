@@ -7,8 +7,8 @@ from math import exp, log, sqrt
 import pytest
 
 from clicktower.flows.config.guard_rules import FIGURES, DriftRules
-from clicktower.flows.guards.drift import Observation, alarms, earlier, points, watch, write
-from clicktower.flows.guards.usual_figures import population_stability
+from clicktower.flows.guards.drift import Observation, alarms, points, write
+from clicktower.flows.guards.usual_figures import earlier, population_stability, watch
 
 START = date(2026, 8, 3)  # a Monday
 RULES = DriftRules()

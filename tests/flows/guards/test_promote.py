@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from clicktower.flows.config.guard_rules import PromotionRules
-from clicktower.flows.guards.compare_models import Evaluation, decide, decide_first
-from clicktower.flows.guards.promotion import decide_same_model
+from clicktower.flows.guards.compare_models import Evaluation, decide, decide_first, decide_same_model
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.release import Release
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from clicktower.flows.releases.release_folder import PublishConfig
+from clicktower.flows.releases.publish import PublishConfig
 
 CONFIG = PublishConfig(num_recall_queries=20)
 WORDS = ["steel", "angle", "bracket", "hose", "garden", "grinder", "shelf", "pipe", "copper", "nail", "2x4", "ørn"]

@@ -19,8 +19,7 @@ from starlette.testclient import TestClient
 from clicktower.flows.cli import run
 from clicktower.flows.releases.document_filter import matching_rows, read_filter
 from clicktower.flows.releases.export_release import export
-from clicktower.flows.releases.publish import publish
-from clicktower.flows.releases.release_folder import PublishConfig
+from clicktower.flows.releases.publish import PublishConfig, publish
 from clicktower.flows.releases.search import OpenRelease
 from clicktower.flows.serve.service import ServeConfig, make_app
 from clicktower.schemas.errors import StageError, UsageError

@@ -14,7 +14,7 @@ import yaml
 
 import clicktower as clicktower_api
 from clicktower.flows.cli import run as clicktower
-from clicktower.flows.releases.export_release import export
+from clicktower.flows.releases.export_release import export, figures_json
 from clicktower.flows.releases.make_release import figures
 from clicktower.flows.releases.publish import publish
 from clicktower.schemas.manifest import seal, to_bytes
@@ -82,7 +82,7 @@ def test_every_form_says_what_its_vectors_reach_and_what_the_service_reaches(rel
     said = measured.of_vectors()
     for form in ("parquet", "opensearch", "hub"):
         metrics = exported(released, form, tmp_path)
-        assert (metrics["sentence"], metrics["measured"]) == (said, measured.to_json())
+        assert (metrics["sentence"], metrics["measured"]) == (said, figures_json(measured))
     for value in ("vectors", "model"):
         mean = released.release.evaluation["systems"][value]["collection_ndcg@10"]["mean"]
         assert f"NDCG@10 {mean:.3f} among all" in said
@@ -119,7 +119,7 @@ def test_a_release_whose_vectors_were_not_measured_says_whose_its_figures_are(re
     measured = figures({"n": 8, "systems": systems}, SHARES)
     assert "not measured" in measured.of_vectors()
     assert "are of the service's whole score" in measured.of_vectors()
-    assert measured.to_json()["vectors"] is None
+    assert figures_json(measured)["vectors"] is None
     said = figures(released.release.evaluation, SHARES).of_vectors()
     old_card = (folder / "README.md").read_text().replace(f"{said}\n\n", "").encode()
     (folder / "README.md").write_bytes(old_card)

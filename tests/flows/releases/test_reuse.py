@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from clicktower.flows.releases import encode_texts as encoding
-from clicktower.flows.releases import ivf_index
+from clicktower.flows.releases import ivf_index, make_release
 from clicktower.flows.releases.ivf_index import partition
 from clicktower.flows.releases.kept_releases import verify
 from clicktower.flows.releases.publish import publish
@@ -56,10 +56,11 @@ def encoded(monkeypatch) -> list[str]:
     real = encoding.search_vectors
 
     def telling(model, texts, side, **rest):
-        reported.extend(texts)
+        reported.extend(texts if side == "document" else ())
         return real(model, texts, side, **rest)
 
-    monkeypatch.setattr(encoding, "search_vectors", telling)
+    for module in (encoding, make_release):
+        monkeypatch.setattr(module, "search_vectors", telling)
     return reported
 
 
@@ -149,7 +150,7 @@ def test_vectors_of_a_damaged_release_are_not_used_again(live, model, documents,
 def test_parts_that_a_killed_publisher_finished_are_taken_by_the_next(
     model, documents, published, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(encoding, "PART_TITLES", 50)
+    monkeypatch.setattr(make_release, "PART_TITLES", 50)
     to, real, parts = str(tmp_path / "live"), encoding.search_vectors, []
 
     def until_the_third(model, texts, side, **rest):
@@ -173,7 +174,7 @@ def test_parts_that_a_killed_publisher_finished_are_taken_by_the_next(
 
 
 def test_progress_tells_how_many_titles_are_encoded(model, documents, tmp_path, monkeypatch):
-    monkeypatch.setattr(encoding, "PART_TITLES", 50)
+    monkeypatch.setattr(make_release, "PART_TITLES", 50)
     reported: list[tuple] = []
     publish(model, documents=documents, to=str(tmp_path), config=CONFIG, progress=lambda *now: reported.append(now))
     counts = [done for what, done, total in reported if what == "encode titles"]
@@ -184,7 +185,7 @@ def test_progress_tells_how_many_titles_are_encoded(model, documents, tmp_path, 
 @pytest.mark.rehearsal
 @pytest.mark.engine
 def test_workers_of_a_cluster_give_the_same_bytes(model, documents, published, tmp_path, monkeypatch, encoded):
-    monkeypatch.setattr(encoding, "PART_TITLES", 100)
+    monkeypatch.setattr(make_release, "PART_TITLES", 100)
     monkeypatch.chdir(tmp_path)
     to = "live"  # which a worker, in a folder of its own, would take for another place
     made = publish(model, documents=documents, to=to, config=CONFIG, workers=2)

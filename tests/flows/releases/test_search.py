@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clicktower.flows.commands.train_and_evaluate import evaluate as evaluate_command
+from clicktower.flows.commands.stages import evaluate as evaluate_command
 from clicktower.flows.releases import ivf_index, make_release
 from clicktower.flows.releases import make_release as making
 from clicktower.flows.releases import search as searching

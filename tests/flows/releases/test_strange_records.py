@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from clicktower.flows.cli import run
-from clicktower.flows.releases.publish import publish
-from clicktower.flows.releases.release_folder import PublishConfig
+from clicktower.flows.releases.publish import PublishConfig, publish
 from clicktower.flows.releases.search import OpenRelease
 from clicktower.flows.serve.service import ServeConfig, make_app
 from clicktower.schemas.errors import StageError

@@ -8,8 +8,6 @@ import pytest
 
 from clicktower.flows.releases import make_release as making
 from clicktower.flows.releases import publish as publishing
-from clicktower.flows.releases import release_folder
-from clicktower.flows.releases import release_folder as pointer
 from clicktower.flows.releases.kept_releases import rollback, verify
 from clicktower.flows.releases.publish import Published, publish
 from clicktower.schemas import storage
@@ -26,7 +24,7 @@ NUM_ROUNDS = 16  # without a claim one in ten goes wrong
 def swap(uri: str, *, expected: Pointer | None, release: str) -> Pointer:
     """The pointer, moved to a release that there seems to be."""
     storage.write_new(storage.join(folder_of(uri, release), RELEASE), b"{}")
-    return pointer.swap(uri, expected=expected, release=release)
+    return publishing.swap(uri, expected=expected, release=release)
 
 
 def test_the_second_of_two_publishers_says_that_the_pointer_moved(live):
@@ -41,14 +39,14 @@ def test_the_second_of_two_publishers_says_that_the_pointer_moved(live):
 def test_of_many_processes_that_swap_at_once_exactly_one_wins(tmp_path):
     script = f"""
 import sys
-from clicktower.flows.releases import release_folder
+from clicktower.flows.releases import publish as publishing
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
 print("ready", flush=True)
 sys.stdin.readline()
 try:
     storage.write_new(f"{tmp_path}/releases/{{sys.argv[1]}}/release.json", b"{{}}")
-    print(release_folder.swap({str(tmp_path)!r}, expected=None, release=sys.argv[1]).release)
+    print(publishing.swap({str(tmp_path)!r}, expected=None, release=sys.argv[1]).release)
 except StageError as error:
     print(error.problem)
 """
@@ -169,7 +167,7 @@ def test_on_an_object_store_a_publisher_that_dies_or_dawdles_between_its_two_wri
 def test_a_release_that_was_removed_meanwhile_does_not_go_live(live):
     before = read_pointer(live)
     with pytest.raises(StageError, match=r"another publisher may have removed it among the oldest."):
-        pointer.swap(live, expected=before, release="0" * 24)
+        publishing.swap(live, expected=before, release="0" * 24)
     assert read_pointer(live) == before
 
 
@@ -179,11 +177,11 @@ def test_a_release_that_goes_live_while_others_are_cleared_away_stays(live, mode
     for seed in (30, 31):
         publish(model, documents=write_documents(tmp_path / f"{seed}.tsv", num_documents=40, seed=seed), to=live,
                 config=CONFIG)  # fmt: skip
-    locked, others = release_folder.claimed, []
+    locked, others = publishing.claimed, []
 
     @contextmanager
     def late(uri, progress):
-        monkeypatch.setattr(release_folder, "claimed", locked)
+        monkeypatch.setattr(publishing, "claimed", locked)
         other = threading.Thread(target=rollback, args=(live,), kwargs={"release": first})
         other.start()
         other.join()  # just before
@@ -191,8 +189,8 @@ def test_a_release_that_goes_live_while_others_are_cleared_away_stays(live, mode
         with locked(uri, progress):
             yield
 
-    monkeypatch.setattr(release_folder, "claimed", late)
-    release_folder.prune(live, keep=0)
+    monkeypatch.setattr(publishing, "claimed", late)
+    publishing.prune(live, keep=0)
     assert others
     assert read_pointer(live).release == first
     assert verify(live) == []
@@ -200,7 +198,7 @@ def test_a_release_that_goes_live_while_others_are_cleared_away_stays(live, mode
 
 AT_ONCE = """
 import sys, time
-from clicktower.flows.releases import release_folder
+from clicktower.flows.releases import publish as publishing
 from clicktower.schemas import object_store
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.release import read_pointer
@@ -212,9 +210,9 @@ for line in sys.stdin:
     time.sleep(float(sys.stdin.readline()))
     try:
         if what == "prune":
-            print(*release_folder.prune(uri, keep=0), flush=True)
+            print(*publishing.prune(uri, keep=0), flush=True)
         else:
-            print(release_folder.swap(uri, expected=seen, release=what).release, flush=True)
+            print(publishing.swap(uri, expected=seen, release=what).release, flush=True)
     except StageError as error:
         print(error.problem, flush=True)
 """

@@ -5,7 +5,7 @@ from typing import Any
 
 from clicktower.flows.report.blocks import Beside, Table
 from clicktower.flows.report.run_blocks import Run
-from clicktower.flows.report.training_page import pictures, training_facts
+from clicktower.flows.report.training_blocks import pictures, training_facts
 from clicktower.training.model.recipe import recipe
 from tests.recipes import varied
 

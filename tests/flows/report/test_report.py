@@ -11,7 +11,7 @@ import pytest
 from clicktower.flows.report.blocks import duration, write_page
 from clicktower.flows.report.blocks import html as page_as_html
 from clicktower.flows.report.run_blocks import Run, ledger_table, percent, result, run_page, verdict
-from clicktower.flows.report.training_page import pictures
+from clicktower.flows.report.training_blocks import pictures
 from clicktower.schemas.ledger import FATES, Ledger
 from clicktower.training.ranking.ndcg import measure_name
 from tests.flows.report.sample_run import EPOCHS, LEDGER, NASTY, RECIPE, RESULTS, STEPS, TABLE, TRAIN, sample_run

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clicktower.flows.report.training_page import NUM_POINTS, smoothed
+from clicktower.flows.report.training_blocks import NUM_POINTS, smoothed
 
 
 def step(update: int, loss: float) -> dict:

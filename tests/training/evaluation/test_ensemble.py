@@ -9,8 +9,7 @@ import pytest
 
 from clicktower.flows.cli import run
 from clicktower.flows.releases.kept_releases import verify
-from clicktower.flows.releases.publish import publish
-from clicktower.flows.releases.release_folder import PublishConfig
+from clicktower.flows.releases.publish import PublishConfig, publish
 from clicktower.flows.releases.search import OpenRelease
 from clicktower.flows.releases.word_shares import explain_pair
 from clicktower.schemas.documents import read_documents
