@@ -40,14 +40,15 @@ def with_options(config: Config, options: Mapping[str, Any], assignments: Assign
         from clicktower.flows.config.replacements import changes_of
 
         changes = changes_of(config, changes)
-    for name in given.keys() & changes.keys():
+    if twice := given.keys() & changes.keys():
         from clicktower.schemas.section_fields import are_equal
 
-        if not are_equal(config, name, given[name], changes[name]):
-            raise UsageError(
-                f"The field {name} is set to different values, by its own option and by --set {name}=.",
-                "Leave out one of the two.",
-            )
+        for name in twice:
+            if not are_equal(config, name, given[name], changes[name]):
+                raise UsageError(
+                    f"The field {name} is set to different values, by its own option and by --set {name}=.",
+                    "Leave out one of the two.",
+                )
     return changed(config, {**changes, **given})
 
 
