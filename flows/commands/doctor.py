@@ -19,7 +19,6 @@ from clicktower.flows.show.console import emit, errors
 from clicktower.schemas.process import limited_groups
 from clicktower.schemas.storage import exists
 from clicktower.training.kernel.kernel_library import Status, status
-from clicktower.training.trainer.job import count_gpus
 
 if TYPE_CHECKING:
     from clicktower.flows.config.pipeline_config import PipelineConfig
@@ -119,6 +118,8 @@ def training_path(kernel: Status) -> Finding:
 
 def gpu() -> Finding:
     """Whether there is a GPU, and whether it computes what the CPU does (trainer.gpu_check)."""
+    from clicktower.training.trainer.job import count_gpus  # loads pyarrow
+
     if not count_gpus():
         return Finding("GPU", "note", "none that torch can use: training takes the CPU")
     from clicktower.training.trainer.gpu_check import device_of_gpu, gpu_kind, gpu_problem  # loads torch

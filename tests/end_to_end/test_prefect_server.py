@@ -150,7 +150,7 @@ def test_a_backfill_makes_runs_of_the_deployment_one_date_after_the_other(server
     first, second = json.loads(done.stdout)["dates"]
     assert (first["date"], first["state"]) == (DATE, "done"), done.stderr
     assert (second["date"], second["state"]) == ("2026-09-02", "failed")
-    assert "logs/2026-09-02" in second["found"]
+    assert "logs/2026-09-02" in second["error"]
     assert server.state(first["results"]["flow_run"])["type"] == "COMPLETED"
     assert server.flow_run(first["results"]["flow_run"])["parameters"]["data_date"] == DATE
     assert len(list((shop / "backfilled/ingest").iterdir())) == 1
