@@ -15,7 +15,7 @@ def changes_of(config: object, assignments: Sequence[str]) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for name, value in map(_assignment, assignments):
         if name in changes and not are_equal(config, name, changes[name], value):
-            raise _set_twice(name)
+            raise set_twice(name, f"by --set {name}= twice")
         changes[name] = value
     return changes
 
@@ -31,10 +31,9 @@ def _assignment(text: str) -> tuple[str, Any]:
         raise UsageError(f"The value of --set {text} is not JSON: {error}.", "Correct the value.") from None
 
 
-def _set_twice(name: str) -> UsageError:
-    return UsageError(
-        f"The field {name} is set to different values, by --set {name}= twice.", "Leave out one of the two."
-    )
+def set_twice(name: str, where: str) -> UsageError:
+    """The error for a field with two values; `where` says how it came by them."""
+    return UsageError(f"The field {name} is set to different values, {where}.", "Leave out one of the two.")
 
 
 def replace_values(tables: dict[str, Any], path: str, assignments: Sequence[str]) -> dict[str, Any]:
@@ -46,7 +45,7 @@ def replace_values(tables: dict[str, Any], path: str, assignments: Sequence[str]
     replaced: dict[str, Any] = {}
     for name, value in map(_assignment, assignments):
         if replaced.setdefault(name, value) != value:
-            raise _set_twice(name)
+            raise set_twice(name, f"by --set {name}= twice")
         *sections, field_name = name.split(".")
         table = tables
         for section_name in sections:

@@ -41,14 +41,12 @@ def with_options(config: Config, options: Mapping[str, Any], assignments: Assign
 
         changes = changes_of(config, changes)
     if twice := given.keys() & changes.keys():
+        from clicktower.flows.config.replacements import set_twice
         from clicktower.schemas.section_fields import are_equal
 
         for name in twice:
             if not are_equal(config, name, given[name], changes[name]):
-                raise UsageError(
-                    f"The field {name} is set to different values, by its own option and by --set {name}=.",
-                    "Leave out one of the two.",
-                )
+                raise set_twice(name, f"by its own option and by --set {name}=")
     return changed(config, {**changes, **given})
 
 
