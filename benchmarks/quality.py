@@ -129,6 +129,9 @@ def main() -> None:
         "--rows", nargs="+", choices=[name for name, row in ROWS.items() if row.recipe], default=[*TOWERS, *OURS],
         metavar="ROW", help="some towers of `clicktower compare` instead of all; the record then has these alone",
     )  # fmt: skip
+    parser.add_argument(
+        "--choices", type=Path, metavar="FILE", help="a record whose choices the tuned rows take instead of choosing anew"
+    )
     parser.add_argument("--record", type=Path, default=RESULTS, help="folder for quality-DATASET.json")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
@@ -150,14 +153,17 @@ def main() -> None:
         store=store,
         threads=options.threads,
     )
+    choices = json.loads(options.choices.read_text(encoding="utf-8")) if options.choices else {"when": None}
     table = {name: [measured] for name, measured in dev.baselines(shards["path"]).items()}
     facts: dict[str, dict] = {}
     trials: dict[str, list[dict]] = {}
     for number, name in enumerate(options.rows, 1):
-        chosen = given(name, dataset.settings)
-        if not (options.dataset == PRINTED_CHOSEN_ON and ROWS[name].table == "as printed"):
+        chosen, as_printed = given(name, dataset.settings), ROWS[name].table == "as printed"
+        if choices["when"] and not as_printed:
+            chosen, trials[name] = choices["systems"][name]["chosen"], choices["trials"][name]
+        elif not (options.dataset == PRINTED_CHOSEN_ON and as_printed):
             chosen, trials[name] = choosing.recipe(chosen)
-        path = (printed_shards if ROWS[name].table == "as printed" else shards)["path"]
+        path = (printed_shards if as_printed else shards)["path"]
         models = [train(chosen, seed, path, store, options.threads) for seed in options.seeds]
         systems, rate = encoded([model["data"] for model in models], dev)
         table[name] = [dev.measure(system) for system in systems]
@@ -181,6 +187,7 @@ def main() -> None:
             "seeds": options.seeds,
             "chosen_on": f"{len(choosing.judges.collection.qrels)} train queries left out of training, by {CHOOSES};"
             f" as printed: their {choosing.clicks['counts']['dev_pairs']} clicks among negatives",
+            "choices_of": choices["when"],  # the record whose choices the tuned rows took
             "choosing_pairs": choosing.shards["counts"]["train_pairs"],
             "reported_on": f"dev, at least {MIN_JUDGED} judgments",
             "train_pairs": shards["counts"]["train_pairs"],
