@@ -294,14 +294,21 @@ def _not_of_form(uri: str, error: Exception) -> StageError:
 
 
 def _wanted_columns(uri: str, names: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """The columns to read of a file that names them. Raises StageError if one is missing."""
+    """The columns to read of a file that names them. Raises StageError if one is missing, or there twice."""
     if "title" not in names or not {"id", "_id"} & set(names):
         missing = "title" if "title" not in names else "id"
         raise StageError(f"The file {uri} does not name a column {missing!r}.", FORM)
     if absent := [name for name in columns if name not in names]:
         raise no_column(uri, absent[0])
     of_beir = ("_id", "text") if "_id" in names else ()
-    return [name for name in dict.fromkeys(("id", "title", *of_beir, *columns)) if name in names]
+    wanted = [name for name in dict.fromkeys(("id", "title", *of_beir, *columns)) if name in names]
+    for name in wanted:
+        if names.count(name) > 1:
+            raise StageError(
+                f"The file {uri} has {names.count(name)} columns of the name {name!r}.",
+                "Give each column a name of its own.",
+            )
+    return wanted
 
 
 # Other columns, whose type is that of the whole column.

@@ -83,7 +83,8 @@ class Erasure:
 def erase(
     client_ids: Sequence[str], *, store: str, person_key: str | None = None, progress: Progress = silent
 ) -> Erasure:
-    """Erase people from all ingests of a store and from later ones, by their client ids as the log spells them.
+    """Erase people from all ingests of a store and from later ones, by their client ids as the log spells them,
+    with quotes around them or without.
 
     `person_key`: a key file of ingests that did not use the store's own. A store without a key gets one, since later
     ingests could not know the people otherwise. Raises UsageError (no id, no ingest) and StageError (a damaged ingest,
@@ -100,7 +101,9 @@ def erase(
             ensure_store_key(store, renew=False)
         paths = [*key_paths(store), *([person_key] if person_key else []), ensure_list_key(store)]
         keys = {key.id: key.key for key in map(read_key, paths)}
-        hashes = {key_id: hash_people(ids, key) for key_id, key in keys.items()}
+        # In tab-separated text quotes are no mark: a log that has them around every field has them in its ids.
+        spellings = pa.concat_arrays([ids, pc.binary_join_element_wise('"', ids, '"', "")])
+        hashes = {key_id: hash_people(spellings, key) for key_id, key in keys.items()}
         add_to_list(store, hashes)
 
         taken, seen_ids = Counter[str](), set[int]()
@@ -130,7 +133,8 @@ def erase(
                     if counted.setdefault((part.logs, part.settings), key_id) == key_id:
                         taken.update(gone.taken)
                     if key_id in hashes:
-                        seen_ids.update(np.flatnonzero(pc.is_in(hashes[key_id], value_set=gone.people)).tolist())
+                        at = np.flatnonzero(pc.is_in(hashes[key_id], value_set=gone.people))
+                        seen_ids.update((at % len(ids)).tolist())
         _finish(store)
     return Erasure(
         num_ids=len(ids),

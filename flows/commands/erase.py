@@ -75,7 +75,7 @@ def erase(
     Args:
         store: The store whose days are changed.
         client_id: `-`: read client ids, as the log spells them, from stdin, one per line (not echoed on a terminal).
-            Case counts; spaces, invisible characters and a `.0` at the end do not.
+            Case counts; spaces, invisible characters, quotes around an id and a `.0` at the end do not.
         client_ids_file: A file with one client id per line.
         person_key: The key file that logs were ingested with, if it was not the store's own.
     """

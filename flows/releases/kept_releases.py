@@ -12,6 +12,7 @@ reports that the pointer moved. Rolling back twice returns to the start.
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import PurePath
 from typing import Any
 
 from clicktower.flows.releases.publish import Published, find, record_decision, swap
@@ -122,11 +123,16 @@ def verify(folder: str, *, progress: Progress = silent) -> list[str]:
     Raises UsageError where there is nothing to verify.
     """
     units = _output_folders(folder)
-    if not units:
+    records = [
+        f"{kind}/{name}"
+        for kind in (SWAPS, DECISIONS)
+        for name in storage.list_files(storage.join(folder, kind))
+        if name.endswith(".json")  # not the remains of a kill
+    ]
+    is_of_releases = bool(records) or storage.exists(storage.join(folder, POINTER))
+    if not units and not is_of_releases:
         raise UsageError(f"{folder} is neither a stage's output nor a store nor a release.", "Check the path.")
-    findings = []
-    if storage.exists(storage.join(folder, POINTER)):
-        findings += _pointer_damage(folder)
+    findings = _pointer_damage(folder, records) if is_of_releases else []
     for number, unit in enumerate(units):
         progress("verify", number, len(units))
         prefix = "" if unit == folder else f"{unit.removeprefix(folder).strip('/')}: "
@@ -146,21 +152,20 @@ def _output_folders(folder: str) -> list[str]:
     return [storage.join(folder, unit) for unit in sorted(inner) if "/." not in unit and ".damaged-" not in unit]
 
 
-def _pointer_damage(uri: str) -> list[str]:
-    """The damage of a release URI's pointer and decisions: their seals, and whether the releases that they name
-    exist.
+def _pointer_damage(uri: str, records: Sequence[str]) -> list[str]:
+    """The damage of a release URI's pointer and of its records of swaps and decisions: their seals, whether the
+    releases that the pointer names exist, and whether it is there if a release went live.
     """
     try:
         pointer = read_pointer(uri)
     except StageError as error:
         return [error.problem]
-    records = [
-        f"{folder}/{name}"
-        for folder in (SWAPS, DECISIONS)
-        for name in storage.list_files(f"{uri}/{folder}")
-        if name.endswith(".json")  # not the remains of a kill
-    ]
-    findings = [sentence for name in (POINTER, *records) for sentence in _record_damage(uri, name)]
+    is_there = storage.exists(storage.join(uri, POINTER))
+    findings = [sentence for name in (*[POINTER] * is_there, *records) for sentence in _record_damage(uri, name)]
+    if pointer is None and not findings:
+        decisions = [read_decision(uri, PurePath(name).stem) for name in records if name.startswith(DECISIONS)]
+        if any(decision and decision.promote for decision in decisions):
+            findings.append(f"{POINTER} is missing, although a release went live")
     for digest in (pointer.release, pointer.previous) if pointer else ():
         if digest and not storage.exists(storage.join(release_folder(uri, digest), RELEASE)):
             findings.append(f"{POINTER} names the release {digest}, which is not there")

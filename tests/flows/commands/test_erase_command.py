@@ -73,6 +73,36 @@ def test_an_id_is_the_same_person_in_whatever_form_a_file_has_it(store, tmp_path
     assert (counts["ids"], counts["ids_found"], counts["ingests_changed"]) == (1, 1, 1)
 
 
+QUOTED = """\
+header = false
+columns = {query_id = 1, client_id = 2, query = 3, event = 4, document_id = 5, time = 6}
+events = {search = ['"search"'], click = ['"click"']}
+"""
+
+
+@pytest.mark.parametrize("typed", ["c7", '"c7"'])
+def test_an_id_that_the_log_has_in_quotes_is_found_with_them_or_without(tmp_path, typed, capsys):
+    """In tab-separated text quotes are no mark, and some programs write them around every field."""
+    lines = [
+        f'"{client}-{day}"\t"{client}"\t"{query}"\t"search"\t\t2026-09-0{day}T10:00:00Z\n'
+        for client, query in (("c7", "hose reel"), ("c8", "drill"))
+        for day in (1, 2)
+    ]
+    (tmp_path / "log.tsv").write_text("".join(lines))
+    (tmp_path / "mapping.toml").write_text(QUOTED)
+    store = str(tmp_path / "store")
+    ingest = ["ingest", str(tmp_path / "log.tsv"), "--format", "delimited", "--mapping", str(tmp_path / "mapping.toml"),
+              "--into", store, "--json"]  # fmt: skip
+    assert run(ingest) == 0
+    (tmp_path / "ids.txt").write_text(typed)
+    capsys.readouterr()
+    assert run(["erase", "--store", store, "--client-ids-file", str(tmp_path / "ids.txt"), "--json"]) == 0
+    counts = json.loads(capsys.readouterr().out)["counts"]
+    assert (counts["ids"], counts["ids_found"], counts["queries_removed"]) == (1, 1, 1)
+    assert run(ingest) == 0
+    assert json.loads(capsys.readouterr().out)["ledger"]["lines"]["erased"] == 2
+
+
 def test_of_ids_that_are_not_found_the_number_is_told(store, tmp_path, capsys):
     (tmp_path / "ids.txt").write_text(f"{WHO.upper()}\n{WHO}\nsomebody else\n")
     assert run(["erase", "--store", store, "--client-ids-file", str(tmp_path / "ids.txt")]) == 0

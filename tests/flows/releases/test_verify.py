@@ -6,7 +6,7 @@ import pytest
 from clicktower.flows.releases.kept_releases import verify
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.manifest import Outcome, Request, read, seal, to_bytes
-from clicktower.schemas.release import Pointer, read_folder, read_pointer
+from clicktower.schemas.release import Decision, Pointer, read_folder, read_pointer, write_decision
 from clicktower.schemas.stage import StageResult, run_stage
 from clicktower.schemas.storage import write_atomic
 
@@ -157,6 +157,21 @@ def test_a_pointer_to_nothing_is_found(tmp_path):
     found = verify(str(tmp_path))
     assert "names the release gone, which is not there" in found[0]
     assert "releases/abc" in found[1]
+
+
+@pytest.mark.parametrize("promote", [True, False])
+def test_a_missing_pointer_is_found_where_a_release_went_live(tmp_path, promote):
+    uri = str(tmp_path)
+    write_decision(uri, "abc", Decision(promote=promote, reason="a reason"), against=None, decided="2026-09-01T00:00:00Z")
+    missing = ["pointer.json is missing, although a release went live"]
+    assert verify(uri) == (missing if promote else [])  # a candidate has no pointer
+
+
+def test_a_pointer_whose_only_release_is_gone_is_damage_and_no_wrong_path(tmp_path):
+    pointer = Pointer(release="gone", previous=None, swapped="")
+    write_atomic(str(tmp_path / "pointer.json"), to_bytes(pointer.to_json()))
+    (sentence,) = verify(str(tmp_path))
+    assert "names the release gone, which is not there" in sentence
 
 
 def test_a_folder_with_nothing_to_verify_is_wrong_usage(tmp_path):
