@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clicktower.beam_jobs.sources.field_names import ALIASES, is_name, may_be_shown, plain_name
+from clicktower.beam_jobs.sources.jsonl import is_too_deep
 from clicktower.beam_jobs.sources.log_files import unreadable
 from clicktower.beam_jobs.sources.mapping import UTF8, Columns, Events, Mapping
 from clicktower.beam_jobs.sources.read_lines import (
@@ -23,7 +24,6 @@ from clicktower.beam_jobs.sources.read_lines import (
     PARQUET,
     Unit,
     check_start,
-    is_too_deep,
     read_blocks,
     split_lines,
     start_of,
