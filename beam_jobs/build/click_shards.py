@@ -1,7 +1,7 @@
 """Queries with their clicks -> pairs behind the privacy gate, and a fate for every log line -> shards."""
 
 from collections.abc import Iterable, Set
-from typing import Annotated, Final
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
@@ -40,8 +40,6 @@ CLICK_PAIRS = pa.schema(
         "excluded": pa.list_(pa.int32()),
     }
 )
-
-ALL_DOCUMENTS: Final = "documents"  # what the pool of negatives holds, unless a build asks for clicked documents alone
 
 MAX_SALT_BYTES = 64  # BLAKE2b's longest key
 
