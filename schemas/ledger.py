@@ -4,6 +4,7 @@ Line counts travel as a column through every partial aggregate; engine metrics a
 retried bundle twice.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -102,11 +103,10 @@ class Ledger:
 
 def merge_ledgers(ledgers: Iterable[Ledger]) -> Ledger:
     """The joint ledger of several disjoint inputs."""
-    total, lines = 0, dict[str, int]()
+    total, lines = 0, Counter[str]()
     for ledger in ledgers:
         total += ledger.total
-        for fate, count in ledger.lines.items():
-            lines[fate] = lines.get(fate, 0) + count
+        lines.update(ledger.lines)
     return Ledger(total=total, lines=lines)
 
 
