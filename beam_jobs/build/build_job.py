@@ -18,7 +18,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import apache_beam as beam
@@ -155,7 +155,9 @@ class BuildJob:
             sides
             | JointExchange("By query", by_query, num_buckets, scratch)
             | "Pair behind the gate"
-            >> beam.FlatMap(_pair, AsSingleton(judged, frozenset()), self).with_outputs("tally", "size", main="records")
+            >> beam.FlatMap(
+                _pair, AsSingleton(judged, frozenset()), self.config, self.adult_terms, scratch, attempt.notes
+            ).with_outputs("tally", "size", main="records")
         )
 
         clicked = None
@@ -174,10 +176,7 @@ class BuildJob:
         )
 
         results = (documents.tally, rows, answered.tally, pairs.tally, pool, shards)
-        _ = results | CommitAll(self.commit, attempt.folder)
-
-    def commit(self, results: Sequence[Tally | FolderMade | RowCounts]) -> None:
-        commit_build(results, self)
+        _ = results | CommitAll(partial(commit_build, job=self), attempt.folder)
 
 
 @relay_stage_errors
@@ -254,9 +253,16 @@ def _answer_titles(bucket: Bucket, documents: str) -> Iterator[Any]:
     yield TaggedOutput("tally", Tally(counts={"clicked_documents": num_clicked, "titled_documents": num_titled}))
 
 
-def _pair(bucket: Bucket, judged: frozenset[str], job: BuildJob) -> Iterator[Any]:
+def _pair(
+    bucket: Bucket,
+    judged: frozenset[str],
+    config: BuildConfig,
+    adult_terms: tuple[str, ...],
+    scratch: str | None,
+    notes: str,
+) -> Iterator[Any]:
     _, tables = bucket
-    config, pair_people = job.config, None
+    pair_people = None
     if "clickers" in tables:
         from clicktower.beam_jobs.ingest.pair_people import title_clickers
 
@@ -268,17 +274,17 @@ def _pair(bucket: Bucket, judged: frozenset[str], job: BuildJob) -> Iterator[Any
         k=config.k,
         split_salt=config.split_salt,
         dev_share=config.dev_share,
-        adult_terms=job.adult_terms,
+        adult_terms=adult_terms,
         pair_k=config.pair_k,
         pair_people=pair_people,
     )
-    yield from put([pairs], job.attempt.scratch)
+    yield from put([pairs], scratch)
     yield TaggedOutput("tally", tally)
     num_dev = pc.sum(pairs["dev"]).as_py() or 0
     for split, number in (("train", len(pairs) - num_dev), ("dev", num_dev)):
         if number:
             yield TaggedOutput("size", (split, number))
-    advance(job.attempt.notes, PAIRING, 1)
+    advance(notes, PAIRING, 1)
 
 
 @relay_stage_errors

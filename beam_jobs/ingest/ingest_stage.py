@@ -127,7 +127,8 @@ def ingest_log(
             keys = valid_keys(store, today)
             if newest not in keys:  # a stand-in for a key that a run would make
                 keys.insert(0, newest)
-        requests = {path: ingest_request(plan.fingerprints(), key.id, config) for path, key in keys}
+        fingerprints = plan.fingerprints()
+        requests = {path: ingest_request(fingerprints, key.id, config) for path, key in keys}
         # Late files alone make no date under a key that has nothing of it.
         paths = [
             path

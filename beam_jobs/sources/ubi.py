@@ -125,7 +125,7 @@ def _rows(columns: _Columns, length: int, meanings: Sequence[tuple[str, int]]) -
     return pa.RecordBatch.from_arrays(arrays, schema=LOG_ROW)
 
 
-_ACTIONS = frozenset({"index", "create", "update", "delete"})
+ACTIONS = frozenset({"index", "create", "update", "delete"})
 MOST_KINDS = 126  # of actions: the compiled code numbers them in a byte, with searches and all others
 MOST_ODD = 0.05  # of the lines of a block: with more, the plain path takes no longer than both
 
@@ -191,7 +191,7 @@ def _without_id(line: bytes, event: Any, wrong: WrongValues) -> tuple[Any, str]:
     is not an event, and the fate of such a line). `wrong`: values of wrong types are added to it.
     """
     fields = as_object(line)
-    if len(fields) == 1 and (name := next(iter(fields))) in _ACTIONS and bytes(fields[name])[:1] == b"{":
+    if len(fields) == 1 and (name := next(iter(fields))) in ACTIONS and bytes(fields[name])[:1] == b"{":
         return None, ACTION
     if (source := fields.get("_source")) is None or "query_id" in fields:
         return event, ""
