@@ -97,7 +97,7 @@ class Attempt:
 
     def has_committed(self) -> bool:
         """Whether this or another attempt at the request has committed."""
-        return storage.exists(storage.join(self.folder.rpartition("/")[0], manifest.FILE_NAME))
+        return manifest.is_finished(self.folder.rpartition("/")[0])
 
     def commit(self, outcome: Outcome) -> None:
         """Write the manifest. Raises StageError if the ledger does not add up."""

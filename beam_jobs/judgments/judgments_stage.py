@@ -114,7 +114,7 @@ def _find(digests: Iterable[str], folders: Sequence[str]) -> list[StageResult]:
     for store in stores:
         for digest in sorted(digests):
             folder = follow(storage.join(store, "ingest", digest))
-            if storage.exists(storage.join(folder, manifest.FILE_NAME)):
+            if manifest.is_finished(folder):
                 ingests[digest] = open_result(folder)
     return list(ingests.values())
 
