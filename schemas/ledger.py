@@ -13,7 +13,7 @@ from clicktower.schemas.errors import StageError
 # fate -> (kind, what it means in plain words). Kinds: kept, dropped (by a named rule), unreadable.
 FATES: Mapping[str, tuple[str, str]] = {
     "unreadable_not_utf8": ("unreadable", "not UTF-8 text"),
-    "unreadable_not_json": ("unreadable", "not a JSON object (cut off, say)"),
+    "unreadable_not_json": ("unreadable", "not a JSON object (cut off, say, or nested over 200 deep)"),
     "unreadable_no_query_id": ("unreadable", "no usable query_id (blank, null and the like are none)"),
     "unreadable_field": ("unreadable", "a field is missing or of the wrong type"),
     "unreadable_width": ("unreadable", "more or fewer fields than the columns, or a quote left open"),

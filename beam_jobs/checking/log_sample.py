@@ -269,17 +269,17 @@ def titled_clicks(uri: str, exposures: pa.Table, progress: Progress = silent) ->
             has_word = pc.not_equal(titles, "")
             tables.append(pa.table({"document_id": here["id"], "title": titles}).filter(has_word))
         progress("reading the documents (parts)", number + 1, len(parts))
-    counted = add_up_rows(row_counts)
-    if error := mostly_unfit(uri, counted):
+    all_rows = add_up_rows(row_counts)
+    if error := mostly_unfit(uri, all_rows):
         raise error
     skipped = [
         {"reason": rows.reason, "rows": rows.count, "problem": rows.sentence, "fix": rows.fix}
-        for rows in unfit_rows(uri, counted)
+        for rows in unfit_rows(uri, all_rows)
     ]
     titled = pa.concat_tables(tables).combine_chunks()
     on_titled = exposures["clicks"].filter(pc.is_in(exposures["document_id"], value_set=titled["document_id"]))
     return titled, {
-        "num_documents": counted.documents,
+        "num_documents": all_rows.documents,
         **+spoilt,
         **({"skipped": skipped} if skipped else {}),
         "clicks": pc.sum(exposures["clicks"]).as_py() or 0,

@@ -8,7 +8,7 @@ The log formats of ingest and check stand in FORMS: a new one is a file that def
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pkgutil import resolve_name
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -42,9 +42,9 @@ class ParsedBlock:
     rows: pa.RecordBatch  # LOG_ROW, or the result of the source's `rows_of`
     reject_offsets: np.ndarray  # int64, ascending: in bytes of the file, in rows for Parquet
     reject_reasons: Sequence[str]  # fates (schemas.ledger)
-    num_action_lines: int = 0
-    num_blank_lines: int = 0
-    wrong_values: WrongValues = field(default_factory=Counter)
+    num_action_lines: int
+    num_blank_lines: int
+    wrong_values: WrongValues
     num_lines: int = 0  # counted independently of parsing, so that the ledger can detect a lost line
     offset: int = 0  # where the block starts: bytes of the uncompressed file, rows of a Parquet file
     stored_bytes: int = 0  # the bytes read from the stored file

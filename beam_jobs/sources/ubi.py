@@ -181,8 +181,8 @@ def _read(
                 rejects[number] = fate
     numbers = [number for number in range(len(lines)) if number not in rejects]
     columns = _columns([events[number] for number in numbers])
-    as_ubi = partial(log_rows, time_format="iso", is_ubi=True)
-    rows, wrong_in_rows = rows_of_lines(lines, numbers, columns, rejects, as_ubi, kinds)
+    ubi_rows = partial(log_rows, time_format="iso", is_ubi=True)
+    rows, wrong_in_rows = rows_of_lines(lines, numbers, columns, rejects, ubi_rows, kinds)
     return rows, rejects, _by_names_of_ubi(wrong + wrong_in_rows)
 
 
