@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from clicktower.schemas.shard import draw, pair_keys
+from clicktower.schemas.shard import ListedExclusions, draw, pair_keys
 from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS, normalise_column, trigram_ids, words_of_column
 from clicktower.training.towers.text_table import Ragged, TextTable, WordRows, list_offsets
 from clicktower.training.trainer.shard_data import ExcludedBy, Shard, ShardData
@@ -46,8 +46,8 @@ def shard_of(clicks: list[tuple[str, str]], titles: list[str], num_negatives: in
     counts = np.bincount(exclusion, minlength=len(queries))
     exclusions = Ragged(list_offsets(counts), np.searchsorted(pool, clicked).astype(np.int32))
     keys = pair_keys(encoded.dictionary.take(query).to_pylist(), encoded.dictionary.take(clicked).to_pylist())
-    lists = pa.ListArray.from_arrays(exclusions.offsets.astype(np.int32), exclusions.values)
-    rows = draw(keys, exclusion, lists, pool_size=len(pool), n=num_negatives)
+    listed = ListedExclusions(exclusions.offsets, exclusions.values, len(pool))
+    rows = draw(keys, exclusion, listed, n=num_negatives)
     shard = Shard(
         texts=texts,
         query=query,

@@ -4,6 +4,7 @@ Line counts travel as a column through every partial aggregate; engine metrics a
 retried bundle twice.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ from clicktower.schemas.errors import StageError
 # fate -> (kind, what it means in plain words). Kinds: kept, dropped (by a named rule), unreadable.
 FATES: Mapping[str, tuple[str, str]] = {
     "unreadable_not_utf8": ("unreadable", "not UTF-8 text"),
-    "unreadable_not_json": ("unreadable", "not a JSON object (cut off, say)"),
+    "unreadable_not_json": ("unreadable", "not a JSON object (cut off, say, or nested over 200 deep)"),
     "unreadable_no_query_id": ("unreadable", "no usable query_id (blank, null and the like are none)"),
     "unreadable_field": ("unreadable", "a field is missing or of the wrong type"),
     "unreadable_width": ("unreadable", "more or fewer fields than the columns, or a quote left open"),
@@ -102,11 +103,10 @@ class Ledger:
 
 def merge_ledgers(ledgers: Iterable[Ledger]) -> Ledger:
     """The joint ledger of several disjoint inputs."""
-    total, lines = 0, dict[str, int]()
+    total, lines = 0, Counter[str]()
     for ledger in ledgers:
         total += ledger.total
-        for fate, count in ledger.lines.items():
-            lines[fate] = lines.get(fate, 0) + count
+        lines.update(ledger.lines)
     return Ledger(total=total, lines=lines)
 
 

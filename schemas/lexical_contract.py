@@ -14,7 +14,6 @@ tests/schemas/test_terms_beside_lucene.py says why. A text can have words (text_
 
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import resources
 from threading import local
 
 import numpy as np
@@ -119,10 +118,3 @@ def _stemmer(language: Language) -> Stemmer.Stemmer:
     if language not in stemmers:
         stemmers[language] = Stemmer.Stemmer(language)
     return stemmers[language]
-
-
-def golden_terms() -> list[tuple[Language, str, list[str]]]:
-    """The golden file that ships with the package: (language, text, its terms)."""
-    content = (resources.files("clicktower.schemas") / "golden" / "terms.tsv").read_text(encoding="utf-8")
-    rows = (line.split("\t") for line in content.splitlines() if not line.startswith("# "))
-    return [(language, text, terms.split()) for language, text, terms in rows]  # type: ignore[misc]

@@ -110,6 +110,11 @@ def from_json(value: Mapping[str, Any], where: str = "a manifest") -> Manifest:
     return _MANIFEST.validate_python(value)
 
 
+def is_finished(folder: str) -> bool:
+    """Whether a stage has finished in its folder, STORE/STAGE/DIGEST."""
+    return storage.exists(storage.join(folder, FILE_NAME))
+
+
 def read(folder: str) -> Manifest:
     """The manifest of a finished stage. Raises StageError if it is missing or cannot be read."""
     where = storage.join(folder, FILE_NAME)
@@ -212,18 +217,8 @@ def is_respelled(content: bytes) -> bool:
     return SEAL in value and to_bytes(value) != content
 
 
-def is_broken(value: Mapping[str, Any], *, since: str) -> bool:
-    """Whether a parsed record does not match its seal.
-
-    since: the schema version from which on records of this kind are sealed; an earlier record may lack a seal. A record
-    that lacks both version and seal is broken.
-    """
+def is_broken(value: Mapping[str, Any]) -> bool:
+    """Whether a parsed record does not match its seal. Those of version 1.0 had none."""
     if SEAL not in value:
-        version = value.get("schema_version")
-        return version is None or _numbers(version) >= _numbers(since)
+        return value.get("schema_version") != "1.0"
     return seal(value) != value
-
-
-def _numbers(version: object) -> list[int]:
-    """Major and minor."""
-    return [int(number) if number.isdigit() else 0 for number in str(version).split(".")]

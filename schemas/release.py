@@ -236,7 +236,7 @@ def _read(kind: type[Record], folder: str, name: str, fix: str) -> Record | None
         is_earlier = kind is not Release or str(version).startswith("1.")
         known = _RECORD_VERSION if is_earlier else SCHEMA_VERSION
         require_major(f"{name} of {folder}", version, known, stage="publish")
-        if is_broken(value, since="1.1"):
+        if is_broken(value):
             raise ValueError("the seal is broken")
         return TypeAdapter(kind).validate_python(value)  # a later version may have more fields
     except (FileNotFoundError, NotADirectoryError):

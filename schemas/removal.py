@@ -76,7 +76,7 @@ def remove_outputs(folders: Sequence[str], look: Callable[[], Claims]) -> list[s
         with claimed(folder, silent):
             if claims.are_reading(digest):
                 _show_again(folder)
-            elif not storage.exists(storage.join(folder, manifests.FILE_NAME)):
+            elif not manifests.is_finished(folder):
                 clear(folder)
                 removed.append(folder)
     return removed
@@ -84,9 +84,7 @@ def remove_outputs(folders: Sequence[str], look: Callable[[], Claims]) -> list[s
 
 def is_hidden(folder: str) -> bool:
     """Whether an output is being removed: it has no manifest any more."""
-    return storage.exists(storage.join(folder, FILE_NAME)) and not storage.exists(
-        storage.join(folder, manifests.FILE_NAME)
-    )
+    return storage.exists(storage.join(folder, FILE_NAME)) and not manifests.is_finished(folder)
 
 
 def clear(folder: str) -> None:

@@ -139,6 +139,12 @@ class ListedExclusions:
     rows: np.ndarray  # integers
     num_rows: int
 
+    @classmethod
+    def of(cls, lists: pa.ListArray, num_rows: int) -> "ListedExclusions":
+        offsets = lists.offsets.to_numpy().astype(np.int64)
+        rows = lists.values.to_numpy()[offsets[0] : offsets[-1]].astype(np.int64)
+        return cls(offsets - offsets[0], rows, num_rows)
+
     def num_allowed(self, of_pair: np.ndarray) -> np.ndarray:
         return self.num_rows - (self.offsets[of_pair + 1] - self.offsets[of_pair])
 
@@ -181,29 +187,13 @@ def pair_keys(queries: Iterable[str], clicked_titles: Iterable[str]) -> np.ndarr
 
 
 def draw(
-    keys: np.ndarray,
-    exclusion: np.ndarray,
-    exclusions: pa.ListArray,
-    *,
-    pool_size: int,
-    n: int,
-    seed: int = 0,
-    epoch: int = 0,
+    keys: np.ndarray, exclusion: np.ndarray, exclusions: Exclusions, *, n: int, seed: int = 0, epoch: int = 0
 ) -> np.ndarray:
     """Pool rows of the n negatives of each pair, int32 [pairs, n]: distinct within a pair, none excluded.
 
-    `keys`: uint64 [pairs], from `pair_keys`. `exclusion`: int [pairs], each pair's list in `exclusions`. `exclusions`:
-    lists of pool rows, ascending, without repeats (schemas.shard). Raises StageError if a pair has fewer than n allowed
-    rows.
+    `keys`: uint64 [pairs], from `pair_keys`. `exclusion`: int [pairs], each pair's list in `exclusions`. Raises
+    StageError if a pair has fewer than n allowed rows.
     """
-    listed = ListedExclusions(*_offsets_and_rows(exclusions), pool_size)
-    return draw_allowed(keys, exclusion, listed, n=n, seed=seed, epoch=epoch)
-
-
-def draw_allowed(
-    keys: np.ndarray, exclusion: np.ndarray, exclusions: Exclusions, *, n: int, seed: int = 0, epoch: int = 0
-) -> np.ndarray:
-    """As `draw`, from exclusions in any form: int32 [pairs, n]."""
     if len(keys) != len(exclusion):
         raise ValueError(f"{len(keys)} pair keys and {len(exclusion)} indices of exclusions")
     exclusion = exclusion.astype(np.int64)
@@ -239,15 +229,6 @@ def _draw_in_turn(slots: np.ndarray, exclusion: np.ndarray, exclusions: Exclusio
     return drawn
 
 
-def sampling_probability(exclusion: np.ndarray, exclusions: pa.ListArray, pool_size: int) -> np.ndarray:
-    """The probability that one draw for a pair gives a certain allowed row, float64 [pairs].
-
-    The pool is uniform, and a refused row is drawn again: 1 / (pool size - number of excluded rows).
-    """
-    offsets, _ = _offsets_and_rows(exclusions)
-    return 1.0 / (pool_size - np.diff(offsets))[exclusion]
-
-
 def absorb(state: np.ndarray, number: int | np.ndarray) -> np.ndarray:
     """Splitmix64's finaliser over states and one more number, or one number per state: uint64, same shape."""
     mixed: np.ndarray = state ^ (np.uint64(number & _MASK) if isinstance(number, int) else number.astype(np.uint64))
@@ -262,11 +243,6 @@ def absorb(state: np.ndarray, number: int | np.ndarray) -> np.ndarray:
 
 def _rows(slots: np.ndarray, retry: int, num_rows: int) -> np.ndarray:
     return (absorb(slots, retry) % np.uint64(num_rows)).astype(np.int64)
-
-
-def _offsets_and_rows(lists: pa.ListArray) -> tuple[np.ndarray, np.ndarray]:
-    offsets = lists.offsets.to_numpy().astype(np.int64)
-    return offsets - offsets[0], lists.values.to_numpy()[offsets[0] : offsets[-1]].astype(np.int64)
 
 
 def _require_enough(num_allowed: np.ndarray, pool_size: int, n: int) -> None:

@@ -152,7 +152,7 @@ def open_result(folder: str, *stages: str, fix: str = "") -> StageResult:
 
 def require_present(results: Sequence[StageResult]) -> None:
     """Raise TransientError for outputs that were removed after a stage had opened them and before its claim."""
-    if gone := [r.folder for r in results if not storage.exists(storage.join(r.folder, manifests.FILE_NAME))]:
+    if gone := [r.folder for r in results if not manifests.is_finished(r.folder)]:
         raise TransientError(
             f"{', '.join(gone[:3])} was removed as this stage began (`clicktower prune`).",
             "Run the same command again: it takes what the store has now.",
@@ -170,7 +170,7 @@ def find_finished(store: str, request: Request) -> tuple[StageResult | None, lis
 
 def find_finished_in(folder: str) -> tuple[StageResult | None, list[str]]:
     """As find_finished, by the folder."""
-    if not storage.exists(storage.join(folder, manifests.FILE_NAME)):
+    if not manifests.is_finished(folder):
         return None, []
     try:
         manifest = manifests.read(folder)

@@ -18,7 +18,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import apache_beam as beam
@@ -28,8 +28,8 @@ import pyarrow.compute as pc
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton, TaggedOutput
 
 from clicktower.beam_jobs.build import titles
+from clicktower.beam_jobs.build.build_stage import BuildConfig
 from clicktower.beam_jobs.build.click_shards import (
-    ALL_DOCUMENTS,
     CLICK_PAIRS,
     REPORTED_K,
     REPORTED_PAIR_K,
@@ -69,6 +69,7 @@ class BuildJob:
     """One run of the pipeline: its inputs, and what its last step needs."""
 
     attempt: Attempt
+    config: BuildConfig
     queries: tuple[DayFile, ...]  # of search_log.QUERIES
     exposures: tuple[DayFile, ...]  # of search_log.EXPOSURES
     documents: str
@@ -79,19 +80,6 @@ class BuildJob:
     ledger: Ledger  # of all days together
     labels: Mapping[str, Any]
     window: Mapping[str, Any]  # the dates that were read (days.OpenDays)
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """The fields of BuildConfig."""
-        return self.attempt.request.config
-
-    @property
-    def pair_k(self) -> int:
-        return self.settings.get("pair_k", 1)  # unnamed at 1
-
-    @property
-    def is_pool_clicked(self) -> bool:
-        return self.settings.get("pool", ALL_DOCUMENTS) != ALL_DOCUMENTS
 
     @property
     def steps(self) -> dict[str, int]:
@@ -134,7 +122,7 @@ class BuildJob:
         num_in_range = grouped.ranges | "Count documents" >> beam.CombineGlobally(_add_ranges)
         numbered = (
             grouped.records
-            | "Choose for the pool" >> beam.Map(_pool_candidates, AsSingleton(num_in_range), self.settings["pool_size"])
+            | "Choose for the pool" >> beam.Map(_pool_candidates, AsSingleton(num_in_range), self.config.pool_size)
             | Exchange("As one pool", "hash", 1, scratch)
             | "Number the pool" >> beam.Map(_number_pool, AsSingleton(rows), self)
         )
@@ -168,12 +156,12 @@ class BuildJob:
             | JointExchange("By query", by_query, num_buckets, scratch)
             | "Pair behind the gate"
             >> beam.FlatMap(
-                _pair, AsSingleton(judged, frozenset()), self.settings, self.adult_terms, scratch, attempt.notes
+                _pair, AsSingleton(judged, frozenset()), self.config, self.adult_terms, scratch, attempt.notes
             ).with_outputs("tally", "size", main="records")
         )
 
         clicked = None
-        if self.is_pool_clicked:
+        if self.config.pool == "clicked":
             from clicktower.beam_jobs.build.clicked_pool import rows_of_all
 
             clicked = rows_of_all(pairs.records)
@@ -182,16 +170,13 @@ class BuildJob:
         num_pairs = pairs.size | "Count pairs" >> beam.CombinePerKey(sum)
         shards = (
             pairs.records
-            | "Number by shard" >> beam.Map(_number_by_shard, self.settings["pairs_per_shard"], AsDict(num_pairs))
+            | "Number by shard" >> beam.Map(_number_by_shard, self.config.pairs_per_shard, AsDict(num_pairs))
             | Exchange("By shard", "shard", None, scratch)
             | "Write shards" >> beam.Map(_write_shard, self, AsIter(numbered), clicked)
         )
 
         results = (documents.tally, rows, answered.tally, pairs.tally, pool, shards)
-        _ = results | CommitAll(self.commit, attempt.folder)
-
-    def commit(self, results: Sequence[Tally | FolderMade | RowCounts]) -> None:
-        commit_build(results, self)
+        _ = results | CommitAll(partial(commit_build, job=self), attempt.folder)
 
 
 @relay_stage_errors
@@ -245,7 +230,7 @@ def _number_pool(bucket: tuple[int, pa.Table], rows: RowCounts, job: BuildJob) -
     if error := mostly_unfit(job.documents, rows):
         raise error
     with writing_errors(job.attempt.work_folder):
-        pool = titles.pool_of(bucket[1], job.settings["pool_size"])
+        pool = titles.pool_of(bucket[1], job.config.pool_size)
         return write_table(pool, job.attempt.work_folder, f"pool-rows-{uuid.uuid4().hex}")
 
 
@@ -271,7 +256,7 @@ def _answer_titles(bucket: Bucket, documents: str) -> Iterator[Any]:
 def _pair(
     bucket: Bucket,
     judged: frozenset[str],
-    settings: Mapping[str, Any],
+    config: BuildConfig,
     adult_terms: tuple[str, ...],
     scratch: str | None,
     notes: str,
@@ -286,11 +271,11 @@ def _pair(
         tables["queries"],
         titles.title_rows(tables["shown"], tables["answered"]),
         judged,
-        k=settings["k"],
-        split_salt=settings["split_salt"],
-        dev_share=settings["dev_share"],
+        k=config.k,
+        split_salt=config.split_salt,
+        dev_share=config.dev_share,
         adult_terms=adult_terms,
-        pair_k=settings.get("pair_k", 1),
+        pair_k=config.pair_k,
         pair_people=pair_people,
     )
     yield from put([pairs], scratch)
@@ -309,7 +294,7 @@ def _write_pool(numbered: str, job: BuildJob, clicked: np.ndarray | None) -> Fol
             _open_pool([numbered], clicked),
             storage.join(job.attempt.work_folder, f"pool-{uuid.uuid4().hex}"),
             "pool",
-            table_rows=job.settings["table_rows"],
+            table_rows=job.config.table_rows,
         )
 
 
@@ -342,9 +327,9 @@ def _write_shard(
             _open_pool(numbered, clicked),
             storage.join(job.attempt.work_folder, f"{name}-{uuid.uuid4().hex}"),  # a bundle may run twice
             name,
-            num_negatives=job.settings["num_negatives"],
-            seed=job.settings["seed"],
-            table_rows=job.settings["table_rows"],
+            num_negatives=job.config.num_negatives,
+            seed=job.config.seed,
+            table_rows=job.config.table_rows,
         )
 
 
@@ -367,7 +352,7 @@ def commit_build(results: Sequence[Tally | FolderMade | RowCounts], job: BuildJo
     if job.attempt.has_committed():
         return
     tally = add_up(result for result in results if isinstance(result, Tally))
-    counts, settings = Counter(tally.counts), job.settings
+    counts, config = Counter(tally.counts), job.config
     folders = {result.name: result for result in results if isinstance(result, FolderMade)}
     pool = folders.pop("pool", None)
     shards = [folders[name] for name in sorted(folders)]
@@ -382,11 +367,11 @@ def commit_build(results: Sequence[Tally | FolderMade | RowCounts], job: BuildJo
     # are not counted; k = 0 is the log without a gate.
     left = {
         k: {unit: counts[f"{unit}_at_{k}"] for unit in ("queries", "clicks", "pairs")}
-        for k in sorted({*REPORTED_K, settings["k"]})
+        for k in sorted({*REPORTED_K, config.k})
     }
     left_at_pair_k = {
         pair_k: {unit: counts[f"{unit}_at_pair_{pair_k}"] for unit in ("clicks", "pairs")}
-        for pair_k in sorted({*REPORTED_PAIR_K, job.pair_k} if job.pair_k > 1 else ())
+        for pair_k in sorted({*REPORTED_PAIR_K, config.pair_k} if config.pair_k > 1 else ())
     }
     of_splits = {
         f"{split}_{unit}": sum(entry.counts[unit] for entry in shards if entry.split == split)
@@ -397,7 +382,7 @@ def commit_build(results: Sequence[Tally | FolderMade | RowCounts], job: BuildJo
     if not of_splits["train_pairs"]:
         from clicktower.beam_jobs.build.nothing_left import nothing_to_train_on
 
-        raise nothing_to_train_on(left, left_at_pair_k, ledger, k=settings["k"], pair_k=job.pair_k)
+        raise nothing_to_train_on(left, left_at_pair_k, ledger, k=config.k, pair_k=config.pair_k)
 
     attempt = job.attempt.folder
     digest = move_to_final_names((*shards, pool), attempt)
@@ -406,15 +391,15 @@ def commit_build(results: Sequence[Tally | FolderMade | RowCounts], job: BuildJo
         "schema_version": shard.SCHEMA_VERSION,
         "text_contract": CONTRACT_VERSION,
         "unicode": UNICODE_VERSION,
-        **{name: settings[name] for name in named},
+        **{name: getattr(config, name) for name in named},
         "pool": {"name": pool.name, **pool.counts},
         "shards": [{"name": entry.name, "split": entry.split, **entry.counts} for entry in shards],
         "labels": dict(job.labels),
     }
     storage.write_atomic(storage.join(attempt, "catalogue.json"), json.dumps(catalogue, indent=1).encode())
     ungated = left[0]
-    at = left[settings["k"]] | left_at_pair_k.get(job.pair_k, {})
-    and_pair_k = f" and pair_k = {job.pair_k}" if job.pair_k > 1 else ""
+    at = left[config.k] | left_at_pair_k.get(config.pair_k, {})
+    and_pair_k = f" and pair_k = {config.pair_k}" if config.pair_k > 1 else ""
     job.attempt.commit(
         Outcome(
             counts={
@@ -428,7 +413,7 @@ def commit_build(results: Sequence[Tally | FolderMade | RowCounts], job: BuildJo
                 **({"documents_skipped": rows.skipped} if rows.skipped else {}),
             },
             metrics={
-                "privacy_gate": f"k = {settings['k']}{and_pair_k} keeps {at['clicks']:,} of {ungated['clicks']:,}"
+                "privacy_gate": f"k = {config.k}{and_pair_k} keeps {at['clicks']:,} of {ungated['clicks']:,}"
                 f" clicks ({at['pairs']:,} of {ungated['pairs']:,} pairs; {at['queries']:,} of {ungated['queries']:,}"
                 " queries)",
                 "left_at_k": [{"k": k, **row} for k, row in left.items()],

@@ -4,11 +4,11 @@ build_shards(["store"], "documents.tsv", store="store", config=BuildConfig(k=5))
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from clicktower.beam_jobs.build.click_shards import ALL_DOCUMENTS, HeldOutShare, RowsPerShard, Salt, TableRows
+from clicktower.beam_jobs.build.click_shards import HeldOutShare, RowsPerShard, Salt, TableRows
 from clicktower.beam_jobs.build.titles import plan_documents
 from clicktower.beam_jobs.engine.beam_stage import run_beam_stage
 from clicktower.beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
@@ -22,9 +22,6 @@ from clicktower.schemas.search_log import PEOPLE_CAP
 from clicktower.schemas.section import Seed, Unnamed, Uri, section
 from clicktower.schemas.stage import Progress, Stage, StageResult, silent
 from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS
-
-if TYPE_CHECKING:
-    from clicktower.beam_jobs.build.build_job import BuildJob
 
 BUILD = Stage("build", version=5)  # 3 wrote the weight 1 for every pair
 
@@ -57,7 +54,7 @@ class BuildConfig:
     split_salt: Salt = "clicktower"
     seed: Seed = 0
     pool_size: Annotated[int, Field(ge=1, lt=2**31)] = 1_000_000
-    pool: Annotated[Literal["documents", "clicked"], Unnamed(at=ALL_DOCUMENTS)] = ALL_DOCUMENTS
+    pool: Annotated[Literal["documents", "clicked"], Unnamed(at="documents")] = "documents"
     table_rows: TableRows = DEFAULT_TABLE_ROWS
     pairs_per_shard: RowsPerShard = 100_000
     adult_list: Annotated[Uri | None, Unnamed()] = None
@@ -84,12 +81,6 @@ def build_request(
         "judged_queries": storage.fingerprint(judged_queries) if judged_queries else None,
     }
     return BUILD.request(config, inputs)
-
-
-def job_class() -> "type[BuildJob]":
-    from clicktower.beam_jobs.build.build_job import BuildJob
-
-    return BuildJob
 
 
 def build_shards(
@@ -120,6 +111,7 @@ def build_shards(
     window_key = opened.request_key() if window and not window.is_all else None
     request = build_request([day.manifest.digest for day in ingests], documents, judged_queries, config, window_key)
     fields = {
+        "config": config,
         "queries": tuple(day_files(ingests, "queries")),
         "exposures": tuple(day_files(ingests, "exposures")),
         "clickers": tuple(day_files(ingests, "clickers")) if config.pair_k > 1 else (),
@@ -134,7 +126,7 @@ def build_shards(
     return run_beam_stage(
         store,
         request,
-        job_class,
+        "clicktower.beam_jobs.build.build_job:BuildJob",
         fields,
         input_bytes=day_bytes(ingests) + (storage.size_bytes(documents) or 0),
         worth_bytes=WORTH_PROCESSES_DAY_BYTES,

@@ -1,7 +1,7 @@
 """Queries with their clicks -> pairs behind the privacy gate, and a fate for every log line -> shards."""
 
 from collections.abc import Iterable, Set
-from typing import Annotated, Final
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +19,10 @@ from clicktower.schemas.shard import (
     POOL,
     TEXTS,
     WORDS,
+    ListedExclusions,
     LogicalDigest,
     draw,
     pair_keys,
-    sampling_probability,
 )
 from clicktower.schemas.text_contract import comparison_forms, trigram_ids, words_of_column
 
@@ -40,8 +40,6 @@ CLICK_PAIRS = pa.schema(
         "excluded": pa.list_(pa.int32()),
     }
 )
-
-ALL_DOCUMENTS: Final = "documents"  # what the pool of negatives holds, unless a build asks for clicked documents alone
 
 MAX_SALT_BYTES = 64  # BLAKE2b's longest key
 
@@ -248,7 +246,8 @@ def write_shard(
     order = np.lexsort((pairs["title"].to_numpy(), pairs["query"].to_numpy(), keys))
     pairs, keys = pairs.take(order).combine_chunks(), keys[order]
     exclusion, exclusions = _exclusions_of_queries(pairs)
-    negatives = draw(keys, exclusion, exclusions, pool_size=len(pool), n=num_negatives, seed=seed)
+    listed = ListedExclusions.of(exclusions, len(pool))
+    negatives = draw(keys, exclusion, listed, n=num_negatives, seed=seed)
     negative_titles = pool["title"].take(pa.array(negatives.ravel()))
 
     every_text = pa.chunked_array(
@@ -263,7 +262,7 @@ def write_shard(
             _lists(np.arange(len(pairs) + 1) * num_negatives, pa.array(unclicked, pa.int32())),
             pairs["clicks"],
             pa.array(pairs["weight"].to_numpy() / CLICK_WEIGHT, pa.float32()),
-            sampling_probability(exclusion, exclusions, len(pool)),
+            1.0 / listed.num_allowed(exclusion),  # the pool is uniform, and a refused row is drawn again
             pa.array(exclusion, pa.int32()),
         ],
         schema=PAIRS,

@@ -131,7 +131,7 @@ def wanted_titles(shown: pa.Table, bucket_of_row: np.ndarray) -> pa.Table:
             "clicked": pc.greater(shown["weight"], 0),
         }
     )
-    return _any_clicked(rows, ["document_id", "bucket"]).select(WANTED.names).cast(WANTED)
+    return _any_clicked(rows).cast(WANTED)
 
 
 def answer_titles(requests: pa.Table, titled: pa.Table) -> tuple[pa.Table, int, int]:
@@ -139,7 +139,7 @@ def answer_titles(requests: pa.Table, titled: pa.Table) -> tuple[pa.Table, int, 
 
     Both tables hold all rows of their documents: the join is per document id.
     """
-    requests = _any_clicked(requests, ["document_id", "bucket"])
+    requests = _any_clicked(requests)
     at = pc.index_in(requests["document_id"], value_set=titled["document_id"])
     title = pc.if_else(requests["clicked"], titled["title"].take(at), pa.scalar(""))
     title = pc.if_else(pc.is_valid(at), title, pa.scalar(None, pa.string()))
@@ -162,8 +162,9 @@ def title_rows(shown: pa.Table, answered: pa.Table) -> pa.Table:
     return pa.table(columns, schema=SHOWN_TITLED)
 
 
-def _any_clicked(rows: pa.Table, keys: list[str]) -> pa.Table:
-    return rows.group_by(keys).aggregate([("clicked", "any")]).rename_columns([*keys, "clicked"])
+def _any_clicked(rows: pa.Table) -> pa.Table:
+    """Rows of WANTED, one for each document and bucket."""
+    return rows.group_by(["document_id", "bucket"]).aggregate([("clicked", "any")]).rename_columns(WANTED.names)
 
 
 def _hash_range(hashes: pa.ChunkedArray) -> np.ndarray:

@@ -227,7 +227,7 @@ _SHARE_TO_LOOK_AT = 0.01
 
 
 def wrong_documents(documents: dict[str, Any]) -> Iterator[LogFinding]:
-    """Skipped rows, HTML in titles, broken letters, ids with white space inside, of CatalogueFacts."""
+    """Skipped rows, HTML in titles, broken letters, ids with white space inside (log_sample.titled_clicks)."""
     skipped = documents.get("skipped", ())
     total = documents["num_documents"] + sum(rows["rows"] for rows in skipped)
     for rows in skipped:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clicktower.beam_jobs.sources.field_names import ALIASES, is_name, may_be_shown, plain_name
+from clicktower.beam_jobs.sources.jsonl import is_too_deep
 from clicktower.beam_jobs.sources.log_files import unreadable
 from clicktower.beam_jobs.sources.mapping import UTF8, Columns, Events, Mapping
 from clicktower.beam_jobs.sources.read_lines import (
@@ -23,18 +24,17 @@ from clicktower.beam_jobs.sources.read_lines import (
     PARQUET,
     Unit,
     check_start,
-    is_too_deep,
     read_blocks,
     split_lines,
     start_of,
     without_returns,
 )
+from clicktower.beam_jobs.sources.ubi import ACTIONS
 from clicktower.schemas import storage
 from clicktower.schemas.section import changed
 
 MAX_LINES = 2000  # of a file
 _LOOK_BYTES = 1 << 20
-_ACTIONS = frozenset({"index", "create", "update", "delete"})
 _MAX_DEPTH, _MAX_KEYS, _MAX_PATHS, _MAX_TEXTS = 4, 40, 1000, 200
 _DELIMITERS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}
 _UBI_KEYS = {"user_query", "action_name", "event_attributes", "query_attributes"}
@@ -149,7 +149,7 @@ def fields_of_json(lines: Iterable[bytes]) -> Fields:
         if not isinstance(value, dict):
             fields.num_other += 1
             continue
-        if len(value) == 1 and next(iter(value)) in _ACTIONS and isinstance(next(iter(value.values())), dict):
+        if len(value) == 1 and next(iter(value)) in ACTIONS and isinstance(next(iter(value.values())), dict):
             continue
         if isinstance(value.get("_source"), dict) and "query_id" not in value:
             value = value["_source"]

@@ -44,7 +44,7 @@ from clicktower.beam_jobs.ingest.pair_people import clickers_of, title_clickers
 from clicktower.beam_jobs.ingest.person_key import KEY_BYTES
 from clicktower.beam_jobs.sources.read_lines import BLANK, ReadingPlan, Unit
 from clicktower.beam_jobs.sources.source import ParsedBlock, Source
-from clicktower.schemas.documents import DocumentsBlock, RowCounts, add_up_rows, mostly_unfit, unfit_rows
+from clicktower.schemas.documents import RowCounts, add_up_rows, mostly_unfit, unfit_rows
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.search_log import COUNTS, DAY_FATES, EXPOSURES, KINDS, LOG_ROW, QUERIES, SIMULATED_APPLICATION
@@ -53,42 +53,6 @@ from clicktower.schemas.text_contract import normalise_column
 
 _ENTITY = "&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,30});"
 _REPLACEMENT = "\ufffd"  # what a decoder writes for bytes that are no letter
-
-
-@dataclass(kw_only=True, slots=True)
-class CatalogueFacts:
-    """What has been read of a documents file so far."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    row_counts: list[RowCounts] = field(default_factory=list)
-
-    @property
-    def rows(self) -> RowCounts:
-        return add_up_rows(self.row_counts)
-
-    def add(self, block: DocumentsBlock) -> None:
-        ids, titles = block.table["id"], block.table["title"]
-        self.counts.update({
-            "entities": _count(pc.match_substring_regex(titles, _ENTITY)),
-            "broken_letters": _count(pc.match_substring(titles, _REPLACEMENT)),
-            "spaced_ids": _count(pc.match_substring_regex(ids, r"[\s\p{Z}]")),
-        })  # fmt: skip
-        self.row_counts.append(block.rows)
-
-    def to_json(self, uri: str) -> dict[str, Any]:
-        """`num_documents`, how many have spoilt texts, if any, and the `skipped` rows. Reads the file up to their
-        places.
-        """
-        skipped = [
-            {"reason": rows.reason, "rows": rows.count, "problem": rows.sentence, "fix": rows.fix}
-            for rows in unfit_rows(uri, self.rows)
-        ]
-        spoilt = {name: count for name, count in self.counts.items() if count}
-        return {"num_documents": self.rows.documents, **spoilt, **({"skipped": skipped} if skipped else {})}
-
-
-def _count(mask: Any) -> int:
-    return pc.sum(mask).as_py() or 0
 
 
 SAMPLE_LINES = 500_000
@@ -286,32 +250,51 @@ def ledger_of(sample: Sample, day: SampledDay) -> Ledger:
 
 
 def titled_clicks(uri: str, exposures: pa.Table, progress: Progress = silent) -> tuple[pa.Table, dict[str, Any]]:
-    """(`document_id` and normalised `title` of the documents in EXPOSURES that have one; CatalogueFacts, and how many
-    clicks are on a document with a title). The file is read once; other titles are not kept.
+    """(`document_id` and normalised `title` of the documents in EXPOSURES that have one; facts: `num_documents`, how
+    many have spoilt texts, if any, the `skipped` rows, and how many clicks are on a document with a title). The file is
+    read once, and up to the places of skipped rows again; other titles are not kept.
 
     Raises UsageError and StageError, as reading documents does.
     """
     clicked_ids = pc.unique(exposures["document_id"].combine_chunks())
     parts = plan_documents(uri)
     tables = [pa.table({"document_id": pa.array([], pa.string()), "title": pa.array([], pa.string())})]
-    catalogue = CatalogueFacts()
+    spoilt, row_counts = Counter[str](), list[RowCounts]()
     for number, part in enumerate(parts):
         for block in read_documents_part(part):
-            catalogue.add(block)
+            spoilt.update(_spoilt_texts(block.table))
+            row_counts.append(block.rows)
             here = block.table.filter(pc.is_in(block.table["id"].combine_chunks(), value_set=clicked_ids))
             titles = normalise_column(here["title"].fill_null(""))
             has_word = pc.not_equal(titles, "")
             tables.append(pa.table({"document_id": here["id"], "title": titles}).filter(has_word))
         progress("reading the documents (parts)", number + 1, len(parts))
-    if error := mostly_unfit(uri, catalogue.rows):
+    all_rows = add_up_rows(row_counts)
+    if error := mostly_unfit(uri, all_rows):
         raise error
+    skipped = [
+        {"reason": rows.reason, "rows": rows.count, "problem": rows.sentence, "fix": rows.fix}
+        for rows in unfit_rows(uri, all_rows)
+    ]
     titled = pa.concat_tables(tables).combine_chunks()
     on_titled = exposures["clicks"].filter(pc.is_in(exposures["document_id"], value_set=titled["document_id"]))
     return titled, {
-        **catalogue.to_json(uri),
+        "num_documents": all_rows.documents,
+        **+spoilt,
+        **({"skipped": skipped} if skipped else {}),
         "clicks": pc.sum(exposures["clicks"]).as_py() or 0,
         "clicks_titled": pc.sum(on_titled).as_py() or 0,
     }
+
+
+def _spoilt_texts(documents: pa.Table) -> dict[str, int]:
+    """How many documents have texts that a program on the way spoilt, by what is wrong with them."""
+    masks = {
+        "entities": pc.match_substring_regex(documents["title"], _ENTITY),
+        "broken_letters": pc.match_substring(documents["title"], _REPLACEMENT),
+        "spaced_ids": pc.match_substring_regex(documents["id"], r"[\s\p{Z}]"),
+    }
+    return {name: pc.sum(mask).as_py() or 0 for name, mask in masks.items()}
 
 
 def kept_at_k(day: SampledDay, titled: pa.Table | None, k: int) -> tuple[list[dict[str, int]], list[dict[str, int]]]:

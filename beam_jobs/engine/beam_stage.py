@@ -6,10 +6,11 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clicktower.beam_jobs.engine.arrow_files import writing_errors
@@ -96,7 +97,7 @@ class Attempt:
 
     def has_committed(self) -> bool:
         """Whether this or another attempt at the request has committed."""
-        return storage.exists(storage.join(self.folder.rpartition("/")[0], manifest.FILE_NAME))
+        return manifest.is_finished(self.folder.rpartition("/")[0])
 
     def commit(self, outcome: Outcome) -> None:
         """Write the manifest. Raises StageError if the ledger does not add up."""
@@ -153,7 +154,7 @@ class BeamJob(Protocol):
 def run_beam_stage(
     store: str,
     request: Request,
-    job_class: Callable[[], Callable[..., BeamJob]],
+    job_code: str,
     fields: Mapping[str, Any],
     *,
     input_bytes: int,
@@ -164,11 +165,11 @@ def run_beam_stage(
 ) -> StageResult:
     """The output of a request: reused if it exists, otherwise made on Beam.
 
-    `job_class`: a module's function that imports the class of the job and returns it, called when Beam is needed, since
-    that takes seconds; worker processes of this machine call it at the same time. The job is made of the attempt and of
-    `fields`. `input_bytes`: uncompressed; from `worth_bytes` on a job without runner options gets a process per core.
-    `reads`: outputs that it reads; TransientError if they were removed before it began.
-    Raises what the job raises (beam_engine), and StageError if the store is not writable.
+    `job_code`: "module:name" of the class of the job (BeamJob), imported when Beam is needed, since that takes seconds;
+    worker processes of this machine import it at the same time. The job is made of the attempt and of `fields`.
+    `input_bytes`: uncompressed; from `worth_bytes` on a job without runner options gets a process per core. `reads`:
+    outputs that it reads; TransientError if they were removed before it began. Raises what the job raises
+    (beam_engine), and StageError if the store is not writable.
     """
 
     def produce(folder: str) -> None:
@@ -178,7 +179,7 @@ def run_beam_stage(
         if asks_for_processes(options):
             from clicktower.beam_jobs.engine.forked_workers import forked_workers
 
-            workers_of_job = forked_workers(job_class)
+            workers_of_job = forked_workers(job_code)
         with workers_of_job as workers, exchange_scratch(options, scratch_folder(folder)) as scratch:
             from clicktower.beam_jobs.engine.beam_engine import run_pipeline
             from clicktower.beam_jobs.engine.exchange import num_buckets_for
@@ -190,7 +191,7 @@ def run_beam_stage(
                 num_buckets=num_buckets_for(input_bytes),
                 started=time.time(),
             )
-            job = job_class()(attempt=attempt, **fields)
+            job: BeamJob = resolve_name(job_code)(attempt=attempt, **fields)
             with listening(progress, job.steps, attempt.notes):
                 run_pipeline(
                     job.build,

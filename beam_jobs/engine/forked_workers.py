@@ -1,13 +1,13 @@
 """Worker processes of one job on this machine, forked from a process that has imported what they need.
 
-    with forked_workers(job_class) as workers:  # that process starts, and imports the job
+    with forked_workers(job_code) as workers:  # that process starts, and imports the job
         import apache_beam                                          # meanwhile this one does the same
         workers.start(address, name, cache_bytes=0, log="workers.log", fail=print)
 
 Importing Beam takes as long as reading some forty megabytes of log. Forking imports it once for all workers, on a core
 that has nothing else to do yet.
 
-    python -m clicktower.beam_jobs.engine.forked_workers MODULE...
+    python -m clicktower.beam_jobs.engine.forked_workers MODULE:NAME...
 
 is the forking process. It forks one worker for each line of its input: the address of the runner's control service, the
 worker's name, the bytes of its cache and the file for its output, separated by tabs. If a signal ends a worker, it
@@ -24,7 +24,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib import import_module
+from pkgutil import resolve_name
 
 from clicktower.beam_jobs import keep_out_unused_imports
 from clicktower.schemas.errors import JobGoesOn, TransientError
@@ -39,13 +39,13 @@ Fail = Callable[[Exception], object]
 
 
 @contextmanager
-def forked_workers(*loaders: Callable[[], object]) -> Iterator["ForkedWorkers"]:
-    """A process that forks workers in which each of `loaders`, functions of modules, has run; it ends after the block.
+def forked_workers(*code: str) -> Iterator["ForkedWorkers"]:
+    """A process that forks workers which have imported `code` ("module:name" each); it ends after the block.
 
     If the block is interrupted, they end at once. Raises TransientError if it fails after a signal ended a worker,
     whatever error Beam raises for it.
     """
-    workers = ForkedWorkers([f"{loader.__module__}:{loader.__name__}" for loader in loaders])
+    workers = ForkedWorkers(code)
     try:
         yield workers
     except (KeyboardInterrupt, SystemExit):
@@ -63,10 +63,10 @@ def forked_workers(*loaders: Callable[[], object]) -> Iterator["ForkedWorkers"]:
 class ForkedWorkers:
     """The running process that forks the workers."""
 
-    def __init__(self, loaders: Sequence[str]) -> None:
+    def __init__(self, code: Sequence[str]) -> None:
         # A process group of its own: interrupts are the caller's concern, and the whole group can be ended at once.
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "clicktower.beam_jobs.engine.forked_workers", *loaders],
+            [sys.executable, "-m", "clicktower.beam_jobs.engine.forked_workers", *code],
             bufsize=0,
             env={**os.environ, **_KEEP_MEMORY},
             stdin=subprocess.PIPE,
@@ -124,13 +124,12 @@ class ForkedWorkers:
         self._server.wait()
 
 
-def _fork_for_each_line(loaders: list[str]) -> None:
+def _fork_for_each_line(code: list[str]) -> None:
     """The forking process, from start to end."""
     gc.disable()  # it would scan the imports again and again
     keep_out_unused_imports()
-    import_module("apache_beam.runners.worker.sdk_worker")
-    for module, name in (loader.split(":") for loader in loaders):
-        getattr(import_module(module), name)()
+    for name in ("apache_beam.runners.worker.sdk_worker", *code):
+        resolve_name(name)
     gc.enable()
     gc.set_threshold(20_000)  # few of a worker's objects are in cycles
     gc.freeze()  # otherwise each worker's first collection scans, and so copies, all of it

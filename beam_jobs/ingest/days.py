@@ -108,7 +108,7 @@ def open_window(days: Sequence[str], window: Window | None = None) -> OpenDays:
 def finished_folder(uri: str) -> str | None:
     """The folder that holds an ingest's rows now, by the ingest's own; None for a store or a version of a day."""
     folder = follow(uri)
-    return folder if folder != uri or storage.exists(storage.join(uri, manifest.FILE_NAME)) else None
+    return folder if folder != uri or manifest.is_finished(uri) else None
 
 
 def open_ingest(folder: str) -> StageResult:

@@ -17,8 +17,6 @@ its new version, and finally the first ingest's files are removed. Only one eras
 with an error and must be repeated.
 """
 
-import json
-import re
 import uuid
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
@@ -40,6 +38,7 @@ from clicktower.schemas.day_version import list_dates, newest_version
 from clicktower.schemas.errors import StageError, TransientError, UsageError
 from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.manifest import Manifest, Outcome
+from clicktower.schemas.removal import output_folders
 from clicktower.schemas.search_log import DAY_FATES
 from clicktower.schemas.shard import LogicalDigest
 from clicktower.schemas.stage import Progress, StageResult, open_result, run_stage, silent, stage_folder
@@ -147,7 +146,7 @@ def erase(
         keyless=sorted(keyless),
         unfinished=_unfinished(store),
         made_before=derived_outputs(
-            store, {_name(folder) for folder in _ingests(store) if erased_people.successor(folder)}
+            store, {_name(folder) for folder in remainders.ingest_folders(store) if erased_people.successor(folder)}
         ),
     )
 
@@ -337,10 +336,6 @@ def _outcome(before: Manifest, taken: Counter[str], digest: LogicalDigest) -> Ou
     return replace(before.outcome, counts=counts, ledger=ledger, logical_digest=digest.hexdigest())
 
 
-def _ingests(store: str) -> list[str]:
-    return _folders(storage.join(store, "ingest"))
-
-
 def _versions(store: str) -> dict[str, int]:
     newest = {date: newest_version(store, date) for date in list_dates(store)}
     return {date: version.version for date, version in newest.items() if version}
@@ -350,10 +345,10 @@ def _finish(store: str) -> None:
     """Finish what this or an earlier erasure began."""
     for date in list_dates(store):
         dated_days.replace_erased(store, date)
-    for folder in _ingests(store):
+    for folder in remainders.ingest_folders(store):
         if erased_people.successor(folder):
             remainders.clear(folder)
-        elif _is_finished(folder):
+        elif manifest.is_finished(folder):
             inputs = manifest.read(folder).request.inputs
             before = storage.join(store, "ingest", str(inputs.get("erased_from")))
             by = erased_people.successor(before)
@@ -379,9 +374,9 @@ def _require_copied(before: Manifest, after: Manifest, rewritten: set[str]) -> N
 
 def _unfinished(store: str) -> list[str]:
     folders = list[str]()
-    for folder in _ingests(store):
-        attempt = manifest.read(folder).attempt if _is_finished(folder) else ""
-        folders += [inside for inside in _folders(folder) if _name(inside) != attempt]
+    for folder in remainders.ingest_folders(store):
+        attempt = manifest.read(folder).attempt if manifest.is_finished(folder) else ""
+        folders += [storage.join(folder, name) for name in storage.list_folders(folder) if name != attempt]
         folders += [folder] if attempt and erased_people.is_committing(folder) else []
     return folders
 
@@ -392,26 +387,20 @@ def _name(path: str) -> str:
 
 def derived_outputs(store: str, digests: Collection[str]) -> list[MadeFrom]:
     """The finished outputs, except ingests, whose requests name one of these digests or of an output found so."""
-    stages = [name for name in storage.list_folders(store) if name not in ("ingest", "days", "private")]
-    folders = [folder for stage in stages for folder in _folders(storage.join(store, stage)) if _is_finished(folder)]
-    waiting = {folder: manifest.read(folder) for folder in folders}
+    waiting = {
+        folder: manifest.read(folder)
+        for stage, _, folder in output_folders(store)
+        if stage != "ingest" and manifest.is_finished(folder)
+    }
     digests_so_far, outputs = set(digests), list[MadeFrom]()
-
-    def names_a_digest(manifest: Manifest) -> bool:
-        return not digests_so_far.isdisjoint(re.findall(r'"([^"]*)"', json.dumps(manifest.request.inputs)))
-
-    while now := {folder: record for folder, record in waiting.items() if names_a_digest(record)}:
+    while now := {
+        folder: record
+        for folder, record in waiting.items()
+        if not digests_so_far.isdisjoint(record.request.named_digests())
+    }:
         for folder, record in now.items():
             del waiting[folder]
             digests_so_far.add(record.digest)
             stage = record.request.stage
             outputs.append(MadeFrom(stage=stage, digest=record.digest, path=folder, created=record.created))
     return outputs
-
-
-def _folders(uri: str) -> list[str]:
-    return [storage.join(uri, name) for name in storage.list_folders(uri)]
-
-
-def _is_finished(folder: str) -> bool:
-    return storage.exists(storage.join(folder, manifest.FILE_NAME))

@@ -30,7 +30,7 @@ def ingests_of_dates(store: str) -> Iterator[tuple[str, str, str]]:
     """(date, digest, folder) of every finished ingest, whether it counts or not; of an undated one the date on which
     it was made.
     """
-    for folder in _folders(store):
+    for folder in remainders.ingest_folders(store):
         if result := remainders.open_finished(folder):
             record = result.manifest
             yield data_date(record.request) or record.created[:10], record.digest, folder
@@ -45,7 +45,7 @@ def remove_days(store: str, dates: Collection[str], look: Callable[[], Claims]) 
     for day in sorted(set(list_dates(store)) & set(dates)):
         remove_versions(store, day)
     folders = [folder for day, _, folder in ingests_of_dates(store) if day in dates]
-    hidden = [folder for folder in _folders(store) if is_hidden(folder)]
+    hidden = [folder for folder in remainders.ingest_folders(store) if is_hidden(folder)]
     removed = remove_outputs([*folders, *hidden], look)
     _remove_marks(store)
     return removed
@@ -55,15 +55,10 @@ def _remove_marks(store: str) -> None:
     """Remove the marks of erasures whose remainder is gone. That of an erasure without a list of people stays: the log,
     ingested once more, would bring them back.
     """
-    for folder in _folders(store):
+    for folder in remainders.ingest_folders(store):
         last, is_mark = erased_people.follow(folder), storage.list_files(folder) == [erased_people.FILE_NAME]
         if is_mark and not storage.list_files(last) and remainders.may_be_made_again(folder):
             storage.remove(folder)
-
-
-def _folders(store: str) -> list[str]:
-    ingests = storage.join(store, "ingest")
-    return [storage.join(ingests, name) for name in storage.list_folders(ingests)]
 
 
 LAST_DAY = timedelta(days=1)  # a job that began before midnight ends in peace
@@ -92,7 +87,7 @@ def _remove(store: str, path: str, key: PersonKey, progress: Progress) -> None:
     for stage in STAGES_WITH_PEOPLE:
         for name in storage.list_folders(storage.join(store, stage)):
             folder = storage.join(store, stage, name)
-            if not storage.exists(storage.join(folder, manifest.FILE_NAME)):
+            if not manifest.is_finished(folder):
                 _clear_killed(folder, progress)
                 continue
             if stage != "ingest":
@@ -114,6 +109,6 @@ def _clear_killed(folder: str, progress: Progress) -> None:
     if not storage.list_folders(folder):
         return
     with claimed(folder, progress):
-        if not storage.exists(storage.join(folder, manifest.FILE_NAME)):
+        if not manifest.is_finished(folder):
             for name in storage.list_folders(folder):
                 storage.remove(storage.join(folder, name))

@@ -64,6 +64,7 @@ from clicktower.beam_jobs.ingest.day_rows import (
 )
 from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.erased_people import ErasedPeople, open_list, without_people
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, open_source
 from clicktower.beam_jobs.ingest.person_key import worker_key
 from clicktower.beam_jobs.sources.read_lines import BLANK, ReadingPlan, Unit
 from clicktower.beam_jobs.sources.source import ParsedBlock, Source, file_by_file
@@ -89,7 +90,7 @@ Result = Tally | Bots | FolderMade
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IngestJob:
-    """One run of the pipeline. The settings are those of IngestConfig.
+    """One run of the pipeline.
 
     `key_ids`: of all keys that the log is ingested under, one after the other; `key_id` is that of this run.
     `erased`: the list of erased people as the job began. `states`: of the plan's files, taken before they were read
@@ -97,13 +98,8 @@ class IngestJob:
     """
 
     attempt: Attempt
+    config: IngestConfig
     plan: ReadingPlan
-    source: Source
-    date: str | None
-    bots: BotRules
-    max_unreadable_share: float
-    replace_day: bool
-    pair_people: bool
     key_path: str
     key_id: str
     key_ids: tuple[str, ...]
@@ -125,14 +121,14 @@ class IngestJob:
 
     def build(self, pipeline: beam.Pipeline) -> None:
         """The whole graph, in the order of the data."""
-        attempt = self.attempt
-        source = file_by_file(self.source, self.plan, self.max_unreadable_share)
+        attempt, config = self.attempt, self.config
+        source = file_by_file(open_source(config), self.plan, config.max_unreadable_share)
         num_buckets, scratch, folder, notes = attempt.num_buckets, attempt.scratch, attempt.work_folder, attempt.notes
         lines = (
             pipeline
             | "What to read" >> read_parts(self.plan.units)
             | "Read lines"
-            >> beam.FlatMap(_read, source, self.date, attempt.started, notes, self.zero_bits).with_outputs(
+            >> beam.FlatMap(_read, source, config.date, attempt.started, notes, self.zero_bits).with_outputs(
                 TALLIES, REJECTS, main="rows"
             )
         )
@@ -153,22 +149,22 @@ class IngestJob:
             joined.joined
             | "Count per client" >> beam.Map(_count_clients)
             | Exchange("Group by client", "person", num_buckets, scratch)
-            | "Tell bots" >> beam.FlatMap(_detect_bots, self.bots).with_outputs(PASSERS_BY, ACTIVITY, main="bots")
+            | "Tell bots" >> beam.FlatMap(_detect_bots, config.bots).with_outputs(PASSERS_BY, ACTIVITY, main="bots")
         )
         activity = clients[ACTIVITY] | "Activity of all" >> beam.CombineGlobally(merge_activity)
         crowds = (
             clients[PASSERS_BY]
             | Exchange("Group passers-by by query", "query", num_buckets, scratch)
-            | "Tell crowds" >> beam.Map(_detect_crowds, AsSingleton(activity), self.bots)
+            | "Tell crowds" >> beam.Map(_detect_crowds, AsSingleton(activity), config.bots)
         )
         bots = (clients.bots, crowds) | "All bots" >> beam.Flatten() | "As one list" >> beam.CombineGlobally(merge_bots)
         partial = joined.joined | "Filter and add up" >> beam.FlatMap(
-            _aggregate, AsSingleton(bots), self.pair_people, notes
+            _aggregate, AsSingleton(bots), config.pair_people, notes
         ).with_outputs(TALLIES, main="partial")
         buckets = (
             partial.partial
             | Exchange("Group by query", "query", num_buckets, scratch)
-            | "Write the day" >> beam.Map(_write_bucket, folder, self.pair_people, notes)
+            | "Write the day" >> beam.Map(_write_bucket, folder, config.pair_people, notes)
         )
         results = (lines.tallies, joined.tallies, partial.tallies, rejects, bots, buckets)
         _ = results | CommitAll(self.commit, attempt.folder)
@@ -182,7 +178,7 @@ class IngestJob:
             if counts and open_list(store, self.key_path).digest == self.erased.digest:
                 erased_people.end_commit(folder)
                 if dates := days.of_date(self.attempt.request):
-                    dates.register(store, self.attempt.request, replace_day=self.replace_day, keys=self.key_ids)
+                    dates.register(store, self.attempt.request, replace_day=self.config.replace_day, keys=self.key_ids)
 
 
 # The types of elements. A function with tagged outputs returns Any: Beam takes annotations for the types of its main
@@ -441,10 +437,11 @@ def check_readable(tally: Tally, num_rejects: int, folders: Sequence[FolderMade]
         raise StageError("The log has no line.", "Give a log with at least one line.")
     if 2 * (far := tally.fates.get("time_implausible", 0)) > tally.lines:
         raise StageError(
-            f"The times of {far:,} of the log's {tally.lines:,} lines are far from {job.date}. Nothing was ingested.",
+            f"The times of {far:,} of the log's {tally.lines:,} lines are far from {job.config.date}. Nothing was"
+            " ingested.",
             "Give the day of the log with --date; ingest a log of many days without it.",
         )
-    if num_rejects > job.max_unreadable_share * tally.lines:
+    if num_rejects > job.config.max_unreadable_share * tally.lines:
         from clicktower.beam_jobs.ingest.unreadable_log import unreadable_log
 
         raise unreadable_log(
@@ -452,8 +449,7 @@ def check_readable(tally: Tally, num_rejects: int, folders: Sequence[FolderMade]
             wrong_values(tally),
             [join(folder.folder, file) for folder in folders if folder.split == REJECTS for file in folder.files],
             num_rejects,
-            most=job.max_unreadable_share,
-            log_format=job.attempt.request.config["format"],
+            job.config,
         )
 
 

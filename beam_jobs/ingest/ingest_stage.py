@@ -4,7 +4,7 @@ import datetime
 from collections.abc import Sequence
 from dataclasses import field, replace
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -33,12 +33,8 @@ from clicktower.schemas.stage import (
     stage_folder,
 )
 
-if TYPE_CHECKING:
-    from clicktower.beam_jobs.ingest.ingest_job import IngestJob
-
 INGEST = Stage("ingest", version=3)
 _REMAINDERS = "clicktower.beam_jobs.ingest.remainders"  # loaded where anybody was erased
-_OF_JOB = ("date", "bots", "max_unreadable_share", "replace_day", "pair_people")  # settings that IngestJob has too
 
 
 @section
@@ -98,12 +94,6 @@ def ingest_request(fingerprints: Sequence[str], key_id: str, config: IngestConfi
     return INGEST.request(config, inputs)
 
 
-def job_class() -> "type[IngestJob]":
-    from clicktower.beam_jobs.ingest.ingest_job import IngestJob
-
-    return IngestJob
-
-
 def ingest_log(
     logs: Sequence[str],
     *,
@@ -124,8 +114,7 @@ def ingest_log(
     files = find_files(logs).paths
     # Taken before the files are read, so that any later write is noticed.
     states = dict(zip(files, storage.map_files(storage.state, files), strict=True))
-    source = open_source(config)
-    plan = source.plan(logs)
+    plan = open_source(config).plan(logs)
     with writing_errors(store):
         if config.person_key:
             keys = [(config.person_key, ensure_key(config.person_key, create=False, today=today))]
@@ -138,7 +127,8 @@ def ingest_log(
             keys = valid_keys(store, today)
             if newest not in keys:  # a stand-in for a key that a run would make
                 keys.insert(0, newest)
-        requests = {path: ingest_request(plan.fingerprints(), key.id, config) for path, key in keys}
+        fingerprints = plan.fingerprints()
+        requests = {path: ingest_request(fingerprints, key.id, config) for path, key in keys}
         # Late files alone make no date under a key that has nothing of it.
         paths = [
             path
@@ -148,9 +138,8 @@ def ingest_log(
         if is_planning() and not storage.exists(paths[0]):
             raise WouldRun(requests[paths[0]], [])
         fields = {
+            "config": config,
             "plan": plan,
-            "source": source,
-            **{name: getattr(config, name) for name in _OF_JOB},
             "key_ids": tuple(key.id for _, key in keys),
             "states": {file: states.get(file, "not there yet") for file in plan.files},
         }
@@ -190,7 +179,7 @@ def _ingest_under(
         result = run_beam_stage(
             store,
             request,
-            job_class,
+            "clicktower.beam_jobs.ingest.ingest_job:IngestJob",
             {**fields, "key_path": key_path, "key_id": key_id, "erased": erased},
             input_bytes=fields["plan"].estimated_bytes,
             beam_options=beam_options,

@@ -62,8 +62,7 @@ def clear_behind(result: StageResult) -> None:
         folder = storage.join(result.folder.rsplit("/", 1)[0], source)
         if storage.list_files(folder) == [FILE_NAME]:
             return
-        is_finished = storage.exists(storage.join(folder, manifest.FILE_NAME))
-        before = open_result(folder) if is_finished else None
+        before = open_result(folder) if manifest.is_finished(folder) else None
         clear(folder)
         if before is None:
             return
@@ -101,21 +100,24 @@ def _is_current(result: StageResult) -> bool:
 
 def finished_ingests(store: str) -> list[StageResult]:
     """Every ingest of a store whose rows count, including older versions of a day."""
-    folder = storage.join(store, "ingest")
-    names = storage.list_folders(folder)
-    opened = [open_finished(storage.join(folder, name)) for name in names]
+    opened = map(open_finished, ingest_folders(store))
     return [result for result in opened if result and _is_current(result)]
+
+
+def ingest_folders(store: str) -> list[str]:
+    """The folder of every ingest of a store, finished or not."""
+    ingests = storage.join(store, "ingest")
+    return [storage.join(ingests, name) for name in storage.list_folders(ingests)]
 
 
 def open_finished(folder: str) -> StageResult | None:
     """A finished ingest by its folder; None for one that never finished, or was removed. Raises StageError for a
     damaged one.
     """
-    named = storage.join(folder, manifest.FILE_NAME)
     try:
-        return open_result(folder) if storage.exists(named) else None
+        return open_result(folder) if manifest.is_finished(folder) else None
     except StageError:
-        if storage.exists(named):
+        if manifest.is_finished(folder):
             raise
         return None
 
@@ -124,11 +126,10 @@ def _clear_attempts(folder: str, progress: Progress) -> bool:
     """Remove the attempts of an ingest that no later request has; waits for one that goes on. Whether it has finished
     and counts.
     """
-    has_ended = storage.exists(storage.join(folder, manifest.FILE_NAME))
-    if has_ended or not storage.list_folders(folder):
+    if manifest.is_finished(folder) or not storage.list_folders(folder):
         return False
     with claimed(folder, progress):
-        if storage.exists(storage.join(folder, manifest.FILE_NAME)):
+        if manifest.is_finished(folder):
             return True
         for name in storage.list_folders(folder):
             storage.remove(storage.join(folder, name))

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from clicktower.beam_jobs.engine.arrow_files import read_table
 from clicktower.beam_jobs.engine.beam_stage import Tally
+from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.ledger import FATES
 
@@ -25,10 +26,10 @@ REMEDIES = {
 
 
 def unreadable_log(
-    tally: Tally, wrong: Mapping[str, int], rejects: Sequence[str], num_rejects: int, *, most: float, log_format: str
+    tally: Tally, wrong: Mapping[str, int], rejects: Sequence[str], num_rejects: int, config: IngestConfig
 ) -> StageError:
     """The error. `tally`: of all lines. `wrong`: values of wrong kinds (ingest_job.wrong_values). `rejects`: files of
-    search_log.REJECT. `most`: the share of lines that may be unreadable.
+    search_log.REJECT.
     """
     counts = sorted((-count, fate) for fate, count in tally.fates.items() if FATES[fate][0] == "unreadable" and count)
     reasons = ", ".join(f"{-count:,} {FATES[fate][1]}" for count, fate in counts)
@@ -37,9 +38,9 @@ def unreadable_log(
     places = ", ".join(f"{file}:{offset}" for file, offset in first)
     if wrong:
         reasons += "; values of a wrong kind: " + ", ".join(f"{kind} ({count:,})" for kind, count in wrong.items())
-    looks = f" This looks like something other than `{log_format}`." if num_rejects > 0.9 * tally.lines else ""
+    looks = f" This looks like something other than `{config.format}`." if num_rejects > 0.9 * tally.lines else ""
     return StageError(
         f"{num_rejects:,} of {tally.lines:,} lines are unreadable ({reasons}), for example at {places} (file:byte); at"
-        f" most {most:.1%} may be.{looks} Nothing was ingested.",
+        f" most {config.max_unreadable_share:.1%} may be.{looks} Nothing was ingested.",
         REMEDIES.get(counts[0][1], "Look at these lines; if you can spare them, raise max_unreadable_share."),
     )

@@ -132,7 +132,7 @@ class JudgmentsJob:
                     with storage.open_read(storage.join(part_folder.folder, file)) as entries:
                         shutil.copyfileobj(entries, joined)
                 joined.write(b"\n]}\n")
-        model = describe(measured, self.attempt.request.config)
+        model = describe(measured, self.config)
         content = json.dumps({"labels": dict(self.labels), **model}, indent=1, allow_nan=False).encode()
         storage.write_atomic(storage.join(attempt, PROPENSITIES_FILE), content)
         grades = {name: number for name, number in sorted(tally.counts.items()) if name.startswith("grade_")}
@@ -275,11 +275,11 @@ def require_impressions(tally: Tally, config: judging.JudgmentsConfig) -> None:
         )
 
 
-def describe(measured: judging.MeasuredClicks, config: Mapping[str, Any]) -> dict[str, Any]:
+def describe(measured: judging.MeasuredClicks, config: judging.JudgmentsConfig) -> dict[str, Any]:
     """The click model and its estimates, for people and for propensities.json."""
     return {
-        "click_model": config["click_model"],
-        "click_model_name": NAMES[config["click_model"]],
+        "click_model": config.click_model,
+        "click_model_name": NAMES[config.click_model],
         "propensities": [
             {"rank": rank, "propensity": round(propensity, 6), "relative_error": round(error, 6)}
             for rank, propensity, error in zip(measured.ranks, measured.propensities, measured.errors, strict=True)
@@ -287,7 +287,7 @@ def describe(measured: judging.MeasuredClicks, config: Mapping[str, Any]) -> dic
         "reference_rank": measured.reference,
         "unmeasured_ranks": list(measured.unmeasured),
         "prior": {
-            "of": config["prior"],
+            "of": config.prior,
             "levels": [
                 {"rank": rank, "attractiveness": round(float(share), 6)}
                 for rank, share in zip(
@@ -298,7 +298,7 @@ def describe(measured: judging.MeasuredClicks, config: Mapping[str, Any]) -> dic
         },
         "grades": {
             "typical_attractiveness": round(measured.typical_attractiveness, 6),
-            "from_share_of_that": [round(share, 6) for share in config["grade_shares"]],
+            "from_share_of_that": [round(share, 6) for share in config.grade_shares],
         },
         "estimation": {
             "sample_cells": measured.num_cells,

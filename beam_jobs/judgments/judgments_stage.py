@@ -4,7 +4,6 @@ derive_judgments(["store"], store="store", config=JudgmentsConfig(k=5))
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from clicktower.beam_jobs.engine.beam_stage import run_beam_stage
 from clicktower.beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
@@ -16,16 +15,7 @@ from clicktower.schemas.content_filters import adult_list
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, silent
 
-if TYPE_CHECKING:
-    from clicktower.beam_jobs.judgments.judgments_job import JudgmentsJob
-
 JUDGMENTS = Stage("judgments", version=4)  # 2 wrote the first logged.run, 3 the first judgment_list.json
-
-
-def job_class() -> "type[JudgmentsJob]":
-    from clicktower.beam_jobs.judgments.judgments_job import JudgmentsJob
-
-    return JudgmentsJob
 
 
 def derive_judgments(
@@ -71,7 +61,7 @@ def derive_judgments(
     return run_beam_stage(
         store,
         JUDGMENTS.request(config, inputs),
-        job_class,
+        "clicktower.beam_jobs.judgments.judgments_job:JudgmentsJob",
         fields,
         input_bytes=day_bytes(ingests),
         worth_bytes=WORTH_PROCESSES_DAY_BYTES,
@@ -124,7 +114,7 @@ def _find(digests: Iterable[str], folders: Sequence[str]) -> list[StageResult]:
     for store in stores:
         for digest in sorted(digests):
             folder = follow(storage.join(store, "ingest", digest))
-            if storage.exists(storage.join(folder, manifest.FILE_NAME)):
+            if manifest.is_finished(folder):
                 ingests[digest] = open_result(folder)
     return list(ingests.values())
 

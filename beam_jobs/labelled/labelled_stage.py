@@ -4,7 +4,7 @@ build_labelled_shards(["pairs.tsv"], store="store", config=LabelledConfig(mappin
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from clicktower.beam_jobs.engine.beam_stage import run_beam_stage
 from clicktower.beam_jobs.labelled.labelled_rows import (
@@ -17,15 +17,6 @@ from clicktower.beam_jobs.labelled.labelled_rows import (
     labelled_source,
 )
 from clicktower.schemas.stage import Progress, StageResult, silent
-
-if TYPE_CHECKING:
-    from clicktower.beam_jobs.labelled.labelled_job import LabelledJob
-
-
-def job_class() -> "type[LabelledJob]":
-    from clicktower.beam_jobs.labelled.labelled_job import LabelledJob
-
-    return LabelledJob
 
 
 def build_labelled_shards(
@@ -60,7 +51,7 @@ def build_labelled_shards(
     return run_beam_stage(
         store,
         request,
-        job_class,
+        "clicktower.beam_jobs.labelled.labelled_job:LabelledJob",
         fields,
         input_bytes=sum(each.estimated_bytes for each, _ in plans),
         beam_options=beam_options,

@@ -26,14 +26,13 @@ from clicktower.beam_jobs.sources.read_lines import (
     ReadingPlan,
     Unit,
     endless_line_error,
-    line_hashes,
     not_utf8,
     plan_reading,
     read_blocks,
     split_lines,
     without_returns,
 )
-from clicktower.beam_jobs.sources.source import BOM, ParsedBlock, RowsOf, parsed_lines, starts_of
+from clicktower.beam_jobs.sources.source import BOM, ParsedBlock, RowsOf, parsed_lines, rows_of_lines, starts_of
 from clicktower.schemas.errors import StageError, UsageError
 
 _HEADER_BYTES = 1 << 16
@@ -111,11 +110,8 @@ class DelimitedSource:
                 continue
             numbers.append(number)
             fields.append(values)
-        kept = lines if len(numbers) == len(lines) else [lines[number] for number in numbers]
         columns = {name: [values[place] for values in fields] for name, place in places.items()}
-        rows, bad, reasons, wrong = self.rows_of(line_hashes(kept), columns, mapping)
-        for number, reason in zip(bad.tolist(), reasons, strict=True):
-            rejects[numbers[number]] = reason
+        rows, wrong = rows_of_lines(lines, numbers, columns, rejects, self.rows_of, mapping)
         return parsed_lines(rows, starts_of(cut), rejects, wrong)
 
     def _header(self, unit: Unit) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from clicktower.beam_jobs.sources.mapping import UTF8, ColumnMapping, Events
+from clicktower.beam_jobs.sources.mapping import UTF8, ColumnMapping, Events, NamedColumns
 from clicktower.beam_jobs.sources.mapping import Mapping as LogMapping
 from clicktower.beam_jobs.sources.source import LogForm
 from clicktower.schemas.errors import UsageError
@@ -137,7 +137,7 @@ def check_mapping(form: LogForm, mapping: LogMapping | None) -> None:
             f"The columns of the format `{form.name}` are known, and a mapping is given.",
             f"Leave the mapping out{also}.",
         )
-    if mapping and mapping.columns.line_id is not None and not form.takes_line_id:
+    if mapping and mapping.columns.line_id is not None and form.is_text:
         raise UsageError(
             f"The mapping has line_id; lines of the format `{form.name}` are identified by their bytes.",
             "Leave line_id out.",
@@ -149,7 +149,7 @@ def check_mapping(form: LogForm, mapping: LogMapping | None) -> None:
             f"The mapping has {text_settings[0]}, which is for delimited text and not for the format `{form.name}`.",
             "Leave it out.",
         )
-    if mapping and mapping.encoding != UTF8 and form.name == "parquet":
+    if mapping and mapping.encoding != UTF8 and not form.is_text:
         raise UsageError("The mapping has encoding, which is for text; Parquet says its own.", "Leave it out.")
 
 
@@ -187,3 +187,20 @@ def check_columns(headers: Mapping[str, Sequence[str]], mapping: ColumnMapping) 
                     " that name.",
                     "Give its number, counted from 1.",
                 )
+
+
+def check_keys(seen: Collection[str], columns: NamedColumns) -> None:
+    """Check the mapped keys of JSON lines against those seen. A key that no line has may come later or never; but it is
+    probably misspelt if it is expected, or nearly equal to another.
+    """
+    names = {ours: str(column) for ours, column in columns.named().items()}
+    unmapped = set(seen) - set(names.values())
+    for ours, name in names.items():
+        if ours == "query" and names.get("query_id") in seen:
+            continue  # it may be missing, since the lines seen identify their search
+        if seen and name not in seen and (ours in columns.EXPECTED or nearest(name, unmapped)):
+            raise UsageError(
+                f"The mapping gives {ours} the column {name!r}; the first lines have only"
+                f" {listed(sorted(seen), names.values())}{nearest(name, unmapped)}.",
+                "Name one of their keys in the mapping.",
+            )

@@ -1,28 +1,185 @@
-"""JSON lines with a column mapping: names at the top, dotted paths into nested objects.
+"""JSON lines -> columns by paths of keys; and logs of JSON lines with a column mapping.
 
-Each mapping gets a struct type with the mapped fields and no others. A mapped field that a line lacks is null; one of
+Each set of columns gets a struct type with their fields and no others. A field that a line lacks is null; one of
 another type makes the line unreadable, unless the line can do without it (log_rows.OPTIONAL). Lists cannot be mapped.
-A key may contain the dots of its path itself: `{"user.id": "c7"}` is `{"user": {"id": "c7"}}`.
+In a mapping a column is a name at the top, or a dotted path into nested JSON. A key may contain the dots of its path
+itself: `{"user.id": "c7"}` is `{"user": {"id": "c7"}}`.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
+from pkgutil import resolve_name
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import numpy as np
 
-from clicktower.beam_jobs.sources import read_lines
-from clicktower.beam_jobs.sources.field_names import listed, nearest
 from clicktower.beam_jobs.sources.log_rows import OPTIONAL, WrongValues, kind_of_value, mapped_log_rows
 from clicktower.beam_jobs.sources.mapping import ColumnMapping, NamedColumns
-from clicktower.beam_jobs.sources.source import LineSource, ParsedBlock, Path, RowsOf, parsed_lines, starts_of
+from clicktower.beam_jobs.sources.read_lines import (
+    BLANK,
+    FAILURES,
+    NOT_UTF8,
+    ReadingPlan,
+    Unit,
+    not_utf8,
+    plan_reading,
+    read_blocks,
+    split_lines,
+    without_returns,
+)
+from clicktower.beam_jobs.sources.source import LineSource, ParsedBlock, RowsOf, parsed_lines, rows_of_lines, starts_of
 from clicktower.schemas.errors import UsageError
 
-_Value = str | int | float | None
+Path = tuple[str, ...]  # the keys that lead to a value of a JSON object
+NOT_JSON, WRONG_FIELD = "unreadable_not_json", "unreadable_field"
+MAX_DEPTH = 200  # deeper than any log
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?')
+_MAYBE_BOOLEAN = ("label",)  # of our columns; the others are text or numbers
 _LOOK_BYTES, _LOOK_LINES, _MAX_LOOKED_AT = 1 << 20, 2000, 8
+
+as_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class JsonColumns:
+    """Our columns in the objects of JSON lines. `ways_of`: the paths to each; the first with a value counts.
+
+    An object here has only the columns' values, under attributes: a struct, or a namespace if it was read loosely.
+    """
+
+    def __init__(self, ways_of: Mapping[str, Sequence[Path]]) -> None:
+        self.ways_of = ways_of
+        leaves = {
+            way: str | int | float | bool | None if name in _MAYBE_BOOLEAN else str | int | float | None
+            for name, ways in sorted(ways_of.items())
+            for way in ways
+        }
+        struct, self._attributes = _struct(leaves)
+        self.decode: Callable[[bytes | msgspec.Raw], Any] = msgspec.json.Decoder(struct).decode
+
+    def read(self, block: bytes, lines: Sequence[bytes], wrong: WrongValues) -> tuple[list[Any], dict[int, str]]:
+        """(the object of each line, None for one that cannot be read; the fate of each of these, by the line's number).
+
+        `block` is all the lines together. `wrong`: values of wrong types are added to it.
+        """
+        rejects = dict.fromkeys(not_utf8(block, lines), NOT_UTF8)
+        for number in [number for number, line in enumerate(lines) if len(line) > 2 * MAX_DEPTH]:
+            if number not in rejects and is_too_deep(lines[number]):
+                rejects[number] = NOT_JSON
+        if rejects:
+            lines = [b"" if number in rejects else line for number, line in enumerate(lines)]
+        objects: list[Any] = []
+        decoded = map(self.decode, lines)
+        while True:
+            try:
+                objects.extend(decoded)  # the lines before an error stay
+                return objects, rejects
+            except FAILURES:
+                number = len(objects)
+                fate = rejects.get(number) or _fate_of_failure(lines[number])
+                objects.append(self.read_loosely(lines[number], wrong) if fate == WRONG_FIELD else None)
+                if objects[number] is None:
+                    rejects[number] = fate
+
+    def read_loosely(self, line: bytes | msgspec.Raw, wrong: WrongValues) -> SimpleNamespace | None:
+        """The object of a line without the values of wrong types, which are counted; None if it needs one of them."""
+        try:
+            fields = msgspec.json.decode(line)
+        except FAILURES:  # a number that no float holds, say
+            wrong["some field: a number out of range"] += 1
+            return None
+        result, is_lost = SimpleNamespace(), False
+        for name, ways in self.ways_of.items():
+            allowed = (str, int, float, bool) if name in _MAYBE_BOOLEAN else (str, int, float)
+            values = [(way, value) for way in ways if (value := _along(fields, way)) is not None]
+            usable = [(way, value) for way, value in values if type(value) in allowed]
+            if usable:
+                way, value = usable[0]
+                *outer, last = self._attributes[way]
+                place = result.__dict__
+                for attribute in outer:
+                    place = place.setdefault(attribute, SimpleNamespace()).__dict__
+                place[last] = value
+            elif values:
+                _, first = values[0]
+                wrong[f"{name}: {kind_of_value(first.value if isinstance(first, _InTheWay) else first)}"] += 1
+                is_lost |= name not in OPTIONAL
+        return None if is_lost else result
+
+    def column(self, name: str, objects: Sequence[Any]) -> list[Any]:
+        """The values of a column."""
+        column: list[Any] = []
+        for way in self.ways_of[name]:
+            values = objects
+            for attribute in self._attributes[way]:
+                values = [getattr(value, attribute, None) for value in values]
+            column = (
+                [new if old is None else old for old, new in zip(column, values, strict=True)] if column else [*values]
+            )
+        return column
+
+
+def _struct(leaves: Mapping[Path, Any], begin: Path = ()) -> tuple[Any, dict[Path, tuple[str, ...]]]:
+    """A struct type for the paths, which begin alike, and the attributes that lead to each of its leaves."""
+    fields: list[tuple[str, Any, None]] = []
+    names: dict[str, str] = {}
+    attributes: dict[Path, tuple[str, ...]] = {}
+    for number, key in enumerate(sorted({path[len(begin)] for path in leaves})):
+        attribute, path = f"field_{number}", (*begin, key)
+        names[attribute] = key
+        kind = leaves.get(path)
+        if path in leaves:
+            attributes[path] = (attribute,)
+        if below := {leaf: of_leaf for leaf, of_leaf in leaves.items() if leaf != path and leaf[: len(path)] == path}:
+            inner, inner_attributes = _struct(below, path)
+            kind = inner | kind
+            attributes |= {leaf: (attribute, *inner_path) for leaf, inner_path in inner_attributes.items()}
+        fields.append((attribute, kind, None))
+    return msgspec.defstruct(f"Level{len(begin)}", fields, rename=names, gc=False), attributes
+
+
+@dataclass(frozen=True, slots=True)
+class _InTheWay:
+    """A value where a path of keys needs an object."""
+
+    value: Any
+
+
+def _along(value: Any, path: Path) -> Any:
+    """The value at the end of a path of keys, or what is in its way."""
+    for key in path:
+        if not isinstance(value, Mapping):
+            return None if value is None else _InTheWay(value)
+        value = value.get(key)
+    return value
+
+
+def _fate_of_failure(line: bytes) -> str:
+    """Why a line is not decoded: it is blank, no JSON object, or has a field of a wrong type."""
+    if not line.strip():
+        return BLANK
+    try:
+        as_object(line)
+    except FAILURES:
+        return NOT_JSON
+    return WRONG_FIELD
+
+
+def is_too_deep(line: bytes) -> bool:
+    """Whether a line nests more than MAX_DEPTH values; for a line that is not JSON either answer is fine."""
+    if line.count(b"{") + line.count(b"[") <= MAX_DEPTH:
+        return False
+    marks = np.frombuffer(_STRING.sub(b"", line), np.uint8)
+    steps = np.isin(marks, list(b"{[")).astype(np.int64) - np.isin(marks, list(b"}]"))
+    return bool(np.cumsum(steps).max(initial=0) > MAX_DEPTH)
+
+
+# Logs with a column mapping.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,47 +189,39 @@ class JsonSource:
     mapping: ColumnMapping
     rows_of: RowsOf = mapped_log_rows
 
-    def plan(self, logs: Sequence[str]) -> read_lines.ReadingPlan:
+    def plan(self, logs: Sequence[str]) -> ReadingPlan:
         """Also raises UsageError if the first lines of the files show that a mapped key is misspelt."""
         path_of = paths(self.mapping.columns)
-        plan = read_lines.plan_reading(logs, encoding=self.mapping.encoding)
+        plan = plan_reading(logs, encoding=self.mapping.encoding)
         starts = [unit for unit in plan.units if unit.start == 0]
         step = -(-len(starts) // _MAX_LOOKED_AT)
         seen: set[str] = set()
         for unit in starts[::step]:
-            seen |= _keys(next(read_lines.read_blocks(unit, _LOOK_BYTES)).data, max(map(len, path_of.values())))
-        _check_keys(seen, path_of, self.mapping.columns.EXPECTED)
+            seen |= _keys(next(read_blocks(unit, _LOOK_BYTES)).data, max(map(len, path_of.values())))
+        resolve_name("clicktower.beam_jobs.sources.field_names:check_keys")(seen, self.mapping.columns)
         return plan
 
-    def read(self, unit: read_lines.Unit) -> Iterator[ParsedBlock]:
+    def read(self, unit: Unit) -> Iterator[ParsedBlock]:
         return LineSource(parse=partial(parse_block, mapping=self.mapping, rows_of=self.rows_of)).read(unit)
 
 
 def parse_block(block: bytes, mapping: ColumnMapping, rows_of: RowsOf = mapped_log_rows) -> ParsedBlock:
     """The rows of a block of whole lines."""
-    decode, attributes = _decoder(mapping.columns)
-    cut = read_lines.split_lines(block)
-    lines = read_lines.without_returns(block, cut)
-    values, rejects = read_lines.decode_lines(block, lines, decode)
+    json_columns = _json_columns(mapping.columns)
+    cut = split_lines(block)
+    lines = without_returns(block, cut)
     wrong: WrongValues = Counter()
-    loose: dict[int, dict[str, Any]] = {}  # by number of the line
-    ways_of = {name: ways(path) for name, path in paths(mapping.columns).items()}
-    for number in [number for number, reason in rejects.items() if reason == read_lines.WRONG_FIELD]:
-        if (usable := usable_values(lines[number], ways_of, wrong)) is not None:
-            loose[number] = usable
-            del rejects[number]
-    numbers = [number for number in range(len(lines)) if number not in rejects] if rejects else range(len(lines))
-    kept = [lines[number] for number in numbers] if rejects else lines
-    objects = [values[number] for number in numbers] if rejects else values
-    columns = {name: _follow(objects, ways) for name, ways in attributes.items()}
-    if loose:
-        for place, number in enumerate(numbers):
-            for name, value in loose.get(number, {}).items():
-                columns[name][place] = value
-    rows, bad, reasons, wrong_in_rows = rows_of(read_lines.line_hashes(kept), columns, mapping)
-    for number, reason in zip(bad.tolist(), reasons, strict=True):
-        rejects[numbers[number]] = reason
+    objects, rejects = json_columns.read(block, lines, wrong)
+    numbers = [number for number in range(len(lines)) if number not in rejects]
+    objects = [objects[number] for number in numbers]
+    columns = {name: json_columns.column(name, objects) for name in json_columns.ways_of}
+    rows, wrong_in_rows = rows_of_lines(lines, numbers, columns, rejects, rows_of, mapping)
     return parsed_lines(rows, starts_of(cut), rejects, wrong + wrong_in_rows)
+
+
+@cache
+def _json_columns(columns: NamedColumns) -> JsonColumns:
+    return JsonColumns({name: ways(path) for name, path in paths(columns).items()})
 
 
 def paths(columns: NamedColumns) -> dict[str, Path]:
@@ -104,58 +253,13 @@ def ways(path: Path) -> list[Path]:
     return apart + [(f"{path[0]}.{first}", *later) for first, *later in ways(path[1:])]
 
 
-@cache
-def _decoder(columns: NamedColumns) -> tuple[Callable[[bytes], Any], dict[str, list[Path]]]:
-    """How to decode lines, and the attribute names that lead to each of our columns, in one way after the other."""
-    path_of = paths(columns)
-    leaves = {
-        way: _Value | bool if name in MAYBE_BOOLEAN else _Value
-        for name, path in sorted(path_of.items())
-        for way in ways(path)
-    }
-    struct, attributes = _struct(leaves, 0)
-    ways_to = {name: [attributes[way] for way in ways(path)] for name, path in path_of.items()}
-    return msgspec.json.Decoder(struct).decode, ways_to
-
-
-def _struct(leaves: dict[Path, Any], level: int) -> tuple[Any, dict[Path, tuple[str, ...]]]:
-    """A struct type for the paths that agree up to `level`, and the attributes that lead to each of its leaves."""
-    fields: list[tuple[str, Any, None]] = []
-    names: dict[str, str] = {}
-    attributes: dict[Path, tuple[str, ...]] = {}
-    for number, key in enumerate(sorted({path[level] for path in leaves})):
-        attribute = f"field_{number}"
-        names[attribute] = key
-        below = {path: kind for path, kind in leaves.items() if path[level] == key}
-        if any(len(path) > level + 1 for path in below):
-            inner, inner_attributes = _struct(below, level + 1)
-            fields.append((attribute, inner | None, None))
-            attributes |= {path: (attribute, *inner_path) for path, inner_path in inner_attributes.items()}
-        else:
-            fields.append((attribute, next(iter(below.values())), None))
-            attributes |= dict.fromkeys(below, (attribute,))
-    return msgspec.defstruct(f"Level{level}", fields, rename=names, gc=False), attributes
-
-
-def _follow(objects: Sequence[Any], ways_of_column: Sequence[Path]) -> list[Any]:
-    column: list[Any] = []
-    for attributes in ways_of_column:
-        values = objects
-        for attribute in attributes:
-            values = [None if value is None else getattr(value, attribute) for value in values]
-        column = (
-            [new if old is None else old for old, new in zip(column, values, strict=True)] if column else list(values)
-        )
-    return column
-
-
 def _keys(data: bytes, depth: int) -> set[str]:
     """The keys of some lines; keys of nested objects as dotted paths."""
     result: set[str] = set()
-    for line in read_lines.split_lines(data)[:_LOOK_LINES]:
-        if read_lines.is_too_deep(line):
+    for line in split_lines(data)[:_LOOK_LINES]:
+        if is_too_deep(line):
             continue
-        with suppress(*read_lines.FAILURES):
+        with suppress(*FAILURES):
             _visit(msgspec.json.decode(line), "", depth, result)
     return result
 
@@ -166,65 +270,3 @@ def _visit(value: Any, name: str, depth: int, names: set[str]) -> None:
             _visit(inner, f"{name}.{key}" if name else key, depth - 1, names)
     elif name:
         names.add(name)
-
-
-def _check_keys(seen: set[str], paths: dict[str, Path], expected: Sequence[str]) -> None:
-    """Check the mapped keys against those seen. A key that no line has may come later or never; but it is probably
-    misspelt if it is expected, or nearly equal to another.
-    """
-    names = {ours: ".".join(path) for ours, path in paths.items()}
-    unmapped = seen - set(names.values())
-    for ours, name in names.items():
-        if ours == "query" and names.get("query_id") in seen:
-            continue  # it may be missing, since the lines seen identify their search
-        if seen and name not in seen and (ours in expected or nearest(name, unmapped)):
-            raise UsageError(
-                f"The mapping gives {ours} the column {name!r}; the first lines have only"
-                f" {listed(sorted(seen), names.values())}{nearest(name, unmapped)}.",
-                "Name one of their keys in the mapping.",
-            )
-
-
-# The values of a JSON object by paths of keys.
-
-
-MAYBE_BOOLEAN = ("label",)  # of our columns; the others are text or numbers
-
-
-def usable_values(line: bytes, ways_of: Mapping[str, Sequence[Path]], wrong: WrongValues) -> dict[str, Any] | None:
-    """The values of a JSON object, by our columns, without those of a wrong type, which are counted; None if the line
-    needs one of them. `ways_of`: the paths to each column, the first with a value counts.
-    """
-    try:
-        fields = msgspec.json.decode(line)
-    except read_lines.FAILURES:  # a number that no float holds, say
-        wrong["some field: a number out of range"] += 1
-        return None
-    result: dict[str, Any] = {}
-    is_lost = False
-    for name, paths_of_column in ways_of.items():
-        allowed = (str, int, float, bool) if name in MAYBE_BOOLEAN else (str, int, float)
-        found = [value for way in paths_of_column if (value := _along(fields, way)) is not None]
-        usable = [value for value in found if type(value) in allowed]
-        result[name] = usable[0] if usable else None
-        if found and not usable:
-            first = found[0].value if isinstance(found[0], _InTheWay) else found[0]
-            wrong[f"{name}: {kind_of_value(first)}"] += 1
-            is_lost |= name not in OPTIONAL
-    return None if is_lost else result
-
-
-@dataclass(frozen=True, slots=True)
-class _InTheWay:
-    """A value where a path of keys needs an object."""
-
-    value: Any
-
-
-def _along(value: Any, path: Path) -> Any:
-    """The value at the end of a path of keys, or what is in its way."""
-    for key in path:
-        if not isinstance(value, Mapping):
-            return None if value is None else _InTheWay(value)
-        value = value.get(key)
-    return value

@@ -92,11 +92,9 @@ def log_rows(
     time, bad_time, bad_year = times(columns.get("time", pa.nulls(num_lines)), time_format, marks)
     wrong.update(_kinds_of_wrong("time", columns.get("time"), bad_time))
     if min_dwell is not None:
-        is_short, bad_dwell = _parse_distinct(
-            columns["dwell"], lambda dwell: int(number_in(dwell) < min_dwell), 0, marks
-        )
+        is_short, faults = _parsed(columns["dwell"], lambda dwell: int(number_in(dwell) < min_dwell), 0, marks)
         weight = np.where((kind == _CLICK) & is_short.to_numpy().astype(bool), 0, weight)
-        wrong.update(_kinds_of_wrong("dwell", columns["dwell"], bad_dwell))
+        wrong.update(_kinds_of_wrong("dwell", columns["dwell"], faults != _FINE))
 
     has_id, has_query = _numpy(query_id.is_valid()), _numpy(query.is_valid())
     fates = {  # the first that holds counts
@@ -275,12 +273,6 @@ def _without_marks(column: pa.Array, marks: Sequence[str], instead: str | None) 
     return pc.if_else(is_mark, pa.scalar(instead, pa.string()), column) if pc.any(is_mark).as_py() else column
 
 
-def empty_as_null(column: pa.Array) -> pa.Array:
-    """The column with null for each empty text."""
-    is_empty = pc.equal(column, "")
-    return pc.if_else(is_empty, None, column) if pc.any(is_empty).as_py() else column
-
-
 def position_of(value: str | int | float) -> int:
     """A rank, 0 or more, also as text, or as a float without a fraction. ValueError for anything else."""
     number = number_in(value)
@@ -296,8 +288,8 @@ def positions(values: Values, marks: Sequence[str] = MARKS_OF_NOTHING) -> tuple[
         column = column.cast(pa.int64())
     if column is not None and pa.types.is_integer(column.type) and _is_within(column, 0, MAX_POSITION):
         return column.cast(pa.int32()).fill_null(-1), np.zeros(len(column), bool)
-    values_of_rows, is_bad = _parse_distinct(values, position_of, -1, marks)
-    return values_of_rows.cast(pa.int32()), is_bad
+    ranks, faults = _parsed(values, position_of, -1, marks)
+    return ranks.cast(pa.int32()), faults != _FINE
 
 
 def number_in(value: str | int | float) -> int | float:
@@ -324,16 +316,6 @@ def _is_within(column: pa.Array, least: int, most: int) -> bool:
     return span["min"] is None or (span["min"] >= least and span["max"] <= most)
 
 
-def _parse_distinct(
-    values: Values, parse: Callable[[Any], int], null: int | None, marks: Sequence[str]
-) -> tuple[pa.Array, np.ndarray]:
-    """(int64, `null` for a missing or bad value; whether each value is bad); each distinct value is parsed once, text
-    without the space around it.
-    """
-    numbers, faults = _parsed(values, parse, null, marks)
-    return numbers, faults != _FINE
-
-
 _FINE, _BAD, _IMPLAUSIBLE = range(3)
 
 
@@ -344,7 +326,9 @@ class ImplausibleTime(ValueError):
 def _parsed(
     values: Values, parse: Callable[[Any], int], null: int | None, marks: Sequence[str]
 ) -> tuple[pa.Array, np.ndarray]:
-    """As _parse_distinct, with what is wrong with each value."""
+    """(int64, `null` for a missing or bad value; what is wrong with each value); each distinct value is parsed once,
+    text without the space around it.
+    """
     parsed: dict[Any, tuple[int | None, int]] = dict.fromkeys((None, *marks), (null, _FINE))
     rows = []
     for value in values.to_pylist() if isinstance(values, pa.Array) else values:
@@ -403,7 +387,7 @@ def _whole_column(column: pa.Array, time_format: str) -> pa.Array | None:
     if pa.types.is_integer(kind):
         milliseconds = _whole_numbers(column, time_format)
     elif pa.types.is_string(kind) and time_format == "iso":
-        column = empty_as_null(column)
+        column = _without_marks(column, [""], None)
         # The first text decides which parser is tried, since Arrow is slow on a column of errors.
         first = next((text for text in column[:_LOOK_AT].to_pylist() if text), "Z")
         has_zone = first[-1] == "Z" or any(mark in first[len("2026-09-01") :] for mark in "+-")

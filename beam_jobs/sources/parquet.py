@@ -20,7 +20,7 @@ from clicktower.beam_jobs.sources.lake_tables import LakeTable, leaves
 from clicktower.beam_jobs.sources.log_files import find_files, unreadable
 from clicktower.beam_jobs.sources.log_rows import mapped_log_rows
 from clicktower.beam_jobs.sources.mapping import ColumnMapping
-from clicktower.beam_jobs.sources.source import ParsedBlock, RowsOf
+from clicktower.beam_jobs.sources.source import ParsedBlock, RowsOf, parsed_lines
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.text_file import is_utf8
@@ -91,16 +91,8 @@ class ParquetSource:
         rows, unreadable, reasons, wrong = self.rows_of(hashes, columns, self.mapping)
         rejects = dict.fromkeys(np.flatnonzero(is_bad).tolist(), read_lines.NOT_UTF8)
         rejects |= dict(zip(numbers[unreadable].tolist(), reasons, strict=True))
-        places = sorted(rejects)
-        return ParsedBlock(
-            rows=rows,
-            reject_offsets=np.array(places, np.int64) + offset,
-            reject_reasons=[rejects[place] for place in places],
-            wrong_values=wrong,
-            num_lines=num_rows,
-            offset=offset,
-            stored_bytes=stored_bytes,
-        )
+        parsed = parsed_lines(rows, np.arange(num_rows), rejects, wrong)
+        return parsed.placed(offset, num_lines=num_rows, offset=offset, stored_bytes=stored_bytes)
 
     def _places(
         self, schemas: dict[str, pa.Schema], tables: Mapping[str, LakeTable | None]

@@ -9,7 +9,7 @@ import codecs
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pkgutil import resolve_name
@@ -69,6 +69,9 @@ _RESPONSE_KEYS = {
     "_clusters", "_scroll_id", "_shards", "aggregations", "ext", "hits", "num_reduce_phases", "pit_id", "profile",
     "suggest", "terminated_early", "timed_out", "took",
 }  # fmt: skip
+
+NOT_UTF8, BLANK = "unreadable_not_utf8", "blank_line"
+FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)  # to decode a line
 
 BLOCK_BYTES = 8 << 20
 RANGE_BYTES = 32 << 20
@@ -363,7 +366,7 @@ def _damaged(file: str, position: int, error: Exception) -> StageError:
     )
 
 
-# Functions on the lines of a block: split, check, hash, decode as JSON.
+# Functions on the lines of a block: split, check, hash.
 
 
 def split_lines(block: bytes) -> list[bytes]:
@@ -396,58 +399,3 @@ def line_hashes(lines: Iterable[bytes]) -> pa.FixedSizeBinaryArray:
     digests = np.frombuffer(b"".join([sha256(line).digest() for line in lines]), np.uint8).reshape(-1, 32)
     hashes = np.ascontiguousarray(digests[:, :LINE_HASH_BYTES])
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(LINE_HASH_BYTES), len(hashes), [None, pa.py_buffer(hashes)])
-
-
-MAX_DEPTH = 200  # deeper than any log
-NOT_JSON, NOT_UTF8, WRONG_FIELD = "unreadable_not_json", "unreadable_not_utf8", "unreadable_field"
-BLANK = "blank_line"
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?')
-FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
-
-as_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
-
-def decode_lines(
-    block: bytes, lines: Sequence[bytes], decode: Callable[[bytes], Any]
-) -> tuple[list[Any], dict[int, str]]:
-    """(the result of `decode` for each line, None if it fails; the reason for each failure, by the line's number).
-
-    `block` is all the lines together.
-    """
-    rejects = dict.fromkeys(not_utf8(block, lines), NOT_UTF8)
-    for number in [number for number, line in enumerate(lines) if len(line) > 2 * MAX_DEPTH]:
-        if number not in rejects and is_too_deep(lines[number]):
-            rejects[number] = NOT_JSON
-    if rejects:
-        lines = [b"" if number in rejects else line for number, line in enumerate(lines)]
-    values: list[Any] = []
-    decoded = map(decode, lines)
-    while True:
-        try:
-            values.extend(decoded)  # the lines before an error stay
-        except FAILURES:
-            number = len(values)
-            values.append(None)
-            if number not in rejects:
-                rejects[number] = _reason(lines[number])
-        else:
-            return values, rejects
-
-
-def is_too_deep(line: bytes) -> bool:
-    """Whether a line nests more than MAX_DEPTH values; for a line that is not JSON either answer is fine."""
-    if line.count(b"{") + line.count(b"[") <= MAX_DEPTH:
-        return False
-    marks = np.frombuffer(_STRING.sub(b"", line), np.uint8)
-    steps = np.isin(marks, list(b"{[")).astype(np.int64) - np.isin(marks, list(b"}]"))
-    return bool(np.cumsum(steps).max(initial=0) > MAX_DEPTH)
-
-
-def _reason(line: bytes) -> str:
-    if not line.strip():
-        return BLANK
-    try:
-        as_object(line)
-    except FAILURES:
-        return NOT_JSON
-    return WRONG_FIELD

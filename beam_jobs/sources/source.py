@@ -8,7 +8,7 @@ The log formats of ingest and check stand in FORMS: a new one is a file that def
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pkgutil import resolve_name
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 from clicktower.beam_jobs.sources.log_rows import Values, WrongValues
 from clicktower.beam_jobs.sources.mapping import UTF8
 from clicktower.beam_jobs.sources.mapping import Mapping as LogMapping
-from clicktower.beam_jobs.sources.read_lines import BLANK, ReadingPlan, Unit, plan_reading, read_blocks
+from clicktower.beam_jobs.sources.read_lines import BLANK, ReadingPlan, Unit, line_hashes, plan_reading, read_blocks
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.ledger import FATES
 
@@ -29,6 +29,7 @@ RowsOf: TypeAlias = Callable[
     [pa.FixedSizeBinaryArray, Mapping[str, Values], Any], tuple[pa.RecordBatch, np.ndarray, Sequence[str], WrongValues]
 ]
 
+ACTION = "action_line"  # of a bulk file
 BOM = b"\xef\xbb\xbf"  # some programs write it before UTF-8; it is not part of the first line
 
 
@@ -41,9 +42,9 @@ class ParsedBlock:
     rows: pa.RecordBatch  # LOG_ROW, or the result of the source's `rows_of`
     reject_offsets: np.ndarray  # int64, ascending: in bytes of the file, in rows for Parquet
     reject_reasons: Sequence[str]  # fates (schemas.ledger)
-    num_action_lines: int = 0
-    num_blank_lines: int = 0
-    wrong_values: WrongValues = field(default_factory=Counter)
+    num_action_lines: int
+    num_blank_lines: int
+    wrong_values: WrongValues
     num_lines: int = 0  # counted independently of parsing, so that the ledger can detect a lost line
     offset: int = 0  # where the block starts: bytes of the uncompressed file, rows of a Parquet file
     stored_bytes: int = 0  # the bytes read from the stored file
@@ -60,28 +61,40 @@ def starts_of(lines: Sequence[bytes]) -> np.ndarray:
     return np.cumsum(sizes) - sizes
 
 
-def parsed_lines(
-    rows: pa.RecordBatch,
-    starts: np.ndarray,
-    rejects: Mapping[int, str],
-    wrong_values: WrongValues,
-    num_action_lines: int = 0,
-) -> ParsedBlock:
-    """`rows` with the places of the rejected lines. `starts`: where each line begins. `rejects`: the reason by the
-    line's number; blank lines are among them.
+def rows_of_lines(
+    lines: Sequence[bytes],
+    numbers: Sequence[int],
+    columns: Mapping[str, Values],
+    rejects: dict[int, str],
+    rows_of: RowsOf,
+    mapping: Any,
+) -> tuple[pa.RecordBatch, WrongValues]:
+    """(the rows of those lines that have these numbers and columns, the values of wrong kinds).
+
+    `rejects`: lines that are not rows are added to it, by number.
     """
-    numbers = sorted(number for number, reason in rejects.items() if reason != BLANK)
+    kept = lines if len(numbers) == len(lines) else [lines[number] for number in numbers]
+    rows, bad, reasons, wrong = rows_of(line_hashes(kept), columns, mapping)
+    rejects.update((numbers[place], reason) for place, reason in zip(bad.tolist(), reasons, strict=True))
+    return rows, wrong
+
+
+def parsed_lines(
+    rows: pa.RecordBatch, starts: np.ndarray, rejects: Mapping[int, str], wrong_values: WrongValues
+) -> ParsedBlock:
+    """`rows` with the places of the rejected lines. `starts`: where each line begins. `rejects`: the fate by the line's
+    number; blank lines and action lines are among them.
+    """
+    fates = Counter(rejects.values())
+    numbers = sorted(number for number, fate in rejects.items() if fate not in (BLANK, ACTION))
     return ParsedBlock(
         rows=rows,
         reject_offsets=starts[numbers],
         reject_reasons=[rejects[number] for number in numbers],
-        num_action_lines=num_action_lines,
-        num_blank_lines=len(rejects) - len(numbers),
+        num_action_lines=fates[ACTION],
+        num_blank_lines=fates[BLANK],
         wrong_values=wrong_values,
     )
-
-
-Path = tuple[str, ...]  # the keys that lead to a value of a JSON object
 
 
 @runtime_checkable  # Beam checks arguments against their annotations
@@ -151,14 +164,14 @@ class LogForm:
     """A log format, as `--format` names it.
 
     `code`: "module:name" of the class or function that makes its source of a mapping. `mapping`: what a user specifies:
-    the columns, or only the meaning of events.
+    the columns, or only the meaning of events. `is_text`: lines of text in an encoding, identified by their bytes.
     """
 
     name: str
     code: str
     mapping: Literal["columns", "events", "none"]
     takes_delimiter: bool = False
-    takes_line_id: bool = False
+    is_text: bool = True
 
     def source(self, mapping: LogMapping) -> Source:
         """The source, whose code this imports; it opens nothing yet."""
@@ -175,7 +188,7 @@ FORMS = {
             name="delimited", code=f"{_SOURCES}.delimited:DelimitedSource", mapping="columns", takes_delimiter=True
         ),
         LogForm(name="jsonl", code=f"{_SOURCES}.jsonl:JsonSource", mapping="columns"),
-        LogForm(name="parquet", code=f"{_SOURCES}.parquet:ParquetSource", mapping="columns", takes_line_id=True),
+        LogForm(name="parquet", code=f"{_SOURCES}.parquet:ParquetSource", mapping="columns", is_text=False),
     )
 }
 

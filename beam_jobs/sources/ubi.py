@@ -9,16 +9,16 @@ query_id, client_id, timestamp, user_query, application, query_attributes.user_a
 Files for the bulk API, with their action lines, are supported, and so are exports in which each line is a hit whose
 `_source` is the event.
 
-The structs below define the types. A line that is JSON but has other types is read once more, without the fields that a
-line can do without (log_rows.OPTIONAL); if another field differs, it is unreadable.
+Values are texts or numbers. A line that is JSON but has other types is read once more, without the fields that a line
+can do without (log_rows.OPTIONAL); if another field differs, it is unreadable.
 Nearly all lines of a log are regular; compiled code reads them (`everyday_rows`), to the same rows.
 """
 
 import ctypes
 import weakref
 from collections import Counter
+from collections.abc import Container, Sequence
 from collections.abc import Mapping as Table
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,10 +28,11 @@ import numpy as np
 import pyarrow as pa
 
 from clicktower.beam_jobs.compiled.log_library import library
-from clicktower.beam_jobs.sources import read_lines
+from clicktower.beam_jobs.sources.jsonl import WRONG_FIELD, JsonColumns, as_object
 from clicktower.beam_jobs.sources.log_rows import WrongValues, log_rows
 from clicktower.beam_jobs.sources.mapping import Events, Mapping
-from clicktower.beam_jobs.sources.source import LineSource, ParsedBlock, Path, parsed_lines, starts_of
+from clicktower.beam_jobs.sources.read_lines import split_lines, without_returns
+from clicktower.beam_jobs.sources.source import ACTION, LineSource, ParsedBlock, parsed_lines, rows_of_lines, starts_of
 from clicktower.schemas.search_log import KINDS, LOG_ROW
 from clicktower.schemas.text_contract import MARKS_OF_NOTHING
 
@@ -124,46 +125,23 @@ def _rows(columns: _Columns, length: int, meanings: Sequence[tuple[str, int]]) -
     return pa.RecordBatch.from_arrays(arrays, schema=LOG_ROW)
 
 
-_ACTIONS = frozenset({"index", "create", "update", "delete"})
-_Value = str | int | float | None
+ACTIONS = frozenset({"index", "create", "update", "delete"})
 MOST_KINDS = 126  # of actions: the compiled code numbers them in a byte, with searches and all others
 MOST_ODD = 0.05  # of the lines of a block: with more, the plain path takes no longer than both
 
-
-class _Index(msgspec.Struct, gc=False):
-    index: _Value = None
-
-
-class _Position(msgspec.Struct, gc=False):
-    ordinal: _Value | _Index = None
-
-
-class _Object(msgspec.Struct, gc=False):
-    object_id: _Value = None
-    internal_id: _Value = None
-
-
-class _EventAttributes(msgspec.Struct, gc=False):
-    object: _Object | None = None
-    position: _Position | None = None
-
-
-class _QueryAttributes(msgspec.Struct, gc=False):
-    user_agent: _Value = None
-
-
-class _Line(msgspec.Struct, gc=False):
-    query_id: _Value = None
-    client_id: _Value = None
-    user_query: _Value = None
-    action_name: _Value = None
-    timestamp: _Value = None
-    application: _Value = None
-    event_attributes: _EventAttributes | None = None
-    query_attributes: _QueryAttributes | None = None
-
-
-_decode = msgspec.json.Decoder(_Line).decode
+# Where UBI has our columns. An action must be known, since it decides what a line is.
+_COLUMNS = JsonColumns({
+    "query_id": [("query_id",)],
+    "client_id": [("client_id",)],
+    "query": [("user_query",)],
+    "event": [("action_name",)],
+    "time": [("timestamp",)],
+    "application": [("application",)],
+    "user_agent": [("query_attributes", "user_agent")],
+    "position": [("event_attributes", "position", "ordinal", "index"), ("event_attributes", "position", "ordinal")],
+    "object_id": [("event_attributes", "object", "object_id")],
+    "internal_id": [("event_attributes", "object", "internal_id")],
+})  # fmt: skip
 
 
 def kinds_of_actions(events: Events) -> dict[str, tuple[str, int]]:
@@ -177,82 +155,64 @@ def parse_block(block: bytes, kinds: Table[str, tuple[str, int]]) -> ParsedBlock
     """The rows of a block of whole lines, in their order; `kinds` gives kind and weight of each `action_name`."""
     everyday = everyday_rows(block, kinds)
     if everyday is None or len(everyday.odd) > MOST_ODD * everyday.num_lines:
-        cut = read_lines.split_lines(block)
-        every = _read(block, cut, kinds)
-        return parsed_lines(every.rows, starts_of(cut), every.rejects, every.wrong_values, every.num_action_lines)
+        cut = split_lines(block)
+        rows, rejects, wrong = _read(block, cut, kinds)
+        return parsed_lines(rows, starts_of(cut), rejects, wrong)
     if not len(everyday.odd):
         return parsed_lines(everyday.rows, everyday.odd, {}, Counter())
     odd_lines = [block[begin:end] for begin, end in everyday.odd_spans.tolist()]
-    odd = _read(b"\n".join(odd_lines), odd_lines, kinds)
-    starts = everyday.odd_spans[:, 0]
-    return parsed_lines(_merged(everyday, odd), starts, odd.rejects, odd.wrong_values, odd.num_action_lines)
+    odd_rows, rejects, wrong = _read(b"\n".join(odd_lines), odd_lines, kinds)
+    return parsed_lines(_merged(everyday, odd_rows, rejects), everyday.odd_spans[:, 0], rejects, wrong)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Read:
-    """The result of some lines: rows and the numbers of their lines, ascending; the reasons of the others, by
-    number, blank lines among them.
+def _read(
+    block: bytes, cut: list[bytes], kinds: Table[str, tuple[str, int]]
+) -> tuple[pa.RecordBatch, dict[int, str], WrongValues]:
+    """(the rows of any lines, `block` being all of them together; the fates of the other lines, by number; the values
+    of wrong types); it defines the result of `everyday_rows`.
     """
-
-    rows: pa.RecordBatch
-    numbers: np.ndarray
-    rejects: dict[int, str]
-    num_action_lines: int
-    wrong_values: WrongValues
-
-
-def _read(block: bytes, cut: list[bytes], kinds: Table[str, tuple[str, int]]) -> _Read:
-    """Reads any lines, `block` being all of them together; it defines the result of `everyday_rows`."""
-    lines = read_lines.without_returns(block, cut)
-    values, rejects = read_lines.decode_lines(block, lines, _decode)
+    lines = without_returns(block, cut)
     wrong: WrongValues = Counter()
-    for number in [number for number, reason in rejects.items() if reason == read_lines.WRONG_FIELD]:
-        if (value := _read_loosely(lines[number], wrong)) is not None:
-            values[number] = value
-            del rejects[number]
-    num_action_lines = 0
-    is_dropped = set(rejects)
-    if rejects or not all([value.query_id for value in values]):  # noqa: C419 (a list is twice as fast)
-        for number, value in enumerate(values):
-            if value is None or value.query_id:
-                continue
-            values[number], is_action = _without_id(lines[number], value, wrong)
-            if values[number] is None:
-                is_dropped.add(number)
-                if is_action:
-                    num_action_lines += 1
-                else:
-                    rejects[number] = read_lines.WRONG_FIELD
-    kept: Any = lines
-    numbers = np.arange(len(lines))
-    if is_dropped:
-        numbers = np.delete(numbers, list(is_dropped))
-        kept, values = [lines[number] for number in numbers], [values[number] for number in numbers]
-    hashes = read_lines.line_hashes(kept)
-    rows, unreadable, reasons, wrong_in_rows = log_rows(hashes, _columns(values), kinds, "iso", is_ubi=True)
-    rejects.update(zip(numbers[unreadable].tolist(), reasons, strict=True))
-    return _Read(
-        rows=rows,
-        numbers=np.delete(numbers, unreadable),
-        rejects=rejects,
-        num_action_lines=num_action_lines,
-        wrong_values=_by_names_of_ubi(wrong + wrong_in_rows),
-    )
+    events, rejects = _COLUMNS.read(block, lines, wrong)
+    for number, query_id in enumerate(_COLUMNS.column("query_id", events)):
+        if not query_id and number not in rejects:
+            events[number], fate = _without_id(lines[number], events[number], wrong)
+            if events[number] is None:
+                rejects[number] = fate
+    numbers = [number for number in range(len(lines)) if number not in rejects]
+    columns = _columns([events[number] for number in numbers])
+    ubi_rows = partial(log_rows, time_format="iso", is_ubi=True)
+    rows, wrong_in_rows = rows_of_lines(lines, numbers, columns, rejects, ubi_rows, kinds)
+    return rows, rejects, _by_names_of_ubi(wrong + wrong_in_rows)
 
 
-# Where UBI has our columns. An action must be known, since it decides what a line is.
-_WAYS: Table[str, list[Path]] = {
-    "query_id": [("query_id",)],
-    "client_id": [("client_id",)],
-    "query": [("user_query",)],
-    "event": [("action_name",)],
-    "time": [("timestamp",)],
-    "application": [("application",)],
-    "user_agent": [("query_attributes", "user_agent")],
-    "position": [("event_attributes", "position", "ordinal", "index"), ("event_attributes", "position", "ordinal")],
-    "object_id": [("event_attributes", "object", "object_id")],
-    "internal_id": [("event_attributes", "object", "internal_id")],
-}
+def _without_id(line: bytes, event: Any, wrong: WrongValues) -> tuple[Any, str]:
+    """(the event of a line without a query id: its own, or its `_source`; None for a bulk action, or a `_source` that
+    is not an event, and the fate of such a line). `wrong`: values of wrong types are added to it.
+    """
+    fields = as_object(line)
+    if len(fields) == 1 and (name := next(iter(fields))) in ACTIONS and bytes(fields[name])[:1] == b"{":
+        return None, ACTION
+    if (source := fields.get("_source")) is None or "query_id" in fields:
+        return event, ""
+    try:
+        return _COLUMNS.decode(source), ""
+    except msgspec.ValidationError:
+        return _COLUMNS.read_loosely(source, wrong), WRONG_FIELD
+
+
+def _columns(events: Sequence[Any]) -> dict[str, list[Any]]:
+    columns = {name: _COLUMNS.column(name, events) for name in _COLUMNS.ways_of}
+    # An object without an index is no rank.
+    columns["position"] = [None if isinstance(rank, msgspec.Struct) else rank for rank in columns["position"]]
+    ids = zip(columns.pop("object_id"), columns.pop("internal_id"), strict=True)
+    columns["document_id"] = [internal if _is_missing(named) else named for named, internal in ids]
+    return columns
+
+
+def _is_missing(document_id: str | int | float | None) -> bool:
+    """0 is a valid id."""
+    return document_id is None or (type(document_id) is str and document_id.strip() in MARKS_OF_NOTHING)
 
 
 def _by_names_of_ubi(wrong: WrongValues) -> WrongValues:
@@ -260,91 +220,23 @@ def _by_names_of_ubi(wrong: WrongValues) -> WrongValues:
     result: WrongValues = Counter()
     for key, count in wrong.items():
         name, _, kind = key.partition(":")
-        ways = _WAYS.get("object_id" if name == "document_id" else name, [(name,)])
+        ways = _COLUMNS.ways_of.get("object_id" if name == "document_id" else name, [(name,)])
         result[f"{'.'.join(ways[-1])}:{kind}"] += count
     return result
 
 
-def _read_loosely(line: bytes | msgspec.Raw, wrong: WrongValues) -> _Line | None:
-    """The line without those of its fields that have a wrong type, which are counted; None if it needs one of them."""
-    from clicktower.beam_jobs.sources.jsonl import usable_values
-
-    found = usable_values(bytes(line), _WAYS, wrong)
-    if found is None:
-        return None
-    return _Line(
-        query_id=found["query_id"],
-        client_id=found["client_id"],
-        user_query=found["query"],
-        action_name=found["event"],
-        timestamp=found["time"],
-        application=found["application"],
-        query_attributes=_QueryAttributes(user_agent=found["user_agent"]),
-        event_attributes=_EventAttributes(
-            object=_Object(object_id=found["object_id"], internal_id=found["internal_id"]),
-            position=_Position(ordinal=found["position"]),
-        ),
-    )
-
-
-def _merged(everyday: EverydayRows, irregular: _Read) -> pa.RecordBatch:
-    """The rows of both, in the order of their lines."""
-    if not irregular.rows.num_rows:
+def _merged(everyday: EverydayRows, odd_rows: pa.RecordBatch, rejects: Container[int]) -> pa.RecordBatch:
+    """The rows of both, in the order of their lines. `rejects`: the numbers of the odd lines that are no rows."""
+    if not odd_rows.num_rows:
         return everyday.rows
-    places = (everyday.odd - np.arange(len(everyday.odd)))[irregular.numbers].tolist()  # among the everyday rows
+    places = everyday.odd - np.arange(len(everyday.odd))  # among the everyday rows
     parts = []
     begin = 0
-    for number, place in enumerate(places):
-        parts += [everyday.rows.slice(begin, place - begin), irregular.rows.slice(number, 1)]
+    for number, place in enumerate(place for at, place in enumerate(places.tolist()) if at not in rejects):
+        parts += [everyday.rows.slice(begin, place - begin), odd_rows.slice(number, 1)]
         begin = place
     parts.append(everyday.rows.slice(begin))
     return pa.Table.from_batches(parts).unify_dictionaries().combine_chunks().to_batches()[0]
-
-
-def _without_id(line: bytes, value: _Line, wrong: WrongValues) -> tuple[_Line | None, bool]:
-    """(the event, whether the line is a bulk action instead) for a line without a query id.
-
-    The event is the line's own, or its `_source`; None for a bulk action, or a `_source` that is not an event. `wrong`:
-    fields of wrong types are added to it.
-    """
-    fields = read_lines.as_object(line)
-    if len(fields) == 1 and (name := next(iter(fields))) in _ACTIONS and bytes(fields[name])[:1] == b"{":
-        return None, True
-    if (source := fields.get("_source")) is None or "query_id" in fields:
-        return value, False
-    try:
-        return _decode(source), False
-    except msgspec.ValidationError:
-        return _read_loosely(source, wrong), False
-
-
-def _columns(values: list[_Line]) -> dict[str, list]:
-    attributes = [value.event_attributes for value in values]
-    objects = [None if each is None else each.object for each in attributes]
-    places = [None if each is None else each.position for each in attributes]
-    agents = [value.query_attributes for value in values]
-    ordinals: list[Any] = [None if place is None else place.ordinal for place in places]
-    if _Index in set(map(type, ordinals)):
-        ordinals = [ordinal.index if type(ordinal) is _Index else ordinal for ordinal in ordinals]
-    documents = [None if each is None else _document_id(each) for each in objects]
-    return {
-        "query_id": [value.query_id for value in values],
-        "client_id": [value.client_id for value in values],
-        "query": [value.user_query for value in values],
-        "document_id": documents,
-        "position": ordinals,
-        "time": [value.timestamp for value in values],
-        "event": [value.action_name for value in values],
-        "user_agent": [None if each is None else each.user_agent for each in agents],
-        "application": [value.application for value in values],
-    }
-
-
-def _document_id(item: _Object) -> Any:
-    """The `object_id`, or the `internal_id` of a document without one; 0 is a valid id."""
-    named = item.object_id
-    is_missing = named is None or (type(named) is str and named.strip() in MARKS_OF_NOTHING)
-    return item.internal_id if is_missing else named
 
 
 def ubi_source(mapping: Mapping) -> LineSource:

@@ -176,7 +176,7 @@ def _record_damage(folder: str, name: str) -> list[str]:
     """The damage of a sealed record, by its seal and its bytes; a record that predates seals may have any spelling."""
     content = storage.read_bytes(storage.join(folder, name))
     try:
-        broken = is_broken(from_bytes(content), since="1.1")
+        broken = is_broken(from_bytes(content))
     except (ValueError, AttributeError):  # not JSON, or not an object
         broken = True
     if broken:

@@ -9,9 +9,10 @@ import Stemmer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clicktower.schemas.lexical_contract import Analyser, golden_terms
+from clicktower.schemas.lexical_contract import Analyser
 from clicktower.schemas.section import Language
 from clicktower.schemas.text_contract import CONTRACT_VERSION
+from tests.schemas.golden_terms import golden_terms
 
 
 def test_golden_cases():

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clicktower.schemas.errors import StageError
-from clicktower.schemas.shard import draw, pair_keys, sampling_probability
+from clicktower.schemas.shard import ListedExclusions, draw, pair_keys
 
 MASK = (1 << 64) - 1
 MAX_RETRIES = 64  # shards that exist hold what they gave
@@ -49,11 +49,15 @@ def _pairs(draw_):
     return pool_size, n, [(key, sorted(excluded)) for key, excluded in pairs]
 
 
-def _draw(pairs, **settings) -> list[list[int]]:
+def _draw(pairs, pool_size, **settings) -> list[list[int]]:
     keys = np.array([key for key, _ in pairs], np.uint64)
     distinct = sorted({tuple(rows) for _, rows in pairs})  # pairs of one query share their list
     exclusion = np.array([distinct.index(tuple(rows)) for _, rows in pairs], np.int32)
-    return draw(keys, exclusion, pa.array(map(list, distinct), pa.list_(pa.int32())), **settings).tolist()
+    return draw(keys, exclusion, _listed(map(list, distinct), pool_size), **settings).tolist()
+
+
+def _listed(lists, pool_size: int) -> ListedExclusions:
+    return ListedExclusions.of(pa.array(lists, pa.list_(pa.int32())), pool_size)
 
 
 @settings(deadline=None)
@@ -92,9 +96,9 @@ def test_a_sliced_column_draws_what_its_own_rows_say():
     excluded = [[at, at + 1, at + 2, at + 5] for at in range(6)] * 5 + [[0], []]
     lists = pa.array(excluded, pa.list_(pa.int32()))
     keys = np.arange(len(lists), dtype=np.uint64)
-    whole = draw(keys, np.arange(32), lists, pool_size=12, n=3)
-    assert (draw(keys[4:], np.arange(28), lists.slice(4), pool_size=12, n=3) == whole[4:]).all()
-    assert sampling_probability(np.arange(2), lists.slice(30, 2), 12).tolist() == [1 / 11, 1 / 12]
+    whole = draw(keys, np.arange(32), ListedExclusions.of(lists, 12), n=3)
+    assert (draw(keys[4:], np.arange(28), ListedExclusions.of(lists.slice(4), 12), n=3) == whole[4:]).all()
+    assert ListedExclusions.of(lists.slice(30, 2), 12).num_allowed(np.arange(2)).tolist() == [11, 12]
 
 
 def test_the_last_free_rows_are_found_when_all_but_n_are_excluded():
@@ -109,19 +113,19 @@ def test_the_last_free_rows_are_found_when_all_but_n_are_excluded():
 def test_draws_are_uniform_over_the_allowed_rows():
     num_pairs, pool_size = 20_000, 50
     keys = pair_keys(map(str, range(num_pairs)), ["title"] * num_pairs)
-    excluded, of_pair = pa.array([[3, 10]], pa.list_(pa.int32())), np.zeros(num_pairs, np.int32)
-    counts = np.bincount(draw(keys, of_pair, excluded, pool_size=pool_size, n=4).ravel(), minlength=pool_size)
+    excluded, of_pair = _listed([[3, 10]], pool_size), np.zeros(num_pairs, np.int32)
+    counts = np.bincount(draw(keys, of_pair, excluded, n=4).ravel(), minlength=pool_size)
     assert counts[3] == counts[10] == 0
     # 80,000 draws over 48 rows: 1,667 each, standard deviation 40; six of them on either side.
     assert (np.abs(counts[np.delete(np.arange(50), [3, 10])] - 80_000 / 48) < 240).all()
-    assert (sampling_probability(of_pair, excluded, pool_size) == 1 / 48).all()
+    assert (excluded.num_allowed(of_pair) == 48).all()
 
 
 def test_seed_epoch_query_and_title_each_change_the_draw():
-    none = (np.zeros(1, int), pa.array([[]], pa.list_(pa.int32())))
+    none = (np.zeros(1, int), _listed([[]], 10**6))
     changed = [("q", "t", 0, 0), ("q", "t", 0, 1), ("q", "t", 1, 0), ("p", "t", 0, 0), ("q", "s", 0, 0)]
     rows = {
-        tuple(draw(pair_keys([query], [title]), *none, pool_size=10**6, n=4, seed=seed, epoch=epoch)[0])
+        tuple(draw(pair_keys([query], [title]), *none, n=4, seed=seed, epoch=epoch)[0])
         for query, title, seed, epoch in changed
     }
     assert len(rows) == len(changed)
@@ -134,10 +138,10 @@ def test_a_negative_seed_is_its_two_s_complement():
 
 def test_the_draw_that_shards_already_hold_stays_the_same():
     """Values of the first release. A change of them makes every shard on disk contradict its recipe."""
-    lists = pa.array([[], list(range(1, 1000))], pa.list_(pa.int32()))
+    lists = [[], list(range(1, 1000))]
     keys, exclusion = pair_keys(["angle braket"], ["4 in. Angle Bracket"]), np.zeros(1, int)
-    assert draw(keys, exclusion, lists, pool_size=1000, n=4).tolist() == [[423, 776, 988, 522]]
-    assert draw(keys, exclusion + 1, lists, pool_size=1002, n=3, seed=7, epoch=3).tolist() == [[1000, 0, 1001]]
+    assert draw(keys, exclusion, _listed(lists, 1000), n=4).tolist() == [[423, 776, 988, 522]]
+    assert draw(keys, exclusion + 1, _listed(lists, 1002), n=3, seed=7, epoch=3).tolist() == [[1000, 0, 1001]]
 
 
 def test_pair_keys_are_blake2b_of_both_texts_and_do_not_run_together():
@@ -152,6 +156,4 @@ def test_too_few_rows_to_draw_from_is_an_error():
 
 
 def test_no_pairs_draw_nothing():
-    assert draw(
-        np.array([], np.uint64), np.array([], int), pa.array([], pa.list_(pa.int32())), pool_size=5, n=4
-    ).shape == (0, 4)
+    assert draw(np.array([], np.uint64), np.array([], int), _listed([], 5), n=4).shape == (0, 4)

@@ -15,9 +15,10 @@ import regex
 
 from clicktower.schemas.documents import read_documents
 from clicktower.schemas.judgments import read_queries
-from clicktower.schemas.lexical_contract import Analyser, golden_terms
+from clicktower.schemas.lexical_contract import Analyser
 from clicktower.schemas.section import Language
 from clicktower.schemas.text_contract import UNSPACED_RANGES, normalise
+from tests.schemas.golden_terms import golden_terms
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from clicktower.schemas import storage
 from clicktower.schemas.manifest import Outcome, Request
-from clicktower.schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS, sampling_probability
+from clicktower.schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS, ListedExclusions
 from clicktower.schemas.stage import run_stage
 from clicktower.schemas.text_contract import CONTRACT_VERSION, trigram_ids, words
 
@@ -64,7 +64,7 @@ def _write_shard(folder: str, pairs: Sequence[Pair], pool: Sequence[str]) -> Non
             [[number[text] for text in negatives] for _, _, negatives in pairs],
             [1] * len(pairs),
             [1.0] * len(pairs),
-            sampling_probability(exclusion, exclusions, len(pool)),
+            1.0 / ListedExclusions.of(exclusions, len(pool)).num_allowed(exclusion),
             pa.array(exclusion, pa.int32()),
         ],
         schema=PAIRS,

@@ -25,7 +25,7 @@ from clicktower.schemas.shard import (
     WORDS,
     ListedExclusions,
     absorb,
-    draw_allowed,
+    draw,
     open_table,
     pair_keys,
     require_within,
@@ -86,7 +86,7 @@ class ShardData:
     def redraw(self, shard: Shard, pairs: np.ndarray, *, n: int, seed: int, epoch: int) -> np.ndarray:
         """The negatives of some pairs in an epoch, as indices into `pool_texts`, int32 [pairs, n]."""
         listed = ListedExclusions(shard.exclusions.offsets, shard.exclusions.values, len(self.pool))
-        rows = draw_allowed(shard.keys[pairs], shard.exclusion[pairs], listed, n=n, seed=seed, epoch=epoch)
+        rows = draw(shard.keys[pairs], shard.exclusion[pairs], listed, n=n, seed=seed, epoch=epoch)
         return self.pool[rows]
 
 
@@ -508,7 +508,7 @@ def n_of_pool(
     """
     enough = exclusions.num_allowed(of_pair) >= n
     places = np.full((len(keys), n), -1, np.int64)
-    places[enough] = draw_allowed(keys[enough], of_pair[enough], exclusions, n=n, seed=seed, epoch=epoch)
+    places[enough] = draw(keys[enough], of_pair[enough], exclusions, n=n, seed=seed, epoch=epoch)
     for pair in np.flatnonzero(~enough):
         allowed = exclusions.allowed(of_pair[pair])
         places[pair, : len(allowed)] = allowed

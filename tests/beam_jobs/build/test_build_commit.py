@@ -26,10 +26,12 @@ TALLY = Tally(
 
 @pytest.fixture
 def job(tmp_path):
-    request = Request(stage="build", stage_version=1, config=asdict(BuildConfig()), inputs={})
+    config = BuildConfig()
+    request = Request(stage="build", stage_version=1, config=asdict(config), inputs={})
     folder = str(tmp_path / "build" / "digest" / "attempt-1")
     return BuildJob(
         attempt=Attempt(request=request, folder=folder, scratch=None, num_buckets=4, started=time.time()),
+        config=config,
         queries=(),
         exposures=(),
         clickers=(),

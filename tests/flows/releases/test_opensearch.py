@@ -13,13 +13,13 @@ from clicktower.flows.releases.export_release import export
 from clicktower.flows.releases.opensearch_index import index_definition, search_template
 from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.search import OpenRelease
-from clicktower.schemas.lexical_contract import golden_terms
 from clicktower.schemas.section import Language
 from clicktower.training.model.recipe import DEFAULT, recipe
 from tests.documented import ROOT, steps
 from tests.flows.releases.catalogue import CONFIG
 from tests.opensearch_server import OpenSearchServer
 from tests.recipes import varied
+from tests.schemas.golden_terms import golden_terms
 from tests.trained_model import trained_stage
 
 pytestmark = pytest.mark.engine

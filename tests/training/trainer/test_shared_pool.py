@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from clicktower.schemas.shard import draw
+from clicktower.schemas.shard import ListedExclusions, draw
 from clicktower.training.towers.text_table import Ragged, list_offsets
 from clicktower.training.trainer.shard_data import ExcludedBy, all_pool_indices, n_of_pool, shared_pool
 from tests.schemas.test_negatives import _reference_hash as reference_hash
@@ -106,7 +106,8 @@ def test_a_shared_pool_of_all_rows_gives_the_draw_of_independent_negatives(case)
     keys = np.arange(len(of_pair), dtype=np.uint64)
     needed, at = np.unique(of_pair, return_inverse=True)
     exclusions = ExcludedBy.of(ragged(lists)).among(np.arange(num_rows), needed)
-    apart = draw(keys, of_pair, pa.array(lists, pa.list_(pa.int32())), pool_size=num_rows, n=n, seed=3, epoch=2)
+    listed = ListedExclusions.of(pa.array(lists, pa.list_(pa.int32())), num_rows)
+    apart = draw(keys, of_pair, listed, n=n, seed=3, epoch=2)
     assert n_of_pool(keys, at, exclusions, n=n, seed=3, epoch=2).tolist() == apart.tolist()
 
 

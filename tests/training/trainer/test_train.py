@@ -16,7 +16,7 @@ from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UnknownVersionError, UsageError
 from clicktower.schemas.judgments import Judged
 from clicktower.schemas.manifest import to_bytes
-from clicktower.schemas.shard import draw
+from clicktower.schemas.shard import ListedExclusions, draw
 from clicktower.schemas.stage import open_result
 from clicktower.training.model.model import load_model
 from clicktower.training.trainer import clicks, shard_data
@@ -207,7 +207,8 @@ def test_redrawn_negatives_are_the_keyed_draw_of_the_epoch(shop_shards):
     shard, pairs = data.train[1], np.array([5, 0, 7])
     of_pair = [shard.exclusions.take(shard.exclusion[[p]]).values.tolist() for p in pairs]
     lists = pa.array(of_pair, pa.list_(pa.int32()))
-    expected = draw(shard.keys[pairs], np.arange(3), lists, pool_size=len(data.pool), n=4, seed=1, epoch=3)
+    listed = ListedExclusions.of(lists, len(data.pool))
+    expected = draw(shard.keys[pairs], np.arange(3), listed, n=4, seed=1, epoch=3)
     assert np.array_equal(data.redraw(shard, pairs, n=4, seed=1, epoch=3), data.pool[expected])
     assert not np.array_equal(data.redraw(shard, pairs, n=4, seed=1, epoch=4), data.pool[expected])
 
