@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from clicktower.training.model.parameters import Encoder, RowGradient, compute_threads
+from clicktower.training.model.parameters import Encoder, RowGradient
 from clicktower.training.model.recipe import tower_name
 from clicktower.training.towers.text_batch import TextBatch, text_batch
 from clicktower.training.towers.text_table import TextTable, grouped_order
-from clicktower.training.towers.threads import alone
+from clicktower.training.towers.threads import alone, compute_threads
 from clicktower.training.towers.tower import Parts, word_inputs
 from clicktower.training.towers.tower_settings import Truncated
 

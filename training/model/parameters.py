@@ -10,7 +10,6 @@ adding gradients over workers, norms, checkpoints) is an operation on rows and i
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -107,6 +106,10 @@ class RowGradient:
     rows: torch.Tensor
     table_RG: torch.Tensor
     parts: Parts
+
+
+# Of a micro-batch: the gradient of each side's tower, by its name, and the loss.
+LossGradient = tuple[list[tuple[str, RowGradient]], torch.Tensor]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -309,15 +312,6 @@ class Device:
 
 
 CPU = Device(torch.device("cpu"))
-
-
-def compute_threads(num_threads: int) -> ThreadPoolExecutor:
-    """A pool of threads that each compute a whole micro-batch or batch of texts, by single-threaded operations.
-
-    Operations here take 10 to 100 microseconds. When OpenMP shares them out, each ends with all threads spinning at a
-    barrier, and if another process holds a core for a moment they all wait. No result depends on the number of threads.
-    """
-    return ThreadPoolExecutor(num_threads, "compute", initializer=torch.set_num_threads, initargs=(1,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from clicktower.training.model.forward import encoded, gradients
 from clicktower.training.model.head import Head, Masks, draw_masks, head_of_model, penalise
 from clicktower.training.model.label_settings import Classify
 from clicktower.training.model.model import encode_table
-from clicktower.training.model.parameters import Encoder, Outputs, RowGradient
+from clicktower.training.model.parameters import Encoder, LossGradient, Outputs
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.ranking.labelled_measures import accuracy, area_of_probabilities
 from clicktower.training.towers.text_batch import OnDevice, TextBatch, text_batch
@@ -78,7 +78,7 @@ class LabelledBatch(OnDevice):
     def table_rows(self, side: str) -> torch.Tensor:
         return self.texts.rows
 
-    def gradient(self, encoder: Encoder, update: int) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+    def gradient(self, encoder: Encoder, update: int) -> LossGradient:
         objective = encoder.recipe.objective
         assert isinstance(objective, Classify)
         forward = encoded(self.texts, "query", encoder)

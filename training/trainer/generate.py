@@ -25,7 +25,7 @@ from clicktower.schemas.labelled_shard import LABELLED_CATALOGUE
 from clicktower.training.model.decoder import Decoder, Targets, decoder_of_model, targets_of, vocabulary_of, word_ids
 from clicktower.training.model.forward import encode_batch, encoded, gradients
 from clicktower.training.model.label_settings import Generate
-from clicktower.training.model.parameters import Encoder, Outputs, RowGradient
+from clicktower.training.model.parameters import Encoder, LossGradient, Outputs
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_batch import OnDevice, TextBatch, text_batch
 from clicktower.training.towers.text_table import Ragged, TextTable
@@ -176,7 +176,7 @@ class RephrasingBatch(OnDevice):
     def table_rows(self, side: str) -> torch.Tensor:
         return self.texts.rows
 
-    def gradient(self, encoder: Encoder, update: int) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+    def gradient(self, encoder: Encoder, update: int) -> LossGradient:
         settings = _settings(encoder.recipe)
         forward = encoded(self.texts, "query", encoder)
         weight = kappa(update - 1, rate=settings.kappa_rate, middle=settings.kappa_middle)

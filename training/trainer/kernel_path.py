@@ -8,7 +8,6 @@ Threads share the parts of each step, and no number depends on which thread comp
 import ctypes
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -122,10 +121,7 @@ class CompiledPath:
             of_sides = torch.cat([micro_batch.table_rows(side) for side in sides])
             touched[name] = towers.layout.touched(of_sides.unique())
         rows = self._touched_rows(towers, touched, update)
-        with ThreadPoolExecutor(1) as thread:
-            loss = abs(
-                self._gradients(towers, rows, WorkerShare([micro_batch], update, 1, Workers(), thread), math.inf)[0]
-            )
+        loss = abs(self._gradients(towers, rows, WorkerShare([micro_batch], update, 1, Workers()), math.inf)[0])
         self._crew.make("sum_in_order", map(whole, rows.values()))
         if not math.isfinite(loss) or any(tower_rows.num_misfits for tower_rows in rows.values()):
             return math.inf

@@ -22,29 +22,13 @@ from clicktower.schemas.section import code_of
 from clicktower.schemas.stage import Progress, silent
 from clicktower.training.kernel.kernel_library import status
 from clicktower.training.model.model import write_model
-from clicktower.training.model.parameters import (
-    CPU,
-    Device,
-    Layout,
-    compute_threads,
-    initial_parameters,
-    layout_of,
-    require_memory,
-)
+from clicktower.training.model.parameters import CPU, Device, Layout, initial_parameters, layout_of, require_memory
 from clicktower.training.model.recipe import Nesterov, Recipe
 from clicktower.training.towers.tower_settings import BiLSTM, Truncated
 from clicktower.training.trainer.checkpoint import Position, newest_checkpoint, read_checkpoint
 from clicktower.training.trainer.job import COMPILED, ROWS, TrainingJob, require_served
 from clicktower.training.trainer.kernel_path import CompiledPath, compiled_batch
-from clicktower.training.trainer.large_update import (
-    LossBatch,
-    Path,
-    Towers,
-    Workers,
-    WorkerShare,
-    large_update,
-    reference_path,
-)
+from clicktower.training.trainer.large_update import LossBatch, Path, Towers, Workers, WorkerShare, large_update
 from clicktower.training.trainer.objective import Objective, Task
 from clicktower.training.trainer.optimisers import MomentumSchedule, RowState, start_state
 from clicktower.training.trainer.run_report import Report
@@ -70,7 +54,6 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         device = open_device(job.device)
         require_right_gpu(job.device)
         kinds = kinds_of_workers(gpu_kind(job.device), workers)
-    threads = compute_threads(job.threads if device.place.type == "cpu" else 1)  # a GPU has one queue
     recipe = job.recipe
     require_served(job.arithmetic, recipe)
     files = ShardFiles(local_folder(job.shards), job.shard_files)
@@ -119,7 +102,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         for minibatch, share in prepared(minibatches[first_minibatch:], task, epoch, workers, path):
             update = position.update + 1
             try:
-                last_update = large_update(towers, WorkerShare(share, update, len(minibatch), workers, threads))
+                last_update = large_update(towers, WorkerShare(share, update, len(minibatch), workers))
             except Diverged as error:
                 from clicktower.training.trainer.culprit import name_culprit
 
@@ -155,7 +138,6 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
             report.checkpoint_if_due(position, now=epoch + 1 == last_epoch < recipe.epochs)
 
     # Write.
-    threads.shutdown()
     files.compare("Before the model is written")
     if report:
         report.close()
@@ -206,9 +188,9 @@ def path_of(
 ) -> Path:
     """The path of an arithmetic. `batch_of`: the objective's (training.trainer.objective), for gradients in torch."""
     if arithmetic == ROWS:
-        return resolve_name("clicktower.training.trainer.rows_path:RowsPath")(num_threads, batch_of)
+        return resolve_name("clicktower.training.trainer.reference_path:RowsPath")(num_threads, batch_of)
     if arithmetic != COMPILED:
-        return reference_path()(device, batch_of)
+        return resolve_name("clicktower.training.trainer.reference_path:ReferencePath")(num_threads, device, batch_of)
     return CompiledPath(
         num_threads,
         partial(

@@ -43,7 +43,7 @@ def values_of(addend: Addend, columns: int) -> tuple[np.ndarray, np.ndarray]:
 def compiled_gradient(recipe, layout, matrices, batch):
     rows, every = {name: LazyRows.start(matrix) for name, matrix in matrices.items()}, torch.arange(layout.rows)
     schedule = MomentumSchedule(0.9, 0.9, 10)
-    towers = Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule)
+    towers = Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule, path=compiled_path(recipe))
     touched = {name: TouchedRows(state, every, 1, schedule, room) for name, state in rows.items()}
     crew = KernelThreads(1)
     for of in touched.values():
