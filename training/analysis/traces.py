@@ -143,7 +143,7 @@ def _states(
     if not isinstance(tower, LSTMTower | PrintedLSTMTower):
         return {"y": torch.cat(tower.states(word_UG, parts, batch)).float().numpy()}
     kept = tower.trace(word_UG, parts, batch)
-    gates = [gate.float() for gate in kept.gates_PG.split(tower.cells, dim=1)]
+    gates = [gate.float() for gate in kept.gates_PG.split(tower.settings.cells, dim=1)]
     states = dict(zip(("o", "f", "i", "y_g") if len(gates) == 4 else ("o", "i", "y_g"), gates, strict=True))
     # The steps keep c only if a gradient needs it; with f = 1 it is the sum so far.
     states["c"] = kept.cell_Pd.float() if len(kept.cell_Pd) else torch.cumsum(states["i"] * states["y_g"], dim=0)

@@ -12,7 +12,6 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -34,8 +33,6 @@ from clicktower.training.towers.tower_settings import (
     Bag,
     BiLSTM,
     GatedRecurrent,
-    Shapes,
-    TowerSettings,
     Variational,
 )
 
@@ -69,16 +66,14 @@ def can_train(recipe: Recipe) -> bool:
 
 
 def moves_rows(recipe: Recipe) -> bool:
-    """Whether it updates a recipe's rows from given gradients. Imports torch, unless another reason says no."""
-    if not (
+    """Whether it updates a recipe's rows from given gradients."""
+    return (
         status().available
         and recipe.dtype == "float32"
         and isinstance(recipe.optimiser, Nesterov)
         and recipe.word_vectors is None
-    ):
-        return False
-    columns: int = resolve_name("clicktower.training.model.parameters:sizes_of")(recipe).columns
-    return columns % 16 == 0
+        and recipe.columns % 16 == 0
+    )
 
 
 def tokenised(texts: Sequence[str] | pa.StringArray | pa.LargeStringArray, table_rows: int) -> TextTable:
@@ -278,37 +273,6 @@ _RNN, _LSTM, _BAG, _DSSM = range(4)
 
 class TowerStruct(ctypes.Structure):
     _fields_ = fields(weights="p", table="p", place="p")
-
-
-@dataclass(frozen=True, slots=True)
-class TowerSizes:
-    """The sizes of a tower (towers.tower): of W, of an embedding, and of all other parts."""
-
-    columns: int
-    dimensions: int
-    parts: Shapes
-
-
-def kernel_sizes(tower: TowerSettings) -> TowerSizes:
-    """The sizes of a tower that the kernels serve."""
-    if isinstance(tower, Bag):
-        return TowerSizes(tower.cells, tower.cells, ())
-    if isinstance(tower, DSSM):
-        parts: Shapes = (("b", (tower.hidden,)), ("W_s", (tower.hidden, tower.cells)), ("b_s", (tower.cells,)))
-        return TowerSizes(tower.hidden, tower.cells, parts)
-    cells, ways, gates = tower.cells, 2 if isinstance(tower, BOTH_WAYS) else 1, 1
-    if isinstance(tower, GatedRecurrent):
-        gates = 4 if tower.forget_gate else 3
-    columns, dimensions = ways * gates * cells, ways * cells
-    parts = (("W_rec", (cells, columns)),)
-    if not isinstance(tower, RNN) or tower.bias:
-        parts += (("b", (columns,)),)
-    if isinstance(tower, GatedRecurrent) and tower.peepholes:
-        parts += (("W_peep", (gates - 1, ways * cells)),)
-    if isinstance(tower, Variational):
-        weights, bias, dimensions = (ways * cells, tower.latent), (tower.latent,), 2 * tower.latent
-        parts += (("W_mu", weights), ("b_mu", bias), ("W_sigma", weights), ("b_sigma", bias))
-    return TowerSizes(columns, dimensions, parts)
 
 
 class TowerPoint:

@@ -31,7 +31,7 @@ from clicktower.training.model.model_folder import (
     reading_model,
     write_files,
 )
-from clicktower.training.model.parameters import CPU, Encoder, Layout, Outputs, layout_of, sizes_of
+from clicktower.training.model.parameters import CPU, Encoder, Layout, Outputs, layout_of
 from clicktower.training.model.recipe import Recipe, tower_name
 from clicktower.training.towers.text_table import CONTRACT_VERSION as WORDS_VERSION
 from clicktower.training.towers.text_table import TextTable
@@ -139,7 +139,7 @@ def write_model(folder: str, recipe: Recipe, layout: Layout, towers: Mapping[str
         "schema_version": SCHEMA_VERSION,
         "recipe": named_settings(recipe),  # a newer setting at its default leaves the file as it was
         "text_contract": contract | rows.text_contract(),
-        "dimensions": sizes_of(recipe).dimensions,
+        "dimensions": recipe.tower.dimensions,
         "outputs": asdict(layout.outputs),
         "parameters": sum(array.size for array in weights.values()),
         **({"words": rows.words} if rows.words else {}),

@@ -21,7 +21,6 @@ from torch.nn.functional import pad
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.process import memory_bytes
 from clicktower.schemas.section import code_of
-from clicktower.training.model.kernel_towers import SERVED, TowerSizes, kernel_sizes
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_table import WordRows
 from clicktower.training.towers.tower_settings import GatedRecurrent, Recurrent, Shapes
@@ -81,14 +80,8 @@ def tower_of(recipe: Recipe) -> "Tower":
     tower: Tower = code_of(recipe.tower)(recipe.tower)
     if not recipe.word_vectors:
         return tower
-    projected: Tower = resolve_name("clicktower.training.towers.tower:Projected")(tower, recipe.word_vectors.columns)
+    projected: Tower = resolve_name("clicktower.training.towers.tower:Projected")(tower)
     return projected
-
-
-def sizes_of(recipe: Recipe) -> "TowerSizes | Tower":
-    """The sizes of a recipe's tower; its code in torch is not loaded for one that the kernels know."""
-    is_known = type(recipe.tower) in SERVED and not recipe.word_vectors
-    return kernel_sizes(recipe.tower) if is_known else tower_of(recipe)
 
 
 RECURRENT = {"W_rec", "b", "W_peep"}  # a recurrent tower's parts besides W
@@ -203,12 +196,11 @@ class Layout:
 
 def layout_of(recipe: Recipe, table_rows: int, outputs: Outputs = NO_OUTPUTS, words: Sequence[str] = ()) -> Layout:
     """`table_rows`: of letter trigrams. `words`: those that have a row of their own."""
-    tower = sizes_of(recipe)
     extra = layer_of(recipe, outputs)
     return Layout(
         word_rows=WordRows(table_rows, tuple(words)),
-        columns=tower.columns,
-        parts=tower.parts + (extra.parts if extra else ()),
+        columns=recipe.columns,
+        parts=recipe.tower_parts + (extra.parts if extra else ()),
         outputs=outputs,
         frozen_words=recipe.word_vectors is not None and recipe.word_vectors.kind == "frozen",
     )
@@ -227,8 +219,8 @@ def require_memory(recipe: Recipe, layout: Layout, workers: int = 1) -> None:
         return
 
     def is_too_large(cells: int) -> bool:
-        tower = sizes_of(replace(recipe, tower=replace(recipe.tower, cells=cells)))
-        its_layout = replace(layout, columns=tower.columns, parts=tower.parts)
+        smaller = replace(recipe, tower=replace(recipe.tower, cells=cells))
+        its_layout = replace(layout, columns=smaller.columns, parts=smaller.tower_parts)
         return workers * training_bytes(recipe, its_layout) > there
 
     fits = bisect_left(range(1, recipe.tower.cells), True, key=is_too_large)
@@ -336,4 +328,4 @@ class Encoder:
 
     @property
     def dimensions(self) -> int:
-        return sizes_of(self.recipe).dimensions
+        return self.recipe.tower.dimensions

@@ -28,7 +28,7 @@ from clicktower.schemas.section import (
     section,
 )
 from clicktower.training.model.objective_settings import Clicks, Fixed, ObjectiveSettings, Pool
-from clicktower.training.towers.tower_settings import CLSM, DSSM, LSTM, RNN, BiLSTM, TowerSettings
+from clicktower.training.towers.tower_settings import CLSM, DSSM, LSTM, RNN, BiLSTM, Shapes, TowerSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,6 +210,17 @@ class Recipe:
             and optimiser.clip_norm > 0
             and self.word_vectors is None
         )
+
+    @property
+    def columns(self) -> int:
+        """Of W: the numbers that a trigram adds, or that a word's vector has."""
+        return self.word_vectors.columns if self.word_vectors else self.tower.columns
+
+    @property
+    def tower_parts(self) -> Shapes:
+        """The tower's parameters besides W; above word vectors W_in makes them its inputs (towers.tower)."""
+        parts = self.tower.parts
+        return (("W_in", (self.columns, self.tower.columns)), *parts) if self.word_vectors else parts
 
     @property
     def clicks(self) -> Clicks:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from clicktower.training.model.embedding import AnyEncoder
-from clicktower.training.model.kernel_towers import CompiledModel, CompiledTower, can_encode, kernel_sizes
+from clicktower.training.model.kernel_towers import CompiledModel, CompiledTower, can_encode
 from clicktower.training.model.model_folder import ShapesDiffer, Stored, encoder_of, read_model, reading_model
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_table import WordRows
@@ -41,7 +41,7 @@ def _compiled(description: Mapping[str, Any], weights: Mapping[str, np.ndarray])
     recipe = Recipe(**description["recipe"])
     if description.get("words") or not can_encode(recipe):
         raise _NotCompiled
-    table_rows, towers, sizes = description["text_contract"]["table_rows"], {}, kernel_sizes(recipe.tower)
+    table_rows, towers, sizes = description["text_contract"]["table_rows"], {}, recipe.tower
     for name in recipe.objective.towers:
         table_RG, parts = weights[f"{name}.W"], {part: weights[f"{name}.{part}"] for part, _ in sizes.parts}
         sound = table_RG.shape == (table_rows, sizes.columns) and all(

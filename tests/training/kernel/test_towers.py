@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from clicktower.schemas.section import code_of
 from clicktower.training.kernel.kernel_library import library, status
 from clicktower.training.model.forward import encode_batch
-from clicktower.training.model.kernel_towers import CHUNK_TEXTS, SERVED, TowerPoint, kernel_sizes
-from clicktower.training.towers.tower_settings import DSSM, LSTM, RNN, Bag, BiLSTM, Variational
+from clicktower.training.model.kernel_towers import CHUNK_TEXTS, TowerPoint
 from clicktower.training.trainer.click_loss import pair_gradient
 from clicktower.training.trainer.kernel_path import Addend, KernelThreads, TouchedRows, whole
 from clicktower.training.trainer.large_update import Towers
@@ -163,20 +161,3 @@ def test_a_gradient_that_is_not_finite_stays_so():
     matrices["query"][3] = torch.nan
     loss, _ = compiled_gradient(recipe, layout, matrices, compiled_path(recipe).prepare(random_pairs(9, 20, 2)))
     assert np.isnan(loss)
-
-
-ALL_GATES = {"forget_gate": True, "peepholes": True}
-
-
-@pytest.mark.parametrize(
-    "tower",
-    [
-        LSTM(cells=16), LSTM(cells=32, **ALL_GATES), BiLSTM(cells=16, peepholes=True), RNN(cells=16), Bag(cells=48),
-        DSSM(cells=16, hidden=48), Variational(cells=16, latent=24), Variational(cells=16, latent=8, **ALL_GATES),
-    ],
-    ids=repr,
-)  # fmt: skip
-def test_the_sizes_that_the_kernels_know_are_those_of_the_tower(tower):
-    expected, found = code_of(tower)(tower), kernel_sizes(tower)
-    assert type(tower) in SERVED
-    assert (found.columns, found.dimensions, found.parts) == (expected.columns, expected.dimensions, expected.parts)

@@ -10,7 +10,7 @@ import torch
 from clicktower.schemas.errors import StageError, UnknownVersionError, UsageError
 from clicktower.schemas.text_contract import CONTRACT_VERSION, trigram_ids, words
 from clicktower.training.model.model import Model, load_model, write_model
-from clicktower.training.model.parameters import initial_parameters, layout_of, tower_of
+from clicktower.training.model.parameters import initial_parameters, layout_of
 from clicktower.training.model.recipe import names, recipe
 from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding
@@ -132,8 +132,8 @@ def test_a_model_of_every_recipe_comes_back_as_it_was_written(tmp_path, name):
     found = load_model(str(tmp_path))
     assert found.recipe == small
     assert all(torch.equal(found.towers[side], matrix) for side, matrix in towers.items())
-    assert found.encode(TEXTS, "document", empty="zero").shape == (len(TEXTS), tower_of(small).dimensions)
+    assert found.encode(TEXTS, "document", empty="zero").shape == (len(TEXTS), small.tower.dimensions)
     stored = safetensors.torch.load_file(tmp_path / "model.safetensors")
     tower = small.objective.towers[0]
-    assert stored[f"{tower}.W"].shape == (ROWS, tower_of(small).columns)
+    assert stored[f"{tower}.W"].shape == (ROWS, small.columns)
     assert {k: tuple(stored[f"{tower}.{k}"].shape) for k, _ in layout.parts} == dict(layout.parts)

@@ -20,7 +20,7 @@ from clicktower.schemas.text_contract import CONTRACT_VERSION, trigram_ids, word
 from clicktower.training.analysis.traces import trace
 from clicktower.training.model.forward import encoded, gradients
 from clicktower.training.model.model import Model, encode_table, load_model, write_model
-from clicktower.training.model.parameters import Encoder, initial_parameters, layout_of, tower_of
+from clicktower.training.model.parameters import Encoder, initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_batch import text_batch
 from clicktower.training.towers.text_table import WordRows
@@ -170,7 +170,7 @@ def test_gradients_equal_finite_differences_and_frozen_rows_have_none(tower, how
     matrix = initial_parameters(recipe, layout, "query", None, numbers.normal(size=(3, 3)))
     table, texts = random_texts(numbers, 6, longest=4, num_trigrams=layout.table_rows)
     batch = text_batch([(table, np.arange(len(texts)))])
-    weights_Nd = torch.from_numpy(numbers.normal(size=(len(texts), tower_of(recipe).dimensions)))
+    weights_Nd = torch.from_numpy(numbers.normal(size=(len(texts), recipe.tower.dimensions)))
 
     def made(at: torch.Tensor):
         encoder = Encoder.of(recipe, layout, {"query": at})

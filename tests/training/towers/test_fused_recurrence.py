@@ -41,15 +41,18 @@ def of(tower: str, **changes) -> Recipe:
     return varied(RECIPE, **TOWERS[tower], **changes)
 
 
-def inputs(tower: Tower, batch: TextBatch, seed: int = 4) -> tuple[torch.Tensor, dict[str, torch.Tensor], torch.Tensor]:
+def inputs(
+    recipe: Recipe, batch: TextBatch, seed: int = 4
+) -> tuple[torch.Tensor, dict[str, torch.Tensor], torch.Tensor]:
     """(W l of each word, the parts, a gradient of the embeddings), random, in float64."""
     random = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(shape, generator=random, dtype=torch.float64)
 
-    parts = {name: normal(*shape) * 0.3 for name, shape in tower.parts}
-    return normal(len(batch.word_offsets), tower.columns), parts, normal(len(batch.order), tower.dimensions)
+    parts = {name: normal(*shape) * 0.3 for name, shape in recipe.tower_parts}
+    dimensions = recipe.tower.dimensions
+    return normal(len(batch.word_offsets), recipe.columns), parts, normal(len(batch.order), dimensions)
 
 
 def both_ways(tower: Tower, batch: TextBatch, word_UG, parts, by_Nd, steps: int) -> dict[str, np.ndarray]:
@@ -67,7 +70,7 @@ def check_against_float64(recipe: Recipe, batch: TextBatch, steps: int, device: 
     """Kernels give in float32 what the plain tower gives in float64, to a few float32 roundings of the largest."""
     plain, fused = tower_of(recipe), device.tower(recipe)
     assert fused != plain
-    word_UG, parts, by_Nd = inputs(plain, batch)
+    word_UG, parts, by_Nd = inputs(recipe, batch)
     expected = both_ways(plain, batch, word_UG, parts, by_Nd, steps)
     there = [{k: v.float().to(device.place) for k, v in parts.items()}]
     there += [x.float().to(device.place) for x in (word_UG, by_Nd)]
@@ -111,7 +114,7 @@ def test_gradient_equals_finite_differences_of_the_float64_tower(tower, device):
     table, _ = random_texts(np.random.default_rng(7), 35, longest=5, num_trigrams=TRIGRAMS)
     batch = text_batch([(table, np.arange(35))])
     plain = tower_of(recipe)
-    word_UG, parts, by_Nd = inputs(plain, batch)
+    word_UG, parts, by_Nd = inputs(recipe, batch)
     there = {k: v.float().to(device.place) for k, v in parts.items()}
     found = both_ways(
         device.tower(recipe), batch.to(device.place), word_UG.float().to(device.place), there,
@@ -163,7 +166,7 @@ def test_what_kernels_do_not_know_is_left_to_the_plain_tower(place):
 def test_the_recipe_that_runs_by_default_has_a_kernel_for_its_recurrence(place):
     tower = Device(place, fused=True).tower(recipe(DEFAULT))
     assert isinstance(tower, gpu_recurrent.FusedLSTM)
-    assert tower.cells == 192
+    assert tower.settings.cells == 192
 
 
 @triton.jit

@@ -30,25 +30,6 @@ from tests.training.trainings import train
 torch.set_num_threads(1)
 
 
-@dataclass(frozen=True, slots=True)
-class TanhOfMean:
-    dimensions: int
-
-    @property
-    def columns(self) -> int:
-        return self.dimensions
-
-    @property
-    def parts(self) -> Shapes:
-        return (("b", (self.dimensions,)),)
-
-    def forward(
-        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
-    ) -> tuple[torch.Tensor, float]:
-        lengths_N = torch.bincount(text_of_row(batch))
-        return torch.tanh(text_sums(word_UG, batch) / lengths_N[:, None] + parts["b"]), 0.0
-
-
 @section
 class MeanSettings(TowerSettings):
     """The tanh of the mean of the words' inputs.
@@ -57,13 +38,32 @@ class MeanSettings(TowerSettings):
         units: The dimensions of the embedding.
     """
 
-    code: ClassVar[str] = f"{__name__}:tower"
+    code: ClassVar[str] = f"{__name__}:TanhOfMean"
     kind: Literal["tanh_of_mean"] = "tanh_of_mean"
     units: Count = 8
 
+    @property
+    def columns(self) -> int:
+        return self.units
 
-def tower(settings: MeanSettings) -> TanhOfMean:
-    return TanhOfMean(settings.units)
+    @property
+    def dimensions(self) -> int:
+        return self.units
+
+    @property
+    def parts(self) -> Shapes:
+        return (("b", (self.units,)),)
+
+
+@dataclass(frozen=True, slots=True)
+class TanhOfMean:
+    settings: MeanSettings
+
+    def forward(
+        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
+    ) -> tuple[torch.Tensor, float]:
+        lengths_N = torch.bincount(text_of_row(batch))
+        return torch.tanh(text_sums(word_UG, batch) / lengths_N[:, None] + parts["b"]), 0.0
 
 
 RECIPE = Recipe(
