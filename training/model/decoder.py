@@ -31,7 +31,7 @@ import torch
 
 from clicktower.schemas.text_contract import words
 from clicktower.training.model.label_settings import Generate
-from clicktower.training.model.parameters import Outputs
+from clicktower.training.model.model_folder import Outputs
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.recurrent import LSTMTower
 from clicktower.training.towers.text_batch import OnDevice, TextBatch, text_batch

@@ -22,7 +22,7 @@ import torch
 
 from clicktower.schemas.errors import UsageError
 from clicktower.training.model import label_settings
-from clicktower.training.model.parameters import Outputs
+from clicktower.training.model.model_folder import Outputs
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.threads import empty, in_blocks
 from clicktower.training.towers.tower import Parts

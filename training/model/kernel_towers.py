@@ -11,19 +11,16 @@ import ctypes
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from clicktower.schemas.errors import UsageError
-from clicktower.schemas.release import Similarity
 from clicktower.schemas.text_contract import words
 from clicktower.training.kernel.kernel_library import Owned, fields, library, require_memory, status
-from clicktower.training.model.embedding import Empty, Side
+from clicktower.training.model.embedding import Empty
 from clicktower.training.model.objective_settings import Clicks
-from clicktower.training.model.recipe import Nesterov, Recipe, tower_name
+from clicktower.training.model.recipe import Nesterov, Recipe
 from clicktower.training.towers.text_table import Ragged, TextTable, WordRows, list_offsets
 from clicktower.training.towers.tower_settings import (
     DSSM,
@@ -407,46 +404,3 @@ class Distribution:
         argument_Nh = outputs_Ne[:, self.dimensions // 2 :]
         argument_Nh[:] = np.logaddexp(argument_Nh, np.float32(0)) + np.float32(SIGMA_MIN)
         return outputs_Ne
-
-
-class OfRecipe:
-    """What an encoder has from its recipe."""
-
-    recipe: Recipe
-
-    @property
-    def similarity(self) -> Similarity:
-        """How its vectors are compared: as its objective compared them in training."""
-        return self.recipe.objective.similarity
-
-    @property
-    def word_share(self) -> float:
-        """The share of the words' own matches in a score (ranking.title_ranking)."""
-        return self.recipe.clicks.word_share
-
-    @property
-    def lexical_share(self) -> float:
-        """The share of the terms that a query and a title have in common (ranking.title_ranking)."""
-        return self.recipe.clicks.lexical_share
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompiledModel(OfRecipe):
-    """A model on the kernels: it encodes texts without torch, which takes seconds to load."""
-
-    recipe: Recipe
-    word_rows: WordRows
-    towers: Mapping[str, CompiledTower]  # by name
-    text_contract: Mapping[str, Any]
-
-    def encode(self, texts: Sequence[str], side: Side, *, empty: Empty = "error") -> np.ndarray:
-        """As `model.Model.encode`, the same bits."""
-        require_side(side)
-        tower = self.towers[tower_name(self.recipe, side)]
-        if len(texts) == 1 and (vector := tower.encode_short(texts[0])) is not None:
-            return vector
-        return tower.encode(encodable(texts, self.recipe, self.word_rows, empty))
-
-    @property
-    def dimensions(self) -> int:
-        return next(iter(self.towers.values())).dimensions

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -21,34 +21,13 @@ from torch.nn.functional import pad
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.process import memory_bytes
 from clicktower.schemas.section import code_of
+from clicktower.training.model.model_folder import NO_OUTPUTS, Outputs
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_table import WordRows
 from clicktower.training.towers.tower_settings import GatedRecurrent, Recurrent, Shapes
 
 if TYPE_CHECKING:
     from clicktower.training.towers.tower import Tower
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outputs:
-    """A model's outputs for a text besides its embedding: classes or words; none after clicks.
-
-    They come from the data and determine the shapes of parameters, so the model's description holds them.
-    """
-
-    unit: Literal["", "pairs", "texts"] = ""  # the classified unit
-    classes: tuple[str, ...] = ()
-    vocabulary: tuple[str, ...] = ()  # of the decoder (targets)
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any] | None) -> "Outputs":
-        """The inverse of `asdict`; None, as models of earlier versions have it, gives empty outputs."""
-        if value is None:
-            return Outputs()
-        return Outputs(unit=value["unit"], classes=tuple(value["classes"]), vocabulary=tuple(value["vocabulary"]))
-
-
-NO_OUTPUTS = Outputs()
 
 
 class Layer(Protocol):
@@ -70,18 +49,14 @@ def layer_of(recipe: Recipe, outputs: Outputs) -> Layer | None:
     return resolve_name(recipe.objective.layer)(recipe, outputs) if has_outputs else None
 
 
-def is_head_or_decoder(part: str) -> bool:
-    """Whether a part does not belong to the tower itself."""
-    return part.startswith(("head.", "decoder."))
-
-
 def tower_of(recipe: Recipe) -> "Tower":
     """A recipe's tower, above word vectors if it has some."""
     tower: Tower = code_of(recipe.tower)(recipe.tower)
     if not recipe.word_vectors:
         return tower
-    projected: Tower = resolve_name("clicktower.training.towers.tower:Projected")(tower)
-    return projected
+    from clicktower.training.towers.tower import Projected
+
+    return Projected(tower)
 
 
 RECURRENT = {"W_rec", "b", "W_peep"}  # a recurrent tower's parts besides W
@@ -179,10 +154,10 @@ class Layout:
             row += self.rows_of(shape)
         return parts
 
-    def split_arrays(self, matrix: torch.Tensor) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """As `split`, of a matrix on the CPU, as NumPy's views."""
+    def arrays(self, matrix: torch.Tensor) -> dict[str, np.ndarray]:
+        """As `split`, of a matrix on the CPU, as NumPy's views by name."""
         table, parts = self.split(matrix)
-        return table.numpy(), {name: part.numpy() for name, part in parts.items()}
+        return {name: part.numpy() for name, part in {"W": table, **parts}.items()}
 
     def join(self, table: torch.Tensor, parts: Parts) -> torch.Tensor:
         """The matrix of W, or some rows of it, and all parts: the inverse of `split`."""
@@ -325,6 +300,13 @@ class Encoder:
         split = {name: layout.split(matrix) for name, matrix in towers.items()}
         parts = {name: parts for name, (_, parts) in split.items()}
         return Encoder(recipe, layout, lambda name, rows: split[name][0].index_select(0, rows), parts, device)
+
+    @staticmethod
+    def of_arrays(recipe: Recipe, layout: Layout, towers: Mapping[str, Mapping[str, np.ndarray]]) -> "Encoder":
+        """Of the towers of a model, by their names."""
+        tensors = {name: {p: torch.from_numpy(array) for p, array in parts.items()} for name, parts in towers.items()}
+        tables = {name: parts.pop("W") for name, parts in tensors.items()}
+        return Encoder(recipe, layout, lambda name, rows: tables[name].index_select(0, rows), tensors)
 
     @property
     def dimensions(self) -> int:

@@ -25,7 +25,8 @@ from clicktower.schemas.labelled_shard import LABELLED_CATALOGUE
 from clicktower.training.model.decoder import Decoder, Targets, decoder_of_model, targets_of, vocabulary_of, word_ids
 from clicktower.training.model.forward import encode_batch, encoded, gradients
 from clicktower.training.model.label_settings import Generate
-from clicktower.training.model.parameters import Encoder, LossGradient, Outputs
+from clicktower.training.model.model_folder import Outputs
+from clicktower.training.model.parameters import Encoder, LossGradient
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_batch import OnDevice, TextBatch, text_batch
 from clicktower.training.towers.text_table import Ragged, TextTable

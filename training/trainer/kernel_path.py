@@ -288,8 +288,8 @@ class KernelThreads(Owned):
         """
         recipe, layout, points = towers.recipe, towers.layout, {}
         for name, tower_rows in rows.items():
-            table_RG, parts = layout.split_arrays(torch.from_numpy(tower_rows.ahead_RG))
-            points[name] = TowerPoint(recipe, table_RG, parts, tower_rows.place_of_row)
+            parts = layout.arrays(torch.from_numpy(tower_rows.ahead_RG))
+            points[name] = TowerPoint(recipe, parts["W"], parts, tower_rows.place_of_row)
         while len(self._workspaces) < len(batches):
             self._workspaces.append(Owned("workspace", library().workspace_new(), "a gradient"))
         used = [workspace.handle for workspace in self._workspaces[: len(batches)]]

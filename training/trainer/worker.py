@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from clicktower.schemas.errors import Diverged, StageError
 from clicktower.schemas.section import code_of
 from clicktower.schemas.stage import Progress, silent
 from clicktower.training.kernel.kernel_library import status
-from clicktower.training.model.model import write_model
+from clicktower.training.model.model import Model, write_model
 from clicktower.training.model.parameters import CPU, Device, Layout, initial_parameters, layout_of, require_memory
 from clicktower.training.model.recipe import Nesterov, Recipe
 from clicktower.training.towers.tower_settings import BiLSTM, Truncated
@@ -61,15 +60,15 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     objective: Objective = code_of(recipe.objective)
     words: tuple[str, ...] = ()
     vectors_KD, known_words = None, dict[str, int]()
-    if job.word_vectors:
+    if job.sources.word_vectors:
         from clicktower.training.model.word_vectors import vectors_of_shards
 
         show_step("reading the word vectors", 0, None)
-        word_vectors = vectors_of_shards(files.folder, job.word_vectors)
+        word_vectors = vectors_of_shards(files.folder, job.sources.word_vectors)
         words, vectors_KD, known_words = word_vectors.words, word_vectors.vectors_KD, word_vectors.metrics()
-    if job.teacher:
+    if job.sources.teacher:
         show_step("the teacher reads the texts", 0, None)
-    task = objective.load(files.folder, recipe, words, job.teacher)
+    task = objective.load(files.folder, recipe, words, job.sources.teacher)
     watch = task.watched(job.judged)
     order = Order(lengths=task.lengths, micro_batch=recipe.micro_batch, minibatch=recipe.minibatch, seed=recipe.seed)
     layout = layout_of(recipe, task.table_rows, task.outputs, words)
@@ -81,7 +80,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     position, rows = _restore(job, workers)
     position = replace(position, gpus=[*position.gpus, *(kind for kind in kinds if kind not in position.gpus)])
     if not rows:
-        start = start_of(recipe, layout, task.row_weights(), job.start, vectors_KD)
+        start = start_of(recipe, layout, task.row_weights(), job.sources.start, vectors_KD)
         # One after the other: a state is a copy, and there may not be room for two of each tower.
         rows = {tower: start_state(recipe, start.pop(tower)) for tower in list(start)}
     rows = {tower: state.to(device.place) for tower, state in rows.items()}
@@ -104,7 +103,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
             try:
                 last_update = large_update(towers, WorkerShare(share, update, len(minibatch), workers))
             except Diverged as error:
-                from clicktower.training.trainer.culprit import name_culprit
+                from clicktower.training.trainer.process_group import name_culprit
 
                 largest = partial(path.largest, towers, update=update)
                 raise name_culprit(error, largest, share, minibatch, task.files, workers, update) from None
@@ -146,7 +145,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         return {}
     # A tower's optimiser state is freed as the tower is published: there may not be room for both.
     matrices = {name: rows.pop(name).all_published(position.update, schedule) for name in list(rows)}
-    write_model(job.output, recipe, layout, matrices)
+    write_model(job.output, Model.of(recipe, layout, matrices))
     return {
         "updates": position.update,
         "resumed_at": resumed_at,
@@ -187,19 +186,15 @@ def path_of(
     arithmetic: str, recipe: Recipe, device: Device, num_threads: int, batch_of: Callable[[Any], LossBatch]
 ) -> Path:
     """The path of an arithmetic. `batch_of`: the objective's (training.trainer.objective), for gradients in torch."""
-    if arithmetic == ROWS:
-        return resolve_name("clicktower.training.trainer.reference_path:RowsPath")(num_threads, batch_of)
-    if arithmetic != COMPILED:
-        return resolve_name("clicktower.training.trainer.reference_path:ReferencePath")(num_threads, device, batch_of)
-    return CompiledPath(
-        num_threads,
-        partial(
-            compiled_batch,
-            both_directions=isinstance(recipe.tower, BiLSTM),
-            # A cut cannot apply to only some of the texts that share a step.
-            share_prefixes=isinstance(recipe.tower, Truncated) and not recipe.tower.truncate_steps,
-        ),
-    )
+    if arithmetic == COMPILED:
+        # A cut cannot apply to only some of the texts that share a step.
+        share_prefixes = isinstance(recipe.tower, Truncated) and not recipe.tower.truncate_steps
+        both_directions = isinstance(recipe.tower, BiLSTM)
+        prepare = partial(compiled_batch, both_directions=both_directions, share_prefixes=share_prefixes)
+        return CompiledPath(num_threads, prepare)
+    from clicktower.training.trainer.reference_path import ReferencePath, RowsPath
+
+    return RowsPath(num_threads, batch_of) if arithmetic == ROWS else ReferencePath(num_threads, device, batch_of)
 
 
 def prepared(

@@ -90,16 +90,11 @@ def test_its_embeddings_are_those_of_its_equation_and_of_the_stored_weights(trai
     model = load_model(trained.data)
     assert model.recipe == RECIPE
     texts = ["steel mallet", "garden", "heavy duty borer no 2"]
-    table, bias = (part.double().numpy() for part in _stored(model))
+    table, bias = (model.towers["query"][part].astype(np.float64) for part in ("W", "b"))
     for text, found in zip(texts, model.encode(texts, "query"), strict=True):
         offsets, ids = trigram_ids(words(text), TABLE_ROWS)
         expected = np.tanh(table[ids].sum(axis=0) / (len(offsets) - 1) + bias)
         assert_equal_but_for_rounding(found, expected)
-
-
-def _stored(model) -> tuple[torch.Tensor, torch.Tensor]:
-    table, parts = model.layout.split(model.towers["query"])
-    return table, parts["b"]
 
 
 def test_it_is_evaluated_beside_the_baselines(trained, tmp_path):
