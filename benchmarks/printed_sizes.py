@@ -44,7 +44,7 @@ from clicktower.training.model.recipe import Nesterov, Recipe  # noqa: E402
 from clicktower.training.model.recipe import recipe as named_recipe  # noqa: E402
 from clicktower.training.model.recipe_kinds import SGD  # noqa: E402
 from clicktower.training.towers.text_table import Ragged, TextTable, WordRows, list_offsets  # noqa: E402
-from clicktower.training.towers.tower_settings import CLSM  # noqa: E402
+from clicktower.training.towers.tower_kinds import CLSM  # noqa: E402
 from clicktower.training.trainer.classify import batch as batch_of  # noqa: E402
 from clicktower.training.trainer.classify import classify_task  # noqa: E402
 from clicktower.training.trainer.job import arithmetic_of  # noqa: E402

@@ -56,7 +56,7 @@ BESIDE = (
     "training/towers/recurrent.py", "training/towers/text_batch.py", "training/towers/threads.py",
     "training/towers/tower.py", "training/towers/tower_kinds.py", "training/trainer/adaptive_optimisers.py",
     "training/trainer/classify.py", "training/trainer/click_loss.py", "training/trainer/click_teacher.py",
-     "training/trainer/earlier_model.py", "training/trainer/generate.py",
+    "training/trainer/culprit.py", "training/trainer/earlier_model.py", "training/trainer/generate.py",
     "training/trainer/gpu_check.py", "training/trainer/labelled_shards.py",
     "training/trainer/ray_cluster.py", "training/trainer/ray_workers.py", "training/trainer/reference_path.py",
 )  # fmt: skip

@@ -185,10 +185,10 @@ def _trained(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) 
         towers.setdefault(tower, {})[part] = array
     # Those of a head or decoder are compared where torch is loaded, which knows them (layout).
     shapes = {"W": (rows.num_rows, recipe.columns), **dict(recipe.tower_parts)}
-    found = [{p: a.shape for p, a in parts.items() if not is_head_or_decoder(p)} for parts in towers.values()]
-    if towers.keys() != set(recipe.objective.towers) or any(of_tower != shapes for of_tower in found):
-        raise ShapesDiffer
-    if any(array.dtype != recipe.dtype for array in weights.values()):
+    for parts in towers.values():
+        if {part: array.shape for part, array in parts.items() if not is_head_or_decoder(part)} != shapes:
+            raise ShapesDiffer
+    if towers.keys() != set(recipe.objective.towers) or any(a.dtype != recipe.dtype for a in weights.values()):
         raise ShapesDiffer
     return Model(
         recipe=recipe,

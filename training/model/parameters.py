@@ -194,9 +194,9 @@ def require_memory(recipe: Recipe, layout: Layout, workers: int = 1) -> None:
         return
 
     def is_too_large(cells: int) -> bool:
-        smaller = replace(recipe, tower=replace(recipe.tower, cells=cells))
-        its_layout = replace(layout, columns=smaller.columns, parts=smaller.tower_parts)
-        return workers * training_bytes(recipe, its_layout) > there
+        candidate = replace(recipe, tower=replace(recipe.tower, cells=cells))
+        with_cells = replace(layout, columns=candidate.columns, parts=candidate.tower_parts)
+        return workers * training_bytes(recipe, with_cells) > there
 
     fits = bisect_left(range(1, recipe.tower.cells), True, key=is_too_large)
     smaller = f"Set tower.cells to at most {fits:,}" if fits else "Set smaller sizes in the recipe, or fewer table_rows"

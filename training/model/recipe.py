@@ -28,7 +28,7 @@ from clicktower.schemas.section import (
     section,
 )
 from clicktower.training.model.objective_settings import Clicks, Fixed, ObjectiveSettings, Pool
-from clicktower.training.towers.tower_settings import CLSM, DSSM, LSTM, RNN, BiLSTM, Shapes, TowerSettings
+from clicktower.training.towers.tower_settings import LSTM, Shapes, TowerSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +144,7 @@ class Nesterov(OptimiserSettings):
     momentum_middle: Share = 0.9
 
 
+PRINTED_TOWERS = {"lstm", "bilstm", "rnn", "dssm", "clsm"}
 # The paper's printed training settings (Algorithm 1): two towers from separate random numbers, random negatives from
 # the build, μ 0.9/0.995/0.9. It also re-normalises gradients, with a th_G that it does not print.
 PRINTED_CLICKS = Clicks(same_start=False, negatives=Fixed())
@@ -203,7 +204,7 @@ class Recipe:
         clicks, optimiser = self.clicks, self.optimiser
         ours = ("recurrent_range", "recurrent_step", "forget_gate", "peepholes")
         return (
-            isinstance(self.tower, LSTM | BiLSTM | RNN | DSSM | CLSM)
+            self.tower.kind in PRINTED_TOWERS
             and not any(getattr(self.tower, name, 0) for name in ours)
             and clicks == replace(PRINTED_CLICKS, gamma=clicks.gamma, num_negatives=clicks.num_negatives)
             and optimiser == replace(PRINTED_OPTIMISER, step=optimiser.step, clip_norm=optimiser.clip_norm)

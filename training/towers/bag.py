@@ -37,8 +37,8 @@ from clicktower.training.towers.tower import (
     reading_order,
     text_sums,
 )
-from clicktower.training.towers.tower_kinds import CNN, SWEM
-from clicktower.training.towers.tower_settings import CLSM, DSSM, Bag
+from clicktower.training.towers.tower_kinds import CLSM, CNN, SWEM
+from clicktower.training.towers.tower_settings import DSSM, Bag
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,20 @@
 """The settings of towers that a plain training does not name: those of other papers, and the LSTM as it is printed."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator
 
 from clicktower.schemas.section import Count, Factor, section
-from clicktower.training.towers.tower_settings import GatedRecurrent, Shapes, TowerSettings, Truncated, Window
+from clicktower.training.towers.tower_settings import GatedRecurrent, Shapes, TowerSettings, Truncated
+
+
+def _odd(words: int) -> int:
+    if words % 2 == 0:
+        raise ValueError("it must be odd: a word, and as many on each side")
+    return words
+
+
+Window = Annotated[Count, AfterValidator(_odd)]  # words
 
 
 @section
@@ -37,6 +48,29 @@ class GRU(Truncated):
     @property
     def parts(self) -> Shapes:
         return ("W_rec", (self.cells, self.columns)), ("b", (self.columns,))
+
+
+@section
+class CLSM(TowerSettings):
+    """Letter trigrams of word windows, max-pooled (Shen et al.).
+
+    Args:
+        hidden: tanh units below the embedding.
+        window: Words of a window; odd.
+    """
+
+    code: ClassVar[str] = "clicktower.training.towers.bag:CLSMTower"
+    kind: Literal["clsm"] = "clsm"
+    hidden: Count = 288
+    window: Window = 3
+
+    @property
+    def columns(self) -> int:
+        return self.window * self.hidden
+
+    @property
+    def parts(self) -> Shapes:
+        return ("b", (self.hidden,)), ("W_s", (self.hidden, self.cells)), ("b_s", (self.cells,))
 
 
 @section
@@ -102,12 +136,12 @@ class SelfAttentive(GatedRecurrent):
 
     @property
     def dimensions(self) -> int:
-        return self.rows * self.num_states
+        return self.rows * self.ways * self.cells
 
     @property
     def parts(self) -> Shapes:
         attention: Shapes = (
-            ("W_s1", (self.num_states, self.attention_units)),
+            ("W_s1", (self.ways * self.cells, self.attention_units)),
             ("W_s2", (self.attention_units, self.hops)),
         )
         return super().parts + attention

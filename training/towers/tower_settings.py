@@ -2,21 +2,12 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import Field, field_validator
 
 from clicktower.schemas.section import Count, Factor, Natural, SectionFamily, Unnamed, section
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]  # names and shapes of parameters, in the order they are stored in
 SIGMA_MIN = 1e-3  # of a variational tower's deviations
-
-
-def _odd(words: int) -> int:
-    if words % 2 == 0:
-        raise ValueError("it must be odd: a word, and as many on each side")
-    return words
-
-
-Window = Annotated[Count, AfterValidator(_odd)]  # words
 
 
 @section
@@ -104,18 +95,13 @@ class GatedRecurrent(Recurrent):
         return self.ways * self.gates * self.cells
 
     @property
-    def num_states(self) -> int:
-        """Numbers of a state, of all ways together."""
-        return self.ways * self.cells
-
-    @property
     def dimensions(self) -> int:
-        return self.num_states
+        return self.ways * self.cells
 
     @property
     def parts(self) -> Shapes:
         recurrent: Shapes = (("W_rec", (self.cells, self.columns)), ("b", (self.columns,)))
-        return recurrent + ((("W_peep", (self.gates - 1, self.num_states)),) if self.peepholes else ())
+        return recurrent + ((("W_peep", (self.gates - 1, self.ways * self.cells)),) if self.peepholes else ())
 
     @field_validator("forget_bias")
     @classmethod
@@ -183,34 +169,7 @@ class DSSM(TowerSettings):
 
     @property
     def parts(self) -> Shapes:
-        return _semantic_layers(self.hidden, self.cells)
-
-
-@section
-class CLSM(TowerSettings):
-    """Letter trigrams of word windows, max-pooled (Shen et al.).
-
-    Args:
-        hidden: tanh units below the embedding.
-        window: Words of a window; odd.
-    """
-
-    code: ClassVar[str] = "clicktower.training.towers.bag:CLSMTower"
-    kind: Literal["clsm"] = "clsm"
-    hidden: Count = 288
-    window: Window = 3
-
-    @property
-    def columns(self) -> int:
-        return self.window * self.hidden
-
-    @property
-    def parts(self) -> Shapes:
-        return _semantic_layers(self.hidden, self.cells)
-
-
-def _semantic_layers(hidden: int, dimensions: int) -> Shapes:
-    return ("b", (hidden,)), ("W_s", (hidden, dimensions)), ("b_s", (dimensions,))
+        return ("b", (self.hidden,)), ("W_s", (self.hidden, self.cells)), ("b_s", (self.cells,))
 
 
 @section
@@ -240,6 +199,6 @@ class Variational(GatedRecurrent, Truncated):
 
     @property
     def parts(self) -> Shapes:
-        weights, bias = (self.num_states, self.latent), (self.latent,)
+        weights, bias = (self.ways * self.cells, self.latent), (self.latent,)
         distribution: Shapes = (("W_mu", weights), ("b_mu", bias), ("W_sigma", weights), ("b_sigma", bias))
         return super().parts + distribution

@@ -237,12 +237,12 @@ def train_request(
     if before := pretraining(recipe):
         first = train_request(built, before, compute, sources=Sources(word_vectors=sources.word_vectors))
         sources = replace(sources, start=first.digest)
-    given = {"word_vectors": sources.word_vectors, "teacher": sources.teacher}
     inputs = {
         "shards": built.manifest.digest,
         "judged": judged,
         "start": sources.start,
-        **{name: digest for name, digest in given.items() if digest},
+        **({"word_vectors": sources.word_vectors} if sources.word_vectors else {}),
+        **({"teacher": sources.teacher} if sources.teacher else {}),
     }
     settings = {
         "recipe": recipe,

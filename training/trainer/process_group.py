@@ -1,19 +1,14 @@
-"""Several workers in the processes of a group, whoever starts them (local_workers, ray_workers), and what the workers
-of a run find out together: whether their states are equal, and which micro-batch stopped them.
-"""
+"""Several workers in the processes of a group, whoever starts them (local_workers, ray_workers)."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 
-from clicktower.schemas.errors import Diverged, StageError
+from clicktower.schemas.errors import StageError
 from clicktower.training.trainer.checkpoint import list_updates, remove_checkpoint
 from clicktower.training.trainer.large_update import Workers
 from clicktower.training.trainer.optimisers import RowState
-from clicktower.training.trainer.shard_data import MicroBatch
 
 
 class ProcessGroup(Workers):
@@ -83,37 +78,3 @@ def remove_checkpoints_after(folder: str, update: int) -> None:
     """Remove every checkpoint of an update later than this."""
     for later in [number for number in list_updates(folder) if number > update]:
         remove_checkpoint(folder, later)
-
-
-PAIRS_NAMED = 5
-
-
-def name_culprit(
-    error: Diverged,
-    largest: Callable[[Any], float],
-    share: Sequence[Any],
-    minibatch: Sequence[MicroBatch],
-    files: Sequence[str],
-    workers: Workers,
-    update: int,
-) -> Diverged:
-    """The error with the micro-batch it came from: the first whose gradient is not finite, else the largest.
-
-    `largest`: of a micro-batch's gradient and loss (Path.largest); `share`: this worker's; `minibatch`: of all workers,
-    in its order. All call it together: each computes its share once more, and they compare. `files`: the file whose
-    rows each shard's examples are.
-    """
-    sizes = torch.zeros(len(minibatch), dtype=torch.float64)
-    for place, batch in zip(range(workers.rank, len(minibatch), workers.size), share, strict=True):
-        sizes[place] = largest(batch)
-    workers.add_up(sizes)
-    place = int(sizes.argmax())
-    worst, culprit = sizes[place].item(), minibatch[place]
-    rows = ", ".join(f"{pair:,}" for pair in culprit.pairs[:PAIRS_NAMED].tolist())
-    more = f" and {len(culprit.pairs) - PAIRS_NAMED:,} more" if len(culprit.pairs) > PAIRS_NAMED else ""
-    how = f"goes up to {worst:,.3g}" if math.isfinite(worst) else "is not finite"
-    return Diverged(
-        f"{error.problem} Micro-batch {place + 1} of {len(minibatch)} of update {update:,}, whose gradient {how},"
-        f" is rows {rows}{more} of {files[culprit.shard]}.",
-        error.fix,
-    )

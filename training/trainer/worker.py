@@ -103,7 +103,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
             try:
                 last_update = large_update(towers, WorkerShare(share, update, len(minibatch), workers))
             except Diverged as error:
-                from clicktower.training.trainer.process_group import name_culprit
+                from clicktower.training.trainer.culprit import name_culprit
 
                 largest = partial(path.largest, towers, update=update)
                 raise name_culprit(error, largest, share, minibatch, task.files, workers, update) from None
