@@ -45,7 +45,7 @@ from clicktower.training.towers.tower_settings import DSSM, Bag
 class BagTower:
     settings: Bag
 
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> Embedded:
         return text_sums(word_UG, batch), 0.0
 
 
@@ -53,7 +53,7 @@ class BagTower:
 class DSSMTower:
     settings: DSSM
 
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> Embedded:
         hidden_NH = (text_sums(word_UG, batch) + parts["b"]).tanh()
         return torch.addmm(parts["b_s"], hidden_NH, parts["W_s"]).tanh(), 0.0
 
@@ -62,7 +62,7 @@ class DSSMTower:
 class CLSMTower:
     settings: CLSM | CNN
 
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> Embedded:
         return torch.addmm(parts["b_s"], self.pooled(word_UG, parts, batch), parts["W_s"]).tanh(), 0.0
 
     def pooled(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> torch.Tensor:
@@ -86,7 +86,7 @@ class CLSMTower:
 
 @dataclass(frozen=True, slots=True)
 class CNNTower(CLSMTower):
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> Embedded:
         return self.pooled(word_UG, parts, batch), 0.0
 
 
@@ -94,7 +94,7 @@ class CNNTower(CLSMTower):
 class SWEMTower:
     settings: SWEM
 
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> Embedded:
         pooled = []
         if self.settings.aggregate != "max":
             begins_N = reading_order(batch)[2]

@@ -48,14 +48,12 @@ class BidirectionalLSTM:
     def one_way(self) -> LSTMTower:
         return self.lstm(self.settings)
 
-    def forward(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch, steps: int = 0) -> tower.Embedded:
-        return self.last_states(word_UG, parts, batch, steps), 0.0
+    def forward(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch) -> tower.Embedded:
+        return self.last_states(word_UG, parts, batch), 0.0
 
-    def last_states(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch, steps: int = 0) -> torch.Tensor:
+    def last_states(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch) -> torch.Tensor:
         """The last vectors of both, [N, D]."""
-        return torch.cat(
-            [self.one_way.forward(*inputs, steps)[0] for inputs in self.both_ways(word_UG, parts, batch)], dim=1
-        )
+        return torch.cat([self.one_way.forward(*inputs)[0] for inputs in self.both_ways(word_UG, parts, batch)], dim=1)
 
     def every_state(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch) -> torch.Tensor:
         """h(t) in each packed row, [P, D]."""
@@ -78,7 +76,7 @@ class BidirectionalLSTM:
 class MaxPooledTower(BidirectionalLSTM):
     """Every word is looked at, so there is no one step to count back from."""
 
-    def forward(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch, steps: int = 0) -> tower.Embedded:
+    def forward(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch) -> tower.Embedded:
         return tower.highest(self.every_state(word_UG, parts, batch), batch), 0.0
 
 
@@ -88,7 +86,7 @@ class SelfAttentiveTower(BidirectionalLSTM):
 
     settings: SelfAttentive
 
-    def forward(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch, steps: int = 0) -> tower.Embedded:
+    def forward(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch) -> tower.Embedded:
         sums, penalties = [], []
         identity_rr = torch.eye(self.settings.hops, dtype=word_UG.dtype, device=word_UG.device)
         for weight_nTr, state_nTD in self.attention(self.every_state(word_UG, parts, batch), parts, batch):
@@ -115,8 +113,8 @@ class SelfAttentiveTower(BidirectionalLSTM):
 
 @dataclass(frozen=True, slots=True)
 class VariationalTower(BidirectionalLSTM):
-    def forward(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch, steps: int = 0) -> tower.Embedded:
-        state_ND = self.last_states(word_UG, parts, batch, steps)
+    def forward(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch) -> tower.Embedded:
+        state_ND = self.last_states(word_UG, parts, batch)
         mean_Nh = torch.addmm(parts["b_mu"], state_ND, parts["W_mu"])
         argument_Nh = torch.addmm(parts["b_sigma"], state_ND, parts["W_sigma"])
         deviation_Nh = torch.logaddexp(argument_Nh, argument_Nh.new_zeros(())) + SIGMA_MIN

@@ -50,12 +50,12 @@ def fused(tower: Tower) -> Tower:
 class FusedLSTM(LSTMTower):
     """Its last vectors come out of one launch."""
 
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> Embedded:
         recurrent = parts["W_rec"].contiguous()
         # Without peepholes, a placeholder that is not read.
         peepholes, lstm = parts.get("W_peep", recurrent.detach()).contiguous(), self.settings
         switches = {"FORGET": lstm.forget_gate, "PEEPHOLES": lstm.peepholes, **block_sizes(lstm.cells), **OPTIONS}
-        return _LSTMSteps.apply(word_UG + parts["b"], recurrent, peepholes, batch, steps, switches), 0.0
+        return _LSTMSteps.apply(word_UG + parts["b"], recurrent, peepholes, batch, lstm.truncation, switches), 0.0
 
 
 class _LSTMSteps(torch.autograd.Function):

@@ -51,16 +51,17 @@ from clicktower.training.towers.tower_settings import LSTM, GatedRecurrent, Trun
 class RNNTower:
     settings: Truncated
 
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
-        return self.states(word_UG, parts, batch, steps)[-1], 0.0
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> Embedded:
+        return self.states(word_UG, parts, batch)[-1], 0.0
 
-    def states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> list[torch.Tensor]:
+    def states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> list[torch.Tensor]:
         """y(t) of each step's texts."""
         active = [batch.active(step) for step in range(batch.num_steps)]
+        cut = batch.num_steps - self.settings.truncation  # no gradient reaches further back
         of_steps = packed_inputs(word_UG + parts["b"] if "b" in parts else word_UG, batch).split(active)
         outputs = [of_steps[0].tanh()]
         for step, input_nG in enumerate(of_steps[1:], start=1):
-            before = outputs[-1].detach() if step == batch.num_steps - steps else outputs[-1]
+            before = outputs[-1].detach() if step == cut else outputs[-1]
             recurrent = pad(before @ parts["W_rec"], (0, 0, 0, len(input_nG) - len(before)))  # others begin here
             outputs.append((input_nG + recurrent).tanh())
         return outputs
@@ -70,12 +71,12 @@ class RNNTower:
 class LSTMTower:
     settings: GatedRecurrent  # if it reads both ways this is one of the two
 
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
-        return self.states(word_UG, parts, batch, steps)[batch.step_offsets[-2] :], 0.0
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> Embedded:
+        return self.states(word_UG, parts, batch)[batch.step_offsets[-2] :], 0.0
 
-    def states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> torch.Tensor:
+    def states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> torch.Tensor:
         """y(t) in each packed row, [P, d]."""
-        return _Steps.apply(word_UG + parts["b"], parts["W_rec"], parts.get("W_peep"), self.settings, batch, steps)
+        return _Steps.apply(word_UG + parts["b"], parts["W_rec"], parts.get("W_peep"), self.settings, batch)
 
     def trace(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> "LSTMTrace":
         """Every gate and state, without a gradient."""
@@ -101,10 +102,9 @@ class _Steps(torch.autograd.Function):
         peepholes: torch.Tensor | None,
         lstm: GatedRecurrent,
         batch: TextBatch,
-        steps: int,
     ) -> torch.Tensor:
         trace = _forward(lstm, input_UG, recurrent_dG, peepholes, batch)
-        ctx.of = lstm, batch, steps
+        ctx.of = lstm, batch
         ctx.save_for_backward(recurrent_dG, peepholes, trace.gates_PG, trace.squashed_Pd, trace.state_Pd, trace.cell_Pd)
         return trace.state_Pd
 
@@ -112,10 +112,10 @@ class _Steps(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, by_state_Pd: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         recurrent_dG, peepholes, *trace = ctx.saved_tensors
-        lstm, batch, steps = ctx.of
+        lstm, batch = ctx.of
         backward = _appendix_backward if isinstance(lstm, LSTM) and lstm.gradient == "appendix" else _backward
-        gradients = backward(lstm, batch, steps, LSTMTrace(*trace), by_state_Pd, recurrent_dG, peepholes)
-        return *gradients, None, None, None
+        gradients = backward(lstm, batch, LSTMTrace(*trace), by_state_Pd, recurrent_dG, peepholes)
+        return *gradients, None, None
 
 
 def _forward(
@@ -168,7 +168,6 @@ def tanh(values: torch.Tensor, out: torch.Tensor) -> None:
 def _backward(
     lstm: GatedRecurrent,
     batch: TextBatch,
-    steps: int,
     trace: LSTMTrace,
     by_state_Pd: torch.Tensor,
     recurrent_dG: torch.Tensor,
@@ -177,7 +176,7 @@ def _backward(
     """Gradients (of the input of each distinct word, of W_rec, of W_peep), given that of y(t). Uses up the gates."""
     d, offsets, sigmoids = lstm.cells, batch.step_offsets, (lstm.gates - 1) * lstm.cells
     gradient = trace.gates_PG  # overwritten step by step, while a step's rows are in the cache
-    first = max(0, batch.num_steps - steps) if steps else 0
+    first = max(0, batch.num_steps - lstm.truncation) if lstm.truncation else 0
     by_y = by_state_Pd[offsets[-2] :]
     by_cell = torch.zeros_like(by_y)
     by_peepholes = None if peepholes is None else torch.zeros_like(peepholes)
@@ -219,7 +218,6 @@ def _backward(
 def _appendix_backward(
     lstm: GatedRecurrent,
     batch: TextBatch,
-    steps: int,
     trace: LSTMTrace,
     by_state_Pd: torch.Tensor,
     recurrent_dG: torch.Tensor,
@@ -235,7 +233,7 @@ def _appendix_backward(
     """
     d, offsets, num_gates = lstm.cells, batch.step_offsets, lstm.gates
     gradient = torch.zeros_like(trace.gates_PG)
-    first = max(0, batch.num_steps - steps) if steps else 0
+    first = max(0, batch.num_steps - lstm.truncation) if lstm.truncation else 0
     recurrent_gdd = recurrent_dG.unflatten(1, (num_gates, d)).permute(1, 2, 0)  # W_rec' of each gate
     by_peepholes = None if peepholes is None else torch.zeros_like(peepholes)
     back_gnd = by_state_Pd.new_zeros(num_gates, len(batch.order), d)  # W_rec' δ(t+1)
@@ -277,12 +275,13 @@ def _states_before(state_Pd: torch.Tensor, batch: TextBatch) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True)
 class GRUTower(RNNTower):
-    def states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> list[torch.Tensor]:
+    def states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> list[torch.Tensor]:
         active, d = [batch.active(step) for step in range(batch.num_steps)], self.settings.cells
+        cut = batch.num_steps - self.settings.truncation
         gates_G, candidate_G = parts["W_rec"].split([2 * d, d], dim=1)
         outputs, before = [], word_UG.new_zeros(0, d)
         for step, input_nG in enumerate(packed_inputs(word_UG + parts["b"], batch).split(active)):
-            before = before.detach() if step == batch.num_steps - steps else before
+            before = before.detach() if step == cut else before
             before = pad(before, (0, 0, 0, len(input_nG) - len(before)))  # others begin here
             of_gates, of_candidate = input_nG.split([2 * d, d], dim=1)
             reset, update = (of_gates + before @ gates_G).sigmoid().chunk(2, dim=1)
@@ -294,8 +293,8 @@ class GRUTower(RNNTower):
 
 @dataclass(frozen=True, slots=True)
 class PrintedLSTMTower(RNNTower):
-    def states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> list[torch.Tensor]:
-        return [y for *_, y in self._steps(word_UG, parts, batch, steps)]
+    def states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> list[torch.Tensor]:
+        return [y for *_, y in self._steps(word_UG, parts, batch)]
 
     def trace(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> LSTMTrace:
         """Every gate and state, without a gradient."""
@@ -304,16 +303,15 @@ class PrintedLSTMTower(RNNTower):
         )
         return LSTMTrace(gates_PG=torch.cat(gates, dim=1), squashed_Pd=cells.tanh(), state_Pd=states, cell_Pd=cells)
 
-    def _steps(
-        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
-    ) -> Iterator[tuple[torch.Tensor, ...]]:
+    def _steps(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> Iterator[tuple[torch.Tensor, ...]]:
         """o, f, i, y_g, c and y of each step's texts."""
         d = self.settings.cells
         on_new_dd, on_old_dG = parts["W_peep"].split([d, 2 * d], dim=1)
         active = [batch.active(step) for step in range(batch.num_steps)]
+        cut = batch.num_steps - self.settings.truncation
         y, c = word_UG.new_zeros(0, d), word_UG.new_zeros(0, d)
         for step, input_nG in enumerate(packed_inputs(word_UG + parts["b"], batch).split(active)):
-            if step == batch.num_steps - steps:
+            if step == cut:
                 y, c = y.detach(), c.detach()
             y, c = (pad(before, (0, 0, 0, len(input_nG) - len(before))) for before in (y, c))  # others begin here
             out, gates, candidate = (input_nG + y @ parts["W_rec"]).split([d, 2 * d, d], dim=1)

@@ -26,11 +26,10 @@ Gather = tuple[torch.Tensor, torch.Tensor | None]
 class Tower(Protocol):
     """The interface of a tower, which its settings make (tower_settings), for training and encoding."""
 
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> Embedded:
         """The texts of a batch.
 
-        `word_UG`: W l of each distinct word. `parts` may hold others beside the tower's. `steps`: how many steps from
-        the word a text ends with gradients reach back, where the tower has such steps; 0 is all of them.
+        `word_UG`: W l of each distinct word. `parts` may hold others beside the tower's.
         """
 
 
@@ -45,8 +44,8 @@ class Projected:
 
     inner: Tower
 
-    def forward(self, word_UD: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
-        return self.inner.forward(word_UD @ parts["W_in"], parts, batch, steps)
+    def forward(self, word_UD: torch.Tensor, parts: Parts, batch: TextBatch) -> Embedded:
+        return self.inner.forward(word_UD @ parts["W_in"], parts, batch)
 
 
 # The building blocks of towers.

@@ -45,6 +45,11 @@ class TowerSettings(SectionFamily):
         """The rows of the matrix that an embedding is, concatenated."""
         return 1
 
+    @property
+    def truncation(self) -> int:
+        """T: how many steps back from the word a text ends with gradients reach; 0 is all of them."""
+        return 0
+
 
 @section
 class Recurrent(TowerSettings):
@@ -68,6 +73,10 @@ class Truncated(Recurrent):
     """
 
     truncate_steps: Natural = 0
+
+    @property
+    def truncation(self) -> int:
+        return self.truncate_steps
 
 
 @section

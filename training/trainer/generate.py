@@ -145,12 +145,11 @@ def _click_rephrasings(data: ShardData, recipe: Recipe) -> tuple[list[Rephrasing
 
 def _rephrasings(
     texts: TextTable,
-    strings: pa.ChunkedArray | None,
+    strings: pa.ChunkedArray,
     used: Sequence[np.ndarray],
     ways: Sequence[tuple[np.ndarray, np.ndarray]],
 ) -> Rephrasings:
     """Each text that is used as itself, then the pairs of (source, target) of each of the `ways`."""
-    assert strings is not None
     repeated = np.unique(np.concatenate(used))
     source, target = (np.concatenate([repeated, *(way[at] for way in ways)]).astype(np.int64) for at in (0, 1))
     return Rephrasings(texts=texts, strings=strings, source=source, target=target, num_repeats=len(repeated))

@@ -18,7 +18,6 @@ import torch
 from clicktower.training.kernel.kernel_library import Owned, fields, library, require_memory
 from clicktower.training.model.kernel_towers import CHUNK_TEXTS, BatchIndex, TowerPoint, TowerStruct, kernel_batch
 from clicktower.training.model.recipe import tower_name
-from clicktower.training.towers.tower_settings import Truncated
 from clicktower.training.trainer.large_update import (
     UNIT,
     GradientSum,
@@ -304,7 +303,7 @@ class KernelThreads(Owned):
                 None if batch.weights is None else batch.weights.ctypes.data,
                 batch.candidates.shape[1],
                 recipe.clicks.gamma,
-                recipe.tower.truncate_steps if isinstance(recipe.tower, Truncated) else 0,
+                recipe.tower.truncation,
                 layout.table_rows,
                 batch.num_shared,
                 batch.pair_ends.ctypes.data,

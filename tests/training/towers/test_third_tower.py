@@ -59,9 +59,7 @@ class MeanSettings(TowerSettings):
 class TanhOfMean:
     settings: MeanSettings
 
-    def forward(
-        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
-    ) -> tuple[torch.Tensor, float]:
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> tuple[torch.Tensor, float]:
         lengths_N = torch.bincount(text_of_row(batch))
         return torch.tanh(text_sums(word_UG, batch) / lengths_N[:, None] + parts["b"]), 0.0
 
