@@ -23,7 +23,6 @@ from clicktower.training.model.model_folder import (
     Outputs,
     ShapesDiffer,
     Stored,
-    is_head_or_decoder,
     read_model,
     reading_model,
     write_files,
@@ -186,7 +185,8 @@ def _trained(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) 
     # Those of a head or decoder are compared where torch is loaded, which knows them (layout).
     shapes = {"W": (rows.num_rows, recipe.columns), **dict(recipe.tower_parts)}
     for parts in towers.values():
-        if {part: array.shape for part, array in parts.items() if not is_head_or_decoder(part)} != shapes:
+        of_tower = {part: array.shape for part, array in parts.items() if not part.startswith(("head.", "decoder."))}
+        if of_tower != shapes:
             raise ShapesDiffer
     if towers.keys() != set(recipe.objective.towers) or any(a.dtype != recipe.dtype for a in weights.values()):
         raise ShapesDiffer

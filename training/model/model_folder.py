@@ -58,11 +58,6 @@ class Outputs:
 NO_OUTPUTS = Outputs()
 
 
-def is_head_or_decoder(part: str) -> bool:
-    """Whether a part does not belong to the tower itself."""
-    return part.startswith(("head.", "decoder."))
-
-
 @contextmanager
 def reading_model(folder: str) -> Iterator[None]:
     """Raises StageError for errors within, while a model folder's content is read and interpreted."""
