@@ -22,7 +22,8 @@ from clicktower.training.model.parameters import initial_parameters, layout_of
 from clicktower.training.trainer import job as arithmetic
 from clicktower.training.trainer.checkpoint import Position, WriteError, list_updates, write_checkpoint
 from clicktower.training.trainer.clicks import WatchedClicks
-from clicktower.training.trainer.culprit import name_culprit, require_equal, state_sums
+from clicktower.training.trainer.culprit import name_culprit
+from clicktower.training.trainer.process_group import require_equal, state_sums
 from clicktower.training.trainer.job import COMPILED, REFERENCE, ROWS, arithmetic_of, require_served
 from clicktower.training.trainer.large_update import Towers, require_sane
 from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
