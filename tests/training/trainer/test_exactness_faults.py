@@ -23,10 +23,10 @@ from clicktower.training.trainer import job as arithmetic
 from clicktower.training.trainer.checkpoint import Position, WriteError, list_updates, write_checkpoint
 from clicktower.training.trainer.clicks import WatchedClicks
 from clicktower.training.trainer.culprit import name_culprit
-from clicktower.training.trainer.process_group import require_equal, state_sums
 from clicktower.training.trainer.job import COMPILED, REFERENCE, ROWS, arithmetic_of, require_served
 from clicktower.training.trainer.large_update import Towers, require_sane
 from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
+from clicktower.training.trainer.process_group import require_equal, state_sums
 from clicktower.training.trainer.reference_path import ReferencePath
 from clicktower.training.trainer.shard_data import Order, load_shards, pair_lengths, pairs_of
 from tests.recipes import recipe_with, varied
