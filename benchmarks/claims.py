@@ -32,7 +32,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -345,7 +345,7 @@ def alike(dev: Judges, shards: str) -> dict:
 def before_training(model: Model) -> Model:
     """With parameters that are uniform as the recipe says (not by rarity)."""
     towers = {name: initial_parameters(model.recipe, model.layout, name) for name in model.towers}
-    return replace(model, towers=towers)
+    return Model.of(model.recipe, model.layout, towers)
 
 
 def main() -> None:

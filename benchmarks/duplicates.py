@@ -39,7 +39,7 @@ from clicktower.schemas.stage import run_stage  # noqa: E402
 from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS, normalise, words  # noqa: E402
 from clicktower.training.analysis.classifying import confidence_of  # noqa: E402
 from clicktower.training.model.label_settings import MLP, Classify, W2Features  # noqa: E402
-from clicktower.training.model.model import write_model  # noqa: E402
+from clicktower.training.model.model import Model, write_model  # noqa: E402
 from clicktower.training.model.parameters import Outputs, initial_parameters, layout_of  # noqa: E402
 from clicktower.training.model.recipe import Recipe  # noqa: E402
 from clicktower.training.ranking.hybrid import Confidence  # noqa: E402
@@ -101,7 +101,7 @@ def untrained(store: str) -> str:
     def produce(folder: str) -> Outcome:
         layout = layout_of(asked, DEFAULT_TABLE_ROWS, Outputs(unit="pairs", classes=("0", "1")))
         towers = {name: initial_parameters(asked, layout, name) for name in asked.objective.towers}
-        write_model(folder, asked, layout, towers)
+        write_model(folder, Model.of(asked, layout, towers))
         return Outcome()
 
     request = Request(stage="train", stage_version=1, config={"recipe": asked.name}, inputs={})
@@ -198,7 +198,7 @@ def main() -> None:
         "asked": given.asked,
         "limit_ms": LIMIT_MS,
     }
-    confidence = confidence_of(opened.model)
+    confidence = confidence_of(opened.encoder)
     result |= measure(opened, Changes(real, seed=1).draw(given.asked), confidence)
     result["load_at_end"] = round(os.getloadavg()[0], 1)
     print(json.dumps(result, indent=1))

@@ -101,13 +101,13 @@ def by_model(model: Model, questions: list[str], asked: Asked, by_words: list[St
 
     def sure(query: int, others_K: np.ndarray) -> np.ndarray:
         pairs = (np.repeat(queries_ND[[query]], len(others_K), axis=0), vectors_ND[others_K])
-        return classify_vectors(model, pairs)[:, model.layout.outputs.classes.index(DUPLICATE)]
+        return classify_vectors(model, pairs)[:, model.outputs.classes.index(DUPLICATE)]
 
     ranks = defaultdict[str, list[float]](list)
     for (query, wanted, left_out), of_words in zip(asked, by_words, strict=True):
         nearest = standing(near(query), wanted, left_out)
         ranks["nearest"].append(nearest[0])
-        if model.layout.outputs.unit == "pairs":
+        if model.outputs.unit == "pairs":
             for way, found in (("the nearest", nearest), ("BM25", of_words)):
                 ranks[f"surest of {DEPTH} of {way}"].append(again(found, wanted, partial(sure, query)))
     return {way: measure(of_way) for way, of_way in ranks.items()}

@@ -34,9 +34,9 @@ from benchmarks.speed.contest import Entrant, in_turns, rounded  # noqa: E402
 from benchmarks.speed.step import figures, repeated, require_same, rows_of, run, step_arguments, tell  # noqa: E402
 from clicktower.training.model.decoder import FIRST_WORD, Decoder, targets_of, vocabulary_of, word_ids  # noqa: E402
 from clicktower.training.towers.bilstm import VariationalTower  # noqa: E402
-from clicktower.training.towers.recurrent import LSTMTower  # noqa: E402
 from clicktower.training.towers.text_batch import text_batch  # noqa: E402
 from clicktower.training.towers.tower import word_inputs  # noqa: E402
+from clicktower.training.towers.tower_settings import Variational  # noqa: E402
 from clicktower.training.trainer.generate import RephrasingBatch  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "generative.json"
@@ -57,7 +57,7 @@ class Bench:
         self.stocks, first = stocks, stocks[ARRANGEMENTS[0]]
         for stock in stocks.values():
             stock.load_state_dict(first.state_dict())
-        self.tower = VariationalTower(LSTMTower(self.sizes.cells, forget_gate=True), self.sizes.latent)
+        self.tower = VariationalTower(Variational(cells=self.sizes.cells, latent=self.sizes.latent, forget_gate=True))
         self.decoder = Decoder(
             self.sizes.latent, self.sizes.decoder_cells, self.sizes.vocabulary, self.sizes.word_columns
         )

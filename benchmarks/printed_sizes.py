@@ -39,12 +39,12 @@ from benchmarks.speed.trainer import Trainer  # noqa: E402
 from benchmarks.speed.variants import MOMENTUM, start_of  # noqa: E402
 from benchmarks.training import NUM_NEGATIVES, entrant, num_pairs  # noqa: E402
 from clicktower.schemas.section import changed  # noqa: E402
-from clicktower.training.model.parameters import compute_threads, layout_of  # noqa: E402
+from clicktower.training.model.parameters import layout_of  # noqa: E402
 from clicktower.training.model.recipe import Nesterov, Recipe  # noqa: E402
 from clicktower.training.model.recipe import recipe as named_recipe  # noqa: E402
 from clicktower.training.model.recipe_kinds import SGD  # noqa: E402
 from clicktower.training.towers.text_table import Ragged, TextTable, WordRows, list_offsets  # noqa: E402
-from clicktower.training.towers.tower_settings import CLSM  # noqa: E402
+from clicktower.training.towers.tower_kinds import CLSM  # noqa: E402
 from clicktower.training.trainer.classify import batch as batch_of  # noqa: E402
 from clicktower.training.trainer.classify import classify_task  # noqa: E402
 from clicktower.training.trainer.job import arithmetic_of  # noqa: E402
@@ -83,7 +83,6 @@ class Bench:
             schedule=MomentumSchedule(0.9, 0.9, 1 << 20),
             path=ReferencePath(batch_of=batch_of),
         )
-        self.threads = compute_threads(1)
         words = [encoder.bag.weight]
         others = [parameter for parameter in self.stock_model.parameters() if parameter is not words[0]]
         step = recipe.optimiser.step
@@ -102,7 +101,7 @@ class Bench:
         batches = np.split(rows, range(self.recipe.micro_batch, len(rows), self.recipe.micro_batch))
         share = [batch_of(self.task.examples(MicroBatch(0, batch, 0), 0)) for batch in batches]
         self.updates += 1
-        large_update(self.towers, WorkerShare(share, self.updates, len(share), Workers(), self.threads))
+        large_update(self.towers, WorkerShare(share, self.updates, len(share), Workers()))
 
     def stock_gradient(self, rows: np.ndarray) -> float:
         """The loss of the examples `rows`; its gradients are in the parameters."""

@@ -36,7 +36,7 @@ def shard_of(clicks: list[tuple[str, str]], titles: list[str], num_negatives: in
     """The shard of (query, clicked title) pairs against a pool of titles, which holds the clicked ones."""
     raw = pa.array([*(query for query, _ in clicks), *(title for _, title in clicks), *titles], pa.string())
     encoded = normalise_column(raw).dictionary_encode()
-    texts = table_of(encoded.dictionary)
+    texts, strings = table_of(encoded.dictionary), pa.chunked_array([encoded.dictionary])
     index = encoded.indices.to_numpy().astype(np.int32)
     pairs = np.unique(np.stack([index[: len(clicks)], index[len(clicks) : 2 * len(clicks)]], axis=1), axis=0)
     query, clicked = np.ascontiguousarray(pairs.T)
@@ -50,6 +50,7 @@ def shard_of(clicks: list[tuple[str, str]], titles: list[str], num_negatives: in
     rows = draw(keys, exclusion, listed, n=num_negatives)
     shard = Shard(
         texts=texts,
+        strings=strings,
         query=query,
         clicked=clicked,
         negatives=pool[rows],
@@ -58,8 +59,15 @@ def shard_of(clicks: list[tuple[str, str]], titles: list[str], num_negatives: in
         exclusions=exclusions,
         excluded_by=ExcludedBy.of(exclusions),
     )
-    rows = WordRows(DEFAULT_TABLE_ROWS)
-    return ShardData(train=(shard,), dev=(), pool_texts=texts, pool=pool, word_rows=rows, catalogue={})
+    return ShardData(
+        train=(shard,),
+        dev=(),
+        train_names=("train-00000",),
+        pool_texts=texts,
+        pool_strings=strings,
+        pool=pool,
+        word_rows=WordRows(DEFAULT_TABLE_ROWS),
+    )
 
 
 def table_of(normalised: pa.Array) -> TextTable:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Set
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -16,7 +16,7 @@ from clicktower.schemas.text_contract import words
 if TYPE_CHECKING:
     from clicktower.flows.releases.document_filter import Filter
     from clicktower.flows.releases.search import Hit, Mode
-    from clicktower.training.model.embedding import AnyEncoder, Side
+    from clicktower.training.model.embedding import Side
 
 
 class Model:
@@ -27,12 +27,12 @@ class Model:
     """
 
     def __init__(self, path: str) -> None:
+        from clicktower.training.model.model import load_encoder
         from clicktower.training.model.model_folder import model_source
-        from clicktower.training.model.text_encoder import load_text_encoder
 
         self.path = path
         self.folder = model_source(path).folder
-        self._encoder = load_text_encoder(self.folder)
+        self._encoder = load_encoder(self.folder)
 
     @property
     def dimensions(self) -> int:
@@ -83,13 +83,7 @@ class Model:
         """
         from clicktower.flows.releases.word_shares import explain_pair
 
-        return explain_pair(self._torch_model, query, title)
-
-    @cached_property
-    def _torch_model(self) -> "AnyEncoder":
-        from clicktower.training.model.model import load_encoder
-
-        return load_encoder(self.folder)
+        return explain_pair(self._encoder, query, title)
 
     def _encode(self, texts: Iterable[str], side: "Side", progress: Progress) -> np.ndarray:
         from clicktower.flows.releases.encode_lines import encode

@@ -23,8 +23,8 @@ from clicktower import Model
 from clicktower.flows.releases.encode_lines import encode
 from clicktower.schemas import storage
 from clicktower.training.model.embedding import Side
+from clicktower.training.model.model import load_encoder
 from clicktower.training.model.model_folder import DESCRIPTION, WEIGHTS
-from clicktower.training.model.text_encoder import load_text_encoder
 
 
 class Towers(InputModule):
@@ -33,7 +33,7 @@ class Towers(InputModule):
     def __init__(self, folder: str) -> None:
         super().__init__()
         self._folder = folder
-        self._encoder = load_text_encoder(folder)
+        self._encoder = load_encoder(folder)
 
     def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **options: Any) -> dict[str, torch.Tensor]:
         """The vectors of texts by the tower of `task`, float32 [texts, dimensions]; zero for a text without a word."""

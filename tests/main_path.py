@@ -57,9 +57,8 @@ BESIDE = (
     "training/towers/tower.py", "training/towers/tower_kinds.py", "training/trainer/adaptive_optimisers.py",
     "training/trainer/classify.py", "training/trainer/click_loss.py", "training/trainer/click_teacher.py",
     "training/trainer/culprit.py", "training/trainer/earlier_model.py", "training/trainer/generate.py",
-    "training/trainer/gpu_check.py", "training/trainer/gradient_sums.py", "training/trainer/labelled_shards.py",
+    "training/trainer/gpu_check.py", "training/trainer/labelled_shards.py",
     "training/trainer/ray_cluster.py", "training/trainer/ray_workers.py", "training/trainer/reference_path.py",
-    "training/trainer/rows_path.py",
 )  # fmt: skip
 
 HOOK = """

@@ -1,8 +1,9 @@
 """The output of a train stage without the training: a real model folder with the weights training would start from."""
 
+import torch
+
 from clicktower.schemas.manifest import Outcome, Request
 from clicktower.schemas.stage import run_stage
-from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 from clicktower.training.model.model import Model, write_model
 from clicktower.training.model.parameters import NO_OUTPUTS, Outputs, initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe
@@ -20,7 +21,7 @@ def trained_stage(
 
     def produce(folder: str) -> Outcome:
         model = untrained(recipe)
-        write_model(folder, recipe, model.layout, model.towers)
+        write_model(folder, model)
         return Outcome(labels=labels or {})
 
     request = Request(stage="train", stage_version=1, config={"seed": seed, "recipe": recipe.name}, inputs=inputs or {})
@@ -32,5 +33,10 @@ def untrained(recipe: Recipe) -> Model:
     outputs = Outputs(unit="pairs", classes=("0", "1")) if recipe.objective.kind == "classify" else NO_OUTPUTS
     layout = layout_of(recipe, TABLE_ROWS, outputs)
     towers = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
-    contract = {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, "table_rows": TABLE_ROWS}
-    return Model(recipe=recipe, layout=layout, towers=towers, text_contract=contract)
+    return Model.of(recipe, layout, towers)
+
+
+def matrix_of(model: Model, tower: str) -> torch.Tensor:
+    """A tower's parameters as training lays them out, [rows, columns]."""
+    parts = {part: torch.from_numpy(array) for part, array in model.towers[tower].items()}
+    return model.layout.join(parts["W"], parts)

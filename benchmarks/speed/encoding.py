@@ -12,10 +12,11 @@ from benchmarks.peers.stock_encoding import StockEncoder, StockServing
 from benchmarks.real_pairs import table_of
 from benchmarks.speed.agreement import Parts, matrix_of
 from benchmarks.speed.contest import Entrant, Tell, in_turns, rounded
-from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION, normalise_column, trigram_ids, words
-from clicktower.training.model.model import Model, encode_table
+from clicktower.schemas.text_contract import normalise_column, trigram_ids, words
+from clicktower.training.model.model import Model
 from clicktower.training.model.parameters import layout_of
 from clicktower.training.model.recipe import Recipe
+from clicktower.training.trainer.objective import encode_table
 
 TOLERANCE = 1e-4
 WARM_UP = 200  # queries
@@ -24,8 +25,7 @@ WARM_UP = 200  # queries
 def model_of(recipe: Recipe, start: Parts, table_rows: int) -> Model:
     layout = layout_of(recipe, table_rows)
     towers = {tower: matrix_of(parts, layout) for tower, parts in start.items()}
-    contract = {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, "table_rows": table_rows}
-    return Model(recipe=recipe, layout=layout, towers=towers, text_contract=contract)
+    return Model.of(recipe, layout, towers)
 
 
 def measure_encoding(
@@ -40,7 +40,7 @@ def measure_encoding(
     tell: Tell,
 ) -> dict:
     """Titles a second, and microseconds a query. Raises SystemExit where two ways give a text different vectors."""
-    table_rows = model.layout.table_rows
+    table_rows = model.word_rows.num_rows
     stock = StockEncoder(start["document"], table_rows, threads)
     table = table_of(normalise_column(pa.array(titles, pa.string())))
     ways: dict[str, Callable[[], np.ndarray]] = {
@@ -77,7 +77,7 @@ def _repeated(way: Callable[[], np.ndarray]) -> Entrant:
 
 def _latencies(model: Model, start: Parts, queries: list[str]) -> dict:
     vocabulary = sorted({word for query in queries for word in words(query)})
-    offsets, ids = trigram_ids(vocabulary, model.layout.table_rows)
+    offsets, ids = trigram_ids(vocabulary, model.word_rows.num_rows)
     trigrams_of = {word: ids[offsets[i] : offsets[i + 1]].tolist() for i, word in enumerate(vocabulary)}
     ways: dict[str, Callable[[str], np.ndarray]] = {
         "ours": lambda query: model.encode([query], "query"),

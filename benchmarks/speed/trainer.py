@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from benchmarks.speed.agreement import Parts, matrix_of, parts_of
-from clicktower.training.model.parameters import CPU, Device, compute_threads, layout_of
+from clicktower.training.model.parameters import CPU, Device, layout_of
 from clicktower.training.model.recipe import Nesterov, Recipe
 from clicktower.training.trainer import clicks
 from clicktower.training.trainer.clicks import ClickTask
@@ -44,7 +44,6 @@ class Trainer:
             device=device,
             path=path_of(arithmetic, recipe, device, threads, clicks.batch),
         )
-        self._threads = compute_threads(threads)
         self._updates = 0
 
     def train(self, minibatches: Sequence[Sequence[MicroBatch]]) -> list[float]:
@@ -53,7 +52,7 @@ class Trainer:
         task = ClickTask(self._data, self._recipe)
         for minibatch, share in prepared(whole, task, 0, self._workers, self._towers.path):
             self._updates += 1
-            share_of_all = WorkerShare(share, self._updates, len(minibatch), self._workers, self._threads)
+            share_of_all = WorkerShare(share, self._updates, len(minibatch), self._workers)
             losses.append(large_update(self._towers, share_of_all).loss)
         return losses
 
@@ -63,4 +62,4 @@ class Trainer:
         return {tower: parts_of(matrix.cpu(), towers.layout) for tower, matrix in published.items()}
 
     def close(self) -> None:
-        self._threads.shutdown()
+        """Its threads end with it."""

@@ -13,7 +13,7 @@ from clicktower.schemas.release import MODEL, read_release
 from clicktower.schemas.stage import Progress, open_result, silent
 from clicktower.schemas.text_contract import words
 from clicktower.training.model.embedding import AnyEncoder, Side, search_vectors
-from clicktower.training.model.text_encoder import load_text_encoder
+from clicktower.training.model.model import load_encoder
 
 _BLOCK_BYTES = 1 << 20
 
@@ -21,9 +21,9 @@ _BLOCK_BYTES = 1 << 20
 def open_encoder(model: str | None, release: str | None) -> AnyEncoder:
     """The model of a stage's folder or of a live release. Raises UsageError unless exactly one is given."""
     if model is not None and release is None:
-        return load_text_encoder(open_result(model).data)
+        return load_encoder(open_result(model).data)
     if release is not None and model is None:
-        return load_text_encoder(f"{read_release(release)[0]}/{MODEL}")
+        return load_encoder(f"{read_release(release)[0]}/{MODEL}")
     raise UsageError(
         f"Texts are encoded by one model, and {'two are' if model else 'none is'} named.",
         "Give --model FOLDER or --release URI.",

@@ -12,7 +12,7 @@ from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.stage import StageResult
 from clicktower.training.model.embedding import AnyEncoder, search_vectors
-from clicktower.training.model.text_encoder import load_text_encoder
+from clicktower.training.model.model import load_encoder
 from clicktower.training.trainer.ray_cluster import cluster
 
 _TRIES = 3  # tries of workers at a part
@@ -65,4 +65,4 @@ def _encode_part(model: str, texts: Sequence[str], name: str) -> None:
 
 @lru_cache(maxsize=1)
 def _loaded(model: str) -> AnyEncoder:
-    return load_text_encoder(model)
+    return load_encoder(model)

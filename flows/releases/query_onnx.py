@@ -30,7 +30,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from clicktower.schemas.errors import StageError
@@ -38,7 +37,6 @@ from clicktower.schemas.text_contract import golden_cases
 from clicktower.schemas.text_contract import words as words_of
 from clicktower.training.model.embedding import AnyEncoder, members_of, search_vectors
 from clicktower.training.model.model import Model
-from clicktower.training.model.parameters import is_head_or_decoder
 from clicktower.training.model.recipe import Recipe, tower_name
 from clicktower.training.towers import tower_settings as towers
 
@@ -63,10 +61,10 @@ def query_onnx(model: AnyEncoder) -> bytes:
     members = members_of(model)
     if any(not isinstance(member, Model) for member in members):
         raise CannotExport("an imported encoder reads tokens of its own, and the graph knows only letter trigrams.")
-    num_bytes = sum(4 * member.layout.table_rows * member.layout.columns for member in members)
+    num_bytes = sum(4 * member.word_rows.num_rows * member.recipe.columns for member in members)
     if num_bytes > _LARGEST_BYTES:
         raise CannotExport(f"its trigram table has {num_bytes:,} bytes, and an ONNX file holds {_LARGEST_BYTES:,}.")
-    if any(member.layout.word_rows.words for member in members):
+    if any(member.word_rows.words for member in members):
         raise CannotExport("some words have vectors of their own, and the graph knows only letter trigrams.")
     graph = Graph()
     vectors = [_tower(graph, member) for member in members]
@@ -119,9 +117,9 @@ class Graph:
 
 def _tower(graph: Graph, model: Model) -> str:
     """The output of a model's embedding of the text, [dimensions], not normalised."""
-    table, parts = model.layout.split(model.towers[tower_name(model.recipe, "query")])
-    part = {name: _array(value) for name, value in parts.items() if not is_head_or_decoder(name)}
-    words = _word_inputs(graph, model.recipe, _array(table))
+    parts = model.towers[tower_name(model.recipe, "query")]
+    part = {name: parts[name].astype(np.float32) for name, _ in model.recipe.tower_parts}
+    words = _word_inputs(graph, model.recipe, parts["W"].astype(np.float32))
     tower = model.recipe.tower
     if isinstance(tower, towers.LSTM):
         return lstm(graph, tower, words, part, "forward")
@@ -202,10 +200,6 @@ def _unit(graph: Graph, vector: str) -> str:
     return graph.add("Div", vector, graph.add("Max", length, graph.constant(np.array([1e-30], np.float32))))
 
 
-def _array(tensor: torch.Tensor) -> np.ndarray:
-    return np.ascontiguousarray(tensor.detach().cpu().numpy().astype(np.float32))
-
-
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Golden:
     """Texts with every intermediate result that a client computes, and their vectors, float32 [texts, dimensions]."""
@@ -240,7 +234,7 @@ def golden(model: AnyEncoder, titles: Sequence[str]) -> Golden:
     texts = list(dict.fromkeys([*contract, *titles, " ".join(many.split()[:NUM_LONG_WORDS])]))
     members = members_of(model)
     trained = [member for member in members if isinstance(member, Model)]  # all share one contract of trigrams
-    rows, cut = trained[0].layout.word_rows if trained else None, [words_of(text) for text in texts]
+    rows, cut = trained[0].word_rows if trained else None, [words_of(text) for text in texts]
     return Golden(
         texts=texts,
         words=cut,

@@ -18,9 +18,8 @@ from clicktower.schemas.errors import StageError, UsageError, require_major
 from clicktower.schemas.manifest import damaged_files
 from clicktower.schemas.release import MODEL, kept_folder, read_folder, read_release, require_searchable
 from clicktower.schemas.text_contract import CONTRACT_VERSION, words
-from clicktower.training.model.embedding import AnyEncoder, search_vectors
-from clicktower.training.model.model_folder import Stored, encoder_of, read_model, reading_model
-from clicktower.training.model.text_encoder import text_encoder_of
+from clicktower.training.model.embedding import search_vectors
+from clicktower.training.model.model import load_encoder
 from clicktower.training.ranking.bm25 import INDEX, TitleBM25
 from clicktower.training.ranking.hybrid import Confidence, rerank
 from clicktower.training.ranking.nearest import Partitions
@@ -94,26 +93,13 @@ class OpenRelease:
             raise StageError(
                 f"The release at {uri} cannot be opened: {'; '.join(wrong[:3])}.", "Publish again, which repairs it."
             )
-        model = f"{self.folder}/{MODEL}"
-        with reading_model(model):
-            stored = read_model(model)
-            self.encoder = text_encoder_of(stored)
-        self._stored: Stored | None = stored
+        self.encoder = load_encoder(f"{self.folder}/{MODEL}")
         self.documents, self.vectors_ND = open_documents(self.folder)
         if self.vectors_ND.shape != (self.release.num_documents, self.release.dimensions):
             raise self._damaged("documents", ValueError("they are not as many, or as long, as its record says"))
         self._partitions = open_index(self.folder, self.release.index, self.vectors_ND)
         self._terms = self._open_terms()
         self._words = self._open_words() if self.word_share else None
-
-    @cached_property
-    def model(self) -> AnyEncoder:
-        """The whole model, which explains and classifies; torch takes seconds to load."""
-        from clicktower.training.model.model import trained_model
-
-        assert self._stored
-        with reading_model(self.folder):
-            return encoder_of(self._stored, trained_model)
 
     @cached_property
     def bm25(self) -> TitleBM25:
@@ -176,9 +162,10 @@ class OpenRelease:
         return search
 
     def load(self) -> None:
-        """Read and prepare everything now, the whole model too. Raises StageError if something cannot be read."""
-        _, self.encoder = self.bm25, self.model
-        self._stored = None  # the model has a copy of the weights
+        """Read and prepare everything now. Raises StageError if something cannot be read."""
+        from clicktower.training.analysis import traces  # noqa: F401  # an explanation needs torch, which loads slowly
+
+        _ = self.bm25
         self.search("a", 1)  # the compiled tower is prepared at its first text
 
     def search(
@@ -386,7 +373,7 @@ def search(
     from clicktower.training.analysis.classifying import confidence_of
 
     opened = OpenRelease(release)
-    return opened.rerank(text, k, confidence_of(opened.model), depth=rerank, offset=offset, where=where)
+    return opened.rerank(text, k, confidence_of(opened.encoder), depth=rerank, offset=offset, where=where)
 
 
 def require_search(

@@ -26,7 +26,7 @@ def tower_graph(graph: Graph, tower: towers.TowerSettings, words: str, part: Map
             return _bilstm(graph, tower, words, part)
         case towers.DSSM():
             return _semantic(graph, _sum(graph, words), part)
-        case towers.CLSM():
+        case tower_kinds.CLSM():
             return _clsm(graph, tower, words, part)
         case tower_kinds.SelfAttentive():
             return _self_attentive(graph, tower, words, part)
@@ -90,7 +90,7 @@ def _variational(graph: Graph, tower: towers.Variational, words: str, part: Mapp
     return graph.add("Concat", layer("mu"), deviation, axis=0)
 
 
-def _clsm(graph: Graph, tower: towers.CLSM, words: str, part: Mapping[str, np.ndarray]) -> str:
+def _clsm(graph: Graph, tower: tower_kinds.CLSM, words: str, part: Mapping[str, np.ndarray]) -> str:
     """The word k places to the right of each is in row t + k + w of the words with w rows of zeros at both ends."""
     w, hidden = tower.window // 2, tower.hidden
     padded = graph.add("Pad", words, graph.ints(w, 0, w, 0))

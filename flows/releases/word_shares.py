@@ -45,7 +45,7 @@ def explain_hit(
     require_search(query, 1, mode, lexical_share)
     _require_word(title, "document")
     query_D, title_D = release.vector(query), release.title_vector(title)
-    nearness, texts = _texts(release.model, (query, title), (query_D, title_D))
+    nearness, texts = _texts(release.encoder, (query, title), (query_D, title_D))
     matches = release.word_matches.best(query, title) if release.word_share else []
     terms = _terms_of_words(release, query, title)
     of_words = _sums([[match.part] for match in matches])

@@ -1,7 +1,5 @@
 """A trained classifier's answers for labelled pairs or texts."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 
@@ -19,7 +17,7 @@ AT_ONCE = 4_096  # rows
 
 def refusal(model: Model, data: LabelledData) -> str:
     """Why a model cannot classify some labelled rows; empty if it can."""
-    outputs = model.layout.outputs
+    outputs = model.outputs
     if not outputs.classes:
         return "the model was not trained on labels"
     if outputs.unit != data.unit:
@@ -38,7 +36,7 @@ def probabilities(
     `sides`: the rows as indices into `texts`, as in labelled_shards.LabelledRows.
     """
     result = classify_vectors(model, encoded_sides(model, texts, sides, progress))
-    return result[:, [model.layout.outputs.classes.index(name) for name in classes]]
+    return result[:, [model.outputs.classes.index(name) for name in classes]]
 
 
 def encoded_sides(
@@ -54,42 +52,35 @@ def encoded_sides(
 
 def classify_vectors(model: Model, vectors: tuple[np.ndarray, ...]) -> np.ndarray:
     """p of each of the model's classes, float64 [rows, classes], given the embeddings of each side [rows, d]."""
-    head = head_of_model(model.recipe, model.layout.outputs)
-    parts = model.layout.split(model.towers["shared"])[1]
+    head = head_of_model(model.recipe, model.outputs)
+    parts = model.encoder.parts["shared"]
     parts = {name: part.float() for name, part in parts.items() if name.startswith("head.")}
     chunks = []
     for start in range(0, len(vectors[0]), AT_ONCE):
         batch = tuple(torch.from_numpy(side[start : start + AT_ONCE]) for side in vectors)
         chunks.append(torch.softmax(head.logits(batch, parts).double(), dim=1).numpy())
-    return np.concatenate(chunks) if chunks else np.zeros((0, len(model.layout.outputs.classes)))
+    return np.concatenate(chunks) if chunks else np.zeros((0, len(model.outputs.classes)))
 
 
-def confidence_of(model: AnyEncoder, class_name: str | None = None) -> Confidence:
-    """The probability of a class (of two the second, by default) for pairs of vectors, the query's first.
+def confidence_of(model: AnyEncoder) -> Confidence:
+    """The probability of the second of two classes for pairs of vectors, the query's first.
 
     Raises UsageError for a model that does not classify pairs, for one whose releases keep only unit vectors although
-    its head needs lengths, and if the class is ambiguous.
+    its head needs lengths, and for one of more classes.
     """
-    if not isinstance(model, Model) or model.layout.outputs.unit != "pairs" or model.similarity != "euclidean":
+    if not isinstance(model, Model) or model.outputs.unit != "pairs" or model.similarity != "euclidean":
         raise UsageError(
             "This model has no classifier by the distance that it searches by.",
             "Train one with objective = classify and features = w2.",
         )
-    at = _class_index(model.layout.outputs.classes, class_name)
+    if (number := len(model.outputs.classes)) != 2:
+        raise UsageError(
+            f"The model tells {number} classes apart, and documents are ranked by the second of two.",
+            "Train one on labels of two classes.",
+        )
 
     def confidence(first_KD: np.ndarray, second_KD: np.ndarray) -> np.ndarray:
         with alone():  # so few pairs are not worth a pool
-            return classify_vectors(model, (np.array(first_KD, np.float32), np.array(second_KD, np.float32)))[:, at]
+            return classify_vectors(model, (np.array(first_KD, np.float32), np.array(second_KD, np.float32)))[:, 1]
 
     return confidence
-
-
-def _class_index(classes: Sequence[str], class_name: str | None) -> int:
-    if class_name is None and len(classes) == 2:
-        return 1
-    if class_name not in classes:
-        raise UsageError(
-            f"The model tells {len(classes)} classes apart, and the class to rank by is missing.",
-            f"Name one of {', '.join(classes)}.",
-        )
-    return classes.index(class_name)

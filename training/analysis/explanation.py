@@ -282,7 +282,7 @@ def _score(model: Model, texts: Sequence[tuple[str, Side]]) -> float:
 
 def _classes(model: Model, texts: Sequence[str]) -> tuple[dict[str, float], ...]:
     """A classifier's answer: for two texts if it classifies pairs, otherwise for each text."""
-    outputs = model.layout.outputs
+    outputs = model.outputs
     if not (texts and outputs.unit) or (outputs.unit == "pairs" and len(texts) != 2):
         return ()
     places = np.arange(len(texts))

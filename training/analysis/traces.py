@@ -103,7 +103,7 @@ def trace(model: Model, text: str, side: Side) -> TracedText:
             "The text has no word, and a text without a word has no embedding to explain.",
             "Give a text of at least one word.",
         )
-    table = text_table([text], model.layout.word_rows).limited(model.recipe.max_words, model.recipe.overflow)
+    table = text_table([text], model.word_rows).limited(model.recipe.max_words, model.recipe.overflow)
     batch = text_batch([(table, np.zeros(1, np.int64))])  # with one text the packed rows are its words in order
     with alone(), torch.no_grad():
         vector = encode_batch(batch, side, model.encoder)[0].float().numpy()
@@ -143,7 +143,7 @@ def _states(
     if not isinstance(tower, LSTMTower | PrintedLSTMTower):
         return {"y": torch.cat(tower.states(word_UG, parts, batch)).float().numpy()}
     kept = tower.trace(word_UG, parts, batch)
-    gates = [gate.float() for gate in kept.gates_PG.split(tower.cells, dim=1)]
+    gates = [gate.float() for gate in kept.gates_PG.split(tower.settings.cells, dim=1)]
     states = dict(zip(("o", "f", "i", "y_g") if len(gates) == 4 else ("o", "i", "y_g"), gates, strict=True))
     # The steps keep c only if a gradient needs it; with f = 1 it is the sum so far.
     states["c"] = kept.cell_Pd.float() if len(kept.cell_Pd) else torch.cumsum(states["i"] * states["y_g"], dim=0)
@@ -218,7 +218,7 @@ def mean_overlap(model: Model, texts: Sequence[str], side: Side) -> float | None
     tower = recipe.tower
     if not isinstance(tower, SelfAttentive) or tower.hops == 1:
         return None
-    table = text_table(texts, model.layout.word_rows).limited(recipe.max_words, recipe.overflow)
+    table = text_table(texts, model.word_rows).limited(recipe.max_words, recipe.overflow)
     by_length, total = grouped_order(table.words.lengths), 0.0
     for start in range(0, len(texts), BATCH_TEXTS):
         for weight_nTr in attention(model, text_batch([(table, by_length[start : start + BATCH_TEXTS])]), side):

@@ -20,6 +20,7 @@ from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, 
 from clicktower.schemas.text_contract import words
 from clicktower.training.model.embedding import search_vectors
 from clicktower.training.model.ensemble import Ensemble, stored_ensemble
+from clicktower.training.model.model import load_encoder, load_model
 from clicktower.training.model.model_folder import read_model, write_files
 from clicktower.training.ranking.bm25 import TitleBM25
 from clicktower.training.ranking.hybrid import best_weight, cross_fit, ndcg_of_weights
@@ -101,7 +102,6 @@ def combine(
 
 def _open_members(results: Sequence[StageResult]) -> list[Any]:
     from clicktower.training.model.imported_encoder import ImportedEncoder
-    from clicktower.training.model.model import load_encoder, load_model  # torch is loaded where it is used
 
     encoders = [
         load_encoder(result.data) if result.manifest.request.stage == "import-encoder" else load_model(result.data)

@@ -14,7 +14,7 @@ is of the held-out part. Writes below STORE/evaluate-labelled/DIGEST/ATTEMPT/:
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from clicktower.schemas.errors import StageError
 from clicktower.schemas.manifest import Outcome, to_bytes
 from clicktower.schemas.section import DEFAULT_LANGUAGE, Confidence, Count, Language, Seed, section
 from clicktower.schemas.stage import Progress, Stage, StageResult, open_result, require_present, run_stage, silent
+from clicktower.training.analysis.traces import mean_overlap, trace, write_table
 from clicktower.training.evaluation.labelled_systems import (
     CLASSIFIER,
     COSINE,
@@ -34,6 +35,7 @@ from clicktower.training.evaluation.labelled_systems import (
     systems_of,
 )
 from clicktower.training.model.embedding import TextEncoder
+from clicktower.training.model.model import Model, load_encoder
 from clicktower.training.model.model_folder import model_source
 from clicktower.training.ranking.labelled_measures import (
     Measure,
@@ -48,9 +50,6 @@ from clicktower.training.ranking.labelled_measures import (
 from clicktower.training.ranking.ndcg import percentiles, resample
 from clicktower.training.towers.tower_kinds import SelfAttentive
 from clicktower.training.trainer.labelled_shards import LabelledData, LabelledRows, read_labelled
-
-if TYPE_CHECKING:
-    from clicktower.training.model.model import Model
 
 # Version 1 had no classifier, 2 no histograms, confusion, reliability, overlap and examples, 3 no right ones.
 EVALUATE_LABELLED = Stage("evaluate-labelled", version=5)
@@ -123,9 +122,6 @@ def evaluate_labelled(
         inputs["word_vectors"] = storage.fingerprint(word_vectors)
 
     def produce(folder: str) -> Outcome:
-        from clicktower.training.analysis.traces import write_table  # torch is loaded where it is used
-        from clicktower.training.model.model import Model, load_encoder
-
         require_present([*trained.outputs, built])
         data, encoder = read_labelled(built.data), load_encoder(trained.folder)
         _require_measurable(data, labelled)
@@ -235,9 +231,6 @@ def confusion(probability_QC: np.ndarray, labels: np.ndarray) -> list[list[int]]
 
 
 def _overlap(encoder: TextEncoder, data: LabelledData, sides: str, progress: Progress) -> dict[str, Any] | None:
-    from clicktower.training.analysis.traces import mean_overlap
-    from clicktower.training.model.model import Model
-
     if not isinstance(encoder, Model):
         return None
     texts = [data.dev.texts[at] for at in np.unique(np.concatenate(data.dev.sides)).tolist()]
@@ -249,7 +242,7 @@ def _overlap(encoder: TextEncoder, data: LabelledData, sides: str, progress: Pro
 
 
 def examples(
-    probability_QC: np.ndarray, rows: LabelledRows, classes: Sequence[str], attentive: "Model | None"
+    probability_QC: np.ndarray, rows: LabelledRows, classes: Sequence[str], attentive: Model | None
 ) -> dict[str, list[dict[str, Any]]]:
     """`surest_right`, `surest_wrong`, `least_sure`: at most MOST rows each, the most telling first; of equal ones the
     earlier.
@@ -257,8 +250,6 @@ def examples(
     A row: texts, label, said, probability (of what was said), of_label (the probability of the label). attentive: a
     self-attentive model, whose attention on the first rows' texts is kept too: words, hops [hops][words].
     """
-    from clicktower.training.analysis.traces import trace
-
     predicted, sure = probability_QC.argmax(axis=1), probability_QC.max(axis=1)
     surest = np.argsort(-sure, kind="stable")
     is_right = (predicted == rows.labels)[surest]

@@ -40,6 +40,7 @@ from clicktower.training.evaluation.row import (
     EvaluateConfig,
     measured_baseline,
 )
+from clicktower.training.model.model import load_encoder
 from clicktower.training.model.model_folder import model_source
 from clicktower.training.ranking.bm25 import TitleBM25
 from clicktower.training.ranking.measure import JudgedCollection, Measured, System, judged_collection, measure
@@ -249,8 +250,6 @@ def table(collection: JudgedCollection, measured: Mapping[str, Measured], config
 def _systems(
     model: str, documents: Documents, config: EvaluateConfig, bm25: System | None, progress: Progress
 ) -> dict[str, System]:
-    from clicktower.training.model.model import load_encoder  # torch is loaded where it is used
-
     encoder = load_encoder(model)
     index = bm25 if isinstance(bm25, TitleBM25) else None
     ours = TitleRanking(encoder, documents.titles, config.language, bm25=index, progress=progress)

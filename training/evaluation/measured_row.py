@@ -20,6 +20,7 @@ from clicktower.training.evaluation.row import (
     make_baseline,
     measure_system,
 )
+from clicktower.training.model.model import load_encoder
 from clicktower.training.ranking.bm25 import TitleBM25
 from clicktower.training.ranking.hybrid import Hybrid, cross_fit, scores_of_pairs
 from clicktower.training.ranking.measure import DEFAULT_RULES, JudgedCollection, Measured, Rules, measure_runs
@@ -29,8 +30,6 @@ from clicktower.training.ranking.title_ranking import TitleRanking
 
 def evaluate_model(row: Row, trained: StageResult, inputs: ComparisonInputs, progress: Progress) -> MadeSystem:
     """The evaluation of a tower's model."""
-    from clicktower.training.model.model import load_encoder  # torch is loaded where it is used
-
     model = load_encoder(trained.data)
     began = time.perf_counter()
     system = TitleRanking(model, inputs.documents.titles, inputs.config.language, progress=progress)
@@ -58,8 +57,6 @@ def evaluate_hybrid(
     row: Row, best: str, models: Sequence[StageResult], inputs: ComparisonInputs, progress: Progress
 ) -> list[MadeSystem]:
     """The evaluations of each model of the best row with the lexical share that judged queries choose."""
-    from clicktower.training.model.model import load_encoder  # torch is loaded where it is used
-
     collection, config = inputs.collection, inputs.config
     judged = judged_pairs(collection.qrels)
     bm25 = TitleBM25(inputs.documents.titles, config.language)

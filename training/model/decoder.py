@@ -31,13 +31,13 @@ import torch
 
 from clicktower.schemas.text_contract import words
 from clicktower.training.model.label_settings import Generate
-from clicktower.training.model.parameters import Outputs, tower_of
+from clicktower.training.model.model_folder import Outputs
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.recurrent import LSTMTower
 from clicktower.training.towers.text_batch import OnDevice, TextBatch, text_batch
 from clicktower.training.towers.text_table import Ragged, TextTable, list_offsets
 from clicktower.training.towers.tower import Parts, gather_rows
-from clicktower.training.towers.tower_settings import Shapes
+from clicktower.training.towers.tower_settings import LSTM, Shapes
 
 END, UNKNOWN, FIRST_WORD = 0, 1, 2  # ids: the end of a text, a word outside the vocabulary, words[0]
 
@@ -140,19 +140,19 @@ class Decoder:
         input_PG = gather_rows(word_Ue @ parts["decoder.W_x"], (targets.read_at, None))
         input_PG = input_PG + gather_rows(z_Bh @ parts["decoder.W_z"], (targets.text, None))
         recurrent = {name: parts[f"decoder.{name}"] for name, _ in self._lstm.parts}
-        state_Pd = self._lstm.states(input_PG, recurrent, batch)
+        state_Pd = LSTMTower(self._lstm).states(input_PG, recurrent, batch)
         return gather_rows(state_Pd, (batch.words_packed, None), (batch.packed_words, None))
 
     @property
-    def _lstm(self) -> LSTMTower:
-        return LSTMTower(self.cells, forget_gate=True)
+    def _lstm(self) -> LSTM:
+        return LSTM(cells=self.cells, forget_gate=True)
 
 
 def decoder_of_model(recipe: Recipe, outputs: Outputs) -> Decoder:
     """The decoder for a text's words."""
     assert isinstance(recipe.objective, Generate)
     return Decoder(
-        latent=tower_of(recipe).dimensions // 2,
+        latent=recipe.tower.dimensions // 2,
         cells=recipe.objective.decoder_cells,
         vocabulary=FIRST_WORD + len(outputs.vocabulary),
         word_columns=recipe.objective.decoder_columns,

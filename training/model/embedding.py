@@ -46,17 +46,13 @@ class AnyEncoder(TextEncoder, Protocol):
     def dimensions(self) -> int: ...
 
     @property
+    def num_parameters(self) -> int: ...
+
+    @property
     def text_contract(self) -> Mapping[str, Any]: ...
 
     def encode(self, texts: Sequence[str], side: Side, *, empty: Empty = "error") -> np.ndarray:
         """As `model.Model.encode`."""
-
-
-class WholeEncoder(AnyEncoder, Protocol):
-    """An encoder with all of its parameters (model.load_encoder)."""
-
-    @property
-    def num_parameters(self) -> int: ...
 
 
 def members_of(encoder: AnyEncoder) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ b_m = a_m (1 - l_m) / (1 - l) w = Σ_m b_m w_m. R, the cosine of all vectors sid
 b_m (1 - w_m) / (1 - w). M is of the words' vectors by the members that match words, weighed by b_m w_m / w.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -20,14 +20,14 @@ import numpy as np
 
 from clicktower.schemas.release import Similarity
 from clicktower.training.model.embedding import Empty, Side, TextEncoder, unit
-from clicktower.training.model.model_folder import SCHEMA_VERSION, ShapesDiffer, Stored, encoder_of
+from clicktower.training.model.model_folder import SCHEMA_VERSION, ShapesDiffer, Stored
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ensemble:
     """Models with one contract of letter trigrams. `shares`: a_m, which add up to 1; none: equal ones."""
 
-    members: tuple[Any, ...]  # Model, CompiledModel or ImportedEncoder
+    members: tuple[Any, ...]  # Model or ImportedEncoder
     shares: tuple[float, ...] = ()
 
     @property
@@ -114,8 +114,8 @@ def _side_by_side(
 # description of each, and `shares`.
 
 
-def ensemble(stored: Stored, trained: Callable[[Mapping[str, Any], Mapping[str, np.ndarray]], Any]) -> Ensemble:
-    """The ensemble in a model folder; `trained` makes a trained member. Raises as model_folder.encoder_of."""
+def stored_members(stored: Stored) -> tuple[list[Stored], tuple[float, ...]]:
+    """(the content of each member's own folder, the shares) of an ensemble's. Raises as model.load_encoder."""
     description, weights = stored
     members = description["members"]
     numbers = [str(at) for at in range(len(members))]
@@ -125,9 +125,7 @@ def ensemble(stored: Stored, trained: Callable[[Mapping[str, Any], Mapping[str, 
     if shares and (len(shares) != len(members) or min(shares) <= 0):
         raise ValueError("there is a share above 0 for each member")
     arrays = ({n.partition(".")[2]: array for n, array in weights.items() if n.startswith(f"{at}.")} for at in numbers)
-    return Ensemble(
-        members=tuple(encoder_of(member, trained) for member in zip(members, arrays, strict=True)), shares=shares
-    )
+    return list(zip(members, arrays, strict=True)), shares
 
 
 def stored_ensemble(members: Sequence[Stored], shares: Sequence[float] = ()) -> Stored:

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from clicktower.training.model.parameters import Encoder, RowGradient, compute_threads
+from clicktower.training.model.parameters import Encoder, RowGradient
 from clicktower.training.model.recipe import tower_name
 from clicktower.training.towers.text_batch import TextBatch, text_batch
 from clicktower.training.towers.text_table import TextTable, grouped_order
-from clicktower.training.towers.threads import alone
+from clicktower.training.towers.threads import alone, compute_threads
 from clicktower.training.towers.tower import Parts, word_inputs
-from clicktower.training.towers.tower_settings import Truncated
 
 BATCH_TEXTS = 1_024
 
@@ -46,8 +45,7 @@ def encoded(batch: TextBatch, side: str, encoder: Encoder) -> Encoded:
     table_RG = encoder.table_at(name, batch.rows).detach().requires_grad_()
     parts = {part: values.detach().requires_grad_() for part, values in encoder.parts[name].items()}
     inputs_UG = word_inputs(table_RG, batch)
-    steps = recipe.tower.truncate_steps if isinstance(recipe.tower, Truncated) else 0
-    sorted_Nd, own_loss = encoder.device.tower(recipe).forward(inputs_UG, parts, batch, steps)
+    sorted_Nd, own_loss = encoder.device.tower(recipe).forward(inputs_UG, parts, batch)
     vectors_Nd = torch.empty_like(sorted_Nd).index_copy(0, batch.order, sorted_Nd)
     return Encoded(vectors_Nd, own_loss, name, batch.rows, table_RG, parts)
 

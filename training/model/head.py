@@ -22,7 +22,7 @@ import torch
 
 from clicktower.schemas.errors import UsageError
 from clicktower.training.model import label_settings
-from clicktower.training.model.parameters import Outputs, tower_of
+from clicktower.training.model.model_folder import Outputs
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.threads import empty, in_blocks
 from clicktower.training.towers.tower import Parts
@@ -258,7 +258,7 @@ def head_of_model(recipe: Recipe, outputs: Outputs) -> Head:
     assert isinstance(recipe.objective, label_settings.Classify)
     return head_of(
         recipe.objective,
-        dimensions=tower_of(recipe).dimensions,
+        dimensions=recipe.tower.dimensions,
         rows=recipe.tower.rows,
         classes=len(outputs.classes),
         unit=outputs.unit or "texts",

@@ -11,20 +11,16 @@ import ctypes
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pkgutil import resolve_name
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from clicktower.schemas.errors import UsageError
-from clicktower.schemas.release import Similarity
 from clicktower.schemas.text_contract import words
 from clicktower.training.kernel.kernel_library import Owned, fields, library, require_memory, status
-from clicktower.training.model.embedding import Empty, Side
+from clicktower.training.model.embedding import Empty
 from clicktower.training.model.objective_settings import Clicks
-from clicktower.training.model.recipe import Nesterov, Recipe, tower_name
+from clicktower.training.model.recipe import Nesterov, Recipe
 from clicktower.training.towers.text_table import Ragged, TextTable, WordRows, list_offsets
 from clicktower.training.towers.tower_settings import (
     DSSM,
@@ -34,8 +30,6 @@ from clicktower.training.towers.tower_settings import (
     Bag,
     BiLSTM,
     GatedRecurrent,
-    Shapes,
-    TowerSettings,
     Variational,
 )
 
@@ -69,16 +63,14 @@ def can_train(recipe: Recipe) -> bool:
 
 
 def moves_rows(recipe: Recipe) -> bool:
-    """Whether it updates a recipe's rows from given gradients. Imports torch, unless another reason says no."""
-    if not (
+    """Whether it updates a recipe's rows from given gradients."""
+    return (
         status().available
         and recipe.dtype == "float32"
         and isinstance(recipe.optimiser, Nesterov)
         and recipe.word_vectors is None
-    ):
-        return False
-    columns: int = resolve_name("clicktower.training.model.parameters:sizes_of")(recipe).columns
-    return columns % 16 == 0
+        and recipe.columns % 16 == 0
+    )
 
 
 def tokenised(texts: Sequence[str] | pa.StringArray | pa.LargeStringArray, table_rows: int) -> TextTable:
@@ -280,37 +272,6 @@ class TowerStruct(ctypes.Structure):
     _fields_ = fields(weights="p", table="p", place="p")
 
 
-@dataclass(frozen=True, slots=True)
-class TowerSizes:
-    """The sizes of a tower (towers.tower): of W, of an embedding, and of all other parts."""
-
-    columns: int
-    dimensions: int
-    parts: Shapes
-
-
-def kernel_sizes(tower: TowerSettings) -> TowerSizes:
-    """The sizes of a tower that the kernels serve."""
-    if isinstance(tower, Bag):
-        return TowerSizes(tower.cells, tower.cells, ())
-    if isinstance(tower, DSSM):
-        parts: Shapes = (("b", (tower.hidden,)), ("W_s", (tower.hidden, tower.cells)), ("b_s", (tower.cells,)))
-        return TowerSizes(tower.hidden, tower.cells, parts)
-    cells, ways, gates = tower.cells, 2 if isinstance(tower, BOTH_WAYS) else 1, 1
-    if isinstance(tower, GatedRecurrent):
-        gates = 4 if tower.forget_gate else 3
-    columns, dimensions = ways * gates * cells, ways * cells
-    parts = (("W_rec", (cells, columns)),)
-    if not isinstance(tower, RNN) or tower.bias:
-        parts += (("b", (columns,)),)
-    if isinstance(tower, GatedRecurrent) and tower.peepholes:
-        parts += (("W_peep", (gates - 1, ways * cells)),)
-    if isinstance(tower, Variational):
-        weights, bias, dimensions = (ways * cells, tower.latent), (tower.latent,), 2 * tower.latent
-        parts += (("W_mu", weights), ("b_mu", bias), ("W_sigma", weights), ("b_sigma", bias))
-    return TowerSizes(columns, dimensions, parts)
-
-
 class TowerPoint:
     """A tower at one point of parameter space, as the kernels read it: its parts packed, its table in place.
 
@@ -443,46 +404,3 @@ class Distribution:
         argument_Nh = outputs_Ne[:, self.dimensions // 2 :]
         argument_Nh[:] = np.logaddexp(argument_Nh, np.float32(0)) + np.float32(SIGMA_MIN)
         return outputs_Ne
-
-
-class OfRecipe:
-    """What an encoder has from its recipe."""
-
-    recipe: Recipe
-
-    @property
-    def similarity(self) -> Similarity:
-        """How its vectors are compared: as its objective compared them in training."""
-        return self.recipe.objective.similarity
-
-    @property
-    def word_share(self) -> float:
-        """The share of the words' own matches in a score (ranking.title_ranking)."""
-        return self.recipe.clicks.word_share
-
-    @property
-    def lexical_share(self) -> float:
-        """The share of the terms that a query and a title have in common (ranking.title_ranking)."""
-        return self.recipe.clicks.lexical_share
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompiledModel(OfRecipe):
-    """A model on the kernels: it encodes texts without torch, which takes seconds to load."""
-
-    recipe: Recipe
-    word_rows: WordRows
-    towers: Mapping[str, CompiledTower]  # by name
-    text_contract: Mapping[str, Any]
-
-    def encode(self, texts: Sequence[str], side: Side, *, empty: Empty = "error") -> np.ndarray:
-        """As `model.Model.encode`, the same bits."""
-        require_side(side)
-        tower = self.towers[tower_name(self.recipe, side)]
-        if len(texts) == 1 and (vector := tower.encode_short(texts[0])) is not None:
-            return vector
-        return tower.encode(encodable(texts, self.recipe, self.word_rows, empty))
-
-    @property
-    def dimensions(self) -> int:
-        return next(iter(self.towers.values())).dimensions

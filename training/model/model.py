@@ -1,50 +1,64 @@
-"""A model, the output of training and the input of everything after it. Its folder: model_folder."""
+"""A model, the output of training and the input of everything after it. Its folder: model_folder.
+
+Without torch, which takes seconds to load, if the kernels support its towers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from clicktower.schemas.errors import StageError, require_major
+from clicktower.schemas.release import Similarity
 from clicktower.schemas.section import named_settings
 from clicktower.schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
-from clicktower.training.model.embedding import Empty, Side, WholeEncoder, members_of
-from clicktower.training.model.kernel_towers import (
-    CompiledModel,
-    CompiledTower,
-    OfRecipe,
-    can_encode,
-    encodable,
-    require_side,
-)
+from clicktower.training.model.embedding import AnyEncoder, Empty, Side, members_of
+from clicktower.training.model.kernel_towers import CompiledTower, can_encode, encodable, require_side
 from clicktower.training.model.model_folder import (
     SCHEMA_VERSION,
+    Outputs,
     ShapesDiffer,
-    encoder_of,
+    Stored,
     read_model,
     reading_model,
     write_files,
 )
-from clicktower.training.model.parameters import CPU, Encoder, Layout, Outputs, layout_of, sizes_of
 from clicktower.training.model.recipe import Recipe, tower_name
 from clicktower.training.towers.text_table import CONTRACT_VERSION as WORDS_VERSION
-from clicktower.training.towers.text_table import TextTable
+from clicktower.training.towers.text_table import WordRows
+
+if TYPE_CHECKING:
+    import torch
+
+    from clicktower.training.model.parameters import Encoder, Layout
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model(OfRecipe):
+class Model:
     """A trained model: its towers, and the conditions under which texts mean the same to it as in training."""
 
     recipe: Recipe
-    layout: Layout
-    towers: Mapping[str, torch.Tensor]  # by name, all parameters as parameters lays them out
+    word_rows: WordRows
+    outputs: Outputs
+    towers: Mapping[str, Mapping[str, np.ndarray]]  # by name, each one's W and other parts
     text_contract: Mapping[str, Any]
+
+    @staticmethod
+    def of(recipe: Recipe, layout: Layout, matrices: Mapping[str, torch.Tensor]) -> Model:
+        """The model of trained towers, each as one matrix, [rows, columns]; it shares their memory on a CPU."""
+        rows = layout.word_rows
+        contract = {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, "table_rows": rows.trigram_rows}
+        return Model(
+            recipe=recipe,
+            word_rows=rows,
+            outputs=layout.outputs,
+            towers={name: layout.arrays(matrix.cpu()) for name, matrix in matrices.items()},
+            text_contract=contract | rows.text_contract(),
+        )
 
     @property
     def name(self) -> str:
@@ -52,7 +66,27 @@ class Model(OfRecipe):
 
     @property
     def dimensions(self) -> int:
-        return self.encoder.dimensions
+        return self.recipe.tower.dimensions
+
+    @property
+    def similarity(self) -> Similarity:
+        """How its vectors are compared: as its objective compared them in training."""
+        return self.recipe.objective.similarity
+
+    @property
+    def word_share(self) -> float:
+        """The share of the words' own matches in a score (ranking.title_ranking)."""
+        return self.recipe.clicks.word_share
+
+    @property
+    def lexical_share(self) -> float:
+        """The share of the terms that a query and a title have in common (ranking.title_ranking)."""
+        return self.recipe.clicks.lexical_share
+
+    @property
+    def num_parameters(self) -> int:
+        """The number of values in all its towers."""
+        return sum(array.size for parts in self.towers.values() for array in parts.values())
 
     def encode(self, texts: Sequence[str], side: Side, *, empty: Empty = "error") -> np.ndarray:
         """The embeddings of texts, float32 [texts, dimensions], in their order; not normalised to length 1.
@@ -60,32 +94,47 @@ class Model(OfRecipe):
         A text without a word has no embedding: `empty` error raises UsageError, zero gives the zero vector, whose
         similarity to anything is 0.
         """
-        if self.compiled:
-            return self.compiled.encode(texts, side, empty=empty)
         require_side(side)
-        return encode_table(self.encoder, encodable(texts, self.recipe, self.layout.word_rows, empty), side)
+        tower = self.compiled.get(tower_name(self.recipe, side))
+        if tower and len(texts) == 1 and (vector := tower.encode_short(texts[0])) is not None:
+            return vector
+        table = encodable(texts, self.recipe, self.word_rows, empty)
+        if tower:
+            return tower.encode(table)
+        from clicktower.training.model.forward import encode_in_torch
 
-    @property
-    def num_parameters(self) -> int:
-        """The number of values in all its towers."""
-        return len(self.towers) * sum(prod(shape) for shape in self.layout.shapes.values())
+        return encode_in_torch(self.encoder, table, side)
+
+    @cached_property
+    def compiled(self) -> Mapping[str, CompiledTower]:
+        """Its towers on the kernels, prepared at the first text; none if the kernels do not support them."""
+        if not can_encode(self.recipe):
+            return {}
+        rows = self.word_rows.num_rows
+        return {
+            name: CompiledTower(self.recipe, parts["W"], parts, table_rows=rows) for name, parts in self.towers.items()
+        }
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where its parameters were in training. Raises StageError if those of its head or decoder do not fit."""
+        from clicktower.training.model.parameters import layout_of
+
+        layout = layout_of(self.recipe, self.word_rows.trigram_rows, self.outputs, self.word_rows.words)
+        for parts in self.towers.values():
+            if {part: array.shape for part, array in parts.items()} != layout.shapes:
+                raise StageError(
+                    f"The weights of the model {self.name} do not have the shapes that its recipe declares.",
+                    "Train again, or copy the folder again.",
+                )
+        return layout
 
     @property
     def encoder(self) -> Encoder:
-        """Its towers, for a forward pass."""
-        return Encoder.of(self.recipe, self.layout, self.towers)
+        """Its towers in torch, for a forward pass."""
+        from clicktower.training.model.parameters import Encoder
 
-    @cached_property
-    def compiled(self) -> CompiledModel | None:
-        """This model on the compiled path, prepared at the first text; None if the kernels do not support it."""
-        if not can_encode(self.recipe):
-            return None
-        rows = self.layout.word_rows
-        towers = {
-            name: CompiledTower(self.recipe, *self.layout.split_arrays(matrix), table_rows=rows.num_rows)
-            for name, matrix in self.towers.items()
-        }
-        return CompiledModel(recipe=self.recipe, word_rows=rows, towers=towers, text_contract=self.text_contract)
+        return Encoder.of_arrays(self.recipe, self.layout, self.towers)
 
 
 def load_model(folder: str) -> Model:
@@ -102,72 +151,64 @@ def load_model(folder: str) -> Model:
     raise StageError(f"The model in {folder} is {content}.", "Give the folder of a model that `train` made.")
 
 
-def load_encoder(folder: str) -> WholeEncoder:
-    """The content of a model folder. Raises as `load_model`."""
+def load_encoder(folder: str) -> AnyEncoder:
+    """The content of a model folder: a model, an ensemble or an imported encoder. Raises as `load_model`."""
     with reading_model(folder):
-        return encoder_of(read_model(folder), trained_model)
+        return _encoder(read_model(folder))
 
 
-def trained_model(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> Model:
-    """The model in the two files of a folder. Raises ShapesDiffer, ValueError, KeyError and TypeError."""
+def _encoder(stored: Stored) -> AnyEncoder:
+    """Raises ShapesDiffer, ValueError, KeyError and TypeError for other content."""
+    description, weights = stored
+    if "encoder" in description:
+        from clicktower.training.model.imported_encoder import imported_encoder
+
+        return imported_encoder(description, weights)
+    if description.get("members") is not None:
+        from clicktower.training.model.ensemble import Ensemble, stored_members
+
+        members, shares = stored_members(stored)
+        return Ensemble(members=tuple(map(_encoder, members)), shares=shares)
+    return _trained(description, weights)
+
+
+def _trained(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> Model:
     contract = description["text_contract"]
     recipe = Recipe(**description["recipe"])
     if "words" in contract:
         require_major("the model's contract of words", contract["words"]["version"], WORDS_VERSION, stage="train")
-    outputs, words = Outputs.from_json(description.get("outputs")), description.get("words", ())
-    layout = layout_of(recipe, contract["table_rows"], outputs, words)
-    shapes = {f"{name}.{part}": shape for name in recipe.objective.towers for part, shape in layout.shapes.items()}
-    if {name: array.shape for name, array in weights.items()} != shapes:
+    rows = WordRows(contract["table_rows"], tuple(description.get("words", ())))
+    towers: dict[str, dict[str, np.ndarray]] = {}
+    for name, array in weights.items():
+        tower, _, part = name.partition(".")
+        towers.setdefault(tower, {})[part] = array
+    # Those of a head or decoder are compared where torch is loaded, which knows them (layout).
+    shapes = {"W": (rows.num_rows, recipe.columns), **dict(recipe.tower_parts)}
+    for parts in towers.values():
+        of_tower = {part: array.shape for part, array in parts.items() if not part.startswith(("head.", "decoder."))}
+        if of_tower != shapes:
+            raise ShapesDiffer
+    if towers.keys() != set(recipe.objective.towers) or any(a.dtype != recipe.dtype for a in weights.values()):
         raise ShapesDiffer
-    tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
-    towers = {
-        name: layout.join(tensors[f"{name}.W"], {part: tensors[f"{name}.{part}"] for part, _ in layout.parts})
-        for name in recipe.objective.towers
-    }
-    return Model(recipe=recipe, layout=layout, towers=towers, text_contract=contract)
+    return Model(
+        recipe=recipe,
+        word_rows=rows,
+        outputs=Outputs.from_json(description["outputs"]),
+        towers={name: towers[name] for name in recipe.objective.towers},
+        text_contract=contract,
+    )
 
 
-def write_model(folder: str, recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]) -> None:
+def write_model(folder: str, model: Model) -> None:
     """Write a model's weights, then its description."""
-    weights: dict[str, np.ndarray] = {}
-    for tower, matrix in towers.items():
-        table, parts = layout.split_arrays(matrix.cpu())
-        weights |= {f"{tower}.{name}": array for name, array in {"W": table, **parts}.items()}
-    rows = layout.word_rows
-    contract = {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, "table_rows": rows.trigram_rows}
+    weights = {f"{tower}.{part}": array for tower, parts in model.towers.items() for part, array in parts.items()}
     description = {
         "schema_version": SCHEMA_VERSION,
-        "recipe": named_settings(recipe),  # a newer setting at its default leaves the file as it was
-        "text_contract": contract | rows.text_contract(),
-        "dimensions": sizes_of(recipe).dimensions,
-        "outputs": asdict(layout.outputs),
-        "parameters": sum(array.size for array in weights.values()),
-        **({"words": rows.words} if rows.words else {}),
+        "recipe": named_settings(model.recipe),  # a newer setting at its default leaves the file as it was
+        "text_contract": model.text_contract,
+        "dimensions": model.dimensions,
+        "outputs": asdict(model.outputs),
+        "parameters": model.num_parameters,
+        **({"words": model.word_rows.words} if model.word_rows.words else {}),
     }
     write_files(folder, description, weights)
-
-
-def encode_table(encoder: Encoder, table: TextTable, side: str) -> np.ndarray:
-    """The embeddings of all texts of a table, float32 [texts, dimensions]; zero for a text without a word.
-
-    The table's words are limited as the recipe says.
-    """
-    if can_encode(encoder.recipe) and encoder.device == CPU:
-        return _compiled(encoder, table, side).encode(table)
-    from clicktower.training.model.forward import encode_in_torch
-
-    return encode_in_torch(encoder, table, side)
-
-
-def _compiled(encoder: Encoder, table: TextTable, side: str) -> CompiledTower:
-    """A side's tower with the rows that the table's words have, wherever the encoder takes them from."""
-    layout = encoder.layout
-    used = np.zeros(layout.table_rows, bool)
-    used[table.trigrams.values] = True
-    rows = np.flatnonzero(used)
-    place = np.zeros(layout.table_rows, np.int32)
-    place[rows] = np.arange(len(rows))
-    name = tower_name(encoder.recipe, side)
-    table_RG = encoder.table_at(name, torch.from_numpy(rows)).numpy()
-    parts = {part: values.numpy() for part, values in encoder.parts[name].items()}
-    return CompiledTower(encoder.recipe, table_RG, parts, table_rows=layout.table_rows, place=place)

@@ -10,12 +10,11 @@ The folders of an ensemble (ensemble) and of an imported encoder (imported_encod
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from mmap import mmap
-from pkgutil import resolve_name
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -39,17 +38,24 @@ class ShapesDiffer(Exception):
     """The weights do not match the recipe beside them."""
 
 
-def encoder_of(stored: Stored, trained: Callable[[Mapping[str, Any], Mapping[str, np.ndarray]], Any]) -> Any:
-    """The encoder in a model folder: an ensemble, an imported encoder or, as `trained` makes it, a trained model.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outputs:
+    """A model's outputs for a text besides its embedding: classes or words; none after clicks.
 
-    Raises ShapesDiffer, ValueError, KeyError and TypeError for other content.
+    They come from the data and determine the shapes of parameters, so the model's description holds them.
     """
-    description, weights = stored
-    if "encoder" in description:
-        return resolve_name("clicktower.training.model.imported_encoder:imported_encoder")(description, weights)
-    if description.get("members") is not None:
-        return resolve_name("clicktower.training.model.ensemble:ensemble")(stored, trained)
-    return trained(description, weights)
+
+    unit: Literal["", "pairs", "texts"] = ""  # the classified unit
+    classes: tuple[str, ...] = ()
+    vocabulary: tuple[str, ...] = ()  # of the decoder (targets)
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> "Outputs":
+        """The inverse of `asdict`."""
+        return Outputs(unit=value["unit"], classes=tuple(value["classes"]), vocabulary=tuple(value["vocabulary"]))
+
+
+NO_OUTPUTS = Outputs()
 
 
 @contextmanager
@@ -74,7 +80,7 @@ def reading_model(folder: str) -> Iterator[None]:
         raise StageError(f"The model in {folder} has a damaged file ({type(error).__name__}).", again) from None
 
 
-def read_model(folder: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def read_model(folder: str) -> Stored:
     """(model.json, the arrays of model.safetensors).
 
     Raises UnknownVersionError for another major version of the model or of the text contract.

@@ -10,10 +10,9 @@ adding gradients over workers, norms, checkpoints) is an operation on rows and i
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -22,35 +21,13 @@ from torch.nn.functional import pad
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.process import memory_bytes
 from clicktower.schemas.section import code_of
-from clicktower.training.model.kernel_towers import SERVED, TowerSizes, kernel_sizes
+from clicktower.training.model.model_folder import NO_OUTPUTS, Outputs
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_table import WordRows
 from clicktower.training.towers.tower_settings import GatedRecurrent, Recurrent, Shapes
 
 if TYPE_CHECKING:
     from clicktower.training.towers.tower import Tower
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outputs:
-    """A model's outputs for a text besides its embedding: classes or words; none after clicks.
-
-    They come from the data and determine the shapes of parameters, so the model's description holds them.
-    """
-
-    unit: Literal["", "pairs", "texts"] = ""  # the classified unit
-    classes: tuple[str, ...] = ()
-    vocabulary: tuple[str, ...] = ()  # of the decoder (targets)
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any] | None) -> "Outputs":
-        """The inverse of `asdict`; None, as models of earlier versions have it, gives empty outputs."""
-        if value is None:
-            return Outputs()
-        return Outputs(unit=value["unit"], classes=tuple(value["classes"]), vocabulary=tuple(value["vocabulary"]))
-
-
-NO_OUTPUTS = Outputs()
 
 
 class Layer(Protocol):
@@ -72,24 +49,14 @@ def layer_of(recipe: Recipe, outputs: Outputs) -> Layer | None:
     return resolve_name(recipe.objective.layer)(recipe, outputs) if has_outputs else None
 
 
-def is_head_or_decoder(part: str) -> bool:
-    """Whether a part does not belong to the tower itself."""
-    return part.startswith(("head.", "decoder."))
-
-
 def tower_of(recipe: Recipe) -> "Tower":
     """A recipe's tower, above word vectors if it has some."""
     tower: Tower = code_of(recipe.tower)(recipe.tower)
     if not recipe.word_vectors:
         return tower
-    projected: Tower = resolve_name("clicktower.training.towers.tower:Projected")(tower, recipe.word_vectors.columns)
-    return projected
+    from clicktower.training.towers.tower import Projected
 
-
-def sizes_of(recipe: Recipe) -> "TowerSizes | Tower":
-    """The sizes of a recipe's tower; its code in torch is not loaded for one that the kernels know."""
-    is_known = type(recipe.tower) in SERVED and not recipe.word_vectors
-    return kernel_sizes(recipe.tower) if is_known else tower_of(recipe)
+    return Projected(tower)
 
 
 RECURRENT = {"W_rec", "b", "W_peep"}  # a recurrent tower's parts besides W
@@ -107,6 +74,10 @@ class RowGradient:
     rows: torch.Tensor
     table_RG: torch.Tensor
     parts: Parts
+
+
+# Of a micro-batch: the gradient of each side's tower, by its name, and the loss.
+LossGradient = tuple[list[tuple[str, RowGradient]], torch.Tensor]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,10 +154,10 @@ class Layout:
             row += self.rows_of(shape)
         return parts
 
-    def split_arrays(self, matrix: torch.Tensor) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """As `split`, of a matrix on the CPU, as NumPy's views."""
+    def arrays(self, matrix: torch.Tensor) -> dict[str, np.ndarray]:
+        """As `split`, of a matrix on the CPU, as NumPy's views by name."""
         table, parts = self.split(matrix)
-        return table.numpy(), {name: part.numpy() for name, part in parts.items()}
+        return {name: part.numpy() for name, part in {"W": table, **parts}.items()}
 
     def join(self, table: torch.Tensor, parts: Parts) -> torch.Tensor:
         """The matrix of W, or some rows of it, and all parts: the inverse of `split`."""
@@ -200,12 +171,11 @@ class Layout:
 
 def layout_of(recipe: Recipe, table_rows: int, outputs: Outputs = NO_OUTPUTS, words: Sequence[str] = ()) -> Layout:
     """`table_rows`: of letter trigrams. `words`: those that have a row of their own."""
-    tower = sizes_of(recipe)
     extra = layer_of(recipe, outputs)
     return Layout(
         word_rows=WordRows(table_rows, tuple(words)),
-        columns=tower.columns,
-        parts=tower.parts + (extra.parts if extra else ()),
+        columns=recipe.columns,
+        parts=recipe.tower_parts + (extra.parts if extra else ()),
         outputs=outputs,
         frozen_words=recipe.word_vectors is not None and recipe.word_vectors.kind == "frozen",
     )
@@ -224,9 +194,9 @@ def require_memory(recipe: Recipe, layout: Layout, workers: int = 1) -> None:
         return
 
     def is_too_large(cells: int) -> bool:
-        tower = sizes_of(replace(recipe, tower=replace(recipe.tower, cells=cells)))
-        its_layout = replace(layout, columns=tower.columns, parts=tower.parts)
-        return workers * training_bytes(recipe, its_layout) > there
+        candidate = replace(recipe, tower=replace(recipe.tower, cells=cells))
+        with_cells = replace(layout, columns=candidate.columns, parts=candidate.tower_parts)
+        return workers * training_bytes(recipe, with_cells) > there
 
     fits = bisect_left(range(1, recipe.tower.cells), True, key=is_too_large)
     smaller = f"Set tower.cells to at most {fits:,}" if fits else "Set smaller sizes in the recipe, or fewer table_rows"
@@ -311,15 +281,6 @@ class Device:
 CPU = Device(torch.device("cpu"))
 
 
-def compute_threads(num_threads: int) -> ThreadPoolExecutor:
-    """A pool of threads that each compute a whole micro-batch or batch of texts, by single-threaded operations.
-
-    Operations here take 10 to 100 microseconds. When OpenMP shares them out, each ends with all threads spinning at a
-    barrier, and if another process holds a core for a moment they all wait. No result depends on the number of threads.
-    """
-    return ThreadPoolExecutor(num_threads, "compute", initializer=torch.set_num_threads, initargs=(1,))
-
-
 @dataclass(frozen=True, slots=True)
 class Encoder:
     """All parameters at one point: where a gradient is taken, the published Λ, or a model's.
@@ -340,6 +301,13 @@ class Encoder:
         parts = {name: parts for name, (_, parts) in split.items()}
         return Encoder(recipe, layout, lambda name, rows: split[name][0].index_select(0, rows), parts, device)
 
+    @staticmethod
+    def of_arrays(recipe: Recipe, layout: Layout, towers: Mapping[str, Mapping[str, np.ndarray]]) -> "Encoder":
+        """Of the towers of a model, by their names."""
+        tensors = {name: {p: torch.from_numpy(array) for p, array in parts.items()} for name, parts in towers.items()}
+        tables = {name: parts.pop("W") for name, parts in tensors.items()}
+        return Encoder(recipe, layout, lambda name, rows: tables[name].index_select(0, rows), tensors)
+
     @property
     def dimensions(self) -> int:
-        return sizes_of(self.recipe).dimensions
+        return self.recipe.tower.dimensions

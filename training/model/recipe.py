@@ -28,7 +28,7 @@ from clicktower.schemas.section import (
     section,
 )
 from clicktower.training.model.objective_settings import Clicks, Fixed, ObjectiveSettings, Pool
-from clicktower.training.towers.tower_settings import CLSM, DSSM, LSTM, RNN, BiLSTM, TowerSettings
+from clicktower.training.towers.tower_settings import LSTM, Shapes, TowerSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +144,7 @@ class Nesterov(OptimiserSettings):
     momentum_middle: Share = 0.9
 
 
+PRINTED_TOWERS = {"lstm", "bilstm", "rnn", "dssm", "clsm"}
 # The paper's printed training settings (Algorithm 1): two towers from separate random numbers, random negatives from
 # the build, μ 0.9/0.995/0.9. It also re-normalises gradients, with a th_G that it does not print.
 PRINTED_CLICKS = Clicks(same_start=False, negatives=Fixed())
@@ -203,13 +204,24 @@ class Recipe:
         clicks, optimiser = self.clicks, self.optimiser
         ours = ("recurrent_range", "recurrent_step", "forget_gate", "peepholes")
         return (
-            isinstance(self.tower, LSTM | BiLSTM | RNN | DSSM | CLSM)
+            self.tower.kind in PRINTED_TOWERS
             and not any(getattr(self.tower, name, 0) for name in ours)
             and clicks == replace(PRINTED_CLICKS, gamma=clicks.gamma, num_negatives=clicks.num_negatives)
             and optimiser == replace(PRINTED_OPTIMISER, step=optimiser.step, clip_norm=optimiser.clip_norm)
             and optimiser.clip_norm > 0
             and self.word_vectors is None
         )
+
+    @property
+    def columns(self) -> int:
+        """Of W: the numbers that a trigram adds, or that a word's vector has."""
+        return self.word_vectors.columns if self.word_vectors else self.tower.columns
+
+    @property
+    def tower_parts(self) -> Shapes:
+        """The tower's parameters besides W; above word vectors W_in makes them its inputs (towers.tower)."""
+        parts = self.tower.parts
+        return (("W_in", (self.columns, self.tower.columns)), *parts) if self.word_vectors else parts
 
     @property
     def clicks(self) -> Clicks:

@@ -56,7 +56,7 @@ def with_word_vectors(recipe: Recipe, path: str | None) -> Recipe:
                 "Give --word-vectors FILE, or set word_vectors=none.",
             )
         return recipe
-    columns, settings = columns_of(path), recipe.word_vectors or Tuned()
+    columns, settings = _form(path).columns, recipe.word_vectors or Tuned()
     if settings.columns not in (0, columns):
         raise UsageError(
             f"{recipe.name} takes word vectors of {settings.columns} columns, and those in {path} have {columns}.",
@@ -101,11 +101,6 @@ class _Form:
     columns: int
     num_words: int | None  # from the first line; None if there is none, as in GloVe
     binary: bool
-
-
-def columns_of(path: str) -> int:
-    """The number of values in each vector of a file. Raises UsageError and StageError."""
-    return _form(path).columns
 
 
 def read_vectors(path: str, vocabulary: Collection[str]) -> tuple[list[str], np.ndarray]:

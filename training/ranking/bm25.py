@@ -198,29 +198,21 @@ class TitleBM25:
         self._take(_index(titles, language, k1, b), language, compiled)
 
     @classmethod
-    def open(
-        cls,
-        uri: str,
-        language: Language | None = DEFAULT_LANGUAGE,
-        *,
-        k1: float = K1,
-        b: float = B,
-        compiled: bool | None = None,
-    ) -> Self | None:
+    def open(cls, uri: str, language: Language | None = DEFAULT_LANGUAGE) -> Self | None:
         """The index that `write` wrote, mapped from a local disk or read from elsewhere.
 
-        None if there is no such file, or if it has other words than ours or other settings than these: it is to be made
-        anew from the titles. Raises ValueError for a damaged file.
+        None if there is no such file, or if it has other words or settings than ours: it is to be made anew from the
+        titles. Raises ValueError for a damaged file.
         """
         try:
             file = pa.ipc.open_file(pa.py_buffer(storage.map_bytes(uri)))
             facts = from_bytes((file.schema.metadata or {})[_METADATA])
-            if facts["version"] != _VERSION or {**facts, **_settings(language, k1, b)} != facts:
+            if facts["version"] != _VERSION or {**facts, **_settings(language, K1, B)} != facts:
                 return None
             index = file.get_batch(0)
             index.validate()
             self = cls.__new__(cls)
-            self._take(index, language, compiled)
+            self._take(index, language, None)
         except FileNotFoundError:
             return None
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:

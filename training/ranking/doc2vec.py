@@ -26,7 +26,7 @@ import numpy as np
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.stage import Progress, silent
 from clicktower.schemas.text_contract import keyed_digest, normalise, words
-from clicktower.training.model.embedding import distinct_texts
+from clicktower.training.model.embedding import distinct_texts, unit
 
 
 class TitleDoc2Vec:
@@ -59,7 +59,7 @@ class TitleDoc2Vec:
         settings["seed"] = seed % 2**32  # gensim takes no larger one
         settings |= {"dm": 1} if memory else {"dm": 0, "dbow_words": 1}
         self._model = _train(texts, settings, progress)
-        self._titles_TD = _unit(self._model.dv.vectors[: len(distinct)])
+        self._titles_TD = unit(self._model.dv.vectors[: len(distinct)])
         self._titles_TD[[not text for text in texts[: len(distinct)]]] = 0  # only their random start
 
     @property
@@ -77,7 +77,7 @@ class TitleDoc2Vec:
         """The cosine of each query and title, float32 [queries, titles]; 0 for a title without a word and
         a query without a known one. Raises as `vectors`.
         """
-        return (_unit(self.vectors(queries)) @ self._titles_TD.T)[:, self._text_of_N]
+        return (unit(self.vectors(queries)) @ self._titles_TD.T)[:, self._text_of_N]
 
     def vectors(self, texts: Sequence[str]) -> np.ndarray:
         """Inferred vectors, float32 [texts, dimensions]; each depends on its own text alone, zero without a known
@@ -137,8 +137,3 @@ def _train(texts: list[list[str]], settings: dict[str, Any], progress: Progress)
         workers=1,
         callbacks=[Epochs()],
     )
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)

@@ -61,7 +61,7 @@ def with_best_by_terms(
 
 
 class TitleRanking:
-    """The titles of a collection ranked by a model, or by other shares than the model's."""
+    """The titles of a collection ranked by a model."""
 
     def __init__(
         self,
@@ -69,13 +69,12 @@ class TitleRanking:
         titles: Sequence[str],
         language: Language,
         *,
-        word_share: float | None = None,
         lexical_share: float | None = None,
         bm25: TitleBM25 | None = None,
         progress: Progress = silent,
     ) -> None:
-        """bm25: the titles' index, if there is one already."""
-        self._word_share = encoder.word_share if word_share is None else word_share
+        """lexical_share: in place of the model's. bm25: the titles' index, if there is one already."""
+        self._word_share = encoder.word_share
         self._lexical_share = encoder.lexical_share if lexical_share is None else lexical_share
         self.vectors = TitleEmbeddings(encoder, titles, progress=progress)
         self._matches = WordMatches(encoder, titles) if self._word_share else None

@@ -211,9 +211,11 @@ def _requests(
                 recipe,
                 compute,
                 judged=watched,
-                word_vectors=vectors.get(point.word_vectors or ""),
-                start=started,
-                teacher=teacher_source(sources.teacher, recipe).digest if sources.teacher else None,
+                sources=Sources(
+                    start=started,
+                    word_vectors=vectors.get(point.word_vectors or ""),
+                    teacher=teacher_source(sources.teacher, recipe).digest if sources.teacher else None,
+                ),
             )
             for recipe in point.recipes
         ]

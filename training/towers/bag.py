@@ -37,131 +37,69 @@ from clicktower.training.towers.tower import (
     reading_order,
     text_sums,
 )
-from clicktower.training.towers.tower_kinds import CNN, SWEM
-from clicktower.training.towers.tower_settings import CLSM, DSSM, Bag, Shapes
+from clicktower.training.towers.tower_kinds import CLSM, CNN, SWEM
+from clicktower.training.towers.tower_settings import DSSM, Bag
 
 
 @dataclass(frozen=True, slots=True)
 class BagTower:
-    dimensions: int
+    settings: Bag
 
-    @property
-    def columns(self) -> int:
-        return self.dimensions
-
-    @property
-    def parts(self) -> Shapes:
-        return ()
-
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> Embedded:
         return text_sums(word_UG, batch), 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class DSSMTower:
-    hidden: int
-    dimensions: int
+    settings: DSSM
 
-    @property
-    def columns(self) -> int:
-        return self.hidden
-
-    @property
-    def parts(self) -> Shapes:
-        return ("b", (self.hidden,)), ("W_s", (self.hidden, self.dimensions)), ("b_s", (self.dimensions,))
-
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> Embedded:
         hidden_NH = (text_sums(word_UG, batch) + parts["b"]).tanh()
         return torch.addmm(parts["b_s"], hidden_NH, parts["W_s"]).tanh(), 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class CLSMTower:
-    window: int
-    hidden: int
-    dimensions: int
+    settings: CLSM | CNN
 
-    @property
-    def columns(self) -> int:
-        return self.window * self.hidden
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> Embedded:
+        return torch.addmm(parts["b_s"], self.pooled(word_UG, parts, batch), parts["W_s"]).tanh(), 0.0
 
-    @property
-    def parts(self) -> Shapes:
-        return DSSMTower(self.hidden, self.dimensions).parts
-
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
-        hidden_NH = (highest(self._windows(word_UG, batch), batch) + parts["b"]).tanh()
-        return torch.addmm(parts["b_s"], hidden_NH, parts["W_s"]).tanh(), 0.0
+    def pooled(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> torch.Tensor:
+        """h of each text, [N, H]."""
+        return (highest(self._windows(word_UG, batch), batch) + parts["b"]).tanh()
 
     def _windows(self, word_UG: torch.Tensor, batch: TextBatch) -> torch.Tensor:
         """Σ_k W_k l(t + k) for each word of each text, [P, H]."""
-        if self.window == 1:
+        window = self.settings.window
+        if window == 1:
             return packed_inputs(word_UG, batch)
         words = torch.cat([batch.packed_words, torch.full((1,), len(word_UG), device=word_UG.device)])
-        half = self.window // 2
+        half = window // 2
         place_PK = torch.stack(
-            [words[neighbour(batch, k)] * self.window + at for at, k in enumerate(range(-half, half + 1))], dim=1
+            [words[neighbour(batch, k)] * window + at for at, k in enumerate(range(-half, half + 1))], dim=1
         )
-        rows = torch.cat([word_UG, word_UG.new_zeros(1, self.columns)]).view(-1, self.hidden)
-        begins = torch.arange(0, place_PK.numel(), self.window, device=word_UG.device)
+        rows = torch.cat([word_UG, word_UG.new_zeros(1, word_UG.shape[1])]).view(-1, word_UG.shape[1] // window)
+        begins = torch.arange(0, place_PK.numel(), window, device=word_UG.device)
         return gather_rows(rows, (place_PK.flatten(), begins))
-
-
-# Of a recipe's settings.
-
-
-def bag(settings: Bag) -> BagTower:
-    return BagTower(settings.cells)
-
-
-def dssm(settings: DSSM) -> DSSMTower:
-    return DSSMTower(settings.hidden, settings.cells)
-
-
-def clsm(settings: CLSM) -> CLSMTower:
-    return CLSMTower(settings.window, settings.hidden, settings.cells)
 
 
 @dataclass(frozen=True, slots=True)
 class CNNTower(CLSMTower):
-    @property
-    def parts(self) -> Shapes:
-        return (("b", (self.hidden,)),)
-
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
-        return (highest(self._windows(word_UG, batch), batch) + parts["b"]).tanh(), 0.0
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> Embedded:
+        return self.pooled(word_UG, parts, batch), 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class SWEMTower:
-    columns: int
-    aggregate: str
+    settings: SWEM
 
-    @property
-    def dimensions(self) -> int:
-        return self.columns * (2 if self.aggregate == "concat" else 1)
-
-    @property
-    def parts(self) -> Shapes:
-        return ()
-
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> Embedded:
         pooled = []
-        if self.aggregate != "max":
+        if self.settings.aggregate != "max":
             begins_N = reading_order(batch)[2]
             length_N = torch.diff(begins_N, append=begins_N.new_tensor([batch.step_offsets[-1]]))
             pooled.append(text_sums(word_UG, batch) / length_N[:, None])
-        if self.aggregate != "aver":
+        if self.settings.aggregate != "aver":
             pooled.append(highest(packed_inputs(word_UG, batch), batch))
         return torch.cat(pooled, dim=1), 0.0
-
-
-# Of a recipe's settings.
-
-
-def cnn(settings: CNN) -> CNNTower:
-    return CNNTower(settings.window, settings.cells, settings.cells)
-
-
-def swem(settings: SWEM) -> SWEMTower:
-    return SWEMTower(settings.cells, settings.aggregate)

@@ -33,46 +33,27 @@ from dataclasses import dataclass, replace
 import torch
 
 from clicktower.training.towers import tower
-from clicktower.training.towers.recurrent import LSTMTower, lstm
+from clicktower.training.towers.recurrent import LSTMTower
 from clicktower.training.towers.text_batch import TextBatch
-from clicktower.training.towers.tower_kinds import MaxPooled, SelfAttentive
-from clicktower.training.towers.tower_settings import SIGMA_MIN, BiLSTM, Variational
+from clicktower.training.towers.tower_kinds import SelfAttentive
+from clicktower.training.towers.tower_settings import SIGMA_MIN, GatedRecurrent
 
 
 @dataclass(frozen=True, slots=True)
 class BidirectionalLSTM:
-    one_way: LSTMTower
+    settings: GatedRecurrent
+    lstm: type[LSTMTower] = LSTMTower  # of one way
 
     @property
-    def columns(self) -> int:
-        return 2 * self.one_way.columns
+    def one_way(self) -> LSTMTower:
+        return self.lstm(self.settings)
 
-    @property
-    def num_states(self) -> int:
-        """D."""
-        return 2 * self.one_way.dimensions
+    def forward(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch) -> tower.Embedded:
+        return self.last_states(word_UG, parts, batch), 0.0
 
-    @property
-    def dimensions(self) -> int:
-        return self.num_states
-
-    @property
-    def recurrent_parts(self) -> tower.Shapes:
-        """Those of both LSTMs."""
-        return tuple((name, (*shape[:-1], 2 * shape[-1])) for name, shape in self.one_way.parts)
-
-    @property
-    def parts(self) -> tower.Shapes:
-        return self.recurrent_parts
-
-    def forward(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch, steps: int = 0) -> tower.Embedded:
-        return self.last_states(word_UG, parts, batch, steps), 0.0
-
-    def last_states(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch, steps: int = 0) -> torch.Tensor:
+    def last_states(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch) -> torch.Tensor:
         """The last vectors of both, [N, D]."""
-        return torch.cat(
-            [self.one_way.forward(*inputs, steps)[0] for inputs in self.both_ways(word_UG, parts, batch)], dim=1
-        )
+        return torch.cat([self.one_way.forward(*inputs)[0] for inputs in self.both_ways(word_UG, parts, batch)], dim=1)
 
     def every_state(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch) -> torch.Tensor:
         """h(t) in each packed row, [P, D]."""
@@ -84,7 +65,7 @@ class BidirectionalLSTM:
         self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch
     ) -> list[tuple[torch.Tensor, tower.Parts, TextBatch]]:
         """The inputs, the parts and the texts of each LSTM."""
-        names = [name for name, _ in self.one_way.parts]
+        names = [name for name in ("W_rec", "b", "W_peep") if name in parts]
         # Contiguous, since every step multiplies by them.
         halves = [[half.contiguous() for half in parts[name].chunk(2, dim=-1)] for name in names]
         of_ways = (dict(zip(names, way, strict=True)) for way in zip(*halves, strict=True))
@@ -95,7 +76,7 @@ class BidirectionalLSTM:
 class MaxPooledTower(BidirectionalLSTM):
     """Every word is looked at, so there is no one step to count back from."""
 
-    def forward(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch, steps: int = 0) -> tower.Embedded:
+    def forward(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch) -> tower.Embedded:
         return tower.highest(self.every_state(word_UG, parts, batch), batch), 0.0
 
 
@@ -103,32 +84,17 @@ class MaxPooledTower(BidirectionalLSTM):
 class SelfAttentiveTower(BidirectionalLSTM):
     """Every word is looked at, so there is no one step to count back from."""
 
-    attention_units: int  # d_a
-    hops: int  # r
-    penalty: float
-    average: bool  # the mean of the rows of M; otherwise they are concatenated
+    settings: SelfAttentive
 
-    @property
-    def dimensions(self) -> int:
-        return self.num_states * (1 if self.average else self.hops)
-
-    @property
-    def parts(self) -> tower.Shapes:
-        attention: tower.Shapes = (
-            ("W_s1", (self.num_states, self.attention_units)),
-            ("W_s2", (self.attention_units, self.hops)),
-        )
-        return self.recurrent_parts + attention
-
-    def forward(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch, steps: int = 0) -> tower.Embedded:
+    def forward(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch) -> tower.Embedded:
         sums, penalties = [], []
-        identity_rr = torch.eye(self.hops, dtype=word_UG.dtype, device=word_UG.device)
+        identity_rr = torch.eye(self.settings.hops, dtype=word_UG.dtype, device=word_UG.device)
         for weight_nTr, state_nTD in self.attention(self.every_state(word_UG, parts, batch), parts, batch):
             sums.append(weight_nTr.mT @ state_nTD)
             penalties.append((weight_nTr.mT @ weight_nTr - identity_rr).square().sum())
         sum_NrD = torch.cat(sums)
-        vectors_Nd = sum_NrD.mean(1) if self.average else sum_NrD.flatten(1)
-        return vectors_Nd, self.penalty * torch.stack(penalties).sum()
+        vectors_Nd = sum_NrD.mean(1) if self.settings.average_hops else sum_NrD.flatten(1)
+        return vectors_Nd, self.settings.penalty * torch.stack(penalties).sum()
 
     def attention(
         self, state_PD: torch.Tensor, parts: tower.Parts, batch: TextBatch
@@ -147,20 +113,8 @@ class SelfAttentiveTower(BidirectionalLSTM):
 
 @dataclass(frozen=True, slots=True)
 class VariationalTower(BidirectionalLSTM):
-    latent: int  # h
-
-    @property
-    def dimensions(self) -> int:
-        return 2 * self.latent
-
-    @property
-    def parts(self) -> tower.Shapes:
-        weights, bias = (self.num_states, self.latent), (self.latent,)
-        ours: tower.Shapes = (("W_mu", weights), ("b_mu", bias), ("W_sigma", weights), ("b_sigma", bias))
-        return self.recurrent_parts + ours
-
-    def forward(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch, steps: int = 0) -> tower.Embedded:
-        state_ND = self.last_states(word_UG, parts, batch, steps)
+    def forward(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch) -> tower.Embedded:
+        state_ND = self.last_states(word_UG, parts, batch)
         mean_Nh = torch.addmm(parts["b_mu"], state_ND, parts["W_mu"])
         argument_Nh = torch.addmm(parts["b_sigma"], state_ND, parts["W_sigma"])
         deviation_Nh = torch.logaddexp(argument_Nh, argument_Nh.new_zeros(())) + SIGMA_MIN
@@ -171,28 +125,3 @@ def right_to_left(batch: TextBatch) -> TextBatch:
     """The batch of the same texts with their words in reverse order."""
     exchange_P = tower.opposite(batch)
     return replace(batch, packed_words=batch.packed_words[exchange_P], words_packed=exchange_P[batch.words_packed])
-
-
-# Of a recipe's settings.
-
-
-def bilstm(settings: BiLSTM) -> BidirectionalLSTM:
-    return BidirectionalLSTM(lstm(settings))
-
-
-def max_pooled(settings: MaxPooled) -> MaxPooledTower:
-    return MaxPooledTower(lstm(settings))
-
-
-def self_attentive(settings: SelfAttentive) -> SelfAttentiveTower:
-    return SelfAttentiveTower(
-        one_way=lstm(settings),
-        attention_units=settings.attention_units,
-        hops=settings.hops,
-        penalty=settings.penalty,
-        average=settings.average_hops,
-    )
-
-
-def variational(settings: Variational) -> VariationalTower:
-    return VariationalTower(lstm(settings), settings.latent)

@@ -37,12 +37,12 @@ OPTIONS = {"num_warps": 2, "enable_fp_fusion": True}
 def fused(tower: Tower) -> Tower:
     """A tower with its recurrence fused, or the tower itself: the kernels take cells in blocks of 16 or 32."""
     match tower:
-        case LSTMTower(appendix=False) if tower.cells % 16 == 0:
-            return FusedLSTM(tower.cells, tower.forget_gate, tower.peepholes)
-        case BidirectionalLSTM(one_way) if type(tower) is BidirectionalLSTM and one_way.cells % 16 == 0:
-            return BidirectionalLSTM(FusedLSTM(one_way.cells, one_way.forget_gate, one_way.peepholes))
-        case Projected(inner, word_columns):
-            return Projected(fused(inner), word_columns)
+        case LSTMTower(settings) if settings.cells % 16 == 0 and getattr(settings, "gradient", "exact") == "exact":
+            return FusedLSTM(settings)
+        case BidirectionalLSTM(settings) if type(tower) is BidirectionalLSTM and settings.cells % 16 == 0:
+            return BidirectionalLSTM(settings, FusedLSTM)
+        case Projected(inner):
+            return Projected(fused(inner))
     return tower
 
 
@@ -50,12 +50,12 @@ def fused(tower: Tower) -> Tower:
 class FusedLSTM(LSTMTower):
     """Its last vectors come out of one launch."""
 
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> Embedded:
         recurrent = parts["W_rec"].contiguous()
         # Without peepholes, a placeholder that is not read.
-        peepholes = parts["W_peep"].contiguous() if self.peepholes else recurrent.detach()
-        switches = {"FORGET": self.forget_gate, "PEEPHOLES": self.peepholes, **block_sizes(self.cells), **OPTIONS}
-        return _LSTMSteps.apply(word_UG + parts["b"], recurrent, peepholes, batch, steps, switches), 0.0
+        peepholes, lstm = parts.get("W_peep", recurrent.detach()).contiguous(), self.settings
+        switches = {"FORGET": lstm.forget_gate, "PEEPHOLES": lstm.peepholes, **block_sizes(lstm.cells), **OPTIONS}
+        return _LSTMSteps.apply(word_UG + parts["b"], recurrent, peepholes, batch, lstm.truncation, switches), 0.0
 
 
 class _LSTMSteps(torch.autograd.Function):

@@ -44,81 +44,43 @@ from torch.nn.functional import pad
 from clicktower.training.towers.text_batch import TextBatch
 from clicktower.training.towers.threads import empty
 from clicktower.training.towers.tower import Embedded, Parts, packed_inputs, sum_by_word
-from clicktower.training.towers.tower_kinds import GRU, PrintedLSTM
-from clicktower.training.towers.tower_settings import LSTM, RNN, GatedRecurrent, Shapes
+from clicktower.training.towers.tower_settings import LSTM, GatedRecurrent, Truncated
 
 
 @dataclass(frozen=True, slots=True)
 class RNNTower:
-    cells: int
-    bias: bool = True
+    settings: Truncated
 
-    @property
-    def columns(self) -> int:
-        return self.cells
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> Embedded:
+        return self.states(word_UG, parts, batch)[-1], 0.0
 
-    @property
-    def dimensions(self) -> int:
-        return self.cells
-
-    @property
-    def parts(self) -> Shapes:
-        recurrent: Shapes = (("W_rec", (self.cells, self.columns)),)
-        return (*recurrent, ("b", (self.columns,))) if self.bias else recurrent
-
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
-        return self.states(word_UG, parts, batch, steps)[-1], 0.0
-
-    def states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> list[torch.Tensor]:
+    def states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> list[torch.Tensor]:
         """y(t) of each step's texts."""
         active = [batch.active(step) for step in range(batch.num_steps)]
-        of_steps = packed_inputs(word_UG + parts["b"] if self.bias else word_UG, batch).split(active)
+        cut = batch.num_steps - self.settings.truncation  # no gradient reaches further back
+        of_steps = packed_inputs(word_UG + parts["b"] if "b" in parts else word_UG, batch).split(active)
         outputs = [of_steps[0].tanh()]
         for step, input_nG in enumerate(of_steps[1:], start=1):
-            before = outputs[-1].detach() if step == batch.num_steps - steps else outputs[-1]
+            before = outputs[-1].detach() if step == cut else outputs[-1]
             recurrent = pad(before @ parts["W_rec"], (0, 0, 0, len(input_nG) - len(before)))  # others begin here
             outputs.append((input_nG + recurrent).tanh())
         return outputs
 
 
-def rnn(settings: RNN) -> RNNTower:
-    """The tower of a recipe's settings."""
-    return RNNTower(settings.cells, settings.bias)
-
-
 @dataclass(frozen=True, slots=True)
 class LSTMTower:
-    cells: int
-    forget_gate: bool = False
-    peepholes: bool = False
-    appendix: bool = False  # the gradient
+    settings: GatedRecurrent  # if it reads both ways this is one of the two
 
-    @property
-    def columns(self) -> int:
-        return (4 if self.forget_gate else 3) * self.cells
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> Embedded:
+        return self.states(word_UG, parts, batch)[batch.step_offsets[-2] :], 0.0
 
-    @property
-    def dimensions(self) -> int:
-        return self.cells
-
-    @property
-    def parts(self) -> Shapes:
-        recurrent_and_bias: Shapes = (("W_rec", (self.cells, self.columns)), ("b", (self.columns,)))
-        num_gates = self.columns // self.cells - 1  # the candidate is no gate
-        return recurrent_and_bias + ((("W_peep", (num_gates, self.cells)),) if self.peepholes else ())
-
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
-        return self.states(word_UG, parts, batch, steps)[batch.step_offsets[-2] :], 0.0
-
-    def states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> torch.Tensor:
+    def states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> torch.Tensor:
         """y(t) in each packed row, [P, d]."""
-        peepholes = parts["W_peep"] if self.peepholes else None
-        return _Steps.apply(word_UG + parts["b"], parts["W_rec"], peepholes, self, batch, steps)
+        return _Steps.apply(word_UG + parts["b"], parts["W_rec"], parts.get("W_peep"), self.settings, batch)
 
     def trace(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> "LSTMTrace":
         """Every gate and state, without a gradient."""
-        peepholes = parts["W_peep"] if self.peepholes else None
-        return _forward(self, word_UG + parts["b"], parts["W_rec"], peepholes, batch)
+        return _forward(self.settings, word_UG + parts["b"], parts["W_rec"], parts.get("W_peep"), batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +100,11 @@ class _Steps(torch.autograd.Function):
         input_UG: torch.Tensor,
         recurrent_dG: torch.Tensor,
         peepholes: torch.Tensor | None,
-        lstm: LSTMTower,
+        lstm: GatedRecurrent,
         batch: TextBatch,
-        steps: int,
     ) -> torch.Tensor:
         trace = _forward(lstm, input_UG, recurrent_dG, peepholes, batch)
-        ctx.of = lstm, batch, steps
+        ctx.of = lstm, batch
         ctx.save_for_backward(recurrent_dG, peepholes, trace.gates_PG, trace.squashed_Pd, trace.state_Pd, trace.cell_Pd)
         return trace.state_Pd
 
@@ -151,21 +112,21 @@ class _Steps(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, by_state_Pd: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         recurrent_dG, peepholes, *trace = ctx.saved_tensors
-        lstm, batch, steps = ctx.of
-        backward = _appendix_backward if lstm.appendix else _backward
-        gradients = backward(lstm, batch, steps, LSTMTrace(*trace), by_state_Pd, recurrent_dG, peepholes)
-        return *gradients, None, None, None
+        lstm, batch = ctx.of
+        backward = _appendix_backward if isinstance(lstm, LSTM) and lstm.gradient == "appendix" else _backward
+        gradients = backward(lstm, batch, LSTMTrace(*trace), by_state_Pd, recurrent_dG, peepholes)
+        return *gradients, None, None
 
 
 def _forward(
-    lstm: LSTMTower,
+    lstm: GatedRecurrent,
     input_UG: torch.Tensor,
     recurrent_dG: torch.Tensor,
     peepholes: torch.Tensor | None,
     batch: TextBatch,
 ) -> LSTMTrace:
-    d, num_packed, sigmoids = lstm.cells, batch.step_offsets[-1], lstm.columns - lstm.cells
-    gates = empty((num_packed, lstm.columns), input_UG)
+    d, num_packed, sigmoids = lstm.cells, batch.step_offsets[-1], (lstm.gates - 1) * lstm.cells
+    gates = empty((num_packed, lstm.gates * d), input_UG)
     squashed, state = empty((num_packed, d), gates), empty((num_packed, d), gates)
     cell = gates.new_zeros(len(batch.order), d)
     cells = empty((num_packed if lstm.forget_gate or lstm.peepholes else 0, d), gates)
@@ -205,18 +166,17 @@ def tanh(values: torch.Tensor, out: torch.Tensor) -> None:
 
 
 def _backward(
-    lstm: LSTMTower,
+    lstm: GatedRecurrent,
     batch: TextBatch,
-    steps: int,
     trace: LSTMTrace,
     by_state_Pd: torch.Tensor,
     recurrent_dG: torch.Tensor,
     peepholes: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Gradients (of the input of each distinct word, of W_rec, of W_peep), given that of y(t). Uses up the gates."""
-    d, offsets, sigmoids = lstm.cells, batch.step_offsets, lstm.columns - lstm.cells
+    d, offsets, sigmoids = lstm.cells, batch.step_offsets, (lstm.gates - 1) * lstm.cells
     gradient = trace.gates_PG  # overwritten step by step, while a step's rows are in the cache
-    first = max(0, batch.num_steps - steps) if steps else 0
+    first = max(0, batch.num_steps - lstm.truncation) if lstm.truncation else 0
     by_y = by_state_Pd[offsets[-2] :]
     by_cell = torch.zeros_like(by_y)
     by_peepholes = None if peepholes is None else torch.zeros_like(peepholes)
@@ -256,9 +216,8 @@ def _backward(
 
 
 def _appendix_backward(
-    lstm: LSTMTower,
+    lstm: GatedRecurrent,
     batch: TextBatch,
-    steps: int,
     trace: LSTMTrace,
     by_state_Pd: torch.Tensor,
     recurrent_dG: torch.Tensor,
@@ -272,9 +231,9 @@ def _appendix_backward(
     and ∂R/∂W_i the sum over t of diag(δi(t)) ∂c(t)/∂W_i, with ∂c(t)/∂W_i = diag(f) ∂c(t-1)/∂W_i + diag(b_i) l(t)'.
     Of the outer products that are printed for peepholes it takes the diagonal.
     """
-    d, offsets, num_gates = lstm.cells, batch.step_offsets, lstm.columns // lstm.cells
+    d, offsets, num_gates = lstm.cells, batch.step_offsets, lstm.gates
     gradient = torch.zeros_like(trace.gates_PG)
-    first = max(0, batch.num_steps - steps) if steps else 0
+    first = max(0, batch.num_steps - lstm.truncation) if lstm.truncation else 0
     recurrent_gdd = recurrent_dG.unflatten(1, (num_gates, d)).permute(1, 2, 0)  # W_rec' of each gate
     by_peepholes = None if peepholes is None else torch.zeros_like(peepholes)
     back_gnd = by_state_Pd.new_zeros(num_gates, len(batch.order), d)  # W_rec' δ(t+1)
@@ -314,26 +273,17 @@ def _states_before(state_Pd: torch.Tensor, batch: TextBatch) -> torch.Tensor:
     return before
 
 
-def lstm(settings: GatedRecurrent) -> LSTMTower:
-    """The tower of a recipe's settings; of those that read both ways, one of the two."""
-    appendix = isinstance(settings, LSTM) and settings.gradient == "appendix"
-    return LSTMTower(settings.cells, settings.forget_gate, settings.peepholes, appendix)
-
-
 @dataclass(frozen=True, slots=True)
 class GRUTower(RNNTower):
-    @property
-    def columns(self) -> int:
-        return 3 * self.cells
-
-    def states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> list[torch.Tensor]:
-        active = [batch.active(step) for step in range(batch.num_steps)]
-        gates_G, candidate_G = parts["W_rec"].split([2 * self.cells, self.cells], dim=1)
-        outputs, before = [], word_UG.new_zeros(0, self.cells)
+    def states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> list[torch.Tensor]:
+        active, d = [batch.active(step) for step in range(batch.num_steps)], self.settings.cells
+        cut = batch.num_steps - self.settings.truncation
+        gates_G, candidate_G = parts["W_rec"].split([2 * d, d], dim=1)
+        outputs, before = [], word_UG.new_zeros(0, d)
         for step, input_nG in enumerate(packed_inputs(word_UG + parts["b"], batch).split(active)):
-            before = before.detach() if step == batch.num_steps - steps else before
+            before = before.detach() if step == cut else before
             before = pad(before, (0, 0, 0, len(input_nG) - len(before)))  # others begin here
-            of_gates, of_candidate = input_nG.split([2 * self.cells, self.cells], dim=1)
+            of_gates, of_candidate = input_nG.split([2 * d, d], dim=1)
             reset, update = (of_gates + before @ gates_G).sigmoid().chunk(2, dim=1)
             candidate = (of_candidate + (reset * before) @ candidate_G).tanh()
             before = update * before + (1 - update) * candidate
@@ -341,24 +291,10 @@ class GRUTower(RNNTower):
         return outputs
 
 
-def gru(settings: GRU) -> GRUTower:
-    """The tower of a recipe's settings."""
-    return GRUTower(settings.cells)
-
-
 @dataclass(frozen=True, slots=True)
 class PrintedLSTMTower(RNNTower):
-    @property
-    def columns(self) -> int:
-        return 4 * self.cells
-
-    @property
-    def parts(self) -> Shapes:
-        d = self.cells
-        return ("W_rec", (d, 4 * d)), ("b", (4 * d,)), ("W_peep", (d, 3 * d))
-
-    def states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> list[torch.Tensor]:
-        return [y for *_, y in self._steps(word_UG, parts, batch, steps)]
+    def states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> list[torch.Tensor]:
+        return [y for *_, y in self._steps(word_UG, parts, batch)]
 
     def trace(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> LSTMTrace:
         """Every gate and state, without a gradient."""
@@ -367,16 +303,15 @@ class PrintedLSTMTower(RNNTower):
         )
         return LSTMTrace(gates_PG=torch.cat(gates, dim=1), squashed_Pd=cells.tanh(), state_Pd=states, cell_Pd=cells)
 
-    def _steps(
-        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
-    ) -> Iterator[tuple[torch.Tensor, ...]]:
+    def _steps(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> Iterator[tuple[torch.Tensor, ...]]:
         """o, f, i, y_g, c and y of each step's texts."""
-        d = self.cells
+        d = self.settings.cells
         on_new_dd, on_old_dG = parts["W_peep"].split([d, 2 * d], dim=1)
         active = [batch.active(step) for step in range(batch.num_steps)]
+        cut = batch.num_steps - self.settings.truncation
         y, c = word_UG.new_zeros(0, d), word_UG.new_zeros(0, d)
         for step, input_nG in enumerate(packed_inputs(word_UG + parts["b"], batch).split(active)):
-            if step == batch.num_steps - steps:
+            if step == cut:
                 y, c = y.detach(), c.detach()
             y, c = (pad(before, (0, 0, 0, len(input_nG) - len(before))) for before in (y, c))  # others begin here
             out, gates, candidate = (input_nG + y @ parts["W_rec"]).split([d, 2 * d, d], dim=1)
@@ -386,8 +321,3 @@ class PrintedLSTMTower(RNNTower):
             out = (out + c @ on_new_dd).sigmoid()
             y = out * c.tanh()
             yield out, forget, inward, candidate, c, y
-
-
-def printed_lstm(settings: PrintedLSTM) -> PrintedLSTMTower:
-    """The tower of a recipe's settings."""
-    return PrintedLSTMTower(settings.cells)

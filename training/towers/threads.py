@@ -1,8 +1,9 @@
-"""How a thread computes alone, in which blocks, and memory that threads use again and again."""
+"""How threads compute, each alone, in which blocks, and memory that they use again and again."""
 
 import math
 import weakref
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Lock
 
@@ -19,6 +20,15 @@ def alone() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def compute_threads(num_threads: int) -> ThreadPoolExecutor:
+    """A pool of threads that each compute a whole micro-batch or batch of texts, by single-threaded operations.
+
+    Operations here take 10 to 100 microseconds. When OpenMP shares them out, each ends with all threads spinning at a
+    barrier, and if another process holds a core for a moment they all wait. No result depends on the number of threads.
+    """
+    return ThreadPoolExecutor(num_threads, "compute", initializer=torch.set_num_threads, initargs=(1,))
 
 
 # On a CPU: numbers whose norm is computed at once, which fixes the order of its sum, and how many such blocks a thread

@@ -15,7 +15,6 @@ import torch
 from torch.nn.functional import embedding_bag
 
 from clicktower.training.towers.text_batch import TextBatch, copied
-from clicktower.training.towers.tower_settings import Shapes
 
 Parts = Mapping[str, torch.Tensor]  # those parameters, or their gradients
 # The embedding of each sorted text [N, d], and what the tower adds to the loss of the whole batch.
@@ -25,25 +24,12 @@ Gather = tuple[torch.Tensor, torch.Tensor | None]
 
 
 class Tower(Protocol):
-    """The interface of a tower for training and encoding."""
+    """The interface of a tower, which its settings make (tower_settings), for training and encoding."""
 
-    @property
-    def columns(self) -> int:
-        """Of the trigram table: the number of values that one trigram adds."""
-
-    @property
-    def dimensions(self) -> int:
-        """Of the embedding."""
-
-    @property
-    def parts(self) -> Shapes:
-        """All other parameters."""
-
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> Embedded:
         """The texts of a batch.
 
-        `word_UG`: W l of each distinct word. `parts` may hold others beside the tower's. `steps`: how many steps from
-        the word a text ends with gradients reach back, where the tower has such steps; 0 is all of them.
+        `word_UG`: W l of each distinct word. `parts` may hold others beside the tower's.
         """
 
 
@@ -57,18 +43,9 @@ class Projected:
     """
 
     inner: Tower
-    columns: int  # D
 
-    @property
-    def dimensions(self) -> int:
-        return self.inner.dimensions
-
-    @property
-    def parts(self) -> Shapes:
-        return (("W_in", (self.columns, self.inner.columns)), *self.inner.parts)
-
-    def forward(self, word_UD: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
-        return self.inner.forward(word_UD @ parts["W_in"], parts, batch, steps)
+    def forward(self, word_UD: torch.Tensor, parts: Parts, batch: TextBatch) -> Embedded:
+        return self.inner.forward(word_UD @ parts["W_in"], parts, batch)
 
 
 # The building blocks of towers.

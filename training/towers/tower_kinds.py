@@ -1,25 +1,76 @@
 """The settings of towers that a plain training does not name: those of other papers, and the LSTM as it is printed."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator
 
 from clicktower.schemas.section import Count, Factor, section
-from clicktower.training.towers.tower_settings import GatedRecurrent, TowerSettings, Truncated, Window
+from clicktower.training.towers.tower_settings import GatedRecurrent, Shapes, TowerSettings, Truncated
+
+
+def _odd(words: int) -> int:
+    if words % 2 == 0:
+        raise ValueError("it must be odd: a word, and as many on each side")
+    return words
+
+
+Window = Annotated[Count, AfterValidator(_odd)]  # words
 
 
 @section
 class PrintedLSTM(Truncated):
     """The LSTM by the paper's equations as they are printed."""
 
-    code: ClassVar[str] = "clicktower.training.towers.recurrent:printed_lstm"
+    code: ClassVar[str] = "clicktower.training.towers.recurrent:PrintedLSTMTower"
     kind: Literal["printed_lstm"] = "printed_lstm"
+
+    @property
+    def columns(self) -> int:
+        return 4 * self.cells
+
+    @property
+    def parts(self) -> Shapes:
+        d = self.cells
+        return ("W_rec", (d, 4 * d)), ("b", (4 * d,)), ("W_peep", (d, 3 * d))
 
 
 @section
 class GRU(Truncated):
     """Gated recurrent units; the last state is the embedding."""
 
-    code: ClassVar[str] = "clicktower.training.towers.recurrent:gru"
+    code: ClassVar[str] = "clicktower.training.towers.recurrent:GRUTower"
     kind: Literal["gru"] = "gru"
+
+    @property
+    def columns(self) -> int:
+        return 3 * self.cells
+
+    @property
+    def parts(self) -> Shapes:
+        return ("W_rec", (self.cells, self.columns)), ("b", (self.columns,))
+
+
+@section
+class CLSM(TowerSettings):
+    """Letter trigrams of word windows, max-pooled (Shen et al.).
+
+    Args:
+        hidden: tanh units below the embedding.
+        window: Words of a window; odd.
+    """
+
+    code: ClassVar[str] = "clicktower.training.towers.bag:CLSMTower"
+    kind: Literal["clsm"] = "clsm"
+    hidden: Count = 288
+    window: Window = 3
+
+    @property
+    def columns(self) -> int:
+        return self.window * self.hidden
+
+    @property
+    def parts(self) -> Shapes:
+        return ("b", (self.hidden,)), ("W_s", (self.hidden, self.cells)), ("b_s", (self.cells,))
 
 
 @section
@@ -30,9 +81,17 @@ class CNN(TowerSettings):
         window: Words of a window; odd.
     """
 
-    code: ClassVar[str] = "clicktower.training.towers.bag:cnn"
+    code: ClassVar[str] = "clicktower.training.towers.bag:CNNTower"
     kind: Literal["cnn"] = "cnn"
     window: Window = 3
+
+    @property
+    def columns(self) -> int:
+        return self.window * self.cells
+
+    @property
+    def parts(self) -> Shapes:
+        return (("b", (self.cells,)),)
 
 
 @section
@@ -43,9 +102,13 @@ class SWEM(TowerSettings):
         aggregate: The pooling: mean, maximum, or both.
     """
 
-    code: ClassVar[str] = "clicktower.training.towers.bag:swem"
+    code: ClassVar[str] = "clicktower.training.towers.bag:SWEMTower"
     kind: Literal["swem"] = "swem"
     aggregate: Literal["aver", "max", "concat"] = "concat"
+
+    @property
+    def dimensions(self) -> int:
+        return self.cells * (2 if self.aggregate == "concat" else 1)
 
 
 @section
@@ -59,7 +122,8 @@ class SelfAttentive(GatedRecurrent):
         penalty: The weight of ||A Aᵀ - I||² of each text in the loss.
     """
 
-    code: ClassVar[str] = "clicktower.training.towers.bilstm:self_attentive"
+    code: ClassVar[str] = "clicktower.training.towers.bilstm:SelfAttentiveTower"
+    ways: ClassVar[int] = 2
     kind: Literal["self_attentive"] = "self_attentive"
     attention_units: Count = 32
     hops: Count = 4
@@ -70,10 +134,23 @@ class SelfAttentive(GatedRecurrent):
     def rows(self) -> int:
         return 1 if self.average_hops else self.hops
 
+    @property
+    def dimensions(self) -> int:
+        return self.rows * self.ways * self.cells
+
+    @property
+    def parts(self) -> Shapes:
+        attention: Shapes = (
+            ("W_s1", (self.ways * self.cells, self.attention_units)),
+            ("W_s2", (self.attention_units, self.hops)),
+        )
+        return super().parts + attention
+
 
 @section
 class MaxPooled(GatedRecurrent):
     """The maximum over the states of a bidirectional LSTM (InferSent)."""
 
-    code: ClassVar[str] = "clicktower.training.towers.bilstm:max_pooled"
+    code: ClassVar[str] = "clicktower.training.towers.bilstm:MaxPooledTower"
+    ways: ClassVar[int] = 2
     kind: Literal["max_pooled"] = "max_pooled"

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import Field, field_validator
 
 from clicktower.schemas.section import Count, Factor, Natural, SectionFamily, Unnamed, section
 
@@ -10,18 +10,9 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]  # names and shapes of paramete
 SIGMA_MIN = 1e-3  # of a variational tower's deviations
 
 
-def _odd(words: int) -> int:
-    if words % 2 == 0:
-        raise ValueError("it must be odd: a word, and as many on each side")
-    return words
-
-
-Window = Annotated[Count, AfterValidator(_odd)]  # words
-
-
 @section
 class TowerSettings(SectionFamily):
-    """The settings of a tower. `code` names the function that makes the tower (towers.tower) of them, in torch.
+    """The settings of a tower, and its sizes. `code` names the class (towers.tower) that computes it, in torch.
 
     A tower outside this package is a subclass. Once its file has been imported, recipes may name it, and it trains,
     encodes and is evaluated. No class is ever imported because a model or a recipe names it: with several workers,
@@ -35,9 +26,29 @@ class TowerSettings(SectionFamily):
     cells: Count = 96
 
     @property
+    def columns(self) -> int:
+        """Of W: the numbers that one trigram adds, G."""
+        return self.cells
+
+    @property
+    def parts(self) -> Shapes:
+        """All parameters besides W."""
+        return ()
+
+    @property
+    def dimensions(self) -> int:
+        """Of the embedding."""
+        return self.cells
+
+    @property
     def rows(self) -> int:
         """The rows of the matrix that an embedding is, concatenated."""
         return 1
+
+    @property
+    def truncation(self) -> int:
+        """T: how many steps back from the word a text ends with gradients reach; 0 is all of them."""
+        return 0
 
 
 @section
@@ -63,6 +74,10 @@ class Truncated(Recurrent):
 
     truncate_steps: Natural = 0
 
+    @property
+    def truncation(self) -> int:
+        return self.truncate_steps
+
 
 @section
 class GatedRecurrent(Recurrent):
@@ -74,9 +89,28 @@ class GatedRecurrent(Recurrent):
         forget_bias: Added to the forget gate's initial part of b; 0 without forget_gate.
     """
 
+    ways: ClassVar[int] = 1  # 2: one LSTM reads from left to right, another from right to left
     forget_gate: bool = False
     peepholes: bool = False
     forget_bias: Annotated[float, Field(ge=-100, le=100)] = 0.0
+
+    @property
+    def gates(self) -> int:
+        """The columns of a cell: its gates, and the candidate."""
+        return 4 if self.forget_gate else 3
+
+    @property
+    def columns(self) -> int:
+        return self.ways * self.gates * self.cells
+
+    @property
+    def dimensions(self) -> int:
+        return self.ways * self.cells
+
+    @property
+    def parts(self) -> Shapes:
+        recurrent: Shapes = (("W_rec", (self.cells, self.columns)), ("b", (self.columns,)))
+        return recurrent + ((("W_peep", (self.gates - 1, self.ways * self.cells)),) if self.peepholes else ())
 
     @field_validator("forget_bias")
     @classmethod
@@ -94,7 +128,7 @@ class LSTM(GatedRecurrent, Truncated):
         gradient: The exact one, or that of the paper's appendix, eq. 14-44 (docs/model.md section 4).
     """
 
-    code: ClassVar[str] = "clicktower.training.towers.recurrent:lstm"
+    code: ClassVar[str] = "clicktower.training.towers.recurrent:LSTMTower"
     kind: Literal["lstm"] = "lstm"
     gradient: Annotated[Literal["exact", "appendix"], Unnamed(at="exact")] = "exact"
 
@@ -103,7 +137,8 @@ class LSTM(GatedRecurrent, Truncated):
 class BiLSTM(GatedRecurrent, Truncated):
     """An LSTM in each direction; their last states are the embedding."""
 
-    code: ClassVar[str] = "clicktower.training.towers.bilstm:bilstm"
+    code: ClassVar[str] = "clicktower.training.towers.bilstm:BidirectionalLSTM"
+    ways: ClassVar[int] = 2
     kind: Literal["bilstm"] = "bilstm"
 
 
@@ -115,9 +150,14 @@ class RNN(Truncated):
         bias: b, which the paper's second version does not have.
     """
 
-    code: ClassVar[str] = "clicktower.training.towers.recurrent:rnn"
+    code: ClassVar[str] = "clicktower.training.towers.recurrent:RNNTower"
     kind: Literal["rnn"] = "rnn"
     bias: Annotated[bool, Unnamed(at=True)] = True
+
+    @property
+    def parts(self) -> Shapes:
+        recurrent: Shapes = (("W_rec", (self.cells, self.columns)),)
+        return (*recurrent, ("b", (self.columns,))) if self.bias else recurrent
 
 
 @section
@@ -128,31 +168,24 @@ class DSSM(TowerSettings):
         hidden: tanh units below the embedding.
     """
 
-    code: ClassVar[str] = "clicktower.training.towers.bag:dssm"
+    code: ClassVar[str] = "clicktower.training.towers.bag:DSSMTower"
     kind: Literal["dssm"] = "dssm"
     hidden: Count = 288
 
+    @property
+    def columns(self) -> int:
+        return self.hidden
 
-@section
-class CLSM(TowerSettings):
-    """Letter trigrams of word windows, max-pooled (Shen et al.).
-
-    Args:
-        hidden: tanh units below the embedding.
-        window: Words of a window; odd.
-    """
-
-    code: ClassVar[str] = "clicktower.training.towers.bag:clsm"
-    kind: Literal["clsm"] = "clsm"
-    hidden: Count = 288
-    window: Window = 3
+    @property
+    def parts(self) -> Shapes:
+        return ("b", (self.hidden,)), ("W_s", (self.hidden, self.cells)), ("b_s", (self.cells,))
 
 
 @section
 class Bag(TowerSettings):
     """The sum of letter trigrams."""
 
-    code: ClassVar[str] = "clicktower.training.towers.bag:bag"
+    code: ClassVar[str] = "clicktower.training.towers.bag:BagTower"
     kind: Literal["bag"] = "bag"
 
 
@@ -164,6 +197,17 @@ class Variational(GatedRecurrent, Truncated):
         latent: h, dimensions of a text's distribution.
     """
 
-    code: ClassVar[str] = "clicktower.training.towers.bilstm:variational"
+    code: ClassVar[str] = "clicktower.training.towers.bilstm:VariationalTower"
+    ways: ClassVar[int] = 2
     kind: Literal["variational"] = "variational"
     latent: Count = 96
+
+    @property
+    def dimensions(self) -> int:
+        return 2 * self.latent
+
+    @property
+    def parts(self) -> Shapes:
+        weights, bias = (self.ways * self.cells, self.latent), (self.latent,)
+        distribution: Shapes = (("W_mu", weights), ("b_mu", bias), ("W_sigma", weights), ("b_sigma", bias))
+        return super().parts + distribution

@@ -24,7 +24,7 @@ from clicktower.schemas.manifest import from_bytes
 from clicktower.training.model.model_folder import read_arrays, safetensors_pieces
 from clicktower.training.trainer.optimisers import RowState, restored_state
 
-SCHEMA_VERSION = "1.1"  # 1.0 did not record a run's earlier history
+SCHEMA_VERSION = "1.1"  # 1.0 did not record a run's earlier history, and belongs to other requests
 KEPT = 2
 
 
@@ -123,9 +123,9 @@ def read_checkpoint(folder: str, digest: str, update: int) -> tuple[Position, di
         loss=head["loss"],
         seconds=head["seconds"],
         curve=head["curve"],
-        resumed=[(update, workers) for update, workers in head.get("resumed", [])],
-        refused=[(update, why) for update, why in head.get("refused", [])],
-        gpus=head.get("gpus", []),
+        resumed=[(update, workers) for update, workers in head["resumed"]],
+        refused=[(update, why) for update, why in head["refused"]],
+        gpus=head["gpus"],
     )
     return position, rows
 

@@ -19,15 +19,15 @@ from clicktower.schemas.judgments import Judged
 from clicktower.training.model.forward import encoded, gradients
 from clicktower.training.model.head import Head, Masks, draw_masks, head_of_model, penalise
 from clicktower.training.model.label_settings import Classify
-from clicktower.training.model.model import encode_table
-from clicktower.training.model.parameters import Encoder, Outputs, RowGradient
+from clicktower.training.model.model_folder import Outputs
+from clicktower.training.model.parameters import Encoder, LossGradient
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.ranking.labelled_measures import accuracy, area_of_probabilities
 from clicktower.training.towers.text_batch import OnDevice, TextBatch, text_batch
 from clicktower.training.towers.text_table import TextTable
 from clicktower.training.towers.tower import Parts, gather_rows
 from clicktower.training.trainer.labelled_shards import LabelledShard, LabelledShards, draws, load_labelled
-from clicktower.training.trainer.objective import Measured, touched_rows
+from clicktower.training.trainer.objective import Measured, encode_table, touched_rows
 from clicktower.training.trainer.shard_data import MicroBatch
 
 
@@ -78,7 +78,7 @@ class LabelledBatch(OnDevice):
     def table_rows(self, side: str) -> torch.Tensor:
         return self.texts.rows
 
-    def gradient(self, encoder: Encoder, update: int) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+    def gradient(self, encoder: Encoder, update: int) -> LossGradient:
         objective = encoder.recipe.objective
         assert isinstance(objective, Classify)
         forward = encoded(self.texts, "query", encoder)

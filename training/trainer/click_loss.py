@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from clicktower.training.model.forward import encoded, gradients
-from clicktower.training.model.parameters import Encoder, RowGradient
+from clicktower.training.model.parameters import Encoder, LossGradient
 from clicktower.training.towers.text_batch import OnDevice, TextBatch, text_batch
 from clicktower.training.towers.tower import gather_rows
 from clicktower.training.trainer.clicks import click_losses, unit_vectors
@@ -84,7 +84,7 @@ class PairBatch(OnDevice):
     def table_rows(self, side: str) -> torch.Tensor:
         return (self.queries if side == "query" else self.documents).rows
 
-    def gradient(self, encoder: Encoder, update: int) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+    def gradient(self, encoder: Encoder, update: int) -> LossGradient:
         return pair_gradient(self, encoder)
 
 
@@ -99,7 +99,7 @@ def pair_batch(pairs: Pairs) -> PairBatch:
     )
 
 
-def pair_gradient(batch: PairBatch, encoder: Encoder) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+def pair_gradient(batch: PairBatch, encoder: Encoder) -> LossGradient:
     """(the gradient of each side's tower, the loss), summed over the pairs of a micro-batch.
 
     A tower's own loss is added for each text that the micro-batch encodes.

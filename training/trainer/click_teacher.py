@@ -81,13 +81,9 @@ def teacher_of(path: str, data: ShardData, recipe: Recipe) -> Teacher:
 
 
 def _encoded(
-    model: AnyEncoder | TextVectors,
-    strings: pa.ChunkedArray | None,
-    rows: np.ndarray,
-    side: Literal["query", "document"],
+    model: AnyEncoder | TextVectors, strings: pa.ChunkedArray, rows: np.ndarray, side: Literal["query", "document"]
 ) -> np.ndarray:
     """The unit vectors of some rows of texts, zero elsewhere (of which nothing is kept in memory)."""
-    assert strings is not None, "read from shards"
     rows = np.unique(rows)
     vectors = np.zeros((len(strings), model.dimensions), np.float32)
     vectors[rows] = unit(model.encode(strings.take(rows).to_pylist(), side, empty="zero"))

@@ -12,14 +12,14 @@ import torch
 
 from clicktower.schemas.judgments import Judged
 from clicktower.training.model.kernel_towers import text_table
-from clicktower.training.model.model import encode_table
-from clicktower.training.model.parameters import NO_OUTPUTS, Encoder, Outputs
+from clicktower.training.model.model_folder import NO_OUTPUTS, Outputs
+from clicktower.training.model.parameters import Encoder
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.ranking.measure import collection_of
 from clicktower.training.ranking.ndcg import CUTOFFS, JudgedPairs, judged_pairs, ndcg_of_judged
 from clicktower.training.towers.text_table import TextTable, WordRows
 from clicktower.training.trainer.large_update import LossBatch
-from clicktower.training.trainer.objective import Measured, touched_rows
+from clicktower.training.trainer.objective import Measured, encode_table, touched_rows
 from clicktower.training.trainer.shard_data import (
     MicroBatch,
     Pairs,

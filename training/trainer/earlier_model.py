@@ -6,8 +6,9 @@ import torch
 
 from clicktower.schemas.errors import UsageError
 from clicktower.training.model.model import Model, load_model
-from clicktower.training.model.parameters import Layout, is_head_or_decoder
+from clicktower.training.model.parameters import Layout
 from clicktower.training.model.recipe import Recipe, tower_name
+from clicktower.training.towers.text_table import WordRows
 
 
 def started_from(
@@ -22,25 +23,26 @@ def started_from(
     _require_same_towers(recipe, layout, before, model)
     for name, matrix in start.items():
         source = before.towers[tower_name(before.recipe, "query" if name == "shared" else name)]
-        its_table_RG, parts = before.layout.split(source)
+        parts = {part: torch.from_numpy(array).to(matrix.dtype) for part, array in source.items()}
         table_RG, fresh = layout.split(matrix)
-        rows, source_rows = _matching_rows(layout, before.layout)
-        table_RG[rows] = its_table_RG[source_rows].to(matrix.dtype)
-        of_tower = {part: values for part, values in parts.items() if not is_head_or_decoder(part)}
-        started[name] = layout.join(table_RG, {**fresh, **of_tower}).to(matrix.dtype)
+        rows, source_rows = _matching_rows(layout, before.word_rows)
+        table_RG[rows] = parts["W"][source_rows]
+        of_tower = {part: parts[part] for part, _ in recipe.tower_parts}
+        started[name] = layout.join(table_RG, {**fresh, **of_tower})
     return started
 
 
-def _matching_rows(layout: Layout, before: Layout) -> tuple[torch.Tensor, torch.Tensor]:
+def _matching_rows(layout: Layout, before: WordRows) -> tuple[torch.Tensor, torch.Tensor]:
     """(rows of W, the rows of an earlier model's W) for the same trigram or word."""
-    trigrams, source_row_of = torch.arange(layout.word_rows.trigram_rows), before.word_rows.row_of
+    trigrams, source_row_of = torch.arange(layout.word_rows.trigram_rows), before.row_of
     row_pairs = [(row, source_row_of[word]) for word, row in layout.word_rows.row_of.items() if word in source_row_of]
     rows, source_rows = torch.tensor(row_pairs, dtype=torch.int64).view(-1, 2).unbind(1)
     return torch.cat([trigrams, rows]), torch.cat([trigrams, source_rows])
 
 
 def _require_same_towers(recipe: Recipe, layout: Layout, before: Model, model: str) -> None:
-    shapes, source_shapes = (_shapes_of_tower(layout_of_tower) for layout_of_tower in (layout, before.layout))
+    shapes = _shapes_of_tower(recipe, layout.word_rows)
+    source_shapes = _shapes_of_tower(before.recipe, before.word_rows)
     if shapes != source_shapes or recipe.tower.kind != before.recipe.tower.kind:
         differing = [part for part in {**shapes, **source_shapes} if shapes.get(part) != source_shapes.get(part)]
         raise UsageError(
@@ -54,7 +56,6 @@ def _require_same_towers(recipe: Recipe, layout: Layout, before: Model, model: s
         )
 
 
-def _shapes_of_tower(layout: Layout) -> dict[str, tuple[int, ...]]:
+def _shapes_of_tower(recipe: Recipe, rows: WordRows) -> dict[str, tuple[int, ...]]:
     """The shapes without an objective's parts, and W without the rows of words: these may differ."""
-    shapes = {part: shape for part, shape in layout.shapes.items() if not is_head_or_decoder(part)}
-    return shapes | {"W": (layout.word_rows.trigram_rows, layout.columns)}
+    return {"W": (rows.trigram_rows, recipe.columns), **dict(recipe.tower_parts)}

@@ -25,7 +25,8 @@ from clicktower.schemas.labelled_shard import LABELLED_CATALOGUE
 from clicktower.training.model.decoder import Decoder, Targets, decoder_of_model, targets_of, vocabulary_of, word_ids
 from clicktower.training.model.forward import encode_batch, encoded, gradients
 from clicktower.training.model.label_settings import Generate
-from clicktower.training.model.parameters import Encoder, Outputs, RowGradient
+from clicktower.training.model.model_folder import Outputs
+from clicktower.training.model.parameters import Encoder, LossGradient
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_batch import OnDevice, TextBatch, text_batch
 from clicktower.training.towers.text_table import Ragged, TextTable
@@ -144,12 +145,11 @@ def _click_rephrasings(data: ShardData, recipe: Recipe) -> tuple[list[Rephrasing
 
 def _rephrasings(
     texts: TextTable,
-    strings: pa.ChunkedArray | None,
+    strings: pa.ChunkedArray,
     used: Sequence[np.ndarray],
     ways: Sequence[tuple[np.ndarray, np.ndarray]],
 ) -> Rephrasings:
     """Each text that is used as itself, then the pairs of (source, target) of each of the `ways`."""
-    assert strings is not None
     repeated = np.unique(np.concatenate(used))
     source, target = (np.concatenate([repeated, *(way[at] for way in ways)]).astype(np.int64) for at in (0, 1))
     return Rephrasings(texts=texts, strings=strings, source=source, target=target, num_repeats=len(repeated))
@@ -176,7 +176,7 @@ class RephrasingBatch(OnDevice):
     def table_rows(self, side: str) -> torch.Tensor:
         return self.texts.rows
 
-    def gradient(self, encoder: Encoder, update: int) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+    def gradient(self, encoder: Encoder, update: int) -> LossGradient:
         settings = _settings(encoder.recipe)
         forward = encoded(self.texts, "query", encoder)
         weight = kappa(update - 1, rate=settings.kappa_rate, middle=settings.kappa_middle)

@@ -20,7 +20,7 @@ from clicktower.schemas.judgments import Judged
 from clicktower.schemas.manifest import OutputFile
 from clicktower.training.kernel.kernel_library import status
 from clicktower.training.model.kernel_towers import can_train, moves_rows
-from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.recipe import NO_SOURCES, Recipe, Sources
 
 Path = Literal["auto", "compiled", "torch", "rows"]
 COMPILED = "compiled-2"
@@ -36,20 +36,18 @@ DRIVER_FILES = ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg", "/dev/kfd")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingJob:
-    """The job of a worker. The recipe, shards, start, vectors, teacher and arithmetic alone determine the model."""
+    """The job of a worker. The recipe, shards, sources and arithmetic alone determine the model."""
 
     shards: str
     shard_files: tuple[OutputFile, ...]  # as the build's manifest has them
     recipe: Recipe
     judged: Judged | None
     threads: int  # of each worker; 0: all that the cluster has (ray_workers)
-    start: str | None  # a model folder whose tower training starts from (worker)
     digest: str  # of the request: a checkpoint of another one is refused
     checkpoints: str
     output: str
     checkpoint_seconds: float
-    word_vectors: str | None = None  # a file (model.word_vectors)
-    teacher: str | None = None  # a model folder or a file of vectors (trainer.click_teacher)
+    sources: Sources = NO_SOURCES  # model folders and files
     device: str = "cpu"  # cpu, cuda or cuda-eager
     arithmetic: str = REFERENCE  # the arithmetic of every worker
     stop_after: int | None = None  # stop after so many epochs with a checkpoint instead of a model

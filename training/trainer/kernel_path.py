@@ -8,7 +8,6 @@ Threads share the parts of each step, and no number depends on which thread comp
 import ctypes
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,7 +18,6 @@ import torch
 from clicktower.training.kernel.kernel_library import Owned, fields, library, require_memory
 from clicktower.training.model.kernel_towers import CHUNK_TEXTS, BatchIndex, TowerPoint, TowerStruct, kernel_batch
 from clicktower.training.model.recipe import tower_name
-from clicktower.training.towers.tower_settings import Truncated
 from clicktower.training.trainer.large_update import (
     UNIT,
     GradientSum,
@@ -122,10 +120,7 @@ class CompiledPath:
             of_sides = torch.cat([micro_batch.table_rows(side) for side in sides])
             touched[name] = towers.layout.touched(of_sides.unique())
         rows = self._touched_rows(towers, touched, update)
-        with ThreadPoolExecutor(1) as thread:
-            loss = abs(
-                self._gradients(towers, rows, WorkerShare([micro_batch], update, 1, Workers(), thread), math.inf)[0]
-            )
+        loss = abs(self._gradients(towers, rows, WorkerShare([micro_batch], update, 1, Workers()), math.inf)[0])
         self._crew.make("sum_in_order", map(whole, rows.values()))
         if not math.isfinite(loss) or any(tower_rows.num_misfits for tower_rows in rows.values()):
             return math.inf
@@ -292,8 +287,8 @@ class KernelThreads(Owned):
         """
         recipe, layout, points = towers.recipe, towers.layout, {}
         for name, tower_rows in rows.items():
-            table_RG, parts = layout.split_arrays(torch.from_numpy(tower_rows.ahead_RG))
-            points[name] = TowerPoint(recipe, table_RG, parts, tower_rows.place_of_row)
+            parts = layout.arrays(torch.from_numpy(tower_rows.ahead_RG))
+            points[name] = TowerPoint(recipe, parts["W"], parts, tower_rows.place_of_row)
         while len(self._workspaces) < len(batches):
             self._workspaces.append(Owned("workspace", library().workspace_new(), "a gradient"))
         used = [workspace.handle for workspace in self._workspaces[: len(batches)]]
@@ -308,7 +303,7 @@ class KernelThreads(Owned):
                 None if batch.weights is None else batch.weights.ctypes.data,
                 batch.candidates.shape[1],
                 recipe.clicks.gamma,
-                recipe.tower.truncate_steps if isinstance(recipe.tower, Truncated) else 0,
+                recipe.tower.truncation,
                 layout.table_rows,
                 batch.num_shared,
                 batch.pair_ends.ctypes.data,

@@ -13,16 +13,14 @@ and the compiled one on a CPU (training.trainer.kernel_path), which the referenc
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass, field
-from pkgutil import resolve_name
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from clicktower.schemas.errors import Diverged
-from clicktower.training.model.parameters import CPU, Device, Encoder, Layout, RowGradient
+from clicktower.training.model.parameters import CPU, Device, Encoder, Layout, LossGradient
 from clicktower.training.model.recipe import Recipe, tower_name
 from clicktower.training.trainer.optimisers import MomentumSchedule, Rows, RowState
 
@@ -35,8 +33,8 @@ class Towers:
     layout: Layout
     rows: Mapping[str, RowState]
     schedule: MomentumSchedule
+    path: "Path"
     device: Device = CPU
-    path: "Path" = field(default_factory=lambda: reference_path()())
 
     def published(self, update: int) -> Encoder:
         """Λ_k, after update k."""
@@ -100,7 +98,6 @@ class WorkerShare:
     update: int  # from 1
     num_in_all: int  # micro-batches, on all workers together
     workers: Workers
-    threads: Executor  # compute the micro-batches
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -179,11 +176,6 @@ def diverged(problem: str) -> Diverged:
 # The gradient of a minibatch.
 
 
-def reference_path() -> Callable[..., "Path"]:
-    """The class of the reference path, which is loaded where a run takes it."""
-    return resolve_name("clicktower.training.trainer.reference_path:ReferencePath")
-
-
 @dataclass(frozen=True, slots=True)
 class GradientSum:
     """A minibatch's gradient, summed over all workers."""
@@ -222,5 +214,5 @@ class LossBatch(Protocol):
     def table_rows(self, side: str) -> torch.Tensor:
         """The rows of W that the queries, or the documents, touch."""
 
-    def gradient(self, encoder: Encoder, update: int) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+    def gradient(self, encoder: Encoder, update: int) -> LossGradient:
         """(gradients of towers, the loss), summed over its examples, at the point of the encoder."""

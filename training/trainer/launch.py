@@ -80,14 +80,15 @@ def train(
 
         taught_by = teacher_source(sources.teacher, recipe)
     started = open_result(sources.start, "train") if sources.start else None
+    digests = Sources(
+        start=started.manifest.digest if started else None,
+        word_vectors=storage.fingerprint(word_vectors) if word_vectors else None,
+        teacher=taught_by.digest if taught_by else None,
+    )
 
     def request_on(device: DeviceName) -> Request:
-        return train_request(
-            built, recipe, replace(compute, device=device), judged=fingerprints(judged),
-            start=started.manifest.digest if started else None,
-            word_vectors=storage.fingerprint(word_vectors) if word_vectors else None,
-            teacher=taught_by.digest if taught_by else None,
-        )  # fmt: skip
+        on_device = replace(compute, device=device)
+        return train_request(built, recipe, on_device, judged=fingerprints(judged), sources=digests)
 
     device = compute.device
     if device == "auto" and in_cluster and compute.path in ("auto", "torch"):
@@ -119,9 +120,11 @@ def train(
             recipe=recipe,
             judged=watched,
             threads=compute.threads or (0 if in_cluster else max(1, len(os.sched_getaffinity(0)) // number)),
-            start=storage.absolute(started.data) if started else None,
-            word_vectors=word_vectors,
-            teacher=taught_by.path if taught_by else None,
+            sources=Sources(
+                start=storage.absolute(started.data) if started else None,
+                word_vectors=word_vectors,
+                teacher=taught_by.path if taught_by else None,
+            ),
             digest=request.digest,
             checkpoints=checkpoints,
             output=storage.absolute(attempt),
@@ -224,21 +227,22 @@ def train_request(
     compute: Compute = ONE_WORKER,
     *,
     judged: Mapping[str, str] | None = None,
-    start: str | None = None,
-    word_vectors: str | None = None,
-    teacher: str | None = None,
+    sources: Sources = NO_SOURCES,
 ) -> Request:
     """The request of a training; its digest names the model.
 
-    `judged`: `fingerprints` of the watched files; `word_vectors`: that of their file. `start`: the digest of the
-    training it starts from; for a recipe with `objective.pretrain` it is implied. `teacher`: the digest of its model,
-    or its file's.
+    `judged`: `fingerprints` of the watched files. `sources`: the digests of each, or a file's fingerprint; the start of
+    a recipe with `objective.pretrain` is implied.
     """
     if before := pretraining(recipe):
-        start = train_request(built, before, compute, word_vectors=word_vectors).digest
-    inputs = {"shards": built.manifest.digest, "judged": judged, "start": start}
-    inputs |= {
-        name: fingerprint for name, fingerprint in (("word_vectors", word_vectors), ("teacher", teacher)) if fingerprint
+        first = train_request(built, before, compute, sources=Sources(word_vectors=sources.word_vectors))
+        sources = replace(sources, start=first.digest)
+    inputs = {
+        "shards": built.manifest.digest,
+        "judged": judged,
+        "start": sources.start,
+        **({"word_vectors": sources.word_vectors} if sources.word_vectors else {}),
+        **({"teacher": sources.teacher} if sources.teacher else {}),
     }
     settings = {
         "recipe": recipe,

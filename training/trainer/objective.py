@@ -14,8 +14,11 @@ import numpy as np
 import torch
 
 from clicktower.schemas.judgments import Judged
-from clicktower.training.model.parameters import Encoder, Outputs
-from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.kernel_towers import CompiledTower, can_encode
+from clicktower.training.model.model_folder import Outputs
+from clicktower.training.model.parameters import CPU, Encoder
+from clicktower.training.model.recipe import Recipe, tower_name
+from clicktower.training.towers.text_table import TextTable
 from clicktower.training.trainer.large_update import LossBatch
 from clicktower.training.trainer.shard_data import MicroBatch
 
@@ -81,3 +84,29 @@ def touched_rows(trigrams: Iterable[np.ndarray]) -> torch.Tensor:
     """The distinct rows among some parts, ascending, int64."""
     parts = [np.unique(part) for part in trigrams]
     return torch.from_numpy(np.unique(np.concatenate([np.zeros(0, np.int64), *parts])).astype(np.int64))
+
+
+def encode_table(encoder: Encoder, table: TextTable, side: str) -> np.ndarray:
+    """The embeddings of all texts of a table, float32 [texts, dimensions]; zero for a text without a word.
+
+    The table's words are limited as the recipe says.
+    """
+    if can_encode(encoder.recipe) and encoder.device == CPU:
+        return _compiled(encoder, table, side).encode(table)
+    from clicktower.training.model.forward import encode_in_torch
+
+    return encode_in_torch(encoder, table, side)
+
+
+def _compiled(encoder: Encoder, table: TextTable, side: str) -> CompiledTower:
+    """A side's tower with the rows that the table's words have, wherever the encoder takes them from."""
+    layout = encoder.layout
+    used = np.zeros(layout.table_rows, bool)
+    used[table.trigrams.values] = True
+    rows = np.flatnonzero(used)
+    place = np.zeros(layout.table_rows, np.int32)
+    place[rows] = np.arange(len(rows))
+    name = tower_name(encoder.recipe, side)
+    table_RG = encoder.table_at(name, torch.from_numpy(rows)).numpy()
+    parts = {part: values.numpy() for part, values in encoder.parts[name].items()}
+    return CompiledTower(encoder.recipe, table_RG, parts, table_rows=layout.table_rows, place=place)

@@ -43,6 +43,7 @@ class Shard:
     """The pairs of one shard, as indices into its texts."""
 
     texts: TextTable
+    strings: pa.ChunkedArray  # the texts themselves, normalised
     query: np.ndarray  # int32 [pairs]
     clicked: np.ndarray  # int32 [pairs]
     negatives: np.ndarray  # int32 [pairs, n], the shard's own
@@ -51,7 +52,6 @@ class Shard:
     exclusions: Ragged  # the pool rows that may not be negatives of each query
     excluded_by: "ExcludedBy | None" = None  # its inverse, for a recipe with shared negatives
     weights: np.ndarray | None = None  # float32 [pairs], for a recipe that weighs pairs
-    strings: pa.ChunkedArray | None = None  # the texts themselves, normalised
 
     def __len__(self) -> int:
         return len(self.query)
@@ -67,21 +67,16 @@ class ShardData:
 
     train: tuple[Shard, ...]
     dev: tuple[Shard, ...]
+    train_names: tuple[str, ...]  # the folder of each of the training shards
     pool_texts: TextTable
+    pool_strings: pa.ChunkedArray  # of `pool_texts`, normalised
     pool: np.ndarray  # int32 [pool], the text of each pool row
     word_rows: WordRows
-    catalogue: dict[str, Any]
-    pool_strings: pa.ChunkedArray | None = None  # of `pool_texts`, normalised
 
     @property
     def table_rows(self) -> int:
         """Of letter trigrams."""
         return self.word_rows.trigram_rows
-
-    @property
-    def train_names(self) -> list[str]:
-        """The folder of each of the training shards."""
-        return names_of(self.catalogue, "train")
 
     def redraw(self, shard: Shard, pairs: np.ndarray, *, n: int, seed: int, epoch: int) -> np.ndarray:
         """The negatives of some pairs in an epoch, as indices into `pool_texts`, int32 [pairs, n]."""
@@ -163,11 +158,11 @@ def load_shards(folder: str, recipe: Recipe, words: Sequence[str] = ()) -> Shard
     return ShardData(
         train=tuple(train),
         dev=tuple(dev),
+        train_names=tuple(names),
         pool_texts=pool_texts,
+        pool_strings=pool_strings,
         pool=pool,
         word_rows=rows,
-        catalogue=catalogue,
-        pool_strings=pool_strings,
     )
 
 
@@ -211,6 +206,7 @@ def _shard(folder: str, recipe: Recipe, word_rows: WordRows, shuffled_as: int | 
     require_within(exclusion, len(exclusions), f"{folder}/pairs.arrow")
     return Shard(
         texts=texts,
+        strings=strings,
         query=query,
         clicked=clicked,
         negatives=negatives.take(np.arange(len(pairs))).values.reshape(len(pairs), -1),
@@ -219,7 +215,6 @@ def _shard(folder: str, recipe: Recipe, word_rows: WordRows, shuffled_as: int | 
         exclusions=exclusions,
         excluded_by=ExcludedBy.of(exclusions) if isinstance(recipe.clicks.negatives, Pool) else None,
         weights=_weights(pairs, recipe.clicks),
-        strings=strings,
     )
 
 

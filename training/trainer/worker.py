@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -21,30 +20,14 @@ from clicktower.schemas.errors import Diverged, StageError
 from clicktower.schemas.section import code_of
 from clicktower.schemas.stage import Progress, silent
 from clicktower.training.kernel.kernel_library import status
-from clicktower.training.model.model import write_model
-from clicktower.training.model.parameters import (
-    CPU,
-    Device,
-    Layout,
-    compute_threads,
-    initial_parameters,
-    layout_of,
-    require_memory,
-)
+from clicktower.training.model.model import Model, write_model
+from clicktower.training.model.parameters import CPU, Device, Layout, initial_parameters, layout_of, require_memory
 from clicktower.training.model.recipe import Nesterov, Recipe
 from clicktower.training.towers.tower_settings import BiLSTM, Truncated
 from clicktower.training.trainer.checkpoint import Position, newest_checkpoint, read_checkpoint
 from clicktower.training.trainer.job import COMPILED, ROWS, TrainingJob, require_served
 from clicktower.training.trainer.kernel_path import CompiledPath, compiled_batch
-from clicktower.training.trainer.large_update import (
-    LossBatch,
-    Path,
-    Towers,
-    Workers,
-    WorkerShare,
-    large_update,
-    reference_path,
-)
+from clicktower.training.trainer.large_update import LossBatch, Path, Towers, Workers, WorkerShare, large_update
 from clicktower.training.trainer.objective import Objective, Task
 from clicktower.training.trainer.optimisers import MomentumSchedule, RowState, start_state
 from clicktower.training.trainer.run_report import Report
@@ -70,7 +53,6 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         device = open_device(job.device)
         require_right_gpu(job.device)
         kinds = kinds_of_workers(gpu_kind(job.device), workers)
-    threads = compute_threads(job.threads if device.place.type == "cpu" else 1)  # a GPU has one queue
     recipe = job.recipe
     require_served(job.arithmetic, recipe)
     files = ShardFiles(local_folder(job.shards), job.shard_files)
@@ -78,15 +60,15 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     objective: Objective = code_of(recipe.objective)
     words: tuple[str, ...] = ()
     vectors_KD, known_words = None, dict[str, int]()
-    if job.word_vectors:
+    if job.sources.word_vectors:
         from clicktower.training.model.word_vectors import vectors_of_shards
 
         show_step("reading the word vectors", 0, None)
-        word_vectors = vectors_of_shards(files.folder, job.word_vectors)
+        word_vectors = vectors_of_shards(files.folder, job.sources.word_vectors)
         words, vectors_KD, known_words = word_vectors.words, word_vectors.vectors_KD, word_vectors.metrics()
-    if job.teacher:
+    if job.sources.teacher:
         show_step("the teacher reads the texts", 0, None)
-    task = objective.load(files.folder, recipe, words, job.teacher)
+    task = objective.load(files.folder, recipe, words, job.sources.teacher)
     watch = task.watched(job.judged)
     order = Order(lengths=task.lengths, micro_batch=recipe.micro_batch, minibatch=recipe.minibatch, seed=recipe.seed)
     layout = layout_of(recipe, task.table_rows, task.outputs, words)
@@ -98,7 +80,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     position, rows = _restore(job, workers)
     position = replace(position, gpus=[*position.gpus, *(kind for kind in kinds if kind not in position.gpus)])
     if not rows:
-        start = start_of(recipe, layout, task.row_weights(), job.start, vectors_KD)
+        start = start_of(recipe, layout, task.row_weights(), job.sources.start, vectors_KD)
         # One after the other: a state is a copy, and there may not be room for two of each tower.
         rows = {tower: start_state(recipe, start.pop(tower)) for tower in list(start)}
     rows = {tower: state.to(device.place) for tower, state in rows.items()}
@@ -119,7 +101,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         for minibatch, share in prepared(minibatches[first_minibatch:], task, epoch, workers, path):
             update = position.update + 1
             try:
-                last_update = large_update(towers, WorkerShare(share, update, len(minibatch), workers, threads))
+                last_update = large_update(towers, WorkerShare(share, update, len(minibatch), workers))
             except Diverged as error:
                 from clicktower.training.trainer.culprit import name_culprit
 
@@ -155,7 +137,6 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
             report.checkpoint_if_due(position, now=epoch + 1 == last_epoch < recipe.epochs)
 
     # Write.
-    threads.shutdown()
     files.compare("Before the model is written")
     if report:
         report.close()
@@ -164,7 +145,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         return {}
     # A tower's optimiser state is freed as the tower is published: there may not be room for both.
     matrices = {name: rows.pop(name).all_published(position.update, schedule) for name in list(rows)}
-    write_model(job.output, recipe, layout, matrices)
+    write_model(job.output, Model.of(recipe, layout, matrices))
     return {
         "updates": position.update,
         "resumed_at": resumed_at,
@@ -205,19 +186,15 @@ def path_of(
     arithmetic: str, recipe: Recipe, device: Device, num_threads: int, batch_of: Callable[[Any], LossBatch]
 ) -> Path:
     """The path of an arithmetic. `batch_of`: the objective's (training.trainer.objective), for gradients in torch."""
-    if arithmetic == ROWS:
-        return resolve_name("clicktower.training.trainer.rows_path:RowsPath")(num_threads, batch_of)
-    if arithmetic != COMPILED:
-        return reference_path()(device, batch_of)
-    return CompiledPath(
-        num_threads,
-        partial(
-            compiled_batch,
-            both_directions=isinstance(recipe.tower, BiLSTM),
-            # A cut cannot apply to only some of the texts that share a step.
-            share_prefixes=isinstance(recipe.tower, Truncated) and not recipe.tower.truncate_steps,
-        ),
-    )
+    if arithmetic == COMPILED:
+        # A cut cannot apply to only some of the texts that share a step.
+        share_prefixes = isinstance(recipe.tower, Truncated) and not recipe.tower.truncate_steps
+        both_directions = isinstance(recipe.tower, BiLSTM)
+        prepare = partial(compiled_batch, both_directions=both_directions, share_prefixes=share_prefixes)
+        return CompiledPath(num_threads, prepare)
+    from clicktower.training.trainer.reference_path import ReferencePath, RowsPath
+
+    return RowsPath(num_threads, batch_of) if arithmetic == ROWS else ReferencePath(num_threads, device, batch_of)
 
 
 def prepared(

@@ -38,7 +38,7 @@ NASTY = "<script>alert(1)</script> a\x07b &amp; \x1b[31mred [bold]x[/bold] ünï
 def folder_of(place, tower: str, **changes) -> str:
     model = small_model(tower, cells=12, **changes)
     where = str(place / f"{tower} {'-'.join(map(str, changes.values()))}".strip())
-    write_model(where, model.recipe, model.layout, model.towers)
+    write_model(where, model)
     curves = [{"epoch": epoch, "train_loss": 0.9 / epoch, "dev_loss": 1.0} for epoch in (1, 2, 3)]
     storage.write_atomic(f"{where}/curves.json", json.dumps(curves).encode())
     return where
@@ -442,7 +442,7 @@ def test_a_model_that_is_missing_or_of_another_contract_is_refused(lstm, tmp_pat
     assert "has no manifest.json" in failure(capsys, 1, "--model", str(tmp_path), QUERY)
     model = small_model("lstm")
     where = str(tmp_path / "old")
-    write_model(where, replace(model.recipe, name="old"), model.layout, model.towers)
+    write_model(where, replace(model, recipe=replace(model.recipe, name="old")))
     description = json.loads(storage.read_bytes(f"{where}/model.json"))
     description["text_contract"]["trigrams"] = "2.0"
     storage.write_atomic(f"{where}/model.json", json.dumps(description).encode())

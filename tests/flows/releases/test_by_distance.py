@@ -21,6 +21,7 @@ from clicktower.schemas.stage import open_result
 from clicktower.training.analysis.classifying import confidence_of
 from clicktower.training.evaluation.combine_stage import combine
 from clicktower.training.model.model import load_model
+from clicktower.training.model.model_folder import Outputs
 from clicktower.training.ranking.bm25 import TitleBM25
 from tests.flows.releases.catalogue import CONFIG
 from tests.recipes import recipe_with
@@ -133,9 +134,9 @@ def test_the_service_gives_distances_where_others_give_cosines(published, opened
 
 def test_a_head_is_asked_how_sure_it_is(opened, model, tmp_path):
     """Of the second of two classes: the probability by the head's equations, in float64."""
-    confidence = confidence_of(opened.model)
+    confidence = confidence_of(opened.encoder)
     trained = load_model(open_result(model).data)
-    part = {name: value.double().numpy() for name, value in trained.layout.split(trained.towers["shared"])[1].items()}
+    part = {name: value.astype(np.float64) for name, value in trained.towers["shared"].items()}
     hits = opened.rerank(QUERY, 5, confidence, depth=50)
     query = opened.vector(QUERY).astype(np.float64)
     for hit in hits:
@@ -145,10 +146,8 @@ def test_a_head_is_asked_how_sure_it_is(opened, model, tmp_path):
         first, second = np.exp(hidden @ part["head.W_2"] + part["head.b_2"])
         assert hit.confidence == pytest.approx(second / (first + second), abs=1e-5)
     assert [hit.confidence for hit in hits] == sorted((hit.confidence for hit in hits), reverse=True)
-    other_way = confidence_of(opened.model, "0")(query[None], other[None])
-    assert other_way == pytest.approx([1 - hits[-1].confidence], abs=1e-5)
-    with pytest.raises(UsageError, match="2 classes apart"):
-        confidence_of(opened.model, "2")
+    with pytest.raises(UsageError, match="3 classes apart"):
+        confidence_of(replace(opened.encoder, outputs=Outputs(unit="pairs", classes=("0", "1", "2"))))
     with pytest.raises(UsageError, match="has no classifier by the distance"):
         confidence_of(load_model(open_result(trained_stage(str(tmp_path))).data))
 

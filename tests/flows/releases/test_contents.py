@@ -74,7 +74,8 @@ def test_a_client_that_knows_nothing_of_us_reaches_the_golden_vectors_and_our_ra
 
 def test_a_tower_whose_graph_differs_is_not_shipped_and_that_is_said(model, documents, tmp_path, monkeypatch):
     loaded = load_model(open_result(model).data)
-    wrong = query_onnx(replace(loaded, towers={name: tower * 1.5 for name, tower in loaded.towers.items()}))
+    towers = {name: {part: array * 1.5 for part, array in parts.items()} for name, parts in loaded.towers.items()}
+    wrong = query_onnx(replace(loaded, towers=towers))
     monkeypatch.setattr(making.in_onnx, "query_onnx", lambda model: wrong)
     made = publish(model, documents=documents, to=str(tmp_path), config=CONFIG)
     assert made.release.query_tower["file"] is None

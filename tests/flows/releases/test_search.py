@@ -104,7 +104,7 @@ def test_a_hybrid_ranks_by_the_cosine_and_by_the_share_of_the_terms(published, d
     catalogue = read_documents(documents)
     opened = OpenRelease(published.uri)
     query = "steel angle hoses"
-    cosines = TitleEmbeddings(opened.model, catalogue.titles).scores([query])[0]
+    cosines = TitleEmbeddings(opened.encoder, catalogue.titles).scores([query])[0]
     index = TitleBM25(catalogue.titles)
     bm25, terms = index.scores([query])[0], index.relative_scores([query])[0]
     parts = {i: part for i, *part in zip(catalogue.ids, cosines.tolist(), terms.tolist(), bm25.tolist(), strict=True)}
@@ -130,8 +130,8 @@ def test_words_and_terms_with_a_share_of_a_score_rank_as_evaluation_does(documen
     catalogue = read_documents(documents)
     assert (opened.word_share, opened.lexical_share) == (0.4, 0.2)
     for query in ("steel angles", "garden hose 2x4"):
-        cosines = TitleEmbeddings(opened.model, catalogue.titles).scores([query])[0]
-        scores = TitleRanking(opened.model, catalogue.titles, "english").scores([query])[0]
+        cosines = TitleEmbeddings(opened.encoder, catalogue.titles).scores([query])[0]
+        scores = TitleRanking(opened.encoder, catalogue.titles, "english").scores([query])[0]
         bm25 = TitleBM25(catalogue.titles).scores([query])[0]
         is_candidate = cosines >= np.sort(cosines)[-40]
         is_candidate[[row for row in np.lexsort((np.arange(300), -bm25))[:40] if bm25[row]]] = True

@@ -125,11 +125,13 @@ def test_the_parts_are_those_of_the_formula(release):
     of_query, of_title = words(query), words(title)
     w, l = explained["word_share"], explained["lexical_share"]  # noqa: E741
     assert (w, l) == (0.4, 0.2)
-    query_D = search_vectors(release.model, [query], "query")[0]
-    title_D = search_vectors(release.model, [title], "document")[0]
+    query_D = search_vectors(release.encoder, [query], "query")[0]
+    title_D = search_vectors(release.encoder, [title], "document")[0]
     assert explained["cosine"] == rounded(float(query_D @ title_D))
 
-    cosines = search_vectors(release.model, of_query, "query") @ search_vectors(release.model, of_title, "document").T
+    cosines = (
+        search_vectors(release.encoder, of_query, "query") @ search_vectors(release.encoder, of_title, "document").T
+    )
     having = [sum(word in words(other) for other in TITLES) for word in of_query]
     rarity = [idf(number) / sum(map(idf, having)) for number in having]
     bm25, by_term = TitleBM25(TITLES), iter(TitleBM25(TITLES).parts(query, title))
@@ -181,7 +183,7 @@ def test_every_word_of_a_long_query_contributes_and_the_first_are_left_out_in_tu
 
 
 def test_without_the_titles_that_weigh_words_and_terms_nothing_is_called_the_score(release):
-    explained = explain_pair(release.model, "angle & hose", "garden hose")
+    explained = explain_pair(release.encoder, "angle & hose", "garden hose")
     assert explained["cosine"] == explain_hit(release, "angle & hose", "garden hose")["cosine"]
     assert (explained["word_share"], explained["lexical_share"]) == (0.4, 0.2)
     for part in ("score", "contributions", "words", "terms", "bm25"):

@@ -11,6 +11,7 @@ from clicktower.schemas.text_contract import trigram_ids, words
 from clicktower.training.model.embedding import search_vectors
 from clicktower.training.model.ensemble import Ensemble
 from tests.rounding import rounded
+from tests.trained_model import matrix_of
 from tests.training import reference
 from tests.training.analysis.small_models import ROWS, TOWERS, small_model
 
@@ -73,7 +74,7 @@ def test_every_share_is_what_the_equations_say_of_the_shortened_text(tower):
 
     def embed(text: list[str], side: str):
         kind = reference.kind_of(model.recipe)
-        params = reference.from_matrix(model.towers[side].double().numpy(), model.recipe.tower.cells, kind)
+        params = reference.from_matrix(matrix_of(model, side).double().numpy(), model.recipe.tower.cells, kind)
         return reference.embed(params, [trigram_ids([word], ROWS)[1].tolist() for word in text], kind)
 
     query, title = embed(words(QUERY), "query"), embed(words(TITLE), "document")

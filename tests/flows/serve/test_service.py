@@ -181,7 +181,7 @@ def test_pages_of_other_sites_read_answers_only_where_the_service_names_them(pub
 def test_embed_gives_the_vectors_of_the_model(client, opened, texts):
     for side in ("query", "document"):
         found = client.post("/v1/embed", json={"texts": texts, "side": side}).json()
-        assert np.float32(found["vectors"]).tolist() == search_vectors(opened.model, texts, side).tolist()
+        assert np.float32(found["vectors"]).tolist() == search_vectors(opened.encoder, texts, side).tolist()
         assert (found["release"], found["dimensions"]) == (opened.release.digest, 8)
 
 

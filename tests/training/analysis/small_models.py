@@ -26,4 +26,4 @@ def small_model(tower: str = "lstm", **changes) -> Model:
     recipe = varied(recipe_with(name="small", cells=5, initial_range=0.4), **switches, **changes)
     layout = layout_of(recipe, ROWS)
     towers = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
-    return Model(recipe=recipe, layout=layout, towers=towers, text_contract={})
+    return Model.of(recipe, layout, towers)

@@ -21,6 +21,7 @@ from clicktower.training.analysis.traces import (
 )
 from tests.recipes import varied
 from tests.rounding import assert_equal_but_for_rounding
+from tests.trained_model import matrix_of
 from tests.training import reference
 from tests.training.analysis.small_models import ROWS, small_model
 
@@ -42,7 +43,7 @@ def test_overall_and_overlap_worked_by_hand():
 def test_the_weights_of_a_trace_are_those_of_the_printed_equations_in_the_texts_order(side):
     model = small_model("self_attentive", same_start=False)
     kind = reference.kind_of(model.recipe)
-    params = reference.from_matrix(model.towers[side].double().numpy(), model.recipe.tower.cells, kind)
+    params = reference.from_matrix(matrix_of(model, side).double().numpy(), model.recipe.tower.cells, kind)
     ids = [trigram_ids([word], ROWS)[1].tolist() for word in words(TEXT)]
     weights, states = reference.attention(params, ids)
     found = trace(model, TEXT, side)

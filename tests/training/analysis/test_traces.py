@@ -13,6 +13,7 @@ from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.text_contract import trigram_ids, words
 from clicktower.training.analysis.traces import STATES, read_words, trace, trace_table, write_table
 from tests.rounding import assert_equal_but_for_rounding
+from tests.trained_model import matrix_of
 from tests.training import reference
 from tests.training.analysis.small_models import ROWS, TOWERS, small_model
 
@@ -54,7 +55,7 @@ def by_the_equations(params, text, *, rnn: bool) -> dict[str, np.ndarray]:
 def test_every_gate_and_state_is_that_of_the_printed_equations(tower, side):
     model = small_model(tower, same_start=False)
     kind = reference.kind_of(model.recipe)
-    params = reference.from_matrix(model.towers[side].double().numpy(), model.recipe.tower.cells, kind)
+    params = reference.from_matrix(matrix_of(model, side).double().numpy(), model.recipe.tower.cells, kind)
     ids = [trigram_ids([word], ROWS)[1].tolist() for word in words(TEXT)]
     found = trace(model, TEXT, side)
     ways = ["right ", "left "] if kind.startswith(reference.BOTH_WAYS) else [""]
@@ -86,9 +87,9 @@ def test_the_cells_of_a_max_pooled_model_are_asked_by_their_largest_output():
 def test_the_cells_of_a_variational_model_are_asked_by_what_its_distribution_is_made_of():
     model = small_model("variational")
     found = trace(model, TEXT, "query")
-    _, parts = model.layout.split(model.towers["query"])
+    parts = model.towers["query"]
     last = np.concatenate([one.vector for one in found.traces])
-    mean = last @ parts["W_mu"].numpy() + parts["b_mu"].numpy()
+    mean = last @ parts["W_mu"] + parts["b_mu"]
     assert_equal_but_for_rounding(mean, found.vector[:3])
 
 
@@ -131,7 +132,7 @@ def test_a_tower_without_steps_says_what_can_be_explained_instead(tower, changes
 
 def test_a_model_that_ran_away_is_not_explained():
     model = small_model()
-    model.towers["query"][:] = math.nan
+    model.towers["query"]["W"][:] = math.nan
     with pytest.raises(StageError, match="not finite"):
         trace(model, TEXT, "query")
 

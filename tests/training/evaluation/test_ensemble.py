@@ -23,10 +23,9 @@ from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evalua
 from clicktower.training.model.embedding import TitleEmbeddings
 from clicktower.training.model.ensemble import Ensemble
 from clicktower.training.model.import_stage import import_encoder
-from clicktower.training.model.model import load_encoder, load_model, write_model
+from clicktower.training.model.model import Model, load_encoder, load_model, write_model
 from clicktower.training.model.parameters import initial_parameters, layout_of
 from clicktower.training.model.recipe import recipe
-from clicktower.training.model.text_encoder import load_text_encoder
 from clicktower.training.ranking.bm25 import TitleBM25
 from clicktower.training.ranking.hybrid import query_half
 from clicktower.training.ranking.ndcg import ndcg
@@ -51,7 +50,8 @@ def other_tower(store: str, *, rows: int = 51_000) -> str:
 
     def produce(folder: str) -> Outcome:
         layout = layout_of(recipe, rows)
-        write_model(folder, recipe, layout, {n: initial_parameters(recipe, layout, n) for n in recipe.objective.towers})
+        towers = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
+        write_model(folder, Model.of(recipe, layout, towers))
         return Outcome(labels={"simulated": True})
 
     return run_stage(store, Request(stage="train", stage_version=1, config={"bag": rows}, inputs={}), produce).folder
@@ -179,7 +179,7 @@ def test_members_keep_their_own_text_limits(store, tmp_path):
     towers = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
 
     def produce(folder: str) -> Outcome:
-        write_model(folder, recipe, layout, towers)
+        write_model(folder, Model.of(recipe, layout, towers))
         return Outcome()
 
     short = run_stage(store, Request(stage="train", stage_version=1, config={"short": 1}, inputs={}), produce)
@@ -232,17 +232,16 @@ def test_its_score_is_the_mean_of_its_members_scores_by_their_shares(store, requ
         weights = [0.4 * 0.8 * 0.375, 0.6 * 0.7 * 0.1]
         assert (both <= np.average(alone, axis=0, weights=weights) + 1e-6).all(), "no pair is the best for both"
         expected += sum(weights) * both - weights[0] * alone[0] - weights[1] * alone[1]
-    for encoder in (load_encoder(made.data), load_text_encoder(made.data)):
-        system = TitleRanking(encoder, TITLES, "english")
-        assert_equal_but_for_rounding(system.scores(["angle bracket"]), expected)
+    system = TitleRanking(load_encoder(made.data), TITLES, "english")
+    assert_equal_but_for_rounding(system.scores(["angle bracket"]), expected)
 
 
 @pytest.mark.slow
 def test_a_search_of_compiled_and_imported_members_loads_no_torch(store, transformer, with_words):
     made = combine([with_words, transformer], store=store)
     code = (
-        "import sys; from clicktower.training.model.text_encoder import load_text_encoder; "
-        f"load_text_encoder({made.data!r}).encode(['angle'], 'query'); assert 'torch' not in sys.modules"
+        "import sys; from clicktower.training.model.model import load_encoder; "
+        f"load_encoder({made.data!r}).encode(['angle'], 'query'); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

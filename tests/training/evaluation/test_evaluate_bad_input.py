@@ -13,7 +13,7 @@ from clicktower.schemas.removal import Claims, remove_outputs
 from clicktower.schemas.stage import run_stage
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evaluate
 from clicktower.training.model import model_folder
-from clicktower.training.model.model import write_model
+from clicktower.training.model.model import Model, write_model
 from clicktower.training.model.parameters import initial_parameters, layout_of
 from clicktower.training.model.recipe import recipe as named_recipe
 from tests.recipes import varied
@@ -79,7 +79,7 @@ def test_a_model_whose_embeddings_are_not_finite_is_refused(evaluated, tmp_path)
         towers = {
             name: initial_parameters(recipe, layout, name) * np.float32(np.nan) for name in recipe.objective.towers
         }
-        write_model(folder, recipe, layout, towers)
+        write_model(folder, Model.of(recipe, layout, towers))
         return Outcome()
 
     request = Request(stage="train", stage_version=1, config={"nan": True}, inputs={})

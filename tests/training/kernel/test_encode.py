@@ -15,15 +15,16 @@ from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.text_contract import trigram_ids, words
 from clicktower.training.kernel.kernel_library import status
 from clicktower.training.model.forward import BATCH_TEXTS, encode_batch
-from clicktower.training.model.kernel_towers import MOST_TEXTS, SHORT_BYTES, CompiledModel, text_table
-from clicktower.training.model.model import Model, encode_table, write_model
+from clicktower.training.model.kernel_towers import MOST_TEXTS, SHORT_BYTES, text_table
+from clicktower.training.model.model import Model, load_encoder, write_model
 from clicktower.training.model.parameters import initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe, tower_name
-from clicktower.training.model.text_encoder import load_text_encoder
 from clicktower.training.towers.text_batch import text_batch
 from clicktower.training.towers.text_table import TextTable, WordRows
+from clicktower.training.trainer.objective import encode_table
 from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding
+from tests.trained_model import matrix_of
 from tests.training import reference
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
@@ -53,13 +54,13 @@ TEXTS = [
 def model_of(recipe: Recipe) -> Model:
     layout = layout_of(recipe, ROWS)
     towers = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
-    return Model(recipe=recipe, layout=layout, towers=towers, text_contract={})
+    return Model.of(recipe, layout, towers)
 
 
 def by_reference(model: Model, side: str, bag_from: int | None = None) -> np.ndarray:
     """The vectors of TEXTS in float64. Words from `bag_from` on are one bag of trigrams."""
     kind, cells = reference.kind_of(model.recipe), model.recipe.tower.cells
-    matrix = model.towers[tower_name(model.recipe, side)].double().numpy()
+    matrix = matrix_of(model, tower_name(model.recipe, side)).double().numpy()
     params = reference.from_matrix(matrix, cells, kind)
     vectors = []
     for text in TEXTS:
@@ -82,32 +83,31 @@ def test_every_tower_equals_the_reference_from_text_to_vector(recipe, side):
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: f"{reference.kind_of(recipe)} {recipe.tower.cells}")
-def test_a_model_loaded_without_torch_has_the_same_bits(tmp_path, recipe):
+def test_a_model_that_was_written_has_the_same_bits(tmp_path, recipe):
     model, texts = model_of(recipe), [text for text in TEXTS if words(text)]
-    write_model(str(tmp_path), recipe, model.layout, model.towers)
-    loaded = load_text_encoder(str(tmp_path))
-    assert isinstance(loaded, CompiledModel)
+    write_model(str(tmp_path), model)
+    loaded = load_encoder(str(tmp_path))
     for side in ("query", "document"):
         assert np.array_equal(loaded.encode(texts, side), model.encode(texts, side))
         assert np.array_equal(loaded.encode(texts[:1], side), model.encode(texts[:1], side))
 
 
 def test_search_of_a_model_loads_no_torch(tmp_path):
-    write_model(str(tmp_path), LSTM, model_of(LSTM).layout, model_of(LSTM).towers)
+    write_model(str(tmp_path), model_of(LSTM))
     code = (
-        "import sys; from clicktower.training.model.text_encoder import load_text_encoder; "
-        f"load_text_encoder({str(tmp_path)!r}).encode(['a b'], 'query'); assert 'torch' not in sys.modules"
+        "import sys; from clicktower.training.model.model import load_encoder; "
+        f"load_encoder({str(tmp_path)!r}).encode(['a b'], 'query'); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_weights_of_other_shapes_are_refused_before_the_kernel_reads_them(tmp_path):
-    write_model(str(tmp_path), LSTM, model_of(LSTM).layout, model_of(LSTM).towers)
+    write_model(str(tmp_path), model_of(LSTM))
     description = json.loads((tmp_path / "model.json").read_text())
     description["recipe"]["tower"]["cells"] = 32
     (tmp_path / "model.json").write_text(json.dumps(description))
     with pytest.raises(StageError, match="shapes"):
-        load_text_encoder(str(tmp_path))
+        load_encoder(str(tmp_path))
 
 
 def some_texts(num_texts: int) -> list[str]:
@@ -151,7 +151,7 @@ def test_parameters_on_the_move_encode_as_the_model_they_would_make(recipe):
 
     def table_at(name: str, rows: torch.Tensor) -> torch.Tensor:
         requests.append(rows)
-        return model.towers[name][rows]
+        return torch.from_numpy(model.towers[name]["W"])[rows]
 
     found = encode_table(replace(model.encoder, table_at=table_at), table, "query")
     assert np.array_equal(found, model.encode(some_texts(300), "query"))
@@ -175,8 +175,8 @@ def test_a_text_too_long_for_the_short_way_has_the_same_vector():
     model, line = model_of(LSTM), "plank no 7 " * 400
     assert len(line) > SHORT_BYTES
     short = line[: SHORT_BYTES // 11 * 11]
-    assert model.compiled.towers["query"].encode_short(line) is None
-    assert model.compiled.towers["query"].encode_short(short) is not None
+    assert model.compiled["query"].encode_short(line) is None
+    assert model.compiled["query"].encode_short(short) is not None
     assert np.array_equal(model.encode([short], "query")[0], model.encode([short, "a"], "query")[0])
     assert np.array_equal(model.encode([line], "query")[0], model.encode([line, "a"], "query")[0])
 

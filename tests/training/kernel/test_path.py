@@ -2,7 +2,6 @@
 
 import math
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -45,12 +44,11 @@ def minibatches(num: int, micro_batches: int = 4) -> list[list[Pairs]]:
     ]
 
 
-def train(recipe: Recipe, path: Path, batches: list[list[Pairs]], workers=None, threads: int = 1) -> Towers:
+def train(recipe: Recipe, path: Path, batches: list[list[Pairs]], workers=None) -> Towers:
     towers, workers = start(recipe, path), workers or Workers()
-    with ThreadPoolExecutor(threads) as pool:
-        for update, batch in enumerate(batches, start=1):
-            share = [path.prepare(pairs) for pairs in batch[workers.rank :: workers.size]]
-            large_update(towers, WorkerShare(share, update, len(batch), workers, pool))
+    for update, batch in enumerate(batches, start=1):
+        share = [path.prepare(pairs) for pairs in batch[workers.rank :: workers.size]]
+        large_update(towers, WorkerShare(share, update, len(batch), workers))
     return towers
 
 
@@ -94,7 +92,7 @@ def test_any_number_of_threads_gives_the_same_bytes(tower):
     for reduction in ("exact", "fast"):
         recipe = recipe_of(tower, reduction=reduction)
         batches = minibatches(3)
-        assert len({state(train(recipe, compiled_path(recipe, n), batches, threads=n)) for n in (1, 2, 5)}) == 1
+        assert len({state(train(recipe, compiled_path(recipe, n), batches)) for n in (1, 2, 5)}) == 1
 
 
 @pytest.mark.parametrize(
@@ -141,8 +139,8 @@ def test_parameters_that_are_not_finite_end_the_run_with_nothing_changed(reducti
     towers.rows["query"].parameters[-1, 0] = float("nan")
     before = state(towers)
     batches = [path.prepare(pairs) for pairs in minibatches(1)[0]]
-    with ThreadPoolExecutor(2) as pool, pytest.raises(StageError, match="finite") as caught:
-        large_update(towers, WorkerShare(batches, 1, 4, Workers(), pool))
+    with pytest.raises(StageError, match="finite") as caught:
+        large_update(towers, WorkerShare(batches, 1, 4, Workers()))
     assert "step" in caught.value.fix
     assert state(towers) == before
     assert path.largest(towers, batches[0], 1) == math.inf

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from clicktower.schemas.section import code_of
 from clicktower.training.kernel.kernel_library import library, status
 from clicktower.training.model.forward import encode_batch
-from clicktower.training.model.kernel_towers import CHUNK_TEXTS, SERVED, TowerPoint, kernel_sizes
-from clicktower.training.towers.tower_settings import DSSM, LSTM, RNN, Bag, BiLSTM, Variational
+from clicktower.training.model.kernel_towers import CHUNK_TEXTS, TowerPoint
 from clicktower.training.trainer.click_loss import pair_gradient
 from clicktower.training.trainer.kernel_path import Addend, KernelThreads, TouchedRows, whole
 from clicktower.training.trainer.large_update import Towers
@@ -43,7 +41,7 @@ def values_of(addend: Addend, columns: int) -> tuple[np.ndarray, np.ndarray]:
 def compiled_gradient(recipe, layout, matrices, batch):
     rows, every = {name: LazyRows.start(matrix) for name, matrix in matrices.items()}, torch.arange(layout.rows)
     schedule = MomentumSchedule(0.9, 0.9, 10)
-    towers = Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule)
+    towers = Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule, path=compiled_path(recipe))
     touched = {name: TouchedRows(state, every, 1, schedule, room) for name, state in rows.items()}
     crew = KernelThreads(1)
     for of in touched.values():
@@ -127,7 +125,8 @@ def test_embeddings_are_the_references(tower):
     recipe = recipe_of(tower, 32)
     layout, matrices = start(recipe)
     compiled, reference = both(random_pairs(7, 50, 3), compiled_path(recipe))
-    point = TowerPoint(recipe, *layout.split_arrays(matrices["document"]))
+    parts = layout.arrays(matrices["document"])
+    point = TowerPoint(recipe, parts["W"], parts)
     vectors = np.empty((compiled.documents.num_texts, point.dimensions), np.float32)
     point.encode(compiled.documents, vectors)
     expected = encode_batch(reference.documents, "document", encoder_of(recipe, layout, matrices, torch.float64))
@@ -163,20 +162,3 @@ def test_a_gradient_that_is_not_finite_stays_so():
     matrices["query"][3] = torch.nan
     loss, _ = compiled_gradient(recipe, layout, matrices, compiled_path(recipe).prepare(random_pairs(9, 20, 2)))
     assert np.isnan(loss)
-
-
-ALL_GATES = {"forget_gate": True, "peepholes": True}
-
-
-@pytest.mark.parametrize(
-    "tower",
-    [
-        LSTM(cells=16), LSTM(cells=32, **ALL_GATES), BiLSTM(cells=16, peepholes=True), RNN(cells=16), Bag(cells=48),
-        DSSM(cells=16, hidden=48), Variational(cells=16, latent=24), Variational(cells=16, latent=8, **ALL_GATES),
-    ],
-    ids=repr,
-)  # fmt: skip
-def test_the_sizes_that_the_kernels_know_are_those_of_the_tower(tower):
-    expected, found = code_of(tower)(tower), kernel_sizes(tower)
-    assert type(tower) in SERVED
-    assert (found.columns, found.dimensions, found.parts) == (expected.columns, expected.dimensions, expected.parts)

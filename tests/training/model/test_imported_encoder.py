@@ -17,7 +17,6 @@ from clicktower.training.model.embedding import unit
 from clicktower.training.model.import_stage import import_encoder
 from clicktower.training.model.imported_encoder import _batches
 from clicktower.training.model.model import load_encoder, load_model
-from clicktower.training.model.text_encoder import load_text_encoder
 from tests.rounding import assert_equal_but_for_rounding
 from tests.tiny_transformer import MAX_TOKENS, change_json, write_graph, write_transformer
 
@@ -36,7 +35,7 @@ def copied(folder, tmp_path) -> Path:
 
 
 def imported(folder: Path, store: Path, **options):
-    return load_text_encoder(open_result(import_encoder(str(folder), store=str(store), **options).folder).data)
+    return load_encoder(open_result(import_encoder(str(folder), store=str(store), **options).folder).data)
 
 
 def by_sentence_transformers(folder: Path, prompt: str | None = None) -> np.ndarray:
@@ -127,9 +126,9 @@ def test_a_text_without_a_word_is_an_error_unless_zero_is_asked_for(folder, tmp_
 def test_it_needs_no_torch_and_is_reused(folder, tmp_path):
     code = (
         "import sys; from clicktower.training.model.import_stage import import_encoder; "
-        "from clicktower.training.model.text_encoder import load_text_encoder; "
+        "from clicktower.training.model.model import load_encoder; "
         f"made = import_encoder({str(folder)!r}, store={str(tmp_path)!r}); "
-        "load_text_encoder(made.data).encode(['angle'], 'query'); assert 'torch' not in sys.modules"
+        "load_encoder(made.data).encode(['angle'], 'query'); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
     again = import_encoder(str(folder), store=str(tmp_path))

@@ -10,10 +10,11 @@ import torch
 from clicktower.schemas.errors import StageError, UnknownVersionError, UsageError
 from clicktower.schemas.text_contract import CONTRACT_VERSION, trigram_ids, words
 from clicktower.training.model.model import Model, load_model, write_model
-from clicktower.training.model.parameters import initial_parameters, layout_of, tower_of
+from clicktower.training.model.parameters import initial_parameters, layout_of
 from clicktower.training.model.recipe import names, recipe
 from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding
+from tests.trained_model import matrix_of
 from tests.training import reference
 
 torch.set_num_threads(1)
@@ -26,9 +27,8 @@ TEXTS = ["Angle bracket", "", "2 in. x 4 ft. plank", "東京の金槌", "a", "an
 def folder(tmp_path_factory) -> str:
     where = str(tmp_path_factory.mktemp("model"))
     layout = layout_of(RECIPE, ROWS)
-    write_model(
-        where, RECIPE, layout, {side: initial_parameters(RECIPE, layout, side) for side in ("query", "document")}
-    )
+    towers = {side: initial_parameters(RECIPE, layout, side) for side in ("query", "document")}
+    write_model(where, Model.of(RECIPE, layout, towers))
     return where
 
 
@@ -39,7 +39,7 @@ def model(folder) -> Model:
 
 @pytest.mark.parametrize("side", ["query", "document"])
 def test_encoding_equals_the_reference_from_text_to_vector(model, side):
-    params = reference.from_matrix(model.towers[side].double().numpy(), 4, "lstm")
+    params = reference.from_matrix(matrix_of(model, side).double().numpy(), 4, "lstm")
     found = model.encode(TEXTS, side, empty="zero")
     assert found.dtype == np.float32
     for text, vector in zip(TEXTS, found, strict=True):
@@ -128,12 +128,12 @@ def test_a_model_of_every_recipe_comes_back_as_it_was_written(tmp_path, name):
     layout = layout_of(small, ROWS)
     apart = varied(small, same_start=False) if small.objective.kind == "clicks" else small
     towers = {side: initial_parameters(apart, layout, side) for side in small.objective.towers}
-    write_model(str(tmp_path), small, layout, towers)
+    write_model(str(tmp_path), Model.of(small, layout, towers))
     found = load_model(str(tmp_path))
     assert found.recipe == small
-    assert all(torch.equal(found.towers[side], matrix) for side, matrix in towers.items())
-    assert found.encode(TEXTS, "document", empty="zero").shape == (len(TEXTS), tower_of(small).dimensions)
+    assert all(torch.equal(matrix_of(found, side), matrix) for side, matrix in towers.items())
+    assert found.encode(TEXTS, "document", empty="zero").shape == (len(TEXTS), small.tower.dimensions)
     stored = safetensors.torch.load_file(tmp_path / "model.safetensors")
     tower = small.objective.towers[0]
-    assert stored[f"{tower}.W"].shape == (ROWS, tower_of(small).columns)
+    assert stored[f"{tower}.W"].shape == (ROWS, small.columns)
     assert {k: tuple(stored[f"{tower}.{k}"].shape) for k, _ in layout.parts} == dict(layout.parts)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from clicktower.training.model.model import write_model
+from clicktower.training.model.model import Model, write_model
 from clicktower.training.model.model_folder import read_arrays, safetensors_pieces
 from clicktower.training.model.parameters import initial_parameters, layout_of
 from clicktower.training.trainer.checkpoint import Position, newest_checkpoint, read_checkpoint, write_checkpoint
@@ -64,4 +64,4 @@ def test_no_copy_of_a_run_is_made_to_start_it_to_keep_it_or_to_write_its_model(t
     assert peak(lambda: write_checkpoint(str(tmp_path / "kept"), "run", Position(update=1), rows)) < 0.5
     assert peak(lambda: newest_checkpoint(str(tmp_path / "kept"), "run")) < 4.5  # two towers, parameters and velocity
     assert peak(lambda: read_checkpoint(str(tmp_path / "kept"), "run", 1)) < 4.5
-    assert peak(lambda: write_model(str(tmp_path / "model"), recipe, layout, matrices)) < 0.5
+    assert peak(lambda: write_model(str(tmp_path / "model"), Model.of(recipe, layout, matrices))) < 0.5

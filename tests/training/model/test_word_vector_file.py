@@ -6,7 +6,7 @@ import pytest
 
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.training.model.recipe import Recipe
-from clicktower.training.model.word_vectors import columns_of, read_vectors, with_word_vectors
+from clicktower.training.model.word_vectors import read_vectors, with_word_vectors
 from tests.recipes import recipe_with
 
 gensim_models = pytest.importorskip("gensim.models")
@@ -14,6 +14,10 @@ WORDS = ["the", "hammer", "naïve", "zebra"]
 VECTORS = np.random.default_rng(1).normal(size=(4, 5)).astype(np.float32)
 LINES = [f"{word} {' '.join(map(repr, row))}\n" for word, row in zip(WORDS, VECTORS.tolist(), strict=True)]
 FORMS = ("glove.txt", "word2vec.txt", "word2vec.bin", "glove.txt.gz")
+
+
+def columns_of(path: str) -> int:
+    return with_word_vectors(Recipe(name="plain"), path).word_vectors.columns
 
 
 @pytest.fixture(scope="module")

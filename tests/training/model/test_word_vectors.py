@@ -19,16 +19,18 @@ from clicktower.schemas.stage import open_result, run_stage
 from clicktower.schemas.text_contract import CONTRACT_VERSION, trigram_ids, words
 from clicktower.training.analysis.traces import trace
 from clicktower.training.model.forward import encoded, gradients
-from clicktower.training.model.model import Model, encode_table, load_model, write_model
-from clicktower.training.model.parameters import Encoder, initial_parameters, layout_of, tower_of
+from clicktower.training.model.model import Model, load_model, write_model
+from clicktower.training.model.parameters import Encoder, initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_batch import text_batch
 from clicktower.training.towers.text_table import WordRows
 from clicktower.training.trainer.job import arithmetic_of
+from clicktower.training.trainer.objective import encode_table
 from clicktower.training.trainer.shard_data import load_shards
 from clicktower.training.trainer.worker import start_of
 from tests.recipes import recipe_with, varied
 from tests.rounding import assert_equal_but_for_rounding
+from tests.trained_model import matrix_of
 from tests.training import reference
 from tests.training.finite_differences import STEP
 from tests.training.small_shards import TABLE_ROWS, write_shop, write_texts
@@ -143,7 +145,7 @@ def test_embeddings_equal_the_equations_with_the_vectors_of_the_file(tower):
     layout = layout_of(recipe, TABLE_ROWS, words=IN_SHARDS)
     vectors = VECTORS[[KNOWN.index(word) for word in IN_SHARDS]]
     towers = {name: initial_parameters(recipe, layout, name, None, vectors) for name in ("query", "document")}
-    model = Model(recipe=recipe, layout=layout, towers=towers, text_contract={})
+    model = Model.of(recipe, layout, towers)
     np.testing.assert_array_equal(layout.split(towers["query"])[0][TABLE_ROWS:].numpy(), vectors)
     # Float32 numbers come out of encode, whatever computed them.
     assert_equal_but_for_rounding(model.encode(TEXTS, "query"), by_reference(recipe, towers["query"], TEXTS), 2)
@@ -151,9 +153,9 @@ def test_embeddings_equal_the_equations_with_the_vectors_of_the_file(tower):
 
 def test_a_loaded_model_encodes_by_the_equations_and_as_training_did(shop_shards, tuned):
     model = load_model(tuned.data)
-    assert model.layout.word_rows.words == IN_SHARDS
+    assert model.word_rows.words == IN_SHARDS
     found = model.encode(TEXTS, "document")
-    assert_equal_but_for_rounding(found, by_reference(model.recipe, model.towers["document"], TEXTS))
+    assert_equal_but_for_rounding(found, by_reference(model.recipe, matrix_of(model, "document"), TEXTS))
     data = load_shards(open_result(shop_shards).data, model.recipe, IN_SHARDS)
     texts = data.train[0].strings.to_pylist()
     as_trained = encode_table(model.encoder, data.train[0].texts, "document")
@@ -170,7 +172,7 @@ def test_gradients_equal_finite_differences_and_frozen_rows_have_none(tower, how
     matrix = initial_parameters(recipe, layout, "query", None, numbers.normal(size=(3, 3)))
     table, texts = random_texts(numbers, 6, longest=4, num_trigrams=layout.table_rows)
     batch = text_batch([(table, np.arange(len(texts)))])
-    weights_Nd = torch.from_numpy(numbers.normal(size=(len(texts), tower_of(recipe).dimensions)))
+    weights_Nd = torch.from_numpy(numbers.normal(size=(len(texts), recipe.tower.dimensions)))
 
     def made(at: torch.Tensor):
         encoder = Encoder.of(recipe, layout, {"query": at})
@@ -198,8 +200,9 @@ def test_gradients_equal_finite_differences_and_frozen_rows_have_none(tower, how
 
 def test_training_moves_tuned_words_and_leaves_frozen_ones_to_the_bit(tuned, frozen):
     for result, moves in ((tuned, True), (frozen, False)):
-        before, after = start(result), load_model(result.data).towers
-        for name, matrix in after.items():
+        before, after = start(result), load_model(result.data)
+        for name in before:
+            matrix = matrix_of(after, name)
             changed = (matrix != before[name]).any(dim=1)
             read = ("indoor", "mallet", "steel") if name == "query" else ("hammer", "indoor", "no", "steel")
             of_words = changed[TABLE_ROWS : TABLE_ROWS + len(IN_SHARDS)].tolist()
@@ -241,9 +244,9 @@ def test_without_a_file_nothing_is_another(shop_shards, where):
 def test_the_generative_objective_takes_them_too(shop_shards, where, files):
     result = trained(shop_shards, where, files["text"], word_vectors="frozen", **GENERATE)
     model = load_model(result.data)
-    assert model.layout.word_rows.words == IN_SHARDS
+    assert model.word_rows.words == IN_SHARDS
     np.testing.assert_array_equal(
-        model.towers["shared"][TABLE_ROWS : TABLE_ROWS + 5].numpy(), VECTORS[[KNOWN.index(w) for w in IN_SHARDS]]
+        model.towers["shared"]["W"][TABLE_ROWS : TABLE_ROWS + 5], VECTORS[[KNOWN.index(w) for w in IN_SHARDS]]
     )
 
 
@@ -273,8 +276,8 @@ def test_labels_take_them_too(where, files):
     labelled = run_stage(str(where / "labelled"), request, produce).folder
     classify = {"objective": "classify", "minibatch": 4, "micro_batch": 2, "head_units": 3}
     model = load_model(trained(labelled, where, files["text"], **classify).data)
-    assert model.layout.word_rows.words == ("hammer", "no", "steel")
-    assert model.layout.outputs.classes == ("a", "b")
+    assert model.word_rows.words == ("hammer", "no", "steel")
+    assert model.outputs.classes == ("a", "b")
 
 
 def test_a_start_takes_over_the_words_that_both_know_and_the_rest_from_the_file(tuned):
@@ -282,7 +285,8 @@ def test_a_start_takes_over_the_words_that_both_know_and_the_rest_from_the_file(
     layout = layout_of(model.recipe, TABLE_ROWS, words=("brass", "hammer", "steel"))
     fresh = np.full((3, 5), 0.25, np.float32)
     begun = start_of(model.recipe, layout, None, tuned.data, fresh)["query"]
-    of_model, parts = model.layout.split(model.towers["query"])
+    parts = {part: torch.from_numpy(array) for part, array in model.towers["query"].items()}
+    of_model = parts["W"]
     table, its_parts = layout.split(begun)
     np.testing.assert_array_equal(table[:TABLE_ROWS], of_model[:TABLE_ROWS])
     np.testing.assert_array_equal(table[TABLE_ROWS:], torch.stack([torch.full((5,), 0.25), of_model[-5], of_model[-1]]))
@@ -308,7 +312,7 @@ def test_what_reads_a_model_reads_its_words(tuned):
 @pytest.mark.parametrize("damage", ["another word", "no words", "another version"])
 def test_a_model_folder_without_its_words_is_refused(damage, tuned, tmp_path):
     model = load_model(tuned.data)
-    write_model(str(tmp_path), model.recipe, model.layout, model.towers)
+    write_model(str(tmp_path), model)
     description = json.loads((tmp_path / "model.json").read_text())
     assert description["text_contract"] == model.text_contract
     if damage == "another word":

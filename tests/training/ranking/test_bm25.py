@@ -209,8 +209,11 @@ def test_an_index_of_other_words_or_settings_is_not_ours(tmp_path, monkeypatch):
     assert TitleBM25.open(path) is None
     TitleBM25(["Brackets"], "english").write(path)
     assert TitleBM25.open(path, "english")
-    for other in ({"language": "german"}, {"language": "none"}, {"language": None}, {"k1": 1.2}, {"b": 0.75}):
-        assert TitleBM25.open(path, **other) is None
+    for language in ("german", "none", None):
+        assert TitleBM25.open(path, language) is None
+    for other in ({"k1": 1.2}, {"b": 0.75}):
+        TitleBM25(["Brackets"], "english", **other).write(f"{tmp_path}/other.arrow")
+        assert TitleBM25.open(f"{tmp_path}/other.arrow", "english") is None
     for name, version in (
         ("clicktower.schemas.lexical_contract.STEMMER_VERSION", "0.1"),
         ("clicktower.schemas.lexical_contract.LEXICAL_VERSION", "0.1"),

@@ -32,7 +32,8 @@ def test_a_score_is_the_weighted_mean_of_texts_words_and_terms(words, lexical):
     encoder = ProjectionEncoder()
     cosines, matches = (system(encoder, TITLES).scores(QUERIES) for system in (TitleEmbeddings, WordMatches))
     terms = TitleBM25(TITLES, "english").relative_scores(QUERIES)
-    ranking = TitleRanking(encoder, TITLES, "english", word_share=words, lexical_share=lexical)
+    encoder.word_share, encoder.lexical_share = words, lexical
+    ranking = TitleRanking(encoder, TITLES, "english")
     of_vectors = (1 - words) * cosines.astype(np.float64) + words * matches
     assert_equal_but_for_rounding(ranking.scores(QUERIES), (1 - lexical) * of_vectors + lexical * terms)
     np.testing.assert_array_equal(ranking.vectors.scores(QUERIES), cosines)

@@ -41,37 +41,40 @@ def of(tower: str, **changes) -> Recipe:
     return varied(RECIPE, **TOWERS[tower], **changes)
 
 
-def inputs(tower: Tower, batch: TextBatch, seed: int = 4) -> tuple[torch.Tensor, dict[str, torch.Tensor], torch.Tensor]:
+def inputs(
+    recipe: Recipe, batch: TextBatch, seed: int = 4
+) -> tuple[torch.Tensor, dict[str, torch.Tensor], torch.Tensor]:
     """(W l of each word, the parts, a gradient of the embeddings), random, in float64."""
     random = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(shape, generator=random, dtype=torch.float64)
 
-    parts = {name: normal(*shape) * 0.3 for name, shape in tower.parts}
-    return normal(len(batch.word_offsets), tower.columns), parts, normal(len(batch.order), tower.dimensions)
+    parts = {name: normal(*shape) * 0.3 for name, shape in recipe.tower_parts}
+    dimensions = recipe.tower.dimensions
+    return normal(len(batch.word_offsets), recipe.columns), parts, normal(len(batch.order), dimensions)
 
 
-def both_ways(tower: Tower, batch: TextBatch, word_UG, parts, by_Nd, steps: int) -> dict[str, np.ndarray]:
+def both_ways(tower: Tower, batch: TextBatch, word_UG, parts, by_Nd) -> dict[str, np.ndarray]:
     """Everything a tower gives: embeddings, and the gradients by words and parts."""
 
     def embeddings(words: torch.Tensor, *of_parts: torch.Tensor) -> torch.Tensor:
-        return tower.forward(words, dict(zip(parts, of_parts, strict=True)), batch, steps)[0]
+        return tower.forward(words, dict(zip(parts, of_parts, strict=True)), batch)[0]
 
     vectors_Nd, by_words, *by_parts = by_autograd(embeddings, word_UG, *parts.values(), by_value=by_Nd)
     found = {"y": vectors_Nd, "words": by_words, **dict(zip(parts, by_parts, strict=True))}
     return {k: v.cpu().numpy() for k, v in found.items()}
 
 
-def check_against_float64(recipe: Recipe, batch: TextBatch, steps: int, device: Device) -> None:
+def check_against_float64(recipe: Recipe, batch: TextBatch, device: Device) -> None:
     """Kernels give in float32 what the plain tower gives in float64, to a few float32 roundings of the largest."""
     plain, fused = tower_of(recipe), device.tower(recipe)
     assert fused != plain
-    word_UG, parts, by_Nd = inputs(plain, batch)
-    expected = both_ways(plain, batch, word_UG, parts, by_Nd, steps)
+    word_UG, parts, by_Nd = inputs(recipe, batch)
+    expected = both_ways(plain, batch, word_UG, parts, by_Nd)
     there = [{k: v.float().to(device.place) for k, v in parts.items()}]
     there += [x.float().to(device.place) for x in (word_UG, by_Nd)]
-    found = both_ways(fused, batch.to(device.place), there[1], there[0], there[2], steps)
+    found = both_ways(fused, batch.to(device.place), there[1], there[0], there[2])
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         np.testing.assert_allclose(found[name], values, rtol=0, atol=4e-6 * abs(values).max(), err_msg=name)
@@ -84,24 +87,24 @@ def test_fused_towers_equal_the_plain_ones_forward_and_backward(tower, steps, de
     # 39 texts are one block of 32 and a part of another; texts of 1 to 7 words begin at seven different steps.
     table, texts = random_texts(np.random.default_rng(3), 39, longest=7, num_trigrams=TRIGRAMS)
     assert {len(text) for text in texts} == set(range(1, 8))
-    check_against_float64(of(tower), text_batch([(table, np.arange(39))]), steps, device)
+    check_against_float64(of(tower, truncate_steps=steps), text_batch([(table, np.arange(39))]), device)
 
 
 @pytest.mark.parametrize("num_texts", [1, 32, 33])
 def test_texts_of_one_word_have_no_recurrence(num_texts, device):
     table = table_of([[w] for w in range(num_texts)], [[w % TRIGRAMS] for w in range(num_texts)])
-    check_against_float64(of("full lstm"), text_batch([(table, np.arange(num_texts))]), 0, device)
+    check_against_float64(of("full lstm"), text_batch([(table, np.arange(num_texts))]), device)
 
 
 def test_one_long_text_among_short_ones_begins_alone_in_its_block(device):
     table = table_of([[0, 1] * 8, *[[2, 0]] * 40], [[1, 2], [3], [4, 4]])
-    check_against_float64(of("full lstm"), text_batch([(table, np.arange(41))]), 0, device)
+    check_against_float64(of("full lstm"), text_batch([(table, np.arange(41))]), device)
 
 
 @pytest.mark.parametrize("steps", [1, 5, 6, 100])
 def test_truncation_of_any_length_is_the_same_cut(steps, device):
     table, _ = random_texts(np.random.default_rng(9), 20, longest=6, num_trigrams=TRIGRAMS)
-    check_against_float64(of("full lstm"), text_batch([(table, np.arange(20))]), steps, device)
+    check_against_float64(of("full lstm", truncate_steps=steps), text_batch([(table, np.arange(20))]), device)
 
 
 @pytest.mark.parametrize("tower", ["full lstm", "bilstm"])
@@ -111,11 +114,11 @@ def test_gradient_equals_finite_differences_of_the_float64_tower(tower, device):
     table, _ = random_texts(np.random.default_rng(7), 35, longest=5, num_trigrams=TRIGRAMS)
     batch = text_batch([(table, np.arange(35))])
     plain = tower_of(recipe)
-    word_UG, parts, by_Nd = inputs(plain, batch)
+    word_UG, parts, by_Nd = inputs(recipe, batch)
     there = {k: v.float().to(device.place) for k, v in parts.items()}
     found = both_ways(
         device.tower(recipe), batch.to(device.place), word_UG.float().to(device.place), there,
-        by_Nd.float().to(device.place), 0,
+        by_Nd.float().to(device.place),
     )  # fmt: skip
     random = torch.Generator().manual_seed(1)
     for _ in range(5):
@@ -163,7 +166,7 @@ def test_what_kernels_do_not_know_is_left_to_the_plain_tower(place):
 def test_the_recipe_that_runs_by_default_has_a_kernel_for_its_recurrence(place):
     tower = Device(place, fused=True).tower(recipe(DEFAULT))
     assert isinstance(tower, gpu_recurrent.FusedLSTM)
-    assert tower.cells == 192
+    assert tower.settings.cells == 192
 
 
 @triton.jit

@@ -48,7 +48,8 @@ def trained_by(recipe: Recipe, steps: int) -> dict[str, np.ndarray]:
     table_RG = table_RG.detach().requires_grad_()
     parts = {name: part.detach().requires_grad_() for name, part in parts.items()}
     batch = text_batch([(table_of([list(range(len(WORDS)))], WORDS), np.array([0]))])
-    y_1d, _ = tower_of(recipe).forward(word_inputs(table_RG[batch.rows], batch), parts, batch, steps)
+    truncated = tower_of(varied(recipe, truncate_steps=steps))
+    y_1d, _ = truncated.forward(word_inputs(table_RG[batch.rows], batch), parts, batch)
     torch.cosine_similarity(y_1d[0], torch.from_numpy(OTHER), dim=0).backward()
     return {"W": table_RG.grad.numpy(), **{name: part.grad.numpy() for name, part in parts.items()}}
 

@@ -30,25 +30,6 @@ from tests.training.trainings import train
 torch.set_num_threads(1)
 
 
-@dataclass(frozen=True, slots=True)
-class TanhOfMean:
-    dimensions: int
-
-    @property
-    def columns(self) -> int:
-        return self.dimensions
-
-    @property
-    def parts(self) -> Shapes:
-        return (("b", (self.dimensions,)),)
-
-    def forward(
-        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
-    ) -> tuple[torch.Tensor, float]:
-        lengths_N = torch.bincount(text_of_row(batch))
-        return torch.tanh(text_sums(word_UG, batch) / lengths_N[:, None] + parts["b"]), 0.0
-
-
 @section
 class MeanSettings(TowerSettings):
     """The tanh of the mean of the words' inputs.
@@ -57,13 +38,30 @@ class MeanSettings(TowerSettings):
         units: The dimensions of the embedding.
     """
 
-    code: ClassVar[str] = f"{__name__}:tower"
+    code: ClassVar[str] = f"{__name__}:TanhOfMean"
     kind: Literal["tanh_of_mean"] = "tanh_of_mean"
     units: Count = 8
 
+    @property
+    def columns(self) -> int:
+        return self.units
 
-def tower(settings: MeanSettings) -> TanhOfMean:
-    return TanhOfMean(settings.units)
+    @property
+    def dimensions(self) -> int:
+        return self.units
+
+    @property
+    def parts(self) -> Shapes:
+        return (("b", (self.units,)),)
+
+
+@dataclass(frozen=True, slots=True)
+class TanhOfMean:
+    settings: MeanSettings
+
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> tuple[torch.Tensor, float]:
+        lengths_N = torch.bincount(text_of_row(batch))
+        return torch.tanh(text_sums(word_UG, batch) / lengths_N[:, None] + parts["b"]), 0.0
 
 
 RECIPE = Recipe(
@@ -90,16 +88,11 @@ def test_its_embeddings_are_those_of_its_equation_and_of_the_stored_weights(trai
     model = load_model(trained.data)
     assert model.recipe == RECIPE
     texts = ["steel mallet", "garden", "heavy duty borer no 2"]
-    table, bias = (part.double().numpy() for part in _stored(model))
+    table, bias = (model.towers["query"][part].astype(np.float64) for part in ("W", "b"))
     for text, found in zip(texts, model.encode(texts, "query"), strict=True):
         offsets, ids = trigram_ids(words(text), TABLE_ROWS)
         expected = np.tanh(table[ids].sum(axis=0) / (len(offsets) - 1) + bias)
         assert_equal_but_for_rounding(found, expected)
-
-
-def _stored(model) -> tuple[torch.Tensor, torch.Tensor]:
-    table, parts = model.layout.split(model.towers["query"])
-    return table, parts["b"]
 
 
 def test_it_is_evaluated_beside_the_baselines(trained, tmp_path):

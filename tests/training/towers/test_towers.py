@@ -93,7 +93,7 @@ def test_embeddings_equal_the_printed_equations_step_by_step(tower):
     table, texts = random_texts(np.random.default_rng(5), 40, longest=9, num_trigrams=TRIGRAMS)
     for side in ("query", "document"):
         expected = by_reference(recipe, matrices[side], texts)
-        assert expected.shape == (40, tower_of(recipe).dimensions)
+        assert expected.shape == (40, recipe.tower.dimensions)
         assert_equal_but_for_rounding(encode(recipe, matrices, table, range(40), side), expected)
 
 
@@ -385,7 +385,7 @@ def test_gradient_of_every_words_input_equals_finite_differences(tower):
     batch = text_batch([(table, np.arange(7))])
     table_RG, parts = layout.split(parameters(recipe)["query"][layout.touched(batch.rows)])
     word_UG = word_inputs(table_RG, batch)
-    by_vectors_Nd = torch.from_numpy(np.random.default_rng(5).normal(size=(7, tower_.dimensions)))
+    by_vectors_Nd = torch.from_numpy(np.random.default_rng(5).normal(size=(7, recipe.tower.dimensions)))
 
     def loss(at_UG: torch.Tensor) -> torch.Tensor:
         vectors_Nd, own = tower_.forward(at_UG, parts, batch)
@@ -455,7 +455,7 @@ def test_parameters_of_attention_are_as_many_as_a_hand_count(sizes, first, secon
     shapes = layout_of(made, 50_000).shapes
     assert (math.prod(shapes["W_s1"]), math.prod(shapes["W_s2"])) == (first, second)
     assert math.prod(shapes["W_rec"]) == made.tower.cells * 8 * made.tower.cells  # two directions of four gates
-    assert tower_of(made).dimensions == dimensions
+    assert made.tower.dimensions == dimensions
 
 
 def test_parameters_of_a_distribution_are_as_many_as_a_hand_count():
@@ -463,4 +463,4 @@ def test_parameters_of_a_distribution_are_as_many_as_a_hand_count():
     made = recipe("variational")
     shapes = layout_of(made, 50_000).shapes
     assert [shapes[name] for name in ("W_mu", "b_mu", "W_sigma", "b_sigma")] == [(96, 96), (96,)] * 2
-    assert (tower_of(made).dimensions, tower_of(recipe("max-pooled")).dimensions) == (192, 96)
+    assert (made.tower.dimensions, recipe("max-pooled").tower.dimensions) == (192, 96)

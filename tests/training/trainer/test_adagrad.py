@@ -13,8 +13,9 @@ from clicktower.training.model.recipe_kinds import SGD, AdaGrad
 from clicktower.training.trainer.adaptive_optimisers import AdaGradRows
 from clicktower.training.trainer.large_update import Towers, Workers, WorkerShare, large_update
 from clicktower.training.trainer.optimisers import MomentumSchedule, RowState, restored_state, start_state
+from clicktower.training.trainer.reference_path import ReferencePath
 from tests.recipes import varied
-from tests.training.trainer.test_large_update import RECIPE, THREADS, Minibatches
+from tests.training.trainer.test_large_update import RECIPE, Minibatches
 
 torch.set_num_threads(1)
 SCHEDULE = MomentumSchedule(0.9, 0.9, 10)
@@ -53,9 +54,9 @@ def _after_one_update(recipe: Recipe) -> np.ndarray:
     layout = layout_of(recipe, 40)
     start = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
     rows = {name: start_state(recipe, matrix.clone()) for name, matrix in start.items()}
-    towers = Towers(recipe=recipe, layout=layout, rows=rows, schedule=SCHEDULE)
+    towers = Towers(recipe=recipe, layout=layout, rows=rows, schedule=SCHEDULE, path=ReferencePath(2))
     share = Minibatches(1, recipe).batches[0]
-    large_update(towers, WorkerShare(share, 1, len(share), Workers(), THREADS))
+    large_update(towers, WorkerShare(share, 1, len(share), Workers()))
     return (rows["query"].all_published(1, SCHEDULE) - start["query"]).numpy()
 
 

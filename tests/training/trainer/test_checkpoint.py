@@ -1,5 +1,4 @@
 import errno
-import json
 import os
 
 import pytest
@@ -100,15 +99,6 @@ def test_a_refused_checkpoint_gives_way_to_one_that_says_so(tmp_path):
     write_checkpoint(str(tmp_path), RUN, Position(update=20, refused=refused), state(20))
     write_checkpoint(str(tmp_path), RUN, Position(update=25, refused=refused), state(25))
     assert list_updates(str(tmp_path)) == [25, 20]
-
-
-def test_a_checkpoint_of_the_release_before_is_read(tmp_path):
-    write(tmp_path, 7)
-    head = tmp_path / "update-000000007.json"
-    value = json.loads(head.read_text())
-    del value["resumed"], value["refused"]
-    head.write_text(json.dumps({**value, "schema_version": "1.0"}))
-    assert read_checkpoint(str(tmp_path), RUN, 7)[0].resumed == []
 
 
 def test_a_checkpoint_of_another_request_is_refused(tmp_path):

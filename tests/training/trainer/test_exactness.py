@@ -17,7 +17,7 @@ import torch
 
 from clicktower.schemas.stage import open_result, silent
 from clicktower.training.model.kernel_towers import can_encode
-from clicktower.training.model.recipe import Recipe
+from clicktower.training.model.recipe import Recipe, Sources
 from clicktower.training.trainer.job import COMPILED, REFERENCE, TrainingJob, arithmetic_of
 from clicktower.training.trainer.large_update import Workers
 from clicktower.training.trainer.shard_data import Order, load_shards, pair_lengths
@@ -57,8 +57,6 @@ def job(
         threads=1,
         digest="the same",
         checkpoints=str(folder / "checkpoints"),
-        start=None,
-        word_vectors=None,
         output=str(folder / "model"),
         checkpoint_seconds=seconds,
         arithmetic=arithmetic,
@@ -72,7 +70,10 @@ def test_word_vectors_are_read_alike_by_every_worker(shop_shards, tmp_path):
     file.write_text("".join(f"{word} {' '.join(map(str, row))}\n" for word, row in zip(
         ("steel", "hammer", "unheard", "no"), numbers.tolist(), strict=True)))  # fmt: skip
     recipe = varied(RECIPE, epochs=1, word_vectors="frozen", word_columns=3)
-    one, two = (replace(job(shop_shards, tmp_path / n, recipe=recipe), word_vectors=str(file)) for n in ("one", "two"))
+    one, two = (
+        replace(job(shop_shards, tmp_path / n, recipe=recipe), sources=Sources(word_vectors=str(file)))
+        for n in ("one", "two")
+    )
     expected = alone(one, tmp_path / "one")
     run_workers(two, 2, tmp_path / "two")
     assert sha256(tmp_path / "two") == expected

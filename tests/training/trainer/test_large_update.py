@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from clicktower.schemas.errors import StageError
-from clicktower.training.model.parameters import compute_threads, initial_parameters, layout_of
+from clicktower.training.model.parameters import initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers import threads
 from clicktower.training.trainer.click_loss import PairBatch, pair_batch
 from clicktower.training.trainer.large_update import Towers, Workers, WorkerShare, large_update
 from clicktower.training.trainer.optimisers import LazyRows, MomentumSchedule
-from clicktower.training.trainer.reference_path import blocks_of
+from clicktower.training.trainer.reference_path import ReferencePath, blocks_of
 from clicktower.training.trainer.shard_data import apart
 from tests.recipes import recipe_with, varied
 from tests.training import reference
@@ -22,7 +22,6 @@ from tests.training.texts import random_texts
 
 torch.set_num_threads(1)
 TRIGRAMS = 40
-THREADS = compute_threads(2)
 RECIPE = recipe_with(
     name="small",
     cells=5,
@@ -44,7 +43,7 @@ def start(recipe: Recipe, total: int, table_rows: int = TRIGRAMS) -> Towers:
     layout = layout_of(recipe, table_rows)
     rows = {name: LazyRows.start(initial_parameters(recipe, layout, name)) for name in recipe.objective.towers}
     schedule = MomentumSchedule(recipe.optimiser.momentum_edge, recipe.optimiser.momentum_middle, total)
-    return Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule)
+    return Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule, path=ReferencePath(2))
 
 
 class Minibatches:
@@ -118,7 +117,7 @@ def test_three_updates_equal_the_dense_reference(dtype, tolerance, recurrent_ste
     made = Minibatches(3, recipe)
     towers = start(recipe, 50)
     reports = [
-        large_update(towers, WorkerShare(batch, k, len(batch), Workers(), THREADS))
+        large_update(towers, WorkerShare(batch, k, len(batch), Workers()))
         for k, batch in enumerate(made.batches, start=1)
     ]
     expected, norms = reference_updates(recipe, made.plain, [0.5, 0.9, 0.9])
@@ -178,7 +177,7 @@ def run(recipe: Recipe, batches: list[list[PairBatch]], size: int, table_rows: i
     def worker(rank: int) -> None:
         try:
             for update, batch in enumerate(batches, start=1):
-                share = WorkerShare(batch[rank::size], update, len(batch), group.rank(rank), THREADS)
+                share = WorkerShare(batch[rank::size], update, len(batch), group.rank(rank))
                 large_update(states[rank], share)
         except BaseException as error:
             failures.append(error)
@@ -240,7 +239,7 @@ def test_parameters_that_are_not_finite_end_the_run_on_every_worker(reduction):
     towers.rows["query"].parameters[-1, 0] = float("nan")
     made = Minibatches(1, recipe)
     with pytest.raises(StageError, match="finite") as caught:
-        large_update(towers, WorkerShare(made.batches[0], 1, 4, Workers(), THREADS))
+        large_update(towers, WorkerShare(made.batches[0], 1, 4, Workers()))
     assert "step" in caught.value.fix
 
 

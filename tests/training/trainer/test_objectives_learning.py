@@ -84,8 +84,8 @@ def test_the_model_folder_has_what_it_says_of_a_text(generated, pairs_build, sto
     model = load_model(generated.data)
     assert model.encode(["steel hammer"], "query").shape == (1, 12)
     classifier = load_model(train(pairs_build, store=store, recipe=PAIRS, threads=1).data)
-    assert classifier.layout.outputs.classes == ("other", "same")
-    assert classifier.layout.outputs.unit == "pairs"
+    assert classifier.outputs.classes == ("other", "same")
+    assert classifier.outputs.unit == "pairs"
 
 
 def test_to_pretrain_is_to_start_from_a_model_of_texts(pairs_build, store, tmp_path):

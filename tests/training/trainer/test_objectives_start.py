@@ -11,7 +11,7 @@ from clicktower.training.model.model import load_model
 from clicktower.training.model.parameters import Outputs, initial_parameters, layout_of
 from clicktower.training.trainer.worker import start_of
 from tests.recipes import recipe_with, varied
-from tests.trained_model import TABLE_ROWS, trained_stage
+from tests.trained_model import TABLE_ROWS, matrix_of, trained_stage
 from tests.training.trainer.objective_recipes import PAIRS
 
 torch.set_num_threads(1)
@@ -29,7 +29,7 @@ def test_the_tower_is_the_other_model_s_and_the_head_is_new(clicks):
     (found,) = start_of(PAIRS, layout, None, clicks).values()
     table, parts = layout.split(found)
     before = load_model(clicks)
-    its_table, its_parts = before.layout.split(before.towers["query"])  # one tower for both sides: that of queries
+    its_table, its_parts = before.layout.split(matrix_of(before, "query"))  # one tower for both sides: that of queries
     assert torch.equal(table, its_table)
     for name in ("W_rec", "b"):
         assert torch.equal(parts[name], its_parts[name])
@@ -45,7 +45,7 @@ def test_two_towers_start_from_their_own(clicks):
     layout = layout_of(TWO_TOWERS, TABLE_ROWS)
     found = start_of(replace(TWO_TOWERS, seed=9), layout, None, clicks)
     before = load_model(clicks)
-    assert all(torch.equal(found[name], before.towers[name]) for name in ("query", "document"))
+    assert all(torch.equal(found[name], matrix_of(before, name)) for name in ("query", "document"))
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clicktower.schemas.errors import StageError
-from clicktower.training.model.parameters import RowGradient
+from clicktower.training.model.parameters import LossGradient, RowGradient
 from clicktower.training.towers import threads
-from clicktower.training.trainer.gradient_sums import Addend, Total, total_gradient
 from clicktower.training.trainer.large_update import Workers
+from clicktower.training.trainer.reference_path import Total, total_gradient
 
 COLUMNS, ROWS, SIZES = 3, torch.tensor([1, 4, 7, 9]), {"part": 5}
 THREADS = ThreadPoolExecutor(2)
@@ -33,7 +33,7 @@ class Worker:
             values += message
 
 
-def total(addends: list[Addend], workers=None, *, exact: bool = True, num_addends: int = 8) -> Total:
+def total(addends: list[LossGradient], workers=None, *, exact: bool = True, num_addends: int = 8) -> Total:
     copies = [
         (
             [
@@ -50,7 +50,7 @@ def total(addends: list[Addend], workers=None, *, exact: bool = True, num_addend
     )  # fmt: skip
 
 
-def addend(rng: np.random.Generator) -> Addend:
+def addend(rng: np.random.Generator) -> LossGradient:
     rows = ROWS[torch.from_numpy(np.sort(rng.choice(4, rng.integers(1, 5), replace=False)))]
     size = 10.0 ** rng.integers(-6, 4)
     table_RG, part = (torch.from_numpy(rng.normal(size=shape) * size).float() for shape in ((len(rows), COLUMNS), 5))
@@ -64,7 +64,7 @@ def numbers(found: Total) -> list[float]:
     return torch.cat([gradient.table_RG.view(-1), gradient.parts["part"]]).tolist()
 
 
-def constant(rows: torch.Tensor, value: float, loss: float) -> Addend:
+def constant(rows: torch.Tensor, value: float, loss: float) -> LossGradient:
     table_RG, part = torch.full((len(rows), COLUMNS), value), torch.full((5,), value)
     return [("query", RowGradient(rows, table_RG, {"part": part}))], torch.tensor(loss)
 

@@ -12,6 +12,7 @@ from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.stage import open_result
 from clicktower.training.evaluation.combine_stage import combine
 from clicktower.training.model.model import load_encoder
+from clicktower.training.model.recipe import Sources
 from clicktower.training.model.teacher import read_text_vectors
 from clicktower.training.trainer import clicks
 from clicktower.training.trainer.shard_data import MicroBatch
@@ -90,7 +91,7 @@ def test_a_models_own_vectors_in_a_file_teach_as_the_model_does(shop_shards, tex
     teacher = combine([train(shop_shards, store=store, recipe=one, threads=1).folder for one in recipes], store=store)
     path = write(tmp_path / "v.parquet", texts, load_encoder(teacher.data).encode(texts, "document"))
     by_model, by_file = (
-        alone(replace(job(shop_shards, tmp_path / name, recipe=TAUGHT), teacher=by), tmp_path / name)
+        alone(replace(job(shop_shards, tmp_path / name, recipe=TAUGHT), sources=Sources(teacher=by)), tmp_path / name)
         for name, by in (("model", teacher.data), ("file", path))
     )
     assert by_model == by_file == sha256(tmp_path / "file")
