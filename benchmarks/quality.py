@@ -130,7 +130,7 @@ def main() -> None:
         metavar="ROW", help="some towers of `clicktower compare` instead of all; the record then has these alone",
     )  # fmt: skip
     parser.add_argument(
-        "--choices", type=Path, metavar="FILE", help="a record whose choices the tuned rows take instead of choosing anew"
+        "--choices", type=Path, metavar="FILE", help="a record whose choices tuned rows take instead of choosing anew"
     )
     parser.add_argument("--record", type=Path, default=RESULTS, help="folder for quality-DATASET.json")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))

@@ -29,7 +29,7 @@ from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.search_log import not_null
 from clicktower.schemas.text_contract import MARKS_OF_NOTHING, ids, normalise_column
-from clicktower.schemas.text_file import is_utf8
+from clicktower.schemas.text_file import RETURNS_FIX, ends_lines_by_returns, is_utf8
 
 FORM = "Give UTF-8 `id<TAB>title` lines, or CSV (commas, a header), JSON lines or Parquet with id and title."
 MAX_TEXT_BYTES = 1 << 20
@@ -351,6 +351,8 @@ def parse_documents(
     if not offset:
         if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise StageError(f"The file {uri} is UTF-16.", "Convert it to UTF-8.")
+        if ends_lines_by_returns(content):
+            raise StageError(f"The file {uri} ends its lines in carriage returns alone.", RETURNS_FIX)
         if content.startswith(_MARK):
             content, offset = content[len(_MARK) :], len(_MARK)
         if form in _JSON and content[:100].lstrip().startswith(b"["):

@@ -20,6 +20,7 @@ _OTHER_MARKS = {
     codecs.BOM_UTF16_BE: "UTF-16",
 }
 _MARK = "\ufeff"
+RETURNS_FIX = "Write line feeds: tr '\\r' '\\n' < FILE > NEW."
 
 
 def ending(uri: str) -> str:
@@ -71,6 +72,11 @@ def is_utf8(text: bytes | None) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def ends_lines_by_returns(text: bytes) -> bool:
+    """Whether lines end in carriage returns alone, as in Excel's CSV for Macintosh; `text` may be a file's start."""
+    return b"\n" not in text and b"\r" in text.rstrip(b"\r")
 
 
 def lines(text: str) -> list[tuple[int, str]]:

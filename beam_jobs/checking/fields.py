@@ -23,11 +23,11 @@ from clicktower.beam_jobs.sources.read_lines import (
     FAILURES,
     PARQUET,
     Unit,
+    bare_lines,
     check_start,
     read_blocks,
     split_lines,
     start_of,
-    without_returns,
 )
 from clicktower.beam_jobs.sources.ubi import ACTIONS
 from clicktower.schemas import storage
@@ -132,7 +132,7 @@ def read_fields(file: str, encoding: str = UTF8) -> Fields:
     check_start(file, start, encoding)
     unit = Unit(file=file, start=0, end=start.size, kind=start.kind, encoding=encoding)
     block = next(read_blocks(unit, _LOOK_BYTES), None)
-    lines = without_returns(block.data, split_lines(block.data)) if block else []
+    lines = bare_lines(block.data, split_lines(block.data)) if block else []
     lines = [line for line in lines if line.strip()][:MAX_LINES]
     fields = fields_of_json(lines)
     return fields if fields.num_lines > fields.num_other else fields_of_text(lines)

@@ -82,8 +82,8 @@ class Erasure:
 def erase(
     client_ids: Sequence[str], *, store: str, person_key: str | None = None, progress: Progress = silent
 ) -> Erasure:
-    """Erase people from all ingests of a store and from later ones, by their client ids as the log spells them,
-    with quotes around them or without.
+    """Erase people from all ingests of a store and from later ones, by their client ids as the log spells them, with
+    quotes around them or without.
 
     `person_key`: a key file of ingests that did not use the store's own. A store without a key gets one, since later
     ingests could not know the people otherwise. Raises UsageError (no id, no ingest) and StageError (a damaged ingest,

@@ -25,14 +25,14 @@ from clicktower.beam_jobs.sources.read_lines import (
     NOT_UTF8,
     ReadingPlan,
     Unit,
+    bare_lines,
     endless_line_error,
     not_utf8,
     plan_reading,
     read_blocks,
     split_lines,
-    without_returns,
 )
-from clicktower.beam_jobs.sources.source import BOM, ParsedBlock, RowsOf, parsed_lines, rows_of_lines, starts_of
+from clicktower.beam_jobs.sources.source import ParsedBlock, RowsOf, parsed_lines, rows_of_lines, starts_of
 from clicktower.schemas.errors import StageError, UsageError
 
 _HEADER_BYTES = 1 << 16
@@ -60,7 +60,7 @@ class DelimitedSource:
 
     def read(self, unit: Unit) -> Iterator[ParsedBlock]:
         for offset, data, stored_bytes in self._records(unit):
-            begins = len(BOM) if offset == 0 and data.startswith(BOM) else 0
+            begins = 0
             if offset == 0 and self.mapping.header and data:
                 begins = min(len(data), len(split_records(data, self.mapping)[0]) + 1)
             data, offset = data[begins:], offset + begins
@@ -89,7 +89,7 @@ class DelimitedSource:
 
     def _parse(self, data: bytes, cut: list[bytes], header: tuple[str, ...]) -> ParsedBlock:
         mapping = self.mapping
-        lines = without_returns(data, cut)
+        lines = bare_lines(data, cut)
         rejects = dict.fromkeys(not_utf8(data, lines), NOT_UTF8)
         places = {
             ours: column - 1 if isinstance(column, int) else header.index(column)
@@ -117,8 +117,9 @@ class DelimitedSource:
     def _header(self, unit: Unit) -> tuple[str, ...]:
         first = next((data for _, data, _ in self._records(unit, _HEADER_BYTES)), b"")
         line = split_records(first, self.mapping)[0] if first else b""
+        (line,) = bare_lines(line, [line])
         try:
-            values = split_fields(line.rstrip(b"\r").removeprefix(BOM).decode(), self.mapping)
+            values = split_fields(line.decode(), self.mapping)
         except UnicodeDecodeError:
             values = None
         if values is None:

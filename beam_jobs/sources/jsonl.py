@@ -27,11 +27,11 @@ from clicktower.beam_jobs.sources.read_lines import (
     NOT_UTF8,
     ReadingPlan,
     Unit,
+    bare_lines,
     not_utf8,
     plan_reading,
     read_blocks,
     split_lines,
-    without_returns,
 )
 from clicktower.beam_jobs.sources.source import LineSource, ParsedBlock, RowsOf, parsed_lines, rows_of_lines, starts_of
 from clicktower.schemas.errors import UsageError
@@ -209,7 +209,7 @@ def parse_block(block: bytes, mapping: ColumnMapping, rows_of: RowsOf = mapped_l
     """The rows of a block of whole lines."""
     json_columns = _json_columns(mapping.columns)
     cut = split_lines(block)
-    lines = without_returns(block, cut)
+    lines = bare_lines(block, cut)
     wrong: WrongValues = Counter()
     objects, rejects = json_columns.read(block, lines, wrong)
     numbers = [number for number in range(len(lines)) if number not in rejects]
@@ -256,7 +256,7 @@ def ways(path: Path) -> list[Path]:
 def _keys(data: bytes, depth: int) -> set[str]:
     """The keys of some lines; keys of nested objects as dotted paths."""
     result: set[str] = set()
-    for line in split_lines(data)[:_LOOK_LINES]:
+    for line in bare_lines(data, split_lines(data)[:_LOOK_LINES]):
         if is_too_deep(line):
             continue
         with suppress(*FAILURES):

@@ -25,7 +25,7 @@ from clicktower.beam_jobs.sources.mapping import UTF8
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.search_log import LINE_HASH_BYTES
-from clicktower.schemas.text_file import is_utf8
+from clicktower.schemas.text_file import RETURNS_FIX, ends_lines_by_returns, is_utf8
 
 PLAIN, GZIP, ZSTD, PARQUET, TAR = "plain", "gzip", "zstd", "parquet", "tar"
 _MAGICS = {
@@ -229,6 +229,8 @@ def check_start(file: str, start: FileStart, encoding: str = UTF8) -> None:
             f"Write it in UTF-8 (iconv -f {name} -t utf-8); or, if all files are so, set encoding ="
             f" {json.dumps(name)} in the mapping.",
         )
+    if ends_lines_by_returns(start.text):
+        raise StageError(f"{file} ends its lines in carriage returns alone.", RETURNS_FIX)
     text = start.text.removeprefix(codecs.BOM_UTF8)
     for pattern, form, jq in _NOT_LINES:
         if pattern.match(text) and not _has_fields(text.partition(b"\n")[0]):
@@ -377,8 +379,12 @@ def split_lines(block: bytes) -> list[bytes]:
     return lines
 
 
-def without_returns(block: bytes, lines: list[bytes]) -> list[bytes]:
-    """The lines without carriage returns before the newline: they belong to the line end."""
+def bare_lines(block: bytes, lines: list[bytes]) -> list[bytes]:
+    """The lines without what is no part of them: carriage returns before the newline, and the byte order mark that some
+    programs write before UTF-8, which stands within a file where files were joined.
+    """
+    if codecs.BOM_UTF8 in block:
+        lines = [line.removeprefix(codecs.BOM_UTF8) for line in lines]
     if b"\r" not in block:
         return lines
     return [line.rstrip(b"\r") for line in lines]

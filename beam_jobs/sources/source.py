@@ -30,7 +30,6 @@ RowsOf: TypeAlias = Callable[
 ]
 
 ACTION = "action_line"  # of a bulk file
-BOM = b"\xef\xbb\xbf"  # some programs write it before UTF-8; it is not part of the first line
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,11 +119,8 @@ class LineSource:
 
     def read(self, unit: Unit) -> Iterator[ParsedBlock]:
         for block in read_blocks(unit):
-            data, offset = block.data, block.offset
-            if not offset and data.startswith(BOM):
-                data, offset = data[len(BOM) :], len(BOM)
-            yield self.parse(data).placed(
-                offset, num_lines=block.num_lines, offset=block.offset, stored_bytes=block.stored_bytes
+            yield self.parse(block.data).placed(
+                block.offset, num_lines=block.num_lines, offset=block.offset, stored_bytes=block.stored_bytes
             )
 
 

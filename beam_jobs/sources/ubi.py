@@ -31,7 +31,7 @@ from clicktower.beam_jobs.compiled.log_library import library
 from clicktower.beam_jobs.sources.jsonl import WRONG_FIELD, JsonColumns, as_object
 from clicktower.beam_jobs.sources.log_rows import WrongValues, log_rows
 from clicktower.beam_jobs.sources.mapping import Events, Mapping
-from clicktower.beam_jobs.sources.read_lines import split_lines, without_returns
+from clicktower.beam_jobs.sources.read_lines import bare_lines, split_lines
 from clicktower.beam_jobs.sources.source import ACTION, LineSource, ParsedBlock, parsed_lines, rows_of_lines, starts_of
 from clicktower.schemas.search_log import KINDS, LOG_ROW
 from clicktower.schemas.text_contract import MARKS_OF_NOTHING
@@ -171,7 +171,7 @@ def _read(
     """(the rows of any lines, `block` being all of them together; the fates of the other lines, by number; the values
     of wrong types); it defines the result of `everyday_rows`.
     """
-    lines = without_returns(block, cut)
+    lines = bare_lines(block, cut)
     wrong: WrongValues = Counter()
     events, rejects = _COLUMNS.read(block, lines, wrong)
     for number, query_id in enumerate(_COLUMNS.column("query_id", events)):

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from clicktower.schemas import storage
 from clicktower.schemas.manifest import to_bytes
@@ -30,7 +30,6 @@ from clicktower.training.trainer.objective import Measured, Watched
 from clicktower.training.trainer.shard_data import Order
 
 REPORT_SECONDS = 0.25
-FLUSH_SECONDS = 2
 NOT_DRAWN = ("epoch", "update", "pairs", "unix_seconds")
 # The measures of held-out data after an epoch (objective.Watched), in the words of a progress line: the first one
 # available represents the epoch.
@@ -60,7 +59,11 @@ class Report:
         self._progress = progress
         self._folder = LiveFolder(job.output)
         shutil.rmtree(f"{self._folder.path}/curves", ignore_errors=True)  # an earlier run of this attempt had others
-        self._events = EventFileWriter(f"{self._folder.path}/curves", flush_secs=FLUSH_SECONDS)
+        os.mkdir(f"{self._folder.path}/curves")
+        # Not TensorBoard's EventFileWriter, whose thread prints an error itself, and whose file names the host.
+        events = open(f"{self._folder.path}/curves/events.out.tfevents.{time.time_ns()}", "wb")  # noqa: SIM115: `stop`
+        self._events = RecordWriter(events)
+        self._events.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
         self._curve = [dict(point) for point in position.curve]
         for point in self._curve:
             self._draw(point, point["epoch"], "", time.time())
@@ -154,7 +157,7 @@ class Report:
         self._folder.close()
 
     def stop(self) -> None:
-        """Write no more events and end TensorBoard's writer thread. May be called again."""
+        """Write no more events. May be called again."""
         self._events.close()
 
     def _add(self, step: Mapping[str, Any]) -> None:
@@ -177,11 +180,13 @@ class Report:
             for name, value in values.items()
             if name not in NOT_DRAWN and value is not None
         ]
-        self._events.add_event(Event(step=at, wall_time=unix_seconds, summary=Summary(value=scalars)))
+        event = Event(step=at, wall_time=unix_seconds, summary=Summary(value=scalars))
+        self._events.write(event.SerializeToString())
 
     def _report_step(self, epoch: int, num_pairs: int, position: Position, norms: Mapping[str, float]) -> None:
         self._told = time.monotonic()
         self._steps.flush()
+        self._events.flush()
         self._recent.append((self._pairs, self._seconds))
         pairs, seconds = (now - then for then, now in zip(self._recent[0], self._recent[-1], strict=True))
         recipe, total = self._job.recipe, self._order.num_pairs

@@ -3,6 +3,7 @@
 Only the verdict on a query without a word is the project's own (it has tests by hand).
 """
 
+import codecs
 import json
 import re
 from collections import Counter, defaultdict
@@ -34,6 +35,7 @@ AMBIGUOUS = "ambiguous"
 
 def reference_line(line: bytes):
     """The fate of a line that gives no row, or the row as a dict."""
+    line = line.removeprefix(codecs.BOM_UTF8)
     try:
         text = line.decode()
     except UnicodeDecodeError:

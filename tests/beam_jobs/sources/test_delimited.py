@@ -1,5 +1,6 @@
 """Delimited text: rows as the csv module reads them, wherever files are cut; bad lines cost themselves alone."""
 
+import codecs
 import csv
 import io
 from dataclasses import replace
@@ -42,6 +43,23 @@ def _config(mapping=AOL, **more):
 def _write(path, lines, end=b"\n"):
     path.write_bytes(b"".join(line + end for line in lines))
     return path
+
+
+def test_a_byte_order_mark_where_files_were_joined_is_no_part_of_an_id(tmp_path):
+    searches = [codecs.BOM_UTF8 + b"s1\those\tsearch\t", codecs.BOM_UTF8 + b"s2\tdrill\tsearch\t"]
+    clicks = [b"s1\t\tclick\tP1", b"s2\t\tclick\tP2"]
+    (tmp_path / "joined.tsv").write_bytes(b"\n".join([searches[0], clicks[0], searches[1], clicks[1]]))
+    columns = Columns(query_id=1, query=2, event=3, document_id=4)
+    rows, rejects, _ = read_all([tmp_path / "joined.tsv"], _config(Mapping(header=False, columns=columns)))
+    assert [row["query_id"] for row in rows] == ["s1", "s1", "s2", "s2"]
+    assert not rejects
+
+
+def test_a_log_whose_lines_end_in_returns_alone_is_refused_with_a_remedy(tmp_path):
+    (tmp_path / "log.tsv").write_bytes(b"".join(line + b"\r" for line in AOL_LINES))
+    with pytest.raises(StageError, match="ends its lines in carriage returns alone") as error:
+        read_all([tmp_path / "log.tsv"], _config())
+    assert "tr '\\r'" in error.value.fix
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r\r\n"])

@@ -1,5 +1,6 @@
 """UBI lines: every readable line gives its row, every other one its reason; the standard library's parser agrees."""
 
+import codecs
 import json
 from collections import Counter
 
@@ -186,6 +187,16 @@ def test_the_line_end_is_no_part_of_a_line():
     hashes = [parse_block(line + end).rows["line_hash"][0] for end in (b"", b"\n", b"\r\n", b"\r\r\n")]
     assert hashes[0] == hashes[1] == hashes[2]
     assert parse_block(line + b" \n").rows["line_hash"][0] != hashes[0]
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_a_byte_order_mark_where_files_were_joined_is_no_part_of_a_line(monkeypatch, is_compiled):
+    if not is_compiled:
+        monkeypatch.setattr(ubi, "everyday_rows", lambda block, kinds: None)
+    lines = [search(f"s{number}", "x") for number in range(100)]
+    joined = b"\n".join([*lines[:50], codecs.BOM_UTF8 + lines[50], *lines[51:]])
+    assert parse_block(joined).rows.equals(parse_block(b"\n".join(lines)).rows)
+    assert not parse_block(joined).reject_reasons
 
 
 def test_every_line_of_a_block_is_a_row_a_reject_or_an_action():

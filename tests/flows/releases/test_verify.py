@@ -162,7 +162,9 @@ def test_a_pointer_to_nothing_is_found(tmp_path):
 @pytest.mark.parametrize("promote", [True, False])
 def test_a_missing_pointer_is_found_where_a_release_went_live(tmp_path, promote):
     uri = str(tmp_path)
-    write_decision(uri, "abc", Decision(promote=promote, reason="a reason"), against=None, decided="2026-09-01T00:00:00Z")
+    write_decision(
+        uri, "abc", Decision(promote=promote, reason="a reason"), against=None, decided="2026-09-01T00:00:00Z"
+    )
     missing = ["pointer.json is missing, although a release went live"]
     assert verify(uri) == (missing if promote else [])  # a candidate has no pointer
 

@@ -1,6 +1,8 @@
 """What a run tells and keeps besides the model: every step, event files. On small shards."""
 
 import json
+import socket
+from pathlib import Path
 
 import pytest
 import torch
@@ -77,6 +79,8 @@ def test_tensorboard_has_every_step(trained):
         assert found == pytest.approx({line["update"]: float(line[name]) for line in steps(trained[0])})
     of_loss = events.Scalars("step/loss")
     assert [event.wall_time for event in of_loss] == [line["unix_seconds"] for line in steps(trained[0])]
+    (file,) = Path(trained[0].data, "curves").iterdir()
+    assert socket.gethostname() not in file.name
 
 
 def test_what_is_told_is_where_the_run_is_and_how_it_goes(trained):
