@@ -61,7 +61,7 @@ class Report:
         shutil.rmtree(f"{self._folder.path}/curves", ignore_errors=True)  # an earlier run of this attempt had others
         os.mkdir(f"{self._folder.path}/curves")
         # Not TensorBoard's EventFileWriter, whose thread prints an error itself, and whose file names the host.
-        events = open(f"{self._folder.path}/curves/events.out.tfevents.{time.time_ns()}", "wb")  # noqa: SIM115: `stop`
+        events = open(f"{self._folder.path}/curves/events.out.tfevents.{time.time_ns()}", "wb")  # noqa: SIM115
         self._events = RecordWriter(events)
         self._events.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
         self._curve = [dict(point) for point in position.curve]
