@@ -363,9 +363,10 @@ def publish(
         workers: Workers that encode: 1 is this machine with all its cores; more are tasks of a Ray cluster, the one
             that RAY_ADDRESS names or one started here.
     """
+    from clicktower.flows.config.guard_rules import PublishConfig
     from clicktower.flows.releases import publish as publishing
 
-    config = with_fields(publishing.PublishConfig(), set or [])
+    config = with_fields(PublishConfig(), set or [])
     with console.progress_bar("publish") as progress:
         decide = None
         if if_better:
