@@ -195,6 +195,7 @@ def publish(config: PipelineConfig, model: dict, evaluation: dict) -> dict:
         evaluation=evaluation["path"],
         if_better=True,
         **vars(config.judgments),
+        adult_list=config.build.adult_list,
         rule=config.promotion,
         set=replace(config.publish.set, language=config.documents.language),
     )  # fmt: skip

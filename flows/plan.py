@@ -19,6 +19,7 @@ from clicktower.schemas import manifest, storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.manifest import Manifest, Request
 from clicktower.schemas.release import Release, read_folder
+from clicktower.schemas.section import flat
 from clicktower.schemas.stage import WouldRun, planning
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{16,}")  # of a key, an output or a file
@@ -165,17 +166,8 @@ def differences(before: Request, now: Request) -> list[str]:
 
 def _flat(value: Mapping[str, Any]) -> dict[str, Any]:
     """Values by dotted name, as `--set` names them, from what JSON makes of them."""
-    entries: dict[str, Any] = {}
-
-    def add(name: str, inner: Any) -> None:
-        if isinstance(inner, dict):
-            for key, entry in inner.items():
-                add(f"{name}.{key}" if name else key, entry)
-        else:
-            entries[name.removeprefix("recipe.")] = inner
-
-    add("", json.loads(manifest.canonical_json(value)))
-    return entries
+    values = flat(json.loads(manifest.canonical_json(value)))
+    return {name.removeprefix("recipe."): inner for name, inner in values.items()}
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

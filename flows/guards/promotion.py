@@ -29,6 +29,8 @@ def decide_if_better(
     frequencies: str | None,
     store: str | None,
     progress: Progress = silent,
+    *,
+    adult_list: str | None = None,
 ) -> Decide:
     """The decision function of `publish --if-better`. Raises UsageError for options that do not go together."""
     if evaluation is None:
@@ -44,7 +46,10 @@ def decide_if_better(
         )
     judgments = None
     if queries and qrels and store:
-        judgments = Judgments(documents=documents, queries=queries, qrels=qrels, store=store, frequencies=frequencies)
+        judgments = Judgments(
+            documents=documents, queries=queries, qrels=qrels, adult_list=adult_list, store=store,
+            frequencies=frequencies,
+        )  # fmt: skip
     pointer = read_pointer(to)
     previous = pointer.previous if pointer else None
     return decision_rule(with_fields(PromotionRules(), rules), judgments, progress, previous=previous)
