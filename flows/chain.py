@@ -190,12 +190,10 @@ def publish(config: PipelineConfig, model: dict, evaluation: dict) -> dict:
     return _run(
         config, "publish",
         model=model["path"],
-        documents=config.documents.file,
+        **_judged(config),
         to=config.publish.to,
         evaluation=evaluation["path"],
         if_better=True,
-        **vars(config.judgments),
-        adult_list=config.build.adult_list,
         rule=config.promotion,
         set=replace(config.publish.set, language=config.documents.language),
     )  # fmt: skip
@@ -218,7 +216,7 @@ def _judged(config: PipelineConfig) -> dict[str, Any]:
 def _run(config: PipelineConfig, stage: str, **options: Any) -> dict:
     """The JSON result of a stage's command with these options by name, and in the run's store."""
     options["into"] = config.store
-    if is_planning():  # it does no work: no process of its own
+    if is_planning():  # a stage that does no work needs no process of its own
         with redirect_stdout(StringIO()) as output:
             call_command(stage, options_json(options))
         planned: dict = json.loads(output.getvalue())
