@@ -39,7 +39,7 @@ def promoted(gain: float, spread: float, trials: int, seed: int = 0) -> float:
         lengths = rng.choice(4, NUM_QUERIES, p=[0.15, 0.25, 0.3, 0.3]).tolist()
         evaluations = [
             Evaluation(
-                query_ids=range(NUM_QUERIES), values={"ndcg@10": values.tolist()}, bm25={}, protocol={},
+                values={"ndcg@10": values.tolist()}, bm25={}, protocol={},
                 slices={"length": (["1", "2", "3", "4"], lengths)},
             )
             for values in (live, live + rng.normal(gain, spread, NUM_QUERIES))

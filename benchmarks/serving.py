@@ -165,9 +165,9 @@ def limits_of_the_whole_score(opened: OpenRelease, queries: list[str]) -> list[f
     every_row, limits = np.arange(len(opened.ids)), []
     for query in queries:
         near = opened.documents_search.scores_of(opened.vector(query), every_row)
-        of_words = opened.word_matches.scores([query])[0] if opened.word_share else None
-        of_terms = opened.bm25.relative_scores([query])[0] if opened.lexical_share else None
-        scores = mixed(near, of_words, of_terms, opened.word_share, opened.lexical_share)
+        of_words = opened.word_matches.scores([query])[0] if opened.word_matches else None
+        of_terms = opened.bm25.relative_scores([query])[0] if opened.encoder.lexical_share else None
+        scores = mixed(near, of_words, of_terms, opened.encoder.word_share, opened.encoder.lexical_share)
         limits.append(float(np.partition(scores, -K)[-K]))
     return limits
 

@@ -8,20 +8,22 @@ it (schemas.stage).
 It is run by hand (commands.pipelines), or as a flow on a Prefect server, with tasks, retries and pages (pipeline).
 """
 
+import json
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import asdict, replace
 from functools import partial
-from pkgutil import resolve_name
+from io import StringIO
 from types import ModuleType
 from typing import Any
 
+from clicktower.flows.config.commands import call_command
 from clicktower.flows.config.pipeline_config import LIVE, PipelineConfig, check_inputs, dated, is_dated, require_log
 from clicktower.flows.guards.drift import alarms_of_newest, watch_figures
 from clicktower.flows.report.blocks import write_page
-from clicktower.flows.report.run_blocks import read_run, run_page
+from clicktower.flows.report.run_blocks import report_page
 from clicktower.flows.show import present
-from clicktower.flows.submit import run_stage_command, send_progress
+from clicktower.flows.submit import options_json, run_stage_command, send_progress
 from clicktower.schemas.content_filters import adult_list
 from clicktower.schemas.judgments import read_qrels, read_queries
 from clicktower.schemas.section import take_fields
@@ -188,11 +190,10 @@ def publish(config: PipelineConfig, model: dict, evaluation: dict) -> dict:
     return _run(
         config, "publish",
         model=model["path"],
-        documents=config.documents.file,
+        **_judged(config),
         to=config.publish.to,
         evaluation=evaluation["path"],
         if_better=True,
-        **vars(config.judgments),
         rule=config.promotion,
         set=replace(config.publish.set, language=config.documents.language),
     )  # fmt: skip
@@ -201,7 +202,7 @@ def publish(config: PipelineConfig, model: dict, evaluation: dict) -> dict:
 def report(config: PipelineConfig, results: dict) -> str:
     """The path of the HTML report on a run's results."""
     commands = present.next_commands(config.publish.to, results["evaluate"], results["publish"])
-    write_page(config.report, run_page(read_run(config.title, results, commands)))
+    write_page(config.report, report_page(config.title, results, commands))
     present.stage_line("report", config.report)
     return config.report
 
@@ -215,8 +216,10 @@ def _judged(config: PipelineConfig) -> dict[str, Any]:
 def _run(config: PipelineConfig, stage: str, **options: Any) -> dict:
     """The JSON result of a stage's command with these options by name, and in the run's store."""
     options["into"] = config.store
-    if is_planning():
-        planned: dict = resolve_name("clicktower.flows.plan:planned_result")(stage, options)
+    if is_planning():  # a stage that does no work needs no process of its own
+        with redirect_stdout(StringIO()) as output:
+            call_command(stage, options_json(options))
+        planned: dict = json.loads(output.getvalue())
         return planned
     limits: Mapping[Any, float] = config.limits.timeout_minutes
     minutes = limits.get(stage)

@@ -14,6 +14,7 @@ import cyclopts
 from cyclopts import App, CycloptsError
 
 from clicktower.flows.config.commands import COMMANDS, OPTIONS, call_command, function_of
+from clicktower.schemas.errors import UsageError
 from clicktower.schemas.process import asked_to_end_by, end_at_signals, signals_raising, use_scratch
 
 HELP = """Turn a search engine's click log into sentence embeddings that rank.
@@ -73,41 +74,32 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run a command line; the exit code."""
-    command = _command(arguments)
-    json = "--json" in arguments
+    command, json = _command(arguments), "--json" in arguments
     with signals_raising():
         try:
-            result = call(arguments)
+            if arguments[1:] == ["--json", OPTIONS]:  # as submit calls it
+                result = call_command(command, sys.stdin.read())
+            else:
+                words = _engine_options(arguments)
+                if command in ("check", "ingest"):  # `-` is the name of its file: cyclopts takes it for an option
+                    words = ["/dev/stdin" if word == "-" else word for word in words]
+                app = build_app(command)
+                result = app(words, exit_on_error=False, print_error=False, result_action="return_value")
             return result if isinstance(result, int) else 0
-        except CycloptsError as error:
-            from clicktower.schemas.errors import UsageError
-
-            see = " ".join(["clicktower", *[command] * (command in COMMANDS), "--help"])
-            return _report_error(UsageError(" ".join(str(error).split()), f"See `{see}`."), command, json)
         except BrokenPipeError:  # `clicktower search ... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except Exception as error:
-            return _ended(command, json) if asked_to_end_by() else _report_error(error, command, json)
+            if asked_to_end_by():
+                return _ended(command, json)
+            from clicktower.flows.show.failures import report_error  # what a command loads that fails
+
+            if not isinstance(error, CycloptsError):
+                return report_error(error, command, json)
+            see = " ".join(["clicktower", *[command] * (command in COMMANDS), "--help"])
+            return report_error(UsageError(" ".join(str(error).split()), f"See `{see}`."), command, json)
         except (KeyboardInterrupt, SystemExit):
             return _ended(command, json)
-
-
-def call(arguments: list[str]) -> object:
-    """What a command's function returns for a command line. Raises what it raises, and CycloptsError."""
-    command = _command(arguments)
-    if arguments[1:3] == ["--json", OPTIONS]:  # as submit calls it; behind `--` an engine may have such an option
-        return call_command(command, arguments[3])
-    words = _engine_options(arguments)
-    if command in ("check", "ingest"):  # `-` for a log is the name of its file: cyclopts takes it for an option
-        words = ["/dev/stdin" if word == "-" else word for word in words]
-    return build_app(command)(words, exit_on_error=False, print_error=False, result_action="return_value")
-
-
-def _report_error(error: Exception, command: str, json: bool) -> int:
-    from clicktower.flows.show.failures import report_error  # what a command loads that fails
-
-    return report_error(error, command, json)
 
 
 def _ended(command: str, json: bool) -> int:

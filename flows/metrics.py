@@ -45,8 +45,7 @@ def measured(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> I
         yield
         is_good = True
     finally:
-        if config.metrics:
-            write(config, date, results, started=started, is_good=is_good)
+        write(config, date, results, started=started, is_good=is_good)
 
 
 def write(config: PipelineConfig, date: str, results: Mapping[str, Any], *, started: float, is_good: bool) -> None:

@@ -6,22 +6,20 @@ whose input is yet to be made cannot be asked, and counts as one that runs; if t
 out as it was, it is reused after all.
 """
 
-import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import redirect_stdout, suppress
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from clicktower.flows import chain
-from clicktower.flows.config.commands import call_command
 from clicktower.flows.config.pipeline_config import PipelineConfig
-from clicktower.flows.submit import options_json
 from clicktower.schemas import manifest, storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.manifest import Manifest, Request
 from clicktower.schemas.release import Release, read_folder
+from clicktower.schemas.section import flat
 from clicktower.schemas.stage import WouldRun, planning
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{16,}")  # of a key, an output or a file
@@ -29,19 +27,12 @@ _LONGEST = 40  # characters of a value that is shown
 _UNSET = "unset"  # or at its default, which is not part of a request
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlannedStage:
-    """`because`: why it runs, or what a run decides again. `seconds`: what it took last time; None: unknown."""
+def plan(config: PipelineConfig, date: str) -> dict[str, Any]:
+    """What each stage of a run would do, as `run --plan --json` prints it. Nothing is made, written or claimed.
 
-    stage: str
-    runs: bool
-    because: str = ""
-    seconds: float | None = None
-    digest: str | None = None  # of the output that is reused
-
-
-def plan(config: PipelineConfig, date: str) -> list[PlannedStage]:
-    """What each stage of a run would do, in their order. Nothing is made, written or claimed.
+    `plan` has, of each stage in their order, `because`: why it runs, or what a run decides again; `seconds`: what it
+    took last time, None if that is unknown; `digest`: of the output that is reused. `seconds`: of those stages that run
+    and whose time is known.
 
     Raises what the run would before its first stage, and what a stage that is asked raises: UsageError and StageError.
     """
@@ -58,7 +49,7 @@ def plan(config: PipelineConfig, date: str) -> list[PlannedStage]:
     }
     if not config.compare:
         del stages["compare"]
-    planned, seconds = list[PlannedStage](), _last_seconds(config.store, config.publish.to)
+    planned, last_seconds = list[dict[str, Any]](), _last_seconds(config.store, config.publish.to)
     with planning():
         for stage, (needs, ask) in stages.items():
             if missing := [name for name in needs if name not in results]:
@@ -71,29 +62,26 @@ def plan(config: PipelineConfig, date: str) -> list[PlannedStage]:
                 else:
                     planned.append(_reused(results[stage]))
                     continue
-            planned.append(PlannedStage(stage=stage, runs=True, because=because, seconds=seconds.get(stage)))
-    return planned
+            seconds = last_seconds.get(stage)
+            planned.append({"stage": stage, "runs": True, "because": because, "seconds": seconds, "digest": None})
+    runs = [row for row in planned if row["runs"]]
+    return {
+        "stage": "run",
+        "plan": planned,
+        "seconds": round(sum(row["seconds"] or 0.0 for row in runs), 3),
+        "unknown": [row["stage"] for row in runs if row["seconds"] is None],
+    }
 
 
-def planned_result(stage: str, options: Mapping[str, Any]) -> dict:
-    """The JSON result of a command in this process, where it does no work (chain).
-
-    Raises WouldRun, and what the command raises.
-    """
-    with redirect_stdout(io.StringIO()) as output:
-        call_command(stage, options_json(options))
-    return json.loads(output.getvalue())
-
-
-def _reused(result: Mapping[str, Any]) -> PlannedStage:
+def _reused(result: Mapping[str, Any]) -> dict[str, Any]:
     is_candidate = result["stage"] == "publish" and not result["metrics"]["live"]
-    return PlannedStage(
-        stage=result["stage"],
-        runs=False,
-        because="whether this candidate goes live is decided again" if is_candidate else "",
-        seconds=result["duration_seconds"],
-        digest=result["digest"],
-    )
+    return {
+        "stage": result["stage"],
+        "runs": False,
+        "because": "whether this candidate goes live is decided again" if is_candidate else "",
+        "seconds": result["duration_seconds"],
+        "digest": result["digest"],
+    }
 
 
 def _last_seconds(store: str, to: str) -> dict[str, float | None]:
@@ -178,17 +166,8 @@ def differences(before: Request, now: Request) -> list[str]:
 
 def _flat(value: Mapping[str, Any]) -> dict[str, Any]:
     """Values by dotted name, as `--set` names them, from what JSON makes of them."""
-    entries: dict[str, Any] = {}
-
-    def add(name: str, inner: Any) -> None:
-        if isinstance(inner, dict):
-            for key, entry in inner.items():
-                add(f"{name}.{key}" if name else key, entry)
-        else:
-            entries[name.removeprefix("recipe.")] = inner
-
-    add("", json.loads(manifest.canonical_json(value)))
-    return entries
+    values = flat(json.loads(manifest.canonical_json(value)))
+    return {name.removeprefix("recipe."): inner for name, inner in values.items()}
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
@@ -215,14 +194,3 @@ def _is_fingerprint(value: Any) -> bool:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def to_json(planned: Sequence[PlannedStage]) -> dict[str, Any]:
-    """The object that `run --plan --json` prints. `seconds`: of those stages that run and whose time is known."""
-    runs = [row for row in planned if row.runs]
-    return {
-        "stage": "run",
-        "plan": [asdict(row) for row in planned],
-        "seconds": round(sum(row.seconds or 0.0 for row in runs), 3),
-        "unknown": [row.stage for row in runs if row.seconds is None],
-    }

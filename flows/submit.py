@@ -1,6 +1,6 @@
 """Run a stage as a process and return its result: the flow's process does no heavy work.
 
-A command is the interface, with its options as one JSON object: it prints another, and progress goes to stderr.
+A command is the interface: it reads its options as one JSON object and prints another, and progress goes to stderr.
 
 - A stage that is cancelled, or takes too long, ends with all that it started: SIGTERM comes first, so that it can
   cancel its job on an engine, then SIGKILL.
@@ -18,10 +18,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import asdict
-from pkgutil import resolve_name
 from typing import Any
 
 from clicktower.flows.config.commands import OPTIONS
@@ -59,15 +58,19 @@ def run_stage_command(stage: str, options: Mapping[str, Any], *, timeout_seconds
     Raises the stage's own error, rebuilt here; TransientError where a signal ended it, StageError where it took longer
     than `timeout_seconds`.
     """
-    command = [sys.executable, "-m", "clicktower.flows.cli", stage, "--json", OPTIONS, options_json(options)]
-    listener, relay = _listener.get(), nullcontext()
-    if listener:
-        relay = resolve_name("clicktower.flows.progress_relay:ProgressRelay")(stage, listener)
-    with tempfile.TemporaryFile("w+") as output, relay as progress:
+    command = [sys.executable, "-m", "clicktower.flows.cli", stage, "--json", OPTIONS]
+    relay: AbstractContextManager[Any] = nullcontext()
+    if listener := _listener.get():
+        from clicktower.flows.progress_relay import ProgressRelay
+
+        relay = ProgressRelay(stage, listener)
+    with tempfile.TemporaryFile("w+") as request, tempfile.TemporaryFile("w+") as output, relay as progress:
+        request.write(options_json(options))  # an argument may be too long for the system, or be read by others
+        request.seek(0)
         process = None
         try:
             target = progress.target if progress else None
-            process = subprocess.Popen(command, stdout=output, stderr=target, start_new_session=True)
+            process = subprocess.Popen(command, stdin=request, stdout=output, stderr=target, start_new_session=True)
             in_time = _wait(process, progress, timeout_seconds)
         except BaseException:  # cancelled or interrupted: end the process started here
             if process:

@@ -12,11 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
-from clicktower.schemas.manifest import Manifest, from_bytes
+from clicktower.schemas.manifest import from_bytes
 from clicktower.schemas.section import flat
 from clicktower.schemas.stage import StageResult, open_result
 
@@ -62,8 +61,8 @@ def track(uri: str, trainings: Sequence[str], *, figures: Mapping[str, float] | 
                 client.create_run(number, start_time=at, run_name=digest, tags=tags)
             ]
             if run.info.status != "FINISHED":  # a new one, or one whose logging was cut off
-                parameters = [Param(name, str(value)) for name, value in _settings(manifest).items()]
-                client.log_batch(run.info.run_id, params=parameters)
+                settings = flat({**manifest.request.config, "inputs": manifest.request.inputs})
+                client.log_batch(run.info.run_id, params=[Param(name, str(value)) for name, value in settings.items()])
                 curve = [Metric(name, value, at, epoch) for epoch, name, value in _curves(trained)]
                 for start in range(0, len(curve), _MOST_AT_ONCE):
                     client.log_batch(run.info.run_id, metrics=curve[start : start + _MOST_AT_ONCE])
@@ -77,11 +76,6 @@ def track(uri: str, trainings: Sequence[str], *, figures: Mapping[str, float] | 
             f"MLflow at {uri} does not take the training: {str(error).splitlines()[0][:200]}.",
             "Check the field mlflow, and run again: what is made is reused.",
         ) from None
-
-
-def _settings(manifest: Manifest) -> dict[str, Any]:
-    """The settings of a training by dotted name, with its inputs."""
-    return flat({**manifest.request.config, "inputs": manifest.request.inputs})
 
 
 def _curves(trained: StageResult) -> Iterator[tuple[int, str, float]]:

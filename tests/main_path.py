@@ -35,7 +35,7 @@ BESIDE = (
     "flows/config/optional_sections.py", "flows/config/recipe_file.py", "flows/config/refused_fields.py",
     "flows/config/replacements.py", "flows/guards/compare_models.py", "flows/guards/usual_figures.py",
     "flows/metrics.py", "flows/pipeline.py", "flows/plan.py", "flows/progress_relay.py",
-    "flows/releases/encode_lines.py", "flows/releases/encode_on_ray.py", "flows/releases/encode_texts.py",
+    "flows/releases/encode_lines.py", "flows/releases/encode_texts.py",
     "flows/releases/export_release.py", "flows/releases/ivf_index.py", "flows/releases/kept_releases.py",
     "flows/releases/object_release.py", "flows/releases/opensearch_index.py", "flows/releases/search.py",
     "flows/releases/tower_graphs.py", "flows/report/comparison_page.py", "flows/report/explain_page.py",

@@ -8,22 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from rich.filesize import decimal as size
 
-from clicktower.flows.commands.options import STANDARD_INPUT, Json, K, log_files
-from clicktower.flows.report.blocks import (
-    Block,
-    Cell,
-    Code,
-    Heading,
-    Items,
-    Table,
-    Text,
-    duration,
-    finding_rows,
-    quantity,
-)
+from clicktower.flows.commands.options import STANDARD_INPUT, Json, log_files
+from clicktower.flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text, duration, quantity
 from clicktower.flows.report.run_blocks import gate_table, ledger_table, percent
 from clicktower.flows.show import console
 from clicktower.flows.show.present import program
+from clicktower.flows.show.store_results import finding_rows
 from clicktower.schemas.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -36,7 +26,7 @@ def check(
     format: str | None = None,
     mapping: str | None = None,
     documents: str | None = None,
-    k: K = 5,
+    k: int = 5,
     sample_lines: int = 500_000,
     json: Json = False,
 ) -> int:
@@ -55,6 +45,7 @@ def check(
         format: The format of the log, as in `ingest`; by default it is guessed.
         mapping: TOML file that says what the columns are; where one is needed and none is given, one is proposed.
         documents: The documents file, to report how many clicks are on a document with a title.
+        k: How many distinct people must have issued a query.
         sample_lines: About how many lines to look at; a log with fewer is read whole.
     """
     import time
@@ -85,7 +76,6 @@ def check(
     return 0 if checked.can_be_ingested else 1
 
 
-_MARKS = {"fails": ("✗", "worse"), "look": ("!", "open"), "note": ("·", "quiet")}
 _MAX_FIELDS = 16
 
 
@@ -161,10 +151,9 @@ def _findings(findings: Sequence[Mapping[str, str]]) -> Iterable[Block]:
     if not findings:
         yield Text(text="Nothing looks wrong.", tone="better")
         return
-    rows = []
+    rows = list[list[Cell | str]]()
     for finding in findings:
-        mark, tone = _MARKS[finding["level"]]
-        rows += finding_rows([Cell(text=mark, tone=tone)], finding["problem"], finding["fix"])
+        rows += finding_rows(finding["level"], [], finding["problem"], finding["fix"])
     yield Table(caption="What looks wrong", rows=rows)
 
 

@@ -8,8 +8,8 @@ from rich.text import Text
 
 from clicktower.flows.commands.options import AdultList, ComputeOptions, Documents, Into, Json, Qrels, Queries, Shards
 from clicktower.flows.config.toml_file import with_fields, with_options
-from clicktower.flows.report.blocks import duration
-from clicktower.flows.report.comparison_page import MEASURE, comparison_blocks, comparison_page, write_comparison
+from clicktower.flows.report.blocks import duration, write_page
+from clicktower.flows.report.comparison_page import MEASURE, comparison_blocks, comparison_page
 from clicktower.flows.report.markdown import markdown_page
 from clicktower.flows.show import console, present
 from clicktower.flows.show.console import output, plain
@@ -117,13 +117,13 @@ def compare(
     except compare_stage.UnfinishedComparison as error:
         if report:
             shown = {"metrics": dict(error.comparison), "labels": dict(error.labels)}
-            write_comparison(report, {**shown, "counts": {}, "digest": "", "path": into})
+            write_page(report, comparison_page({**shown, "counts": {}, "path": into}))
         if not json:
-            show_comparison(error.comparison)
+            console.show(comparison_blocks(error.comparison))  # nothing was kept
         raise
     value = result.to_json()
     if report:
-        write_comparison(report, value)
+        write_page(report, comparison_page(value))
     console.emit(value, json, show)
 
 
@@ -157,15 +157,10 @@ def show(result: dict[str, Any]) -> None:
     """Print the answer, the table, rows without figures, caveats, the queries that moved most, and further files."""
     present.stage_result(result)
     output.print()
-    show_comparison(result["metrics"])
+    console.show(comparison_blocks(result["metrics"]))
     if result.get("labels", {}).get("simulated"):
         output.print(Text("All of this comes from a simulated log.", "bold yellow"))
     output.print(f"\n{plain(present.relative_path(result['path']))}", soft_wrap=True)
-
-
-def show_comparison(comparison: Mapping[str, Any]) -> None:
-    """The comparison alone, as it also stands when some rows failed and nothing was kept."""
-    console.show(comparison_blocks(comparison))
 
 
 def as_markdown(comparison: Mapping[str, Any]) -> str:

@@ -13,9 +13,10 @@ from packaging.utils import canonicalize_name
 
 from clicktower.flows.commands.options import Json
 from clicktower.flows.config.commands import COMMANDS
-from clicktower.flows.report.blocks import Cell, Table, Text, finding_rows
+from clicktower.flows.report.blocks import Cell, Table, Text
 from clicktower.flows.show import console
 from clicktower.flows.show.console import emit, errors
+from clicktower.flows.show.store_results import finding_rows
 from clicktower.schemas.process import limited_groups
 from clicktower.schemas.storage import exists
 from clicktower.training.kernel.kernel_library import Status, status
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 # A check prevents a run, finds room for improvement, passes, or states a fact.
 State = Literal["bad", "look", "good", "note"]
-MARKS = {"bad": ("✗", "worse"), "look": ("!", "open"), "good": ("✓", "better"), "note": ("·", "quiet")}
 GB = 1e9
 # Training on a small log takes 1.5 GB: most of it torch, and a tower or two of 51,000 x 384 floats with velocities.
 MIN_MEMORY, GOOD_MEMORY = 2 * GB, 4 * GB
@@ -248,8 +248,7 @@ def show(result: Mapping[str, Any]) -> None:
     verdict += f"; to look at: {look}" if look else ""
     rows = []
     for finding in findings:
-        mark, tone = MARKS[finding["state"]]
         text = Cell(text=finding["text"], tone="quiet" if finding["state"] == "note" else "")
-        rows += finding_rows([Cell(text=mark, tone=tone), finding["name"]], text, finding["fix"])
+        rows += finding_rows(finding["state"], [finding["name"]], text, finding["fix"])
     console.show([Text(text=verdict, tone="worse" if bad else "better"), Table(caption="", rows=rows)])
     errors.print(f"[dim]checked for {result['duration_seconds']:.1f} s; nothing was changed[/]")

@@ -3,12 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from cyclopts import Parameter
-from cyclopts.validators import Number
-
-from clicktower.flows.commands.options import Json, Seed, Shards
+from clicktower.flows.commands.options import Json, Positive, Seed, Shards
 from clicktower.flows.report.blocks import Table
 from clicktower.flows.show import console
 from clicktower.schemas import storage
@@ -20,7 +17,6 @@ if TYPE_CHECKING:
     from clicktower.flows.report.explain_page import Readings
 
 Side = Literal["query", "document"]
-Positive = Annotated[int, Parameter(validator=Number(gte=1))]
 
 
 def explain(

@@ -7,6 +7,7 @@ from cyclopts import Parameter
 from clicktower.flows.commands.options import Into, Json, Model
 from clicktower.flows.commands.stages import ALL_DATES, StageFlags, WindowFlags
 from clicktower.flows.config.toml_file import read_toml, with_fields, with_options
+from clicktower.flows.report import headlines
 from clicktower.flows.show import console, present
 from clicktower.schemas.errors import UsageError
 
@@ -120,7 +121,9 @@ def judgments(
     config = with_options(JudgmentsConfig(), {"k": k, "min_impressions": min_impressions}, flags.set)
     more = {"window": dates.window(), "trained_on": trained_on}
     result = flags.run("judgments", judgments_stage.derive_judgments, days, config=config, **more)
-    console.emit(result.to_json(), flags.json, present.stage_with_details)
+    console.emit(
+        result.to_json(), flags.json, lambda value: present.stage_with_details(value, headlines.propensities(value))
+    )
 
 
 def evaluate_labelled(

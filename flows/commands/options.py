@@ -26,10 +26,10 @@ Documents = Annotated[
 ]
 Into = Annotated[str, Parameter(help="The store: a folder or URI that holds the output of all stages.")]
 Json = Annotated[bool, Parameter(help="Print the result as one JSON object; progress goes to stderr.")]
-K = Annotated[int, Parameter(help="How many distinct people must have issued a query.")]
 Model = Annotated[
     str, Parameter(help="The folder that `train` printed, or the URI of a release, whose live model is used.")
 ]
+Positive = Annotated[int, Parameter(validator=Number(gte=1))]
 Qrels = Annotated[str, Parameter(help="Judgments in TREC format: query id, 0, document id, grade.")]
 Queries = Annotated[str, Parameter(help="Judged queries, `id<TAB>text`.")]
 ReleaseUri = Annotated[str, Parameter(help="The folder or URI of the releases, which `publish` writes to.")]

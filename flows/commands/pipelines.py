@@ -2,10 +2,9 @@
 
 import datetime
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from clicktower.flows.commands.options import Json, SetInFile
 from clicktower.flows.show import console, present
@@ -66,10 +65,18 @@ def run(
             raise UsageError("--json-logs tells of a run, and --plan runs nothing.", "Leave one of them out.")
         _plan(config, date, set or (), json)
         return 0
-    with _json_logs(json) if json_logs else nullcontext():
+    with ExitStack() as around:
+        if json_logs:
+            from clicktower.flows.show.json_lines import as_json_lines
+
+            around.enter_context(progress_to(around.enter_context(as_json_lines(json=json))))
         results = run_locally(config, date, assignments=set or (), wait=True)
     console.emit(present.run_json("run", results), json, present.run_results)
-    return drift_exit_code(config, results, set or ())
+    if not any(row["alarm"] for row in results["drift"]):
+        return 0
+    from clicktower.flows.config.pipeline_config import read_pipeline
+
+    return read_pipeline(config, set or ()).drift.exit_code or 0
 
 
 def _plan(config_file: str, date: str | None, assignments: Sequence[str], json: bool) -> None:
@@ -78,24 +85,7 @@ def _plan(config_file: str, date: str | None, assignments: Sequence[str], json: 
     from clicktower.flows.show.store_results import plan as show_plan
 
     config = read_pipeline(config_file, assignments)
-    console.emit(plan.to_json(plan.plan(config, _day(date).isoformat())), json, show_plan)
-
-
-@contextmanager
-def _json_logs(json: bool) -> Iterator[None]:
-    from clicktower.flows.show.json_lines import as_json_lines
-
-    with as_json_lines(json=json) as write_progress, progress_to(write_progress):
-        yield
-
-
-def drift_exit_code(config_file: str, results: Mapping[str, Any], assignments: Sequence[str] = ()) -> int:
-    """The exit code of a run that ended: 0, or what [drift] sets for one with a figure out of the usual."""
-    if not any(row["alarm"] for row in results["drift"]):
-        return 0
-    from clicktower.flows.config.pipeline_config import read_pipeline
-
-    return read_pipeline(config_file, assignments).drift.exit_code or 0
+    console.emit(plan.plan(config, _day(date).isoformat()), json, show_plan)
 
 
 def run_locally(

@@ -1,22 +1,15 @@
 """clicktower prune: what a store need not keep."""
 
-from typing import Annotated
-
-from cyclopts import Parameter
-from cyclopts.validators import Number
-
-from clicktower.flows.commands.options import Json
+from clicktower.flows.commands.options import Json, Positive
 from clicktower.flows.show import console, store_results
-
-AtLeastOne = Annotated[int, Parameter(validator=Number(gte=1))]
 
 
 def prune(
     store: str,
     *,
     release: list[str] | None = None,
-    keep_days: AtLeastOne = 90,
-    keep_models: AtLeastOne = 5,
+    keep_days: Positive = 90,
+    keep_models: Positive = 5,
     dry_run: bool = False,
     json: Json = False,
 ) -> None:

@@ -332,6 +332,7 @@ def publish(
     if_better: bool = False,
     queries: str | None = None,
     qrels: str | None = None,
+    adult_list: str | None = None,
     frequencies: str | None = None,
     into: str | None = None,
     rule: list[str] | None = None,
@@ -357,23 +358,26 @@ def publish(
         queries: With --if-better, --qrels and --into: the queries on which the live model is evaluated again, if it was
             evaluated on other judgments or documents than this one.
         qrels: The judgments of those queries.
+        adult_list: Your own list of adult words, if the evaluation was given it.
         frequencies: How often each query was asked, if the evaluation was given it.
         into: The store for the evaluation of the live model.
         rule: field=value for any rule of the promotion (measure=ndcg@3, max_slice_drop=0.05); may be repeated.
         workers: Workers that encode: 1 is this machine with all its cores; more are tasks of a Ray cluster, the one
             that RAY_ADDRESS names or one started here.
     """
+    from clicktower.flows.config.guard_rules import PublishConfig
     from clicktower.flows.releases import publish as publishing
 
-    config = with_fields(publishing.PublishConfig(), set or [])
+    config = with_fields(PublishConfig(), set or [])
     with console.progress_bar("publish") as progress:
         decide = None
         if if_better:
             from clicktower.flows.guards.promotion import decide_if_better
 
             decide = decide_if_better(
-                rule or [], to, evaluation, documents, queries, qrels, frequencies, into, progress
-            )
+                rule or [], to, evaluation, documents, queries, qrels, frequencies, into, progress,
+                adult_list=adult_list,
+            )  # fmt: skip
         result = publishing.publish(
             model, documents=documents, to=to, config=config, evaluation=evaluation, candidate=candidate,
             decide=decide, workers=workers, progress=progress,

@@ -12,8 +12,7 @@ class Command:
 
     `file`: in flows/commands. `extras`: those of clicktower that it needs, for an image installed with others; none:
     all. `only_beam`: it runs Beam and Arrow, in a process of its own. As "module:name" below clicktower: `settings`,
-    the class of its settings (`--set`); `headline` and `details` take the JSON of its result and give a line, or
-    blocks.
+    the class of its settings (`--set`); `headline` takes the JSON of its result and gives a line.
     """
 
     file: str
@@ -22,7 +21,6 @@ class Command:
     only_beam: bool = False
     settings: str = ""
     headline: str = ""
-    details: str = ""
 
 
 _BEAM, _TRAIN, _PUBLISH = ("beam",), ("train",), ("publish",)
@@ -78,7 +76,6 @@ COMMANDS = {
     "judgments": Command(
         file="labels", help="Derive graded judgments from the clicks of a later period.", extras=_BEAM,
         only_beam=True, settings="beam_jobs.judgments.judge_clicks:JudgmentsConfig", headline=f"{_OTHER}:judgments",
-        details=f"{_OTHER}:propensities",
     ),
     "evaluate": Command(
         file="stages", help="Evaluate a model by NDCG, compared with BM25 and a random order.",
@@ -97,7 +94,7 @@ COMMANDS = {
     ),
     "publish": Command(
         file="stages", help="Encode all documents into a release and make it the live one.", extras=_PUBLISH,
-        settings="flows.releases.publish:PublishConfig", headline=f"{_CORE}:publish_headline",
+        settings="flows.config.guard_rules:PublishConfig", headline=f"{_CORE}:publish_headline",
     ),
     "releases": Command(
         file="releases", help="List the releases that are kept: which is live, and why a candidate is not."
@@ -142,7 +139,7 @@ COMMANDS = {
 }  # fmt: skip
 
 
-OPTIONS = "--options"  # before a JSON object of them: how a flow calls a command
+OPTIONS = "--options"  # they are a JSON object on standard input: how a flow calls a command
 
 
 def code(place: str) -> Any:

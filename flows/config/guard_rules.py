@@ -1,14 +1,15 @@
-"""Sections [drift], [promotion] and [keep] of a pipeline.toml: what is watched, what a candidate must show, and what a
-store keeps.
+"""Sections [drift], [promotion], [publish.set] and [keep] of a pipeline.toml: what is watched, what a candidate must
+show, how a release is made, and what a store keeps.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from clicktower.schemas.section import Confidence, Count, Seed, section
+from clicktower.schemas.section import DEFAULT_LANGUAGE, Confidence, Count, Language, Natural, Seed, Unnamed, section
 
 Kind = Literal["times", "points", "drop", "distribution"]
 
@@ -121,6 +122,49 @@ class PromotionRules:
     def __post_init__(self) -> None:
         if unknown := sorted(set(self.slice_limits) - set(PARTS)):
             raise ValueError(f"slice_limits names {', '.join(unknown)}; the slices are {', '.join(PARTS)}")
+
+
+_UNFIT = re.compile(r"[.`]|^_row|^$")  # LanceDB's rules for names, in whose form a release can be exported
+
+
+def _additional(columns: tuple[str, ...]) -> tuple[str, ...]:
+    if len({*columns, "id", "title", "vector"}) < len(columns) + 3:
+        raise ValueError("they must differ from each other and from id, title and vector, which every release has")
+    unfit = next(filter(_UNFIT.search, columns), None)
+    if unfit is not None:
+        raise ValueError(
+            f"a release's table cannot have the column {unfit!r}: a name must not be empty, have a dot or a backtick,"
+            " or begin with _row; give the column another name in the documents"
+        )
+    return columns
+
+
+@section
+class PublishConfig:
+    """How a release is made, and how many are kept.
+
+    Args:
+        index: auto: partitions (IVF) above `index_above` documents, otherwise every document is compared (1 ms a query
+            at 50,000).
+        index_above: The documents above which auto makes an index.
+        recall_at: The results of a query that recall is measured on.
+        min_recall: The smallest recall of a usable index, against exact search.
+        num_recall_queries: The queries of that measurement: two words each of titles drawn by a keyed hash.
+        seed: The seed of the index and of these queries.
+        columns: The columns of the documents to return with each hit and to filter by.
+        language: The language of the titles' terms (BM25) (docs/model.md).
+        keep: The earlier releases to keep, besides the live one and its predecessor.
+    """
+
+    index: Literal["auto", "none", "ivf"] = "auto"
+    index_above: Natural = 20_000
+    recall_at: Count = 10
+    min_recall: Annotated[float, Field(gt=0, le=1)] = 0.98
+    num_recall_queries: Count = 200
+    seed: Seed = 0
+    columns: Annotated[tuple[str, ...], Unnamed(at=()), AfterValidator(_additional)] = ()
+    language: Annotated[Language, Unnamed(at=DEFAULT_LANGUAGE)] = DEFAULT_LANGUAGE
+    keep: Annotated[Natural, Unnamed()] = 7
 
 
 @section

@@ -12,10 +12,9 @@ from clicktower.beam_jobs.ingest.days import parse_date
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig
 from clicktower.beam_jobs.ingest.person_key import MAX_OVERLAP_DAYS
 from clicktower.beam_jobs.sources import log_files
-from clicktower.flows.config.guard_rules import DriftRules, KeepRules, PromotionRules
+from clicktower.flows.config.guard_rules import DriftRules, KeepRules, PromotionRules, PublishConfig
 from clicktower.flows.config.settings import Surroundings
 from clicktower.flows.config.toml_file import RecipeFields, checking, is_file, read_toml, recipe_named
-from clicktower.flows.releases.publish import PublishConfig
 from clicktower.schemas import storage
 from clicktower.schemas.content_filters import adult_list
 from clicktower.schemas.documents import read_documents, require_documents

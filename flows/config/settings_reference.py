@@ -4,7 +4,7 @@ themselves. A meaning stands under `Args:` of the class that has the field, or o
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, get_args, get_type_hints
 
 import docstring_parser
@@ -75,7 +75,7 @@ def _settings_of_kinds(kinds: Mapping[str, type[Any]], before: str) -> Iterator[
             having.setdefault(key, (setting, []))[1].append(name)
     for setting, names in having.values():
         only = setting.only or (() if len(names) == len(kinds) else tuple(names))
-        yield Setting(**{f.name: getattr(setting, f.name) for f in fields(setting)} | {"only": only})
+        yield replace(setting, only=only)
 
 
 def summary(kind: type[Any]) -> str:

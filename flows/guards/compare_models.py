@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from clicktower.flows.config.guard_rules import PromotionRules
-from clicktower.flows.guards.promotion import FIRST, Judgments
+from clicktower.flows.guards.promotion import Judgments
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, TransientError, UsageError
 from clicktower.schemas.judgments import are_click_derived
@@ -30,7 +30,6 @@ Parts = tuple[Sequence[str], Sequence[int | None]]
 class Evaluation:
     """One model's values for every query. `protocol`: everything else that determines them."""
 
-    query_ids: Sequence[str]
     values: Mapping[str, Sequence[float]]  # measure -> a value for each query
     bm25: Mapping[str, Sequence[float]]
     slices: Mapping[str, Parts]
@@ -89,9 +88,10 @@ def decide_same_model(live: Release, candidate: Release) -> Decision:
 
 
 def decide_first(candidate: Evaluation | None, rules: PromotionRules) -> Decision:
-    """The decision when nothing is live yet. Raises UsageError if the evaluation lacks the measure."""
-    if rules.first == "always":
-        return FIRST
+    """The decision when nothing is live yet and the first release has to be better than BM25.
+
+    Raises UsageError if the evaluation lacks the measure.
+    """
     if candidate is None:
         return Decision(promote=False, reason="Nothing is live yet, and the first release has to be better than BM25; "
                         "it was not measured, so it is kept.", figures={"case": "not measured"})  # fmt: skip
@@ -104,13 +104,8 @@ def decide_first(candidate: Evaluation | None, rules: PromotionRules) -> Decisio
 
 def decide(live: Evaluation, candidate: Evaluation, rules: PromotionRules) -> Decision:
     """The decision by the rules: the paired interval of the gain is above `min_gain`, and no slice is worse than its
-    limit.
-
-    Raises UsageError if the two were not measured on the same queries under the same protocol, or if the evaluations
-    lack the measure.
+    limit. The two are of one protocol. Raises UsageError if they lack the measure.
     """
-    if list(live.query_ids) != list(candidate.query_ids) or live.protocol != candidate.protocol:
-        raise _incomparable("the two evaluations are of other queries, judgments, documents or settings.")
     figures = {
         "case": "compared",
         **_difference(live.values, candidate.values, candidate, rules),
@@ -178,14 +173,12 @@ def _slices(live: Evaluation, candidate: Evaluation, rules: PromotionRules) -> l
 
 def _chosen(values: Mapping[str, Sequence[float]], rules: PromotionRules) -> np.ndarray:
     if rules.measure not in values:
-        raise _incomparable(f"the measure {rules.measure} is not among {', '.join(values)}.")
+        raise UsageError(
+            f"The release cannot be compared with the live one: the measure {rules.measure} is not among"
+            f" {', '.join(values)}.",
+            "Correct the rules of the promotion.",
+        )
     return np.asarray(values[rules.measure], np.float64)
-
-
-def _incomparable(problem: str) -> UsageError:
-    return UsageError(
-        f"The release cannot be compared with the live one: {problem}", "Correct the rules of the promotion."
-    )
 
 
 def _insufficiency(figures: Mapping[str, Any], rules: PromotionRules) -> str:
@@ -239,7 +232,6 @@ def _evaluation(folder: str, inputs: Any, config: Any) -> Evaluation | None:
     if "slices" not in value:  # an evaluation that predates slices
         return None
     return Evaluation(
-        query_ids=value["query_ids"],
         values=value["systems"]["model"],
         bm25=value["systems"]["bm25"],
         slices={name: (slice_of["parts"], slice_of["of_query"]) for name, slice_of in value["slices"].items()},

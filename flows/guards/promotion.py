@@ -10,10 +10,6 @@ from clicktower.schemas.judgments import Judged
 from clicktower.schemas.release import Decide, Decision, Release, read_pointer
 from clicktower.schemas.stage import Progress, silent
 
-FIRST = Decision(
-    promote=True, reason="Nothing was live yet, so the first release goes live.", figures={"case": "first"}
-)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgments(Judged):
@@ -33,6 +29,8 @@ def decide_if_better(
     frequencies: str | None,
     store: str | None,
     progress: Progress = silent,
+    *,
+    adult_list: str | None = None,
 ) -> Decide:
     """The decision function of `publish --if-better`. Raises UsageError for options that do not go together."""
     if evaluation is None:
@@ -48,7 +46,10 @@ def decide_if_better(
         )
     judgments = None
     if queries and qrels and store:
-        judgments = Judgments(documents=documents, queries=queries, qrels=qrels, store=store, frequencies=frequencies)
+        judgments = Judgments(
+            documents=documents, queries=queries, qrels=qrels, adult_list=adult_list, store=store,
+            frequencies=frequencies,
+        )  # fmt: skip
     pointer = read_pointer(to)
     previous = pointer.previous if pointer else None
     return decision_rule(with_fields(PromotionRules(), rules), judgments, progress, previous=previous)
@@ -71,14 +72,14 @@ def decision_rule(
         live: Release | None, live_folder: str | None, candidate: Release, candidate_folder: str
     ) -> Decision:
         if rules.rule == "always":
-            return Decision(
-                promote=True, reason="The rule is that every release goes live.", figures={"case": "always"}
-            )
+            reason = "The rule is that every release goes live."
+            return Decision(promote=True, reason=reason, figures={"case": "always"})
         if rules.rule == "never":
             reason = "The rule is that no release goes live by itself: make it live by hand once somebody looked at it."
             return Decision(promote=False, reason=reason, figures={"case": "never"})
         if live is None and rules.first == "always":
-            return FIRST
+            reason = "Nothing was live yet, so the first release goes live."
+            return Decision(promote=True, reason=reason, figures={"case": "first"})
         decide_by_figures = resolve_name("clicktower.flows.guards.compare_models:decide_by_figures")
         decision: Decision = decide_by_figures(
             live, live_folder, candidate, candidate_folder, rules, judgments, progress, previous=previous

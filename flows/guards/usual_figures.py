@@ -189,12 +189,12 @@ def _distribution(name: str, today: Observation, history: Sequence[Observation],
                          stops=bool(alarm) and _may_stop(name, today, rules))  # fmt: skip
 
 
-def population_stability(expected: Sequence[float], actual: Sequence[float], *, bins: int = 10) -> float:
+def population_stability(expected: Sequence[float], actual: Sequence[float]) -> float:
     """The population stability index of two samples over the deciles of the first: sum of (a - e) ln(a / e).
 
     An empty bin counts as half a point of a sketch. 0 means alike; above 0.25 is commonly taken for another population.
     """
-    cuts = np.unique(np.quantile(expected, np.linspace(0, 1, bins + 1)[1:-1]))
+    cuts = np.unique(np.quantile(expected, np.linspace(0, 1, 11)[1:-1]))
     shares = [
         np.bincount(np.searchsorted(cuts, sample, side="right"), minlength=len(cuts) + 1) / len(sample)
         for sample in (expected, actual)

@@ -11,8 +11,9 @@ the release URI. A part that is lost with its node is encoded again.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from pkgutil import resolve_name
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +24,13 @@ from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.manifest import damaged_files
 from clicktower.schemas.release import ENCODING, Release, read_folder, read_pointer, release_folder
-from clicktower.schemas.stage import Progress, StageResult
+from clicktower.schemas.stage import StageResult
 from clicktower.schemas.text_contract import normalise_column
 from clicktower.training.model.embedding import AnyEncoder, search_vectors
+from clicktower.training.model.model import load_encoder
 
 _BLOCK_TITLES = 65_536  # normalised at once
+_TRIES = 3  # tries of workers at a part
 
 
 def encode_parts(
@@ -36,12 +39,11 @@ def encode_parts(
     model: AnyEncoder,
     texts: Sequence[str],
     part_titles: int,
-    *,
     workers: int,
-    progress: Progress,
+    tell: Callable[[int], None],
 ) -> tuple[np.ndarray, int, list[str]]:
     """(the vectors of texts, how many of them a killed publisher had encoded, the files of the parts, to be removed
-    after the release is placed).
+    after the release is placed). `tell` is called with how many texts have a vector.
     """
     parts = {start: texts[start : start + part_titles] for start in range(0, len(texts), part_titles)}
     names = {start: _part_name(uri, trained, part) for start, part in parts.items()}
@@ -54,24 +56,72 @@ def encode_parts(
             resumed += len(part_vectors)
             del parts[start]
     num_encoded = resumed
-    progress("encode titles", num_encoded, len(texts))
-    encode = _encode_locally
+    tell(num_encoded)
+    encoded = _encode_here(model, parts, names)
     if workers > 1:
-        encode = resolve_name("clicktower.flows.releases.encode_on_ray:encode_on_ray")(trained, workers)
-    for start, part_vectors in encode(model, parts, names):
+        encoded = _encode_on_ray(trained, workers, model, parts, names)
+    for start, part_vectors in encoded:
         vectors_TD[start : start + part_titles] = part_vectors
         num_encoded += len(part_vectors)
-        progress("encode titles", num_encoded, len(texts))
+        tell(num_encoded)
     return vectors_TD, resumed, list(names.values())
 
 
-def _encode_locally(
+def _encode_here(
     model: AnyEncoder, parts: Mapping[int, Sequence[str]], names: Mapping[int, str]
 ) -> Iterator[tuple[int, np.ndarray]]:
     for start, part in parts.items():
         vectors = search_vectors(model, part, "document")
         write_part(names[start], vectors)
         yield start, vectors
+
+
+def _encode_on_ray(
+    trained: StageResult, workers: int, model: AnyEncoder, parts: Mapping[int, Sequence[str]], names: Mapping[int, str]
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Parts in the order of completion, by tasks of a Ray cluster: each reads the model from the store.
+
+    It uses the cluster that this process is connected to or that RAY_ADDRESS names; without either it starts one and
+    ends it. Raises StageError if a part fails repeatedly.
+    """
+    import ray
+
+    from clicktower.training.trainer.ray_cluster import cluster
+
+    with cluster(workers):
+        try:
+            share = max(1, int(ray.cluster_resources().get("CPU", 1)) // workers)
+            options = ray.remote(num_cpus=share, max_retries=_TRIES, scheduling_strategy="SPREAD")
+            task = cast(Any, options(_encode_part))
+            where = storage.absolute(trained.data)
+            number = {task.remote(where, part, storage.absolute(names[at])): at for at, part in parts.items()}
+            running = list(number)
+            while running:
+                finished, running = ray.wait(running, num_returns=1)
+                ray.get(finished)
+                at = number[finished[0]]
+                vectors = read_part(names[at], len(parts[at]), model.dimensions)
+                # Not visible from here (a folder on the worker's own machine), or removed by another publisher.
+                yield at, search_vectors(model, parts[at], "document") if vectors is None else vectors
+        except (ray.exceptions.RayTaskError, ray.exceptions.RayError) as error:
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, StageError):
+                raise cause from None
+            raise StageError(
+                f"A worker of {workers} that encode titles failed again and again ({type(error).__name__})."
+                " Finished parts are kept; what is live stays as it is.",
+                "Publish again, or with --workers 1 on this machine alone.",
+            ) from None
+
+
+def _encode_part(model: str, texts: Sequence[str], name: str) -> None:
+    """A worker's task."""
+    write_part(name, search_vectors(_loaded(model), texts, "document"))
+
+
+@lru_cache(maxsize=1)
+def _loaded(model: str) -> AnyEncoder:
+    return load_encoder(model)
 
 
 def earlier_rows(uri: str, trained: StageResult, model: AnyEncoder, distinct: Sequence[str]) -> EarlierRows | None:

@@ -9,7 +9,6 @@ A new form is a function that writes an Export, and its entry in FORMS.
 """
 
 import json
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -130,7 +129,7 @@ class Export:
             "dimensions": release.dimensions,
             "text_contract": dict(release.text_contract),
             "similarity": _COMPARED[release.similarity],
-            "shares": {"words": self.opened.word_share, "terms": self.opened.lexical_share},
+            "shares": {"words": self.opened.encoder.word_share, "terms": self.opened.encoder.lexical_share},
             "measured": figures_json(self.measured),
         }
 
@@ -198,13 +197,9 @@ def write_hub(export: Export) -> dict[str, int]:
 
     The owner adds the licence. The card describes no documents' files: a hub gets the model alone.
     """
-    opened, measured = export.opened, export.measured
+    opened = export.opened
     about, _, _ = storage.read_bytes(storage.join(opened.folder, CARD)).decode().partition("## Files\n")
     about = about.replace('library_name: "clicktower"', 'library_name: "sentence-transformers"', 1)
-    if measured.of_vectors() not in about:  # a card of an earlier version has the figures of the whole score
-        about = about.replace("## Evaluation\n", f"## Evaluation\n\n{measured.of_vectors()}\n", 1)
-        if measured.more:
-            about = re.sub(r"^model-index: .*\n", "", about, count=1, flags=re.MULTILINE)
     config = {"model_type": "SentenceTransformer", "similarity_fn_name": opened.release.similarity}
     files = {
         CARD: (about + _HUB_USE).encode(),

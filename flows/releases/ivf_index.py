@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
+from clicktower.flows.config.guard_rules import PublishConfig
 from clicktower.flows.releases import make_release
 from clicktower.flows.releases.make_release import RecallQueries
-from clicktower.flows.releases.publish import PublishConfig
 from clicktower.flows.releases.release_documents import IVF, EarlierRows, IndexSearch, Rows, read_ivf
 from clicktower.schemas import storage
 from clicktower.schemas.release import Similarity

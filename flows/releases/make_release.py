@@ -19,25 +19,15 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader
 
+from clicktower.flows.config.guard_rules import PublishConfig
 from clicktower.flows.releases import query_onnx as in_onnx
-from clicktower.flows.releases.publish import PublishConfig, building, place
 from clicktower.flows.releases.release_documents import CANDIDATES, EarlierRows, IndexSearch, Rows, write_rows
 from clicktower.schemas import storage
 from clicktower.schemas.documents import Documents, UnfitRows, read_documents
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.lexical_contract import Analyser
 from clicktower.schemas.manifest import Manifest, Request, output_files
-from clicktower.schemas.release import (
-    CARD,
-    GOLDEN,
-    MODEL,
-    PER_QUERY,
-    QUERY_TOWER,
-    Release,
-    Similarity,
-    read_folder,
-    release_folder,
-)
+from clicktower.schemas.release import CARD, GOLDEN, MODEL, PER_QUERY, QUERY_TOWER, Release, Similarity
 from clicktower.schemas.stage import Progress, StageResult, open_result
 from clicktower.schemas.text_contract import keyed_digest, normalise, words
 from clicktower.training.evaluation.evaluate_stage import OURS, VECTORS
@@ -212,7 +202,8 @@ def means_in_words(measures: Measures) -> str:
 
 
 def make_release(
-    to: str,
+    built: str,
+    uri: str,
     request: Request,
     trained: StageResult,
     documents: str,
@@ -221,64 +212,56 @@ def make_release(
     progress: Progress,
     *,
     workers: int = 1,
-) -> tuple[Release, float, tuple[UnfitRows, ...]]:
-    """(the release, complete but not live; milliseconds per search; the rows that are no documents)."""
-    started = time.monotonic()
-    digest, catalogue = request.digest, read_documents(documents, config.columns)
-    folder = release_folder(to, digest)
-    with building(folder) as built:
-        for name in (WEIGHTS, DESCRIPTION):
-            _copy(trained, name, storage.join(built, MODEL, name))
-        model = load_encoder(storage.join(built, MODEL))
-        rows, earlier, encoded, parts = _encode_titles(
-            to, trained, model, catalogue, workers=workers, progress=progress
-        )
-        progress("write documents and read them back", 0, None)
-        vectors_ND = write_rows(built, rows)
-        progress("measure the index against exact search", 0, None)
-        bm25 = TitleBM25(catalogue.titles, config.language)
-        bm25.write(storage.join(built, INDEX))
-        matches = WordMatches(model, catalogue.titles) if model.word_share else None
-        if matches:
-            matches.write(storage.join(built, WORDS))
-        queries = _recall_queries(model, bm25, matches, catalogue, config)
-        index, search = build_index(
-            built, rows, vectors_ND, queries, config,
-            similarity=model.similarity, progress=progress, earlier=earlier,
-        )  # fmt: skip
-        asked_at = time.monotonic()
-        queries.scores(search, config.recall_at)
-        milliseconds = round((time.monotonic() - asked_at) / len(queries) * 1000, 3)
-        progress("write what other languages read", 0, None)
-        expected = in_onnx.golden(model, _draw_titles(catalogue, config, in_onnx.NUM_TITLES))
-        storage.write_atomic(storage.join(built, GOLDEN), "".join(expected.lines()).encode())
-        release = Release(
-            digest=digest,
-            text_contract=model.text_contract,
-            num_documents=len(rows),
-            dimensions=model.dimensions,
-            index=index,
-            evaluation=_table(evaluated),
-            inputs=request.inputs,
-            labels=trained.manifest.outcome.labels,
-            created=datetime.now(UTC).isoformat(timespec="microseconds"),
-            evaluated=_copy_evaluation(evaluated, built),
-            query_tower=_write_query_tower(model, expected, built),
-            golden={"file": GOLDEN, "num_texts": len(expected)},
-            encoded=encoded,
-            similarity=model.similarity,
-            lexical=Analyser(config.language).contract,
-            stage_version=request.stage_version,
-            config=request.config,
-        )
-        card = model_card(release, model, trained)
-        storage.write_atomic(storage.join(built, CARD), card.encode("utf-8", "replace"))
-        files = output_files(built)
-        release = replace(release, files=files, duration_seconds=round(time.monotonic() - started, 3))
-        place(built, release, folder)
-    for part in parts:
-        storage.remove(part)
-    return read_folder(folder), milliseconds, catalogue.unfit
+) -> tuple[Release, float, tuple[UnfitRows, ...], Sequence[str]]:
+    """(the release in the local folder `built`, complete but for its record; milliseconds per search; the rows that are
+    no documents; files at the URI to remove once the release is placed).
+    """
+    started, catalogue = time.monotonic(), read_documents(documents, config.columns)
+    for name in (WEIGHTS, DESCRIPTION):
+        _copy(trained, name, storage.join(built, MODEL, name))
+    model = load_encoder(storage.join(built, MODEL))
+    rows, earlier, encoded, parts = _encode_titles(uri, trained, model, catalogue, workers=workers, progress=progress)
+    progress("write documents and read them back", 0, None)
+    vectors_ND = write_rows(built, rows)
+    progress("measure the index against exact search", 0, None)
+    bm25 = TitleBM25(catalogue.titles, config.language)
+    bm25.write(storage.join(built, INDEX))
+    matches = WordMatches(model, catalogue.titles) if model.word_share else None
+    if matches:
+        matches.write(storage.join(built, WORDS))
+    queries = _recall_queries(model, bm25, matches, catalogue, config)
+    index, search = build_index(
+        built, rows, vectors_ND, queries, config, similarity=model.similarity, progress=progress, earlier=earlier
+    )
+    asked_at = time.monotonic()
+    queries.scores(search, config.recall_at)
+    milliseconds = round((time.monotonic() - asked_at) / len(queries) * 1000, 3)
+    progress("write what other languages read", 0, None)
+    expected = in_onnx.golden(model, _draw_titles(catalogue, config, in_onnx.NUM_TITLES))
+    storage.write_atomic(storage.join(built, GOLDEN), "".join(expected.lines()).encode())
+    release = Release(
+        digest=request.digest,
+        text_contract=model.text_contract,
+        num_documents=len(rows),
+        dimensions=model.dimensions,
+        index=index,
+        evaluation=_table(evaluated),
+        inputs=request.inputs,
+        labels=trained.manifest.outcome.labels,
+        created=datetime.now(UTC).isoformat(timespec="microseconds"),
+        evaluated=_copy_evaluation(evaluated, built),
+        query_tower=_write_query_tower(model, expected, built),
+        golden={"file": GOLDEN, "num_texts": len(expected)},
+        encoded=encoded,
+        similarity=model.similarity,
+        lexical=Analyser(config.language).contract,
+        stage_version=request.stage_version,
+        config=request.config,
+    )
+    card = model_card(release, model, trained)
+    storage.write_atomic(storage.join(built, CARD), card.encode("utf-8", "replace"))
+    release = replace(release, files=output_files(built), duration_seconds=round(time.monotonic() - started, 3))
+    return release, milliseconds, catalogue.unfit, parts
 
 
 def _encode_titles(
@@ -297,21 +280,26 @@ def _encode_titles(
     progress("look for vectors of an earlier release", 0, None)
     earlier, missing = None, np.arange(len(distinct))
     if any(not name.startswith(storage.BUILDING) for name in storage.list_folders(storage.join(uri, "releases"))):
-        earlier = resolve_name("clicktower.flows.releases.encode_texts:earlier_rows")(uri, trained, model, distinct)
+        from clicktower.flows.releases.encode_texts import earlier_rows
+
+        earlier = earlier_rows(uri, trained, model, distinct)
     if earlier:
         is_there = earlier.row_of_T >= 0
         vectors_TD[is_there] = earlier.vectors_ND[earlier.row_of_T[is_there]]
         missing = np.flatnonzero(~is_there)
     texts, parts, resumed = [distinct[row] for row in missing], list[str](), 0
-    if len(texts) > PART_TITLES:
-        encode_parts = resolve_name("clicktower.flows.releases.encode_texts:encode_parts")
-        vectors_TD[missing], resumed, parts = encode_parts(
-            uri, trained, model, texts, PART_TITLES, workers=workers, progress=progress
-        )
-    elif texts:
-        progress("encode titles", 0, len(texts))
-        vectors_TD[missing] = search_vectors(model, texts, "document")
     reused = len(distinct) - len(texts)
+
+    def tell(num_encoded: int) -> None:
+        progress("encode titles", reused + num_encoded, len(distinct))
+
+    if len(texts) > PART_TITLES:
+        from clicktower.flows.releases.encode_texts import encode_parts
+
+        vectors_TD[missing], resumed, parts = encode_parts(uri, trained, model, texts, PART_TITLES, workers, tell)
+    elif texts:
+        tell(0)
+        vectors_TD[missing] = search_vectors(model, texts, "document")
     counts = {"titles": len(distinct), "encoded": len(texts) - resumed, "resumed": resumed, "reused": reused}
     return Rows(documents=catalogue.table, vectors_TD=vectors_TD, text_of_N=text_of_N), earlier, counts, parts
 

@@ -11,7 +11,6 @@ pointer moves by compare-and-swap, so a concurrent publisher reports that the po
 """
 
 import os
-import re
 import tempfile
 import time
 import uuid
@@ -19,11 +18,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pkgutil import resolve_name
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, Field
-
+from clicktower.flows.config.guard_rules import PublishConfig
 from clicktower.schemas import storage
 from clicktower.schemas.documents import UnfitRows, skipped_rows
 from clicktower.schemas.errors import LaterVersionError, StageError, UsageError, os_error_kind
@@ -43,7 +40,7 @@ from clicktower.schemas.release import (
     remove_decision,
     write_decision,
 )
-from clicktower.schemas.section import DEFAULT_LANGUAGE, Count, Language, Natural, Seed, Unnamed, section
+from clicktower.schemas.section import Language
 from clicktower.schemas.stage import (
     Progress,
     Stage,
@@ -58,47 +55,6 @@ from clicktower.schemas.stage import (
 
 PUBLISH = Stage("publish", version=7)
 AS_A_CANDIDATE = "published as a candidate: it goes live when a person decides so"
-_UNFIT = re.compile(r"[.`]|^_row|^$")  # LanceDB's rules for names, in whose form a release can be exported
-
-
-def _additional(columns: tuple[str, ...]) -> tuple[str, ...]:
-    if len({*columns, "id", "title", "vector"}) < len(columns) + 3:
-        raise ValueError("they must differ from each other and from id, title and vector, which every release has")
-    unfit = next(filter(_UNFIT.search, columns), None)
-    if unfit is not None:
-        raise ValueError(
-            f"a release's table cannot have the column {unfit!r}: a name must not be empty, have a dot or a backtick,"
-            " or begin with _row; give the column another name in the documents"
-        )
-    return columns
-
-
-@section
-class PublishConfig:
-    """How a release is made, and how many are kept.
-
-    Args:
-        index: auto: partitions (IVF) above `index_above` documents, otherwise every document is compared (1 ms a query
-            at 50,000).
-        index_above: The documents above which auto makes an index.
-        recall_at: The results of a query that recall is measured on.
-        min_recall: The smallest recall of a usable index, against exact search.
-        num_recall_queries: The queries of that measurement: two words each of titles drawn by a keyed hash.
-        seed: The seed of the index and of these queries.
-        columns: The columns of the documents to return with each hit and to filter by.
-        language: The language of the titles' terms (BM25) (docs/model.md).
-        keep: The earlier releases to keep, besides the live one and its predecessor.
-    """
-
-    index: Literal["auto", "none", "ivf"] = "auto"
-    index_above: Natural = 20_000
-    recall_at: Count = 10
-    min_recall: Annotated[float, Field(gt=0, le=1)] = 0.98
-    num_recall_queries: Count = 200
-    seed: Seed = 0
-    columns: Annotated[tuple[str, ...], Unnamed(at=()), AfterValidator(_additional)] = ()
-    language: Annotated[Language, Unnamed(at=DEFAULT_LANGUAGE)] = DEFAULT_LANGUAGE
-    keep: Annotated[Natural, Unnamed()] = 7
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -204,16 +160,22 @@ def publish(
             raise WouldRun(request, wrong)
         milliseconds, is_there, unfit = None, release is not None, tuple[UnfitRows, ...]()
         if release is None:
-            make_release = resolve_name("clicktower.flows.releases.make_release:make_release")  # torch takes seconds
+            from clicktower.flows.releases.make_release import make_release  # torch takes seconds
+
             with claimed(storage.join(to, ENCODING, digest), progress, reads=request.named_digests()):
                 require_present([trained, *([evaluated] if evaluated else [])])
                 release, wrong = find(folder)
                 if release:  # the process that this one waited for made it
                     before, is_there = read_pointer(to), True
                 else:
-                    release, milliseconds, unfit = make_release(
-                        to, request, trained, documents, config, evaluated, progress, workers=workers
-                    )
+                    with building(folder) as built:
+                        release, milliseconds, unfit, parts = make_release(
+                            built, to, request, trained, documents, config, evaluated, progress, workers=workers
+                        )
+                        place(built, release, folder)
+                    for part in parts:
+                        storage.remove(part)
+                    release = read_folder(folder)  # that of another publisher, if it was first
         decision = _decision(to, before, release, folder, candidate=candidate, decide=decide)
         if decision is None or decision.promote:
             progress("swap pointer", 0, None)

@@ -95,64 +95,28 @@ class OpenRelease:
             )
         self.encoder = load_encoder(f"{self.folder}/{MODEL}")
         self.documents, self.vectors_ND = open_documents(self.folder)
-        if self.vectors_ND.shape != (self.release.num_documents, self.release.dimensions):
-            raise self._damaged("documents", ValueError("they are not as many, or as long, as its record says"))
+        self.ids, self.titles = self.documents["id"], self.documents["title"]  # by row: large_string
+        try:
+            if self.vectors_ND.shape != (self.release.num_documents, self.release.dimensions):
+                raise ValueError("its documents are not as many, or as long, as its record says")
+            self._terms = TitleBM25.open(storage.join(self.folder, INDEX), self.release.language)
+            # The titles' words, encoded individually, of a model that matches words.
+            self.word_matches = (
+                WordMatches.open(storage.join(self.folder, WORDS), self.encoder) if self.encoder.word_share else None
+            )
+            for name, part in ((INDEX, self._terms), (WORDS, self.word_matches)):
+                if part and part.num_titles != len(self.titles):
+                    raise ValueError(f"{name} is of {part.num_titles:,} other titles")
+        except ValueError as error:
+            raise StageError(
+                f"{self.folder} cannot be opened: {error}.", "Run `clicktower verify` on it, and publish again."
+            ) from None
         self._partitions = open_index(self.folder, self.release.index, self.vectors_ND)
-        self._terms = self._open_terms()
-        self._words = self._open_words() if self.word_share else None
 
     @cached_property
     def bm25(self) -> TitleBM25:
         """The titles, indexed by term. A release of another lexical contract has an index of other terms."""
         return self._terms or TitleBM25(self.titles, self.release.language)
-
-    def _open_terms(self) -> TitleBM25 | None:
-        try:
-            index = TitleBM25.open(storage.join(self.folder, INDEX), self.release.language)
-            if index and index.num_titles != len(self.titles):
-                raise ValueError(f"they are of {index.num_titles:,} other titles")
-        except ValueError as error:
-            raise self._damaged("terms", error) from None
-        return index
-
-    def _open_words(self) -> WordMatches:
-        try:
-            matches = WordMatches.open(storage.join(self.folder, WORDS), self.encoder)
-            if matches.num_titles != len(self.titles):
-                raise ValueError(f"they are of {matches.num_titles:,} other titles")
-        except ValueError as error:
-            raise self._damaged("words", error) from None
-        return matches
-
-    def _damaged(self, part: str, error: ValueError) -> StageError:
-        problem = f"The {part} of {self.folder} cannot be opened: {error}."
-        return StageError(problem, "Run `clicktower verify` on it, and publish again.")
-
-    @property
-    def word_matches(self) -> WordMatches:
-        """The titles' words, encoded individually, of a model that matches words."""
-        assert self._words
-        return self._words
-
-    @property
-    def word_share(self) -> float:
-        """The share of the words' matches in a hybrid's score."""
-        return self.encoder.word_share
-
-    @property
-    def lexical_share(self) -> float:
-        """The share of the terms in a hybrid's score, unless a search sets it."""
-        return self.encoder.lexical_share
-
-    @property
-    def ids(self) -> pa.Array:
-        """The documents' ids by row: large_string."""
-        return self.documents["id"]
-
-    @property
-    def titles(self) -> pa.Array:
-        """The documents' titles by row: large_string."""
-        return self.documents["title"]
 
     @cached_property
     def documents_search(self) -> IndexSearch:
@@ -196,22 +160,22 @@ class OpenRelease:
             return []
         query = None if mode == "bm25" and not details else self.vector(text)
         last = offset + k
-        words, terms = self.word_share, self.lexical_share if lexical_share is None else lexical_share
+        terms = self.encoder.lexical_share if lexical_share is None else lexical_share
         near = of_words = of_terms = bm25 = None
         if mode == "bm25":
             rows, scores = self.bm25.best(text, last, among)
-        elif mode == "vector" or not (words or terms):
+        elif mode == "vector" or not (self.word_matches or terms):
             assert query is not None
             rows, scores = self._nearest(query, last, among)
         else:
             assert query is not None
             rows = self._candidates(query, text, last, among)
             near = search.scores_of(query, rows)
-            of_words = self.word_matches.scores_of(text, rows) if words else None
+            of_words = self.word_matches.scores_of(text, rows) if self.word_matches else None
             if terms:
                 bm25 = self.bm25.scores_of(text, rows)
                 of_terms = self.bm25.relative(text, bm25)
-            scores = mixed(near, of_words, of_terms, words, terms)
+            scores = mixed(near, of_words, of_terms, self.encoder.word_share, terms)
         first = self._first(last, rows, scores)[offset:]
         at = [place for place, _ in first]
         rows, scores = rows[at], scores[at]
@@ -219,7 +183,7 @@ class OpenRelease:
         near, of_words, of_terms, bm25 = (None if part is None else part[at] for part in parts)
         if query is not None and near is None:
             near = search.scores_of(query, rows)
-        if details and self.word_share and of_words is None:
+        if details and self.word_matches and of_words is None:
             of_words = self.word_matches.scores_of(text, rows)
         if bm25 is None and (details or mode == "bm25"):
             bm25 = self.bm25.scores_of(text, rows)
@@ -295,22 +259,19 @@ class OpenRelease:
     def _nearest(self, query: np.ndarray, k: int, among: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """(rows, scores) of the documents nearest by vectors alone.
 
-        An index that was measured with other parts of a score finds less of them, and every document is compared.
+        An index that was measured on hybrids finds less of them, and every document is compared.
         """
-        search, measured_with = self.documents_search, self.release.index.keys() & {"candidates", "words_rank"}
-        return search.exact(query, k, among) if measured_with else search.best(query, max(k, PAGED), among=among)
+        if "candidates" in self.release.index:
+            return self.documents_search.exact(query, k, among)
+        return self.documents_search.best(query, max(k, PAGED), among=among)
 
     def _candidates(self, query: np.ndarray, text: str, k: int, among: np.ndarray | None) -> np.ndarray:
         """The rows of the documents that a hybrid ranks: the nearest, and the best by BM25."""
         depth = max(k, CANDIDATES)
-        results = max(k, PAGED) if self._index_is_of_hybrids else None
+        # Not where neither words nor terms of the model have a share: its index was measured on vectors alone.
+        results = max(k, PAGED) if self.release.index.get("candidates") == CANDIDATES else None
         nearest, _ = self.documents_search.best(query, depth, among=among, results=results)
         return with_best_by_terms(self.bm25, text, nearest, depth, among)
-
-    @property
-    def _index_is_of_hybrids(self) -> bool:
-        """Whether the index was measured on hybrids of as many candidates; those of earlier versions were not."""
-        return self.release.index.get("candidates") == CANDIDATES
 
     def _matching(self, where: Filter | None) -> np.ndarray | None:
         return None if where is None else matching_rows(self._finite, where)

@@ -46,7 +46,7 @@ def explain_hit(
     _require_word(title, "document")
     query_D, title_D = release.vector(query), release.title_vector(title)
     nearness, texts = _texts(release.encoder, (query, title), (query_D, title_D))
-    matches = release.word_matches.best(query, title) if release.word_share else []
+    matches = release.word_matches.best(query, title) if release.word_matches else []
     terms = _terms_of_words(release, query, title)
     of_words = _sums([[match.part] for match in matches])
     of_bm25 = _sums([[part for _, part in of_word] for of_word in terms])
@@ -120,7 +120,8 @@ def _shares(release: OpenRelease, mode: Mode, lexical_share: float | None) -> tu
     """w and l of a search."""
     if mode == "vector":
         return 0.0, 0.0
-    return release.word_share, release.lexical_share if lexical_share is None else lexical_share
+    encoder = release.encoder
+    return encoder.word_share, encoder.lexical_share if lexical_share is None else lexical_share
 
 
 def _sums(parts_of_words: Sequence[Sequence[float | np.floating]]) -> np.ndarray:

@@ -111,12 +111,6 @@ class Table(Block):
     strong: Collection[int] = ()
 
 
-def finding_rows(lead: Sequence[Cell | str], text: Cell | str, fix: str) -> list[list[Cell | str]]:
-    """The rows of a finding: what is wrong, and below it what to do, if anything."""
-    rows: list[list[Cell | str]] = [[*lead, text]]
-    return [*rows, [*[""] * len(lead), f"→ {fix}"]] if fix else rows
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section(Block):
     """folded: closed on a page until the reader opens it."""

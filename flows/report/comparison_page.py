@@ -28,7 +28,6 @@ from clicktower.flows.report.blocks import (
     quantity,
     ranking_table,
     sentence,
-    write_page,
 )
 from clicktower.flows.report.figures import WIDE, ChartRow, Dot, dot_of, row_chart
 from clicktower.flows.report.run_blocks import measurement_blocks
@@ -51,14 +50,6 @@ JUDGES = {
     "click-derived": "Judgments: derived from clicks, by no judge.",
 }
 WHY = {"gain": "Gained", "loss": "Lost"}
-
-
-def write_comparison(path: str, result: Mapping[str, Any]) -> None:
-    """Write the page of a comparison, replacing an older one completely. result: the JSON of a compare stage.
-
-    Raises OSError if it cannot be written.
-    """
-    write_page(path, comparison_page(result))
 
 
 def comparison_page(result: Mapping[str, Any]) -> Page:

@@ -1,4 +1,4 @@
-"""Results of the stages that a run does not have, in one line each, and as blocks (config.commands)."""
+"""Results of the stages that a run does not have, in one line each (config.commands), and what judgments show."""
 
 from collections.abc import Mapping
 from typing import Any

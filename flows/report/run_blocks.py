@@ -1,7 +1,7 @@
 """A run's results as blocks: for its page, the terminal and its page in Prefect; and its page."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 from clicktower.flows.config.commands import COMMANDS, code
@@ -273,40 +273,21 @@ WHY = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
-    """The content of a run's report.
-
-    k: of the privacy gate. examples: examples.json of the evaluation. promotion: {"live", "reason", "figures"}, None
-    without a decision. commands: what to try next.
-    """
-
-    title: str
-    results: Results
-    k: int
-    training: Sequence[Block]
-    examples: Sequence[Mapping[str, Any]]
-    promotion: Mapping[str, Any] | None = None
-    commands: Sequence[str] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
-
-
-def read_run(title: str, results: Results, commands: Sequence[str] = ()) -> Run:
-    """A run from its results and the files that they name."""
+def report_page(title: str, results: Results, commands: Sequence[str]) -> Page:
+    """The report of a run, from its results and the files that they name. commands: what to try next."""
     # NumPy and the recipes take long to load.
     from clicktower.flows.report.training_blocks import read_json, training_blocks
     from clicktower.schemas.section import flat
 
     build, train, release = results["build"], results["train"], results["publish"]
     manifest = open_result(train["path"]).manifest
-    return Run(
-        title=title,
-        results=results,
+    return run_page(
+        title,
+        results,
         k=open_result(build["path"]).manifest.request.config["k"],
         training=training_blocks(train),
         examples=read_json(results["evaluate"], "examples.json"),
-        promotion=_promotion_of(release),
+        decision=_promotion_of(release),
         commands=commands,
         settings=flat(manifest.request.config["recipe"]) | {"release": release["digest"]},
         versions=manifest.software,
@@ -326,34 +307,48 @@ def _promotion_of(release: Mapping[str, Any]) -> dict[str, Any] | None:
     return decision and {"live": metrics["live"], **decision}
 
 
-def run_page(run: Run) -> Page:
-    """The report, section by section."""
-    results = run.results
+def run_page(
+    title: str,
+    results: Results,
+    *,
+    k: int,
+    training: Sequence[Block],
+    examples: Sequence[Mapping[str, Any]],
+    decision: Mapping[str, Any] | None,
+    commands: Sequence[str],
+    settings: Mapping[str, Any],
+    versions: Mapping[str, str],
+) -> Page:
+    """The report, section by section.
+
+    k: of the privacy gate. examples: examples.json of the evaluation. decision: {"live", "reason", "figures"}, None
+    without one. commands: what to try next.
+    """
     evaluation, build, compared = results["evaluate"], results["build"], results.get("compare")
     by_clicks = evaluation["labels"].get("judgments") == "click-derived"
     stages = [result for result in results.values() if isinstance(result, Mapping)]
-    text = f"A query is learned from only if at least k people typed it; here k = {run.k}."
+    text = f"A query is learned from only if at least k people typed it; here k = {k}."
     rows = results["drift"]
     unusual = code("flows.report.guard_blocks:drift")(rows) if num_compared(rows) else []
     noted = [f"{stage['stage']}: {note}" for stage in stages for note in notes(stage)]
     outputs = [[stage["stage"], stage["digest"], stage["path"]] for stage in stages]
     blocks = [
-        Section(title="Result", blocks=_result(run)),
+        Section(title="Result", blocks=_result(results, commands)),
         Section(title="Ranking", blocks=ranking(evaluation["metrics"])),
-        *([Section(title="Promotion", blocks=promotion(run.promotion, by_clicks))] if run.promotion else []),
+        *([Section(title="Promotion", blocks=promotion(decision, by_clicks))] if decision else []),
         *([Section(title="To look at", blocks=[Items(items=noted)])] if noted else []),
         *([Section(title="Unusual since the last runs", blocks=unusual)] if unusual else []),
         Section(title="How it was made", blocks=_stages(stages)),
         Section(title="What became of every line", blocks=[ledger_table(Ledger(**build["ledger"]))]),
-        Section(title="What privacy costs", blocks=[Text(text=text), gate_table(build["metrics"]["left_at_k"], run.k)]),
-        Section(title="Training", blocks=run.training),
+        Section(title="What privacy costs", blocks=[Text(text=text), gate_table(build["metrics"]["left_at_k"], k)]),
+        Section(title="Training", blocks=training),
         *(code("flows.report.comparison_page:comparison_blocks")(compared["metrics"]) if compared else []),
-        Section(title="Queries to look at", blocks=_examples(run.examples, by_clicks)),
-        record(run.settings, run.versions, outputs),
+        Section(title="Queries to look at", blocks=_examples(examples, by_clicks)),
+        record(settings, versions, outputs),
     ]
     simulated = bool(evaluation["labels"].get("simulated"))
     banners = [BY_CLICKS] * by_clicks + [SIMULATED] * simulated
-    return Page(kind="report of a run", title=run.title, lead=_lead(results), banners=banners, blocks=blocks)
+    return Page(kind="report of a run", title=title, lead=_lead(results), banners=banners, blocks=blocks)
 
 
 def _lead(results: Results) -> str:
@@ -364,13 +359,13 @@ def _lead(results: Results) -> str:
     return f"{build['ledger']['total']:,} log lines{when}: {queries:,} different queries, {pairs:,} training pairs."
 
 
-def _result(run: Run) -> list[Block]:
-    metrics, release = run.results["evaluate"]["metrics"], run.results["publish"]["metrics"]
+def _result(results: Results, commands: Sequence[str]) -> list[Block]:
+    metrics, release = results["evaluate"]["metrics"], results["publish"]["metrics"]
     serves = "The release that serves it" if release["live"] else "It is a candidate; an earlier release stays live at"
     return [
         Text(text=result(metrics), tone=verdict(metrics)),
         Text(text=f"{serves}: {release['release']}"),
-        *([Heading(text="Try next"), *(Code(text=command) for command in run.commands)] if run.commands else []),
+        *([Heading(text="Try next"), *(Code(text=command) for command in commands)] if commands else []),
     ]
 
 

@@ -7,7 +7,7 @@ from signal import SIGINT, Signals
 
 from clicktower.flows.config.commands import COMMANDS
 from clicktower.flows.show.console import errors, plain
-from clicktower.schemas.errors import StageError, os_error_kind, place
+from clicktower.schemas.errors import StageError, TransientError, os_error_kind, place
 
 
 def report_error(error: BaseException, stage: str, json: bool) -> int:
@@ -34,8 +34,7 @@ def report_end(number: Signals, stage: str, json: bool) -> None:
     cause = "interrupted" if number == SIGINT else f"ended by {number.name}"
     if json:
         problem = f"The stage {stage} was {cause}. What was finished is kept."
-        value = {"kind": "TransientError", "problem": problem, "fix": "Run it again: it continues from there."}
-        sys.stdout.write(json_module.dumps({"stage": stage, "error": value}) + "\n")
+        report_error(TransientError(problem, "Run it again: it continues from there."), stage, json)
         sys.stdout.flush()
     else:
         sys.stderr.write(f"{cause}; what was finished is kept, and the same command continues from there\n")

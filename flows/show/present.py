@@ -9,7 +9,6 @@ from typing import Any
 
 from rich.text import Text as Line
 
-from clicktower.flows.config.commands import COMMANDS, code
 from clicktower.flows.report.blocks import Block, Code, Heading, Text
 from clicktower.flows.report.run_blocks import headline, ledger_table, notes, num_compared, promotion, ranking
 from clicktower.flows.show.console import ended, errors, output, plain, show
@@ -66,15 +65,15 @@ def _below(text: str, style: str = "yellow") -> None:
     errors.print(Line(f"  {text}", style), soft_wrap=True)
 
 
-def stage_with_details(result: dict) -> None:
-    """A single stage's result: its line, its ledger or table, and its path."""
+def stage_with_details(result: dict, more: Sequence[Block] = ()) -> None:
+    """A single stage's result: its line, its ledger or table, what its command adds, and its path."""
     stage_result(result)
-    show(details(result))
+    show([*details(result), *more])
     output.print(plain(result["path"]), soft_wrap=True)
 
 
 def details(result: Mapping[str, Any]) -> list[Block]:
-    """The ledger or the table of a stage's result, and what its command adds."""
+    """The ledger or the table of a stage's result."""
     metrics, blocks = result.get("metrics", {}), list[Block]()
     if "ledger" in result:
         blocks.append(ledger_table(Ledger(**result["ledger"])))
@@ -82,8 +81,7 @@ def details(result: Mapping[str, Any]) -> list[Block]:
         blocks.append(Text(text=f"Privacy gate: {privacy_gate}"))
     if metrics.get("systems"):
         blocks += ranking(metrics)
-    command = COMMANDS.get(result["stage"])
-    return blocks + code(command.details)(result) if command and command.details else blocks
+    return blocks
 
 
 def run_results(results: dict) -> None:
@@ -109,7 +107,9 @@ def outcome_lines(results: Mapping[str, Any]) -> list[Block]:
     if decision := published.get("decision"):
         blocks += promotion({"live": published["live"], **decision}, False)[:1]
     if num_compared(rows):
-        blocks += code("flows.report.guard_blocks:drift")(rows)[:1]
+        from clicktower.flows.report.guard_blocks import drift
+
+        blocks += drift(rows)[:1]
     return blocks
 
 

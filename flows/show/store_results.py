@@ -1,6 +1,6 @@
-"""In a terminal: what `prune` removed, and what a run would do (`run --plan`)."""
+"""In a terminal: what `prune` removed, what a run would do (`run --plan`), and findings of `check` and `doctor`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clicktower.flows.report.blocks import Cell, Table, Text, duration
@@ -52,3 +52,18 @@ def plan(result: Mapping[str, Any]) -> None:
     total = f"{number} of {len(rows)} stages would run: {time}" if number else "No stage would run: all is reused"
     header = ("stage", "", "because", "last time took")
     show([Table(caption="", header=header, rows=rows, left=(0, 1, 2)), Text(text=f"{total}.")])
+
+
+MARKS = {
+    **dict.fromkeys(("bad", "fails"), ("✗", "worse")),
+    "look": ("!", "open"),
+    "good": ("✓", "better"),
+    "note": ("·", "quiet"),
+}
+
+
+def finding_rows(state: str, names: Sequence[str], text: Cell | str, fix: str) -> list[list[Cell | str]]:
+    """The rows of a finding: its mark, what is wrong, and below it what to do, if anything."""
+    mark, tone = MARKS[state]
+    rows: list[list[Cell | str]] = [[Cell(text=mark, tone=tone), *names, text]]
+    return [*rows, ["", *[""] * len(names), f"→ {fix}"]] if fix else rows

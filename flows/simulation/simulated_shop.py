@@ -28,13 +28,12 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProductType:
-    """A kind of product. `near` is the number of a type that is a near miss of it."""
+    """A kind of product."""
 
     name: Term
     category: str
     kinds: tuple[str, ...]  # of attributes
     part: str
-    near: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,11 +57,7 @@ def shop_vocabulary() -> ShopVocabulary:
             name, synonyms, kinds, part = (field.strip() for field in line.split("|"))
             types.append(
                 ProductType(
-                    name=_term(f"{name} | {synonyms}"),
-                    category=category,
-                    kinds=tuple(kinds.split()),
-                    part=part,
-                    near=len(types) ^ 1,
+                    name=_term(f"{name} | {synonyms}"), category=category, kinds=tuple(kinds.split()), part=part
                 )
             )
     first, last = content.pop("syllables_first"), content.pop("syllables_last")
@@ -73,8 +68,8 @@ def shop_vocabulary() -> ShopVocabulary:
 
 
 def near_types() -> np.ndarray:
-    """For each type the number of the one that is a near miss of it: int16 (T)."""
-    return np.array([t.near for t in shop_vocabulary().types], np.int16)
+    """For each type the number of the one that is a near miss of it, beside it in vocabulary.toml: int16 (T)."""
+    return np.arange(len(shop_vocabulary().types), dtype=np.int16) ^ 1
 
 
 def _term(line: str) -> Term:

@@ -4,6 +4,7 @@ import datetime
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import uuid
@@ -219,9 +220,17 @@ def is_stage(process: psutil.Process) -> bool:
 
 
 def running_stages(store: Path) -> list[int]:
-    """The stages that run on a store, as the machine's own list of processes has them."""
-    words = [(process.pid, words_of(process)) for process in psutil.process_iter()]
-    return [pid for pid, said in words if "clicktower.flows.cli" in said and any(f'"{store}"' in word for word in said)]
+    """The stages that run on a store, by the options that each reads from its standard input."""
+    stages = [process.pid for process in psutil.process_iter() if "clicktower.flows.cli" in words_of(process)]
+    return [pid for pid in stages if f'"{store}"' in options_of(pid)]
+
+
+def options_of(pid: int) -> str:
+    """What is in the file that a process has as standard input; nothing where it has ended meanwhile."""
+    file = Path(f"/proc/{pid}/fd/0")
+    with suppress(OSError):
+        return file.read_text() if stat.S_ISREG(file.stat().st_mode) else ""
+    return ""
 
 
 def claim(store: Path, stage: str) -> dict[str, Any] | None:

@@ -87,7 +87,8 @@ def test_the_list_of_adult_words_is_that_of_every_stage_that_measures_queries(tm
     chain.train(config, {"path": "shards", "digest": "d"})
     chain.evaluate(config, {"path": "model"})
     chain.compare(config, {"path": "shards"})
-    assert [command["adult_list"] for command in commands] == [str(tmp_path / "words.txt")] * 3
+    chain.publish(config, {"path": "model"}, {"path": "evaluation"})
+    assert [command["adult_list"] for command in commands] == [str(tmp_path / "words.txt")] * 4
 
 
 @pytest.mark.parametrize("wrong", ['device = "tpu"', 'workers = "many"', 'min_workers = "two"', "devices = 1"])

@@ -31,6 +31,13 @@ def test_a_stage_that_is_not_possible_says_so_through_its_process(tmp_path):
     assert not isinstance(caught.value, TransientError), "trying again would not help"
 
 
+def test_options_may_be_longer_than_an_argument_of_the_system(tmp_path):
+    logs = [str(tmp_path / f"log-{number:05}.ndjson") for number in range(5_000)]
+    assert len("".join(logs)) > 128 << 10
+    with pytest.raises(UsageError, match=r"log-00000\.ndjson"):
+        run_stage_command("ingest", {"logs": logs, "into": str(tmp_path / "store")})
+
+
 @pytest.mark.slow
 def test_a_stage_that_takes_too_long_is_ended_with_a_sentence(tmp_path):
     with pytest.raises(StageError, match="why it is slow") as caught:

@@ -8,10 +8,15 @@ import pytest
 from rich.console import Console
 
 from clicktower.flows.commands import compare
-from clicktower.flows.commands.compare import row_line, show, show_comparison
+from clicktower.flows.commands.compare import row_line, show
+from clicktower.flows.report.comparison_page import comparison_blocks
 from clicktower.flows.show import console as shown
 from clicktower.flows.show import present
 from tests.training.evaluation.sample_comparison import sample_comparison, sample_result, without
+
+
+def show_comparison(comparison: dict[str, Any]) -> None:
+    shown.show(comparison_blocks(comparison))
 
 
 @pytest.fixture(params=[80, 100])

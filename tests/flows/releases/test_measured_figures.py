@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +15,6 @@ from clicktower.flows.cli import run as clicktower
 from clicktower.flows.releases.export_release import export, figures_json
 from clicktower.flows.releases.make_release import figures
 from clicktower.flows.releases.publish import publish
-from clicktower.schemas.manifest import seal, to_bytes
 from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evaluate
 from clicktower.training.model.recipe import recipe as named_recipe
 from tests.flows.releases.catalogue import CONFIG, WORDS
@@ -110,29 +107,13 @@ def test_every_form_says_what_its_vectors_reach_and_what_the_service_reaches(rel
     assert f"{measured.whole['collection_ndcg@10']['mean']:.3f} among all" in metrics["sentence"]
 
 
-def test_a_release_whose_vectors_were_not_measured_says_whose_its_figures_are(released, tmp_path):
-    """As an earlier version published it: its card has the figures of the whole score alone."""
-    uri = shutil.copytree(released.uri, tmp_path / "old")
-    folder = uri / "releases" / released.release.digest
+def test_a_release_whose_vectors_were_not_measured_says_whose_its_figures_are(released):
     systems = dict(released.release.evaluation["systems"])
     del systems["vectors"]
     measured = figures({"n": 8, "systems": systems}, SHARES)
     assert "not measured" in measured.of_vectors()
     assert "are of the service's whole score" in measured.of_vectors()
     assert figures_json(measured)["vectors"] is None
-    said = figures(released.release.evaluation, SHARES).of_vectors()
-    old_card = (folder / "README.md").read_text().replace(f"{said}\n\n", "").encode()
-    (folder / "README.md").write_bytes(old_card)
-    record = json.loads((folder / "release.json").read_bytes())
-    record["evaluation"]["systems"] = systems
-    [file] = [file for file in record["files"] if file["path"] == "README.md"]
-    file |= {"size_bytes": len(old_card), "sha256": sha256(old_card).hexdigest()}
-    (folder / "release.json").write_bytes(to_bytes(seal(record)))
-    export(str(uri), form="hub", into=str(tmp_path / "hub"))
-    hub = (tmp_path / "hub" / "README.md").read_text()
-    assert b"model-index" in old_card
-    assert "model-index" not in hub
-    assert f"## Evaluation\n\n{measured.of_vectors()}\n" in hub
 
 
 def test_a_release_without_an_evaluation_says_that_nothing_was_measured(published, tmp_path):

@@ -149,6 +149,20 @@ def test_a_run_that_is_repeated_does_not_undo_a_rollback(shop, tmp_path):
     assert read_pointer(to) == before
 
 
+def test_the_live_model_is_measured_anew_by_the_candidates_own_list_of_adult_terms(shop, tmp_path):
+    to, terms = str(tmp_path / "release"), tmp_path / "terms.txt"
+    terms.write_text("angle\n")
+    shop.published(to, 0, shop.fewer)
+    files = {"documents": shop.documents, "queries": shop.queries, "qrels": shop.qrels, "adult_list": str(terms)}
+    evaluation = evaluate(shop.models[1], **files, store=shop.store, config=QUICK).folder
+    decide = decide_if_better(
+        ["min_gain=-0.99", "max_slice_drop=1"], to, evaluation, shop.documents, shop.queries, shop.qrels, None,
+        shop.store, adult_list=str(terms),
+    )  # fmt: skip
+    made = shop.published(to, 1, shop.documents, evaluation=evaluation, decide=decide)
+    assert made.decision.figures["case"] == "compared"
+
+
 def test_other_judgments_than_the_candidates_are_refused(shop, tmp_path):
     to = str(tmp_path / "release")
     shop.published(to, 0, shop.documents, evaluation=None)

@@ -69,9 +69,11 @@ def test_of_a_changed_catalogue_only_the_new_titles_are_encoded(live, model, doc
     changed = tmp_path / "changed.tsv"
     lines = Path(documents).read_text().splitlines(keepends=True)
     changed.write_text("".join([*lines[5:], "new\tUnheard of spigot\n", "newer\tunheard  OF spigot\n"]))
-    made = publish(model, documents=str(changed), to=live, config=CONFIG)
+    reported: list[tuple] = []
+    made = publish(model, documents=str(changed), to=live, config=CONFIG, progress=lambda *now: reported.append(now))
     assert encoded == ["unheard of spigot"]
     titles = distinct_titles(str(changed))
+    assert ("encode titles", titles - 1, titles) in reported
     assert made.release.encoded == {"titles": titles, "encoded": 1, "resumed": 0, "reused": titles - 1}
     assert made.to_json()["metrics"]["encoded"]["reused"] == titles - 1
     fresh = publish(model, documents=str(changed), to=str(tmp_path / "fresh"), config=CONFIG)

@@ -128,7 +128,7 @@ def test_words_and_terms_with_a_share_of_a_score_rank_as_evaluation_does(documen
     trained = trained_stage(str(tmp_path), recipe=varied(recipe("lstm-96"), cells=8, word_share=0.4, lexical_share=0.2))
     opened = OpenRelease(publish(trained, documents=documents, to=str(tmp_path / "live"), config=CONFIG).uri)
     catalogue = read_documents(documents)
-    assert (opened.word_share, opened.lexical_share) == (0.4, 0.2)
+    assert (opened.encoder.word_share, opened.encoder.lexical_share) == (0.4, 0.2)
     for query in ("steel angles", "garden hose 2x4"):
         cosines = TitleEmbeddings(opened.encoder, catalogue.titles).scores([query])[0]
         scores = TitleRanking(opened.encoder, catalogue.titles, "english").scores([query])[0]

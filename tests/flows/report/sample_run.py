@@ -4,7 +4,6 @@ from math import sin
 from typing import Any
 
 from clicktower.flows.report.blocks import Beside, Table
-from clicktower.flows.report.run_blocks import Run
 from clicktower.flows.report.training_blocks import pictures, training_facts
 from clicktower.training.model.recipe import recipe
 from tests.recipes import varied
@@ -93,24 +92,25 @@ PROMOTION = {
 }  # fmt: skip
 
 
-def sample_run() -> Run:
+def sample_run() -> dict[str, Any]:
+    """The arguments of run_page."""
     titles = [("Arkin Beige Linen Sofa, 72 in.", 3), ("Kelham Loveseat with Grey Leather", 1), (NASTY, 0),
               ("Ulton Sofa", None)]  # fmt: skip
     ranking = [{"title": title, "grade": grade, "score": 0.9 - 0.1 * i} for i, (title, grade) in enumerate(titles)]
     queries = {"couch beige linen": "gain", NASTY: "loss", "hoover": "no shared word", "half inch pipe": "drawn"}
     rankings = {"model": ranking, "bm25": ranking[::-1]}
-    return Run(
-        title=f"Demonstration {NASTY}",
-        results=RESULTS,
-        k=5,
-        training=[
+    return {
+        "title": f"Demonstration {NASTY}",
+        "results": RESULTS,
+        "k": 5,
+        "training": [
             Beside(blocks=pictures(RECIPE, EPOCHS, STEPS, TRAIN), only="page"),
             Table(caption="Facts", rows=training_facts(RECIPE, TRAIN, {"parameters": 37_943_040}, STEPS)),
         ],
-        examples=[{"query": query, "why": why, "rankings": rankings} for query, why in queries.items()],
-        promotion=PROMOTION,
-        commands=['clicktower search --release /tmp/store/release "couch beige linen"',
+        "examples": [{"query": query, "why": why, "rankings": rankings} for query, why in queries.items()],
+        "decision": PROMOTION,
+        "commands": ['clicktower search --release /tmp/store/release "couch beige linen"',
                   "clicktower verify /tmp/store/release"],
-        settings={"cells": 96, "gamma": 5.0, "forget_gate": False, "word_vectors": None},
-        versions={"python": "3.11.9", "pyarrow": "25.0.1", "torch": "2.9.0"},
-    )  # fmt: skip
+        "settings": {"cells": 96, "gamma": 5.0, "forget_gate": False, "word_vectors": None},
+        "versions": {"python": "3.11.9", "pyarrow": "25.0.1", "torch": "2.9.0"},
+    }  # fmt: skip

@@ -2,13 +2,13 @@
 
 import re
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from clicktower.flows.report.blocks import html as render
-from clicktower.flows.report.comparison_page import comparison_page, write_comparison
+from clicktower.flows.report.blocks import write_page
+from clicktower.flows.report.comparison_page import comparison_page
 from clicktower.flows.report.run_blocks import run_page
 from tests.flows.report.sample_run import RESULTS, sample_run
 from tests.flows.report.test_report import Page, loads_nothing
@@ -120,7 +120,7 @@ def test_judgments_from_clicks_are_not_called_those_of_judges(page):
 @pytest.mark.slow
 def test_a_run_with_a_comparison_shows_it_among_its_own_parts():
     results = {**RESULTS, "compare": sample_result()}
-    run = Page(render(run_page(replace(sample_run(), results=results))))
+    run = Page(render(run_page(**sample_run() | {"results": results})))
     assert run.open == []
     for text in ("clicktower · report of a run", "Highest NDCG@10: Hybrid", "What became of every line", "Ranking"):
         assert text in run.words
@@ -131,6 +131,6 @@ def test_a_run_with_a_comparison_shows_it_among_its_own_parts():
 @pytest.mark.slow
 def test_the_page_replaces_an_older_one(tmp_path):
     path = tmp_path / "below" / "compare.html"
-    write_comparison(str(path), sample_result(sample_comparison("bm25")))
-    write_comparison(str(path), sample_result())
+    write_page(str(path), comparison_page(sample_result(sample_comparison("bm25"))))
+    write_page(str(path), comparison_page(sample_result()))
     assert path.read_text(encoding="utf-8") == html_of(sample_comparison())

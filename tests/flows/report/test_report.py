@@ -2,15 +2,15 @@
 
 import re
 from copy import deepcopy
-from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from clicktower.flows.report.blocks import duration, write_page
 from clicktower.flows.report.blocks import html as page_as_html
-from clicktower.flows.report.run_blocks import Run, ledger_table, percent, result, run_page, verdict
+from clicktower.flows.report.run_blocks import ledger_table, percent, result, run_page, verdict
 from clicktower.flows.report.training_blocks import pictures
 from clicktower.schemas.ledger import FATES, Ledger
 from clicktower.training.ranking.ndcg import measure_name
@@ -56,14 +56,14 @@ class Page(HTMLParser):
         return " ".join(" ".join(self.text).split())
 
 
-def render(run: Run) -> str:
-    return page_as_html(run_page(run))
+def render(run: dict[str, Any]) -> str:
+    return page_as_html(run_page(**run))
 
 
-def labelled(stage: str, **labels: object) -> Run:
+def labelled(stage: str, **labels: object) -> dict[str, Any]:
     results = deepcopy(RESULTS)
     results[stage]["labels"] = labels  # type: ignore[index]
-    return replace(sample_run(), results=results, title="t")
+    return sample_run() | {"results": results, "title": "t"}
 
 
 @pytest.fixture(scope="module")
@@ -160,9 +160,9 @@ def test_pictures_and_tables_can_be_told_without_seeing_them(page):
 
 
 def test_what_was_not_asked_is_left_out():
-    run = replace(sample_run(), promotion=None, commands=(), settings={}, versions={}, examples=[])
+    run = sample_run() | {"decision": None, "commands": (), "settings": {}, "versions": {}, "examples": []}
     first = {"words": "lines", "value": "10", "usual": "—", "basis": "", "alarm": ""}
-    page = Page(render(replace(run, results={**RESULTS, "drift": [first]})))
+    page = Page(render(run | {"results": {**RESULTS, "drift": [first]}}))
     assert page.open == []
     assert "Promotion" not in page.words
     assert "Unusual since" not in page.words
@@ -175,7 +175,7 @@ def test_a_candidate_that_was_kept_says_why_and_which_slice(page):
     assert "1 word query length 60 0.500 0.400 -0.100 too much worse -0.020" in page.words
     assert "all words known spelling 9 0.500 0.600 +0.100 too few to decide" in page.words
     promoted = {"live": True, "reason": "Better.", "figures": {}}
-    assert "Live. Better." in Page(render(replace(sample_run(), promotion=promoted))).words
+    assert "Live. Better." in Page(render(sample_run() | {"decision": promoted})).words
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_a_candidate_that_was_kept_says_why_and_which_slice(page):
 )
 def test_drift_says_what_is_unusual_or_that_nothing_is(alarm, usual, output):
     row = {"words": "lines", "value": "10", "usual": usual, "basis": "4 Mondays", "alarm": alarm}
-    page = Page(render(replace(sample_run(), results={**RESULTS, "drift": [row]})))
+    page = Page(render(sample_run() | {"results": {**RESULTS, "drift": [row]}}))
     assert output in page.words
     assert f"lines 10 {usual} 4 Mondays" in page.words
 
@@ -193,11 +193,11 @@ def test_drift_says_what_is_unusual_or_that_nothing_is(alarm, usual, output):
 def test_what_a_stage_noted_is_to_be_looked_at():
     run = sample_run()
     noted = {
-        **run.results["ingest"],
+        **run["results"]["ingest"],
         "person_key": {"notice": "the key of people expires on 2026-12-01", "overlap": ""},
     }
-    with_note = replace(run, results={**run.results, "ingest": noted})
-    titles = [[block.title for block in run_page(one).blocks] for one in (run, with_note)]
+    with_note = run | {"results": {**run["results"], "ingest": noted}}
+    titles = [[block.title for block in run_page(**one).blocks] for one in (run, with_note)]
     assert [title for title in titles[1] if title not in titles[0]] == ["To look at"]
     assert "ingest: the key of people expires on 2026-12-01" in Page(render(with_note)).words
 
@@ -261,8 +261,8 @@ def test_a_ledger_without_a_kind_leaves_that_kind_out():
 def test_a_page_replaces_an_older_one_and_can_be_written_twice(tmp_path):
     path = tmp_path / "below" / "report.html"
     for title in ("old", "new"):
-        write_page(str(path), run_page(replace(sample_run(), title=title)))
-    assert path.read_text(encoding="utf-8") == render(replace(sample_run(), title="new"))
+        write_page(str(path), run_page(**sample_run() | {"title": title}))
+    assert path.read_text(encoding="utf-8") == render(sample_run() | {"title": "new"})
     assert [p.name for p in path.parent.iterdir()] == ["report.html"]
 
 
@@ -275,5 +275,5 @@ def test_a_page_replaces_an_older_one_and_can_be_written_twice(tmp_path):
 )
 def test_a_log_without_times_is_described_without_them(first, last, when):
     ingest = RESULTS["ingest"] | {"metrics": {"first_time": first, "last_time": last}}
-    page = run_page(replace(sample_run(), results={**RESULTS, "ingest": ingest}))
+    page = run_page(**sample_run() | {"results": {**RESULTS, "ingest": ingest}})
     assert page.lead == f"328,728 log lines{when}: 11,058 different queries, 7,590 training pairs."

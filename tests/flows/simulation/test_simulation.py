@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clicktower.flows.simulation.simulated_searches import Population
-from clicktower.flows.simulation.simulated_shop import document_id, draw_catalogue, phrase, shop_vocabulary
+from clicktower.flows.simulation.simulated_shop import document_id, draw_catalogue, near_types, phrase, shop_vocabulary
 from clicktower.flows.simulation.simulation_config import SimulationConfig
 from clicktower.flows.simulation.write_simulation import simulate, simulate_block
 from clicktower.schemas.documents import read_documents
@@ -449,8 +449,7 @@ def test_vocabulary_is_wide_and_its_types_stand_in_pairs():
     assert sum(len(values) for values in vocabulary.values.values()) >= 60
     assert len({t.name.title for t in vocabulary.types}) == len(vocabulary.types)
     for number, product_type in enumerate(vocabulary.types):
-        assert vocabulary.types[product_type.near].near == number
-        assert vocabulary.types[product_type.near].category == product_type.category
+        assert vocabulary.types[near_types()[number]].category == product_type.category
         assert product_type.name.synonyms
         assert all(kind in vocabulary.values for kind in product_type.kinds)
 
