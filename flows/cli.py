@@ -11,7 +11,7 @@ from io import TextIOWrapper
 from signal import SIGINT, Signals
 
 import cyclopts
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, UnknownOptionError
 
 from clicktower.flows.config.commands import COMMANDS, OPTIONS, call_command, function_of
 from clicktower.schemas.errors import UsageError
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if command != "serve":  # it answers what it has taken on
         end_at_signals(partial(_say_ended, command, json))
     try:
-        if argv is None and command in COMMANDS and COMMANDS[command].only_beam:
+        if argv is None and command in COMMANDS and (COMMANDS[command].on_engine or command in ("search", "serve")):
             from clicktower.beam_jobs import keep_out_unused_imports
 
             keep_out_unused_imports()
@@ -96,8 +96,10 @@ def run(arguments: list[str]) -> int:
 
             if not isinstance(error, CycloptsError):
                 return report_error(error, command, json)
-            see = " ".join(["clicktower", *[command] * (command in COMMANDS), "--help"])
-            return report_error(UsageError(" ".join(str(error).split()), f"See `{see}`."), command, json)
+            fix = f"See `{' '.join(['clicktower', *[command] * (command in COMMANDS), '--help'])}`."
+            if isinstance(error, UnknownOptionError) and command in COMMANDS and not COMMANDS[command].on_engine:
+                fix += " Text that begins with - stands at the end, behind a bare `--`."
+            return report_error(UsageError(" ".join(str(error).split()), fix), command, json)
         except (KeyboardInterrupt, SystemExit):
             return _ended(command, json)
 
@@ -123,8 +125,9 @@ def _command(arguments: Sequence[str]) -> str:
 
 
 def _engine_options(arguments: list[str]) -> list[str]:
-    """What follows a bare `--` belongs to the engine, not to us."""
-    at = arguments.index("--") if "--" in arguments else len(arguments)
+    """What follows a bare `--` belongs to the engine, not to us; of a command without one it is text, not options."""
+    command = COMMANDS.get(_command(arguments))
+    at = arguments.index("--") if "--" in arguments and command and command.on_engine else len(arguments)
     return arguments[:at] + [f"--beam-options={option}" for option in arguments[at + 1 :]]
 
 

@@ -27,6 +27,7 @@ def search(
         clicktower search --release release "angle bracket"
         clicktower search --release release --mode bm25 "angle bracket"
         clicktower search --release questions --rerank 100 "how do I learn to cook"
+        clicktower search --release release -- "-20 °C glue"
         clicktower search --release release --where '{"price": {"lt": 20}, "category": ["saw", "drill"]}' "cordless"
 
     Args:

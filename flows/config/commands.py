@@ -11,14 +11,14 @@ class Command:
     """A command of the command line; a stage's name is its command's.
 
     `file`: in flows/commands. `extras`: those of clicktower that it needs, for an image installed with others; none:
-    all. `only_beam`: it runs Beam and Arrow, in a process of its own. As "module:name" below clicktower: `settings`,
-    the class of its settings (`--set`); `headline` takes the JSON of its result and gives a line.
+    all. `on_engine`: it runs Beam, whose options follow a bare `--`. As "module:name" below clicktower: `settings`, the
+    class of its settings (`--set`); `headline` takes the JSON of its result and gives a line.
     """
 
     file: str
     help: str
     extras: tuple[str, ...] = ()
-    only_beam: bool = False
+    on_engine: bool = False
     settings: str = ""
     headline: str = ""
 
@@ -43,16 +43,16 @@ COMMANDS = {
         file="check", help="Report what a log contains and what looks wrong with it, from a sample.", extras=_BEAM
     ),
     "ingest": Command(
-        file="stages", help="Read a search log into a private daily aggregate.", extras=_BEAM, only_beam=True,
+        file="stages", help="Read a search log into a private daily aggregate.", extras=_BEAM, on_engine=True,
         settings="beam_jobs.ingest.ingest_stage:IngestConfig", headline=f"{_CORE}:ingest_headline",
     ),
     "build": Command(
         file="stages", help="Turn days and documents into training shards, behind the privacy gate.", extras=_BEAM,
-        only_beam=True, settings="beam_jobs.build.build_stage:BuildConfig", headline=f"{_CORE}:build_headline",
+        on_engine=True, settings="beam_jobs.build.build_stage:BuildConfig", headline=f"{_CORE}:build_headline",
     ),
     "build-labelled": Command(
         file="labels", help="Turn labelled pairs or texts into shards, split so that no sentence leaks.",
-        extras=_BEAM, only_beam=True, settings="beam_jobs.labelled.labelled_rows:LabelledConfig",
+        extras=_BEAM, on_engine=True, settings="beam_jobs.labelled.labelled_rows:LabelledConfig",
         headline=f"{_OTHER}:build_labelled",
     ),
     "texts": Command(
@@ -75,7 +75,7 @@ COMMANDS = {
     ),
     "judgments": Command(
         file="labels", help="Derive graded judgments from the clicks of a later period.", extras=_BEAM,
-        only_beam=True, settings="beam_jobs.judgments.judge_clicks:JudgmentsConfig", headline=f"{_OTHER}:judgments",
+        on_engine=True, settings="beam_jobs.judgments.judge_clicks:JudgmentsConfig", headline=f"{_OTHER}:judgments",
     ),
     "evaluate": Command(
         file="stages", help="Evaluate a model by NDCG, compared with BM25 and a random order.",

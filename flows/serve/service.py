@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors.multiprocess import Multiprocess
 
+from clicktower.beam_jobs import keep_out_unused_imports
 from clicktower.flows.serve.limits import Limits, shared_address
 from clicktower.flows.serve.turns import Waits
 from clicktower.schemas.errors import StageError, UsageError
@@ -130,7 +131,7 @@ def serve(config: ServeConfig, listening: socket.socket) -> None:
     folder = tempfile.mkdtemp(prefix="clicktower-serve-")
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # workers add up their numbers here (metrics)
     try:
-        _Workers(_uvicorn(config, partial(make_app, config), factory=True), sockets=[listening]).run()
+        _Workers(_uvicorn(config, partial(_worker_app, config), factory=True), sockets=[listening]).run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -148,6 +149,12 @@ def make_app(config: ServeConfig) -> ASGIApp:
         live, metrics, poll_seconds=config.poll_seconds, hosts=hosts_of(config), origins=config.allowed_origins,
         limits=config.limits, workers=config.workers,
     )  # fmt: skip
+
+
+def _worker_app(config: ServeConfig) -> ASGIApp:
+    """The application of a worker in a process of its own, which the command line did not start."""
+    keep_out_unused_imports()
+    return make_app(config)
 
 
 class _Workers(Multiprocess):

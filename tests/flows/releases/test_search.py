@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clicktower.flows.cli import run
 from clicktower.flows.commands.stages import evaluate as evaluate_command
 from clicktower.flows.releases import ivf_index, make_release
 from clicktower.flows.releases import make_release as making
@@ -272,3 +273,19 @@ def test_a_search_of_a_compiled_tower_imports_no_engine(documents, tmp_path):
     assert "bracket" in done.stdout
     assert "pyarrow" in imported(done.stderr)
     assert imported(done.stderr) & ENGINES == set()
+
+
+def test_a_filtered_search_imports_no_pandas(published):
+    command = [sys.executable, "-m", "clicktower.flows.cli", "search", "--release", published.uri, "angle bracket"]
+    searched = subprocess.run(
+        [*command, "--where", '{"id": ["d1", "d2"]}'], capture_output=True, text=True, check=True, env=TOLD
+    )
+    assert "pyarrow" in imported(searched.stderr), "what was imported is told"
+    assert "dateutil" not in imported(searched.stderr)  # which pandas imports; an import that is refused is told, too
+
+
+def test_a_query_that_begins_with_a_dash_is_typed_behind_two(published, capsys):
+    assert run(["search", "--release", published.uri, "--json", "--", "-20 bracket"]) == 0
+    assert json.loads(capsys.readouterr().out)["query"] == "-20 bracket"
+    assert run(["search", "--release", published.uri, "-20 bracket"]) == 2
+    assert "behind a bare `--`" in capsys.readouterr().err
