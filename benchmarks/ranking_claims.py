@@ -3,10 +3,11 @@
     python benchmarks/ranking_claims.py
 
 Reads benchmarks/results/quality-DATASET.json and writes ranking-claims.json beside them: p of `paper-lstm-96` minus
-each other row as printed and of each row minus BM25 by white space, and the means of `paper-lstm-96` minus the stemmed
-BM25 and ULM of today, which were measured after the towers. p is of paired randomisation, corrected by Holm over all
-comparisons of all sets at a cutoff. Records have it corrected for their own set; what it was before that is at most
-what comes back from the correction, and that bound is corrected anew: no p here is too small.
+each other row as printed and of each row minus BM25, and the means of `paper-lstm-96` minus the stemmed BM25 and ULM.
+BM25 is the stemmed one, or that by white space where a record is older than the stemmed one (`bm25` says which). p is
+of paired randomisation, corrected by Holm over all comparisons of all sets at a cutoff. Records have it corrected for
+their own set; what it was before that is at most what comes back from the correction, and that bound is corrected anew:
+no p here is too small.
 """
 
 import json
@@ -21,8 +22,7 @@ RESULTS = Path(__file__).parent / "results"
 SETS = ("homedepot", "dbpedia_entity", "sogou_qt", "nfcorpus")
 CUTOFFS = ("ndcg@1", "ndcg@3", "ndcg@10")
 LSTM = "paper-lstm-96"
-# Where a record has the comparisons of a kind, and a row that is left out: the LSTM minus BM25 counts once.
-KINDS = {"lstm minus": (f"{LSTM} minus", ""), "minus bm25": ("minus_bm25-printed", LSTM)}
+KINDS = ("lstm minus", "minus bm25")
 STEMMED = ("bm25", "ulm")
 ROUNDING = 5e-5  # of p in the records
 
@@ -37,22 +37,35 @@ def uncorrected(p_corrected: Sequence[float]) -> np.ndarray:
     return np.where(p < 1, p / (len(p) - rank + 1), 1)
 
 
+def bm25_of(record: dict) -> str:
+    """The BM25 that a record's rows are compared with."""
+    return "bm25" if "minus_bm25" in record else "bm25-printed"
+
+
+def comparisons(record: dict, kind: str) -> dict[str, dict]:
+    """A record's comparisons of a kind, by row."""
+    return record[f"{LSTM} minus" if kind == "lstm minus" else f"minus_{bm25_of(record)}"]
+
+
 def claims(records: Mapping[str, dict]) -> dict:
-    """{"comparisons": how many at a cutoff, "p": by set, kind, row and cutoff, "stemmed": means by set and row}."""
+    """{"comparisons": how many at a cutoff, "bm25": by set, "p": by set, kind, row and cutoff, "stemmed": means by set
+    and row}.
+    """
     found: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
     family: dict[str, list[tuple[dict, float]]] = {cutoff: [] for cutoff in CUTOFFS}
     for name, record in records.items():
         found[name] = {kind: {} for kind in KINDS}
-        for kind, (key, left_out) in KINDS.items():
+        for kind in KINDS:
+            compared = comparisons(record, kind)
             for cutoff in CUTOFFS:
-                bounds = uncorrected([of["p"][cutoff] for of in record[key].values()]).tolist()
+                bounds = uncorrected([values["p"][cutoff] for values in compared.values()]).tolist()
                 family[cutoff] += [
                     (found[name][kind].setdefault(row, {}), bound)
-                    for row, bound in zip(record[key], bounds, strict=True)
-                    if row != left_out
+                    for row, bound in zip(compared, bounds, strict=True)
+                    if kind == "lstm minus" or row != LSTM or bm25_of(record) == "bm25"  # that of white space is there
                 ]
-    for cutoff, comparisons in family.items():
-        for (p, _), corrected in zip(comparisons, holm([bound for _, bound in comparisons]), strict=True):
+    for cutoff, members in family.items():
+        for (p, _), corrected in zip(members, holm([bound for _, bound in members]), strict=True):
             p[cutoff] = round(corrected, 4)
     stemmed = {
         name: {
@@ -61,7 +74,12 @@ def claims(records: Mapping[str, dict]) -> dict:
         }
         for name, systems in ((name, record["systems"]) for name, record in records.items())
     }
-    return {"comparisons": {cutoff: len(of) for cutoff, of in family.items()}, "p": found, "stemmed": stemmed}
+    return {
+        "comparisons": {cutoff: len(of) for cutoff, of in family.items()},
+        "bm25": {name: bm25_of(record) for name, record in records.items()},
+        "p": found,
+        "stemmed": stemmed,
+    }
 
 
 def main() -> None:
