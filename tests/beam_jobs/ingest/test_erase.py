@@ -209,7 +209,7 @@ def test_what_was_made_before_is_named_and_what_was_made_after_is_not(store, tmp
     documents = write_documents(tmp_path / "documents.tsv", {f"d{i}": f"Thing number {i}" for i in range(12)})
     config = BuildConfig(k=2, num_negatives=2, dev_share=0.2)
     before = build_shards([store], documents, store=store, config=config, window=Window(last=1))
-    model = tmp_path / "store" / "train" / "m"  # as a training leaves it
+    model = tmp_path / "store" / "train" / ("ab" * 12)  # as a training leaves it
     model.mkdir(parents=True)
     value = json.loads(storage.read_bytes(storage.join(before.folder, "manifest.json")))
     value["request"] |= {"stage": "train", "inputs": {"shards": before.manifest.digest}}
