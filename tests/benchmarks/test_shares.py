@@ -36,5 +36,7 @@ def test_the_scores_are_those_of_the_product(shares):
     )
     found = Scores(ProjectionEncoder(), judges, words=True).by(*shares).scores(["hose hose", "angle brackets"])
     words, terms = shares
-    product = TitleRanking(ProjectionEncoder(), titles, "english", word_share=words, lexical_share=terms)
+    encoder = ProjectionEncoder()
+    encoder.word_share = words
+    product = TitleRanking(encoder, titles, "english", lexical_share=terms)
     np.testing.assert_allclose(found, product.scores(["hose hose", "angle brackets"]), rtol=1e-6)

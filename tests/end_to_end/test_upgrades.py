@@ -108,17 +108,17 @@ def test_its_model_is_evaluated_and_published_anew_and_answers_alike(kept):
 def test_a_run_reuses_all_that_this_version_would_make_alike_and_makes_the_rest_anew(kept):
     """A stage runs if its version has risen, or if one before it ran; a plan says so."""
     pipeline, date, before = kept.of("pipeline.toml"), kept.told["days"][-1], kept.told["digests"]
-    planned = {row.stage: row for row in plan(read_pipeline(pipeline), date)}
+    planned = {row["stage"]: row for row in plan(read_pipeline(pipeline), date)["plan"]}
     done = command("run", pipeline, "--date", date, "--json")
     assert done.returncode == 0, done.stderr
     results, runs = json.loads(done.stdout), False
     for stage in STAGES:
         is_later = not kept.is_of_today(stage)
         runs |= is_later
-        assert (planned[stage].runs, results[stage]["reused"]) == (runs, not runs)
+        assert (planned[stage]["runs"], results[stage]["reused"]) == (runs, not runs)
         assert (results[stage]["digest"] == before[stage]) is not runs
         if is_later:
-            assert "version of the stage" in planned[stage].because or "runs" in planned[stage].because
+            assert "version of the stage" in planned[stage]["because"] or "runs" in planned[stage]["because"]
     assert verify(kept.of("store")) == verify(kept.of("release")) == []
 
 
