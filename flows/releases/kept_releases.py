@@ -123,16 +123,10 @@ def verify(folder: str, *, progress: Progress = silent) -> list[str]:
     Raises UsageError where there is nothing to verify.
     """
     units = _output_folders(folder)
-    records = [
-        f"{kind}/{name}"
-        for kind in (SWAPS, DECISIONS)
-        for name in storage.list_files(storage.join(folder, kind))
-        if name.endswith(".json")  # not the remains of a kill
-    ]
-    is_of_releases = bool(records) or storage.exists(storage.join(folder, POINTER))
+    is_of_releases = storage.exists(storage.join(folder, POINTER)) or bool(_swaps_and_decisions(folder))
     if not units and not is_of_releases:
         raise UsageError(f"{folder} is neither a stage's output nor a store nor a release.", "Check the path.")
-    findings = _pointer_damage(folder, records) if is_of_releases else []
+    findings = _pointer_damage(folder) if is_of_releases else []
     for number, unit in enumerate(units):
         progress("verify", number, len(units))
         prefix = "" if unit == folder else f"{unit.removeprefix(folder).strip('/')}: "
@@ -152,7 +146,16 @@ def _output_folders(folder: str) -> list[str]:
     return [storage.join(folder, unit) for unit in sorted(inner) if "/." not in unit and ".damaged-" not in unit]
 
 
-def _pointer_damage(uri: str, records: Sequence[str]) -> list[str]:
+def _swaps_and_decisions(uri: str) -> list[str]:
+    return [
+        f"{folder}/{name}"
+        for folder in (SWAPS, DECISIONS)
+        for name in storage.list_files(storage.join(uri, folder))
+        if name.endswith(".json")  # not the remains of a kill
+    ]
+
+
+def _pointer_damage(uri: str) -> list[str]:
     """The damage of a release URI's pointer and of its records of swaps and decisions: their seals, whether the
     releases that the pointer names exist, and whether it is there if a release went live.
     """
@@ -160,7 +163,7 @@ def _pointer_damage(uri: str, records: Sequence[str]) -> list[str]:
         pointer = read_pointer(uri)
     except StageError as error:
         return [error.problem]
-    is_there = storage.exists(storage.join(uri, POINTER))
+    is_there, records = storage.exists(storage.join(uri, POINTER)), _swaps_and_decisions(uri)
     findings = [sentence for name in (*[POINTER] * is_there, *records) for sentence in _record_damage(uri, name)]
     if pointer is None and not findings:
         decisions = [read_decision(uri, PurePath(name).stem) for name in records if name.startswith(DECISIONS)]

@@ -183,17 +183,19 @@ def _trained(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) 
         tower, _, part = name.partition(".")
         towers.setdefault(tower, {})[part] = array
     # Those of a head or decoder are compared where torch is loaded, which knows them (layout).
+    outputs = Outputs.from_json(description["outputs"])
+    above = ("head.", "decoder.") if outputs.classes or outputs.vocabulary else ()
     shapes = {"W": (rows.num_rows, recipe.columns), **dict(recipe.tower_parts)}
     for parts in towers.values():
-        of_tower = {part: array.shape for part, array in parts.items() if not part.startswith(("head.", "decoder."))}
-        if of_tower != shapes:
+        of_tower = {part: array.shape for part, array in parts.items() if not part.startswith(above)}
+        if of_tower != shapes or (above and not recipe.objective.layer):
             raise ShapesDiffer
     if towers.keys() != set(recipe.objective.towers) or any(a.dtype != recipe.dtype for a in weights.values()):
         raise ShapesDiffer
     return Model(
         recipe=recipe,
         word_rows=rows,
-        outputs=Outputs.from_json(description["outputs"]),
+        outputs=outputs,
         towers={name: towers[name] for name in recipe.objective.towers},
         text_contract=contract,
     )
