@@ -72,7 +72,7 @@ def gradients(loss: torch.Tensor, sides: Sequence[Encoded], encoder: Encoder) ->
 
 
 def encode_in_torch(encoder: Encoder, table: TextTable, side: str) -> np.ndarray:
-    """As `model.encode_table`."""
+    """As `encode_table` of the objective."""
     vectors = np.zeros((len(table), encoder.dimensions), np.float32)
     lengths = table.words.lengths
     by_length = grouped_order(lengths)
