@@ -13,6 +13,7 @@ from clicktower.schemas.stage import open_result
 from clicktower.training.evaluation.combine_stage import combine
 from clicktower.training.model.kernel_towers import moves_rows
 from clicktower.training.model.model import load_model
+from clicktower.training.model.recipe import Sources
 from clicktower.training.trainer import clicks
 from clicktower.training.trainer.click_loss import DENSE, Taught, teacher_losses
 from clicktower.training.trainer.click_teacher import probabilities
@@ -202,7 +203,7 @@ def test_it_is_part_of_the_request(shop_shards, store, teacher, members):
 def test_any_number_of_workers_and_a_kill_give_the_same_bytes(shop_shards, teacher, tmp_path):
     def asked(name: str, seconds: float = 60.0):
         made = job(shop_shards, tmp_path / name, recipe=TAUGHT, seconds=seconds)
-        return replace(made, teacher=open_result(teacher).data)
+        return replace(made, sources=Sources(teacher=open_result(teacher).data))
 
     expected = alone(asked("alone"), tmp_path / "alone")
     run_workers(asked("three"), 3, tmp_path / "three")
