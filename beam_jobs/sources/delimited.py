@@ -60,10 +60,9 @@ class DelimitedSource:
 
     def read(self, unit: Unit) -> Iterator[ParsedBlock]:
         for offset, data, stored_bytes in self._records(unit):
-            begins = 0
             if offset == 0 and self.mapping.header and data:
-                begins = min(len(data), len(split_records(data, self.mapping)[0]) + 1)
-            data, offset = data[begins:], offset + begins
+                offset = min(len(data), len(split_records(data, self.mapping)[0]) + 1)
+                data = data[offset:]
             records = split_records(data, self.mapping)
             parsed = self._parse(data, records, unit.header)
             yield parsed.placed(offset, num_lines=len(records), offset=offset, stored_bytes=stored_bytes)
