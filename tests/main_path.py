@@ -30,7 +30,7 @@ BESIDE = (
     "beam_jobs/ingest/expired_keys.py", "beam_jobs/ingest/large_buckets.py", "beam_jobs/ingest/line_samples.py",
     "beam_jobs/ingest/pair_people.py", "beam_jobs/ingest/remainders.py", "beam_jobs/ingest/unreadable_log.py",
     "beam_jobs/ingest/windows.py", "beam_jobs/sources/delimited.py", "beam_jobs/sources/encodings.py",
-    "beam_jobs/sources/field_names.py", "beam_jobs/sources/lake_tables.py",
+    "beam_jobs/sources/field_names.py", "beam_jobs/sources/jsonl.py", "beam_jobs/sources/lake_tables.py",
     "beam_jobs/sources/log_times.py", "beam_jobs/sources/parquet.py", "clicktower/api.py", "flows/artifacts.py",
     "flows/config/optional_sections.py", "flows/config/recipe_file.py", "flows/config/refused_fields.py",
     "flows/config/replacements.py", "flows/guards/compare_models.py", "flows/guards/usual_figures.py",

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clicktower.beam_jobs.sources.field_names import ALIASES, is_name, may_be_shown, plain_name
-from clicktower.beam_jobs.sources.jsonl import is_too_deep
+from clicktower.beam_jobs.sources.json_columns import is_too_deep
 from clicktower.beam_jobs.sources.log_files import unreadable
 from clicktower.beam_jobs.sources.mapping import UTF8, Columns, Events, Mapping
 from clicktower.beam_jobs.sources.read_lines import (

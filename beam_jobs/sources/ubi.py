@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from clicktower.beam_jobs.compiled.log_library import library
-from clicktower.beam_jobs.sources.jsonl import WRONG_FIELD, JsonColumns, as_object
+from clicktower.beam_jobs.sources.json_columns import WRONG_FIELD, JsonColumns, as_object
 from clicktower.beam_jobs.sources.log_rows import WrongValues, log_rows
 from clicktower.beam_jobs.sources.mapping import Events, Mapping
 from clicktower.beam_jobs.sources.read_lines import bare_lines, split_lines
