@@ -43,7 +43,7 @@ from clicktower.training.model.model import Model, write_model  # noqa: E402
 from clicktower.training.model.parameters import Outputs, initial_parameters, layout_of  # noqa: E402
 from clicktower.training.model.recipe import Recipe  # noqa: E402
 from clicktower.training.ranking.hybrid import Confidence  # noqa: E402
-from clicktower.training.towers.tower_settings import Variational  # noqa: E402
+from clicktower.training.towers.tower_kinds import Variational  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "duplicates.json"
 PUBLISHED = 537_088  # questions, in the paper

@@ -36,7 +36,7 @@ from clicktower.training.model.decoder import FIRST_WORD, Decoder, targets_of, v
 from clicktower.training.towers.bilstm import VariationalTower  # noqa: E402
 from clicktower.training.towers.text_batch import text_batch  # noqa: E402
 from clicktower.training.towers.tower import word_inputs  # noqa: E402
-from clicktower.training.towers.tower_settings import Variational  # noqa: E402
+from clicktower.training.towers.tower_kinds import Variational  # noqa: E402
 from clicktower.training.trainer.generate import RephrasingBatch  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "generative.json"

@@ -110,9 +110,9 @@ def training_path(kernel: Status) -> Finding:
     if kernel.instructions == "generic":
         fix = "Use a processor that has them, or see that the virtual machine shows them."
         return Finding("path", "look", "the compiled kernel, without AVX2 or AVX-512: several times slower", fix)
-    from clicktower.training.model.kernel_towers import TRAINED  # loads pyarrow
+    from clicktower.training.towers.tower_settings import TowerSettings
 
-    towers = ", ".join(tower.kind for tower in TRAINED)
+    towers = ", ".join(kind for kind, settings in TowerSettings.all_kinds().items() if settings().kernel_trains)
     return Finding("path", "good", f"the compiled kernel with {kernel.instructions} ({towers}); torch for other towers")
 
 

@@ -38,7 +38,7 @@ from clicktower.schemas.text_contract import words as words_of
 from clicktower.training.model.embedding import AnyEncoder, members_of, search_vectors
 from clicktower.training.model.model import Model
 from clicktower.training.model.recipe import Recipe, tower_name
-from clicktower.training.towers import tower_settings as towers
+from clicktower.training.towers.tower_settings import LSTM, GatedRecurrent
 
 OPSET = 17
 _LARGEST_BYTES = 2_000_000_000  # of a protobuf message
@@ -121,7 +121,7 @@ def _tower(graph: Graph, model: Model) -> str:
     part = {name: parts[name].astype(np.float32) for name, _ in model.recipe.tower_parts}
     words = _word_inputs(graph, model.recipe, parts["W"].astype(np.float32))
     tower = model.recipe.tower
-    if isinstance(tower, towers.LSTM):
+    if isinstance(tower, LSTM):
         return lstm(graph, tower, words, part, "forward")
     output: str = resolve_name("clicktower.flows.releases.tower_graphs:tower_graph")(graph, tower, words, part)
     return output
@@ -145,7 +145,7 @@ def _word_inputs(graph: Graph, recipe: Recipe, table: np.ndarray) -> str:
 
 def lstm(
     graph: Graph,
-    tower: towers.GatedRecurrent,
+    tower: GatedRecurrent,
     words: str,
     part: Mapping[str, np.ndarray],
     direction: str,

@@ -25,7 +25,7 @@ from clicktower.training.model.embedding import Side, TextEncoder, search_vector
 from clicktower.training.model.model import Model
 from clicktower.training.model.word_vectors import read_vectors
 from clicktower.training.ranking.bm25 import K1, B, count_terms
-from clicktower.training.towers.tower_settings import Variational
+from clicktower.training.towers.tower_kinds import Variational
 from clicktower.training.trainer.labelled_shards import LabelledData, LabelledRows
 
 COSINE, W2, CLASSIFIER, MAJORITY = "model", "w2", "classifier", "constant"

@@ -22,29 +22,18 @@ from clicktower.training.model.embedding import Empty
 from clicktower.training.model.objective_settings import Clicks
 from clicktower.training.model.recipe import Nesterov, Recipe
 from clicktower.training.towers.text_table import Ragged, TextTable, WordRows, list_offsets
-from clicktower.training.towers.tower_settings import (
-    DSSM,
-    LSTM,
-    RNN,
-    SIGMA_MIN,
-    Bag,
-    BiLSTM,
-    GatedRecurrent,
-    Variational,
-)
+from clicktower.training.towers.tower_settings import SIGMA_MIN
 
-TRAINED = (LSTM, BiLSTM, RNN, Bag, DSSM)
-SERVED = (*TRAINED, Variational)
+KERNELS = ("rnn", "lstm", "bag", "dssm")  # the cells, by their numbers
 
 
 def can_encode(recipe: Recipe) -> bool:
     """Whether the compiled path encodes with this recipe's towers, on this machine."""
     return (
         status().available
-        and isinstance(recipe.tower, SERVED)
+        and bool(recipe.tower.kernel)
         and recipe.tower.cells % 16 == 0
-        and (not isinstance(recipe.tower, DSSM) or recipe.tower.hidden % 16 == 0)
-        and (not isinstance(recipe.tower, RNN) or recipe.tower.bias)
+        and recipe.tower.columns % 16 == 0
         and recipe.dtype == "float32"
         and recipe.word_vectors is None
     )
@@ -54,8 +43,7 @@ def can_train(recipe: Recipe) -> bool:
     """Whether it also trains them."""
     return (
         can_encode(recipe)
-        and isinstance(recipe.tower, TRAINED)
-        and not (isinstance(recipe.tower, LSTM) and recipe.tower.gradient == "appendix")
+        and recipe.tower.kernel_trains
         and isinstance(recipe.optimiser, Nesterov)
         and isinstance(recipe.objective, Clicks)
         and not recipe.objective.teacher
@@ -253,8 +241,6 @@ def kernel_batch(
 # Shapes: R rows of W, G columns, N texts, D states of both directions, h dimensions of a distribution.
 
 
-BOTH_WAYS = (BiLSTM, Variational)  # towers that read a text from left to right and from right to left
-ADDING_UP = (Bag, DSSM)  # towers that add up all words at once: they share no prefixes
 # Texts per batch: more texts share more words; fewer are spread more evenly over threads.
 MOST_TEXTS = 2_048
 BATCHES_OF_A_THREAD = 8
@@ -263,9 +249,6 @@ SHORT_BYTES = 4_096  # up to this size counting the words first is not worth it
 
 class _Cell(ctypes.Structure):
     _fields_ = fields(cells="i", kind="i", forget_gate="i", peepholes="i", outputs="i")
-
-
-_RNN, _LSTM, _BAG, _DSSM = range(4)
 
 
 class TowerStruct(ctypes.Structure):
@@ -286,20 +269,18 @@ class TowerPoint:
     ) -> None:
         assert table_RG.dtype == np.float32
         assert table_RG.flags.c_contiguous
-        tower, directions = recipe.tower, 2 if isinstance(recipe.tower, BOTH_WAYS) else 1
-        cell, names = _Cell(tower.cells, _RNN), ("W_rec", "b", "W_peep")
-        if isinstance(tower, GatedRecurrent):
-            cell = _Cell(tower.cells, _LSTM, tower.forget_gate, tower.peepholes)
-        elif isinstance(tower, Bag):
-            cell = _Cell(tower.cells, _BAG)
-        elif isinstance(tower, DSSM):
-            cell, names = _Cell(tower.hidden, _DSSM, outputs=tower.cells), ("W_s", "b", "b_s")
+        tower, names = recipe.tower, ("W_rec", "b", "W_peep")
+        cell = _Cell(tower.cells, KERNELS.index(tower.kernel))
+        if tower.kernel == "lstm":
+            cell.forget_gate, cell.peepholes = tower.forget_gate, tower.peepholes
+        elif tower.kernel == "dssm":
+            cell.cells, cell.outputs, names = tower.hidden, tower.cells, ("W_s", "b", "b_s")
         dense = [np.ascontiguousarray(parts[name]) for name in names if name in parts]
         pointers = [part.ctypes.data for part in dense] + [None] * (3 - len(dense))
-        handle = library().weights_new(ctypes.byref(cell), directions, *pointers)
+        handle = library().weights_new(ctypes.byref(cell), tower.ways, *pointers)
         weights = Owned("weights", handle, f"a tower of {tower.cells:,} cells")
         self._kept = (weights, table_RG, place)
-        self.dimensions = tower.cells * directions
+        self.dimensions = tower.cells * tower.ways
         self.struct = TowerStruct(weights.handle, table_RG.ctypes.data, None if place is None else place.ctypes.data)
 
     def encode(self, batch: BatchIndex, out_Nd: np.ndarray) -> None:
@@ -322,9 +303,9 @@ class CompiledTower:
     ) -> None:
         """`table_RG`, `place`: as in TowerPoint, which reads them in place. `table_rows`: of the whole W."""
         self._point = point = TowerPoint(recipe, table_RG, parts, place)
-        self._above = Distribution(parts) if isinstance(recipe.tower, Variational) else None
-        self._both_directions = isinstance(recipe.tower, BOTH_WAYS)
-        self._share_prefixes = not isinstance(recipe.tower, ADDING_UP)
+        self._above = Distribution(parts) if "W_mu" in parts else None
+        self._both_directions = recipe.tower.ways == 2
+        self._share_prefixes = not recipe.tower.adds_up
         self._read = table_rows, recipe.max_words, recipe.overflow == "merge"
         self._address = ctypes.addressof(point.struct)
         self._text_encode = library().text_encode

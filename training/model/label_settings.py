@@ -8,7 +8,8 @@ from pydantic import BeforeValidator
 from clicktower.schemas.release import Similarity
 from clicktower.schemas.section import Count, Factor, Natural, SectionFamily, Share, none_to_null, one_of, section
 from clicktower.training.model.objective_settings import ObjectiveSettings
-from clicktower.training.towers.tower_settings import TowerSettings, Variational
+from clicktower.training.towers.tower_kinds import Variational
+from clicktower.training.towers.tower_settings import TowerSettings
 
 
 @section

@@ -37,8 +37,7 @@ from clicktower.training.towers.tower import (
     reading_order,
     text_sums,
 )
-from clicktower.training.towers.tower_kinds import CLSM, CNN, SWEM
-from clicktower.training.towers.tower_settings import DSSM, Bag
+from clicktower.training.towers.tower_kinds import CLSM, CNN, DSSM, SWEM, Bag
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,12 @@
-"""The settings of towers that a plain training does not name: those of other papers, and the LSTM as it is printed."""
+"""The settings of towers that a plain training does not name: the paper's others, those of other papers, and the
+LSTM as it is printed.
+"""
 
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator
 
-from clicktower.schemas.section import Count, Factor, section
+from clicktower.schemas.section import Count, Factor, Unnamed, section
 from clicktower.training.towers.tower_settings import GatedRecurrent, Shapes, TowerSettings, Truncated
 
 
@@ -15,6 +17,112 @@ def _odd(words: int) -> int:
 
 
 Window = Annotated[Count, AfterValidator(_odd)]  # words
+
+
+@section
+class BiLSTM(GatedRecurrent, Truncated):
+    """An LSTM in each direction; their last states are the embedding."""
+
+    code: ClassVar[str] = "clicktower.training.towers.bilstm:BidirectionalLSTM"
+    ways: ClassVar[int] = 2
+    kind: Literal["bilstm"] = "bilstm"
+
+    @property
+    def kernel(self) -> str:
+        return "lstm"
+
+
+@section
+class RNN(Truncated):
+    """A plain recurrent network; the last state is the embedding.
+
+    Args:
+        bias: b, which the paper's second version does not have.
+    """
+
+    code: ClassVar[str] = "clicktower.training.towers.recurrent:RNNTower"
+    kind: Literal["rnn"] = "rnn"
+    bias: Annotated[bool, Unnamed(at=True)] = True
+
+    @property
+    def parts(self) -> Shapes:
+        recurrent: Shapes = (("W_rec", (self.cells, self.columns)),)
+        return (*recurrent, ("b", (self.columns,))) if self.bias else recurrent
+
+    @property
+    def kernel(self) -> str:
+        return "rnn" if self.bias else ""
+
+
+@section
+class DSSM(TowerSettings):
+    """A bag of letter trigrams below a tanh layer (Huang et al.).
+
+    Args:
+        hidden: tanh units below the embedding.
+    """
+
+    code: ClassVar[str] = "clicktower.training.towers.bag:DSSMTower"
+    adds_up: ClassVar[bool] = True
+    kind: Literal["dssm"] = "dssm"
+    hidden: Count = 288
+
+    @property
+    def columns(self) -> int:
+        return self.hidden
+
+    @property
+    def parts(self) -> Shapes:
+        return ("b", (self.hidden,)), ("W_s", (self.hidden, self.cells)), ("b_s", (self.cells,))
+
+    @property
+    def kernel(self) -> str:
+        return "dssm"
+
+
+@section
+class Bag(TowerSettings):
+    """The sum of letter trigrams."""
+
+    code: ClassVar[str] = "clicktower.training.towers.bag:BagTower"
+    adds_up: ClassVar[bool] = True
+    kind: Literal["bag"] = "bag"
+
+    @property
+    def kernel(self) -> str:
+        return "bag"
+
+
+@section
+class Variational(GatedRecurrent, Truncated):
+    """A distribution over embeddings (Deudon).
+
+    Args:
+        latent: h, dimensions of a text's distribution.
+    """
+
+    code: ClassVar[str] = "clicktower.training.towers.bilstm:VariationalTower"
+    ways: ClassVar[int] = 2
+    kind: Literal["variational"] = "variational"
+    latent: Count = 96
+
+    @property
+    def dimensions(self) -> int:
+        return 2 * self.latent
+
+    @property
+    def parts(self) -> Shapes:
+        weights, bias = (self.ways * self.cells, self.latent), (self.latent,)
+        distribution: Shapes = (("W_mu", weights), ("b_mu", bias), ("W_sigma", weights), ("b_sigma", bias))
+        return super().parts + distribution
+
+    @property
+    def kernel(self) -> str:
+        return "lstm"
+
+    @property
+    def kernel_trains(self) -> bool:
+        return False
 
 
 @section

@@ -1,4 +1,6 @@
-"""The settings of every tower, free of torch, so that naming and checking a recipe stays fast."""
+"""The settings of towers, free of torch, so that naming and checking a recipe stays fast: the LSTM's here, others in
+tower_kinds.
+"""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -23,6 +25,8 @@ class TowerSettings(SectionFamily):
     """
 
     elsewhere: ClassVar[str] = "clicktower.training.towers.tower_kinds"
+    ways: ClassVar[int] = 1  # 2: it reads a text from left to right and from right to left
+    adds_up: ClassVar[bool] = False  # all words at once: texts share no prefixes
     cells: Count = 96
 
     @property
@@ -49,6 +53,16 @@ class TowerSettings(SectionFamily):
     def truncation(self) -> int:
         """T: how many steps back from the word a text ends with gradients reach; 0 is all of them."""
         return 0
+
+    @property
+    def kernel(self) -> str:
+        """The cell of the compiled kernels that computes it (model.kernel_towers); empty for none."""
+        return ""
+
+    @property
+    def kernel_trains(self) -> bool:
+        """Whether the kernels also have its gradient."""
+        return bool(self.kernel)
 
 
 @section
@@ -89,7 +103,6 @@ class GatedRecurrent(Recurrent):
         forget_bias: Added to the forget gate's initial part of b; 0 without forget_gate.
     """
 
-    ways: ClassVar[int] = 1  # 2: one LSTM reads from left to right, another from right to left
     forget_gate: bool = False
     peepholes: bool = False
     forget_bias: Annotated[float, Field(ge=-100, le=100)] = 0.0
@@ -132,82 +145,10 @@ class LSTM(GatedRecurrent, Truncated):
     kind: Literal["lstm"] = "lstm"
     gradient: Annotated[Literal["exact", "appendix"], Unnamed(at="exact")] = "exact"
 
-
-@section
-class BiLSTM(GatedRecurrent, Truncated):
-    """An LSTM in each direction; their last states are the embedding."""
-
-    code: ClassVar[str] = "clicktower.training.towers.bilstm:BidirectionalLSTM"
-    ways: ClassVar[int] = 2
-    kind: Literal["bilstm"] = "bilstm"
-
-
-@section
-class RNN(Truncated):
-    """A plain recurrent network; the last state is the embedding.
-
-    Args:
-        bias: b, which the paper's second version does not have.
-    """
-
-    code: ClassVar[str] = "clicktower.training.towers.recurrent:RNNTower"
-    kind: Literal["rnn"] = "rnn"
-    bias: Annotated[bool, Unnamed(at=True)] = True
+    @property
+    def kernel(self) -> str:
+        return "lstm"
 
     @property
-    def parts(self) -> Shapes:
-        recurrent: Shapes = (("W_rec", (self.cells, self.columns)),)
-        return (*recurrent, ("b", (self.columns,))) if self.bias else recurrent
-
-
-@section
-class DSSM(TowerSettings):
-    """A bag of letter trigrams below a tanh layer (Huang et al.).
-
-    Args:
-        hidden: tanh units below the embedding.
-    """
-
-    code: ClassVar[str] = "clicktower.training.towers.bag:DSSMTower"
-    kind: Literal["dssm"] = "dssm"
-    hidden: Count = 288
-
-    @property
-    def columns(self) -> int:
-        return self.hidden
-
-    @property
-    def parts(self) -> Shapes:
-        return ("b", (self.hidden,)), ("W_s", (self.hidden, self.cells)), ("b_s", (self.cells,))
-
-
-@section
-class Bag(TowerSettings):
-    """The sum of letter trigrams."""
-
-    code: ClassVar[str] = "clicktower.training.towers.bag:BagTower"
-    kind: Literal["bag"] = "bag"
-
-
-@section
-class Variational(GatedRecurrent, Truncated):
-    """A distribution over embeddings (Deudon).
-
-    Args:
-        latent: h, dimensions of a text's distribution.
-    """
-
-    code: ClassVar[str] = "clicktower.training.towers.bilstm:VariationalTower"
-    ways: ClassVar[int] = 2
-    kind: Literal["variational"] = "variational"
-    latent: Count = 96
-
-    @property
-    def dimensions(self) -> int:
-        return 2 * self.latent
-
-    @property
-    def parts(self) -> Shapes:
-        weights, bias = (self.ways * self.cells, self.latent), (self.latent,)
-        distribution: Shapes = (("W_mu", weights), ("b_mu", bias), ("W_sigma", weights), ("b_sigma", bias))
-        return super().parts + distribution
+    def kernel_trains(self) -> bool:
+        return self.gradient == "exact"

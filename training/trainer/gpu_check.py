@@ -27,7 +27,8 @@ from clicktower.training.model.parameters import CPU, Device, Encoder, initial_p
 from clicktower.training.model.recipe import DeviceName, Recipe
 from clicktower.training.model.recipe import recipe as named_recipe
 from clicktower.training.towers.text_table import Ragged, TextTable, list_offsets
-from clicktower.training.towers.tower_settings import LSTM, BiLSTM
+from clicktower.training.towers.tower_kinds import BiLSTM
+from clicktower.training.towers.tower_settings import LSTM
 from clicktower.training.trainer.click_loss import pair_batch, pair_gradient
 from clicktower.training.trainer.job import ON_GPU
 from clicktower.training.trainer.large_update import Workers

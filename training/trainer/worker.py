@@ -23,7 +23,6 @@ from clicktower.training.kernel.kernel_library import status
 from clicktower.training.model.model import Model, write_model
 from clicktower.training.model.parameters import CPU, Device, Layout, initial_parameters, layout_of, require_memory
 from clicktower.training.model.recipe import Nesterov, Recipe
-from clicktower.training.towers.tower_settings import BiLSTM, Truncated
 from clicktower.training.trainer.checkpoint import Position, newest_checkpoint, read_checkpoint
 from clicktower.training.trainer.job import COMPILED, ROWS, TrainingJob, require_served
 from clicktower.training.trainer.kernel_path import CompiledPath, compiled_batch
@@ -188,9 +187,8 @@ def path_of(
     """The path of an arithmetic. `batch_of`: the objective's (training.trainer.objective), for gradients in torch."""
     if arithmetic == COMPILED:
         # A cut cannot apply to only some of the texts that share a step.
-        share_prefixes = isinstance(recipe.tower, Truncated) and not recipe.tower.truncate_steps
-        both_directions = isinstance(recipe.tower, BiLSTM)
-        prepare = partial(compiled_batch, both_directions=both_directions, share_prefixes=share_prefixes)
+        share_prefixes = not recipe.tower.adds_up and not recipe.tower.truncation
+        prepare = partial(compiled_batch, both_directions=recipe.tower.ways == 2, share_prefixes=share_prefixes)
         return CompiledPath(num_threads, prepare)
     from clicktower.training.trainer.reference_path import ReferencePath, RowsPath
 

@@ -13,7 +13,7 @@ from clicktower.schemas.section import changed, named_settings
 from clicktower.training.model.label_settings import Generate
 from clicktower.training.model.parameters import layout_of
 from clicktower.training.model.recipe import Recipe, names, recipe
-from clicktower.training.towers.tower_settings import RNN
+from clicktower.training.towers.tower_kinds import RNN
 from clicktower.training.trainer.launch import pretraining
 
 
