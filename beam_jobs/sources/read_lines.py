@@ -189,7 +189,7 @@ def start_of(file: str, encoding: str = UTF8) -> FileStart:
             text = _first_bytes(_open(Unit(file=file, start=0, end=size, kind=kind, encoding=encoding), opened))
     except OSError as error:
         if "too much memory" in str(error):
-            raise _damaged(file, 0, error) from None
+            raise _damaged(file, error) from None
         raise unreadable(file, error) from None
     return FileStart(size=size, kind=kind, text=b"\n" if text is None else text)
 
@@ -273,8 +273,9 @@ def read_blocks(unit: Unit, block_bytes: int = BLOCK_BYTES) -> Iterator[LineBloc
     try:
         with storage.open_read(unit.file) as file:
             yield from _cut(unit, file, _open(unit, file), block_bytes)
-    except OSError as error:
-        raise unreadable(unit.file, error) from None
+    except _DECODER_ERRORS as error:
+        is_systems = isinstance(error, OSError) and (error.errno is not None or not unit.is_stream)
+        raise (unreadable if is_systems else _damaged)(unit.file, error) from None  # decoders' have no number
 
 
 def _open(unit: Unit, file: IO[bytes]) -> Any:
@@ -295,42 +296,22 @@ def _cut(unit: Unit, file: IO[bytes], stream: Any, block_bytes: int) -> Iterator
     position, counted = unit.start, unit.start
     if unit.start:  # a line across the border belongs to the range before
         stream.seek(unit.start - 1)
-        position += len(_read_line(unit, stream, unit.start)) - 1
+        position += len(_rest_of_line(unit, stream, unit.start)) - 1
     while unit.is_stream or position < unit.end:
         num_bytes = block_bytes if unit.is_stream else min(block_bytes, unit.end - position)
-        data = _read(unit, stream, num_bytes, position)
+        data = stream.read(num_bytes)
         if not data:
             return
         if not data.endswith(b"\n"):
-            data += _read_line(unit, stream, position + len(data))
+            data += _rest_of_line(unit, stream, position + len(data))
         here = file.tell() if unit.is_stream else min(position + len(data), unit.end)
         yield LineBlock(offset=position, data=data, stored_bytes=here - counted)
         position, counted = position + len(data), here
 
 
-def _read(unit: Unit, stream: Any, size: int, position: int) -> bytes:
-    """Up to `size` bytes, fewer only at the end. The error for a damaged compressed file says how much of it is
-    readable.
-    """
-    if not unit.is_stream:
-        return stream.read(size)
-    pieces: list[bytes] = []
-    length = 0
-    try:
-        while length < size and (piece := stream.read1(size - length)):
-            pieces.append(piece)
-            length += len(piece)
-    except _DECODER_ERRORS as error:
-        raise _damaged(unit.file, position + length, error) from None
-    return b"".join(pieces)
-
-
-def _read_line(unit: Unit, stream: Any, position: int) -> bytes:
+def _rest_of_line(unit: Unit, stream: Any, position: int) -> bytes:
     """The rest of a line, including its end."""
-    try:
-        line = stream.readline(MAX_LINE_BYTES)
-    except _DECODER_ERRORS as error:
-        raise _damaged(unit.file, position, error) from None
+    line: bytes = stream.readline(MAX_LINE_BYTES)
     if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
         raise endless_line_error(unit.file, position)
     return line
@@ -352,9 +333,7 @@ def endless_line_error(file: str, position: int) -> StageError:
     )
 
 
-def _damaged(file: str, position: int, error: Exception) -> StageError:
-    if isinstance(error, OSError) and error.errno is not None:  # the decoders' own errors have no number
-        return unreadable(file, error)
+def _damaged(file: str, error: Exception) -> StageError:
     if "too much memory" in str(error):
         return StageError(
             f"{file} was packed with a longer memory than 128 MiB (zstd --long=28 or more).",
@@ -362,10 +341,7 @@ def _damaged(file: str, position: int, error: Exception) -> StageError:
         )
     is_cut = isinstance(error, EOFError) or "Truncated" in str(error)
     ends = "ends in the middle of its compressed data" if is_cut else "has damaged compressed data"
-    return StageError(
-        f"{file} {ends}; {position:,} uncompressed bytes of it can be read. Nothing of it was kept.",
-        "Copy the file again, or leave it out.",
-    )
+    return StageError(f"{file} {ends}. Nothing of it was kept.", "Copy the file again, or leave it out.")
 
 
 # Functions on the lines of a block: split, check, hash.

@@ -59,7 +59,7 @@ def _zstd(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, _zstd])
-def test_packed_data_that_are_cut_or_damaged_are_an_error_that_says_how_far_they_were_good(tmp_path, pack):
+def test_packed_data_that_are_cut_or_damaged_are_an_error(tmp_path, pack):
     rng = random.Random(0)
     whole = b"".join(b"%x\n" % rng.getrandbits(256) for _ in range(5000))
     packed = pack(whole)
@@ -70,11 +70,8 @@ def test_packed_data_that_are_cut_or_damaged_are_an_error_that_says_how_far_they
                        (bytes(flipped), "damaged"), (packed + b"garbage behind it", "damaged")):  # fmt: skip
         (tmp_path / "log").write_bytes(bad)
         (unit,) = plan_reading([str(tmp_path / "log")]).units
-        with pytest.raises(StageError, match=found) as caught:
+        with pytest.raises(StageError, match=f"{found}.*Nothing of it was kept"):
             list(read_blocks(unit, 1000))
-        assert "can be read" in caught.value.problem
-        readable = int(caught.value.problem.split(";")[1].split()[0].replace(",", ""))
-        assert 0 <= readable <= len(whole)
 
 
 @pytest.mark.parametrize(("name", "content", "found"), [
