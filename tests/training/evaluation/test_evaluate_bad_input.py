@@ -55,7 +55,7 @@ def evaluated(model, tmp_path):
         ({"documents": GIVEN["documents"] + "d1\tagain\n"}, r"1 ids occur more than once in .* \(d1\)"),
         ({"qrels": GIVEN["qrels"] + "q2 0 d3 51\n"}, "A grade of 51 has a gain of 2.grade"),
         ({"qrels": GIVEN["qrels"] + "q2 0 d3 1024\n"}, "A grade of 1,024 has a gain of 2.grade"),
-        ({"qrels": GIVEN["qrels"] + f"q2 0 d3 {10**30}\n"}, "Line 5 of .* has another in its place"),
+        ({"qrels": GIVEN["qrels"] + f"q2 0 d3 {10**30}\n"}, "Line 5 of .* has no grade as its last field"),
         ({"qrels": GIVEN["qrels"] + "click-derived-1 0 d3 1\n"}, "1 of the 3 queries of .* are derived from clicks"),
     ],
 )
