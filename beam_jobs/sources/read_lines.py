@@ -274,8 +274,9 @@ def read_blocks(unit: Unit, block_bytes: int = BLOCK_BYTES) -> Iterator[LineBloc
         with storage.open_read(unit.file) as file:
             yield from _cut(unit, file, _open(unit, file), block_bytes)
     except _DECODER_ERRORS as error:
-        is_systems = isinstance(error, OSError) and (error.errno is not None or not unit.is_stream)
-        raise (unreadable if is_systems else _damaged)(unit.file, error) from None  # decoders' have no number
+        if isinstance(error, OSError) and (error.errno is not None or not unit.is_stream):  # decoders' have no number
+            raise unreadable(unit.file, error) from None
+        raise _damaged(unit.file, error) from None
 
 
 def _open(unit: Unit, file: IO[bytes]) -> Any:

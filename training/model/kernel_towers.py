@@ -22,7 +22,7 @@ from clicktower.training.model.embedding import Empty
 from clicktower.training.model.objective_settings import Clicks
 from clicktower.training.model.recipe import Nesterov, Recipe
 from clicktower.training.towers.text_table import Ragged, TextTable, WordRows, list_offsets
-from clicktower.training.towers.tower_settings import SIGMA_MIN
+from clicktower.training.towers.tower_settings import SIGMA_MIN, GatedRecurrent
 
 KERNELS = ("rnn", "lstm", "bag", "dssm")  # the cells, by their numbers
 
@@ -271,10 +271,10 @@ class TowerPoint:
         assert table_RG.flags.c_contiguous
         tower, names = recipe.tower, ("W_rec", "b", "W_peep")
         cell = _Cell(tower.cells, KERNELS.index(tower.kernel))
-        if tower.kernel == "lstm":
+        if isinstance(tower, GatedRecurrent):
             cell.forget_gate, cell.peepholes = tower.forget_gate, tower.peepholes
         elif tower.kernel == "dssm":
-            cell.cells, cell.outputs, names = tower.hidden, tower.cells, ("W_s", "b", "b_s")
+            cell.cells, cell.outputs, names = tower.columns, tower.cells, ("W_s", "b", "b_s")
         dense = [np.ascontiguousarray(parts[name]) for name in names if name in parts]
         pointers = [part.ctypes.data for part in dense] + [None] * (3 - len(dense))
         handle = library().weights_new(ctypes.byref(cell), tower.ways, *pointers)
