@@ -77,15 +77,12 @@ def test_a_gzip_of_nothing_is_empty(tmp_path):
     assert "is empty" in str(_fails([tmp_path / "nothing.gz"], tmp_path / "store"))
 
 
-def test_a_truncated_gzip_names_the_file_and_how_far_it_was_readable(tmp_path):
-    whole = b"\n".join(random_log(0))
-    packed = gzip.compress(whole)
+def test_a_truncated_gzip_is_an_error_that_names_the_file(tmp_path):
+    packed = gzip.compress(b"\n".join(random_log(0)))
     log = tmp_path / "cut.gz"
     log.write_bytes(packed[: len(packed) // 2])
     error = _fails([log], tmp_path / "store")
-    assert str(log) in str(error)
-    readable = int(error.problem.split(";")[1].split()[0].replace(",", ""))
-    assert 0 <= readable < len(whole)  # what was unpacked before the piece that ends early
+    assert error.problem == f"{log} ends in the middle of its compressed data. Nothing of it was kept."
 
 
 def test_a_damaged_gzip_is_an_error(tmp_path):
