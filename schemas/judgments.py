@@ -37,7 +37,7 @@ CLICK_DERIVED = "click-derived-"
 
 _FORMS = "clicktower.schemas.judgment_forms"  # of .json and .jsonl, loaded where there is such a file
 MAX_GRADE = 1_000_000  # a larger number is not a grade but another column
-_FORM = f"query id, 0, document id and a grade, a whole number from -{MAX_GRADE:,} to {MAX_GRADE:,}"
+_QRELS_LINE = f"query id, 0, document id and a grade, a whole number from -{MAX_GRADE:,} to {MAX_GRADE:,}"
 _BEIR_HEADER = ["query-id", "corpus-id", "score"]
 _GRADE = re.compile(r"-?[0-9]{1,9}", re.ASCII)
 _FIELD = re.compile(r"[^ \t\r\f\v]+")  # of a line: other white space, such as a no-break space, may be in an id
@@ -116,10 +116,10 @@ def _judgments(uri: str) -> Iterable[tuple[str, str, int]]:
         if is_beir and len(parts) == 3:
             parts.insert(1, "0")
         if len(parts) != 4:
-            raise bad_line(uri, number, _FORM, f"has {len(parts)} fields")
+            raise bad_line(uri, number, _QRELS_LINE, f"has {len(parts)} fields")
         query_id, _, document_id, grade = parts
         if not _GRADE.fullmatch(grade) or abs(int(grade)) > MAX_GRADE:
-            raise bad_line(uri, number, _FORM, "has no grade as its last field")
+            raise bad_line(uri, number, _QRELS_LINE, "has no grade as its last field")
         yield query_id, document_id, int(grade)
 
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from clicktower.flows.releases.query_onnx import CannotExport, Graph, lstm, states
 from clicktower.training.towers import tower_kinds
-from clicktower.training.towers import tower_kinds as kinds
 from clicktower.training.towers.tower_settings import SIGMA_MIN, GatedRecurrent, TowerSettings
 
 _LAST = np.iinfo(np.int64).max
@@ -18,13 +17,13 @@ _LAST = np.iinfo(np.int64).max
 def tower_graph(graph: Graph, tower: TowerSettings, words: str, part: Mapping[str, np.ndarray]) -> str:
     """The output of the embedding of a text with these words. Raises CannotExport for a tower without a graph."""
     match tower:
-        case kinds.RNN():
+        case tower_kinds.RNN():
             return _rnn(graph, tower.cells, words, part)
-        case kinds.Bag():
+        case tower_kinds.Bag():
             return _sum(graph, words)
-        case kinds.BiLSTM():
+        case tower_kinds.BiLSTM():
             return _bilstm(graph, tower, words, part)
-        case kinds.DSSM():
+        case tower_kinds.DSSM():
             return _semantic(graph, _sum(graph, words), part)
         case tower_kinds.CLSM():
             return _clsm(graph, tower, words, part)
@@ -33,7 +32,7 @@ def tower_graph(graph: Graph, tower: TowerSettings, words: str, part: Mapping[st
         case tower_kinds.MaxPooled():
             states_TD = _bilstm(graph, tower, words, part, every=True)
             return graph.add("ReduceMax", states_TD, axes=[0], keepdims=0)
-        case kinds.Variational():
+        case tower_kinds.Variational():
             return _variational(graph, tower, words, part)
     raise CannotExport(f"there is no graph for the tower {tower.kind}.")
 
@@ -76,7 +75,7 @@ def _self_attentive(graph: Graph, tower: tower_kinds.SelfAttentive, words: str, 
     return graph.add("Reshape", sums_rD, graph.ints(-1))
 
 
-def _variational(graph: Graph, tower: kinds.Variational, words: str, part: Mapping[str, np.ndarray]) -> str:
+def _variational(graph: Graph, tower: tower_kinds.Variational, words: str, part: Mapping[str, np.ndarray]) -> str:
     """μ and σ of the last states, concatenated."""
     ours = ("W_mu", "b_mu", "W_sigma", "b_sigma")
     recurrent = {name: value for name, value in part.items() if name not in ours}
