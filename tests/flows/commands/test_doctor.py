@@ -74,7 +74,7 @@ def test_a_check_that_fails_itself_is_a_finding():
 @pytest.mark.parametrize(
     ("status", "state", "words"),
     [
-        (Status(available=True, instructions="avx512", reason="x"), "good", "with avx512 (lstm, bilstm, rnn, dssm, bag)"),
+        (Status(available=True, instructions="avx512", reason="x"), "good", "avx512 (lstm, bilstm, rnn, dssm, bag)"),
         (Status(available=True, instructions="generic", reason="x"), "look", "without AVX2 or AVX-512"),
         (Status(available=False, instructions="", reason="none was built"), "look", "Install a C++ compiler"),
         (Status(available=False, instructions="", reason="none was built"), "look", "touch pyproject.toml"),
