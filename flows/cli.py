@@ -53,9 +53,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run a command line and exit with its code; without `argv` that of this process, which ends with it."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     command, json = _command(arguments), "--json" in arguments
-    if command != "serve":  # it answers what it has taken on
-        end_at_signals(partial(_say_ended, command, json))
     try:
+        if command != "serve":  # it answers what it has taken on
+            end_at_signals(partial(_say_ended, command, json))
         if argv is None and command in COMMANDS and (COMMANDS[command].on_engine or command in ("search", "serve")):
             from clicktower.beam_jobs import keep_out_unused_imports
 

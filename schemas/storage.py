@@ -10,6 +10,7 @@ import glob
 import hashlib
 import mmap
 import os
+import re
 import stat
 import time
 import uuid
@@ -25,6 +26,9 @@ from fsspec.implementations.local import LocalFileSystem
 BUILDING = ".building-"  # what the name of an unfinished file or folder begins with
 ABANDONED_SECONDS = 24 * 3600  # after which nobody works at it any more
 REMOVE_TRIES = 10
+# An attempt at an output and its scratch folder, which their stage alone makes (`make_folder`): a thread or a worker
+# that is late does not bring them back.
+_ATTEMPT = re.compile(r"attempt-[0-9a-f]{12}(-scratch)?")
 _MARKS = set("*?[")  # of a pattern
 _NO_FOLDERS = {"s3", "gs", "abfs"}
 Found = TypeVar("Found")
@@ -131,7 +135,7 @@ def make_folder(uri: str, *, private: bool = False) -> None:
     The bucket's own rules govern who may read an object store.
     """
     fs, path = filesystem(uri)
-    _make(fs, path)
+    _make(fs, path, is_new_attempt=True)
     if private and is_local(uri) and os.stat(path).st_mode & 0o077:
         with suppress(PermissionError):  # it belongs to another user
             os.chmod(path, 0o700)
@@ -140,15 +144,18 @@ def make_folder(uri: str, *, private: bool = False) -> None:
 def remove(uri: str) -> None:
     """Remove a file or a folder with everything below it; a missing one is no error.
 
-    Two processes may remove the same folder at once: a file that the other has removed is no error.
+    Two may remove the same folder at once, and a third may still write to it: a file that is gone, or new, is no error.
     """
     fs, path = filesystem(uri)
     for _ in range(REMOVE_TRIES):
         if not fs.exists(path):
             return
-        with suppress(FileNotFoundError):
+        try:
             fs.rm(path, recursive=True)
             return  # without another look: by now the name may be that of another process's file, such as a claim
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError) and error.errno != errno.ENOTEMPTY:
+                raise
 
 
 def open_read(uri: str) -> IO[bytes]:
@@ -306,13 +313,18 @@ def place(built: str, uri: str) -> None:
     os.rename(path, to)
 
 
-def _make(fs: fsspec.AbstractFileSystem, path: str) -> None:
-    """Make a folder and its parents; below a private one each is private. An object store has none."""
+def _make(fs: fsspec.AbstractFileSystem, path: str, *, is_new_attempt: bool = False) -> None:
+    """Make a folder and its parents; below a private one each is private. An object store has none.
+
+    Raises FileNotFoundError below the folder of an attempt that has ended.
+    """
     if _NO_FOLDERS & set(_protocols(fs)):
         return  # s3fs would look for the bucket each time, and create one for a misspelt name
     if not isinstance(fs, LocalFileSystem):
         fs.makedirs(path, exist_ok=True)
     elif not os.path.isdir(path):
+        if _ATTEMPT.fullmatch(os.path.basename(path)) and not is_new_attempt:
+            raise FileNotFoundError(errno.ENOENT, "the attempt that it belongs to has ended", path)
         _make(fs, fs._parent(path))
         with suppress(FileExistsError):
             os.mkdir(path, _mode_below(path))

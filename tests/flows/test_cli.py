@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from clicktower.flows import cli
 from clicktower.flows.config.commands import COMMANDS
 from clicktower.flows.show import console, failures
 from clicktower.flows.submit import run_stage_command
@@ -98,6 +99,17 @@ def test_foreign_text_cannot_write_markup_or_escapes_to_a_terminal():
 def test_an_error_that_names_a_strangers_file_writes_no_escape_to_a_terminal(capsys):
     assert failures.report_error(StageError("Line 2 repeats q\x1b[31m1.", "Look at\nit."), "evaluate", False) == 1
     assert "repeats q�[31m1. Look at\nit." in capsys.readouterr().err
+
+
+def test_an_interrupt_as_a_command_begins_to_listen_for_it_prints_no_trace(monkeypatch, capfd):
+    def interrupted(last_words: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "end_at_signals", interrupted)
+    with pytest.raises((SystemExit, KeyboardInterrupt)) as ended:
+        cli.main(["settings"])
+    assert ended.value.args == (130,)
+    assert capfd.readouterr().err.startswith("interrupted; ")
 
 
 def test_an_interrupted_submitter_takes_its_stage_with_it(tmp_path):

@@ -20,6 +20,7 @@ from clicktower.schemas.stage import (
     open_result,
     planning,
     run_stage,
+    scratch_folder,
     silent,
     stage_folder,
 )
@@ -108,6 +109,25 @@ def test_a_failed_stage_leaves_nothing_behind(tmp_path):
     with pytest.raises(OSError, match="No space"):
         run_stage(str(tmp_path), request(), fail)
     assert storage.list_files(str(tmp_path)) == []
+
+
+def test_a_thread_that_is_late_does_not_bring_an_attempt_back(tmp_path):
+    """After Ctrl-C the threads of a job in this process go on to write until the process has ended."""
+    places = []
+
+    def interrupted(folder: str) -> Outcome:
+        places.extend([folder, scratch_folder(folder)])
+        for place in places:
+            storage.write_atomic(f"{place}/part/a.bin", b"in time")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_stage(str(tmp_path), request(), interrupted)
+    for place in places:
+        for write in storage.open_new, storage.write_atomic, storage.make_folder:
+            with pytest.raises(FileNotFoundError, match="has ended"):
+                write(f"{place}/part/a.bin")
+    assert [path.name for path in tmp_path.rglob("*")] == ["build"]
 
 
 def test_what_a_killed_attempt_left_is_cleared_by_the_next(tmp_path):

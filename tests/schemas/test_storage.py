@@ -97,6 +97,20 @@ with storage.building(sys.argv[1]) as built:
         assert [path.name for path in tmp_path.iterdir()] == [f"{storage.BUILDING}other-0"]
 
 
+def test_a_folder_goes_although_another_thread_still_writes_to_it(tmp_path, monkeypatch):
+    folder, rmdir, late = tmp_path / "scratch", os.rmdir, iter(range(3))
+
+    def write_before(path, **options) -> None:
+        if (number := next(late, None)) is not None:
+            (folder / f"late-{number}").write_bytes(b"late")
+        rmdir(path, **options)
+
+    (folder / "part").mkdir(parents=True)
+    monkeypatch.setattr(os, "rmdir", write_before)
+    storage.remove(str(folder))
+    assert not folder.exists()
+
+
 def test_a_full_disk_keeps_the_old_file_and_leaves_no_other(tmp_path):
     """The limit on a file's size stands for the disk: write() fails in the middle either way."""
     storage.write_atomic(str(tmp_path / "state"), b"old")
