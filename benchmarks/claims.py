@@ -344,8 +344,8 @@ def alike(dev: Judges, shards: str) -> dict:
 
 def before_training(model: Model) -> Model:
     """With parameters that are uniform as the recipe says (not by rarity)."""
-    towers = {name: initial_parameters(model.recipe, model.layout, name) for name in model.towers}
-    return Model.of(model.recipe, model.layout, towers)
+    towers = {name: initial_parameters(model.layout, name) for name in model.towers}
+    return Model.of(model.layout, towers)
 
 
 def main() -> None:

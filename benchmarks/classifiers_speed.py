@@ -36,7 +36,7 @@ from benchmarks.real_questions import QuestionPair, occurring_rows, read_questio
 from benchmarks.speed.contest import Entrant, in_turns, rounded  # noqa: E402
 from benchmarks.speed.step import figures, repeated, require_same, rows_of, run, step_arguments, tell  # noqa: E402
 from clicktower.schemas.section import changed  # noqa: E402
-from clicktower.training.model.parameters import Encoder, layout_of  # noqa: E402
+from clicktower.training.model.parameters import Encoder, Layout  # noqa: E402
 from clicktower.training.model.recipe import Recipe  # noqa: E402
 from clicktower.training.model.recipe import recipe as named_recipe  # noqa: E402
 from clicktower.training.towers.text_table import WordRows  # noqa: E402
@@ -81,12 +81,12 @@ class Bench:
     def __init__(self, questions: Questions, recipe: Recipe, word_columns: int, seed: int = 1) -> None:
         torch.manual_seed(seed)
         self.shard, self.task = questions.shard, classify_task(questions.shards, recipe)
-        num_rows = questions.shards.table_rows
+        num_rows = questions.shards.word_rows.trigram_rows
         self.stock_model = StockClassifier(recipe, num_rows, word_columns, len(CLASSES))
-        self.layout = layout_of(recipe, num_rows, self.task.outputs)
+        self.layout = Layout(recipe=recipe, word_rows=self.task.word_rows, outputs=self.task.outputs)
         start = {name: value.detach() for name, value in self.stock_model.named_parameters()}
         matrix = self.layout.join(self.stock_model.encoder.table(), self.stock_model.parts(start))
-        self.encoder = Encoder.of(recipe, self.layout, {"shared": matrix})
+        self.encoder = Encoder.of(self.layout, {"shared": matrix})
 
     def ours(self, rows: np.ndarray) -> tuple[float, torch.Tensor, Tensors]:
         """(the loss of the pairs `rows`, the rows of W they touch, gradients of these and of all parts)."""

@@ -40,9 +40,10 @@ from clicktower.schemas.text_contract import DEFAULT_TABLE_ROWS, normalise, word
 from clicktower.training.analysis.classifying import confidence_of  # noqa: E402
 from clicktower.training.model.label_settings import MLP, Classify, W2Features  # noqa: E402
 from clicktower.training.model.model import Model, write_model  # noqa: E402
-from clicktower.training.model.parameters import Outputs, initial_parameters, layout_of  # noqa: E402
+from clicktower.training.model.parameters import Layout, Outputs, initial_parameters  # noqa: E402
 from clicktower.training.model.recipe import Recipe  # noqa: E402
 from clicktower.training.ranking.hybrid import Confidence  # noqa: E402
+from clicktower.training.towers.text_table import WordRows  # noqa: E402
 from clicktower.training.towers.tower_kinds import Variational  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "duplicates.json"
@@ -99,9 +100,10 @@ def untrained(store: str) -> str:
     )
 
     def produce(folder: str) -> Outcome:
-        layout = layout_of(asked, DEFAULT_TABLE_ROWS, Outputs(unit="pairs", classes=("0", "1")))
-        towers = {name: initial_parameters(asked, layout, name) for name in asked.objective.towers}
-        write_model(folder, Model.of(asked, layout, towers))
+        outputs = Outputs(unit="pairs", classes=("0", "1"))
+        layout = Layout(recipe=asked, word_rows=WordRows(DEFAULT_TABLE_ROWS), outputs=outputs)
+        towers = {name: initial_parameters(layout, name) for name in asked.objective.towers}
+        write_model(folder, Model.of(layout, towers))
         return Outcome()
 
     request = Request(stage="train", stage_version=1, config={"recipe": asked.name}, inputs={})

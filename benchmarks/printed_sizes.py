@@ -39,7 +39,7 @@ from benchmarks.speed.trainer import Trainer  # noqa: E402
 from benchmarks.speed.variants import MOMENTUM, start_of  # noqa: E402
 from benchmarks.training import NUM_NEGATIVES, entrant, num_pairs  # noqa: E402
 from clicktower.schemas.section import changed  # noqa: E402
-from clicktower.training.model.parameters import layout_of  # noqa: E402
+from clicktower.training.model.parameters import Layout, layout_of  # noqa: E402
 from clicktower.training.model.recipe import Nesterov, Recipe  # noqa: E402
 from clicktower.training.model.recipe import recipe as named_recipe  # noqa: E402
 from clicktower.training.model.recipe_kinds import SGD  # noqa: E402
@@ -71,13 +71,12 @@ class Bench:
         torch.sparse.check_sparse_tensor_invariants.disable()  # or torch warns of what its own AdaGrad makes
         self.recipe, self.shards = recipe, _shards(pairs, recipe)
         (self.shard,), self.task = self.shards.train, classify_task(self.shards, recipe)
-        num_words, self.updates = self.shards.table_rows, 0
+        num_words, self.updates = self.shards.word_rows.trigram_rows, 0
         self.stock_model = StockClassifier(recipe, num_words, recipe.word_vectors.columns, len(CLASSES))
-        self.layout = layout_of(recipe, num_words, self.task.outputs)
+        self.layout = Layout(recipe=recipe, word_rows=self.task.word_rows, outputs=self.task.outputs)
         encoder = self.stock_model.encoder
         matrix = self.layout.join(encoder.bag.weight.detach(), self._parts(_values(self.stock_model)))
         self.towers = Towers(
-            recipe=recipe,
             layout=self.layout,
             rows={"shared": start_state(recipe, matrix)},
             schedule=MomentumSchedule(0.9, 0.9, 1 << 20),
@@ -186,7 +185,7 @@ def _measure_clicks(options: argparse.Namespace, folder: Path) -> dict:
         lengths = [pair_lengths(data.train[0])]
         order = Order(lengths=lengths, micro_batch=recipe.micro_batch, minibatch=recipe.minibatch, seed=recipe.seed)
         rounds = [[minibatch] for minibatch in order.epoch(0)[: options.repeats]]
-        layout, start = layout_of(recipe, data.table_rows), start_of(recipe, data.table_rows)
+        layout, start = layout_of(recipe, data.word_rows.trigram_rows), start_of(recipe, data.word_rows.trigram_rows)
         error = click_agreement(recipe, start, data, rounds[0][0])
         trainees = _click_trainees(recipe, start, data, recipe.optimiser.step, MOMENTUM)
         entrants = {name: entrant(trainee) for name, trainee in trainees.items()}
@@ -199,7 +198,7 @@ def _measure_clicks(options: argparse.Namespace, folder: Path) -> dict:
 
 def click_agreement(recipe: Recipe, start: Parts, data: ShardData, minibatch: Sequence[MicroBatch]) -> float:
     """The largest relative error of both first updates, from the reference in float64; SystemExit beyond TOLERANCE."""
-    loss, gradient = reference_gradient(start, minibatch, data, recipe, layout_of(recipe, data.table_rows))
+    loss, gradient = reference_gradient(start, minibatch, data, layout_of(recipe, data.word_rows.trigram_rows))
     errors = []
     for name, trainee in _click_trainees(recipe, start, data, COMPARED_STEP, 0.0).items():
         errors.append(require_agreement(name, trainee, start, minibatch, loss, gradient))

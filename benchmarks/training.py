@@ -184,7 +184,7 @@ class Bench:
         reference = _fastest(exact["reference"], rates)
         ours = _fastest(exact["compiled"], rates) if exact["compiled"] else reference
         pairs = self._data.train[0]
-        columns = layout_of(recipe, self._data.table_rows).columns
+        columns = layout_of(recipe, self._data.word_rows.trigram_rows).columns
         needs = needs_of(pairs, np.arange(len(pairs)), recipe.tower.cells, columns)
         made = needs.flops_per_pair
         if exact["compiled"]:
@@ -233,9 +233,9 @@ class Bench:
     def encode(self, folder: Path) -> dict:
         """Titles a second, and microseconds a query."""
         recipe = base_recipe(self._options.cells, self._options.minibatch[0])
-        start = start_of(recipe, self._data.table_rows)
+        start = start_of(recipe, self._data.word_rows.trigram_rows)
         return measure_encoding(
-            model_of(recipe, start, self._data.table_rows),
+            model_of(recipe, start, self._data.word_rows.trigram_rows),
             start,
             read_titles(folder),
             read_queries(folder),

@@ -5,9 +5,10 @@ import torch
 from clicktower.schemas.manifest import Outcome, Request
 from clicktower.schemas.stage import run_stage
 from clicktower.training.model.model import Model, write_model
-from clicktower.training.model.parameters import NO_OUTPUTS, Outputs, initial_parameters, layout_of
+from clicktower.training.model.parameters import NO_OUTPUTS, Layout, Outputs, initial_parameters
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.model.recipe import recipe as named_recipe
+from clicktower.training.towers.text_table import WordRows
 from tests.recipes import varied
 
 TABLE_ROWS = 51_000
@@ -31,9 +32,9 @@ def trained_stage(
 def untrained(recipe: Recipe) -> Model:
     """The model that training would start from."""
     outputs = Outputs(unit="pairs", classes=("0", "1")) if recipe.objective.kind == "classify" else NO_OUTPUTS
-    layout = layout_of(recipe, TABLE_ROWS, outputs)
-    towers = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
-    return Model.of(recipe, layout, towers)
+    layout = Layout(recipe=recipe, word_rows=WordRows(TABLE_ROWS), outputs=outputs)
+    towers = {name: initial_parameters(layout, name) for name in recipe.objective.towers}
+    return Model.of(layout, towers)
 
 
 def matrix_of(model: Model, tower: str) -> torch.Tensor:

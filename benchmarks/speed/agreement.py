@@ -5,13 +5,11 @@ momentum, by the very code that is timed: what its parameters lose is the step t
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol
 
 import torch
 
 from clicktower.training.model.parameters import Encoder, Layout
-from clicktower.training.model.recipe import Recipe
 from clicktower.training.trainer.click_loss import pair_batch, pair_gradient
 from clicktower.training.trainer.shard_data import MicroBatch, ShardData, pairs_of
 
@@ -35,15 +33,14 @@ class Trainee(Protocol):
 
 
 def reference_gradient(
-    start: Parts, minibatch: Sequence[MicroBatch], data: ShardData, recipe: Recipe, layout: Layout
+    start: Parts, minibatch: Sequence[MicroBatch], data: ShardData, layout: Layout
 ) -> tuple[float, Parts]:
     """(loss, gradient of each part of each tower), summed over the minibatch, in float64."""
-    recipe = replace(recipe, dtype="float64")
     matrices = {tower: matrix_of(parts, layout).double() for tower, parts in start.items()}
-    encoder = Encoder.of(recipe, layout, matrices)
+    encoder = Encoder.of(layout, matrices)
     total, sums = 0.0, {tower: parts_of(torch.zeros_like(matrix), layout) for tower, matrix in matrices.items()}
     for micro_batch in minibatch:
-        gradients, loss = pair_gradient(pair_batch(pairs_of(micro_batch, data, recipe, epoch=0)), encoder)
+        gradients, loss = pair_gradient(pair_batch(pairs_of(micro_batch, data, layout.recipe, epoch=0)), encoder)
         total += float(loss)
         for tower, gradient in gradients:
             sums[tower]["W"].index_add_(0, gradient.rows, gradient.table_RG)

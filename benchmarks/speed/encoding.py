@@ -25,7 +25,7 @@ WARM_UP = 200  # queries
 def model_of(recipe: Recipe, start: Parts, table_rows: int) -> Model:
     layout = layout_of(recipe, table_rows)
     towers = {tower: matrix_of(parts, layout) for tower, parts in start.items()}
-    return Model.of(recipe, layout, towers)
+    return Model.of(layout, towers)
 
 
 def measure_encoding(

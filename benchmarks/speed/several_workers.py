@@ -101,7 +101,7 @@ def _work(setting: Setting, workers: _Timed) -> dict:
         seed=recipe.seed,
     )
     trainer = Trainer(
-        recipe, start_of(recipe, data.table_rows), data, arithmetic=arithmetic, threads=1, workers=workers
+        recipe, start_of(recipe, data.word_rows.trigram_rows), data, arithmetic=arithmetic, threads=1, workers=workers
     )
     minibatches = order.epoch(0)
     seconds, waited, sent = [], [], []

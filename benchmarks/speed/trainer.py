@@ -33,11 +33,10 @@ class Trainer:
     ) -> None:
         self._recipe, self._data, self._workers = recipe, data, workers or Workers()
         threads = threads if device.place.type == "cpu" else 1
-        layout = layout_of(recipe, data.table_rows)
+        layout = layout_of(recipe, data.word_rows.trigram_rows)
         rule = recipe.optimiser
         assert isinstance(rule, Nesterov)
         self._towers = Towers(
-            recipe=recipe,
             layout=layout,
             rows={t: LazyRows.start(matrix_of(parts, layout)).to(device.place) for t, parts in start.items()},
             schedule=MomentumSchedule(rule.momentum_edge, rule.momentum_middle, UPDATES),

@@ -71,7 +71,7 @@ def base_recipe(cells: int, minibatch: int) -> Recipe:
 def start_of(recipe: Recipe, table_rows: int) -> Parts:
     """Where a run of the recipe starts."""
     layout = layout_of(recipe, table_rows)
-    return {tower: parts_of(initial_parameters(recipe, layout, tower), layout) for tower in recipe.objective.towers}
+    return {tower: parts_of(initial_parameters(layout, tower), layout) for tower in recipe.objective.towers}
 
 
 def trainers(recipe: Recipe, data: ShardData, *, threads: int, devices: dict[str, Device]) -> dict[str, Variant]:
@@ -84,7 +84,7 @@ def trainers(recipe: Recipe, data: ShardData, *, threads: int, devices: dict[str
         SMALL_POOL: {"objective.negatives": "pool", "objective.negatives.size": small},
         "full softmax over shared negatives": {"objective.negatives": "pool", "objective.negatives.softmax": True},
     }
-    start = start_of(recipe, data.table_rows)
+    start = start_of(recipe, data.word_rows.trigram_rows)
     found = {}
     for place, device in devices.items():
         for option, changes in options.items():
@@ -100,7 +100,7 @@ def trainers(recipe: Recipe, data: ShardData, *, threads: int, devices: dict[str
 
 def stock(recipe: Recipe, data: ShardData, *, threads: int, device: torch.device) -> dict[str, Variant]:
     """The arrangements of stock parts."""
-    model = start_of(recipe, data.table_rows)
+    model = start_of(recipe, data.word_rows.trigram_rows)
     small = {side: small_start(parts, seed) for seed, (side, parts) in enumerate(model.items())}
     small_model = {side: parts | {"W": small[side]["bag"] @ small[side]["projection"]} for side, parts in model.items()}
     found = {}
@@ -127,8 +127,8 @@ def compare(variants: dict[str, Variant], minibatch: list[MicroBatch], data: Sha
     for name, variant in variants.items():
         key = replace(variant.recipe, reduction="exact"), id(variant.model)
         if key != of:  # one at a time: each is 300 MB
-            layout = layout_of(variant.recipe, data.table_rows)
-            loss, gradient = reference_gradient(variant.model, minibatch, data, variant.recipe, layout)
+            layout = layout_of(variant.recipe, data.word_rows.trigram_rows)
+            loss, gradient = reference_gradient(variant.model, minibatch, data, layout)
             of = key
         trainee = variant.make(COMPARED_STEP, 0.0)
         own = variant.pull_back(gradient)

@@ -318,7 +318,7 @@ def _check_training(section: TrainSection, recipe: Recipe, build: BuildConfig) -
         from clicktower.training.model.parameters import layout_of, require_memory  # torch takes seconds to load
 
         number = section.workers if section.workers != "auto" else 1
-        require_memory(recipe, layout_of(recipe, build.table_rows), number)
+        require_memory(layout_of(recipe, build.table_rows), number)
 
 
 def is_dated(config: PipelineConfig) -> bool:

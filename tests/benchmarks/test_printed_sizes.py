@@ -63,4 +63,4 @@ def test_dssm_and_clsm_in_stock_parts_make_the_same_update(name):
     recipe = changed(named_recipe(name), {"tower.hidden": 5, "tower.cells": 3})
     rows = np.arange(len(data.train[0]))
     minibatch = [MicroBatch(0, half, 0) for half in np.array_split(rows, 2)]
-    assert 0 < click_agreement(recipe, start_of(recipe, data.table_rows), data, minibatch) < TOLERANCE
+    assert 0 < click_agreement(recipe, start_of(recipe, data.word_rows.trigram_rows), data, minibatch) < TOLERANCE

@@ -92,7 +92,7 @@ def test_there_are_variants_of_every_kind(data):
 
 
 def test_whatever_computes_the_same_model_in_stock_parts_may_be_the_plain_of_a_ratio(data):
-    model = start_of(RECIPE, data.table_rows)
+    model = start_of(RECIPE, data.word_rows.trigram_rows)
     of_stock_parts = {n: v for n, v in variants(data).items() if v.kind in ("stock", "other")}
     same = {n for n, v in of_stock_parts.items() if all(torch.equal(v.model[s]["W"], model[s]["W"]) for s in model)}
     assert same == {n for n, v in of_stock_parts.items() if v.kind == "stock"}
@@ -110,8 +110,8 @@ class Slightly(Trainer):
 
 @pytest.mark.slow
 def test_a_variant_that_computes_something_else_ends_the_benchmark(data, minibatch):
-    start = start_of(RECIPE, data.table_rows)
-    loss, gradient = reference_gradient(start, minibatch, data, RECIPE, LAYOUT)
+    start = start_of(RECIPE, data.word_rows.trigram_rows)
+    loss, gradient = reference_gradient(start, minibatch, data, LAYOUT)
     recipe = varied(RECIPE, step=COMPARED_STEP, momentum_edge=0.0, momentum_middle=0.0)
     other = Slightly(recipe, start, data, arithmetic=REFERENCE, threads=1)
     with pytest.raises(SystemExit, match="off by 1"):  # all of the gradient of W_rec is missing

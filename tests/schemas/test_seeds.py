@@ -47,7 +47,7 @@ def test_seeds_of_commands_too(words, seed, capsys):
 
 
 def test_the_largest_is_taken_everywhere():
-    assert initial_parameters(replace(RECIPE, seed=LARGEST), layout_of(RECIPE, 200), "query").isfinite().all()
+    assert initial_parameters(layout_of(replace(RECIPE, seed=LARGEST), 200), "query").isfinite().all()
     order = Order(lengths=[np.ones(64, np.int64)], micro_batch=8, minibatch=16, seed=LARGEST)
     assert len(order.epoch(0)) == 4
     assert len(set(shared_pool(100, 10, seed=LARGEST, epoch=1, place=2))) == 10

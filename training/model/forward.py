@@ -40,7 +40,8 @@ def encode_batch(batch: TextBatch, side: str, encoder: Encoder) -> torch.Tensor:
 
 def encoded(batch: TextBatch, side: str, encoder: Encoder) -> Encoded:
     """A batch's texts through the tower of a side."""
-    recipe, name = encoder.recipe, tower_name(encoder.recipe, side)
+    recipe = encoder.layout.recipe
+    name = tower_name(recipe, side)
     # Leaves of their own, not views of one matrix: a view's gradient would be as large as the matrix.
     table_RG = encoder.table_at(name, batch.rows).detach().requires_grad_()
     parts = {part: values.detach().requires_grad_() for part, values in encoder.parts[name].items()}
@@ -73,7 +74,7 @@ def gradients(loss: torch.Tensor, sides: Sequence[Encoded], encoder: Encoder) ->
 
 def encode_in_torch(encoder: Encoder, table: TextTable, side: str) -> np.ndarray:
     """As `encode_table` of the objective."""
-    vectors = np.zeros((len(table), encoder.dimensions), np.float32)
+    vectors = np.zeros((len(table), encoder.layout.recipe.tower.dimensions), np.float32)
     lengths = table.words.lengths
     by_length = grouped_order(lengths)
     by_length = by_length[np.count_nonzero(lengths == 0) :]

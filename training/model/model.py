@@ -48,12 +48,12 @@ class Model:
     text_contract: Mapping[str, Any]
 
     @staticmethod
-    def of(recipe: Recipe, layout: Layout, matrices: Mapping[str, torch.Tensor]) -> Model:
+    def of(layout: Layout, matrices: Mapping[str, torch.Tensor]) -> Model:
         """The model of trained towers, each as one matrix, [rows, columns]; it shares their memory on a CPU."""
         rows = layout.word_rows
         contract = {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, "table_rows": rows.trigram_rows}
         return Model(
-            recipe=recipe,
+            recipe=layout.recipe,
             word_rows=rows,
             outputs=layout.outputs,
             towers={name: layout.arrays(matrix.cpu()) for name, matrix in matrices.items()},
@@ -118,9 +118,9 @@ class Model:
     @cached_property
     def layout(self) -> Layout:
         """Where its parameters were in training. Raises StageError if those of its head or decoder do not fit."""
-        from clicktower.training.model.parameters import layout_of
+        from clicktower.training.model.parameters import Layout
 
-        layout = layout_of(self.recipe, self.word_rows.trigram_rows, self.outputs, self.word_rows.words)
+        layout = Layout(recipe=self.recipe, word_rows=self.word_rows, outputs=self.outputs)
         for parts in self.towers.values():
             if {part: array.shape for part, array in parts.items()} != layout.shapes:
                 raise StageError(
@@ -134,7 +134,7 @@ class Model:
         """Its towers in torch, for a forward pass."""
         from clicktower.training.model.parameters import Encoder
 
-        return Encoder.of_arrays(self.recipe, self.layout, self.towers)
+        return Encoder.of_arrays(self.layout, self.towers)
 
 
 def load_model(folder: str) -> Model:

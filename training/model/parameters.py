@@ -9,8 +9,9 @@ adding gradients over workers, norms, checkpoints) is an operation on rows and i
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Protocol
 
@@ -41,12 +42,6 @@ class Layer(Protocol):
 
     def initial(self, generator: np.random.Generator) -> Mapping[str, torch.Tensor]:
         """Initial values of the parts, float64, drawn in their order."""
-
-
-def layer_of(recipe: Recipe, outputs: Outputs) -> Layer | None:
-    """The layer of a recipe's objective for these outputs; None if there are none."""
-    has_outputs = outputs.classes or outputs.vocabulary
-    return resolve_name(recipe.objective.layer)(recipe, outputs) if has_outputs else None
 
 
 def tower_of(recipe: Recipe) -> "Tower":
@@ -80,15 +75,28 @@ class RowGradient:
 LossGradient = tuple[list[tuple[str, RowGradient]], torch.Tensor]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Where a tower's parameters are in its matrix [rows, columns]."""
+    """Where the parameters of a recipe's tower are in its matrix [rows, columns]."""
 
+    recipe: Recipe
     word_rows: WordRows  # the meaning of the rows of W
-    columns: int
-    parts: Shapes  # the tower's, then the objective's
     outputs: Outputs = NO_OUTPUTS  # of the objective's parts
-    frozen_words: bool = False  # training does not move words' rows
+
+    @property
+    def columns(self) -> int:
+        return self.recipe.columns
+
+    @cached_property
+    def layer(self) -> Layer | None:
+        """The layer of the objective for these outputs; None if there are none."""
+        has_outputs = self.outputs.classes or self.outputs.vocabulary
+        return resolve_name(self.recipe.objective.layer)(self.recipe, self.outputs) if has_outputs else None
+
+    @cached_property
+    def parts(self) -> Shapes:
+        """The tower's, then the objective's."""
+        return self.recipe.tower_parts + (self.layer.parts if self.layer else ())
 
     @property
     def table_rows(self) -> int:
@@ -114,26 +122,29 @@ class Layout:
 
     def trained(self, table_rows: torch.Tensor) -> torch.Tensor:
         """The rows among some rows of W, ascending, that training moves: the first ones."""
-        return table_rows[table_rows < self.word_rows.trigram_rows] if self.frozen_words else table_rows
+        words = self.recipe.word_vectors
+        is_moved = words is None or words.kind != "frozen"
+        return table_rows if is_moved else table_rows[table_rows < self.word_rows.trigram_rows]
 
     def touched(self, table_rows: torch.Tensor) -> torch.Tensor:
         """The matrix rows that a batch touching these rows of W touches: those, and all rows of the parts."""
         part_rows = torch.arange(self.table_rows, self.rows, device=table_rows.device)
         return torch.cat([table_rows, part_rows])
 
-    def step_of(self, part: str, recipe: Recipe) -> float:
+    def step_of(self, part: str) -> float:
         """ε of a part."""
-        recurrent = (isinstance(recipe.tower, Recurrent) and recipe.tower.recurrent_step) or 0.0
-        return (part in RECURRENT and recurrent) or recipe.optimiser.step
+        tower = self.recipe.tower
+        recurrent = (isinstance(tower, Recurrent) and tower.recurrent_step) or 0.0
+        return (part in RECURRENT and recurrent) or self.recipe.optimiser.step
 
-    def stretches(self, num_rows: int, recipe: Recipe) -> list[tuple[int, int, float]]:
+    def stretches(self, num_rows: int) -> list[tuple[int, int, float]]:
         """(first, last, ε) of the rows that a batch touches, `num_rows` with those of the parts, and their step
         sizes.
         """
         last = num_rows - self.part_rows
-        ranges = [(0, last, recipe.optimiser.step)]
+        ranges = [(0, last, self.recipe.optimiser.step)]
         for name, shape in self.parts:
-            first, last, step = last, last + self.rows_of(shape), self.step_of(name, recipe)
+            first, last, step = last, last + self.rows_of(shape), self.step_of(name)
             if step == ranges[-1][2]:
                 ranges[-1] = (ranges[-1][0], last, step)
             else:
@@ -169,34 +180,27 @@ class Layout:
         return -(-math.prod(shape) // self.columns)
 
 
-def layout_of(recipe: Recipe, table_rows: int, outputs: Outputs = NO_OUTPUTS, words: Sequence[str] = ()) -> Layout:
-    """`table_rows`: of letter trigrams. `words`: those that have a row of their own."""
-    extra = layer_of(recipe, outputs)
-    return Layout(
-        word_rows=WordRows(table_rows, tuple(words)),
-        columns=recipe.columns,
-        parts=recipe.tower_parts + (extra.parts if extra else ()),
-        outputs=outputs,
-        frozen_words=recipe.word_vectors is not None and recipe.word_vectors.kind == "frozen",
-    )
+def layout_of(recipe: Recipe, table_rows: int) -> Layout:
+    """Without words that have a row of their own, and without outputs. `table_rows`: of letter trigrams."""
+    return Layout(recipe=recipe, word_rows=WordRows(table_rows))
 
 
-def training_bytes(recipe: Recipe, layout: Layout) -> int:
+def training_bytes(layout: Layout) -> int:
     """The memory that the parameters of a training take at least: with the optimiser's, and a tower that is written."""
+    recipe = layout.recipe
     kept = recipe.optimiser.matrices * len(recipe.objective.towers) + 1
     return kept * layout.rows * layout.columns * DTYPES[recipe.dtype].itemsize
 
 
-def require_memory(recipe: Recipe, layout: Layout, workers: int = 1) -> None:
+def require_memory(layout: Layout, workers: int = 1) -> None:
     """Raise UsageError if `workers` processes that train a recipe do not fit in the memory of this machine."""
-    needed, there = workers * training_bytes(recipe, layout), memory_bytes()
+    recipe, needed, there = layout.recipe, workers * training_bytes(layout), memory_bytes()
     if needed <= there:
         return
 
     def is_too_large(cells: int) -> bool:
-        candidate = replace(recipe, tower=replace(recipe.tower, cells=cells))
-        with_cells = replace(layout, columns=candidate.columns, parts=candidate.tower_parts)
-        return workers * training_bytes(recipe, with_cells) > there
+        with_cells = replace(layout, recipe=replace(recipe, tower=replace(recipe.tower, cells=cells)))
+        return workers * training_bytes(with_cells) > there
 
     fits = bisect_left(range(1, recipe.tower.cells), True, key=is_too_large)
     smaller = f"Set tower.cells to at most {fits:,}" if fits else "Set smaller sizes in the recipe, or fewer table_rows"
@@ -208,11 +212,7 @@ def require_memory(recipe: Recipe, layout: Layout, workers: int = 1) -> None:
 
 
 def initial_parameters(
-    recipe: Recipe,
-    layout: Layout,
-    name: str,
-    row_weights: np.ndarray | None = None,
-    word_vectors: np.ndarray | None = None,
+    layout: Layout, name: str, row_weights: np.ndarray | None = None, word_vectors: np.ndarray | None = None
 ) -> torch.Tensor:
     """Uniform in ±initial_range, a function of the seed alone, or of it and the tower's name: [rows, columns].
 
@@ -226,6 +226,7 @@ def initial_parameters(
     Two towers with the same start give two texts with the same words the same embedding before the first update: cosine
     begins as a measure of shared trigrams, not as noise that clicks must first undo.
     """
+    recipe = layout.recipe
     stream = 0 if recipe.clicks.same_start else ("query", "document", "shared").index(name)
     drawn = np.random.Generator(np.random.Philox(key=np.array([recipe.seed, stream], np.uint64)))
     matrix = torch.empty(layout.rows, layout.columns, dtype=DTYPES[recipe.dtype])
@@ -245,9 +246,9 @@ def initial_parameters(
     if isinstance(tower, GatedRecurrent) and tower.forget_bias:
         # b is gates (o, f, i, y_g) times cells, of each direction.
         parts["b"].view(-1, 4, tower.cells)[:, 1] += tower.forget_bias
-    if extra := layer_of(recipe, layout.outputs):
+    if layout.layer:
         numbers = np.random.Generator(np.random.Philox(key=np.array([recipe.seed, 1 << 62], np.uint64)))
-        parts = {**parts, **{part: values.to(matrix.dtype) for part, values in extra.initial(numbers).items()}}
+        parts = {**parts, **{part: values.to(matrix.dtype) for part, values in layout.layer.initial(numbers).items()}}
     return layout.join(table_RG, parts)  # the padding has no random numbers
 
 
@@ -288,26 +289,21 @@ class Encoder:
     `table_at(name, rows)` gives some rows [R, G] of a tower's W; `parts` are its other parameters.
     """
 
-    recipe: Recipe
     layout: Layout
     table_at: Callable[[str, torch.Tensor], torch.Tensor]
     parts: Mapping[str, Parts]
     device: Device = CPU
 
     @staticmethod
-    def of(recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor], device: Device = CPU) -> "Encoder":
+    def of(layout: Layout, towers: Mapping[str, torch.Tensor], device: Device = CPU) -> "Encoder":
         """Of whole matrices [rows, G], by the towers' names."""
         split = {name: layout.split(matrix) for name, matrix in towers.items()}
         parts = {name: parts for name, (_, parts) in split.items()}
-        return Encoder(recipe, layout, lambda name, rows: split[name][0].index_select(0, rows), parts, device)
+        return Encoder(layout, lambda name, rows: split[name][0].index_select(0, rows), parts, device)
 
     @staticmethod
-    def of_arrays(recipe: Recipe, layout: Layout, towers: Mapping[str, Mapping[str, np.ndarray]]) -> "Encoder":
+    def of_arrays(layout: Layout, towers: Mapping[str, Mapping[str, np.ndarray]]) -> "Encoder":
         """Of the towers of a model, by their names."""
         tensors = {name: {p: torch.from_numpy(array) for p, array in parts.items()} for name, parts in towers.items()}
         tables = {name: parts.pop("W") for name, parts in tensors.items()}
-        return Encoder(recipe, layout, lambda name, rows: tables[name].index_select(0, rows), tensors)
-
-    @property
-    def dimensions(self) -> int:
-        return self.recipe.tower.dimensions
+        return Encoder(layout, lambda name, rows: tables[name].index_select(0, rows), tensors)

@@ -264,7 +264,7 @@ def _require_memory(shards: str, points: Sequence[Point], workers: int) -> None:
             from clicktower.training.model.parameters import layout_of, require_memory  # torch takes seconds to load
 
             try:
-                require_memory(point.recipes[0], layout_of(point.recipes[0], table_rows), workers)
+                require_memory(layout_of(point.recipes[0], table_rows), workers)
             except UsageError as error:
                 raise UsageError(
                     f"The sweep cannot try {point_text(point.fields)}: {error.problem}",

@@ -24,7 +24,7 @@ from clicktower.training.model.parameters import Encoder, LossGradient
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.ranking.labelled_measures import accuracy, area_of_probabilities
 from clicktower.training.towers.text_batch import OnDevice, TextBatch, text_batch
-from clicktower.training.towers.text_table import TextTable
+from clicktower.training.towers.text_table import TextTable, WordRows
 from clicktower.training.towers.tower import Parts, gather_rows
 from clicktower.training.trainer.labelled_shards import LabelledShard, LabelledShards, draws, load_labelled
 from clicktower.training.trainer.objective import Measured, encode_table, touched_rows
@@ -79,7 +79,7 @@ class LabelledBatch(OnDevice):
         return self.texts.rows
 
     def gradient(self, encoder: Encoder, update: int) -> LossGradient:
-        objective = encoder.recipe.objective
+        objective = encoder.layout.recipe.objective
         assert isinstance(objective, Classify)
         forward = encoded(self.texts, "query", encoder)
         vectors = tuple(gather_rows(forward.vectors_Nd, (side, None)) for side in self.sides)
@@ -100,8 +100,8 @@ class ClassifyTask:
     head: Head
 
     @property
-    def table_rows(self) -> int:
-        return self.shards.table_rows
+    def word_rows(self) -> WordRows:
+        return self.shards.word_rows
 
     @property
     def lengths(self) -> Sequence[np.ndarray]:

@@ -106,7 +106,7 @@ def pair_gradient(batch: PairBatch, encoder: Encoder) -> LossGradient:
     """
     queries = encoded(batch.queries, "query", encoder)
     documents = encoded(batch.documents, "document", encoder)
-    clicks = encoder.recipe.clicks
+    clicks = encoder.layout.recipe.clicks
     taught = Taught(batch.taught, clicks.teacher.share) if batch.taught is not None and clicks.teacher else None
     losses = pair_losses(
         queries.vectors_Nd, documents.vectors_Nd, batch.candidates, clicks.gamma, batch.weights, taught

@@ -72,8 +72,8 @@ class ClickTask:
     outputs: Outputs = NO_OUTPUTS
 
     @property
-    def table_rows(self) -> int:
-        return self.data.table_rows
+    def word_rows(self) -> WordRows:
+        return self.data.word_rows
 
     @property
     def lengths(self) -> Sequence[np.ndarray]:

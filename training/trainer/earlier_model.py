@@ -11,23 +11,21 @@ from clicktower.training.model.recipe import Recipe, tower_name
 from clicktower.training.towers.text_table import WordRows
 
 
-def started_from(
-    model: str, recipe: Recipe, layout: Layout, start: Mapping[str, torch.Tensor]
-) -> dict[str, torch.Tensor]:
+def started_from(model: str, layout: Layout, start: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Each tower's parameters, with those of an earlier model's towers. Raises UsageError if its towers are different.
 
     `model`: a model folder. `start`: new parameters of each tower, [rows, columns].
     """
     started = dict[str, torch.Tensor]()
     before = load_model(model)
-    _require_same_towers(recipe, layout, before, model)
+    _require_same_towers(layout, before, model)
     for name, matrix in start.items():
         source = before.towers[tower_name(before.recipe, "query" if name == "shared" else name)]
         parts = {part: torch.from_numpy(array).to(matrix.dtype) for part, array in source.items()}
         table_RG, fresh = layout.split(matrix)
         rows, source_rows = _matching_rows(layout, before.word_rows)
         table_RG[rows] = parts["W"][source_rows]
-        of_tower = {part: parts[part] for part, _ in recipe.tower_parts}
+        of_tower = {part: parts[part] for part, _ in layout.recipe.tower_parts}
         started[name] = layout.join(table_RG, {**fresh, **of_tower})
     return started
 
@@ -40,7 +38,8 @@ def _matching_rows(layout: Layout, before: WordRows) -> tuple[torch.Tensor, torc
     return torch.cat([trigrams, rows]), torch.cat([trigrams, source_rows])
 
 
-def _require_same_towers(recipe: Recipe, layout: Layout, before: Model, model: str) -> None:
+def _require_same_towers(layout: Layout, before: Model, model: str) -> None:
+    recipe = layout.recipe
     shapes = _shapes_of_tower(recipe, layout.word_rows)
     source_shapes = _shapes_of_tower(before.recipe, before.word_rows)
     if shapes != source_shapes or recipe.tower.kind != before.recipe.tower.kind:

@@ -29,7 +29,7 @@ from clicktower.training.model.model_folder import Outputs
 from clicktower.training.model.parameters import Encoder, LossGradient
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_batch import OnDevice, TextBatch, text_batch
-from clicktower.training.towers.text_table import Ragged, TextTable
+from clicktower.training.towers.text_table import Ragged, TextTable, WordRows
 from clicktower.training.towers.tower import Parts
 from clicktower.training.trainer.labelled_shards import (
     LabelledShard,
@@ -58,7 +58,7 @@ def load(folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | 
     outputs = Outputs(vocabulary=tuple(vocabulary))
     return GenerateTask(
         recipe=recipe,
-        table_rows=shards.table_rows,
+        word_rows=shards.word_rows,
         outputs=outputs,
         files=[f"{name}/{file}" for name in shards.train_names],
         train=train,
@@ -177,7 +177,7 @@ class RephrasingBatch(OnDevice):
         return self.texts.rows
 
     def gradient(self, encoder: Encoder, update: int) -> LossGradient:
-        settings = _settings(encoder.recipe)
+        settings = _settings(encoder.layout.recipe)
         forward = encoded(self.texts, "query", encoder)
         weight = kappa(update - 1, rate=settings.kappa_rate, middle=settings.kappa_middle)
         words, divergence = self.losses(forward.vectors_Nd, forward.parts)
@@ -208,7 +208,7 @@ class GenerateTask:
     """As objective.Task."""
 
     recipe: Recipe
-    table_rows: int
+    word_rows: WordRows
     outputs: Outputs
     files: Sequence[str]
     train: list[Rephrasings]

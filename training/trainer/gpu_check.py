@@ -115,9 +115,9 @@ def difference(device: Device) -> str:
 
 def _gradient(recipe: Recipe, device: Device) -> Sequence[np.ndarray]:
     layout = layout_of(recipe, NUM_ROWS)
-    towers = {name: initial_parameters(recipe, layout, name).to(device.place) for name in recipe.objective.towers}
+    towers = {name: initial_parameters(layout, name).to(device.place) for name in recipe.objective.towers}
     batch = pair_batch(_pairs()).to(device.place)
-    gradients, loss = pair_gradient(batch, Encoder.of(recipe, layout, towers, device))
+    gradients, loss = pair_gradient(batch, Encoder.of(layout, towers, device))
     arrays = [loss, *(array for _, gradient in gradients for array in (gradient.table_RG, *gradient.parts.values()))]
     return [array.cpu().numpy() for array in arrays]
 

@@ -81,7 +81,7 @@ class CompiledPath:
         self._memory: dict[tuple[str, str], np.ndarray] = {}
 
     def sum_gradients(self, towers: Towers, share: WorkerShare, touched: Mapping[str, torch.Tensor]) -> GradientSum:
-        recipe, exact, workers = towers.recipe, towers.recipe.reduction == "exact", share.workers
+        layout, exact, workers = towers.layout, towers.layout.recipe.reduction == "exact", share.workers
         limit = fixed_point_limit(share.num_in_all) if exact else math.inf
         rows = self._touched_rows(towers, touched, share.update)
         losses = self._gradients(towers, rows, share, limit)
@@ -103,7 +103,7 @@ class CompiledPath:
                 (
                     (tower_rows, first, last, float(-np.float32(length) * np.float32(scales[name])))
                     for name, tower_rows in rows.items()
-                    for first, last, length in towers.layout.stretches(len(tower_rows), recipe)
+                    for first, last, length in layout.stretches(len(tower_rows))
                 ),
             )
             for tower_rows in rows.values():
@@ -116,7 +116,7 @@ class CompiledPath:
     def largest(self, towers: Towers, micro_batch: CompiledBatch | LossBatch, update: int) -> float:
         touched = {}
         for name in towers.rows:
-            sides = [side for side in SIDES if tower_name(towers.recipe, side) == name]
+            sides = [side for side in SIDES if tower_name(towers.layout.recipe, side) == name]
             of_sides = torch.cat([micro_batch.table_rows(side) for side in sides])
             touched[name] = towers.layout.touched(of_sides.unique())
         rows = self._touched_rows(towers, touched, update)
@@ -285,7 +285,8 @@ class KernelThreads(Owned):
 
         `rows`: at the look-ahead point.
         """
-        recipe, layout, points = towers.recipe, towers.layout, {}
+        layout, points = towers.layout, dict[str, TowerPoint]()
+        recipe = layout.recipe
         for name, tower_rows in rows.items():
             parts = layout.arrays(torch.from_numpy(tower_rows.ahead_RG))
             points[name] = TowerPoint(recipe, parts["W"], parts, tower_rows.place_of_row)

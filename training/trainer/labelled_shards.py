@@ -47,11 +47,6 @@ class LabelledShards:
     classes: tuple[str, ...]  # none: labels are values
     word_rows: WordRows
 
-    @property
-    def table_rows(self) -> int:
-        """Of letter trigrams."""
-        return self.word_rows.trigram_rows
-
 
 def load_labelled(folder: str, recipe: Recipe, words: Sequence[str] = ()) -> LabelledShards:
     """The labelled shards in a folder, with texts limited to the recipe's words.

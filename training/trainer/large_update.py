@@ -21,7 +21,7 @@ import torch
 
 from clicktower.schemas.errors import Diverged
 from clicktower.training.model.parameters import CPU, Device, Encoder, Layout, LossGradient
-from clicktower.training.model.recipe import Recipe, tower_name
+from clicktower.training.model.recipe import tower_name
 from clicktower.training.trainer.optimisers import MomentumSchedule, Rows, RowState
 
 
@@ -29,7 +29,6 @@ from clicktower.training.trainer.optimisers import MomentumSchedule, Rows, RowSt
 class Towers:
     """The state of a run: each tower's rows, the schedule that moves them, and the path that computes."""
 
-    recipe: Recipe
     layout: Layout
     rows: Mapping[str, RowState]
     schedule: MomentumSchedule
@@ -46,7 +45,7 @@ class Towers:
 
     def _encoder(self, rows_at: Callable[[str, Rows], torch.Tensor]) -> Encoder:
         parts = {name: self.layout.split_parts(rows_at(name, self.layout.rows_of_parts)) for name in self.rows}
-        return Encoder(self.recipe, self.layout, rows_at, parts, self.device)
+        return Encoder(self.layout, rows_at, parts, self.device)
 
 
 UNIT = 2.0**-40  # of the fixed point
@@ -113,12 +112,11 @@ def large_update(towers: Towers, share: WorkerShare) -> UpdateReport:
 
     Raises Diverged, with nothing changed, if numbers are not finite or run away.
     """
-    recipe = towers.recipe
     # In the same order on all workers, because it determines the layout of sums.
     touched = {tower: _all_touched_rows(tower, share, towers) for tower in sorted(towers.rows)}
     total = towers.path.sum_gradients(towers, share, touched)
-    require_sane(total.loss, total.norms, recipe, towers.layout, share.update)
-    most = recipe.optimiser.clip_norm or math.inf
+    require_sane(total.loss, total.norms, towers.layout, share.update)
+    most = towers.layout.recipe.optimiser.clip_norm or math.inf
     total.step({tower: most / norm if norm > most else 1.0 for tower, norm in total.norms.items()})
     return UpdateReport(loss=total.loss, norms=total.norms)
 
@@ -126,7 +124,7 @@ def large_update(towers: Towers, share: WorkerShare) -> UpdateReport:
 def _all_touched_rows(tower: str, share: WorkerShare, towers: Towers) -> torch.Tensor:
     """The rows of a tower that any worker's share touches and training moves, ascending."""
     device = towers.rows[tower].parameters.device
-    sides = [side for side in ("query", "document") if tower_name(towers.recipe, side) == tower]
+    sides = [side for side in ("query", "document") if tower_name(towers.layout.recipe, side) == tower]
     rows_of_batches = [batch.table_rows(side) for batch in share.micro_batches for side in sides]
     if device == CPU.place:  # NumPy does this in a third of the time
         marks = np.zeros(towers.layout.table_rows, bool)
@@ -143,7 +141,7 @@ def _all_touched_rows(tower: str, share: WorkerShare, towers: Towers) -> torch.T
     return towers.layout.touched(towers.layout.trained(touched))
 
 
-def require_sane(loss: float, norms: Mapping[str, float], recipe: Recipe, layout: Layout, update: int) -> None:
+def require_sane(loss: float, norms: Mapping[str, float], layout: Layout, update: int) -> None:
     """Raise Diverged before an update that is not finite, or longer than the parameters were when training began.
 
     Nothing else would stop it: the loss is bounded for any parameters (cosines are), and a step that throws the
@@ -152,6 +150,7 @@ def require_sane(loss: float, norms: Mapping[str, float], recipe: Recipe, layout
     Those are uniform in ±initial_range, so their length is initial_range √(numbers / 3). `norms`: of each tower's
     gradient, before re-normalisation.
     """
+    recipe = layout.recipe
     length = recipe.initial_range * math.sqrt(layout.rows * layout.columns / 3)
     for tower, norm in norms.items():
         if not math.isfinite(norm) or not math.isfinite(loss):

@@ -146,7 +146,7 @@ def train(
             with started_workers as run:
                 from clicktower.training.model.parameters import layout_of, require_memory  # so does torch
 
-                require_memory(recipe, layout_of(recipe, table_rows_of(built)), number)
+                require_memory(layout_of(recipe, table_rows_of(built)), number)
                 metrics = run(job, progress)
         if not metrics:
             raise StoppedEarly(

@@ -18,7 +18,7 @@ from clicktower.training.model.kernel_towers import CompiledTower, can_encode
 from clicktower.training.model.model_folder import Outputs
 from clicktower.training.model.parameters import CPU, Encoder
 from clicktower.training.model.recipe import Recipe, tower_name
-from clicktower.training.towers.text_table import TextTable
+from clicktower.training.towers.text_table import TextTable, WordRows
 from clicktower.training.trainer.large_update import LossBatch
 from clicktower.training.trainer.shard_data import MicroBatch
 
@@ -44,8 +44,7 @@ class Task(Protocol):
     """The shards of an objective, prepared for a recipe."""
 
     @property
-    def table_rows(self) -> int:
-        """Of letter trigrams."""
+    def word_rows(self) -> WordRows: ...
 
     @property
     def outputs(self) -> Outputs: ...
@@ -91,7 +90,7 @@ def encode_table(encoder: Encoder, table: TextTable, side: str) -> np.ndarray:
 
     The table's words are limited as the recipe says.
     """
-    if can_encode(encoder.recipe) and encoder.device == CPU:
+    if can_encode(encoder.layout.recipe) and encoder.device == CPU:
         return _compiled(encoder, table, side).encode(table)
     from clicktower.training.model.forward import encode_in_torch
 
@@ -106,7 +105,7 @@ def _compiled(encoder: Encoder, table: TextTable, side: str) -> CompiledTower:
     rows = np.flatnonzero(used)
     place = np.zeros(layout.table_rows, np.int32)
     place[rows] = np.arange(len(rows))
-    name = tower_name(encoder.recipe, side)
+    name = tower_name(layout.recipe, side)
     table_RG = encoder.table_at(name, torch.from_numpy(rows)).numpy()
     parts = {part: values.numpy() for part, values in encoder.parts[name].items()}
-    return CompiledTower(encoder.recipe, table_RG, parts, table_rows=layout.table_rows, place=place)
+    return CompiledTower(layout.recipe, table_RG, parts, table_rows=layout.table_rows, place=place)

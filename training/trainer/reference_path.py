@@ -17,7 +17,6 @@ import torch
 from torch.nn.functional import pad
 
 from clicktower.training.model.parameters import CPU, DTYPES, Device, Encoder, Layout, LossGradient, RowGradient
-from clicktower.training.model.recipe import Recipe
 from clicktower.training.model.recipe_kinds import SGD
 from clicktower.training.towers.threads import compute_threads, empty, in_blocks
 from clicktower.training.trainer import kernel_path
@@ -38,12 +37,12 @@ from clicktower.training.trainer.optimisers import Rows
 Piece = tuple[torch.Tensor | slice, torch.Tensor, float]
 
 
-def pieces_of(gradient: RowGradient, layout: Layout, recipe: Recipe) -> Iterator[Piece]:
+def pieces_of(gradient: RowGradient, layout: Layout) -> Iterator[Piece]:
     """(some rows of the matrix, their gradient [rows, G], ε): first of W, then of the parts, padded with zeros."""
-    yield gradient.rows, gradient.table_RG, recipe.optimiser.step
+    yield gradient.rows, gradient.table_RG, layout.recipe.optimiser.step
     row = layout.table_rows
     for part, shape in layout.parts:
-        values, length = gradient.parts[part], layout.step_of(part, recipe)
+        values, length = gradient.parts[part], layout.step_of(part)
         num_full = len(values) // layout.columns * layout.columns
         last = row + num_full // layout.columns
         yield slice(row, last), values[:num_full].view(-1, layout.columns), length
@@ -74,10 +73,9 @@ class ReferencePath:
         return self._batch_of(examples).to(self._device.place)
 
     def sum_gradients(self, towers: Towers, share: WorkerShare, touched: Mapping[str, torch.Tensor]) -> GradientSum:
-        recipe, update, threads = towers.recipe, share.update, self._threads
-        encoder = towers.look_ahead(update)
+        layout, update, threads = towers.layout, share.update, self._threads
+        recipe, encoder = layout.recipe, towers.look_ahead(update)
         exact, dtype = recipe.reduction == "exact", DTYPES[recipe.dtype]
-        layout = towers.layout
         total = total_gradient(
             list(threads.map(lambda batch: batch.gradient(encoder, update), share.micro_batches)),
             {tower: rows[: len(rows) - layout.part_rows] for tower, rows in touched.items()},
@@ -102,7 +100,7 @@ class ReferencePath:
             blocks = (
                 (tower, rows, values, length)
                 for tower, gradient in total.gradients.items()
-                for piece, of_piece, length in pieces_of(gradient, layout, recipe)
+                for piece, of_piece, length in pieces_of(gradient, layout)
                 for rows, values in blocks_of(piece, of_piece)
             )
             list(threads.map(lambda block: step_block(*block), blocks))
@@ -273,7 +271,7 @@ class RowsPath(kernel_path.CompiledPath):
             return points[name][0].index_select(0, place[name].index_select(0, index))
 
         parts, part_rows = {name: parts for name, (_, parts) in points.items()}, layout.touched(torch.empty(0).long())
-        encoder = Encoder(towers.recipe, layout, table_at, parts, towers.device)
+        encoder = Encoder(layout, table_at, parts, towers.device)
         results = list(self._threads.map(lambda batch: batch.gradient(encoder, share.update), share.micro_batches))
         addends = [
             (name, addend)

@@ -73,11 +73,6 @@ class ShardData:
     pool: np.ndarray  # int32 [pool], the text of each pool row
     word_rows: WordRows
 
-    @property
-    def table_rows(self) -> int:
-        """Of letter trigrams."""
-        return self.word_rows.trigram_rows
-
     def redraw(self, shard: Shard, pairs: np.ndarray, *, n: int, seed: int, epoch: int) -> np.ndarray:
         """The negatives of some pairs in an epoch, as indices into `pool_texts`, int32 [pairs, n]."""
         listed = ListedExclusions(shard.exclusions.offsets, shard.exclusions.values, len(self.pool))

@@ -21,7 +21,7 @@ from clicktower.schemas.section import code_of
 from clicktower.schemas.stage import Progress, silent
 from clicktower.training.kernel.kernel_library import status
 from clicktower.training.model.model import Model, write_model
-from clicktower.training.model.parameters import CPU, Device, Layout, initial_parameters, layout_of, require_memory
+from clicktower.training.model.parameters import CPU, Device, Layout, initial_parameters, require_memory
 from clicktower.training.model.recipe import Nesterov, Recipe
 from clicktower.training.trainer.checkpoint import Position, newest_checkpoint, read_checkpoint
 from clicktower.training.trainer.job import COMPILED, ROWS, TrainingJob, require_served
@@ -70,8 +70,8 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     task = objective.load(files.folder, recipe, words, job.sources.teacher)
     watch = task.watched(job.judged)
     order = Order(lengths=task.lengths, micro_batch=recipe.micro_batch, minibatch=recipe.minibatch, seed=recipe.seed)
-    layout = layout_of(recipe, task.table_rows, task.outputs, words)
-    require_memory(recipe, layout)
+    layout = Layout(recipe=recipe, word_rows=task.word_rows, outputs=task.outputs)
+    require_memory(layout)
     rule = recipe.optimiser if isinstance(recipe.optimiser, Nesterov) else Nesterov()
     schedule = MomentumSchedule(rule.momentum_edge, rule.momentum_middle, recipe.epochs * order.num_minibatches)
 
@@ -79,12 +79,12 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     position, rows = _restore(job, workers)
     position = replace(position, gpus=[*position.gpus, *(kind for kind in kinds if kind not in position.gpus)])
     if not rows:
-        start = start_of(recipe, layout, task.row_weights(), job.sources.start, vectors_KD)
+        start = start_of(layout, task.row_weights(), job.sources.start, vectors_KD)
         # One after the other: a state is a copy, and there may not be room for two of each tower.
         rows = {tower: start_state(recipe, start.pop(tower)) for tower in list(start)}
     rows = {tower: state.to(device.place) for tower, state in rows.items()}
     path = path_of(job.arithmetic, recipe, device, job.threads, objective.batch)
-    towers = Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule, device=device, path=path)
+    towers = Towers(layout=layout, rows=rows, schedule=schedule, device=device, path=path)
     resumed_at = equal_at = position.update
     report = Report(job, order, watch, towers, position, progress) if workers.rank == 0 else None
     if report:
@@ -144,7 +144,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         return {}
     # A tower's optimiser state is freed as the tower is published: there may not be room for both.
     matrices = {name: rows.pop(name).all_published(position.update, schedule) for name in list(rows)}
-    write_model(job.output, Model.of(recipe, layout, matrices))
+    write_model(job.output, Model.of(layout, matrices))
     return {
         "updates": position.update,
         "resumed_at": resumed_at,
@@ -214,11 +214,7 @@ def prepared(
 
 
 def start_of(
-    recipe: Recipe,
-    layout: Layout,
-    row_weights: np.ndarray | None,
-    model: str | None,
-    word_vectors: np.ndarray | None = None,
+    layout: Layout, row_weights: np.ndarray | None, model: str | None, word_vectors: np.ndarray | None = None
 ) -> dict[str, torch.Tensor]:
     """Each tower's parameters before the first update, [rows, columns].
 
@@ -226,10 +222,10 @@ def start_of(
     sides starts from the shared one, or from that of queries. `word_vectors`: of the words with a row of their own
     (model.word_vectors); words that the model has keep its vectors. Raises UsageError if its towers are different.
     """
-    names = recipe.objective.towers
-    start = {name: initial_parameters(recipe, layout, name, row_weights, word_vectors) for name in names}
+    names = layout.recipe.objective.towers
+    start = {name: initial_parameters(layout, name, row_weights, word_vectors) for name in names}
     if model is None:
         return start
     from clicktower.training.trainer.earlier_model import started_from
 
-    return started_from(model, recipe, layout, start)
+    return started_from(model, layout, start)

@@ -25,5 +25,5 @@ def small_model(tower: str = "lstm", **changes) -> Model:
     switches = TOWERS.get(tower, {"tower": tower})
     recipe = varied(recipe_with(name="small", cells=5, initial_range=0.4), **switches, **changes)
     layout = layout_of(recipe, ROWS)
-    towers = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
-    return Model.of(recipe, layout, towers)
+    towers = {name: initial_parameters(layout, name) for name in recipe.objective.towers}
+    return Model.of(layout, towers)

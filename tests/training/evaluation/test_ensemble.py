@@ -50,8 +50,8 @@ def other_tower(store: str, *, rows: int = 51_000) -> str:
 
     def produce(folder: str) -> Outcome:
         layout = layout_of(recipe, rows)
-        towers = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
-        write_model(folder, Model.of(recipe, layout, towers))
+        towers = {name: initial_parameters(layout, name) for name in recipe.objective.towers}
+        write_model(folder, Model.of(layout, towers))
         return Outcome(labels={"simulated": True})
 
     return run_stage(store, Request(stage="train", stage_version=1, config={"bag": rows}, inputs={}), produce).folder
@@ -176,10 +176,10 @@ def test_by_the_command(members, tmp_path, capsys):
 def test_members_keep_their_own_text_limits(store, tmp_path):
     recipe = replace(load_model(open_result(trained_stage(store)).data).recipe, max_words=1, overflow="truncate")
     layout = layout_of(recipe, 51_000)
-    towers = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
+    towers = {name: initial_parameters(layout, name) for name in recipe.objective.towers}
 
     def produce(folder: str) -> Outcome:
-        write_model(folder, Model.of(recipe, layout, towers))
+        write_model(folder, Model.of(layout, towers))
         return Outcome()
 
     short = run_stage(store, Request(stage="train", stage_version=1, config={"short": 1}, inputs={}), produce)

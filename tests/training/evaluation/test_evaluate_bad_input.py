@@ -76,10 +76,8 @@ def test_a_model_whose_embeddings_are_not_finite_is_refused(evaluated, tmp_path)
 
     def produce(folder: str) -> Outcome:
         layout = layout_of(recipe, TABLE_ROWS)
-        towers = {
-            name: initial_parameters(recipe, layout, name) * np.float32(np.nan) for name in recipe.objective.towers
-        }
-        write_model(folder, Model.of(recipe, layout, towers))
+        towers = {name: initial_parameters(layout, name) * np.float32(np.nan) for name in recipe.objective.towers}
+        write_model(folder, Model.of(layout, towers))
         return Outcome()
 
     request = Request(stage="train", stage_version=1, config={"nan": True}, inputs={})

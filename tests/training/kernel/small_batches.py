@@ -40,7 +40,7 @@ def recipe_of(tower: str, cells: int = 16, **fields) -> Recipe:
 
 def start(recipe: Recipe) -> tuple[Layout, dict[str, torch.Tensor]]:
     layout = layout_of(recipe, TRIGRAMS)
-    return layout, {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
+    return layout, {name: initial_parameters(layout, name) for name in recipe.objective.towers}
 
 
 def random_pairs(seed: int, num_pairs: int, n: int, *, weights: bool = False) -> Pairs:
@@ -104,6 +104,6 @@ def both(pairs: Pairs, path: CompiledPath) -> tuple[CompiledBatch, PairBatch]:
     return path.prepare(pairs), pair_batch(pairs)
 
 
-def encoder_of(recipe: Recipe, layout: Layout, matrices: dict[str, torch.Tensor], dtype: torch.dtype) -> Encoder:
+def encoder_of(layout: Layout, matrices: dict[str, torch.Tensor], dtype: torch.dtype) -> Encoder:
     exact = {name: matrix.to(dtype) for name, matrix in matrices.items()}
-    return Encoder.of(recipe, layout, exact)
+    return Encoder.of(layout, exact)

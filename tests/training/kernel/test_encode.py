@@ -53,8 +53,8 @@ TEXTS = [
 @cache
 def model_of(recipe: Recipe) -> Model:
     layout = layout_of(recipe, ROWS)
-    towers = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
-    return Model.of(recipe, layout, towers)
+    towers = {name: initial_parameters(layout, name) for name in recipe.objective.towers}
+    return Model.of(layout, towers)
 
 
 def by_reference(model: Model, side: str, bag_from: int | None = None) -> np.ndarray:

@@ -28,9 +28,9 @@ from tests.training.trainer.test_large_update import Together
 
 def start(recipe: Recipe, path: Path) -> Towers:
     layout = layout_of(recipe, TRIGRAMS)
-    rows = {name: LazyRows.start(initial_parameters(recipe, layout, name)) for name in recipe.objective.towers}
+    rows = {name: LazyRows.start(initial_parameters(layout, name)) for name in recipe.objective.towers}
     schedule = MomentumSchedule(recipe.optimiser.momentum_edge, recipe.optimiser.momentum_middle, 50)
-    return Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule, path=path)
+    return Towers(layout=layout, rows=rows, schedule=schedule, path=path)
 
 
 def minibatches(num: int, micro_batches: int = 4) -> list[list[Pairs]]:
@@ -79,7 +79,7 @@ def test_updates_equal_the_references(tower, fields, reduction):
     batches = minibatches(4)
     found, expected = train(recipe, compiled_path(recipe), batches), train(recipe, ReferencePath(), batches)
     for name, rows in expected.rows.items():
-        initial = initial_parameters(recipe, expected.layout, name)
+        initial = initial_parameters(expected.layout, name)
         change = rows.all_published(4, expected.schedule) - initial
         assert change.abs().max() > 0.01, "the parameters must have moved"
         found_change = found.rows[name].all_published(4, found.schedule) - initial

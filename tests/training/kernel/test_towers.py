@@ -41,7 +41,7 @@ def values_of(addend: Addend, columns: int) -> tuple[np.ndarray, np.ndarray]:
 def compiled_gradient(recipe, layout, matrices, batch):
     rows, every = {name: LazyRows.start(matrix) for name, matrix in matrices.items()}, torch.arange(layout.rows)
     schedule = MomentumSchedule(0.9, 0.9, 10)
-    towers = Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule, path=compiled_path(recipe))
+    towers = Towers(layout=layout, rows=rows, schedule=schedule, path=compiled_path(recipe))
     touched = {name: TouchedRows(state, every, 1, schedule, room) for name, state in rows.items()}
     crew = KernelThreads(1)
     for of in touched.values():
@@ -57,7 +57,7 @@ def assert_equals_reference(recipe, pairs):
     loss, gradients = compiled_gradient(recipe, layout, matrices, compiled)
     if reference.weights is not None:
         reference = replace(reference, weights=reference.weights.double())
-    expected, expected_loss = pair_gradient(reference, encoder_of(recipe, layout, matrices, torch.float64))
+    expected, expected_loss = pair_gradient(reference, encoder_of(layout, matrices, torch.float64))
     assert loss == rounded(float(expected_loss), of=float(expected_loss))
     for (rows, values), (_, gradient) in zip(gradients, expected, strict=True):
         touched = layout.touched(gradient.rows)
@@ -129,7 +129,7 @@ def test_embeddings_are_the_references(tower):
     point = TowerPoint(recipe, parts["W"], parts)
     vectors = np.empty((compiled.documents.num_texts, point.dimensions), np.float32)
     point.encode(compiled.documents, vectors)
-    expected = encode_batch(reference.documents, "document", encoder_of(recipe, layout, matrices, torch.float64))
+    expected = encode_batch(reference.documents, "document", encoder_of(layout, matrices, torch.float64))
     # The compiled path numbers documents pair after pair, the reference as its candidates say.
     assert_equal_but_for_rounding(vectors, expected[reference.candidates.ravel().long()])
 

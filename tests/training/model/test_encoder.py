@@ -15,7 +15,7 @@ def test_each_gradient_has_memory_of_its_own():
     side = Encoded(table_RG, 0.0, "query", torch.tensor([0, 2]), table_RG, parts)
     factors = torch.tensor([1.0, 2.0, 3.0, 4.0])
     loss = ((parts["one"] + parts["other"]) * factors).sum() + parts["summed"].sum() + table_RG.sum()
-    ((name, gradient),) = gradients(loss, [side], Encoder(recipe, layout, None, {}))
+    ((name, gradient),) = gradients(loss, [side], Encoder(layout, None, {}))
     arrays = [gradient.table_RG, *gradient.parts.values()]
     for array in arrays:
         array.mul_(10)

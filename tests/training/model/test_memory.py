@@ -22,10 +22,10 @@ RECIPE = recipe_with(name="small", cells=8)
 def test_the_bytes_are_those_of_real_states_and_of_a_tower_that_is_written(optimiser, tower, dtype):
     recipe = changed(RECIPE, {"optimiser": optimiser, "tower": tower, "dtype": dtype})
     layout = layout_of(recipe, TABLE_ROWS)
-    start = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
+    start = {name: initial_parameters(layout, name) for name in recipe.objective.towers}
     states = [start_state(recipe, matrix) for matrix in start.values()]
     kept = sum(array.nbytes for state in states for name, array in state.arrays().items() if array.ndim == 2)
-    assert training_bytes(recipe, layout) == kept + start["query"].numpy().nbytes
+    assert training_bytes(layout) == kept + start["query"].numpy().nbytes
 
 
 def test_what_fits_is_named_and_fits(monkeypatch):
@@ -33,20 +33,20 @@ def test_what_fits_is_named_and_fits(monkeypatch):
     layout = layout_of(recipe, TABLE_ROWS)
     monkeypatch.setattr("clicktower.training.model.parameters.memory_bytes", lambda: 10**9)
     with pytest.raises(UsageError, match=r"takes [0-9,.]+ GB of memory .* this machine has 1\.0 GB") as refused:
-        require_memory(recipe, layout)
+        require_memory(layout)
     fits = int(refused.value.fix.split("at most ")[1].split(", or")[0].replace(",", ""))
     smaller, larger = (changed(recipe, {"tower.cells": cells}) for cells in (fits, fits + 1))
-    require_memory(smaller, layout_of(smaller, TABLE_ROWS))
+    require_memory(layout_of(smaller, TABLE_ROWS))
     for recipe, workers in ((larger, 1), (smaller, 2)):
         with pytest.raises(UsageError, match="GB of memory"):
-            require_memory(recipe, layout_of(recipe, TABLE_ROWS), workers)
+            require_memory(layout_of(recipe, TABLE_ROWS), workers)
 
 
 def test_where_no_number_of_cells_fits_other_sizes_are_to_be_smaller(monkeypatch):
     recipe = replace(RECIPE, tower=changed(RECIPE, {"tower": {"kind": "dssm", "hidden": 200_000}}).tower)
     monkeypatch.setattr("clicktower.training.model.parameters.memory_bytes", lambda: 10**9)
     with pytest.raises(UsageError, match="Set smaller sizes in the recipe"):
-        require_memory(recipe, layout_of(recipe, TABLE_ROWS))
+        require_memory(layout_of(recipe, TABLE_ROWS))
 
 
 def test_a_recipe_that_may_be_large_is_known_without_torch():

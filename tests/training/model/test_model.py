@@ -27,8 +27,8 @@ TEXTS = ["Angle bracket", "", "2 in. x 4 ft. plank", "東京の金槌", "a", "an
 def folder(tmp_path_factory) -> str:
     where = str(tmp_path_factory.mktemp("model"))
     layout = layout_of(RECIPE, ROWS)
-    towers = {side: initial_parameters(RECIPE, layout, side) for side in ("query", "document")}
-    write_model(where, Model.of(RECIPE, layout, towers))
+    towers = {side: initial_parameters(layout, side) for side in ("query", "document")}
+    write_model(where, Model.of(layout, towers))
     return where
 
 
@@ -125,10 +125,9 @@ def test_a_damaged_model_is_refused(folder, tmp_path, damage, message):
 def test_a_model_of_every_recipe_comes_back_as_it_was_written(tmp_path, name):
     small = varied(recipe(name), cells=4)
     small = varied(small, hidden=6) if hasattr(small.tower, "hidden") else small
-    layout = layout_of(small, ROWS)
     apart = varied(small, same_start=False) if small.objective.kind == "clicks" else small
-    towers = {side: initial_parameters(apart, layout, side) for side in small.objective.towers}
-    write_model(str(tmp_path), Model.of(small, layout, towers))
+    towers = {side: initial_parameters(layout_of(apart, ROWS), side) for side in small.objective.towers}
+    write_model(str(tmp_path), Model.of(layout_of(small, ROWS), towers))
     found = load_model(str(tmp_path))
     assert found.recipe == small
     assert all(torch.equal(matrix_of(found, side), matrix) for side, matrix in towers.items())
@@ -136,4 +135,4 @@ def test_a_model_of_every_recipe_comes_back_as_it_was_written(tmp_path, name):
     stored = safetensors.torch.load_file(tmp_path / "model.safetensors")
     tower = small.objective.towers[0]
     assert stored[f"{tower}.W"].shape == (ROWS, small.columns)
-    assert {k: tuple(stored[f"{tower}.{k}"].shape) for k, _ in layout.parts} == dict(layout.parts)
+    assert {k: tuple(stored[f"{tower}.{k}"].shape) for k, _ in small.tower_parts} == dict(small.tower_parts)

@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ TABLE_ROWS = 200
 
 def start(name: str, **changes) -> torch.Tensor:
     recipe = recipe_with(name="small", cells=4, **changes)
-    return initial_parameters(recipe, layout_of(recipe, TABLE_ROWS), name)
+    return initial_parameters(layout_of(recipe, TABLE_ROWS), name)
 
 
 def test_towers_start_from_the_same_numbers_unless_told_otherwise():
@@ -34,14 +35,14 @@ def test_the_start_is_one_draw_of_numbers_however_many_rows():
     layout = layout_of(recipe, 5_000)
     one_draw = np.random.Generator(np.random.Philox(key=np.array([recipe.seed, 1], np.uint64)))
     expected = (2 * one_draw.random((layout.rows, layout.columns)) - 1) * recipe.initial_range
-    table, _ = layout.split(initial_parameters(recipe, layout, "document"))
+    table, _ = layout.split(initial_parameters(layout, "document"))
     assert np.array_equal(table.numpy(), expected[:5_000].astype(np.float32))
 
 
 def parts_of(**changes) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     recipe = recipe_with(name="small", cells=4, forget_gate=True, peepholes=True, **changes)
     layout = layout_of(recipe, TABLE_ROWS)
-    return layout.split(initial_parameters(recipe, layout, "query"))
+    return layout.split(initial_parameters(layout, "query"))
 
 
 def test_what_is_recurrent_may_start_in_a_range_of_its_own():
@@ -66,7 +67,7 @@ def test_row_weights_multiply_the_rows_of_the_table_and_no_other_part():
     recipe = recipe_with(name="small", cells=4)
     layout = layout_of(recipe, TABLE_ROWS)
     weights = np.linspace(0, 3, TABLE_ROWS, dtype=np.float32)
-    even, weighted = (initial_parameters(recipe, layout, "query", given) for given in (None, weights))
+    even, weighted = (initial_parameters(layout, "query", given) for given in (None, weights))
     assert torch.equal(weighted[:TABLE_ROWS], even[:TABLE_ROWS] * torch.from_numpy(weights)[:, None])
     assert torch.equal(weighted[TABLE_ROWS:], even[TABLE_ROWS:])
     assert even[TABLE_ROWS:].any()
@@ -77,9 +78,8 @@ SHAPES = st.lists(st.lists(st.integers(1, 7), min_size=1, max_size=2).map(tuple)
 
 @given(shapes=SHAPES, columns=st.integers(1, 9), table_rows=st.integers(1, 5))
 def test_parts_come_out_of_the_matrix_as_they_went_in_each_from_a_row_of_its_own(shapes, columns, table_rows):
-    layout = Layout(
-        word_rows=WordRows(table_rows), columns=columns, parts=tuple((f"p{k}", s) for k, s in enumerate(shapes))
-    )
+    recipe = SimpleNamespace(columns=columns, tower_parts=tuple((f"p{k}", s) for k, s in enumerate(shapes)))
+    layout = Layout(recipe=recipe, word_rows=WordRows(table_rows))
     size = iter(range(1, 1_000))
     table = torch.arange(table_rows * columns).view(table_rows, columns)
     put = {name: torch.full(shape, next(size)) for name, shape in layout.parts}
@@ -101,7 +101,7 @@ def test_parts_come_out_of_the_matrix_as_they_went_in_each_from_a_row_of_its_own
 def test_what_fills_up_a_parts_last_row_starts_at_zero():
     recipe = recipe_with(name="small", cells=4, forget_gate=True, peepholes=True)
     layout = layout_of(recipe, TABLE_ROWS)
-    matrix = initial_parameters(recipe, layout, "query")
+    matrix = initial_parameters(layout, "query")
     # 3 x 4 peepholes in a row of 4 x 4 columns
     assert layout.rows == TABLE_ROWS + 4 + 1 + 1
     assert matrix[-1, :12].all()

@@ -37,7 +37,7 @@ def test_the_recipes_of_the_papers_name_are_what_it_prints_and_no_other_is():
         assert (made.optimiser.momentum_edge, made.optimiser.momentum_middle) == (0.9, 0.995)
         assert made.optimiser.clip_norm > 0, "th_G"
         layout = layout_of(made, 50_000)
-        steps = {step for _, _, step in layout.stretches(layout.rows, made)}
+        steps = {step for _, _, step in layout.stretches(layout.rows)}
         assert steps == {made.optimiser.step}, "one step size a model"
     sizes = {f"paper-lstm-96-n{n}": n for n in (2, 6, 8)} | {"paper-lstm-96": 4}
     assert {name: recipe(name).clicks.num_negatives for name in sizes} == sizes

@@ -57,11 +57,9 @@ def test_no_copy_of_a_run_is_made_to_start_it_to_keep_it_or_to_write_its_model(t
             tracemalloc.stop()
 
     matrices = {}
-    assert (
-        peak(lambda: matrices.update({t: initial_parameters(recipe, layout, t) for t in recipe.objective.towers})) < 0.5
-    )
+    assert peak(lambda: matrices.update({t: initial_parameters(layout, t) for t in recipe.objective.towers})) < 0.5
     rows = {tower: LazyRows.start(matrix) for tower, matrix in matrices.items()}
     assert peak(lambda: write_checkpoint(str(tmp_path / "kept"), "run", Position(update=1), rows)) < 0.5
     assert peak(lambda: newest_checkpoint(str(tmp_path / "kept"), "run")) < 4.5  # two towers, parameters and velocity
     assert peak(lambda: read_checkpoint(str(tmp_path / "kept"), "run", 1)) < 4.5
-    assert peak(lambda: write_model(str(tmp_path / "model"), Model.of(recipe, layout, matrices))) < 0.5
+    assert peak(lambda: write_model(str(tmp_path / "model"), Model.of(layout, matrices))) < 0.5

@@ -20,7 +20,7 @@ from clicktower.schemas.text_contract import CONTRACT_VERSION, trigram_ids, word
 from clicktower.training.analysis.traces import trace
 from clicktower.training.model.forward import encoded, gradients
 from clicktower.training.model.model import Model, load_model, write_model
-from clicktower.training.model.parameters import Encoder, initial_parameters, layout_of
+from clicktower.training.model.parameters import Encoder, Layout, initial_parameters, layout_of
 from clicktower.training.model.recipe import Recipe
 from clicktower.training.towers.text_batch import text_batch
 from clicktower.training.towers.text_table import WordRows
@@ -100,7 +100,7 @@ def start(result) -> dict[str, torch.Tensor]:
     """The parameters before the first update, of a model's recipe and layout."""
     model = load_model(result.data)
     order = [KNOWN.index(word) for word in IN_SHARDS]
-    return start_of(model.recipe, model.layout, None, None, VECTORS[order])
+    return start_of(model.layout, None, None, VECTORS[order])
 
 
 def test_a_known_word_has_one_row_and_any_other_those_of_its_trigrams():
@@ -126,7 +126,7 @@ def rows_by_hand(text: str) -> list[list[int]]:
 def by_reference(recipe: Recipe, matrix: torch.Tensor, texts: list[str]) -> np.ndarray:
     """Embeddings in float64, dense and step by step, of a tower whose every row is first multiplied by W_in."""
     recipe = replace(recipe, dtype="float64")
-    table, parts = layout_of(recipe, TABLE_ROWS, words=IN_SHARDS).split(matrix.double())
+    table, parts = Layout(recipe=recipe, word_rows=WordRows(TABLE_ROWS, IN_SHARDS)).split(matrix.double())
     plain = varied(recipe, word_vectors="none")
     inner = layout_of(plain, len(table))
     of_inner = {name: parts[name] for name, _ in inner.parts}
@@ -142,10 +142,10 @@ TEXTS = ["steel mallet", "zebra", "no", "heavy duty Hammer no 2"]
 @pytest.mark.parametrize("tower", TOWERS)
 def test_embeddings_equal_the_equations_with_the_vectors_of_the_file(tower):
     recipe = varied(RECIPE, cells=3, word_vectors="tuned", word_columns=5, dtype="float64", **TOWERS[tower])
-    layout = layout_of(recipe, TABLE_ROWS, words=IN_SHARDS)
+    layout = Layout(recipe=recipe, word_rows=WordRows(TABLE_ROWS, IN_SHARDS))
     vectors = VECTORS[[KNOWN.index(word) for word in IN_SHARDS]]
-    towers = {name: initial_parameters(recipe, layout, name, None, vectors) for name in ("query", "document")}
-    model = Model.of(recipe, layout, towers)
+    towers = {name: initial_parameters(layout, name, None, vectors) for name in ("query", "document")}
+    model = Model.of(layout, towers)
     np.testing.assert_array_equal(layout.split(towers["query"])[0][TABLE_ROWS:].numpy(), vectors)
     # Float32 numbers come out of encode, whatever computed them.
     assert_equal_but_for_rounding(model.encode(TEXTS, "query"), by_reference(recipe, towers["query"], TEXTS), 2)
@@ -167,15 +167,15 @@ def test_a_loaded_model_encodes_by_the_equations_and_as_training_did(shop_shards
 def test_gradients_equal_finite_differences_and_frozen_rows_have_none(tower, how):
     recipe = varied(RECIPE, cells=2, word_vectors=how, word_columns=3, dtype="float64", initial_range=0.7,
                      **TOWERS[tower])  # fmt: skip
-    layout = layout_of(recipe, 4, words=("p", "q", "r"))
+    layout = Layout(recipe=recipe, word_rows=WordRows(4, ("p", "q", "r")))
     numbers = np.random.default_rng(11)
-    matrix = initial_parameters(recipe, layout, "query", None, numbers.normal(size=(3, 3)))
+    matrix = initial_parameters(layout, "query", None, numbers.normal(size=(3, 3)))
     table, texts = random_texts(numbers, 6, longest=4, num_trigrams=layout.table_rows)
     batch = text_batch([(table, np.arange(len(texts)))])
     weights_Nd = torch.from_numpy(numbers.normal(size=(len(texts), recipe.tower.dimensions)))
 
     def made(at: torch.Tensor):
-        encoder = Encoder.of(recipe, layout, {"query": at})
+        encoder = Encoder.of(layout, {"query": at})
         found = encoded(batch, "query", encoder)
         return (found.vectors_Nd * weights_Nd).sum() + found.own_loss, found, encoder
 
@@ -219,8 +219,8 @@ def test_the_first_matrix_has_glorots_range_whatever_the_recipes(tuned):
     model = load_model(tuned.data)
     limit = np.sqrt(6 / (5 + 18))  # 5 columns, three gates of six cells
     for scale in (0.2, 0.001):
-        recipe = replace(model.recipe, initial_range=scale)
-        table, parts = model.layout.split(initial_parameters(recipe, model.layout, "query", None, VECTORS[:5]))
+        layout = replace(model.layout, recipe=replace(model.recipe, initial_range=scale))
+        table, parts = layout.split(initial_parameters(layout, "query", None, VECTORS[:5]))
         assert parts["W_in"].abs().max() <= limit
         assert parts["W_in"].abs().max() > 0.9 * limit
         assert table[:TABLE_ROWS].abs().max() <= scale
@@ -282,9 +282,9 @@ def test_labels_take_them_too(where, files):
 
 def test_a_start_takes_over_the_words_that_both_know_and_the_rest_from_the_file(tuned):
     model = load_model(tuned.data)
-    layout = layout_of(model.recipe, TABLE_ROWS, words=("brass", "hammer", "steel"))
+    layout = replace(model.layout, word_rows=WordRows(TABLE_ROWS, ("brass", "hammer", "steel")))
     fresh = np.full((3, 5), 0.25, np.float32)
-    begun = start_of(model.recipe, layout, None, tuned.data, fresh)["query"]
+    begun = start_of(layout, None, tuned.data, fresh)["query"]
     parts = {part: torch.from_numpy(array) for part, array in model.towers["query"].items()}
     of_model = parts["W"]
     table, its_parts = layout.split(begun)
@@ -293,7 +293,7 @@ def test_a_start_takes_over_the_words_that_both_know_and_the_rest_from_the_file(
     np.testing.assert_array_equal(its_parts["W_in"], parts["W_in"])
     plain = varied(model.recipe, word_vectors="none")
     with pytest.raises(UsageError, match="has other towers"):
-        start_of(plain, layout_of(plain, TABLE_ROWS), None, tuned.data)
+        start_of(layout_of(plain, TABLE_ROWS), None, tuned.data)
 
 
 def test_what_reads_a_model_reads_its_words(tuned):

@@ -141,10 +141,10 @@ def test_a_micro_batch_gives_the_same_gradient_and_loss_with_fused_towers(device
     index = np.arange(24).reshape(6, 4)
     batch = pair_batch(apart((table, index[:, 0]), (table, index[:, 1]), (table, index[:, 2:])))
     layout = layout_of(recipe, TRIGRAMS)
-    matrix = initial_parameters(recipe, layout, "query")
+    matrix = initial_parameters(layout, "query")
 
     def gradient(where: Device):
-        encoder = Encoder.of(recipe, layout, dict.fromkeys(recipe.objective.towers, matrix.to(where.place)), where)
+        encoder = Encoder.of(layout, dict.fromkeys(recipe.objective.towers, matrix.to(where.place)), where)
         return pair_gradient(batch.to(where.place), encoder)
 
     expected, loss = gradient(Device(torch.device("cpu")))

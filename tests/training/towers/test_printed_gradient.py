@@ -39,7 +39,7 @@ def tower(name: str, **changes) -> Recipe:
 def parameters(recipe: Recipe) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """(W, the other parts)."""
     layout = layout_of(recipe, TRIGRAMS)
-    return layout.split(initial_parameters(recipe, layout, "query"))
+    return layout.split(initial_parameters(layout, "query"))
 
 
 def trained_by(recipe: Recipe, steps: int) -> dict[str, np.ndarray]:

@@ -68,7 +68,7 @@ def small(tower: str, **changes) -> Recipe:
 
 def parameters(recipe: Recipe) -> dict[str, torch.Tensor]:
     layout = layout_of(recipe, TRIGRAMS)
-    return {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
+    return {name: initial_parameters(layout, name) for name in recipe.objective.towers}
 
 
 def encode(recipe: Recipe, matrices, table, index, side: str = "query") -> np.ndarray:
@@ -77,7 +77,7 @@ def encode(recipe: Recipe, matrices, table, index, side: str = "query") -> np.nd
 
 
 def encoder(recipe: Recipe, matrices) -> Encoder:
-    return Encoder.of(recipe, layout_of(recipe, TRIGRAMS), matrices)
+    return Encoder.of(layout_of(recipe, TRIGRAMS), matrices)
 
 
 def by_reference(recipe: Recipe, matrix: torch.Tensor, texts) -> np.ndarray:
@@ -113,7 +113,7 @@ def at_one_unit(recipe: Recipe, table: list[list[float]], parts: dict[str, list]
     layout = layout_of(recipe, len(table))
     matrix = layout.join(torch.tensor(table, dtype=torch.float64), {k: torch.tensor(v) for k, v in parts.items()})
     batch = text_batch([(table_of([[0, 1]], [[0], [1]]), np.array([0]))])
-    return encode_batch(batch, "query", Encoder.of(recipe, layout, {"query": matrix})).numpy()[0]
+    return encode_batch(batch, "query", Encoder.of(layout, {"query": matrix})).numpy()[0]
 
 
 def test_forget_gate_and_peepholes_worked_by_hand():

@@ -8,9 +8,9 @@ import torch
 
 from clicktower.training.model.decoder import decoder_of_model
 from clicktower.training.model.head import draw_masks, head_of_model
-from clicktower.training.model.parameters import Encoder, Layout, Outputs, layout_of
+from clicktower.training.model.parameters import Encoder, Layout, Outputs
 from clicktower.training.model.recipe import Recipe
-from clicktower.training.towers.text_table import Ragged, list_offsets
+from clicktower.training.towers.text_table import Ragged, WordRows, list_offsets
 from clicktower.training.trainer import classify, generate
 from clicktower.training.trainer.classify import LabelledBatch, LabelledExamples
 from clicktower.training.trainer.generate import RephrasingBatch, RephrasingExamples
@@ -33,7 +33,7 @@ class Case:
 
     def encoder(self, matrix: torch.Tensor | None = None) -> Encoder:
         at = self.matrix if matrix is None else matrix
-        return Encoder.of(self.recipe, self.layout, {"shared": at})
+        return Encoder.of(self.layout, {"shared": at})
 
     def loss(self, matrix: torch.Tensor, update: int) -> float:
         return float(self.batch.gradient(self.encoder(matrix), update)[1])
@@ -74,7 +74,7 @@ def rephrasing_case(recipe: Recipe) -> Case:
 
 
 def _case(recipe: Recipe, outputs: Outputs, texts: list[Text], examples: Any, batch: Any) -> Case:
-    layout = layout_of(recipe, TRIGRAMS, outputs)
+    layout = Layout(recipe=recipe, word_rows=WordRows(TRIGRAMS), outputs=outputs)
     # Of size 0.7, so that no gate, hop or unit is near where it is flat; the filling is zero, as in training.
     random = torch.from_numpy(np.random.default_rng(5).normal(0, 0.7, (layout.rows, layout.columns)))
     matrix = layout.join(*layout.split(random))

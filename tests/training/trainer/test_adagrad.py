@@ -52,9 +52,9 @@ def test_where_every_row_is_touched_it_is_torch_s_adagrad():
 def _after_one_update(recipe: Recipe) -> np.ndarray:
     """What one minibatch adds to the query tower's parameters."""
     layout = layout_of(recipe, 40)
-    start = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
+    start = {name: initial_parameters(layout, name) for name in recipe.objective.towers}
     rows = {name: start_state(recipe, matrix.clone()) for name, matrix in start.items()}
-    towers = Towers(recipe=recipe, layout=layout, rows=rows, schedule=SCHEDULE, path=ReferencePath(2))
+    towers = Towers(layout=layout, rows=rows, schedule=SCHEDULE, path=ReferencePath(2))
     share = Minibatches(1, recipe).batches[0]
     large_update(towers, WorkerShare(share, 1, len(share), Workers()))
     return (rows["query"].all_published(1, SCHEDULE) - start["query"]).numpy()

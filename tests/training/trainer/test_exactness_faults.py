@@ -194,15 +194,16 @@ def test_a_step_that_throws_the_towers_off_ends_the_run_and_names_update_micro_b
 
 def test_an_update_may_be_as_long_as_the_parameters_but_no_longer():
     # 3 rows of 4 numbers in ±0.5 measure 0.5 √(12 / 3) = 1; half a gradient of norm 2 moves a tower by 1.
-    recipe = varied(RECIPE, initial_range=0.5, step=0.5, clip_norm=0.0)
-    layout = replace(layout_of(recipe, 3), columns=4, parts=())
-    require_sane(1.0, {"query": 2.0}, recipe, layout, 7)
+    recipe = varied(RECIPE, tower="bag", cells=4, initial_range=0.5, step=0.5, clip_norm=0.0)
+    layout = layout_of(recipe, 3)
+    require_sane(1.0, {"query": 2.0}, layout, 7)
     with pytest.raises(Diverged, match=r"Update 7 would move the query tower by 1\.01"):
-        require_sane(1.0, {"query": 2.02}, recipe, layout, 7)
-    require_sane(1.0, {"query": 200.0}, varied(recipe, clip_norm=2.0), layout, 7)  # held down before it moves anything
+        require_sane(1.0, {"query": 2.02}, layout, 7)
+    held_down = layout_of(varied(recipe, clip_norm=2.0), 3)
+    require_sane(1.0, {"query": 200.0}, held_down, 7)  # before it moves anything
     for loss, norm in ((float("nan"), 1.0), (1.0, float("inf")), (1.0, float("nan"))):
         with pytest.raises(Diverged, match="update 7 is not finite"):
-            require_sane(loss, {"query": norm}, recipe, layout, 7)
+            require_sane(loss, {"query": norm}, layout, 7)
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -216,10 +217,10 @@ def test_every_worker_names_the_micro_batch_that_is_not_finite(intact_shards, si
     rows, micro_batches = torch.cat(touched).unique(return_counts=True)
     only_one = rows[micro_batches == 1]
     [culprit] = [number for number, rows in enumerate(touched) if torch.isin(only_one[0], rows)]
-    layout = layout_of(RECIPE, data.table_rows)
-    rows = {t: LazyRows.start(initial_parameters(RECIPE, layout, t)) for t in RECIPE.objective.towers}
+    layout = layout_of(RECIPE, data.word_rows.trigram_rows)
+    rows = {t: LazyRows.start(initial_parameters(layout, t)) for t in RECIPE.objective.towers}
     rows["query"].parameters[only_one[0]] = float("nan")
-    towers = Towers(recipe=RECIPE, layout=layout, rows=rows, schedule=MomentumSchedule(0.9, 0.9, 10), path=path)
+    towers = Towers(layout=layout, rows=rows, schedule=MomentumSchedule(0.9, 0.9, 10), path=path)
     error = Diverged("The problem so far.", "Lower it.")
 
     files = [f"{name}/pairs.arrow" for name in data.train_names]

@@ -41,9 +41,9 @@ RECIPE = recipe_with(
 
 def start(recipe: Recipe, total: int, table_rows: int = TRIGRAMS) -> Towers:
     layout = layout_of(recipe, table_rows)
-    rows = {name: LazyRows.start(initial_parameters(recipe, layout, name)) for name in recipe.objective.towers}
+    rows = {name: LazyRows.start(initial_parameters(layout, name)) for name in recipe.objective.towers}
     schedule = MomentumSchedule(recipe.optimiser.momentum_edge, recipe.optimiser.momentum_middle, total)
-    return Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule, path=ReferencePath(2))
+    return Towers(layout=layout, rows=rows, schedule=schedule, path=ReferencePath(2))
 
 
 class Minibatches:
@@ -69,10 +69,9 @@ class Minibatches:
 def reference_updates(recipe: Recipe, minibatches, momenta) -> tuple[dict[str, np.ndarray], list[dict[str, float]]]:
     """(Λ after the last update as the trainer's matrices, norms of each update) by Algorithm 1, dense, in float64."""
     kind = recipe.tower.kind
-    layout = layout_of(recipe, TRIGRAMS)
-    double = replace(recipe, dtype="float64")
+    layout = layout_of(replace(recipe, dtype="float64"), TRIGRAMS)
     current = {
-        side: reference.from_matrix(initial_parameters(double, layout, side).numpy(), recipe.tower.cells, kind)
+        side: reference.from_matrix(initial_parameters(layout, side).numpy(), recipe.tower.cells, kind)
         for side in ("query", "document")
     }
     velocity = {side: {k: np.zeros_like(v) for k, v in p.items()} for side, p in current.items()}
@@ -123,7 +122,7 @@ def test_three_updates_equal_the_dense_reference(dtype, tolerance, recurrent_ste
     expected, norms = reference_updates(recipe, made.plain, [0.5, 0.9, 0.9])
 
     assert min(min(report.values()) for report in norms) > recipe.optimiser.clip_norm, "re-normalisation must be active"
-    initial = {side: initial_parameters(recipe, towers.layout, side).double().numpy() for side in expected}
+    initial = {side: initial_parameters(towers.layout, side).double().numpy() for side in expected}
     for side, matrix in expected.items():
         found = towers.rows[side].all_published(3, towers.schedule).double().numpy()
         assert np.abs(matrix - initial[side]).max() > 0.01, "the parameters must have moved"

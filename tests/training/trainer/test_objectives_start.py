@@ -8,7 +8,8 @@ import torch
 from clicktower.schemas.errors import UsageError
 from clicktower.schemas.stage import open_result
 from clicktower.training.model.model import load_model
-from clicktower.training.model.parameters import Outputs, initial_parameters, layout_of
+from clicktower.training.model.parameters import Layout, Outputs, initial_parameters, layout_of
+from clicktower.training.towers.text_table import WordRows
 from clicktower.training.trainer.worker import start_of
 from tests.recipes import recipe_with, varied
 from tests.trained_model import TABLE_ROWS, matrix_of, trained_stage
@@ -25,15 +26,15 @@ def clicks(tmp_path_factory) -> str:
 
 
 def test_the_tower_is_the_other_model_s_and_the_head_is_new(clicks):
-    layout = layout_of(PAIRS, TABLE_ROWS, OUTPUTS)
-    (found,) = start_of(PAIRS, layout, None, clicks).values()
+    layout = Layout(recipe=PAIRS, word_rows=WordRows(TABLE_ROWS), outputs=OUTPUTS)
+    (found,) = start_of(layout, None, clicks).values()
     table, parts = layout.split(found)
     before = load_model(clicks)
     its_table, its_parts = before.layout.split(matrix_of(before, "query"))  # one tower for both sides: that of queries
     assert torch.equal(table, its_table)
     for name in ("W_rec", "b"):
         assert torch.equal(parts[name], its_parts[name])
-    fresh = layout.split(initial_parameters(PAIRS, layout, "shared"))[1]
+    fresh = layout.split(initial_parameters(layout, "shared"))[1]
     heads = [name for name in parts if name.startswith("head.")]
     assert heads
     for name in heads:
@@ -42,8 +43,7 @@ def test_the_tower_is_the_other_model_s_and_the_head_is_new(clicks):
 
 
 def test_two_towers_start_from_their_own(clicks):
-    layout = layout_of(TWO_TOWERS, TABLE_ROWS)
-    found = start_of(replace(TWO_TOWERS, seed=9), layout, None, clicks)
+    found = start_of(layout_of(replace(TWO_TOWERS, seed=9), TABLE_ROWS), None, clicks)
     before = load_model(clicks)
     assert all(torch.equal(found[name], matrix_of(before, name)) for name in ("query", "document"))
 
@@ -58,7 +58,7 @@ def test_two_towers_start_from_their_own(clicks):
     ],
 )
 def test_a_model_with_other_towers_is_refused(clicks, changes, table_rows, found):
-    recipe = varied(PAIRS, **changes)
+    layout = Layout(recipe=varied(PAIRS, **changes), word_rows=WordRows(table_rows), outputs=OUTPUTS)
     with pytest.raises(UsageError, match=found) as error:
-        start_of(recipe, layout_of(recipe, table_rows, OUTPUTS), None, clicks)
+        start_of(layout, None, clicks)
     assert "same tower, cells and table rows" in error.value.fix

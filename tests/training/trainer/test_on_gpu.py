@@ -52,8 +52,8 @@ def batch_of(num_pairs: int, n: int = 4) -> PairBatch:
 
 def encoder(recipe: Recipe, device: Device) -> Encoder:
     layout = layout_of(recipe, TRIGRAMS)
-    matrices = {side: initial_parameters(recipe, layout, side).to(device.place) for side in ("query", "document")}
-    return Encoder.of(recipe, layout, matrices, device)
+    matrices = {side: initial_parameters(layout, side).to(device.place) for side in ("query", "document")}
+    return Encoder.of(layout, matrices, device)
 
 
 def gradient(batch: PairBatch, recipe: Recipe, device: Device) -> dict[str, np.ndarray]:

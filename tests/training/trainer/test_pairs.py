@@ -101,9 +101,9 @@ def test_a_pool_says_the_same_as_its_negatives_given_apart(shards, recipe):
     shared = pairs_of(micro_batches(data, double)[0], data, double, 0)
     (pool_texts, titles), (texts, clicked) = shared.documents
     assert len(set(shared.candidates[:, 1:].ravel().tolist()) - {-1}) < (shared.candidates[:, 1:] >= 0).sum()
-    layout = layout_of(double, data.table_rows)
-    matrices = {name: initial_parameters(double, layout, name) for name in double.objective.towers}
-    encoder = Encoder.of(double, layout, matrices)
+    layout = layout_of(double, data.word_rows.trigram_rows)
+    matrices = {name: initial_parameters(layout, name) for name in double.objective.towers}
+    encoder = Encoder.of(layout, matrices)
     for row in (0, 5):
         candidates = shared.candidates[row][shared.candidates[row] >= 0]
         query = (shared.queries[0], shared.queries[1][[row]])
@@ -142,9 +142,9 @@ def test_any_number_of_workers_gives_the_same_bytes(shards, recipe):
     weighed = varied(recipe, weights="log_clicks")
     data = load_shards(shards, weighed)
     batches = [[pair_batch(pairs_of(m, data, weighed, 0)) for m in minibatch] for minibatch in epoch(data, weighed)]
-    [alone] = run(weighed, batches, 1, data.table_rows)
+    [alone] = run(weighed, batches, 1, data.word_rows.trigram_rows)
     for size in (2, 3, 5):
-        assert run(weighed, batches, size, data.table_rows) == [alone] * size
+        assert run(weighed, batches, size, data.word_rows.trigram_rows) == [alone] * size
 
 
 def with_columns(shards: str, folder: str, **columns) -> str:
@@ -206,9 +206,9 @@ def test_weights_weigh_the_gradient(shards, tmp_path):
     data_folder = with_columns(shards, str(tmp_path / "data"), weight=[0.5, 2, 0])
     recipe = varied(RECIPE, weights="clicks", dtype="float64")
     data = load_shards(data_folder, recipe)
-    layout = layout_of(recipe, data.table_rows)
-    matrices = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
-    encoder = Encoder.of(recipe, layout, matrices)
+    layout = layout_of(recipe, data.word_rows.trigram_rows)
+    matrices = {name: initial_parameters(layout, name) for name in recipe.objective.towers}
+    encoder = Encoder.of(layout, matrices)
     pairs = pairs_of(micro_batches(data, recipe)[0], data, recipe, 0)
     _, loss = pair_gradient(pair_batch(pairs), encoder)
     alone = [

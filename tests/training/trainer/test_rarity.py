@@ -71,8 +71,8 @@ def test_before_training_a_bag_ranks_by_weighted_overlap(tmp_path):
     recipe = varied(RECIPE, cells=4_096, tie_towers=True)
     weights = weights_of(tmp_path, ["aa ab", "ab", "b b"], recipe)
     layout = layout_of(recipe, TABLE_ROWS)
-    tower = initial_parameters(recipe, layout, "shared", weights)
-    model = Model.of(recipe, layout, {"shared": tower})
+    tower = initial_parameters(layout, "shared", weights)
+    model = Model.of(layout, {"shared": tower})
     left, right = model.encode(["aa ab", "ab b"], "query")
     # Weighted counts: (aa 1.275347 twice, ab 0.611135 twice) and (ab 0.611135 twice, b 1.275347 once).
     dot, square, other = 2 * 0.611135**2, 2 * 1.275347**2 + 2 * 0.611135**2, 2 * 0.611135**2 + 1.275347**2

@@ -52,7 +52,7 @@ class NearnessBatch:
         return torch.unique(torch.cat([self.pairs.table_rows("query"), self.pairs.table_rows("document")]))
 
     def gradient(self, encoder: Encoder, update: int) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
-        objective = encoder.recipe.objective
+        objective = encoder.layout.recipe.objective
         assert isinstance(objective, Nearness)
         sides = [encoded(texts, "query", encoder) for texts in (self.pairs.queries, self.pairs.documents)]
         query_Bd, document_Nd = (side.vectors_Nd for side in sides)
