@@ -56,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         if command != "serve":  # it answers what it has taken on
             end_at_signals(partial(_say_ended, command, json))
-        if argv is None and command in COMMANDS and (COMMANDS[command].on_engine or command in ("search", "serve")):
+        entry = COMMANDS.get(command)
+        if argv is None and entry and (entry.on_engine or entry.without_pandas):
             from clicktower.beam_jobs import keep_out_unused_imports
 
             keep_out_unused_imports()

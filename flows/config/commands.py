@@ -11,14 +11,16 @@ class Command:
     """A command of the command line; a stage's name is its command's.
 
     `file`: in flows/commands. `extras`: those of clicktower that it needs, for an image installed with others; none:
-    all. `on_engine`: it runs Beam, whose options follow a bare `--`. As "module:name" below clicktower: `settings`, the
-    class of its settings (`--set`); `headline` takes the JSON of its result and gives a line.
+    all. `on_engine`: it runs Beam, whose options follow a bare `--`. `without_pandas`: it keeps out what Arrow would
+    import (beam_jobs), as those on Beam do. As "module:name" below clicktower: `settings`, the class of its settings
+    (`--set`); `headline` takes the JSON of its result and gives a line.
     """
 
     file: str
     help: str
     extras: tuple[str, ...] = ()
     on_engine: bool = False
+    without_pandas: bool = False
     settings: str = ""
     headline: str = ""
 
@@ -114,9 +116,12 @@ COMMANDS = {
     "nearest-words": Command(
         file="explain", help="List the nearest words of a word, by Doc2Vec or by a trained tower."
     ),
-    "search": Command(file="serve", help="Rank the documents of the live release for a query.", extras=_PUBLISH),
+    "search": Command(
+        file="serve", help="Rank the documents of the live release for a query.", extras=_PUBLISH, without_pandas=True
+    ),
     "serve": Command(
-        file="serve", help="Answer searches over HTTP from the live release, with a search page.", extras=("serve",)
+        file="serve", help="Answer searches over HTTP from the live release, with a search page.", extras=("serve",),
+        without_pandas=True,
     ),
     "preference": Command(
         file="serve", help="Say which of two interleaved releases people prefer, from their clicks.", extras=_PUBLISH

@@ -5,21 +5,20 @@ models, even if the documents have changed since the live release was made (the 
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from clicktower.flows.config.guard_rules import PromotionRules
-from clicktower.flows.guards.promotion import Judgments
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, TransientError, UsageError
 from clicktower.schemas.judgments import are_click_derived
 from clicktower.schemas.manifest import from_bytes
 from clicktower.schemas.release import PER_QUERY, Decision, Release
-from clicktower.schemas.stage import Progress
-from clicktower.training.evaluation.evaluate_stage import EvaluateConfig, evaluate
+from clicktower.schemas.stage import StageResult
+from clicktower.training.evaluation.row import EvaluateConfig
 from clicktower.training.ranking.ndcg import bootstrap_interval, measure_name
 
 # A slice's parts in order, and the index of each query's part, or None (evaluate_stage.slices).
@@ -43,8 +42,7 @@ def decide_by_figures(
     candidate: Release,
     candidate_folder: str,
     rules: PromotionRules,
-    judgments: Judgments | None,
-    progress: Progress,
+    measure: Callable[..., StageResult] | None,
     *,
     previous: str | None,
 ) -> Decision:
@@ -61,10 +59,10 @@ def decide_by_figures(
         return _keep_live("The release carries no evaluation" + uncompared)
     of_live = release_evaluation(live, live_folder)
     if of_live is None or of_live.protocol != of_candidate.protocol:
-        if judgments is None:
+        if measure is None:
             return _keep_live("The live model was measured on other judgments or documents, or not at all" + uncompared)
         try:
-            of_live = evaluate_live(live_folder, candidate, judgments, progress)
+            of_live = evaluate_live(live_folder, candidate, measure)
         except (UsageError, TransientError):
             raise
         except StageError as error:
@@ -211,10 +209,10 @@ def release_evaluation(release: Release, folder: str) -> Evaluation | None:
         return None
 
 
-def evaluate_live(live_folder: str, candidate: Release, judgments: Judgments, progress: Progress) -> Evaluation:
+def evaluate_live(live_folder: str, candidate: Release, measure: Callable[..., StageResult]) -> Evaluation:
     """The live model's values on today's judgments. Raises StageError, or UsageError for other judgments."""
     settings = dict(candidate.evaluated["config"])
-    evaluation = evaluate(live_folder, **asdict(judgments), config=EvaluateConfig(**settings), progress=progress)
+    evaluation = measure(live_folder, config=EvaluateConfig(**settings))
     request = evaluation.manifest.request
     live = _evaluation(evaluation.data, request.inputs, request.config)
     theirs = _protocol(candidate.evaluated["inputs"], candidate.evaluated["config"])

@@ -1,22 +1,17 @@
 """The decision whether a candidate's model replaces the live one. Two models are compared by compare_models."""
 
-from dataclasses import dataclass
-from pkgutil import resolve_name
+from collections.abc import Callable
+from functools import partial
 
 from clicktower.flows.config.guard_rules import PromotionRules
 from clicktower.flows.config.toml_file import Assignments, with_fields
 from clicktower.schemas.errors import UsageError
-from clicktower.schemas.judgments import Judged
 from clicktower.schemas.release import Decide, Decision, Release, read_pointer
-from clicktower.schemas.stage import Progress, silent
+from clicktower.schemas.stage import Progress, StageResult, silent
+from clicktower.training.evaluation.evaluate_stage import evaluate
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Judgments(Judged):
-    """The judgments of the candidate's evaluation, and the store for evaluations."""
-
-    store: str
-    frequencies: str | None = None
+# (a model, the `config` of an evaluation) -> its evaluation on the judgments of the candidate's.
+Measure = Callable[..., StageResult]
 
 
 def decide_if_better(
@@ -44,21 +39,19 @@ def decide_if_better(
             "The live model can be measured anew only with all of its files.",
             "Give --queries, --qrels and --into together, or none of them.",
         )
-    judgments = None
+    measure = None
     if queries and qrels and store:
-        judgments = Judgments(
-            documents=documents, queries=queries, qrels=qrels, adult_list=adult_list, store=store,
-            frequencies=frequencies,
+        measure = partial(
+            evaluate, documents=documents, queries=queries, qrels=qrels, adult_list=adult_list, store=store,
+            frequencies=frequencies, progress=progress,
         )  # fmt: skip
     pointer = read_pointer(to)
     previous = pointer.previous if pointer else None
-    return decision_rule(with_fields(PromotionRules(), rules), judgments, progress, previous=previous)
+    return decision_rule(with_fields(PromotionRules(), rules), measure, previous=previous)
 
 
-def decision_rule(
-    rules: PromotionRules, judgments: Judgments | None, progress: Progress = silent, *, previous: str | None = None
-) -> Decide:
-    """The decision function for `publish`. Without judgments the live model is not evaluated again.
+def decision_rule(rules: PromotionRules, measure: Measure | None, *, previous: str | None = None) -> Decide:
+    """The decision function for `publish`. Without `measure` the live model is not evaluated again.
 
     A release holds its model and its evaluation. If the live one was evaluated on other judgments, documents or
     settings than the candidate, its model is evaluated again on today's: an ordinary evaluation in the store, reused if
@@ -80,10 +73,8 @@ def decision_rule(
         if live is None and rules.first == "always":
             reason = "Nothing was live yet, so the first release goes live."
             return Decision(promote=True, reason=reason, figures={"case": "first"})
-        decide_by_figures = resolve_name("clicktower.flows.guards.compare_models:decide_by_figures")
-        decision: Decision = decide_by_figures(
-            live, live_folder, candidate, candidate_folder, rules, judgments, progress, previous=previous
-        )
-        return decision
+        from clicktower.flows.guards.compare_models import decide_by_figures
+
+        return decide_by_figures(live, live_folder, candidate, candidate_folder, rules, measure, previous=previous)
 
     return decide_once

@@ -11,9 +11,15 @@ import numpy as np
 import safetensors.numpy
 
 from clicktower.flows.config.guard_rules import PublishConfig
-from clicktower.flows.releases import make_release
-from clicktower.flows.releases.make_release import RecallQueries
-from clicktower.flows.releases.release_documents import IVF, EarlierRows, IndexSearch, Rows, read_ivf
+from clicktower.flows.releases.release_documents import (
+    IVF,
+    EarlierRows,
+    IndexSearch,
+    RecallQueries,
+    Rows,
+    read_ivf,
+    recall,
+)
 from clicktower.schemas import storage
 from clicktower.schemas.release import Similarity
 from clicktower.schemas.stage import Progress, silent
@@ -171,7 +177,7 @@ def _fewest_partitions(
     reached: dict[int, float] = {}
 
     def is_enough(num_probes: int) -> bool:
-        reached[num_probes] = make_release.recall(queries.scores(search, k, num_probes), limits_Q, k)
+        reached[num_probes] = recall(queries.scores(search, k, num_probes), limits_Q, k)
         tried.append({"recall_at": k, "num_probes": num_probes, "recall": reached[num_probes]})
         return reached[num_probes] >= min_recall
 

@@ -122,11 +122,10 @@ def verify(folder: str, *, progress: Progress = silent) -> list[str]:
     folder: STORE/STAGE/DIGEST, a release's folder, a release URI, or a store, of which all outputs are verified.
     Raises UsageError where there is nothing to verify.
     """
-    units = _output_folders(folder)
-    is_of_releases = storage.exists(storage.join(folder, POINTER)) or bool(_swaps_and_decisions(folder))
-    if not units and not is_of_releases:
+    units, records = _output_folders(folder), _records(folder)
+    if not units and not records:
         raise UsageError(f"{folder} is neither a stage's output nor a store nor a release.", "Check the path.")
-    findings = _pointer_damage(folder) if is_of_releases else []
+    findings = _damage_of_records(folder, records) if records else []
     for number, unit in enumerate(units):
         progress("verify", number, len(units))
         prefix = "" if unit == folder else f"{unit.removeprefix(folder).strip('/')}: "
@@ -146,16 +145,18 @@ def _output_folders(folder: str) -> list[str]:
     return [storage.join(folder, unit) for unit in sorted(inner) if "/." not in unit and ".damaged-" not in unit]
 
 
-def _swaps_and_decisions(uri: str) -> list[str]:
-    return [
+def _records(uri: str) -> list[str]:
+    """The pointer of a release URI, and its records of swaps and decisions."""
+    names = [
         f"{folder}/{name}"
         for folder in (SWAPS, DECISIONS)
         for name in storage.list_files(storage.join(uri, folder))
         if name.endswith(".json")  # not the remains of a kill
     ]
+    return [POINTER, *names] if storage.exists(storage.join(uri, POINTER)) else names
 
 
-def _pointer_damage(uri: str) -> list[str]:
+def _damage_of_records(uri: str, records: Sequence[str]) -> list[str]:
     """The damage of a release URI's pointer and of its records of swaps and decisions: their seals, whether the
     releases that the pointer names exist, and whether it is there if a release went live.
     """
@@ -163,8 +164,7 @@ def _pointer_damage(uri: str) -> list[str]:
         pointer = read_pointer(uri)
     except StageError as error:
         return [error.problem]
-    is_there, records = storage.exists(storage.join(uri, POINTER)), _swaps_and_decisions(uri)
-    findings = [sentence for name in (*[POINTER] * is_there, *records) for sentence in _record_damage(uri, name)]
+    findings = [sentence for name in records for sentence in _record_damage(uri, name)]
     if pointer is None and not findings:
         decisions = [read_decision(uri, PurePath(name).stem) for name in records if name.startswith(DECISIONS)]
         if any(decision and decision.promote for decision in decisions):

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from heapq import nsmallest
-from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,15 @@ from jinja2 import Environment, PackageLoader
 
 from clicktower.flows.config.guard_rules import PublishConfig
 from clicktower.flows.releases import query_onnx as in_onnx
-from clicktower.flows.releases.release_documents import CANDIDATES, EarlierRows, IndexSearch, Rows, write_rows
+from clicktower.flows.releases.release_documents import (
+    CANDIDATES,
+    EarlierRows,
+    IndexSearch,
+    RecallQueries,
+    Rows,
+    recall,
+    write_rows,
+)
 from clicktower.schemas import storage
 from clicktower.schemas.documents import Documents, UnfitRows, read_documents
 from clicktower.schemas.errors import StageError
@@ -41,34 +48,6 @@ from clicktower.training.ranking.title_ranking import WORDS, WordMatches, mixed,
 
 PART_TITLES = 65_536  # are encoded in a second; more in parts, which a publisher that is killed leaves to the next
 DEEP = 10  # an index is also measured, and used, at this multiple of `recall_at` results
-
-# (the number of a query, the rows nearest to it, how near rows are) -> the scores by which a search ranks documents.
-Rank = Callable[[int, np.ndarray, Callable[[np.ndarray], np.ndarray]], np.ndarray]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class RecallQueries:
-    """Queries on which searches are measured. `rank`: of a model whose words or terms have a share of a score."""
-
-    vectors_QD: np.ndarray
-    rank: Rank | None = None
-
-    def __len__(self) -> int:
-        return len(self.vectors_QD)
-
-    @property
-    def num_nearest(self) -> int:
-        """How many documents a search ranks at least."""
-        return CANDIDATES if self.rank else 1
-
-    def scores(self, search: IndexSearch, k: int, num_probes: int | None = None) -> list[np.ndarray]:
-        """The scores of each query's k best documents, and of some others."""
-        depth = max(k, self.num_nearest)
-        ranked = []
-        for number, query_D in enumerate(self.vectors_QD):
-            rows, nearness = search.best(query_D, depth, num_probes, results=k)
-            ranked.append(self.rank(number, rows, partial(search.scores_of, query_D)) if self.rank else nearness)
-        return ranked
 
 
 def build_index(
@@ -99,7 +78,8 @@ def build_index(
         facts["candidates"] = CANDIDATES
     tried: list[dict[str, Any]] = []
     if config.index == "ivf" or (config.index == "auto" and len(rows) > config.index_above):
-        build_ivf = resolve_name("clicktower.flows.releases.ivf_index:build_ivf")
+        from clicktower.flows.releases.ivf_index import build_ivf
+
         if built := build_ivf(
             folder, rows, vectors_ND, queries, config, list(zip(depths, limits_QK.T, strict=True)), facts, tried,
             similarity=similarity, progress=progress, earlier=earlier,
@@ -143,12 +123,6 @@ def _kth_scores(rows: Rows, queries: RecallQueries, depths: Sequence[int], simil
 
 def _nearness(rows: Rows, similarity: Similarity, query_D: np.ndarray, rows_K: np.ndarray) -> np.ndarray:
     return scores_one_by_one(similarity, rows.vectors_TD[rows.text_of_N[rows_K]], query_D)
-
-
-def recall(scores: Sequence[np.ndarray], limits_Q: np.ndarray, k: int) -> float:
-    """The share of the k nearest that searches found. Any document as near as the k-th counts, since titles repeat."""
-    hits = [min(k, int((hits >= limit).sum())) for hits, limit in zip(scores, limits_Q, strict=True)]
-    return sum(hits) / (k * len(hits))
 
 
 _IN_WORDS = {

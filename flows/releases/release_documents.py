@@ -8,8 +8,9 @@ An index that reached the required recall in `publish` is used for as many resul
 times that); any other request compares the query with every document.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -162,3 +163,40 @@ class IndexSearch(Nearest):
 def read_ivf(folder: str) -> Partitions:
     tensors = safetensors.numpy.load(storage.read_bytes(storage.join(folder, IVF)))
     return Partitions(centres_PD=tensors["centres"], of_N=tensors["partition_of"])
+
+
+# The recall of a search, against one that compares every document.
+
+# (the number of a query, the rows nearest to it, how near rows are) -> the scores by which a search ranks documents.
+Rank = Callable[[int, np.ndarray, Callable[[np.ndarray], np.ndarray]], np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class RecallQueries:
+    """Queries on which searches are measured. `rank`: of a model whose words or terms have a share of a score."""
+
+    vectors_QD: np.ndarray
+    rank: Rank | None = None
+
+    def __len__(self) -> int:
+        return len(self.vectors_QD)
+
+    @property
+    def num_nearest(self) -> int:
+        """How many documents a search ranks at least."""
+        return CANDIDATES if self.rank else 1
+
+    def scores(self, search: IndexSearch, k: int, num_probes: int | None = None) -> list[np.ndarray]:
+        """The scores of each query's k best documents, and of some others."""
+        depth = max(k, self.num_nearest)
+        ranked = []
+        for number, query_D in enumerate(self.vectors_QD):
+            rows, nearness = search.best(query_D, depth, num_probes, results=k)
+            ranked.append(self.rank(number, rows, partial(search.scores_of, query_D)) if self.rank else nearness)
+        return ranked
+
+
+def recall(scores: Sequence[np.ndarray], limits_Q: np.ndarray, k: int) -> float:
+    """The share of the k nearest that searches found. Any document as near as the k-th counts, since titles repeat."""
+    hits = [min(k, int((hits >= limit).sum())) for hits, limit in zip(scores, limits_Q, strict=True)]
+    return sum(hits) / (k * len(hits))

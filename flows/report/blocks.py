@@ -140,6 +140,7 @@ SIMULATED = (
     "Simulated.",
     "This log was made by a program. No figure below says anything about real people, products or search engines.",
 )
+GAINS = {"exponential": "2^grade - 1", "linear": "the grade"}
 GRADES = {0: "Bad", 1: "Fair", 2: "Good", 3: "Excellent"}
 
 
@@ -164,6 +165,23 @@ def grade_legend(click_derived: bool) -> Text:
     names = ", ".join(f"{grade} {GRADES[grade]}" for grade in sorted(GRADES, reverse=True))
     by = "derived from clicks" if click_derived else "by judges"
     return Text(text=f"Grades {by}: {names}, – not judged.", tone="quiet")
+
+
+def measurement_blocks(metrics: Mapping[str, Any]) -> list[Block]:
+    """How a comparison or an evaluation was measured."""
+    uniform = metrics["n"] - metrics["n_informative"]
+    facts = [
+        f"{quantity(metrics['n'], 'query')}"
+        + (f", of which {uniform:,} cannot tell rankings apart: their documents have one grade." if uniform else "."),
+        f"Gain: {GAINS[metrics['gain']]}. Intervals: {metrics['confidence']:.0%}.",
+    ]
+    rules = [sentence(f"{name.replace('_', ' ')}: {rule}") for name, rule in metrics["rules"].items()]
+    return [Items(items=facts), Items(items=rules, only="page")]
+
+
+def num_compared(rows: Sequence[Mapping[str, Any]]) -> int:
+    """The number of watched figures that have a usual value, from earlier runs."""
+    return sum(row["usual"] != "—" for row in rows)
 
 
 def record(settings: Mapping[str, Any], software: Mapping[str, str], outputs: Sequence[Sequence[str]] = ()) -> Section:

@@ -25,12 +25,12 @@ from clicktower.flows.report.blocks import (
     Text,
     duration,
     grade_legend,
+    measurement_blocks,
     quantity,
     ranking_table,
     sentence,
 )
 from clicktower.flows.report.figures import WIDE, ChartRow, Dot, dot_of, row_chart
-from clicktower.flows.report.run_blocks import measurement_blocks
 from clicktower.training.evaluation import TABLES
 from clicktower.training.ranking.ndcg import measure_name
 

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clicktower.flows.report.blocks import Block, Cell, Items, Table, Text
-from clicktower.flows.report.run_blocks import num_compared
+from clicktower.flows.report.blocks import Block, Cell, Items, Table, Text, num_compared
 from clicktower.training.ranking.ndcg import measure_name
 
 

@@ -20,10 +20,10 @@ from clicktower.flows.report.blocks import (
     Text,
     duration,
     grade_legend,
-    quantity,
+    measurement_blocks,
+    num_compared,
     ranking_table,
     record,
-    sentence,
 )
 from clicktower.flows.report.figures import interval_pictures
 from clicktower.schemas.ledger import FATES, Ledger
@@ -34,7 +34,6 @@ from clicktower.training.ranking.ndcg import measure_name
 NUM_EXAMPLES = 5  # of days
 KINDS = {"kept": "Kept", "dropped": "Dropped by a rule", "unreadable": "Unreadable"}
 SYSTEM_NAMES = {"model": "Ours", "vectors": "Vectors alone", "bm25": "BM25", "random": "Random"}
-GAINS = {"exponential": "2^grade - 1", "linear": "the grade"}
 MEASURES_DRAWN = ("ndcg@1", "ndcg@3", "ndcg@10", "collection_ndcg@10")
 HELD_OUT = {
     "dev_loss": "held-out loss {:.3f}",
@@ -114,13 +113,10 @@ def promotion(decision: Mapping[str, Any], click_derived: bool) -> list[Block]:
     text = f"{'Live.' if live else 'Kept as a candidate.'} {decision['reason']}"
     blocks: list[Block] = [Text(text=text, tone="better" if live else "open")]
     if figures.get("difference"):
-        blocks += code("flows.report.guard_blocks:compared")(figures, click_derived)
+        from clicktower.flows.report.guard_blocks import compared
+
+        blocks += compared(figures, click_derived)
     return blocks
-
-
-def num_compared(rows: Sequence[Mapping[str, Any]]) -> int:
-    """The number of watched figures that have a usual value, from earlier runs."""
-    return sum(row["usual"] != "—" for row in rows)
 
 
 def ledger_table(ledger: Ledger) -> Table:
@@ -198,18 +194,6 @@ def ranking(metrics: Metrics) -> list[Block]:
         Items(items=[text, *metrics["warnings"]]),
         *measurement_blocks(metrics),
     ]
-
-
-def measurement_blocks(metrics: Mapping[str, Any]) -> list[Block]:
-    """How a comparison or an evaluation was measured."""
-    uniform = metrics["n"] - metrics["n_informative"]
-    facts = [
-        f"{quantity(metrics['n'], 'query')}"
-        + (f", of which {uniform:,} cannot tell rankings apart: their documents have one grade." if uniform else "."),
-        f"Gain: {GAINS[metrics['gain']]}. Intervals: {metrics['confidence']:.0%}.",
-    ]
-    rules = [sentence(f"{name.replace('_', ' ')}: {rule}") for name, rule in metrics["rules"].items()]
-    return [Items(items=facts), Items(items=rules, only="page")]
 
 
 def held_out(measured: Mapping[str, Any]) -> list[str]:
@@ -329,9 +313,18 @@ def run_page(
     stages = [result for result in results.values() if isinstance(result, Mapping)]
     text = f"A query is learned from only if at least k people typed it; here k = {k}."
     rows = results["drift"]
-    unusual = code("flows.report.guard_blocks:drift")(rows) if num_compared(rows) else []
+    unusual = list[Block]()
+    if num_compared(rows):
+        from clicktower.flows.report.guard_blocks import drift
+
+        unusual = drift(rows)
     noted = [f"{stage['stage']}: {note}" for stage in stages for note in notes(stage)]
     outputs = [[stage["stage"], stage["digest"], stage["path"]] for stage in stages]
+    comparison = list[Section]()
+    if compared:
+        from clicktower.flows.report.comparison_page import comparison_blocks
+
+        comparison = comparison_blocks(compared["metrics"])
     blocks = [
         Section(title="Result", blocks=_result(results, commands)),
         Section(title="Ranking", blocks=ranking(evaluation["metrics"])),
@@ -342,7 +335,7 @@ def run_page(
         Section(title="What became of every line", blocks=[ledger_table(Ledger(**build["ledger"]))]),
         Section(title="What privacy costs", blocks=[Text(text=text), gate_table(build["metrics"]["left_at_k"], k)]),
         Section(title="Training", blocks=training),
-        *(code("flows.report.comparison_page:comparison_blocks")(compared["metrics"]) if compared else []),
+        *comparison,
         Section(title="Queries to look at", blocks=_examples(examples, by_clicks)),
         record(settings, versions, outputs),
     ]

@@ -9,8 +9,8 @@ from typing import Any
 
 from rich.text import Text as Line
 
-from clicktower.flows.report.blocks import Block, Code, Heading, Text
-from clicktower.flows.report.run_blocks import headline, ledger_table, notes, num_compared, promotion, ranking
+from clicktower.flows.report.blocks import Block, Code, Heading, Text, num_compared
+from clicktower.flows.report.run_blocks import headline, ledger_table, notes, promotion, ranking
 from clicktower.flows.show.console import ended, errors, output, plain, show
 from clicktower.schemas.ledger import Ledger
 

@@ -113,19 +113,6 @@ class CompiledPath:
             loss, {name: math.sqrt(float(tower_rows.squares_R.sum())) for name, tower_rows in rows.items()}, step
         )
 
-    def largest(self, towers: Towers, micro_batch: CompiledBatch | LossBatch, update: int) -> float:
-        touched = {}
-        for name in towers.rows:
-            sides = [side for side in SIDES if tower_name(towers.layout.recipe, side) == name]
-            of_sides = torch.cat([micro_batch.table_rows(side) for side in sides])
-            touched[name] = towers.layout.touched(of_sides.unique())
-        rows = self._touched_rows(towers, touched, update)
-        loss = abs(self._gradients(towers, rows, WorkerShare([micro_batch], update, 1, Workers()), math.inf)[0])
-        self._crew.make("sum_in_order", map(whole, rows.values()))
-        if not math.isfinite(loss) or any(tower_rows.num_misfits for tower_rows in rows.values()):
-            return math.inf
-        return max(loss, *(float(np.abs(tower_rows.gradient_RG).max()) for tower_rows in rows.values()))
-
     def micro_batch_gradients(
         self, share: WorkerShare, towers: Towers, rows: "Mapping[str, TouchedRows]"
     ) -> "tuple[np.ndarray, list[tuple[str, Addend]]]":

@@ -200,9 +200,6 @@ class Path(Protocol):
         Raises StageError, on every worker alike, if they do not add up exactly.
         """
 
-    def largest(self, towers: Towers, micro_batch: Any, update: int) -> float:
-        """The largest absolute number of a micro-batch's gradient and loss; infinite if one is not finite."""
-
 
 class LossBatch(Protocol):
     """A micro-batch of some objective, ready to compute on the reference path."""

@@ -107,15 +107,6 @@ class ReferencePath:
 
         return GradientSum(total.loss, total.norms, step)
 
-    def largest(self, towers: Towers, micro_batch: LossBatch, update: int) -> float:
-        gradients, loss = micro_batch.gradient(towers.look_ahead(update), update)
-        arrays = [
-            loss,
-            *(values for _, of_tower in gradients for values in (of_tower.table_RG, *of_tower.parts.values())),
-        ]
-        sizes = [values.abs().max().item() for values in arrays if values.numel()]
-        return max(sizes) if all(map(math.isfinite, sizes)) else math.inf
-
 
 # The sum of gradients over a minibatch's micro-batches and over all workers.
 

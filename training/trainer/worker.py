@@ -104,8 +104,10 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
             except Diverged as error:
                 from clicktower.training.trainer.culprit import name_culprit
 
-                largest = partial(path.largest, towers, update=update)
-                raise name_culprit(error, largest, share, minibatch, task.files, workers, update) from None
+                raise name_culprit(
+                    error, minibatch, epoch, update,
+                    task=task, batch_of=objective.batch, towers=towers, workers=workers,
+                ) from None  # fmt: skip
             pairs = sum(len(micro_batch.pairs) for micro_batch in minibatch)
             num_pairs += pairs
             seconds = time.monotonic() - started

@@ -6,7 +6,7 @@ import pytest
 
 from clicktower.flows.releases import make_release as making
 from clicktower.flows.releases.export_release import export
-from clicktower.flows.releases.kept_releases import _pointer_damage, list_releases, rollback, verify
+from clicktower.flows.releases.kept_releases import _damage_of_records, _records, list_releases, rollback, verify
 from clicktower.flows.releases.publish import publish
 from clicktower.flows.releases.search import search
 from clicktower.schemas.errors import StageError, UnknownVersionError
@@ -121,9 +121,9 @@ def test_a_flipped_bit_in_any_byte_of_a_sealed_record_is_found(live, published):
             changed = bytearray(content)
             changed[place] ^= 0x20 if chr(content[place]).isalpha() else 1 << (place % 8)  # another case, say
             path.write_bytes(changed)
-            assert _pointer_damage(live), f"{path.name}, byte {place}"
+            assert _damage_of_records(live, _records(live)), f"{path.name}, byte {place}"
         path.write_bytes(content)
-    assert _pointer_damage(live) == []
+    assert _damage_of_records(live, _records(live)) == []
 
 
 def test_a_release_as_1_0_wrote_it_is_searched_verified_rolled_back_to_and_exported(live, model, tmp_path):

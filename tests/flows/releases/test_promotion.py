@@ -2,13 +2,14 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from clicktower.flows.config.guard_rules import PARTS, PromotionRules
 from clicktower.flows.guards.compare_models import release_evaluation
-from clicktower.flows.guards.promotion import Judgments, decide_if_better, decision_rule
+from clicktower.flows.guards.promotion import Measure, decide_if_better, decision_rule
 from clicktower.flows.releases.kept_releases import rollback
 from clicktower.flows.releases.publish import Published, publish
 from clicktower.schemas.documents import read_documents
@@ -45,8 +46,9 @@ class Shop:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return str(path)
 
-    def judgments(self, documents: str, qrels: str | None = None) -> Judgments:
-        return Judgments(documents=documents, queries=self.queries, qrels=qrels or self.qrels, store=self.store)
+    def measure(self, documents: str, qrels: str | None = None) -> Measure:
+        files = {"documents": documents, "queries": self.queries, "qrels": qrels or self.qrels}
+        return partial(evaluate, **files, store=self.store)
 
     def evaluated(self, model: str, documents: str, qrels: str | None = None, frequencies: str | None = None):
         return evaluate(model, documents=documents, queries=self.queries, qrels=qrels or self.qrels, store=self.store,
@@ -93,7 +95,7 @@ def test_the_same_documents_and_judgments_need_no_new_evaluation(shop, tmp_path)
 def test_where_documents_changed_the_live_model_is_measured_on_todays(shop, tmp_path):
     to = str(tmp_path / "release")
     shop.published(to, 0, shop.documents)
-    candidate = shop.published(to, 1, shop.fewer, decide=decision_rule(LENIENT, shop.judgments(shop.fewer)))
+    candidate = shop.published(to, 1, shop.fewer, decide=decision_rule(LENIENT, shop.measure(shop.fewer)))
     by_hand = shop.evaluated(shop.models[0], shop.fewer)
     assert by_hand.reused, "it is an ordinary evaluation of the model, by the same digest"
     assert candidate.decision.figures["live"] == pytest.approx(mean(by_hand))
@@ -108,7 +110,7 @@ def test_a_live_release_without_values_is_measured_too(shop, tmp_path):
     unmeasured = shop.published(to, 1, shop.documents, decide=decision_rule(RULES, None))
     assert not unmeasured.decision.promote
     assert "so the two models cannot be compared. What is live stays." in unmeasured.decision.reason
-    measured = shop.published(to, 1, shop.documents, decide=decision_rule(RULES, shop.judgments(shop.documents)))
+    measured = shop.published(to, 1, shop.documents, decide=decision_rule(RULES, shop.measure(shop.documents)))
     assert measured.decision.figures["case"] == "compared"
 
 
@@ -167,7 +169,7 @@ def test_other_judgments_than_the_candidates_are_refused(shop, tmp_path):
     to = str(tmp_path / "release")
     shop.published(to, 0, shop.documents, evaluation=None)
     before = read_pointer(to)
-    others = shop.judgments(shop.documents, shop.other_qrels)
+    others = shop.measure(shop.documents, shop.other_qrels)
     with pytest.raises(UsageError, match="not those of the candidate's evaluation"):
         shop.published(to, 1, shop.documents, decide=decision_rule(RULES, others))
     assert read_pointer(to) == before
@@ -178,13 +180,13 @@ def test_a_live_model_that_cannot_be_read_stays_and_the_reason_says_so(shop, tmp
     live = shop.published(to, 0, shop.documents, evaluation=None)
     weights = Path(live.folder, "model/model.safetensors")
     weights.write_bytes(weights.read_bytes()[:-1] + b"?")
-    decide = decision_rule(RULES, shop.judgments(shop.fewer))
+    decide = decision_rule(RULES, shop.measure(shop.fewer))
     candidate = shop.published(to, 1, shop.fewer, decide=decide)
     assert not candidate.decision.promote
     assert "other bytes than were written" in candidate.decision.reason
 
 
-def test_a_disk_that_fails_meanwhile_decides_nothing(shop, tmp_path, monkeypatch):
+def test_a_disk_that_fails_meanwhile_decides_nothing(shop, tmp_path):
     """A run that is tried again may find it mended: no decision is recorded."""
     to = str(tmp_path / "release")
     shop.published(to, 0, shop.documents, evaluation=None)
@@ -194,8 +196,7 @@ def test_a_disk_that_fails_meanwhile_decides_nothing(shop, tmp_path, monkeypatch
     def failing(*_, **__):
         raise TransientError("The disk is full.", "Make room.")
 
-    monkeypatch.setattr("clicktower.flows.guards.compare_models.evaluate", failing)
-    decide = decision_rule(RULES, shop.judgments(shop.documents))
+    decide = decision_rule(RULES, failing)
     with pytest.raises(TransientError):
         shop.published(to, 1, shop.documents, evaluation=of_candidate, decide=decide)
     assert read_pointer(to) == before

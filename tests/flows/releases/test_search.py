@@ -9,7 +9,7 @@ import pytest
 
 from clicktower.flows.cli import run
 from clicktower.flows.commands.stages import evaluate as evaluate_command
-from clicktower.flows.releases import ivf_index, make_release
+from clicktower.flows.releases import ivf_index, release_documents
 from clicktower.flows.releases import make_release as making
 from clicktower.flows.releases import search as searching
 from clicktower.flows.releases.publish import publish
@@ -78,24 +78,26 @@ def test_equal_titles_are_ordered_by_descending_id(model, tmp_path):
 
 
 def test_an_index_that_misses_too_much_is_searched_harder_and_at_last_not_used(model, documents, tmp_path, monkeypatch):
-    real = make_release.__dict__["recall"]
+    real, attempts = release_documents.recall, iter([0.6])
 
-    attempts = iter([0.6])
+    def measured_by(recall) -> None:
+        for module in (making, ivf_index):
+            monkeypatch.setattr(module, "recall", recall)
 
     def misses_once(*found):
         return next(attempts, None) or real(*found)
 
-    monkeypatch.setitem(make_release.__dict__, "recall", misses_once)
+    measured_by(misses_once)
     config = replace(CONFIG, index="ivf", min_recall=0.7)
     harder = publish(model, documents=documents, to=str(tmp_path / "harder"), config=config).release.index
     assert [tried["num_probes"] for tried in harder["tried"]][:2] == [8, 12]  # of 4, 8 and 12
     assert (harder["kind"], harder["num_probes"], harder["recall_at"]) == ("ivf", 12, 10)
-    monkeypatch.setitem(make_release.__dict__, "recall", lambda cosines, limits, k: 0.4 if k == 100 else 1.0)
+    measured_by(lambda cosines, limits, k: 0.4 if k == 100 else 1.0)
     exact = publish(model, documents=documents, to=str(tmp_path / "exact"), config=replace(config, seed=1))
     assert exact.release.index["kind"] == "none"
     assert "searches are exact" in exact.release.index["note"]
     assert not Path(exact.folder, "ivf.safetensors").exists()
-    monkeypatch.setitem(make_release.__dict__, "recall", lambda *a: 0.4)
+    measured_by(lambda *a: 0.4)
     with pytest.raises(StageError, match=r"Even exact search has a recall@10 of only 0.400,"):
         publish(model, documents=documents, to=str(tmp_path / "broken"), config=config)
     assert read_pointer(str(tmp_path / "broken")) is None
@@ -151,7 +153,7 @@ def test_words_and_terms_with_a_share_of_a_score_rank_as_evaluation_does(documen
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["vector", "hybrid"])
 def test_an_index_that_was_measured_with_the_words_finds_what_they_rank(documents, tmp_path, monkeypatch, mode):
-    for module in (making, searching):
+    for module in (release_documents, making, searching):
         monkeypatch.setattr(module, "CANDIDATES", 50)  # of 300 documents
     monkeypatch.setattr(searching, "PAGED", 50)
     trained = trained_stage(str(tmp_path), recipe=varied(recipe("lstm-96"), cells=8, word_share=0.4))
@@ -181,7 +183,7 @@ def test_an_index_that_was_measured_with_the_words_finds_what_they_rank(document
 
 @pytest.mark.slow
 def test_the_recall_of_an_index_is_that_of_searches_for_two_words_of_titles(documents, tmp_path, monkeypatch):
-    for module in (making, searching):
+    for module in (release_documents, making, searching):
         monkeypatch.setattr(module, "CANDIDATES", 5)
     monkeypatch.setattr(searching, "PAGED", 5)
     monkeypatch.setattr(ivf_index, "_NUM_PROBES", (1,))  # so few that it misses some

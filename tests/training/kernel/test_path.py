@@ -1,6 +1,5 @@
 """Whole updates on the compiled path: near the reference's, and the same bytes for any number of workers, threads."""
 
-import math
 import threading
 from dataclasses import replace
 
@@ -143,15 +142,6 @@ def test_parameters_that_are_not_finite_end_the_run_with_nothing_changed(reducti
         large_update(towers, WorkerShare(batches, 1, 4, Workers()))
     assert "step" in caught.value.fix
     assert state(towers) == before
-    assert path.largest(towers, batches[0], 1) == math.inf
-
-
-@pytest.mark.parametrize("tower", ["lstm", "clsm"])
-def test_the_largest_value_of_a_micro_batch_is_the_references(tower):
-    recipe, pairs = recipe_of(tower), random_pairs(5, 9, 4)
-    path, reference = compiled_path(recipe), ReferencePath()
-    found = path.largest(start(recipe, path), path.prepare(pairs), 1)
-    assert found == pytest.approx(reference.largest(start(recipe, reference), reference.prepare(pairs), 1), rel=1e-5)
 
 
 def test_auto_takes_as_much_of_the_compiled_path_as_serves_the_recipe():

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,8 @@ from clicktower.schemas.stage import StageResult, open_result
 from clicktower.training.model.parameters import initial_parameters, layout_of
 from clicktower.training.trainer import job as arithmetic
 from clicktower.training.trainer.checkpoint import Position, WriteError, list_updates, write_checkpoint
-from clicktower.training.trainer.clicks import WatchedClicks
+from clicktower.training.trainer.click_loss import pair_batch
+from clicktower.training.trainer.clicks import ClickTask, WatchedClicks
 from clicktower.training.trainer.culprit import name_culprit
 from clicktower.training.trainer.job import COMPILED, REFERENCE, ROWS, arithmetic_of, require_served
 from clicktower.training.trainer.large_update import Towers, require_sane
@@ -223,12 +223,13 @@ def test_every_worker_names_the_micro_batch_that_is_not_finite(intact_shards, si
     towers = Towers(layout=layout, rows=rows, schedule=MomentumSchedule(0.9, 0.9, 10), path=path)
     error = Diverged("The problem so far.", "Lower it.")
 
-    files = [f"{name}/pairs.arrow" for name in data.train_names]
+    task = ClickTask(data, RECIPE)
     group, found = Together(size), [""] * size
 
     def worker(rank: int) -> None:
-        largest, share = partial(path.largest, towers, update=9), batches[rank::size]
-        named = name_culprit(error, largest, share, minibatch, files, group.rank(rank), update=9)
+        named = name_culprit(
+            error, minibatch, 0, 9, task=task, batch_of=pair_batch, towers=towers, workers=group.rank(rank)
+        )
         found[rank] = named.problem
 
     threads = [threading.Thread(target=worker, args=(rank,)) for rank in range(size)]
