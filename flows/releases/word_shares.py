@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
@@ -15,7 +14,7 @@ from clicktower.schemas.text_contract import normalise, split_normalised, words
 from clicktower.training.analysis.keywords import gate_keywords
 from clicktower.training.model.embedding import AnyEncoder, Side, scores_one_by_one, search_vectors
 from clicktower.training.ranking.bm25 import terms_of
-from clicktower.training.ranking.title_ranking import best_matches, mixed
+from clicktower.training.ranking.title_ranking import WordMatches, mixed, word_encoder
 
 MOST_WORDS = 100  # words of a text that are left out in turn
 _STEPS = 300_000  # total words of all shortened forms of a text
@@ -46,9 +45,9 @@ def explain_hit(
     _require_word(title, "document")
     query_D, title_D = release.vector(query), release.title_vector(title)
     nearness, texts = _texts(release.encoder, (query, title), (query_D, title_D))
-    matches = release.word_matches.best(query, title) if release.word_matches else []
+    matches = _matches(release.encoder, query, title, release.word_matches)
     terms = _terms_of_words(release, query, title)
-    of_words = _sums([[match.part] for match in matches])
+    of_words = _sums([[np.float32(match["weight"]) * np.float32(match["cosine"])] for match in matches])
     of_bm25 = _sums([[part for _, part in of_word] for of_word in terms])
     of_terms = release.bm25.relative(query, of_bm25)
     shares = _shares(release, mode, lexical_share)
@@ -69,7 +68,7 @@ def explain_hit(
     by_word = np.diff(sums).reshape(2, num_words)
     for at, word in enumerate(texts["query"]["words"]):
         word["contributions"] = dict(zip(("words", "terms"), by_word[:, at].tolist(), strict=True))
-        word["match"] = asdict(matches[at]) if matches else None
+        word["match"] = matches[at] if matches else None
         word["terms"] = [term for term, _ in terms[at]]
         word["bm25"] = float(of_bm25[at + 1]) - float(of_bm25[at])
     contributions = {"vectors": sums[0], "words": sums[num_words] - sums[0], "terms": sums[-1] - sums[num_words]}
@@ -97,10 +96,9 @@ def explain_pair(model: AnyEncoder, query: str, title: str) -> dict[str, Any]:
     _require_word(title, "document")
     vectors = (search_vectors(model, [query], "query")[0], search_vectors(model, [title], "document")[0])
     nearness, texts = _texts(model, (query, title), vectors)
-    matches = best_matches(model, words(query), words(title)) if model.word_share else []
+    matches = _matches(model, query, title)
     for at, word in enumerate(texts["query"]["words"]):
-        match = asdict(matches[at]) if matches else None
-        word |= {"contributions": None, "match": match, "terms": None, "bm25": None}
+        word |= {"contributions": None, "match": matches[at] if matches else None, "terms": None, "bm25": None}
     ranks_by_vectors = not (model.word_share or model.lexical_share)
     return {
         "mode": "hybrid",
@@ -122,6 +120,27 @@ def _shares(release: OpenRelease, mode: Mode, lexical_share: float | None) -> tu
         return 0.0, 0.0
     encoder = release.encoder
     return encoder.word_share, encoder.lexical_share if lexical_share is None else lexical_share
+
+
+def _matches(
+    encoder: AnyEncoder, query: str, title: str, collection: WordMatches | None = None
+) -> list[dict[str, Any]]:
+    """The best match in a title of each word of a query, {"word", "cosine", "weight"}; none where words have no share.
+
+    `collection`: weighs the words by how rare they are, idf_w / Σ idf; the title need not be in it. Weight times
+    cosine, in float32 and added up in the words' order, is M to the last bit.
+    """
+    if not encoder.word_share:
+        return []
+    of_query, of_title, of_words = words(query), words(title), word_encoder(encoder)
+    vectors_VD = collection.vectors_of(of_title) if collection else search_vectors(of_words, of_title, "document")
+    weights = collection.weights(of_query).tolist() if collection else [None] * len(of_query)
+    matches = []
+    for weight, vector_D in zip(weights, search_vectors(of_words, of_query, "query"), strict=True):
+        cosines_V = scores_one_by_one("cosine", vectors_VD, vector_D)
+        best = int(cosines_V.argmax())
+        matches.append({"word": of_title[best], "cosine": float(cosines_V[best]), "weight": weight})
+    return matches
 
 
 def _sums(parts_of_words: Sequence[Sequence[float | np.floating]]) -> np.ndarray:

@@ -152,11 +152,6 @@ def contract(language: Language | None) -> dict[str, str]:
     return Analyser(language).contract if language else {"trigrams": CONTRACT_VERSION}
 
 
-def known_words(query: str, vocabulary: Mapping[str, int], language: Language | None) -> list[int]:
-    """The numbers of the known words of a query, in order and with repeats."""
-    return [vocabulary[word] for word in terms_of(query, language) if word in vocabulary]
-
-
 def idf(num_titles: int, having: int) -> float:
     """The rarity of a word by the number of titles that have it, in Lucene's form: never negative."""
     return math.log(1 + (num_titles - having + 0.5) / (having + 0.5))

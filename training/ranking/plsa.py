@@ -52,9 +52,14 @@ import numpy as np
 
 from clicktower.schemas.section import DEFAULT_LANGUAGE, Language
 from clicktower.training.model.embedding import distinct_texts
-from clicktower.training.ranking.bm25 import TermCounts, count_terms, known_words
+from clicktower.training.ranking.bm25 import TermCounts, count_terms, terms_of
 
 MU = 10.0
+
+
+def known_words(query: str, vocabulary: Mapping[str, int], language: Language | None) -> list[int]:
+    """The numbers of the known words of a query, in order and with repeats."""
+    return [vocabulary[word] for word in terms_of(query, language) if word in vocabulary]
 
 
 class TitleLanguageModel:

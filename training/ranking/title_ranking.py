@@ -12,7 +12,6 @@ and promotion rank alike.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
@@ -107,34 +106,6 @@ WORDS = "words.safetensors"  # the file's name in a release
 def word_encoder(encoder: TextEncoder) -> TextEncoder:
     """The encoder of single words: an ensemble has its own."""
     return getattr(encoder, "of_words", encoder)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Match:
-    """A query's word and its best match in a title."""
-
-    word: str  # of the title
-    cosine: float
-    weight: float | None  # idf_w / Σ idf, as float32; None without a collection
-
-    @property
-    def part(self) -> np.float32:
-        """What it adds to M."""
-        assert self.weight is not None
-        return np.float32(self.weight) * np.float32(self.cosine)
-
-
-def best_matches(encoder: TextEncoder, of_query: Sequence[str], of_title: Sequence[str]) -> list[Match]:
-    """The best match in a title of each word of a query, without a collection, which weighs them."""
-    encoder = word_encoder(encoder)
-    vectors_VD = search_vectors(encoder, of_title, "document")
-    return [_best(of_title, vectors_VD, vector_D) for vector_D in search_vectors(encoder, of_query, "query")]
-
-
-def _best(of_title: Sequence[str], vectors_VD: np.ndarray, vector_D: np.ndarray, weight: float | None = None) -> Match:
-    cosines_V = scores_one_by_one("cosine", vectors_VD, vector_D)
-    best = int(cosines_V.argmax())
-    return Match(word=of_title[best], cosine=float(cosines_V[best]), weight=weight)
 
 
 class WordMatches:
@@ -241,19 +212,6 @@ class WordMatches:
         distinct, word_of = np.unique(self._word_of[at], return_inverse=True)
         return self._matches(query, self._vectors_VD[distinct], word_of, starts)
 
-    def best(self, query: str, title: str) -> list[Match]:
-        """The best match of each word of a query in a title, which need not be in the collection.
-
-        Weight times cosine, in float32 and added up in the words' order, is M to the last bit.
-        """
-        of_query, of_title = words(query), words(title)
-        vectors_VD = self._vectors_of(of_title)
-        vectors_QD = search_vectors(self._encoder, of_query, "query")
-        return [
-            _best(of_title, vectors_VD, vector_D, float(weight))
-            for weight, vector_D in zip(self._weights(of_query), vectors_QD, strict=True)
-        ]
-
     def _matches(self, query: str, vectors_VD: np.ndarray, word_of: np.ndarray, starts: np.ndarray) -> np.ndarray:
         """M of titles whose words have the vectors word_of[starts[t]:starts[t + 1]]."""
         matches = np.zeros(len(starts) - 1, np.float32)
@@ -265,17 +223,17 @@ class WordMatches:
         """The weight of each word of a query, and its cosines with some words of titles."""
         of_query = words(query)
         vectors_QD = search_vectors(self._encoder, of_query, "query")
-        for weight, vector_D in zip(self._weights(of_query), vectors_QD, strict=True):
+        for weight, vector_D in zip(self.weights(of_query), vectors_QD, strict=True):
             # Individually, so that titles with the same words have exactly the same score in any company.
             yield weight, scores_one_by_one("cosine", vectors_VD, vector_D)
 
-    def _weights(self, of_query: Sequence[str]) -> np.ndarray:
+    def weights(self, of_query: Sequence[str]) -> np.ndarray:
         """The share of each word of a query in M, float32 [words]."""
         rarities = [self._idf(word) for word in of_query]
         total = sum(rarities)
         return np.array([rarity / total for rarity in rarities], np.float32)
 
-    def _vectors_of(self, of_title: Sequence[str]) -> np.ndarray:
+    def vectors_of(self, of_title: Sequence[str]) -> np.ndarray:
         """The vectors of a title's words, float32 [words, dimensions]; only those that no title has are encoded."""
         numbers = [(word, self._terms.number(word)) for word in of_title]
         strange = [word for word, at in numbers if at is None]

@@ -2,7 +2,8 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from clicktower.training.ranking.bm25 import count_terms, known_words
+from clicktower.training.ranking.bm25 import count_terms
+from clicktower.training.ranking.plsa import known_words
 
 
 def test_each_word_holds_its_titles_and_how_often_they_have_it():
