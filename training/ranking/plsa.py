@@ -46,7 +46,7 @@ smaller is better (NDCG@10 0.286 with 10, 0.281 with 50, 0.250 with 1,000).
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 

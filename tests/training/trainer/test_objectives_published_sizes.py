@@ -12,8 +12,9 @@ import torch
 from clicktower.schemas import storage
 from clicktower.schemas.section import changed
 from clicktower.training.model.label_settings import Classify
-from clicktower.training.model.parameters import Outputs, layout_of
+from clicktower.training.model.parameters import Layout, Outputs
 from clicktower.training.model.recipe import names, recipe
+from clicktower.training.towers.text_table import WordRows
 from tests.training.small_shards import KINDS, THINGS
 from tests.training.trainings import train
 
@@ -26,7 +27,7 @@ PRINTED = {"lin-yelp": (54, 0.015, 1.3, 55.3), "lin-age": (72, 0.020, 1.3, 73.2)
 
 def sizes(name: str) -> tuple[float, ...]:
     made = recipe(name)
-    layout = layout_of(made, 1_000, PAIRS if "snli" in name else TEXTS)
+    layout = Layout(recipe=made, word_rows=WordRows(1_000), outputs=PAIRS if "snli" in name else TEXTS)
     of = {part: math.prod(shape) / 1e6 for part, shape in layout.parts if part.rpartition(".b")[1] == ""}
     hidden, softmax = of.pop("head.W_1"), of.pop("head.W_2")
     return hidden, softmax, sum(of.values()), hidden + softmax + sum(of.values())
@@ -56,7 +57,8 @@ PRUNED = {"lin-yelp": (150, 10, 52_500, 2_890_500), "lin-age": (25, 20, 63_750, 
 def test_a_pruned_recipe_is_the_other_with_the_printed_groups(name):
     before, made = recipe(name), recipe(f"{name}-pruned")
     assert made == replace(before, name=made.name, objective=replace(before.objective, head=made.objective.head))
-    parts = layout_of(made, 1_000, PAIRS if name == "lin-snli" else TEXTS).parts
+    outputs = PAIRS if name == "lin-snli" else TEXTS
+    parts = Layout(recipe=made, word_rows=WordRows(1_000), outputs=outputs).parts
     head = {part: math.prod(shape) for part, shape in parts if part.startswith("head.")}
     p, q, softmax, hidden = PRUNED[name]
     assert (made.objective.head.row_units, made.objective.head.column_units) == (p, q)
