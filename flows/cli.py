@@ -4,11 +4,13 @@
 import decimal  # noqa: F401
 import gc
 import os
+import select
 import sys
 from collections.abc import Sequence
 from functools import cache, partial
 from io import TextIOWrapper
-from signal import SIGINT, Signals
+from signal import SIGINT, SIGPIPE, Signals
+from typing import IO
 
 import cyclopts
 from cyclopts import App, CycloptsError, UnknownOptionError
@@ -74,7 +76,16 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run a command line; the exit code."""
+    """Run a command line; the exit code, which is that of SIGPIPE if nobody reads what it prints (`... | head`)."""
+    try:
+        return _run(arguments)
+    except BrokenPipeError:
+        for stream in filter(_is_unread, (sys.stdout, sys.stderr)):  # the interpreter flushes them at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return 128 + SIGPIPE
+
+
+def _run(arguments: list[str]) -> int:
     command, json = _command(arguments), "--json" in arguments
     with signals_raising():
         try:
@@ -87,10 +98,9 @@ def run(arguments: list[str]) -> int:
                 app = build_app(command)
                 result = app(words, exit_on_error=False, print_error=False, result_action="return_value")
             return result if isinstance(result, int) else 0
-        except BrokenPipeError:  # `clicktower search ... | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
         except Exception as error:
+            if isinstance(error, BrokenPipeError) and (_is_unread(sys.stdout) or _is_unread(sys.stderr)):
+                raise
             if asked_to_end_by():
                 return _ended(command, json)
             from clicktower.flows.show.failures import report_error  # what a command loads that fails
@@ -119,6 +129,13 @@ def _say_ended(command: str, json: bool, number: Signals) -> None:
     from clicktower.flows.show.failures import report_end
 
     report_end(number, command, json)
+
+
+def _is_unread(stream: IO[str]) -> bool:
+    """Whether nobody reads the pipe that a stream writes to."""
+    poll = select.poll()
+    poll.register(stream.fileno(), 0)
+    return bool(poll.poll(0))  # only an error, such as the closed end, is asked for
 
 
 def _command(arguments: Sequence[str]) -> str:

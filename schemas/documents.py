@@ -29,7 +29,17 @@ from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
 from clicktower.schemas.search_log import not_null
 from clicktower.schemas.text_contract import MARKS_OF_NOTHING, ids, normalise_column
-from clicktower.schemas.text_file import RETURNS_FIX, ends_lines_by_returns, is_utf8
+from clicktower.schemas.text_file import (
+    COMPRESSED,
+    HEAD_BYTES,
+    NOT_TEXT,
+    PLAIN,
+    RETURNS_FIX,
+    ends_lines_by_returns,
+    is_utf8,
+    kind_of,
+    require_promised,
+)
 
 FORM = "Give UTF-8 `id<TAB>title` lines, or CSV (commas, a header), JSON lines or Parquet with id and title."
 MAX_TEXT_BYTES = 1 << 20
@@ -182,8 +192,6 @@ def no_column(uri: str, name: str) -> StageError:
 DOCUMENT = not_null(id=pa.string(), title=pa.string())
 FORMS = (".tsv", ".txt", ".csv", ".jsonl", ".ndjson", ".json", ".parquet")
 _JSON = (".jsonl", ".ndjson", ".json")
-COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
-_MAGICS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\x50\x2a\x4d\x18": "zstd"}
 _MARK = b"\xef\xbb\xbf"  # of the order of bytes, before UTF-8
 _HEADER = re.compile(rb"id\ttitle\r*\n", re.IGNORECASE)
 _BLOCK_BYTES = 32 << 20
@@ -329,16 +337,12 @@ def document_blocks(uri: str, columns: Sequence[str] = ()) -> Iterator[Documents
 
 def _decompressed(uri: str, file: IO[bytes]) -> Any:
     """The stream of a file's text; its first bytes say whether it is compressed."""
-    first = file.read(4)
+    kind = kind_of(file.read(HEAD_BYTES))
     file.seek(0)
-    kind = next((kind for magic, kind in _MAGICS.items() if first.startswith(magic)), "")
-    promised = next((named for ending, named in COMPRESSED.items() if uri.lower().endswith(ending)), kind)
-    if promised != kind:
-        raise StageError(
-            f"{uri} is named like a {promised} file, and its first bytes are not those of one.",
-            "Pack it as its name says, or change the name.",
-        )
-    return pa.CompressedInputStream(pa.PythonFile(file, mode="r"), kind) if kind else file
+    if kind in NOT_TEXT:
+        raise StageError(f"{uri} should be text, and is a file of the kind {kind}.", NOT_TEXT[kind])
+    require_promised(uri, kind)
+    return file if kind == PLAIN else pa.CompressedInputStream(pa.PythonFile(file, mode="r"), kind)
 
 
 def parse_documents(

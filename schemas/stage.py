@@ -13,6 +13,7 @@ import os
 import platform
 import socket
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -232,10 +233,13 @@ def _make(store: str, request: Request, produce: Callable[[str], Outcome | None]
     except JobGoesOn:
         raise
     except BaseException as error:
-        storage.remove(storage.join(folder, attempt))
+        with _ENDING:
+            finished, _ = find_finished(store, request)
+            if not finished or finished.manifest.attempt != attempt:  # not this attempt, before the error
+                _REMOVED.add(attempt)
+                storage.remove(storage.join(folder, attempt))
         storage.remove(scratch_folder(storage.join(folder, attempt)))
-        finished, _ = find_finished(store, request)
-        if finished and isinstance(error, Exception):  # another attempt was first, and cleared this one
+        if finished and isinstance(error, Exception):  # another attempt may have been first, and cleared this one
             return finished
         raise
     manifest = manifests.read(folder)
@@ -243,6 +247,11 @@ def _make(store: str, request: Request, produce: Callable[[str], Outcome | None]
     result = StageResult(folder=folder, manifest=manifest, reused=manifest.attempt != attempt, repaired=tuple(wrong))
     clear_others(result)
     return result
+
+
+# An attempt ends once: a thread of a job in this process commits it, or the main thread, interrupted, removes it.
+_ENDING = threading.Lock()
+_REMOVED = set[str]()
 
 
 def clear_others(finished: StageResult) -> None:
@@ -260,7 +269,7 @@ def commit(folder: str, request: Request, attempt: str, outcome: Outcome, starte
     """Write the manifest of an attempt, with the size and hash of every file below it, as the last step.
 
     `started` is in seconds since the epoch. False if another attempt has already committed: that one counts. Raises
-    StageError if the ledger does not add up.
+    StageError if the ledger does not add up, or if this process has removed the attempt meanwhile.
     """
     if outcome.ledger:
         outcome.ledger.check()
@@ -273,7 +282,10 @@ def commit(folder: str, request: Request, attempt: str, outcome: Outcome, starte
         duration_seconds=round(time.time() - started, 3),
         software=software_versions(),
     )
-    return storage.write_new(storage.join(folder, manifests.FILE_NAME), manifests.to_bytes(manifest.to_json()))
+    with _ENDING:
+        if attempt in _REMOVED:
+            raise StageError("The attempt that was to be committed has ended.", "Run the same command again.")
+        return storage.write_new(storage.join(folder, manifests.FILE_NAME), manifests.to_bytes(manifest.to_json()))
 
 
 def software_versions() -> dict[str, str]:

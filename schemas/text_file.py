@@ -9,10 +9,30 @@ import gzip
 import zlib
 
 from clicktower.schemas import storage
-from clicktower.schemas.errors import UsageError
+from clicktower.schemas.errors import StageError, UsageError
 
-_COMPRESSED = (".gz", ".zst")
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+PLAIN, GZIP, ZSTD, PARQUET, TAR = "plain", "gzip", "zstd", "parquet", "tar"
+COMPRESSED = {".gz": GZIP, ".zst": ZSTD, ".zstd": ZSTD}
+HEAD_BYTES = 512  # a file's first bytes, which tell its kind
+_MAGICS = {
+    b"\x1f\x8b": GZIP,
+    b"\x28\xb5\x2f\xfd": ZSTD,
+    b"\x50\x2a\x4d\x18": ZSTD,  # a skippable frame, which pzstd begins with
+    b"PAR1": PARQUET,
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"7z\xbc\xaf\x27\x1c": "7z",
+    b"PK\x03\x04": "zip",
+    b"ARROW1": "Arrow",
+    b"Obj\x01": "Avro",
+}
+_TAR_MAGIC, _TAR_AT = b"ustar", 257
+NOT_TEXT = {  # the kinds of files that nothing here unpacks, and what to do with each
+    **dict.fromkeys(("bzip2", "xz", "lz4", "7z", "zip"), "Unpack it, or pack it with gzip or zstd."),
+    **dict.fromkeys(("Arrow", "Avro", PARQUET), "Write it as text."),
+    TAR: "Unpack it, and give a file of text from it.",
+}
 _OTHER_MARKS = {
     codecs.BOM_UTF32_LE: "UTF-32",  # before UTF-16's, which it begins with
     codecs.BOM_UTF32_BE: "UTF-32",
@@ -29,10 +49,27 @@ def ending(uri: str) -> str:
     .ndjson is .jsonl.
     """
     name = uri.rsplit("/", 1)[-1].lower()
-    for compressed in _COMPRESSED:
+    for compressed in COMPRESSED:
         name = name.removesuffix(compressed)
     _, dot, last = name.rpartition(".")
     return "" if not dot else ".jsonl" if last == "ndjson" else f".{last}"
+
+
+def kind_of(start: bytes) -> str:
+    """The kind of a file that starts with these bytes (HEAD_BYTES of them suffice): PLAIN if nothing tells."""
+    if start[_TAR_AT:].startswith(_TAR_MAGIC):
+        return TAR
+    return next((kind for magic, kind in _MAGICS.items() if start.startswith(magic)), PLAIN)
+
+
+def require_promised(uri: str, kind: str) -> None:
+    """Raise StageError for a file whose name promises another compression than its first bytes have."""
+    promised = next((named for suffix, named in COMPRESSED.items() if uri.lower().endswith(suffix)), kind)
+    if kind != promised:
+        raise StageError(
+            f"{uri} is named like a {promised} file, and its first bytes are not those of one.",
+            "Pack it as its name says, or change the name.",
+        )
 
 
 def read_text(uri: str) -> str:
@@ -43,12 +80,15 @@ def read_text(uri: str) -> str:
 def decoded(content: bytes, name: str) -> str:
     """The text in the bytes of a file, which may be compressed. `name`: for the errors.
 
-    Raises UsageError for text that is not UTF-8 and for a compressed file that is not whole.
+    Raises UsageError for text that is not UTF-8, for a compressed file that is not whole and for other kinds of files.
     """
+    kind = kind_of(content[:HEAD_BYTES])
+    if kind in NOT_TEXT:
+        raise UsageError(f"{name} should be text, and is a file of the kind {kind}.", NOT_TEXT[kind])
     try:
-        if content.startswith(_GZIP):
+        if kind == GZIP:
             content = gzip.decompress(content)
-        elif content.startswith(_ZSTD):
+        elif kind == ZSTD:
             import pyarrow as pa  # most commands that read settings need none of it
 
             content = pa.CompressedInputStream(pa.BufferReader(content), "zstd").read()
@@ -56,7 +96,7 @@ def decoded(content: bytes, name: str) -> str:
         raise UsageError(f"The compressed file {name} is not whole.", "Copy it again.") from None
     encoding = next((encoding for mark, encoding in _OTHER_MARKS.items() if content.startswith(mark)), None)
     if not encoding and b"\0" in content:
-        encoding = "UTF-16" if content.count(b"\0") * 4 > len(content) else "text: it holds bytes of zero"
+        encoding = "UTF-16" if content.count(b"\0") * 4 > len(content) else "a binary file (it holds bytes of zero)"
     if encoding:
         raise UsageError(f"{name} is {encoding}, not UTF-8.", "Convert the file to UTF-8.")
     try:

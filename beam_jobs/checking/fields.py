@@ -21,7 +21,6 @@ from clicktower.beam_jobs.sources.log_files import unreadable
 from clicktower.beam_jobs.sources.mapping import UTF8, Columns, Events, Mapping
 from clicktower.beam_jobs.sources.read_lines import (
     FAILURES,
-    PARQUET,
     Unit,
     bare_lines,
     check_start,
@@ -32,6 +31,7 @@ from clicktower.beam_jobs.sources.read_lines import (
 from clicktower.beam_jobs.sources.ubi import ACTIONS
 from clicktower.schemas import storage
 from clicktower.schemas.section import changed
+from clicktower.schemas.text_file import PARQUET
 
 MAX_LINES = 2000  # of a file
 _LOOK_BYTES = 1 << 20

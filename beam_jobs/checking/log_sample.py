@@ -44,7 +44,7 @@ from clicktower.beam_jobs.ingest.pair_people import clickers_of, title_clickers
 from clicktower.beam_jobs.ingest.person_key import KEY_BYTES
 from clicktower.beam_jobs.sources.read_lines import BLANK, ReadingPlan, Unit
 from clicktower.beam_jobs.sources.source import ParsedBlock, Source
-from clicktower.schemas.documents import RowCounts, add_up_rows, mostly_unfit, unfit_rows
+from clicktower.schemas.documents import RowCounts, add_up_rows, mostly_unfit, repeated_ids, unfit_rows
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.ledger import Ledger
 from clicktower.schemas.search_log import COUNTS, DAY_FATES, EXPOSURES, KINDS, LOG_ROW, QUERIES, SIMULATED_APPLICATION
@@ -277,6 +277,8 @@ def titled_clicks(uri: str, exposures: pa.Table, progress: Progress = silent) ->
         for rows in unfit_rows(uri, all_rows)
     ]
     titled = pa.concat_tables(tables).combine_chunks()
+    if error := repeated_ids(uri, titled["document_id"], is_all=False):
+        raise error
     on_titled = exposures["clicks"].filter(pc.is_in(exposures["document_id"], value_set=titled["document_id"]))
     return titled, {
         "num_documents": all_rows.documents,

@@ -25,27 +25,23 @@ from clicktower.beam_jobs.sources.mapping import UTF8
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
 from clicktower.schemas.search_log import LINE_HASH_BYTES
-from clicktower.schemas.text_file import RETURNS_FIX, ends_lines_by_returns, is_utf8
+from clicktower.schemas.text_file import (
+    GZIP,
+    HEAD_BYTES,
+    NOT_TEXT,
+    PARQUET,
+    PLAIN,
+    RETURNS_FIX,
+    TAR,
+    ZSTD,
+    ends_lines_by_returns,
+    is_utf8,
+    kind_of,
+    require_promised,
+)
 
-PLAIN, GZIP, ZSTD, PARQUET, TAR = "plain", "gzip", "zstd", "parquet", "tar"
-_MAGICS = {
-    b"\x1f\x8b": GZIP,
-    b"\x28\xb5\x2f\xfd": ZSTD,
-    b"\x50\x2a\x4d\x18": ZSTD,  # a skippable frame, which pzstd begins with
-    b"PAR1": PARQUET,
-    b"BZh": "bzip2",
-    b"\xfd7zXZ\x00": "xz",
-    b"\x04\x22\x4d\x18": "lz4",
-    b"7z\xbc\xaf\x27\x1c": "7z",
-    b"PK\x03\x04": "zip",
-    b"ARROW1": "Arrow",
-    b"Obj\x01": "Avro",
-}
-_TAR_MAGIC, _TAR_AT = b"ustar", 257
-_HEAD_BYTES = 512  # a file's first bytes, which tell its type
-_SUFFIXES = {".gz": GZIP, ".zst": ZSTD, ".zstd": ZSTD}
 _FIXES = {
-    **dict.fromkeys(("bzip2", "xz", "lz4", "7z", "zip"), "Unpack it, or pack it with gzip or zstd."),
+    **NOT_TEXT,
     **dict.fromkeys(("Arrow", "Avro"), "Write it as Parquet, or as JSON lines."),
     PARQUET: "Read it with --format parquet and a mapping.",
     TAR: "Unpack it, and give the folder of its members.",
@@ -181,7 +177,7 @@ def start_of(file: str, encoding: str = UTF8) -> FileStart:
     try:
         size = storage.size_bytes(file) or 0
         with storage.open_read(file) as opened:
-            head = opened.read(_HEAD_BYTES)
+            head = opened.read(HEAD_BYTES)
             kind = kind_of(head)
             if kind not in (PLAIN, GZIP, ZSTD) or not size:
                 return FileStart(size=size, kind=kind, text=head)
@@ -211,12 +207,7 @@ def check_start(file: str, start: FileStart, encoding: str = UTF8) -> None:
     """Raise StageError if a file does not match its name, or does not begin as lines of text do in this encoding."""
     if not start.size:
         return
-    promised = next((named for suffix, named in _SUFFIXES.items() if file.endswith(suffix)), start.kind)
-    if start.kind != promised:
-        raise StageError(
-            f"{file} is named like a {promised} file, and its first bytes are not those of one.",
-            "Pack it as its name says, or change the name.",
-        )
+    require_promised(file, start.kind)
     for kind in dict.fromkeys((start.kind, kind_of(start.text))):
         if kind in _FIXES:
             raise StageError(f"{file} should be lines of text, and is a file of the kind {kind}.", _FIXES[kind])
@@ -226,8 +217,8 @@ def check_start(file: str, start: FileStart, encoding: str = UTF8) -> None:
         reading = "" if encoding == UTF8 else f", and is read as {encoding}"
         raise StageError(
             f"{file} begins as text in {name.upper()} does{reading}.",
-            f"Write it in UTF-8 (iconv -f {name} -t utf-8); or, if all files are so, set encoding ="
-            f" {json.dumps(name)} in the mapping.",
+            f"Write it in UTF-8 (iconv -f {name} -t utf-8). Of logs that are all so, a mapping says encoding ="
+            f" {json.dumps(name)}.",
         )
     if ends_lines_by_returns(start.text):
         raise StageError(f"{file} ends its lines in carriage returns alone.", RETURNS_FIX)
@@ -316,13 +307,6 @@ def _rest_of_line(unit: Unit, stream: Any, position: int) -> bytes:
     if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
         raise endless_line_error(unit.file, position)
     return line
-
-
-def kind_of(start: bytes) -> str:
-    """The type of a file that starts with these bytes (_HEAD_BYTES of them suffice)."""
-    if start[_TAR_AT:].startswith(_TAR_MAGIC):
-        return TAR
-    return next((kind for magic, kind in _MAGICS.items() if start.startswith(magic)), PLAIN)
 
 
 def endless_line_error(file: str, position: int) -> StageError:

@@ -18,8 +18,14 @@ from clicktower.schemas.stage import Progress as Tell
 
 PLAIN_SECONDS = 10.0  # seconds between lines in a log file, which has no bar
 
-errors = Console(stderr=True, highlight=False)
-output = Console(highlight=False)
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise  # the BrokenPipeError, for the command line; rich would end the process with 1
+
+
+errors = _Console(stderr=True, highlight=False)
+output = _Console(highlight=False)
 
 
 @contextmanager

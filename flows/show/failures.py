@@ -7,7 +7,7 @@ from signal import SIGINT, Signals
 
 from clicktower.flows.config.commands import COMMANDS
 from clicktower.flows.show.console import errors, plain
-from clicktower.schemas.errors import StageError, TransientError, os_error_kind, place
+from clicktower.schemas.errors import StageError, TransientError, UsageError, os_error_kind, place
 
 
 def report_error(error: BaseException, stage: str, json: bool) -> int:
@@ -53,6 +53,8 @@ def explain(error: BaseException) -> StageError:
         problem, fix = _OS_REASONS[error.errno]
         where = f" ({error.filename})" if error.filename else ""
         return os_error_kind(error)(f"{problem}{where}. Nothing half-written is left under a final name.", fix)
+    if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":  # Arrow writes no such path
+        return UsageError("The name of a file or a folder is not UTF-8.", "Give it another name, in UTF-8.")
     if isinstance(error, MemoryError):
         return StageError(
             f"This machine has not enough memory ({place(error)}). No output was published under a final name.",

@@ -88,6 +88,35 @@ def test_operating_system_errors_become_sentences(number):
     assert "defect" not in facts.fix
 
 
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_command_whose_output_nobody_reads_ends_as_other_tools_do(closed):
+    """`clicktower ... | head`: quietly, and not as a command that is done."""
+    read, write = os.pipe()
+    os.close(read)
+    command = "settings" if closed == "stdout" else "nonsense"
+    done = subprocess.run(
+        [sys.executable, "-m", "clicktower.flows.cli", command],
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, closed: write},
+    )
+    assert done.returncode == 128 + signal.SIGPIPE
+    assert not done.stderr
+
+
+def test_a_broken_connection_is_a_failure(monkeypatch, capfd):
+    def broken(command: str) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(cli, "build_app", broken)
+    assert cli.run(["settings"]) == 1
+    assert capfd.readouterr().err
+
+
+def test_a_name_that_is_not_utf8_is_called_so(tmp_path):
+    done = clicktower("simulate", os.fsdecode(os.fsencode(tmp_path / "caf") + b"\xe9"), "--searches", "50")
+    assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
+    assert "not UTF-8" in done.stderr
+
+
 def test_an_unexpected_error_quotes_nothing():
     assert "private" not in str(failures.explain(KeyError("a private query")))
 

@@ -1,3 +1,4 @@
+import bz2
 import csv
 import gzip
 import io
@@ -360,6 +361,7 @@ def test_kept_columns_of_parquet_may_be_categories_and_decimals(write):
         ("d.tsv.gz", gzip.compress(TSV.encode())[:-9], "not a whole compressed"),
         ("d.tsv.zst", pa.compress(TSV.encode() * 99, "zstd", asbytes=True)[:-9], "not a whole compressed"),
         ("d.tsv.gz", TSV, "named like a gzip file"),
+        ("d.tsv", bz2.compress(TSV.encode()), "is a file of the kind bzip2"),
     ],
 )
 def test_bad_documents_get_an_error_that_says_why(write, name, content, words):

@@ -130,6 +130,40 @@ def test_a_thread_that_is_late_does_not_bring_an_attempt_back(tmp_path):
     assert [path.name for path in tmp_path.rglob("*")] == ["build"]
 
 
+def committed(folder: str) -> None:
+    """As the last step of a job does in a thread of its own."""
+    below, _, attempt = folder.rpartition("/")
+    commit(below, request(), attempt, produce(folder), started=0.0)
+
+
+def test_an_interrupt_right_after_the_commit_keeps_the_output(tmp_path):
+    def interrupted(folder: str) -> None:
+        committed(folder)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_stage(str(tmp_path), request(), interrupted)
+    again = run_stage(str(tmp_path), request(), fail_if_called)
+    assert (again.reused, again.repaired) == (True, ())
+
+
+def test_an_attempt_that_an_interrupt_removed_is_not_committed(tmp_path):
+    """A thread that had seen all files just before."""
+    folders = []
+
+    def interrupted(folder: str) -> None:
+        folders.append(folder)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_stage(str(tmp_path), request(), interrupted)
+    (folder,) = folders
+    storage.make_folder(folder)
+    with pytest.raises(StageError, match="has ended"):
+        committed(folder)
+    assert find_finished(str(tmp_path), request())[0] is None
+
+
 def test_what_a_killed_attempt_left_is_cleared_by_the_next(tmp_path):
     killed = tmp_path / "build" / request().digest / "attempt-000000000000"
     killed.mkdir(parents=True)

@@ -1,6 +1,8 @@
 """Small files of text in every form in which programs write them."""
 
+import bz2
 import gzip
+import lzma
 
 import pyarrow as pa
 import pytest
@@ -41,6 +43,8 @@ def test_every_form_of_a_file_has_the_same_lines(tmp_path, written, compress):
 def test_compressed_files_that_were_joined_are_read_to_the_end():
     for compress in (gzip.compress, zstd):
         assert decoded(compress(b"a\n") + compress(b"b\n"), "f") == "a\nb\n"
+    skippable = b"\x50\x2a\x4d\x18\4\0\0\0size"  # as pzstd writes before each frame
+    assert decoded(skippable + zstd(b"a\n") + skippable + zstd(b"b\n"), "f") == "a\nb\n"
 
 
 def test_lines_keep_their_numbers():
@@ -58,6 +62,9 @@ def test_lines_keep_their_numbers():
         (gzip.compress(PLAIN.encode() * 99)[:-9], "is not whole"),
         (zstd(PLAIN.encode() * 99)[:-9], "is not whole"),
         (b"\x1f\x8bno gzip", "is not whole"),
+        (bz2.compress(PLAIN.encode()), "is a file of the kind bzip2"),
+        (lzma.compress(PLAIN.encode()), "is a file of the kind xz"),
+        (b"PAR1" + bytes(99), "is a file of the kind parquet"),
     ],
 )
 def test_other_bytes_are_named(content, problem):

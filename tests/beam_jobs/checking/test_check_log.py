@@ -244,6 +244,13 @@ def test_clicks_on_documents_that_are_not_in_the_file_are_told(tmp_path):
         check_log([path], documents=str(tmp_path / "nowhere.tsv"))
 
 
+def test_documents_whose_ids_repeat_are_refused_as_by_build(tmp_path):
+    (tmp_path / "documents.tsv").write_text("D1\tlamp\nD2\tbulb\n" * 2)
+    path = write(tmp_path / "log", small_log())
+    with pytest.raises(StageError, match="ids occur more than once"):
+        check_log([path], documents=str(tmp_path / "documents.tsv"))
+
+
 def test_what_is_wrong_with_documents_is_found(tmp_path):
     path, documents = write(tmp_path / "log", small_log()), tmp_path / "documents.tsv"
     lines = [b"D1\tlamp", b"D2\tTom &amp; Jerry", b"D3\t6&#39; pipe", b"D 4\tAT&T; \xef\xbf\xbd"]
