@@ -38,6 +38,7 @@ from clicktower.schemas.text_file import (
     ends_lines_by_returns,
     is_utf8,
     kind_of,
+    other_encoding,
     require_promised,
 )
 
@@ -353,8 +354,8 @@ def parse_documents(
     Raises StageError for another encoding, a JSON array, or a missing column.
     """
     if not offset:
-        if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            raise StageError(f"The file {uri} is UTF-16.", "Convert it to UTF-8.")
+        if encoding := other_encoding(content[:HEAD_BYTES]):
+            raise StageError(f"The file {uri} is {encoding.upper()}.", f"Convert it: iconv -f {encoding} -t utf-8.")
         if ends_lines_by_returns(content):
             raise StageError(f"The file {uri} ends its lines in carriage returns alone.", RETURNS_FIX)
         if content.startswith(_MARK):

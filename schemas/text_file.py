@@ -33,11 +33,12 @@ NOT_TEXT = {  # the kinds of files that nothing here unpacks, and what to do wit
     **dict.fromkeys(("Arrow", "Avro", PARQUET), "Write it as text."),
     TAR: "Unpack it, and give a file of text from it.",
 }
+# The marks that some programs write before text; those of UTF-32 begin as one of UTF-16 does.
 _OTHER_MARKS = {
-    codecs.BOM_UTF32_LE: "UTF-32",  # before UTF-16's, which it begins with
-    codecs.BOM_UTF32_BE: "UTF-32",
-    codecs.BOM_UTF16_LE: "UTF-16",
-    codecs.BOM_UTF16_BE: "UTF-16",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
 }
 _MARK = "\ufeff"
 RETURNS_FIX = "Write line feeds: tr '\\r' '\\n' < FILE > NEW."
@@ -72,6 +73,16 @@ def require_promised(uri: str, kind: str) -> None:
         )
 
 
+def other_encoding(start: bytes) -> str:
+    """The encoding that text in some other one than UTF-8 is in by its first bytes; "" if nothing tells."""
+    if by_mark := next((name for mark, name in _OTHER_MARKS.items() if start.startswith(mark)), ""):
+        return by_mark
+    for half, name in enumerate(("utf-16-be", "utf-16-le")):  # Latin letters have a byte of zeros each
+        if start[half::2].count(0) * 8 > len(start) and 0 not in start[1 - half :: 2]:
+            return name
+    return ""
+
+
 def read_text(uri: str) -> str:
     """The text of a file. Raises FileNotFoundError, and UsageError as `decoded`."""
     return decoded(storage.read_bytes(uri), uri)
@@ -94,11 +105,10 @@ def decoded(content: bytes, name: str) -> str:
             content = pa.CompressedInputStream(pa.BufferReader(content), "zstd").read()
     except (EOFError, OSError, zlib.error):
         raise UsageError(f"The compressed file {name} is not whole.", "Copy it again.") from None
-    encoding = next((encoding for mark, encoding in _OTHER_MARKS.items() if content.startswith(mark)), None)
-    if not encoding and b"\0" in content:
-        encoding = "UTF-16" if content.count(b"\0") * 4 > len(content) else "a binary file (it holds bytes of zero)"
-    if encoding:
-        raise UsageError(f"{name} is {encoding}, not UTF-8.", "Convert the file to UTF-8.")
+    encoding = other_encoding(content[:HEAD_BYTES]).upper()
+    if encoding or b"\0" in content:
+        problem = f"is {encoding or 'a binary file (it holds bytes of zero)'}, not UTF-8"
+        raise UsageError(f"{name} {problem}.", "Convert the file to UTF-8.")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

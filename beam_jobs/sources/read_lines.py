@@ -37,6 +37,7 @@ from clicktower.schemas.text_file import (
     ends_lines_by_returns,
     is_utf8,
     kind_of,
+    other_encoding,
     require_promised,
 )
 
@@ -45,13 +46,6 @@ _FIXES = {
     **dict.fromkeys(("Arrow", "Avro"), "Write it as Parquet, or as JSON lines."),
     PARQUET: "Read it with --format parquet and a mapping.",
     TAR: "Unpack it, and give the folder of its members.",
-}
-# The marks that some programs write before text; those of UTF-32 begin as one of UTF-16 does.
-_BOMS = {
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
 }
 # What JSON files hold instead of an object per line, how they begin, and the filter of jq that makes lines of them.
 _HITS = rb"""\s*\{\s*(?="(?:took|_scroll_id|pit_id|timed_out|_shards|hits)").*?"hits"\s*:\s*\{[^]]*"hits"\s*:\s*\["""
@@ -213,7 +207,7 @@ def check_start(file: str, start: FileStart, encoding: str = UTF8) -> None:
             raise StageError(f"{file} should be lines of text, and is a file of the kind {kind}.", _FIXES[kind])
     if start.kind != PLAIN and kind_of(start.text) in (GZIP, ZSTD):
         raise StageError(f"{file} is packed twice.", "Unpack it once.")
-    if name := _other_encoding(start.text):
+    if name := other_encoding(start.text):
         reading = "" if encoding == UTF8 else f", and is read as {encoding}"
         raise StageError(
             f"{file} begins as text in {name.upper()} does{reading}.",
@@ -238,17 +232,6 @@ def _has_fields(line: bytes) -> bool:
     except FAILURES:
         return False
     return len(keys) > 1 and not keys <= _RESPONSE_KEYS
-
-
-def _other_encoding(text: bytes) -> str:
-    """The encoding that text in some other one than UTF-8 is in by its first bytes; "" if nothing tells."""
-    if by_mark := next((name for mark, name in _BOMS.items() if text.startswith(mark)), ""):
-        return by_mark
-    zeros = np.frombuffer(text[: len(text) & ~1], np.uint8).reshape(-1, 2) == 0
-    for half, name in enumerate(("utf-16-be", "utf-16-le")):  # Latin letters have a byte of zeros each
-        if len(zeros) and zeros[:, half].mean() > 0.25 and not zeros[:, 1 - half].any():
-            return name
-    return ""
 
 
 def empty_input_error(logs: Sequence[str], files: Sequence[str]) -> StageError:

@@ -55,7 +55,7 @@ def test_lines_keep_their_numbers():
     ("content", "problem"),
     [
         (PLAIN.encode("utf-16"), "is UTF-16, not UTF-8"),
-        (PLAIN.encode("utf-16-be"), "is UTF-16, not UTF-8"),
+        (PLAIN.encode("utf-16-be"), "is UTF-16-BE, not UTF-8"),
         (PLAIN.encode("utf-32"), "is UTF-32, not UTF-8"),
         (b"a" * 99 + b"\0", "holds bytes of zero"),
         (b"caf\xe9", "Byte 3 of the file is not UTF-8"),
